@@ -99,13 +99,14 @@ ISA_FLAGS_avx512      := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx
 ISA_FLAGS_avx512_bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 
 OBJ   := $(SRC:%.c=$B/%.o) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
-CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c)))
+CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c cli/train/*.c)))
 # ONLY, LEAVE: files that list tests, see test/run.sh.
 test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 # Programs of tests that are there a second time, as test/async/NAME: on the fake GPU (test/engine/backends.h).
-ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_decode engine/test_early engine/test_golden \
-               engine/test_keep_logits engine/test_loss_scale engine/test_nonfinite engine/test_own \
+ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early \
+               engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_looking_in engine/test_loss_scale \
+               engine/test_nonfinite engine/test_own \
                engine/test_promises engine/test_ranks engine/test_shape engine/test_states engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
@@ -116,7 +117,7 @@ TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_tied \
              engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order
 # And those that take longer, for ONLY, which names them.
-GPU_TESTS_LONG := engine/test_decode engine/test_loss_scale engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
+GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_loss_scale engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
                   fault/test_engine_faults
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
@@ -190,6 +191,8 @@ KERNELS_SUM   := $(firstword $(shell cat $(KERNELS_FILES) | sha256sum))
 $B/src/cuda/plugin.o: private CPPFLAGS += -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
 $B/src/cuda/plugin.o: $(KERNELS_FILES)
 
+# They see the public headers only, as any program does.
+$B/cli/train/%.o: private CPPFLAGS := $(filter-out -Isrc,$(CPPFLAGS))
 $B/cli/cmd_info.o: private CPPFLAGS += $(if $(MINIMAL),-DPS_MINIMAL)
 
 # Files that the assembler puts into the library; compilers do not tell of them.

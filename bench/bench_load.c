@@ -55,7 +55,7 @@ static double plain_write(bench *b)
 static double load(bench *b)
 {
     const double begin = bench_now();
-    bench_check(ps_engine_load_weights(b->engine, b->path));
+    bench_check(ps_engine_load_pretrained(b->engine, b->path, NULL, NULL));
     return bench_now() - begin;
 }
 

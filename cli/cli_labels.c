@@ -1,10 +1,11 @@
-#include "cli_labels.h"
+#include "train/program.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/folder.h"
 #include "base/mem.h"
+#include "config/config.h"
 #include "config/label_list.h"
 #include "run_config.h"
 
@@ -80,19 +81,4 @@ void cli_note_labels(const ps_config *config, const ps_feed *feed, const char *w
                 "byte order: %s; give data.labels where the weights have another\n",
                 weights, ps_label_list_describe(&found, known, sizeof known));
     ps_label_list_deinit(&found);
-}
-
-ps_status cli_keep_labels(ps_config *config, const ps_feed *feed)
-{
-    ps_label_list found;
-    char *text = NULL;
-    ps_status st;
-    PS_TRY_GOTO(found_names(feed, &found));
-    if (found.n == 0) return PS_OK;
-    PS_TRY_GOTO(ps_label_list_format(&found, &text));
-    st = ps_config_set(config, "data.labels", text);
-out:
-    ps_free(text);
-    ps_label_list_deinit(&found);
-    return st;
 }

@@ -1,4 +1,4 @@
-#include "cli_weights.h"
+#include "train/program.h"
 
 #include <stdio.h>
 
@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "config/config.h"
 #include "weights/checkpoint_folder.h"
 
 /* Has the run left weights? */
@@ -42,4 +43,14 @@ ps_status cli_choose_weights(const ps_config *config, const char *given, const c
     fprintf(stderr, "pstar: no run in %s (train.output_dir): the weights are those of %s\n", run, base);
     *path = base;
     return PS_OK;
+}
+
+void program_clean_checkpoints(const char *folder)
+{
+    ps_checkpoint_folder_clean(folder);
+}
+
+ps_status program_has_checkpoints(const char *folder, bool *has_latest, bool *has_any)
+{
+    return ps_checkpoint_folder_has_any(folder, has_latest, has_any);
 }

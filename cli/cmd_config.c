@@ -5,8 +5,8 @@
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
-#include "config_arguments.h"
 #include "known_machine.h"
+#include "train/config_arguments.h"
 
 typedef struct show_arguments {
     config_arguments config;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/machine.h"
+#include "base/mem.h"
 #include "base/plugin_file.h"
 #include "base/status.h"
 #include "cli.h"
@@ -18,6 +19,7 @@
 #include "kernel/backend.h"
 #include "machine_file.h"
 #include "measure/measure.h"
+#include "settings/products.h"
 
 #define MEASURE_SECONDS 12.0
 #define QUICK_SECONDS 0.5
@@ -242,21 +244,51 @@ static void show_kept(const char *path)
     show_rates(&hw, machine_file_is_of_disk(path));
 }
 
+static void show_products(const char *path)
+{
+    char *text = NULL;
+    int64_t n_bytes;
+    ps_cuda_product_table t = {.n = 0};
+    ps_status st = ps_file_read_all(path, PS_CUDA_PRODUCT_TABLE_BYTES_MAX, &text, &n_bytes);
+    if (st == PS_OK) st = ps_cuda_product_table_parse(text, n_bytes, path, &t);
+    if (st == PS_OK)
+        printf("known products      %s: algorithms of %zu matrix products on %s, timed with driver %lld and cuBLASLt "
+               "%lld\n",
+               path, t.n, t.site.gpu, (long long)t.site.driver_version, (long long)t.site.library_version);
+    else
+        printf("known products      %s: cannot be used, and will be timed again: %s\n", path, ps_last_error());
+    ps_cuda_product_table_deinit(&t);
+    ps_mem_free(text);
+}
+
+/* The GPU whose tables of products are this machine's; "": there is none that can be used. */
+static void find_gpu_name(char *out, size_t bytes)
+{
+    ps_cuda_found f;
+    const bool is_there = ps_cuda_is_expected() && ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f) == PS_OK;
+    snprintf(out, bytes, "%s", is_there ? f.info.name : "");
+}
+
 /* Show, or remove, what the user's cache folder has of this machine. */
 static ps_status go_through_kept(bool forget)
 {
     char folder[MACHINE_FOLDER_BYTES], path[MACHINE_PATH_BYTES];
+    char gpu[sizeof((ps_gpu_info *)0)->name];
     ps_folder_list files;
     int n = 0;
+    find_gpu_name(gpu, sizeof gpu);
     if (!machine_file_folder(folder) || !ps_folder_exists(folder)) folder[0] = '\0';
     if (folder[0] != '\0') {
         PS_TRY(ps_folder_list_read(folder, &files));
         for (int i = 0; i < files.n; i++) {
-            if (!machine_file_is_of_this_machine(files.names[i])) continue;
+            const bool is_machine = machine_file_is_of_this_machine(files.names[i]);
+            if (!is_machine && (gpu[0] == '\0' || !ps_products_is_file_of(files.names[i], gpu))) continue;
             if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, files.names[i]) >= sizeof path) continue;
-            n++;
-            if (!forget)
+            n += is_machine;
+            if (!forget && is_machine)
                 show_kept(path);
+            else if (!forget)
+                show_products(path);
             else if (unlink(path) == 0)
                 printf("forgotten: %s\n", path);
             else
@@ -334,7 +366,7 @@ int cmd_info(int argc, char **argv)
         {"isa", OPTION_ISA, "NAME", 0, "measure kernels of this instruction set (the highest)", 0},
         {"quick", 'q', NULL, 0, "measure each figure as few times as can be: some two seconds", 0},
         {"forget", OPTION_FORGET, NULL, 0,
-         "forget what is kept of this machine: the next plan or run measures it again", 0},
+         "forget what is kept of this machine and its GPU: the next plan or run measures it again", 0},
         {0}};
     static const struct argp argp = {
         .options = argp_options,

@@ -104,8 +104,11 @@ static void show_request(const plan_input *in, const ps_simulation *s)
         printf("hardware  this machine, rates of no particular PC (hardware = auto: its own)");
     if (s->ranks.n > 1) printf("; of %d ranks, rank %d", s->ranks.n, s->ranks.rank);
     printf("\n");
-    printf("model     %" PRId64 " parameters, %s of model data, computed in %s\n", s->n_params,
-           size_text(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
+    printf("model     %" PRId64 " parameters, ", s->n_params);
+    if (s->n_trained_params < s->n_params)
+        printf("%" PRId64 " of them trained (frozen: %s less), ", s->n_trained_params,
+               size_text(s->frozen_saves_bytes, bytes));
+    printf("%s of model data, computed in %s\n", size_text(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
     printf("step      %d x %" PRId64 " sequences of %" PRId64 " tokens%s%s%s\n", s->ranks.n, s->B * s->accumulation,
            s->T,
            s->lists.n_apart > 0 ? ", activation checkpointing, its inputs offloaded"
@@ -223,9 +226,9 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
         printf("\nit does not fit: %s\n", s->refusal);
         return;
     }
-    const int32_t on_device = s->n_local_chunks - s->n_host_updates, passing = on_device - s->n_resident_updates;
+    const int32_t on_device = s->n_local_updates - s->n_host_updates, passing = on_device - s->n_resident_updates;
     printf("chunks    %d of %" PRId64 " elements, %.2f %% waste; of %d updates a rank %d in device memory", s->n_chunks,
-           s->chunk_elements, 100 * s->chunk_waste, s->n_local_chunks, on_device);
+           s->chunk_elements, 100 * s->chunk_waste, s->n_local_updates, on_device);
     if (passing > 0) printf(" (%d pass through it)", passing);
     printf(", %d on the host\n", s->n_host_updates);
     show_tiers(s);
@@ -248,6 +251,7 @@ static void show_advice(const ps_simulation *s, const ps_advice *advice, int n)
         printf("  %-70s %9.0f tokens/s", advice[i].change, advice[i].tokens_per_s);
         if (advice[i].gain > 0) printf("  x %.2f", advice[i].gain);
         printf("\n");
+        if (advice[i].price != NULL) printf("      but %s\n", advice[i].price);
     }
 }
 

@@ -284,3 +284,12 @@ ps_status known_machine_tell(ps_config *config, ps_comm *comm, int n_ranks)
     if (k.is_known) ps_config_know_machine(config, &k.machine);
     return name(config, k.asked_for);
 }
+
+ps_status known_machine_tell_cache(ps_config *config)
+{
+    char folder[MACHINE_FOLDER_BYTES];
+    if (!machine_file_folder(folder)) return PS_OK;
+    const ps_status made = machine_file_make_folder(folder);
+    (void)made; /* whoever would keep something there says why it cannot */
+    return ps_config_know_cache(config, folder);
+}

@@ -45,7 +45,8 @@ int cli_exit_code(ps_status st)
     case PS_EDEVICE:
     case PS_ENUMERIC:
     case PS_ESTATE:
-    case PS_ECOMM: return EXIT_OTHER;
+    case PS_ECOMM:
+    case PS_ECANCELED: return EXIT_OTHER;
     }
     return EXIT_OTHER;
 }

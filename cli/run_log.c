@@ -1,4 +1,4 @@
-#include "run_log.h"
+#include "train/run_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -279,6 +279,7 @@ static void put_memory(json_t *o, const run_totals *t)
 {
     const ps_memory_info *m = &t->memory;
     put_int(o, "parameters", m->parameters);
+    put_int(o, "trained_parameters", m->trained_parameters);
     put_int(o, "model_data_bytes", m->model_data_bytes);
     put_int(o, "chunk_elements", m->chunk_elements);
     put_int(o, "n_chunks", m->n_chunks);
@@ -298,7 +299,7 @@ static void put_memory(json_t *o, const run_totals *t)
     put_int(o, "kept_logits_steps", t->kept_logits_steps);
     put_int(o, "kept_logits_bytes", t->kept_logits_bytes);
     put_int(o, "rss_peak_bytes", t->rss_peak_bytes);
-    if (t->has_disk) put_real(o, "disk_processor_s", (double)t->disk.processor_ns * 1e-9);
+    if (t->disk.backend[0] != '\0') put_real(o, "disk_processor_s", (double)t->disk.processor_ns * 1e-9);
 }
 
 ps_status run_log_summary(run_log *l, const run_summary *s)

@@ -1,4 +1,4 @@
-#include "sampler.h"
+#include "train/sampler.h"
 
 #include <math.h>
 #include <stdlib.h>

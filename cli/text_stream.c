@@ -1,4 +1,4 @@
-#include "text_stream.h"
+#include "train/text_stream.h"
 
 #include <errno.h>
 #include <string.h>

@@ -72,7 +72,8 @@ PS_API const char *ps_version(int *major, int *minor, int *patch);
     XX(ENUMERIC, -8, "loss or gradient is not finite")                                                                 \
     XX(ENOSYS, -9, "not supported by this build or device")                                                            \
     XX(ESTATE, -10, "call not allowed in this state")                                                                  \
-    XX(ECOMM, -11, "another rank failed or cannot be reached")
+    XX(ECOMM, -11, "another rank failed or cannot be reached")                                                         \
+    XX(ECANCELED, -12, "ended by the program")
 
 typedef enum ps_status {
 #define XX(name, value, text) PS_##name = (value),
@@ -92,6 +93,56 @@ PS_API const char *ps_last_error(void);
  * function, an operator), whose failure then says why. text NULL: "". */
 PS_API ps_status ps_set_last_error(ps_status st, const char *text);
 
+/* Where the last failure on this thread arose. */
+typedef struct ps_failure {
+    size_t struct_size;
+    ps_status status;
+    int32_t rank;      /* that it arose on; -1: ranks have no part in it */
+    int32_t is_remote; /* 1: another one than that of this thread */
+    int32_t is_shared; /* 1: the call has failed with it on all ranks; 0: the others may not know of it yet */
+    char host[64];     /* machine of the rank; "" without one */
+} ps_failure;
+
+/* PS_EINVAL when out is no ps_failure: ps_last_error is then about that. */
+PS_API ps_status ps_get_last_failure(ps_failure *out);
+
+/* ---- what the library tells while it works ---- */
+
+typedef enum ps_log_level {
+    PS_LOG_INFO,    /* what was decided: the plan of an engine, what computes */
+    PS_LOG_WARNING, /* what fails no call, but should be known: a step skipped, a profile that could not be written */
+} ps_log_level;
+
+/* A line of text without a newline, valid during the call. It may come from any thread, several at once, and may not call
+ * ps_set_log. */
+typedef void (*ps_log_func)(void *user, ps_log_level level, const char *line);
+
+/* For all engines of the process, from now on; NULL: nobody is told, as at first. When it returns, the function that
+ * was there before is not called any more. */
+PS_API void ps_set_log(ps_log_func func, void *user);
+
+typedef enum ps_progress_kind {
+    PS_PROGRESS_PLAN, /* ways to run a step that were tried; total 0: not known */
+    PS_PROGRESS_LOAD, /* tensors of a file, or of files of a checkpoint */
+    PS_PROGRESS_SAVE, /* tensors of a file */
+} ps_progress_kind;
+
+typedef struct ps_progress {
+    size_t struct_size; /* as the library has it */
+    ps_progress_kind what;
+    int32_t reserved;
+    int64_t done, total;
+} ps_progress;
+
+/* Called in the thread that set it, within calls that take long: initialising an engine, another shape, reading and writing
+ * weights, loading a checkpoint. Not 0: the call shall end. It then fails with PS_ECANCELED as with any other failure at
+ * that place: an engine is not made, a file is not replaced; where parameters are being replaced, the engine is failed for
+ * good. Of several ranks one is enough. The function must not use the engine. */
+typedef int (*ps_progress_func)(void *user, const ps_progress *progress);
+
+/* For calls of this thread, from now on; NULL: nobody is told. */
+PS_API void ps_set_progress(ps_progress_func func, void *user);
+
 /* Release text that the library handed out for the caller to free. NULL is accepted. */
 PS_API void ps_free(void *memory);
 
@@ -109,6 +160,12 @@ PS_API PS_NODISCARD ps_status ps_config_create(ps_config **out);
  * PS_EIO when it cannot be read, PS_EFORMAT when it is no JSON, PS_EINVAL when keys or values are wrong. */
 PS_API PS_NODISCARD ps_status ps_config_load(const char *path, ps_config **out);
 
+/* The same with "key=value" assignments that win over the file, a later one over an earlier: of an option that they set
+ * the file's value is not looked at, so a wrong one does no harm, and key=null leaves the default. Unknown keys of the
+ * file stay errors. */
+PS_API PS_NODISCARD ps_status ps_config_load_assigned(const char *path, char *const *assignments, int n,
+                                                      ps_config **out);
+
 /* The same for JSON text in memory; messages call it `name`. */
 PS_API PS_NODISCARD ps_status ps_config_parse(const char *text, const char *name, ps_config **out);
 
@@ -120,11 +177,104 @@ PS_API PS_NODISCARD ps_status ps_config_set(ps_config *config, const char *key, 
 /* Check what no option can check alone: fp16 against bf16, batch sizes, heads against width, schedule. PS_EINVAL. */
 PS_API PS_NODISCARD ps_status ps_config_validate(const ps_config *config);
 
+/* The value in force of an option, by its key or another name of it: ps_config_get_int("train.steps") of whole numbers,
+ * sizes in bytes ("auto" is -1), and truth values as 0 and 1; _double of any number; _string of texts and names, valid
+ * until the option is set or the configuration destroyed; _range of two whole numbers. PS_EINVAL when there is no such
+ * key, or it has values of another kind. */
+PS_API PS_NODISCARD ps_status ps_config_get_int(const ps_config *config, const char *key, int64_t *out);
+PS_API PS_NODISCARD ps_status ps_config_get_double(const ps_config *config, const char *key, double *out);
+PS_API PS_NODISCARD ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out);
+PS_API PS_NODISCARD ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t *first,
+                                                  int64_t *last);
+/* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
+PS_API int64_t ps_config_get_sequence_length(const ps_config *config);
+
 /* All options with the values in force, as a JSON text that ps_config_parse accepts; the caller frees it with ps_free.
  * *out = NULL and PS_ENOMEM_HOST on failure. */
 PS_API PS_NODISCARD ps_status ps_config_dump_json(const ps_config *config, char **out);
 
+/* Every option with its meaning, unit, range and default, as text for people; the caller frees it with ps_free. */
+PS_API PS_NODISCARD ps_status ps_config_help(char **out);
+
+/* A folder that is there, in which what is measured on this machine is kept from run to run; copied. Nothing is kept
+ * where none was told. */
+PS_API PS_NODISCARD ps_status ps_config_know_cache(ps_config *config, const char *folder);
+
 PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
+
+/* ---- ranks ----------------------------------------------------------------------------------------- */
+
+/* Processes (or threads) that train one model together, each a rank. They make the same calls in the same order. One
+ * that dies, fails, leaves, or is not heard of for comm.timeout_s makes each call of the others fail with PS_ECOMM,
+ * naming it; all that can be done then is to close. One thread at a time may use a communicator. */
+typedef struct ps_comm ps_comm;
+
+/* Meet the ranks that mpirun or srun started, this process among them; without a launcher there is one rank. With MPI
+ * once in a process, and this library starts and ends MPI unless the program has started it, by MPI_Init_thread with
+ * MPI_THREAD_MULTIPLE. config: its section comm. PS_ENOSYS, PS_EINVAL, PS_ECOMM; *out is NULL then. */
+PS_API PS_NODISCARD ps_status ps_comm_meet(const ps_config *config, ps_comm **out);
+
+enum { PS_MESSAGE_ERROR_BYTES = 256 };
+
+/* Messages of the program's own, under a communicator: an MPI communicator (patrickstar_mpi.h), a process group of
+ * PyTorch (isend, irecv; gloo tells that one is done to a thread that waits: test/cli/torch_ranks.py), sockets. All
+ * collectives are made of them, and sums are added by this library in the order of ranks, so bits are the same over all
+ * of them.
+ *
+ * One thread, of the library's own, makes all calls. Messages of a channel from one rank to another must arrive in the
+ * order in which they were sent, and meet the receives in the order in which these were begun; each receive is for the
+ * exact size of its message. Functions return 0, or another number when they failed, with a text in error
+ * [PS_MESSAGE_ERROR_BYTES]. */
+typedef struct ps_messages {
+    size_t struct_size;
+    void *user;          /* given to each function */
+    int32_t rank, size;  /* 0 <= rank < size */
+    const char *name;    /* for people: "mpi (Open MPI v4.1.4)" */
+    const char *trouble; /* NULL; else why there can be no messages, which is then the failure of ps_comm_meet_by */
+    /* Return at once; data must stay until test says done. 0 < bytes < 2^31. *request is the program's. */
+    int (*send_begin)(void *user, int32_t peer, int32_t channel, const void *data, int64_t bytes, uint64_t *request,
+                      char *error);
+    int (*receive_begin)(void *user, int32_t peer, int32_t channel, void *data, int64_t bytes, uint64_t *request,
+                         char *error);
+    /* bytes: of a receive its size, of a send 0. Once done the request is no more. Also moves other messages on. */
+    int (*test)(void *user, uint64_t *request, int64_t bytes, int32_t *is_done, char *error);
+    /* Afterwards no data is touched, and nothing called any more. is_orderly: all requests are done and every rank
+     * closes. Called once, also when ps_comm_meet_by fails. */
+    void (*close)(void *user, int32_t is_orderly);
+} ps_messages;
+
+/* The ranks that these messages reach: all of them call. *messages is copied. */
+PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
+
+/* Ends what was begun and leaves; ranks that are well wait for each other. After its engines. NULL is accepted. */
+PS_API void ps_comm_close(ps_comm *comm);
+
+PS_API int32_t ps_comm_rank(const ps_comm *comm);
+PS_API int32_t ps_comm_size(const ps_comm *comm);
+PS_API int32_t ps_comm_local_rank(const ps_comm *comm);             /* among the ranks of this machine */
+PS_API const char *ps_comm_host(const ps_comm *comm, int32_t rank); /* name of its machine */
+PS_API const char *ps_comm_describe(const ps_comm *comm);           /* "single", "mpi (Open MPI v4.1.4)" */
+
+typedef enum ps_comm_op { PS_COMM_SUM, PS_COMM_MIN, PS_COMM_MAX } ps_comm_op;
+
+/* Small things beside an engine's own. In place, in the order of ranks; all get the same bits. */
+PS_API PS_NODISCARD ps_status ps_comm_all_reduce(ps_comm *comm, double *values, int64_t n, ps_comm_op op);
+/* Every rank's `bytes`, one after the other, in all[size * bytes]. */
+PS_API PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *comm, const void *mine, int64_t bytes, void *all);
+PS_API PS_NODISCARD ps_status ps_comm_broadcast(ps_comm *comm, void *data, int64_t bytes, int32_t root);
+PS_API PS_NODISCARD ps_status ps_comm_barrier(ps_comm *comm);
+
+/* All ranks go on, or none does: each comes with what it has come to. PS_OK when that was PS_OK for all; else all get
+ * the status of the first rank that failed, and "rank 2 (host): " with its last error. comm NULL: st as it is. */
+PS_API PS_NODISCARD ps_status ps_comm_agree(ps_comm *comm, ps_status st);
+/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
+ * they can be reached within a second. */
+PS_API void ps_comm_fail(ps_comm *comm, const char *text);
+
+/* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program, library (version
+ * and file) and configuration; keys that name files and folders of a machine may differ. ps_initialize_engine and its
+ * relatives do so by themselves. Reads both files: some milliseconds. */
+PS_API PS_NODISCARD ps_status ps_comm_check_same(ps_comm *comm, const ps_config *config);
 
 /* ---- models ---------------------------------------------------------------------------------------- */
 
@@ -152,6 +302,13 @@ PS_API int64_t ps_builder_sequence_length(const ps_builder *b); /* T */
 
 /* Standard deviation of the normal distribution that the weights declared from now on start with (default 0.02). */
 PS_API void ps_set_initializer_range(ps_builder *b, double std);
+
+/* Whether the parameters declared from now on are trained (default 1). Those that are not, are frozen: they keep their
+ * values to the bit, have no gradient, no fp32 master and no state of the optimizer, and no weight decay; nothing goes
+ * backward below the first operator with a trained one. PyTorch calls it requires_grad. A tied table is one parameter,
+ * as it was declared. train.freeze of the configuration freezes more of them, by name. A model without a trained
+ * parameter cannot be trained (PS_EINVAL); for inference it makes no difference. */
+PS_API void ps_set_trainable(ps_builder *b, int is_trainable);
 
 /* Everything between begin and end is one block: with activation checkpointing only its input is kept, and it is run
  * again in the backward pass. Names of parameters and operators inside get the prefix "name.". Blocks nest; the
@@ -396,7 +553,7 @@ typedef struct ps_batch {
  * finds wrong fails on all: PS_ECOMM when another one failed or cannot be reached. */
 PS_API PS_NODISCARD ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank,
                                                    const ps_config *config, ps_engine **engine);
-/* The same without gradients and optimizer, weights as above: for ps_logits and ps_evaluate. 2 bytes a parameter (f32:
+/* The same without gradients and optimizer, weights as above: for ps_infer and ps_evaluate. 2 bytes a parameter (f32:
  * 4). */
 PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank,
                                                              const ps_config *config, ps_engine **engine);
@@ -405,11 +562,34 @@ PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model
  * length): twice n_kv_heads x head size x that many values for each attention, device memory that is taken at once and
  * that the budget must hold beside the rest (PS_EBUDGET). Micro-batch size and sequence length are not looked at.
  * PS_EINVAL when an attention of the model looks at later tokens, when it ends with one row for a whole sequence, or
- * when its position table has fewer rows. ps_evaluate, ps_logits, ps_infer and ps_engine_set_shape are not for this
+ * when its position table has fewer rows. ps_evaluate, ps_infer and ps_engine_set_shape are not for this
  * engine (PS_ESTATE). */
 PS_API PS_NODISCARD ps_status ps_initialize_generation_engine(ps_model_func model_func, void *user, int local_rank,
                                                               const ps_config *config, ps_engine **engine);
+
+typedef enum ps_purpose {
+    PS_FOR_INFERENCE,  /* as ps_initialize_inference_engine */
+    PS_FOR_TRAINING,   /* as ps_initialize_engine */
+    PS_FOR_GENERATION, /* as ps_initialize_generation_engine */
+} ps_purpose;
+
+typedef struct ps_engine_options {
+    size_t struct_size;
+    ps_comm *comm; /* whose ranks train together; must outlive the engine. NULL: this process alone */
+    ps_purpose purpose;
+    /* 1: parameters have no values yet, and nothing is drawn or read for them: ps_engine_load_checkpoint,
+     * ps_engine_load_pretrained or ps_engine_begin_weights comes first (PS_ESTATE until then) */
+    int32_t is_empty;
+} ps_engine_options;
+
+/* The same as these three, over ranks of the caller's choice. One process may have engines over several communicators.
+ */
+PS_API PS_NODISCARD ps_status ps_initialize_engine_with(ps_model_func model_func, void *user, const ps_config *config,
+                                                        const ps_engine_options *options, ps_engine **engine);
 PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
+
+/* Of the engine: 0 and 1 when it is alone. Pointers may be NULL. */
+PS_API void ps_engine_get_ranks(const ps_engine *engine, int32_t *rank, int32_t *size);
 
 /* Forward pass of a micro-batch; *loss gets its mean cross-entropy. With loss NULL nothing is waited for that the
  * device computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A
@@ -426,12 +606,11 @@ PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
  * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
-/* Next-token logits [n_tokens of the vocabulary] at position `row` of B T, after a forward pass over tokens[B T].
+/* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, or hidden states
+ * [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of them alone. The batch's targets are not looked at.
  * Inference engines only. */
-PS_API PS_NODISCARD ps_status ps_logits(ps_engine *engine, const int32_t *tokens, int64_t row, float *logits);
-/* What the model ends with, for all its rows: logits [B, classes] of a classifier, [B T, vocabulary] of a language
- * model, or hidden states [B T, columns]. The batch's targets are not looked at. Inference engines only. */
-PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, float *output);
+enum { PS_ALL_ROWS = -1 };
+PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, int64_t row, float *output);
 
 /* Append n >= 1 tokens to the text; logits [n_tokens of the vocabulary] (of a model without a head: hidden states
  * [columns]) are those after the last one. A long prompt goes through the model in a few passes. The bits depend on how
@@ -482,7 +661,7 @@ typedef struct ps_step_info {
     size_t struct_size;
     int64_t step;         /* optimizer steps taken, skipped ones not counted */
     int skipped;          /* 1: overflow, weights untouched */
-    double learning_rate; /* used in it */
+    double learning_rate; /* used in it, of group 0 (ps_engine_get_group_info) */
     double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
     double loss_scale;    /* used in it */
     double loss;          /* mean over its micro-batches, those of all ranks */
@@ -511,13 +690,25 @@ typedef struct ps_memory_info {
     int64_t planned_sent_bytes;  /* to other ranks, in the same step */
     /* to other ranks, and how long computing stood still for them, since the ranks met */
     int64_t sent_bytes, comm_wait_ns;
+    int64_t trained_parameters; /* of `parameters` those that are not frozen; of an inference engine 0 */
 } ps_memory_info;
 
 PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
 PS_API ps_status ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
 PS_API void ps_engine_reset_peaks(ps_engine *engine);
 
-/* Who takes which memory, as a table for people: budget, peak and use of each tier by chunk list, activations, staging;
+/* What takes memory, now: chunk lists by name ("PARAM16", "MOMENTUM", ...), "activations", "staging", "keys and values",
+ * "other". Together they are the bytes in use of each tier; budgets and peaks of tiers are in ps_memory_info. */
+typedef struct ps_memory_use {
+    size_t struct_size;
+    const char *name; /* valid as long as the engine is, and in this shape */
+    int64_t device_bytes, host_bytes, disk_bytes;
+} ps_memory_use;
+
+/* Number `index` from 0; PS_EINVAL behind the last one. */
+PS_API ps_status ps_engine_get_memory_use(const ps_engine *engine, int index, ps_memory_use *out);
+
+/* The same and more as a table for people: budget, peak and use of each tier by chunk list, activations, staging;
  * chunks by state and by where their content is; bytes moved; the moments that need most. The caller frees *out by
  * ps_free. A failed engine can be asked too. *out = NULL and PS_ENOMEM_HOST on failure. */
 PS_API PS_NODISCARD ps_status ps_dump_memory_stats(const ps_engine *engine, char **out);
@@ -526,9 +717,64 @@ PS_API PS_NODISCARD ps_status ps_dump_memory_stats(const ps_engine *engine, char
  * initialised an engine; valid until it initialises one again, or another moment finds no room. */
 PS_API const char *ps_last_memory_dump(void);
 
-/* The profile that profile.path and profile.steps of the configuration ask for; doc/profile.md describes the file. It
- * is written when the last of these steps has ended, or by ps_engine_destroy. That it could not be written fails no
- * step. */
+/* What computes, and how it was chosen. Texts are valid as long as the engine. */
+typedef struct ps_device_info {
+    size_t struct_size;
+    const char *backend;     /* "cuda", "ref", or the instruction set of the processor's kernels */
+    const char *gpu;         /* name of the GPU that computes; "": none. What follows is about it */
+    const char *why_not_gpu; /* why a GPU that is there is not used, where nobody has decided so; "": it is, or was */
+    const char *attention;   /* what computes attention there */
+    int32_t gpu_number, n_gpus;
+    int64_t gpu_bytes, usable_bytes; /* of its memory; that this rank may use */
+    int32_t n_sharers;               /* ranks that it is shared by */
+    int32_t has_nccl;                /* 1: chunks go from GPU to GPU by NCCL */
+    int32_t nccl_adds;               /* 1: which adds gradients, in an order of its own */
+    int32_t n_timed_products;        /* algorithms of so many matrix products were timed for this engine, */
+    double timed_seconds;            /* in so many seconds */
+    const char *why_not_nccl;        /* "": it is used, or was not asked for */
+    const char *products_trouble;    /* to tell: of products, resuming with other kernels, idle options; "": nothing */
+} ps_device_info;
+
+PS_API ps_status ps_engine_get_device_info(const ps_engine *engine, ps_device_info *out);
+
+/* How the disk tier is driven; n_files 0: there is none. */
+typedef struct ps_disk_info {
+    size_t struct_size;
+    const char *backend; /* "io_uring", "threads" */
+    const char *ways;    /* of io_uring that the kernel has: "registered files, ...", or "" */
+    int32_t n_files;
+    int32_t is_direct;    /* 1: O_DIRECT in all files */
+    int64_t processor_ns; /* that the threads which move bytes took */
+} ps_disk_info;
+
+PS_API ps_status ps_engine_get_disk_info(const ps_engine *engine, ps_disk_info *out);
+
+/* What a step of the present shape should take, and what it cannot be faster than, by the rates of `hardware` in the
+ * configuration; doc/plan.md has the words. All 0 and "" where the machine is not known. */
+typedef struct ps_bound_info {
+    size_t struct_size;
+    double planned_s, planned_compute_s; /* a step; of it computing, with what copies slow it by */
+    double planned_wait_s;               /* and standing still for copies */
+    double bound_s;                      /* whoever has most to do, if nobody ever waited for another */
+    double disk_phases_s;                /* what the disk's phases take; 0: memory holds all, or updates are early */
+    char by[64];                         /* who that is: "the disk" */
+    char text[320];                      /* both, for people */
+    char between[320];                   /* what stands between bound and plan; "": nothing */
+} ps_bound_info;
+
+PS_API ps_status ps_engine_get_bound_info(const ps_engine *engine, const ps_config *config, ps_bound_info *out);
+
+/* Profiles: doc/profile.md describes the file. One is recorded of the steps that profile.path and profile.steps of the
+ * configuration ask for, and is written when the last of these steps has ended, or by ps_engine_destroy; that it could not
+ * be written fails no step. Or at any time between start and stop. */
+
+/* Record from the next step on, until stop, or until 64 MiB are full. What was recorded before is forgotten. PS_ESTATE while
+ * a profile is being recorded, and for engines that do not train. */
+PS_API PS_NODISCARD ps_status ps_engine_start_profile(ps_engine *engine);
+/* No more; of a step under way what came so far. With profile.path it is written there, as told above. PS_ESTATE when nothing
+ * is being recorded. */
+PS_API PS_NODISCARD ps_status ps_engine_stop_profile(ps_engine *engine);
+
 typedef struct ps_profile_info {
     size_t struct_size;
     const char *path;              /* "": no profile. Valid, like error, as long as the engine */
@@ -552,7 +798,8 @@ PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t
  * takes what it owns of what is written. A failure on one rank fails the call on all, with a message that names it
  * ("rank 2 (host): ..."). */
 
-/* xxh3 (64 bit) over the fp32 masters, tensor after tensor in the order of declaration: the same on all ranks, and
+/* xxh3 (64 bit) over the fp32 values as ps_engine_read_tensor gives them, tensor after tensor in the order of
+ * declaration: the same on all ranks, and
  * whatever their number is. */
 PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t *hash);
 
@@ -561,7 +808,8 @@ PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t
 PS_API int64_t ps_engine_n_tensors(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_tensor_info(const ps_engine *engine, int64_t tensor, const char **name,
                                                     int *n_dims, int64_t shape[2]);
-/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines: of its rounded value). All
+/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines, and frozen parameters: of its
+ * rounded value). All
  * ranks get all that is read. PS_ESTATE between ps_backward and ps_step where updates may run within the backward pass
  * (memory.update_in_backward), as for the hash above. */
 PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
@@ -587,9 +835,48 @@ PS_API PS_NODISCARD ps_status ps_engine_write_state(ps_engine *engine, int64_t t
 PS_API int64_t ps_engine_get_update_count(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_set_update_count(ps_engine *engine, int64_t n_updates);
 /* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
- * where updates may run within ps_backward (memory.update_in_backward). */
+ * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
+
+/* Replace n elements from `first` of it by what `in` has, at the same times; values are such as ps_engine_read_gradient
+ * gives: times the loss scale, the mean over the step's micro-batches as far as these are done, and of several ranks, which all call
+ * with the same values, the sum. Gradients of 16 bits are rounded. After the step's last ps_backward its norm is taken again, of
+ * all gradients as they lie there: ps_step reports that one, clips by it, and looks for overflow in it; gradients that are on disk are
+ * read for this. */
+PS_API PS_NODISCARD ps_status ps_engine_write_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                       const float *in);
+
+/* ---- control ---------------------------------------------------------------------------------------- */
+
+/* Groups of parameters, as PyTorch's param_groups: 0 has all that are in no other; the others are those of
+ * optimizer.param_groups in the configuration, in its order. 1 where there are none. */
+PS_API int64_t ps_engine_n_groups(const ps_engine *engine);
+
+typedef struct ps_group_info {
+    size_t struct_size;
+    const char *params; /* its patterns, with commas between them, "" for group 0; valid as long as the engine */
+    int64_t n_tensors;  /* frozen ones too */
+    int64_t trained_parameters; /* elements */
+    double learning_rate;       /* of the next update */
+    double weight_decay;        /* the same; without biases and norms, unless the group has one of its own */
+} ps_group_info;
+
+/* PS_EINVAL when there is no such group; PS_ESTATE for inference engines. */
+PS_API PS_NODISCARD ps_status ps_engine_get_group_info(const ps_engine *engine, int64_t group, ps_group_info *out);
+
+/* From the next update on the group's learning rate is this, or its weight decay, whatever schedule and configuration
+ * say, until it is set again; below 0: as the configuration says, with the schedule where it has got to meanwhile. Not part of
+ * checkpoints, and left as it is when one is loaded: a program that sets it sets it again. All ranks call, with the same values
+ * (else PS_EINVAL on all, and nothing is set). PS_EINVAL: no such group, or no finite number. PS_ESTATE: between
+ * ps_backward and ps_step where updates may run within ps_backward (memory.update_in_backward). */
+PS_API PS_NODISCARD ps_status ps_engine_set_learning_rate(ps_engine *engine, int64_t group, double rate);
+PS_API PS_NODISCARD ps_status ps_engine_set_weight_decay(ps_engine *engine, int64_t group, double decay);
+
+/* The loss scale of the next step, of any number format: any number above 0; a dynamic one (fp16.loss_scale = 0) goes on from
+ * there, within fp16.min_loss_scale and max_loss_scale (else PS_EINVAL), its counters begin anew, and checkpoints have it; a
+ * static one stays, and is the caller's to set again. Between steps only (PS_ESTATE); all ranks call, with the same value. */
+PS_API PS_NODISCARD ps_status ps_engine_set_loss_scale(ps_engine *engine, double scale);
 
 /* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced
  * when the new one is complete. Of several ranks the first writes it. */
@@ -602,18 +889,29 @@ typedef struct ps_load_info {
     int64_t n_new;         /* parameters that no file has: as they were */
     int64_t n_ignored;     /* tensors of the file that are not used: buffers, copies of tied ones, other heads */
     const char *first_new; /* name of a parameter, valid as long as the engine; NULL when n_new is 0 */
+    int64_t n_new_rows;    /* of the token embeddings, which the file has fewer of: as they were */
 } ps_load_info;
+
+typedef struct ps_load_options {
+    size_t struct_size;
+    int32_t allow_new_head; /* 1: parameters of a head may be missing, and those of another head be there (fine-tuning)
+                             */
+    int32_t allow_new_rows; /* 1: a tensor with a row for each token may have fewer than the model */
+} ps_load_options;
 
 /* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either,
  * also in shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names
  * may lack the base's prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing,
- * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. With
- * allow_new_head (fine-tuning) parameters of a head may be missing, and those of another head be there. info may be
- * NULL. */
-PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path, int allow_new_head,
-                                                        ps_load_info *info);
-/* The same without allow_new_head and info. */
-PS_API PS_NODISCARD ps_status ps_engine_load_weights(ps_engine *engine, const char *path);
+ * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. options
+ * (NULL: none) and info may be NULL. */
+PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path,
+                                                        const ps_load_options *options, ps_load_info *info);
+
+/* The weights that ps_initialize_engine begins with, for an engine that began empty: model.from_pretrained of the
+ * configuration that describes the model, then train.init_from of config; what neither has is drawn. info, which may be
+ * NULL, is about the first: n_loaded 0 without it. */
+PS_API PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *engine, const ps_config *described,
+                                                      const ps_config *config, ps_load_info *info);
 
 /* Go on with an optimizer of PyTorch's: path is a file of torch.save with optimizer.state_dict(), alone or in a dictionary
  * as "optimizer" or "optimizer_state_dict". Its states replace the engine's, its "step" the count of updates
@@ -667,7 +965,8 @@ PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_
 
 /* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
  * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,
- * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do. Every byte is checked: a
+ * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do, or other parameters are
+ * frozen. Every byte is checked: a
  * missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it. An inference engine takes the parameters
  * only. *caller_json (may be NULL) gets what was given to save, NULL if nothing was; freed by ps_free. When damage is
  * found after parameters were replaced, the engine is failed for good. */

@@ -59,6 +59,19 @@ void ps_profile_stop(ps_profile *p)
     if (p != NULL) atomic_store(&p->is_on, false);
 }
 
+void ps_profile_clear(ps_profile *p)
+{
+    if (p == NULL) return;
+    pthread_mutex_lock(&p->lock);
+    for (int64_t i = 0; i < p->n_blocks; i++) ps_mem_free(p->blocks[i]);
+    ps_mem_free(p->blocks);
+    p->blocks = NULL;
+    p->n_blocks = p->n_records = p->n_lost = 0;
+    p->was_on = false;
+    p->begin_ns = 0;
+    pthread_mutex_unlock(&p->lock);
+}
+
 bool ps_profile_is_on(const ps_profile *p)
 {
     return p != NULL && atomic_load_explicit(&p->is_on, memory_order_relaxed);

@@ -81,6 +81,8 @@ void ps_profile_destroy(ps_profile *p);
 void ps_profile_start(ps_profile *p);
 void ps_profile_stop(ps_profile *p);
 bool ps_profile_is_on(const ps_profile *p);
+/* Forget what was added: as after ps_profile_create. While it is off. */
+void ps_profile_clear(ps_profile *p);
 
 /* What ps_profile_add and ps_profile_now do when there is a recorder. */
 void ps_profile_append(ps_profile *p, const ps_profile_record *r);

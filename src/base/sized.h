@@ -1,5 +1,5 @@
-/* sized.h - the structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to what sizeof
- * gives it, so that the library knows how much of it there is. Members are only ever added, at the end.
+/* sized.h - structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to its
+ * sizeof, so that the library knows how much of it there is. Members are only ever added, at the end.
  *
  *     an older program                          a newer program
  *     caller's  |size| a | b |                  caller's  |size| a | b | c | d |
@@ -16,6 +16,13 @@
 /* structure, its last member when it was first part of the interface, its last member now. Neither is followed by
  * padding: what is added there later would be taken for a member of the older structure. */
 #define PS_SIZED_MAP(XX)                                                                                               \
+    XX(ps_device_info, products_trouble, products_trouble)                                                             \
+    XX(ps_disk_info, processor_ns, processor_ns)                                                                       \
+    XX(ps_bound_info, between, between)                                                                                \
+    XX(ps_failure, host, host)                                                                                         \
+    XX(ps_messages, close, close)                                                                                      \
+    XX(ps_engine_options, is_empty, is_empty)                                                                          \
+    XX(ps_load_options, allow_new_rows, allow_new_rows)                                                                \
     XX(ps_rope, mscale_all_dim, mscale_all_dim)                                                                        \
     XX(ps_attention_options, dropout_p, dropout_p)                                                                     \
     XX(ps_own_operator, flops, flops)                                                                                  \
@@ -23,9 +30,11 @@
     XX(ps_batch, token_type_ids, token_type_ids)                                                                       \
     XX(ps_eval_info, n_correct, n_correct)                                                                             \
     XX(ps_step_info, loss, nonfinite_steps)                                                                            \
-    XX(ps_memory_info, planned_sent_bytes, comm_wait_ns)                                                               \
+    XX(ps_memory_info, planned_sent_bytes, trained_parameters)                                                         \
+    XX(ps_memory_use, disk_bytes, disk_bytes)                                                                          \
     XX(ps_profile_info, error, error)                                                                                  \
-    XX(ps_load_info, first_new, first_new)                                                                             \
+    XX(ps_load_info, first_new, n_new_rows)                                                                            \
+    XX(ps_group_info, weight_decay, weight_decay)                                                                      \
     XX(ps_checkpoint_info, name, name)
 
 typedef enum ps_sized {

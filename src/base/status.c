@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "base/printable.h"
+#include "base/sized.h"
 
 #define TEXT(number) TEXT_OF(number)
 #define TEXT_OF(number) #number
 
 static _Thread_local char last_error[1024];
+static _Thread_local ps_failure last_failure = {.rank = -1};
 static _Thread_local unsigned n_failures;
 
 ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...)
@@ -18,6 +20,7 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     char message[sizeof last_error];
     va_list ap;
     va_start(ap, fmt);
+    last_failure = (ps_failure){.status = st, .rank = -1};
     const int n = vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     n_failures++;
@@ -30,6 +33,20 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     (void)file, (void)line;
 #endif
     return st;
+}
+
+void ps_fail_on_rank(int32_t rank, const char *host, bool is_remote, bool is_shared)
+{
+    last_failure.rank = rank;
+    last_failure.is_remote = is_remote;
+    last_failure.is_shared = is_shared;
+    snprintf(last_failure.host, sizeof last_failure.host, "%s", host);
+}
+
+ps_status ps_get_last_failure(ps_failure *out)
+{
+    const ps_failure last = last_failure;
+    return PS_SIZED_GIVE(ps_failure, &last, out);
 }
 
 unsigned ps_fail_count(void)

@@ -2,6 +2,8 @@
 #ifndef PS_BASE_STATUS_H
 #define PS_BASE_STATUS_H
 
+#include <stdbool.h>
+
 #include "patrickstar.h"
 
 /* Record a message and yield st: return PS_FAIL(PS_EINVAL, "batch %d must be positive", b); */
@@ -24,6 +26,10 @@
 /* Store the message (cut at 1 KiB) as this thread's last error and return st. What of it is no text to print becomes
  * '?' (printable.h), so that messages may quote whatever is found in files. Debug builds append [file:line]. */
 __attribute__((format(printf, 4, 5))) ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...);
+
+/* Of the message that ps_fail has stored last: the rank that the failure arose on, its machine, whether that is another
+ * than this thread's, and whether all ranks fail with it in the same call. ps_fail forgets it. */
+void ps_fail_on_rank(int32_t rank, const char *host, bool is_remote, bool is_shared);
 
 /* How many failures this thread has recorded: a change says that the last error is a new one. */
 unsigned ps_fail_count(void);

@@ -11,7 +11,8 @@ typedef char piece_text[PS_TENSOR_PIECE_NAME_MAX];
 typedef struct header {
     const ps_engine *e;
     ps_checkpoint_files *files;
-    int32_t n, capacity; /* arrays of the model's file; each has n_states in the optimizer's */
+    int32_t n, capacity; /* arrays of the model's file */
+    int32_t n_trained;   /* the first so many, each of which has n_states in the optimizer's */
     ps_safetensor *tensors[PS_CHECKPOINT_PART_COUNT]; /* [capacity], [n_states * capacity] */
     piece_text *names[PS_CHECKPOINT_PART_COUNT];      /* the same */
     bool has_pieces;
@@ -82,12 +83,13 @@ static ps_status add_array(header *h, const ps_param *p, const ps_piece *piece)
 {
     PS_TRY(set_tensor(h, PS_CHECKPOINT_MODEL, h->n, p->name, p, piece));
     const int32_t n_states = h->files->n_states;
-    for (int32_t i = 0; i < n_states; i++) {
+    for (int32_t i = 0; i < n_states && !p->is_frozen; i++) {
         char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
         PS_TRY(ps_checkpoint_tensor_name(p->name, state_suffix(h, i), name));
         PS_TRY(set_tensor(h, PS_CHECKPOINT_OPTIMIZER, n_states * h->n + i, name, p, piece));
     }
     h->n++;
+    if (!p->is_frozen) h->n_trained = h->n;
     return PS_OK;
 }
 
@@ -106,13 +108,20 @@ static ps_status add_piece(header *h, const ps_piece *piece)
     return add_array(h, p, NULL);
 }
 
+static ps_status add_chunk(header *h, int32_t chunk)
+{
+    const ps_blueprint *b = h->e->blueprint;
+    for (int32_t k = b->first_piece[chunk]; k < b->first_piece[chunk + 1]; k++) PS_TRY(add_piece(h, &b->pieces[k]));
+    return PS_OK;
+}
+
+/* What is not trained comes last. */
 static ps_status list_tensors(header *h)
 {
     const ps_blueprint *b = h->e->blueprint;
-    for (int32_t i = 0; i < b->n_ordered; i++) {
-        const int32_t c = b->update_order[i];
-        for (int32_t k = b->first_piece[c]; k < b->first_piece[c + 1]; k++) PS_TRY(add_piece(h, &b->pieces[k]));
-    }
+    for (int32_t i = 0; i < b->n_ordered; i++) PS_TRY(add_chunk(h, b->update_order[i]));
+    for (int32_t c = b->layout->n_mirrored; c < b->layout->n_chunks; c++)
+        if (ps_blueprint_owns(b, c)) PS_TRY(add_chunk(h, c));
     return PS_OK;
 }
 
@@ -141,7 +150,7 @@ static ps_status list_metadata(header *h, ps_checkpoint_part part)
         if (!has) continue;
         const ps_param *p = &program->params[t];
         if (part == PS_CHECKPOINT_MODEL) PS_TRY(add_shape(h, p->name, p));
-        for (int32_t i = 0; i < f->n_states && part == PS_CHECKPOINT_OPTIMIZER; i++) {
+        for (int32_t i = 0; i < f->n_states && part == PS_CHECKPOINT_OPTIMIZER && !p->is_frozen; i++) {
             char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
             PS_TRY(ps_checkpoint_tensor_name(p->name, state_suffix(h, i), name));
             PS_TRY(add_shape(h, name, p));
@@ -157,9 +166,9 @@ static ps_status open_part(header *h, const char *folder, ps_checkpoint_part par
     PS_TRY(list_metadata(h, part));
     (void)ps_checkpoint_file_name(part, ranks->rank, ranks->n, name);
     PS_TRY(ps_folder_join(folder, name, &path));
-    const ps_status st = ps_safetensors_writer_open(path, h->tensors[part],
-                                                    part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_states * h->n,
-                                                    h->metadata, h->n_metadata, &h->files->writers[part]);
+    const ps_status st = ps_safetensors_writer_open(
+        path, h->tensors[part], part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_states * h->n_trained, h->metadata,
+        h->n_metadata, &h->files->writers[part]);
     ps_mem_free(path);
     return st;
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "checkpoint/checkpoint_match.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
@@ -99,8 +100,8 @@ static ps_status list_names(loader *l)
     const int32_t n_states = s->training ? s->optimizer.n_states : 0;
     PS_TRY(ps_mem_alloc((size_t)n_params * (1 + (size_t)n_states), sizeof *l->names, &l->names));
     for (int32_t t = 0; t < n_params; t++) {
-        PS_TRY(add_name(l, t, "", s->training ? PS_LIST_MASTER : PS_LIST_PARAM16));
-        for (int32_t i = 0; i < n_states; i++)
+        PS_TRY(add_name(l, t, "", ps_engine_value_list(l->engine, t)));
+        for (int32_t i = 0; i < n_states && !l->engine->program->params[t].is_frozen; i++)
             PS_TRY(add_name(l, t, s->optimizer.optimizer->states[i].suffix, PS_LIST_STATES + i));
     }
     qsort(l->names, l->n_names, sizeof *l->names, compare_names);
@@ -148,14 +149,27 @@ static ps_status another_optimizer(const loader *l, const char *path, const char
                    kept[0] != '\0' ? kept : "nothing");
 }
 
-/* Is it one of the model's parameters and something behind it? */
-static bool is_state(const loader *l, const char *name)
+/* A parameter that is trained now was not when it was saved, or the other way round. Its states could begin as zeros; but
+ * Adam's corrections go by the number of steps, and would make its first updates several times too large. */
+static ps_status another_freezing(const loader *l, const char *path, int64_t tensor, bool was_frozen)
+{
+    return PS_FAIL(PS_EINVAL,
+                   "%s: parameter %.128s was %s when it was saved, and is %s now (train.freeze, ps_set_trainable), so "
+                   "training could not go on with the same bits; set it back, or begin a new run from the weights "
+                   "alone (train.init_from)",
+                   path, l->engine->program->params[tensor].name, was_frozen ? "frozen" : "trained",
+                   was_frozen ? "trained" : "frozen");
+}
+
+/* The model's parameter that the name is a state of: itself and something behind it; -1: none. */
+static int64_t parameter_of_state(const loader *l, const char *name)
 {
     named_target key;
     const char *dot = strrchr(name, '.');
-    if (dot == NULL || (size_t)(dot - name) >= sizeof key.name) return false;
+    if (dot == NULL || (size_t)(dot - name) >= sizeof key.name) return -1;
     snprintf(key.name, sizeof key.name, "%.*s", (int)(dot - name), name);
-    return bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names) != NULL;
+    const named_target *found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
+    return found != NULL ? found->target.tensor : -1;
 }
 
 /* Tensor number i of a file: a piece, or a whole, which is its own only piece. */
@@ -171,7 +185,9 @@ static ps_status match_tensor(loader *l, open_file *f, int i)
         strcpy(key.name, name);
         found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
     }
-    if (found == NULL && is_state(l, name)) return another_optimizer(l, f->path, name, false);
+    const int64_t owner = found == NULL ? parameter_of_state(l, name) : -1;
+    if (owner >= 0 && l->engine->program->params[owner].is_frozen) return another_freezing(l, f->path, owner, false);
+    if (owner >= 0) return another_optimizer(l, f->path, name, false);
     if (found == NULL) return PS_FAIL(PS_EINVAL, "%s: tensor %.128s is not one of the model's", f->path, t->name);
     if (!is_piece) {
         piece.n_dims = t->n_dims;
@@ -217,6 +233,20 @@ static ps_status check_doubles(const loader *l)
     return PS_OK;
 }
 
+/* A state is missing. Are there such of other parameters? */
+static bool has_other_states(const loader *l, ps_list list)
+{
+    for (size_t i = 0; i < l->n_findings; i++)
+        if (l->names[l->findings[i].name].target.list == list) return true;
+    return false;
+}
+
+static ps_status fail_missing_state(const loader *l, const named_target *want)
+{
+    if (has_other_states(l, want->target.list)) return another_freezing(l, l->folder, want->target.tensor, true);
+    return another_optimizer(l, l->folder, want->name, true);
+}
+
 /* Every element of every tensor is there exactly once. */
 static ps_status check_findings(loader *l)
 {
@@ -226,7 +256,7 @@ static ps_status check_findings(loader *l)
     for (size_t i = 0; i < l->n_names; i++) {
         const named_target *want = &l->names[i];
         const bool is_missing = f == end || (size_t)f->name != i;
-        if (is_missing && want->target.list >= PS_LIST_STATES) return another_optimizer(l, l->folder, want->name, true);
+        if (is_missing && want->target.list >= PS_LIST_STATES) return fail_missing_state(l, want);
         if (is_missing)
             return PS_FAIL(PS_EINVAL, "%s: tensor %s is in none of its files: another model", l->folder, want->name);
         int64_t n = 0;
@@ -395,7 +425,10 @@ static ps_status load_file(loader *l, int rank, int part)
 static ps_status load_all(loader *l)
 {
     for (int rank = 0; rank < l->state.n_ranks; rank++)
-        for (int part = 0; part < n_parts(l); part++) PS_TRY(load_file(l, rank, part));
+        for (int part = 0; part < n_parts(l); part++) {
+            PS_TRY(ps_progress_tell(PS_PROGRESS_LOAD, rank * n_parts(l) + part, l->state.n_ranks * n_parts(l)));
+            PS_TRY(load_file(l, rank, part));
+        }
     ps_engine_end_filling(l->engine);
     return ps_checkpoint_restore(l->engine, &l->state);
 }
@@ -446,6 +479,17 @@ static ps_status check_same_step(const loader *l, ps_comm *c)
         l->folder, (long long)l->state.steps, least[0], -least[1]);
 }
 
+/* Of training only: nobody expects bits of what is evaluated elsewhere. */
+static void tell_arithmetic(loader *l)
+{
+    ps_arithmetic is;
+    char text[768];
+    if (!l->engine->settings.training) return;
+    ps_arithmetic_of(&l->engine->settings, &is);
+    ps_arithmetic_compare(&l->state.arithmetic, &is, l->folder, text, sizeof text);
+    if (text[0] != '\0') ps_products_tell(&l->engine->products, text);
+}
+
 ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)
 {
     if (caller_json != NULL) *caller_json = NULL;
@@ -458,6 +502,7 @@ ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **cal
     PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(&l))));
     PS_TRY_GOTO(
         ps_engine_check_agreed(e, ps_products_resume(&e->products, &e->settings, l.state.products_json, l.folder)));
+    tell_arithmetic(&l);
     if (caller_json != NULL) {
         *caller_json = l.state.caller_json;
         l.state.caller_json = NULL;

@@ -94,7 +94,7 @@ static json_t *numbers_json(const ps_checkpoint_state *s)
     snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
     return json_pack(
         "{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:{s:s, s:I, s:I}, s:{s:I, s:f},"
-        " s:{s:b, s:f, s:I, s:I, s:I}, s:s}",
+        " s:{s:b, s:f, s:I, s:I, s:I}, s:s, s:{s:s, s:s, s:s}}",
         "format", STATE_FORMAT, "version", s->n_ranks > 1 ? STATE_VERSION : 1, "program", version, "ranks", s->n_ranks,
         "steps", (json_int_t)s->steps, "optimizer_steps", (json_int_t)s->optimizer_steps, "micro_batches",
         (json_int_t)s->micro_batches, "samples", (json_int_t)(s->micro_batches * s->B * s->n_ranks), "batch",
@@ -103,7 +103,8 @@ static json_t *numbers_json(const ps_checkpoint_state *s)
         (json_int_t)s->micro_batches, "lr_schedule", "step", (json_int_t)s->optimizer_steps, "learning_rate",
         s->learning_rate, "loss_scaler", "dynamic", (int)s->scale_is_dynamic, "scale", s->scale, "clean_steps",
         (json_int_t)s->n_clean_steps, "hysteresis_left", (json_int_t)s->hysteresis_left, "skipped_steps",
-        (json_int_t)s->n_skipped_steps, "dtype", s->dtype);
+        (json_int_t)s->n_skipped_steps, "dtype", s->dtype, "arithmetic", "kernels", s->arithmetic.kernels, "attention",
+        s->arithmetic.attention, "reductions", s->arithmetic.reductions);
 }
 
 ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, int64_t *out_bytes)
@@ -261,6 +262,22 @@ static ps_status read_counters(const state_reader *r, ps_checkpoint_state *s)
     return read_real(r, "lr_schedule", "learning_rate", &s->learning_rate);
 }
 
+static ps_status read_name(const state_reader *r, const char *key, char out[PS_ARITHMETIC_NAME_MAX])
+{
+    const char *text = json_string_value(get(r, "arithmetic", key));
+    if (text == NULL || strlen(text) >= PS_ARITHMETIC_NAME_MAX) return fail_wrong(r, "arithmetic", key, "a short text");
+    strcpy(out, text);
+    return PS_OK;
+}
+
+static ps_status read_arithmetic(const state_reader *r, ps_arithmetic *out)
+{
+    if (get(r, NULL, "arithmetic") == NULL) return PS_OK;
+    PS_TRY(read_name(r, "kernels", out->kernels));
+    PS_TRY(read_name(r, "attention", out->attention));
+    return read_name(r, "reductions", out->reductions);
+}
+
 static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
 {
     int64_t version, n_ranks;
@@ -276,6 +293,7 @@ static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
     const char *dtype = json_string_value(get(r, NULL, "dtype"));
     if (dtype == NULL || strlen(dtype) >= sizeof s->dtype) return fail_wrong(r, NULL, "dtype", "a number format");
     strcpy(s->dtype, dtype);
+    PS_TRY(read_arithmetic(r, &s->arithmetic));
     PS_TRY(read_files(r, s));
     if (get(r, NULL, "products") != NULL) PS_TRY(copy_object(r, "products", &s->products_json));
     PS_TRY(copy_object(r, "caller", &s->caller_json));

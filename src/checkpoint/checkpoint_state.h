@@ -15,6 +15,7 @@
  *       "dtype": "bf16",
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
+ *       "arithmetic": {"kernels": "cuda", "attention": "cuDNN 9.19.0", "reductions": ""},  (settings/arithmetic.h)
  *       "products": {...},         only of a GPU: which algorithms multiply (cuda/product_table.h)
  *       "caller": {...} or null,
  *       "config": {...},
@@ -30,6 +31,7 @@
 
 #include "base/status.h"
 #include "optim/loss_scaler.h"
+#include "settings/arithmetic.h"
 
 #define PS_CHECKPOINT_RANKS_MAX 65536
 #define PS_CHECKPOINT_FILE_NAME_MAX 48
@@ -60,6 +62,7 @@ typedef struct ps_checkpoint_state {
     double scale;
     int64_t n_clean_steps, hysteresis_left, n_skipped_steps;
     char dtype[8];
+    ps_arithmetic arithmetic;  /* not known of checkpoints from before it was kept */
     ps_checkpoint_file *files; /* [n_ranks * PS_CHECKPOINT_PART_COUNT]: rank * PS_CHECKPOINT_PART_COUNT + part */
     char *caller_json;         /* an object as text, or NULL */
     char *config_json;         /* the same */

@@ -1,18 +1,20 @@
 #include "checkpoint/initialize.h"
 
+#include "base/sized.h"
 #include "checkpoint/weights.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 
-ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_begin_info *info)
+ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_load_info *info)
 {
     const ps_options *m = ps_config_options(model), *o = ps_config_options(config);
-    const ps_weights_options may = {.allow_new_head = m->model_new_head || m->model_head == PS_CONFIG_HEAD_NONE,
-                                    .allow_new_rows = m->model_resize_token_embeddings};
-    ps_begin_info begin = {.has_model = m->model_from_pretrained[0] != '\0'};
-    if (begin.has_model) PS_TRY(ps_weights_load(e, m->model_from_pretrained, &may, &begin.model, &begin.n_new_rows));
-    if (info != NULL) *info = begin;
-    if (o->train_init_from[0] != '\0') PS_TRY(ps_engine_load_weights(e, o->train_init_from));
+    const ps_load_options may = {.allow_new_head = m->model_new_head || m->model_head == PS_CONFIG_HEAD_NONE,
+                                 .allow_new_rows = m->model_resize_token_embeddings};
+    ps_load_info loaded = {0};
+    if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_load_info, &loaded, info));
+    if (m->model_from_pretrained[0] != '\0') PS_TRY(ps_weights_load(e, m->model_from_pretrained, &may, &loaded));
+    if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_load_info, &loaded, info));
+    if (o->train_init_from[0] != '\0') PS_TRY(ps_weights_load(e, o->train_init_from, &(ps_load_options){0}, NULL));
     PS_TRY(ps_comm_agree(e->settings.ranks.comm, ps_engine_draw_rest(e)));
     if (!e->settings.training || o->train_init_optimizer[0] == '\0') return PS_OK;
     return ps_engine_load_optimizer(e, o->train_init_optimizer);
@@ -31,6 +33,35 @@ static ps_status check_local_rank(const ps_comm *comm, int local_rank)
                    local_rank, ps_comm_local_rank(comm));
 }
 
+/* With the weights that the configuration names, unless it is to be empty. */
+static ps_status create_engine(ps_model_func model, void *user, const ps_config *config,
+                               const ps_engine_options *options, ps_engine **out)
+{
+    const ps_config *described = model == ps_model_from_config ? user : config;
+    if (described == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: ps_model_from_config wants a ps_config");
+    PS_TRY(ps_comm_check_same(options->comm, config));
+    const bool is_empty = options->is_empty || ps_config_names_weights(described, config);
+    PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(model, user, config, options->purpose, options->comm,
+                                                                  out));
+    const ps_status st = options->is_empty ? PS_OK : ps_engine_begin_weights(*out, described, config, NULL);
+    if (st == PS_OK) return PS_OK;
+    ps_engine_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+ps_status ps_initialize_engine_with(ps_model_func model_func, void *user, const ps_config *config,
+                                    const ps_engine_options *options, ps_engine **engine)
+{
+    ps_engine_options own;
+    *engine = NULL;
+    PS_TRY(PS_SIZED_TAKE(ps_engine_options, options, &own));
+    if (config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine_with: model and config are needed");
+    if (own.purpose < PS_FOR_INFERENCE || own.purpose > PS_FOR_GENERATION)
+        return PS_FAIL(PS_EINVAL, "ps_initialize_engine_with: %d is no purpose of an engine", (int)own.purpose);
+    return create_engine(model_func, user, config, &own, engine);
+}
+
 /* As the launcher started this process: alone, or as one of several ranks. */
 static ps_status create_as_started(ps_model_func model, void *user, int local_rank, const ps_config *config,
                                    ps_purpose purpose, ps_engine **out)
@@ -38,23 +69,14 @@ static ps_status create_as_started(ps_model_func model, void *user, int local_ra
     ps_comm *comm = NULL;
     *out = NULL;
     if (config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: model and config are needed");
-    const ps_comm_options o = ps_settings_comm_options(config);
-    PS_TRY(ps_comm_open(&o, &comm));
+    PS_TRY(ps_comm_meet(config, &comm));
+    const ps_engine_options options = {.comm = comm, .purpose = purpose};
     ps_status st = ps_comm_agree(comm, check_local_rank(comm, local_rank));
-    const ps_config *described = model == ps_model_from_config ? user : config;
-    const bool is_empty = ps_config_names_weights(described, config);
+    if (st == PS_OK) st = create_engine(model, user, config, &options, out);
     if (st == PS_OK)
-        st = (is_empty ? ps_engine_create_empty : ps_engine_create)(model, user, config, purpose, comm, out);
-    if (st != PS_OK) {
+        (*out)->own_comm = comm;
+    else
         ps_comm_close(comm);
-        return st;
-    }
-    (*out)->own_comm = comm;
-    st = ps_engine_begin_weights(*out, described, config, NULL);
-    if (st != PS_OK) {
-        ps_engine_destroy(*out);
-        *out = NULL;
-    }
     return st;
 }
 

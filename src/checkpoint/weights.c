@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/progress.h"
 #include "base/sized.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
@@ -72,8 +73,11 @@ ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
     saver s = {.item_bytes = (int64_t)ps_dtype_bytes(dtype)};
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_comm_agree(comm_of(e), writes ? open_writer(&s, e, path, dtype) : PS_OK));
-    for (; s.tensor < n && st == PS_OK; s.tensor++)
-        st = ps_comm_agree(comm_of(e), ps_engine_drain_tensor(e, s.tensor, dtype, writes ? save_piece : NULL, &s));
+    for (; s.tensor < n && st == PS_OK; s.tensor++) {
+        const ps_status told = ps_progress_tell(PS_PROGRESS_SAVE, s.tensor, n);
+        const ps_status drained = ps_engine_drain_tensor(e, s.tensor, dtype, writes ? save_piece : NULL, &s);
+        st = ps_comm_agree(comm_of(e), drained != PS_OK ? drained : told);
+    }
     if (st == PS_OK && writes) {
         st = ps_safetensors_writer_commit(s.writer);
         s.writer = NULL;
@@ -98,7 +102,7 @@ typedef struct loading {
     ps_weight_match match;
     const char **have, **want; /* names */
     int n_have, n_want;
-    ps_weights_options options;
+    ps_load_options options;
     int64_t n_new_rows;
 } loading;
 
@@ -224,6 +228,7 @@ static ps_status fill_all(const loading *l, ps_read_stream *stream)
         reader r = {.stream = stream, .dtype = w->tensor.dtype};
         ps_dtype dtype;
         if (l->match.of_have[i] < 0) continue;
+        PS_TRY(ps_progress_tell(PS_PROGRESS_LOAD, i, l->n_have));
         if (!ps_weight_dtype(r.dtype, &dtype)) dtype = PS_DTYPE_F32;
         PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], elements_of(w), dtype, read_piece, &r));
     }
@@ -272,8 +277,7 @@ static ps_status load_all(const loading *l)
     return st != PS_OK ? st : read;
 }
 
-ps_status ps_weights_load(ps_engine *e, const char *path, const ps_weights_options *options, ps_load_info *info,
-                          int64_t *n_new_rows)
+ps_status ps_weights_load(ps_engine *e, const char *path, const ps_load_options *options, ps_load_info *info)
 {
     loading l = {.e = e, .path = path, .options = *options};
     ps_status st;
@@ -284,22 +288,19 @@ ps_status ps_weights_load(ps_engine *e, const char *path, const ps_weights_optio
         *info = (ps_load_info){.n_loaded = l.match.n_loaded,
                                .n_new = l.match.n_new,
                                .n_ignored = l.match.n_ignored,
+                               .n_new_rows = l.n_new_rows,
                                .first_new = l.match.n_new > 0 ? l.want[l.match.first_new] : NULL};
-    if (n_new_rows != NULL) *n_new_rows = l.n_new_rows;
 out:
     loading_deinit(&l);
     return st;
 }
 
-ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, int allow_new_head, ps_load_info *info)
+ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, const ps_load_options *options, ps_load_info *info)
 {
     ps_load_info loaded;
+    ps_load_options own = {0};
+    if (options != NULL) PS_TRY(PS_SIZED_TAKE(ps_load_options, options, &own));
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_load_info, &(ps_load_info){0}, info));
-    PS_TRY(ps_weights_load(e, path, &(ps_weights_options){.allow_new_head = allow_new_head != 0}, &loaded, NULL));
+    PS_TRY(ps_weights_load(e, path, &own, &loaded));
     return info != NULL ? PS_SIZED_GIVE(ps_load_info, &loaded, info) : PS_OK;
-}
-
-ps_status ps_engine_load_weights(ps_engine *e, const char *path)
-{
-    return ps_engine_load_pretrained(e, path, 0, NULL);
 }

@@ -20,51 +20,64 @@ static int64_t aligned(int64_t elements)
     return ps_round_up(elements, PS_TENSOR_ALIGN_ELEMENTS);
 }
 
-/* Place all tensors. With l == NULL only count the chunks: the search runs this hundreds of times without
- * allocating. */
-static int64_t place_all(const int64_t *elements, int32_t n, int64_t capacity, ps_layout *l)
+/* Where the next tensor may go. */
+typedef struct fill {
+    int64_t used[LOOK_BACK]; /* of the last chunks, newest at [0] */
+    int64_t first_chunk;     /* chunks before it are closed */
+    int64_t n_chunks;
+    int32_t n_runs;
+} fill;
+
+/* With l == NULL only count the chunks: the search runs this hundreds of times without allocating. */
+static void place_tensor(fill *f, int64_t elements, int32_t t, int64_t capacity, ps_layout *l)
 {
-    int64_t used[LOOK_BACK] = {0}; /* fill of the last chunks, newest at [0] */
-    int64_t n_chunks = 0;
-    int32_t n_runs = 0;
-    for (int32_t t = 0; t < n; t++) {
-        const int64_t need = aligned(elements[t]);
-        const int64_t n_needed = ps_ceil_div(need, capacity); /* chunks; more than one: a run */
-        int64_t back = 0; /* which of the last chunks takes it, or its first chunk, counted back; -1: a new one */
-        if (n_needed > 1) {
-            back = -1;
-        } else {
-            for (back = ps_min_i64(LOOK_BACK, n_chunks) - 1; back >= 0; back--)
-                if (used[back] + need <= capacity) break;
-        }
-        int64_t offset = 0;
-        if (back >= 0) {
-            offset = used[back];
-            used[back] += need;
-        } else {
-            /* when only counting, a huge run need not be walked through */
-            for (int64_t k = l != NULL ? 0 : ps_max_i64(0, n_needed - LOOK_BACK); k < n_needed; k++) {
-                for (int i = LOOK_BACK - 1; i > 0; i--) used[i] = used[i - 1];
-                used[0] = k + 1 < n_needed ? capacity : need - (n_needed - 1) * capacity;
-                if (l != NULL) l->used_elements[n_chunks + k] = used[0];
-            }
-            n_chunks += n_needed;
-            back = n_needed - 1;
-            if (l != NULL && n_needed > 1) {
-                l->runs[n_runs] = (ps_run){.first = (int32_t)(n_chunks - n_needed), .n_chunks = (int32_t)n_needed};
-                for (int64_t k = n_chunks - n_needed; k < n_chunks; k++) l->run_of_chunk[k] = n_runs;
-            }
-            n_runs += n_needed > 1;
-        }
-        if (l != NULL) {
-            const int64_t first = n_chunks - 1 - back;
-            l->places[t] = (ps_place){
-                .chunk = (int32_t)first, .n_chunks = (int32_t)n_needed, .offset = offset, .elements = elements[t]};
-            if (n_needed == 1) l->used_elements[first] = offset + need;
-        }
+    const int64_t need = aligned(elements);
+    const int64_t n_needed = ps_ceil_div(need, capacity); /* chunks; more than one: a run */
+    int64_t back = 0; /* which of the last chunks takes it, or its first chunk, counted back; -1: a new one */
+    if (n_needed > 1) {
+        back = -1;
+    } else {
+        for (back = ps_min_i64(LOOK_BACK, f->n_chunks - f->first_chunk) - 1; back >= 0; back--)
+            if (f->used[back] + need <= capacity) break;
     }
-    if (l != NULL) l->n_runs = n_runs;
-    return n_chunks;
+    int64_t offset = 0;
+    if (back >= 0) {
+        offset = f->used[back];
+        f->used[back] += need;
+    } else {
+        /* when only counting, a huge run need not be walked through */
+        for (int64_t k = l != NULL ? 0 : ps_max_i64(0, n_needed - LOOK_BACK); k < n_needed; k++) {
+            for (int i = LOOK_BACK - 1; i > 0; i--) f->used[i] = f->used[i - 1];
+            f->used[0] = k + 1 < n_needed ? capacity : need - (n_needed - 1) * capacity;
+            if (l != NULL) l->used_elements[f->n_chunks + k] = f->used[0];
+        }
+        f->n_chunks += n_needed;
+        back = n_needed - 1;
+        if (l != NULL && n_needed > 1) {
+            l->runs[f->n_runs] = (ps_run){.first = (int32_t)(f->n_chunks - n_needed), .n_chunks = (int32_t)n_needed};
+            for (int64_t k = f->n_chunks - n_needed; k < f->n_chunks; k++) l->run_of_chunk[k] = f->n_runs;
+        }
+        f->n_runs += n_needed > 1;
+    }
+    if (l == NULL) return;
+    const int64_t first = f->n_chunks - 1 - back;
+    l->places[t] =
+        (ps_place){.chunk = (int32_t)first, .n_chunks = (int32_t)n_needed, .offset = offset, .elements = elements};
+    if (n_needed == 1) l->used_elements[first] = offset + need;
+}
+
+/* Those that are alone after all others. Returns the number of chunks. */
+static int64_t place_all(const int64_t *elements, const bool *is_alone, int32_t n, int64_t capacity, ps_layout *l)
+{
+    fill f = {.n_chunks = 0};
+    for (int32_t t = 0; t < n; t++)
+        if (is_alone == NULL || !is_alone[t]) place_tensor(&f, elements[t], t, capacity, l);
+    f.first_chunk = f.n_chunks;
+    if (l != NULL) l->n_mirrored = (int32_t)f.n_chunks;
+    for (int32_t t = 0; is_alone != NULL && t < n; t++)
+        if (is_alone[t]) place_tensor(&f, elements[t], t, capacity, l);
+    if (l != NULL) l->n_runs = f.n_runs;
+    return f.n_chunks;
 }
 
 /* *total: sum of the sizes. */
@@ -82,13 +95,19 @@ static ps_status check_sizes(const int64_t *tensor_elements, int32_t n_tensors, 
 
 ps_status ps_layout_create(const int64_t *tensor_elements, int32_t n_tensors, int64_t chunk_elements, ps_layout **out)
 {
+    return ps_layout_create_parted(tensor_elements, NULL, n_tensors, chunk_elements, out);
+}
+
+ps_status ps_layout_create_parted(const int64_t *tensor_elements, const bool *is_alone, int32_t n_tensors,
+                                  int64_t chunk_elements, ps_layout **out)
+{
     *out = NULL;
     int64_t total = 0;
     PS_TRY(check_sizes(tensor_elements, n_tensors, &total));
     if (chunk_elements < 1 || chunk_elements > MAX_ELEMENTS)
         return PS_FAIL(PS_EINVAL, "chunk size of %lld elements", (long long)chunk_elements);
     const int64_t capacity = ps_round_up(chunk_elements, PS_CHUNK_UNIT_ELEMENTS);
-    const int64_t n_chunks = place_all(tensor_elements, n_tensors, capacity, NULL);
+    const int64_t n_chunks = place_all(tensor_elements, is_alone, n_tensors, capacity, NULL);
     if (n_chunks > INT32_MAX / 8)
         return PS_FAIL(PS_EINVAL, "%lld chunks of %lld elements are too many: raise default_chunk_size",
                        (long long)n_chunks, (long long)capacity);
@@ -105,7 +124,7 @@ ps_status ps_layout_create(const int64_t *tensor_elements, int32_t n_tensors, in
     PS_TRY_GOTO(ps_mem_alloc((size_t)n_chunks, sizeof *l->run_of_chunk, &l->run_of_chunk));
     PS_TRY_GOTO(ps_mem_alloc((size_t)n_chunks, sizeof *l->used_elements, &l->used_elements));
     for (int64_t c = 0; c < n_chunks; c++) l->run_of_chunk[c] = -1;
-    place_all(tensor_elements, n_tensors, capacity, l);
+    place_all(tensor_elements, is_alone, n_tensors, capacity, l);
     *out = l;
     l = NULL;
 out:
@@ -130,6 +149,7 @@ double ps_layout_waste(const ps_layout *l)
 
 typedef struct search_state {
     const int64_t *elements;
+    const bool *is_alone;
     int32_t n;
     int64_t total, unit, min, max;
     int64_t best_size;
@@ -150,7 +170,7 @@ static void try_size(search_state *s, int64_t size)
 {
     size = ps_round_up(size, s->unit);
     if (size < s->min || size > s->max) return;
-    const int64_t n_chunks = place_all(s->elements, s->n, size, NULL);
+    const int64_t n_chunks = place_all(s->elements, s->is_alone, s->n, size, NULL);
     const double waste = 1.0 - (double)s->total / ((double)n_chunks * (double)size);
     const bool good = waste <= waste_target(s, size);
     const bool better =
@@ -162,8 +182,17 @@ static void try_size(search_state *s, int64_t size)
 ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t unit_elements,
                            int64_t min_elements, int64_t max_elements, int64_t *chunk_elements)
 {
+    return ps_layout_search_parted(tensor_elements, NULL, n_tensors, unit_elements, min_elements, max_elements,
+                                   chunk_elements);
+}
+
+ps_status ps_layout_search_parted(const int64_t *tensor_elements, const bool *is_alone, int32_t n_tensors,
+                                  int64_t unit_elements, int64_t min_elements, int64_t max_elements,
+                                  int64_t *chunk_elements)
+{
     *chunk_elements = 0;
-    search_state s = {.elements = tensor_elements, .n = n_tensors, .unit = unit_elements, .best_waste = 1};
+    search_state s = {
+        .elements = tensor_elements, .is_alone = is_alone, .n = n_tensors, .unit = unit_elements, .best_waste = 1};
     s.min = ps_round_up(ps_min_i64(ps_max_i64(min_elements, 1), MAX_ELEMENTS), unit_elements);
     s.max = ps_max_i64(s.min, max_elements);
     PS_TRY(check_sizes(tensor_elements, n_tensors, &s.total));

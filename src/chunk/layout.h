@@ -9,9 +9,16 @@
  *   |wte . . . . . . . . . . . . . . . . . . . . . .|wpe|ln|  |c_attn . . . . . .|b|
  *   '---------------- run of 3 -------------------------'
  *
- * One layout serves every chunk list: lists mirror each other, same index and same offsets. */
+ * One layout serves every chunk list: lists mirror each other, same index and same offsets. Tensors that have content in
+ * the first list only (parameters that are not trained) can be placed in chunks of their own, behind all others; the
+ * other lists end before these:
+ *
+ *     list 0        |  0 |  1 |  2 |  3 ||  4 |  5 |
+ *     other lists   |  0 |  1 |  2 |  3 |            n_mirrored = 4 */
 #ifndef PS_CHUNK_LAYOUT_H
 #define PS_CHUNK_LAYOUT_H
+
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -34,6 +41,7 @@ typedef struct ps_run {
 typedef struct ps_layout {
     int64_t chunk_elements;
     int32_t n_tensors, n_chunks, n_runs;
+    int32_t n_mirrored;      /* the first so many chunks are in all lists, the others in the first one only */
     ps_place *places;        /* [n_tensors] */
     ps_run *runs;            /* [n_runs], ascending, each longer than one chunk */
     int32_t *run_of_chunk;   /* [n_chunks] index into runs, or -1 */
@@ -44,6 +52,9 @@ typedef struct ps_layout {
 /* chunk_elements is rounded up to PS_CHUNK_UNIT_ELEMENTS. PS_EINVAL for an empty model or sizes < 1. */
 PS_NODISCARD ps_status ps_layout_create(const int64_t *tensor_elements, int32_t n_tensors, int64_t chunk_elements,
                                         ps_layout **out);
+/* The same; tensors with is_alone (NULL: none) are in the first list only. */
+PS_NODISCARD ps_status ps_layout_create_parted(const int64_t *tensor_elements, const bool *is_alone, int32_t n_tensors,
+                                               int64_t chunk_elements, ps_layout **out);
 void ps_layout_destroy(ps_layout *l); /* NULL is accepted */
 
 /* Share of chunk memory that holds no tensor: 1 - tensor_elements / (n_chunks chunk_elements). */
@@ -57,5 +68,9 @@ double ps_layout_waste(const ps_layout *l);
  * ps_layout_create. */
 PS_NODISCARD ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t unit_elements,
                                         int64_t min_elements, int64_t max_elements, int64_t *chunk_elements);
+/* The same for ps_layout_create_parted. */
+PS_NODISCARD ps_status ps_layout_search_parted(const int64_t *tensor_elements, const bool *is_alone, int32_t n_tensors,
+                                               int64_t unit_elements, int64_t min_elements, int64_t max_elements,
+                                               int64_t *chunk_elements);
 
 #endif

@@ -25,7 +25,7 @@ static int64_t states_bytes(const ps_store *s)
 
 static int64_t bytes_of_lists(const ps_store *s)
 {
-    return s->layout->n_chunks * (list_bytes(s, 0) + states_bytes(s));
+    return s->layout->n_chunks * list_bytes(s, 0) + s->layout->n_mirrored * states_bytes(s);
 }
 
 void ps_store_choose_homes(ps_store *s)

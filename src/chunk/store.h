@@ -128,7 +128,8 @@ static inline bool ps_lists_is_apart(const ps_lists *l, ps_list list)
 /* So many chunks the list has, if it exists; bytes of each, before they are rounded to pages. */
 static inline int32_t ps_lists_length(const ps_lists *l, const ps_layout *layout, ps_list list)
 {
-    return ps_lists_is_apart(l, list) ? l->n_apart : layout->n_chunks;
+    if (ps_lists_is_apart(l, list)) return l->n_apart;
+    return list == 0 ? layout->n_chunks : layout->n_mirrored;
 }
 
 static inline int64_t ps_lists_chunk_bytes(const ps_lists *l, const ps_layout *layout, ps_list list)

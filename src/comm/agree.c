@@ -1,24 +1,46 @@
 #include "comm/agree.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct verdict {
     int32_t status;
+    int32_t rank; /* that it arose on, where ranks have agreed on it before; -1: on the one that tells */
+    char host[64];
     char text[768];
 } verdict;
+
+/* What this rank would tell the others. */
+static verdict verdict_of(ps_status st)
+{
+    ps_failure f = {.struct_size = sizeof f};
+    verdict v = {.status = (int32_t)st, .rank = -1};
+    if (st == PS_OK) return v;
+    snprintf(v.text, sizeof v.text, "%s", ps_last_error());
+    if (ps_get_last_failure(&f) == PS_OK && f.is_shared) {
+        v.rank = f.rank;
+        memcpy(v.host, f.host, sizeof v.host);
+    }
+    return v;
+}
 
 ps_status ps_comm_agree(ps_comm *c, ps_status st)
 {
     if (c == NULL || ps_comm_size(c) == 1) return st;
     const int32_t size = ps_comm_size(c);
-    verdict v = {.status = (int32_t)st};
-    if (st != PS_OK) snprintf(v.text, sizeof v.text, "%s", ps_last_error());
+    verdict v = verdict_of(st);
     double first = st != PS_OK ? ps_comm_rank(c) : size;
     PS_TRY(ps_comm_all_reduce(c, &first, 1, PS_COMM_MIN));
     const int32_t failed = (int32_t)first;
     if (failed >= size) return PS_OK;
     PS_TRY(ps_comm_broadcast(c, &v, sizeof v, failed));
-    int named; /* already, by what it has agreed on before */
-    if (sscanf(v.text, "rank %d (", &named) == 1) return PS_FAIL((ps_status)v.status, "%s", v.text);
-    return PS_FAIL((ps_status)v.status, "rank %d (%s): %s", failed, ps_comm_host(c, failed), v.text);
+    if (v.rank >= 0) {
+        st = PS_FAIL((ps_status)v.status, "%s", v.text); /* which names it */
+    } else {
+        v.rank = failed;
+        snprintf(v.host, sizeof v.host, "%s", ps_comm_host(c, failed));
+        st = PS_FAIL((ps_status)v.status, "rank %d (%s): %s", v.rank, v.host, v.text);
+    }
+    ps_fail_on_rank(v.rank, v.host, v.rank != ps_comm_rank(c), true);
+    return st;
 }

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "comm/comm_impl.h"
 #include "comm/transport_mpi.h"
+#include "comm/transport_program.h"
 #include "comm/transport_thread.h"
 
 /* ---- open and close ---- */
@@ -86,6 +87,16 @@ ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out)
     return is_mpi ? open_mpi(o, out) : open_single(o, out);
 }
 
+ps_status ps_comm_open_messages(const ps_comm_options *o, const ps_messages *m, ps_comm **out)
+{
+    ps_transport transport;
+    *out = NULL;
+    PS_TRY(ps_transport_program_make(m, &transport));
+    const ps_status st = ps_comm_open_over(o, &transport, out);
+    ps_transport_program_release(&transport, st != PS_OK);
+    return st;
+}
+
 ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out)
 {
     ps_thread_hub *hub = NULL;
@@ -131,6 +142,12 @@ void ps_comm_set_collectives(ps_comm *c, ps_collectives *x)
     PS_ASSERT(x == NULL || c->chunks == &c->own);
     if (c->chunks != &c->own) c->chunks->ops->destroy(c->chunks);
     c->chunks = x != NULL ? x : &c->own;
+    if (x == NULL) return;
+    /* it has its own; messages take theirs again should they have to add */
+    pthread_mutex_lock(&c->lock);
+    ps_mem_free(c->staging);
+    c->staging = NULL;
+    pthread_mutex_unlock(&c->lock);
 }
 
 void ps_comm_count_carried(ps_comm *c, int64_t sent_bytes)

@@ -1,4 +1,5 @@
-/* comm.h - what ranks tell each other. Messages go by one of several back ends (transport.h).
+/* comm.h - what ranks tell each other; small things, and its end, are in patrickstar.h. Messages go by one of several
+ * back ends (transport.h).
  *
  * A rank is one process (back ends single and mpi), or one thread of a process (back end thread, for tests and
  * debuggers). Every rank makes the same calls in the same order. Chunks go by transfers of collectives.h, which threads
@@ -15,8 +16,6 @@
 
 #include "comm/collectives.h"
 #include "device/order.h"
-
-typedef struct ps_comm ps_comm;
 
 typedef enum ps_comm_backend {
     PS_COMM_AUTO,   /* mpi when a launcher started this process as one of several (mpirun, srun), else single */
@@ -36,20 +35,13 @@ typedef struct ps_comm_options {
  * launcher's MPI is missing (comm/transport_mpi.h: where it is looked for), or another MPI's was taken; PS_EINVAL for
  * wrong options; PS_ECOMM when a rank fails meanwhile. On failure *out is NULL. */
 PS_NODISCARD ps_status ps_comm_open(const ps_comm_options *o, ps_comm **out);
+/* Ranks that the calling program has messages between. *m is copied; its close is called once, whatever comes of it. */
+PS_NODISCARD ps_status ps_comm_open_messages(const ps_comm_options *o, const ps_messages *m, ps_comm **out);
 /* n communicators in out[n], of ranks that are threads of this process, each to be used and closed by one thread: at
  * the same time, because they wait for each other. On failure all are NULL. */
 PS_NODISCARD ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out);
-/* Finishes what was begun and leaves; ranks that are well wait for each other, for any time, as long as they hear of
- * each other. After a failure it waits for nobody. One thread. NULL is accepted. */
-void ps_comm_close(ps_comm *c);
-
-int32_t ps_comm_rank(const ps_comm *c);
-int32_t ps_comm_size(const ps_comm *c);
-int32_t ps_comm_local_rank(const ps_comm *c); /* among the ranks of this machine */
 int32_t ps_comm_local_size(const ps_comm *c);
-int64_t ps_comm_staging_bytes(const ps_comm *c);          /* that it uses: the least of all ranks */
-const char *ps_comm_host(const ps_comm *c, int32_t rank); /* name of the machine it runs on */
-const char *ps_comm_describe(const ps_comm *c);           /* "single", "thread", "mpi (Open MPI v4.1.4)" */
+int64_t ps_comm_staging_bytes(const ps_comm *c); /* that it uses: the least of all ranks */
 
 /* ---- chunks: collectives.h ---- */
 
@@ -59,7 +51,8 @@ ps_collectives *ps_comm_collectives(ps_comm *c);
 ps_collectives *ps_comm_messages(ps_comm *c);
 /* From now on x does (GPUs have networks of their own, a calling program ranks of its own); small things still go by
  * messages. On all ranks, while no transfer is under way. x becomes the communicator's. When another rank is lost x is
- * not told: it has to look at ps_comm_failed_rank while it waits. NULL: messages again, and what was given is destroyed. */
+ * not told: it has to look at ps_comm_failed_rank while it waits. NULL: messages again, and what was given is destroyed.
+ * Messages give back their staging memory, and take it again when they have to add. */
 void ps_comm_set_collectives(ps_comm *c, ps_collectives *x);
 /* x has begun a transfer, which counts in the statistics; and a rank that leaves having begun fewer than this one has
  * left before the others. */
@@ -78,22 +71,8 @@ void ps_comm_set_device(ps_comm *c, const ps_comm_device *d);
 /* o is told of all transfers, and of those that the caller waits for; as ps_queue_set_order. */
 void ps_comm_set_order(ps_comm *c, ps_order *o);
 
-/* ---- small things: return when done ---- */
-
-typedef enum ps_comm_op { PS_COMM_SUM, PS_COMM_MIN, PS_COMM_MAX } ps_comm_op;
-
-/* In place, in the order of ranks; all ranks get the same bits. */
-PS_NODISCARD ps_status ps_comm_all_reduce(ps_comm *c, double *values, int64_t n, ps_comm_op op);
-/* Every rank's `bytes`, one after the other, in all[size * bytes]. */
-PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *all);
-PS_NODISCARD ps_status ps_comm_broadcast(ps_comm *c, void *data, int64_t bytes, int32_t root);
-PS_NODISCARD ps_status ps_comm_barrier(ps_comm *c);
-
 /* ---- failure ---- */
 
-/* This rank cannot go on, and its transfers end. The others get PS_ECOMM with this rank, its host and the text (cut at
- * 495 bytes), as far as they can be reached within a second; its own later calls get it too. */
-void ps_comm_fail(ps_comm *c, const char *text);
 /* Did this rank or another one fail? The first failure's rank; -1: none. Any thread, as the next. */
 int32_t ps_comm_failed_rank(const ps_comm *c);
 /* PS_ECOMM with that failure, if there was one. */

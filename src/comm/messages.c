@@ -55,7 +55,11 @@ void ps_comm_await_worker(ps_comm *c)
 
 ps_status ps_comm_check_failure(const ps_comm *c)
 {
-    return atomic_load(&c->failed_rank) < 0 ? PS_OK : PS_FAIL(PS_ECOMM, "%s", c->failure);
+    const int32_t failed = atomic_load(&c->failed_rank);
+    if (failed < 0) return PS_OK;
+    const ps_status st = PS_FAIL(PS_ECOMM, "%s", c->failure);
+    ps_fail_on_rank(failed, ps_comm_host(c, failed), failed != c->rank, false);
+    return st;
 }
 
 void ps_comm_set_failed(ps_comm *c, int32_t rank)

@@ -181,6 +181,72 @@ static ps_status set_folder(ps_config *config, const char *word)
     return st;
 }
 
+/* The option of a key that has a value of one of two types. */
+static ps_status find_value(const ps_config *config, const char *key, const char *wanted, ps_option_type a,
+                            ps_option_type b, ps_option_type c, const ps_option **option, ps_option_value *value)
+{
+    const ps_option_alias *alias;
+    const ps_option_id id = ps_option_find(key, &alias);
+    char near[PS_OPTION_KEY_MAX];
+    if (id == PS_OPTION_COUNT) {
+        const bool has_near = ps_option_suggest(key, near);
+        return PS_FAIL(PS_EINVAL, "there is no option %s%s%s%s", key, has_near ? "; did you mean " : "",
+                       has_near ? near : "", has_near ? "?" : "");
+    }
+    *option = &ps_option_table[id];
+    const ps_option_type type = (*option)->type;
+    if (type != a && type != b && type != c) return PS_FAIL(PS_EINVAL, "option %s is no %s", key, wanted);
+    *value = ps_option_load(*option, &config->options);
+    return PS_OK;
+}
+
+ps_status ps_config_get_int(const ps_config *config, const char *key, int64_t *out)
+{
+    const ps_option *option = NULL;
+    ps_option_value v;
+    *out = 0;
+    PS_TRY(find_value(config, key, "whole number, size or truth value", PS_OPTION_INT, PS_OPTION_BYTES, PS_OPTION_BOOL,
+                      &option, &v));
+    *out = option->type == PS_OPTION_BOOL ? v.b : v.i;
+    return PS_OK;
+}
+
+ps_status ps_config_get_double(const ps_config *config, const char *key, double *out)
+{
+    const ps_option *option = NULL;
+    ps_option_value v;
+    *out = 0;
+    PS_TRY(find_value(config, key, "number", PS_OPTION_INT, PS_OPTION_BYTES, PS_OPTION_DOUBLE, &option, &v));
+    *out = option->type == PS_OPTION_DOUBLE ? v.d[0] : (double)v.i;
+    return PS_OK;
+}
+
+ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t *first, int64_t *last)
+{
+    const ps_option *option = NULL;
+    ps_option_value v;
+    *first = *last = 0;
+    PS_TRY(find_value(config, key, "range", PS_OPTION_RANGE, PS_OPTION_RANGE, PS_OPTION_RANGE, &option, &v));
+    *first = v.r[0];
+    *last = v.r[1];
+    return PS_OK;
+}
+
+int64_t ps_config_get_sequence_length(const ps_config *config)
+{
+    return ps_config_sequence_length(&config->options);
+}
+
+ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out)
+{
+    const ps_option *option = NULL;
+    ps_option_value v;
+    *out = NULL;
+    PS_TRY(find_value(config, key, "text or name", PS_OPTION_STRING, PS_OPTION_ENUM, PS_OPTION_ENUM, &option, &v));
+    *out = option->type == PS_OPTION_ENUM ? option->names[v.i] : v.s;
+    return PS_OK;
+}
+
 ps_status ps_config_set(ps_config *config, const char *key, const char *value)
 {
     const ps_option_alias *alias;

@@ -16,11 +16,6 @@
 
 #include <stdio.h>
 
-/* As ps_config_load with "key=value" assignments that win over the file, a later one over an earlier: of an option that
- * they set the file's value is not looked at, so a wrong one does no harm, and key=null leaves the default. Unknown
- * keys of the file stay errors. */
-PS_NODISCARD ps_status ps_config_load_assigned(const char *path, char *const *assignments, int n, ps_config **out);
-
 /* As ps_config_dump_json for the options that were given: what was read once more, without defaults. */
 PS_NODISCARD ps_status ps_config_dump_given_json(const ps_config *config, char **out);
 
@@ -35,10 +30,7 @@ PS_NODISCARD ps_status ps_config_match_model(const char *saved, const char *now,
 /* What hardware = auto is from now on, and what counts where the option is not given; copied. */
 void ps_config_know_machine(ps_config *config, const ps_hardware *machine);
 
-/* A folder that is there, in which what is measured on this machine is kept from run to run; copied. Nothing is kept
- * where none was told. */
-PS_NODISCARD ps_status ps_config_know_cache(ps_config *config, const char *folder);
-const char *ps_config_cache(const ps_config *config); /* NULL: none */
+const char *ps_config_cache(const ps_config *config); /* of ps_config_know_cache; NULL: none */
 
 /* What the option `hardware` means: the description that was told, NULL for none and where none was told; a
  * file's is read into *room. PS_EIO, PS_EFORMAT, PS_EINVAL of ps_hardware_load. */

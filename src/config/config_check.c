@@ -1,5 +1,6 @@
 /* config_check.c - rules that span several options. */
 #include "config/config_state.h"
+#include "config/param_groups.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -16,14 +17,19 @@ static ps_status check_numbers(const ps_config *config)
         return ps_config_fail_for(config, PS_OPTION_fp16_min_loss_scale,
                                   "fp16.min_loss_scale %g exceeds fp16.max_loss_scale %g", o->fp16_min_loss_scale,
                                   o->fp16_max_loss_scale);
-    const double first = ldexp(1, (int)o->fp16_initial_scale_power);
+    const bool by_power = o->fp16_initial_scale == 0;
+    const ps_option_id by = by_power ? PS_OPTION_fp16_initial_scale_power : PS_OPTION_fp16_initial_scale;
+    const double first = by_power ? ldexp(1, (int)o->fp16_initial_scale_power) : o->fp16_initial_scale;
+    if (!by_power && !ps_config_has_default(config, PS_OPTION_fp16_initial_scale_power))
+        return ps_config_fail_for(config, by,
+                                  "fp16.initial_scale %g is in place of fp16.initial_scale_power %lld; keep one", first,
+                                  (long long)o->fp16_initial_scale_power);
     if (o->fp16_enabled && o->fp16_loss_scale == 0 &&
         (first < o->fp16_min_loss_scale || first > o->fp16_max_loss_scale))
-        return ps_config_fail_for(config, PS_OPTION_fp16_initial_scale_power,
-                                  "fp16.initial_scale_power %lld begins at %g, outside fp16.min_loss_scale %g to "
-                                  "fp16.max_loss_scale %g",
-                                  (long long)o->fp16_initial_scale_power, first, o->fp16_min_loss_scale,
-                                  o->fp16_max_loss_scale);
+        return ps_config_fail_for(config, by,
+                                  "%s %g begins at %g, outside fp16.min_loss_scale %g to fp16.max_loss_scale %g",
+                                  ps_config_key(config, by), by_power ? (double)o->fp16_initial_scale_power : first,
+                                  first, o->fp16_min_loss_scale, o->fp16_max_loss_scale);
     return PS_OK;
 }
 
@@ -82,17 +88,17 @@ static ps_status check_early_updates(const ps_config *config)
     if (o->memory_update_in_backward != PS_CONFIG_EARLY_UPDATES_ALWAYS) return PS_OK;
     if (o->gradient_clipping > 0)
         return ps_config_fail_for(config, id,
-                                  "%s always: gradient_clipping %g needs the norm of all gradients before the first "
+                                  "%s = always: gradient_clipping %g needs the norm of all gradients before the first "
                                   "update; set gradient_clipping = 0, or auto here",
                                   key, o->gradient_clipping);
     if (o->fp16_enabled)
         return ps_config_fail_for(config, id,
-                                  "%s always: fp16 skips steps whose gradients overflow, which is known after the "
+                                  "%s = always: fp16 skips steps whose gradients overflow, which is known after the "
                                   "backward pass only; use bf16.enabled, or auto here",
                                   key);
     if (o->train_max_nonfinite_steps != 1)
         return ps_config_fail_for(config, id,
-                                  "%s always: a step whose gradients are not finite could not be skipped, but "
+                                  "%s = always: a step whose gradients are not finite could not be skipped, but "
                                   "train.max_nonfinite_steps is %lld; set it to 1, which ends the run then, or auto "
                                   "here",
                                   key, (long long)o->train_max_nonfinite_steps);
@@ -110,25 +116,42 @@ static ps_status check_activations(const ps_config *config)
                               ps_config_key(config, offload));
 }
 
+/* A bit for each option from optimizer.type on. */
+#define PARAM(name) | (uint64_t)1 << (PS_OPTION_optimizer_params_##name - PS_OPTION_optimizer_type)
+#define XX(value, text, optimizer, params) [value] = 0 params,
+static const uint64_t optimizer_params[] = {PS_CONFIG_OPTIMIZER_MAP(XX)};
+#undef XX
+#undef PARAM
+
+static uint64_t foreign_params(ps_config_optimizer type)
+{
+    uint64_t foreign = 0;
+    for (size_t i = 0; i < PS_ARRAY_LEN(optimizer_params); i++)
+        foreign |= optimizer_params[i] & ~optimizer_params[type];
+    return foreign;
+}
+
+bool ps_config_optimizer_uses(ps_config_optimizer type, ps_option_id id)
+{
+    return !(foreign_params(type) >> ((int)id - (int)PS_OPTION_optimizer_type) & 1);
+}
+
 /* Parameters of the optimizer that only others have. */
 static ps_status check_optimizer(const ps_config *config)
 {
     const ps_option_id first = PS_OPTION_optimizer_type;
-#define PARAM(name) | (uint64_t)1 << (PS_OPTION_optimizer_params_##name - PS_OPTION_optimizer_type)
-#define XX(value, text, name, params) [value] = 0 params,
-    static const uint64_t params[] = {PS_CONFIG_OPTIMIZER_MAP(XX)}; /* a bit for each option from `first` on */
-#undef XX
-#undef PARAM
     const ps_config_optimizer type = config->options.optimizer_type;
-    uint64_t foreign = 0;
-    for (size_t i = 0; i < PS_ARRAY_LEN(params); i++) foreign |= params[i] & ~params[type];
+    const uint64_t foreign = foreign_params(type);
     for (int i = 0; foreign >> i != 0; i++) {
         const ps_option_id id = (ps_option_id)((int)first + i);
         if ((foreign >> i & 1) && !ps_config_has_default(config, id))
             return ps_config_fail_for(config, id, "%s has no effect with optimizer.type %s; remove it",
                                       ps_config_key(config, id), ps_config_optimizer_names[type]);
     }
-    return PS_OK;
+    ps_param_groups groups;
+    const ps_status st = ps_param_groups_read(config, &groups);
+    ps_param_groups_free(&groups);
+    return st;
 }
 
 /* Which types use which parameter; one bit a type. */

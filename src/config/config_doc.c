@@ -1,8 +1,10 @@
 /* config_doc.c - the options described: doc/config.md and the help text of the program. */
+#include "base/mem.h"
 #include "config/config_state.h"
 #include "model/family.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static ps_option_id section_end(int section)
@@ -149,4 +151,18 @@ ps_status ps_config_write_help(FILE *out)
         }
     }
     return stream_status(out);
+}
+
+ps_status ps_config_help(char **out)
+{
+    char *text = NULL;
+    size_t n_bytes = 0;
+    *out = NULL;
+    FILE *to = open_memstream(&text, &n_bytes);
+    if (to == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for the list of options");
+    ps_status st = ps_config_write_help(to);
+    if (fclose(to) != 0) st = PS_FAIL(PS_ENOMEM_HOST, "no memory for the list of options");
+    if (st == PS_OK) st = ps_mem_strdup(text, out);
+    free(text);
+    return st;
 }

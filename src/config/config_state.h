@@ -76,6 +76,9 @@ __attribute__((format(printf, 3, 4))) ps_status ps_config_fail_for(const ps_conf
 /* The key that the option was given under, for messages; its own where it was not given. */
 const char *ps_config_key(const ps_config *config, ps_option_id id);
 
+/* Does the optimizer have this option? Of others than those of optimizer.params it is not asked. */
+bool ps_config_optimizer_uses(ps_config_optimizer type, ps_option_id id);
+
 /* Whether the option has the value of its table entry. */
 bool ps_config_has_default(const ps_config *config, ps_option_id id);
 

@@ -56,10 +56,10 @@ static ps_status launch(void *self, const ps_cuda_launch *l)
                         kernel->name);
 }
 
-static ps_status multiply(void *self, const ps_cuda_product *p)
+static ps_status multiply(void *self, const ps_cuda_product *p, bool *is_done)
 {
     const issue *on = self;
-    return on->backend->products.multiply(on->backend->products.self, on->stream, p);
+    return on->backend->products.multiply(on->backend->products.self, on->stream, p, is_done);
 }
 
 static ps_status attend(void *self, ps_op op, const void *args, bool *is_done)
@@ -230,6 +230,7 @@ static ps_status load(cuda_backend *b, const ps_cuda_image *image)
 static const ps_backend_ops ops = {.name = "cuda",
                                    .kernels = operators,
                                    .epilogues = PS_EPILOGUES_ALL,
+                                   .unrounded = PS_CUDA_UNROUNDED,
                                    .pairs = PS_PAIRS_ALL,
                                    .destroy = destroy,
                                    .space = space,

@@ -13,7 +13,7 @@
 typedef struct ps_cuda_choosing {
     PS_NODISCARD ps_status (*site)(void *self, ps_cuda_site *out); /* this GPU, driver and library */
     /* Times the ways of computing the product on the idle GPU, over and over, in its arrays, whose content does not
-     * matter; PS_ENOSYS when there is none. */
+     * matter; PS_ENOSYS when there is none, which `has` says too from then on. */
     PS_NODISCARD ps_status (*measure)(void *self, const ps_cuda_product *p, ps_cuda_choice *out);
     /* From now on the shapes of the table are computed as it says, and all others as if nothing had ever been chosen.
      * PS_EINVAL, naming the shape, when a choice is none of this GPU and library: all is as before then. */
@@ -24,9 +24,13 @@ typedef struct ps_cuda_choosing {
 typedef struct ps_cuda_products {
     void *self;
     int64_t workspace_bytes; /* that each product is given: a multiple of 256 */
-    ps_status (*multiply)(void *self, ps_cu_stream stream, const ps_cuda_product *p); /* gives it to the stream */
-    void (*destroy)(void *self);                                                      /* NULL: nothing to do */
-    const ps_cuda_choosing *choosing;                                                 /* NULL: there is one way only */
+    /* Gives it to the stream. *is_done false: it is none of those that `has` says; nothing was given. */
+    ps_status (*multiply)(void *self, ps_cu_stream stream, const ps_cuda_product *p, bool *is_done);
+    /* Is there a product of this kind? All that nothing follows are there, or are an error of multiply; of the others it
+     * depends on sizes, strides, types and flags alone. Addresses are not touched. */
+    ps_status (*has)(void *self, const ps_cuda_product *p, bool *out);
+    void (*destroy)(void *self);      /* NULL: nothing to do */
+    const ps_cuda_choosing *choosing; /* NULL: there is one way only */
 } ps_cuda_products;
 
 /* Who computes attention where it can, before the kernels are asked: a library, or nobody. What it has follows from the

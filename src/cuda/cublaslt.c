@@ -43,8 +43,9 @@ ps_status ps_cublaslt_take(const char *path, ps_cublaslt *out)
     return library != NULL ? take_all(library, path, out) : no_library();
 }
 
-static ps_status find(ps_cublaslt *out)
+static ps_status find(void *table)
 {
+    ps_cublaslt *out = table;
     char name[64];
     snprintf(name, sizeof name, "libcublasLt.so.%d", PS_CUBLASLT_VERSION);
     *out = (ps_cublaslt){0};
@@ -54,15 +55,11 @@ static ps_status find(ps_cublaslt *out)
 
 ps_status ps_cublaslt_load(const ps_cublaslt **out)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static ps_cublaslt loaded; /* lock */
-    static bool is_loaded;     /* lock */
-    ps_status st = PS_OK;
-    pthread_mutex_lock(&lock);
-    if (!is_loaded) st = find(&loaded);
-    is_loaded = st == PS_OK;
-    pthread_mutex_unlock(&lock);
-    *out = st == PS_OK ? &loaded : NULL;
+    static ps_cublaslt table;
+    static ps_cuda_once once = PS_CUDA_ONCE(find, &table);
+    const void *found;
+    const ps_status st = ps_cuda_library_once(&once, &found);
+    *out = found;
     return st;
 }
 
@@ -116,24 +113,41 @@ static ps_status set(const ps_lt_products *p, ps_lt_product d, int which, int va
     return ps_lt_check(p, p->lt->product_set(d, which, &v, sizeof v), "describing a product");
 }
 
-ps_status ps_lt_set_bias(const ps_lt_products *p, ps_lt_prepared *r, const void *bias)
+static ps_status set_pointer(const ps_lt_products *p, ps_lt_product d, int which, const void *address)
 {
-    return ps_lt_check(p, p->lt->product_set(r->product, PS_LT_BIAS_POINTER, &bias, sizeof bias),
-                       "describing a product");
+    return ps_lt_check(p, p->lt->product_set(d, which, &address, sizeof address), "describing a product");
+}
+
+ps_status ps_lt_set_pointers(const ps_lt_products *p, ps_lt_prepared *r, const void *bias, const void *gelu_x)
+{
+    if (r->shape.has_bias) PS_TRY(set_pointer(p, r->product, PS_LT_BIAS_POINTER, bias));
+    return r->shape.has_gelu_x ? set_pointer(p, r->product, PS_LT_AUX_POINTER, gelu_x) : PS_OK;
+}
+
+/* What follows in the product itself; an addend is a matrix beside it. */
+static ps_status describe_epilogue(const ps_lt_products *p, ps_lt_prepared *r)
+{
+    const ps_cuda_shape *s = &r->shape;
+    /* the choice looks at how they are aligned: nobody's address, aligned no better than all of them */
+    const void *const nobody = (const void *)(uintptr_t)PS_CUDA_PRODUCT_ALIGN;
+    if (s->has_bias) {
+        PS_TRY(set(p, r->product, PS_LT_EPILOGUE, PS_LT_EPILOGUE_BIAS));
+        PS_TRY(set(p, r->product, PS_LT_BIAS_TYPE, type_of((ps_dtype)s->dtype)));
+    } else if (s->has_gelu_x) {
+        PS_TRY(set(p, r->product, PS_LT_EPILOGUE, PS_LT_EPILOGUE_DGELU));
+        PS_TRY(ps_lt_check(p, p->lt->product_set(r->product, PS_LT_AUX_STRIDE, &s->y_stride, sizeof s->y_stride),
+                           "describing a product"));
+    }
+    return ps_lt_set_pointers(p, r, nobody, nobody);
 }
 
 static ps_status describe(const ps_lt_products *p, ps_lt_prepared *r)
 {
     const ps_cuda_shape *s = &r->shape;
-    const int type = type_of((ps_dtype)s->dtype);
     PS_TRY(ps_lt_check(p, p->lt->product_create(&r->product, PS_LT_COMPUTE_F32, PS_LT_F32), "describing a product"));
     PS_TRY(set(p, r->product, PS_LT_TRANSPOSES_A, s->is_b_transposed ? PS_LT_TRANSPOSED : PS_LT_AS_IS));
     PS_TRY(set(p, r->product, PS_LT_TRANSPOSES_B, s->is_a_transposed ? PS_LT_TRANSPOSED : PS_LT_AS_IS));
-    if (!s->has_bias) return PS_OK;
-    PS_TRY(set(p, r->product, PS_LT_EPILOGUE, PS_LT_EPILOGUE_BIAS));
-    PS_TRY(set(p, r->product, PS_LT_BIAS_TYPE, type));
-    /* the choice looks at how it is aligned: nobody's address, aligned no better than all of them */
-    return ps_lt_set_bias(p, r, (const void *)(uintptr_t)PS_CUDA_PRODUCT_ALIGN);
+    return describe_epilogue(p, r);
 }
 
 /* Of a matrix with so many rows and columns as they lie in memory. */
@@ -169,11 +183,16 @@ ps_status ps_lt_candidates(const ps_lt_products *p, const ps_lt_prepared *r, int
         p->lt->choose(p->handle, r->product, r->b, r->a, r->y, r->y, p->preference, n_wanted, out, &n);
     for (int i = 0; st == PS_LT_SUCCESS && i < n; i++)
         if (out[i].state == PS_LT_SUCCESS) out[(*n_out)++] = out[i];
-    if (st == PS_LT_NOT_SUPPORTED || (st == PS_LT_SUCCESS && *n_out == 0))
-        return PS_FAIL(PS_ENOSYS, "cuBLASLt %zu has no product of %s [%lld, %lld] x [%lld, %lld] to %s%s for %s",
+    const bool is_unknown = st == PS_LT_INVALID_VALUE && ps_lt_is_followed(s); /* an attribute that it has not here */
+    if (is_unknown || st == PS_LT_NOT_SUPPORTED || (st == PS_LT_SUCCESS && *n_out == 0))
+        return PS_FAIL(PS_ENOSYS, "cuBLASLt %zu has no product of %s [%lld, %lld] x [%lld, %lld] to %s%s%s for %s",
                        p->lt->version(), ps_dtype_name((ps_dtype)s->dtype), (long long)s->m, (long long)s->k,
                        (long long)s->k, (long long)s->n, ps_dtype_name((ps_dtype)s->y_dtype),
-                       s->has_bias ? " with a bias" : "", p->gpu->name);
+                       s->has_bias ? " with a bias" : "",
+                       s->has_addend   ? " and an addend"
+                       : s->has_gelu_x ? " and gelu's derivative"
+                                       : "",
+                       p->gpu->name);
     return ps_lt_check(p, st, "choosing an algorithm");
 }
 
@@ -192,6 +211,14 @@ ps_status ps_lt_describe(const ps_lt_products *p, const ps_cuda_shape *s, ps_lt_
     return st;
 }
 
+#define GELU_CAPABILITY 90
+
+/* Is it one that we would use, if the library has it? */
+static bool is_worth_asking(const ps_lt_products *p, const ps_cuda_shape *s)
+{
+    return !s->has_gelu_x || (p->capability >= GELU_CAPABILITY && s->y_stride % 8 == 0);
+}
+
 /* By the first of the library's heuristics. */
 static ps_status prepare(const ps_lt_products *p, const ps_cuda_shape *s, ps_lt_prepared **out)
 {
@@ -200,12 +227,13 @@ static ps_status prepare(const ps_lt_products *p, const ps_cuda_shape *s, ps_lt_
     ps_lt_prepared *r;
     *out = NULL;
     PS_TRY(ps_lt_describe(p, s, &r));
-    const ps_status st = ps_lt_candidates(p, r, 1, &first, &n);
-    if (st != PS_OK) {
+    const ps_status st = is_worth_asking(p, s) ? ps_lt_candidates(p, r, 1, &first, &n) : PS_ENOSYS;
+    r->is_none = st == PS_ENOSYS && ps_lt_is_followed(s);
+    if (st != PS_OK && !r->is_none) {
         ps_lt_prepared_free(p, r);
         return st;
     }
-    r->algorithm = first.algorithm;
+    if (!r->is_none) r->algorithm = first.algorithm;
     *out = r;
     return PS_OK;
 }
@@ -237,22 +265,43 @@ void ps_lt_put(ps_lt_products *p, ps_lt_prepared *r)
     p->n++;
 }
 
-void ps_lt_forget(ps_lt_products *p)
+void ps_lt_forget(ps_lt_products *p, bool what_is_none)
 {
-    for (size_t i = 0; i < p->n_buckets; i++) {
-        for (ps_lt_prepared *r = p->buckets[i], *next; r != NULL; r = next) {
-            next = r->next;
+    for (size_t i = 0; i < p->n_buckets; i++)
+        for (ps_lt_prepared **at = &p->buckets[i], *r; (r = *at) != NULL;) {
+            if (r->is_none && !what_is_none) {
+                at = &r->next;
+                continue;
+            }
+            *at = r->next;
             ps_lt_prepared_free(p, r);
+            p->n--;
         }
-        p->buckets[i] = NULL;
+}
+
+static ps_lt_prepared *find_prepared(const ps_lt_products *p, const ps_cuda_shape *s)
+{
+    ps_lt_prepared *r = p->buckets[bucket_of(p, s)];
+    while (r != NULL && memcmp(&r->shape, s, sizeof *s) != 0) r = r->next;
+    return r;
+}
+
+ps_status ps_lt_put_none(ps_lt_products *p, const ps_cuda_shape *s)
+{
+    ps_lt_prepared *r = find_prepared(p, s);
+    if (r == NULL) {
+        PS_TRY(ps_lt_reserve(p, p->n + 1));
+        PS_TRY(ps_lt_describe(p, s, &r));
+        ps_lt_put(p, r);
     }
-    p->n = 0;
+    r->is_none = true;
+    return PS_OK;
 }
 
 static ps_status get_prepared(ps_lt_products *p, const ps_cuda_shape *s, ps_lt_prepared **out)
 {
-    for (*out = p->buckets[bucket_of(p, s)]; *out != NULL; *out = (*out)->next)
-        if (memcmp(&(*out)->shape, s, sizeof *s) == 0) return PS_OK;
+    *out = find_prepared(p, s);
+    if (*out != NULL) return PS_OK;
     PS_TRY(ps_lt_reserve(p, p->n + 1));
     PS_TRY(prepare(p, s, out));
     ps_lt_put(p, *out);
@@ -266,24 +315,46 @@ ps_lt_status ps_lt_multiply(const ps_lt_products *p, const ps_lt_prepared *r, co
 {
     static const float one = 1.0f, zero = 0.0f;
     void *workspace = (void *)(uintptr_t)ps_round_up((int64_t)(uintptr_t)x->workspace, PS_LT_WORKSPACE_ALIGN);
-    return p->lt->multiply(p->handle, r->product, &one, x->b.data, r->b, x->a.data, r->a, x->accumulate ? &one : &zero,
-                           x->y, r->y, x->y, r->y, &r->algorithm, workspace, (size_t)p->workspace_bytes, stream);
+    return p->lt->multiply(p->handle, r->product, &one, x->b.data, r->b, x->a.data, r->a,
+                           x->accumulate || x->addend != NULL ? &one : &zero, x->addend != NULL ? x->addend : x->y,
+                           r->y, x->y, r->y, &r->algorithm, workspace, (size_t)p->workspace_bytes, stream);
 }
 
-static ps_status multiply_locked(ps_lt_products *p, ps_cu_stream stream, const ps_cuda_product *x)
+/* What is refused now is refused whenever it is asked for: there is none. */
+static ps_status multiply_locked(ps_lt_products *p, ps_cu_stream stream, const ps_cuda_product *x, bool *is_done)
 {
     const ps_cuda_shape s = ps_cuda_shape_of(x);
     ps_lt_prepared *r;
     PS_TRY(get_prepared(p, &s, &r));
-    if (x->bias != NULL) PS_TRY(ps_lt_set_bias(p, r, x->bias));
-    return ps_lt_check(p, ps_lt_multiply(p, r, x, stream), "a matrix product");
+    if (r->is_none) return PS_OK;
+    PS_TRY(ps_lt_set_pointers(p, r, x->bias, x->gelu_x));
+    const ps_lt_status st = ps_lt_multiply(p, r, x, stream);
+    r->is_none = st == PS_LT_NOT_SUPPORTED && ps_lt_is_followed(&s);
+    *is_done = st == PS_LT_SUCCESS;
+    return r->is_none ? PS_OK : ps_lt_check(p, st, "a matrix product");
 }
 
-static ps_status multiply(void *self, ps_cu_stream stream, const ps_cuda_product *x)
+static ps_status multiply(void *self, ps_cu_stream stream, const ps_cuda_product *x, bool *is_done)
 {
     ps_lt_products *p = self;
+    *is_done = false;
     pthread_mutex_lock(&p->lock);
-    const ps_status st = multiply_locked(p, stream, x);
+    const ps_status st = multiply_locked(p, stream, x, is_done);
+    pthread_mutex_unlock(&p->lock);
+    return st;
+}
+
+static ps_status has(void *self, const ps_cuda_product *x, bool *out)
+{
+    ps_lt_products *p = self;
+    const ps_cuda_shape s = ps_cuda_shape_of(x);
+    ps_lt_prepared *r;
+    *out = true;
+    if (!ps_lt_is_followed(&s)) return PS_OK;
+    pthread_mutex_lock(&p->lock);
+    ps_status st = ps_gpu_enter(p->gpu);
+    if (st == PS_OK) st = get_prepared(p, &s, &r);
+    if (st == PS_OK) *out = !r->is_none;
     pthread_mutex_unlock(&p->lock);
     return st;
 }
@@ -294,7 +365,7 @@ static void destroy(void *self)
 {
     ps_lt_products *p = self;
     (void)ps_gpu_enter_quietly(p->gpu);
-    ps_lt_forget(p);
+    ps_lt_forget(p, true);
     if (p->preference != NULL) (void)p->lt->preference_destroy(p->preference);
     if (p->handle != NULL) (void)p->lt->destroy(p->handle);
     ps_mem_free(p->buckets);
@@ -305,8 +376,11 @@ static void destroy(void *self)
 static ps_status start(ps_lt_products *p)
 {
     const uint64_t workspace_bytes = (uint64_t)p->workspace_bytes;
+    ps_gpu_info info;
     PS_TRY(ps_mem_alloc(BUCKETS_LEAST, sizeof *p->buckets, &p->buckets));
     p->n_buckets = BUCKETS_LEAST;
+    PS_TRY(ps_gpu_get_info(p->gpu, &info));
+    p->capability = info.capability;
     PS_TRY(ps_gpu_enter(p->gpu));
     PS_TRY(ps_lt_check(p, p->lt->create(&p->handle), "its start"));
     PS_TRY(ps_lt_check(p, p->lt->preference_create(&p->preference), "its preferences"));
@@ -331,6 +405,7 @@ ps_status ps_cublaslt_open_with(ps_gpu *gpu, const ps_cublaslt *library, int64_t
         *out = (ps_cuda_products){.self = p,
                                   .workspace_bytes = workspace_bytes,
                                   .multiply = multiply,
+                                  .has = has,
                                   .destroy = destroy,
                                   .choosing = &ps_lt_choosing};
     else

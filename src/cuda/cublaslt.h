@@ -9,9 +9,13 @@
  * are exact in it. Parts of a sum over k that are computed apart (split-K) are added in float, in their order; schemes
  * that add them up in the output are not allowed.
  *
- * The bias is the library's where it has y's type: it is added in float, before y is rounded. Not used are its epilogues
- * for GELU and its gradient, which take z unrounded and have a tanh of their own, where kernel.h says what z is: those
- * are kernels. */
+ * What follows a product is in float, before y is rounded: the bias, where it has y's type; an addend, as the library's C
+ * matrix with beta = 1; and the derivative of GELU's tanh form (DGELU, which reads GELU's input as the auxiliary matrix: of
+ * y's type, its rows a multiple of 8 elements apart). Where the library's heuristics, or its multiplication, say that a
+ * kind of product is not supported, there is none of this kind, which follows from the shape: kernels compute what follows.
+ * DGELU is used from compute capability 9.0 on: before, llm.c found GELU's fusion slower than a kernel of its own
+ * (train_gpt2.cu, gelu_fusion). GELU itself is not used: with and without the kept input it is two epilogues, of which
+ * nothing says that they have the same bits, and activation checkpointing wants both of one layer. */
 #ifndef PS_CUDA_CUBLASLT_H
 #define PS_CUDA_CUBLASLT_H
 
@@ -49,15 +53,17 @@ enum {
 /* element types; how is computed */
 enum { PS_LT_F32 = 0, PS_LT_F16 = 2, PS_LT_BF16 = 14, PS_LT_COMPUTE_F32 = 68 };
 
-/* Attributes of a product, of 4 bytes each but the pointer: */
+/* Attributes of a product, of 4 bytes each but pointers and what is said: */
 enum {
     PS_LT_TRANSPOSES_A = 3,
     PS_LT_TRANSPOSES_B = 4,
     PS_LT_EPILOGUE = 7,
     PS_LT_BIAS_POINTER = 8,
+    PS_LT_AUX_POINTER = 11,
+    PS_LT_AUX_STRIDE = 12, /* of 8 bytes */
     PS_LT_BIAS_TYPE = 26,
 };
-enum { PS_LT_AS_IS = 0, PS_LT_TRANSPOSED = 1, PS_LT_EPILOGUE_BIAS = 4 };
+enum { PS_LT_AS_IS = 0, PS_LT_TRANSPOSED = 1, PS_LT_EPILOGUE_BIAS = 4, PS_LT_EPILOGUE_DGELU = 64 | 128 };
 
 /* Attributes of a preference, of 4 bytes each but the workspace's 8: */
 enum {

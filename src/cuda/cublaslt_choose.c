@@ -127,8 +127,8 @@ static ps_status time_all(timer *t, ps_cuda_choice *out)
     ps_lt_choice found[CANDIDATES];
     candidate c[CANDIDATES] = {0};
     int n;
-    PS_TRY(ps_lt_candidates(t->p, t->r, CANDIDATES, found, &n)); /* by nobody's bias, as of who does not measure */
-    if (t->x->bias != NULL) PS_TRY(ps_lt_set_bias(t->p, t->r, t->x->bias));
+    PS_TRY(ps_lt_candidates(t->p, t->r, CANDIDATES, found, &n)); /* by nobody's addresses, as of who does not measure */
+    PS_TRY(ps_lt_set_pointers(t->p, t->r, t->x->bias, t->x->gelu_x));
     for (int i = 0; i < n; i++) c[i].algorithm = found[i].algorithm;
     if (n > 1) {
         PS_TRY(look(t, c, n));
@@ -171,7 +171,9 @@ static ps_status measure_locked(ps_lt_products *p, const ps_cuda_product *x, ps_
     if (st == PS_OK) st = time_all(&t, out);
     close_timer(&t);
     ps_lt_prepared_free(p, t.r);
-    return st;
+    if (st != PS_ENOSYS || !ps_lt_is_followed(&out->shape)) return st;
+    PS_TRY(ps_lt_put_none(p, &out->shape));
+    return PS_FAIL(PS_ENOSYS, "cuBLASLt has no such product with what follows it");
 }
 
 static ps_status measure(void *self, const ps_cuda_product *x, ps_cuda_choice *out)
@@ -230,8 +232,8 @@ static ps_status use_locked(ps_lt_products *p, const ps_cuda_product_table *t)
     ps_lt_prepared *list = NULL;
     PS_TRY(ps_gpu_enter(p->gpu));
     ps_status st = prepare_all(p, t, &list);
-    if (st == PS_OK) st = ps_lt_reserve(p, t->n);
-    if (st == PS_OK) ps_lt_forget(p);
+    if (st == PS_OK) st = ps_lt_reserve(p, p->n + t->n);
+    if (st == PS_OK) ps_lt_forget(p, false);
     while (list != NULL) {
         ps_lt_prepared *r = list;
         list = r->next;

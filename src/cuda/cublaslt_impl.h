@@ -20,6 +20,7 @@ typedef struct ps_lt_prepared {
     ps_lt_product product;
     ps_lt_layout a, b, y;
     ps_lt_algorithm algorithm;
+    bool is_none;                /* the library has none of this shape: algorithm is nothing */
     struct ps_lt_prepared *next; /* in its bucket */
 } ps_lt_prepared;
 
@@ -29,7 +30,8 @@ typedef struct ps_lt_products {
     ps_lt_handle handle;
     ps_lt_preference preference; /* lock */
     int64_t workspace_bytes;     /* for the library */
-    pthread_mutex_t lock;        /* the rest; and a product's bias is set and used under it */
+    int capability;              /* of the GPU: 90 */
+    pthread_mutex_t lock;        /* the rest; and a product's pointers are set and used under it */
     ps_lt_prepared **buckets;    /* [n_buckets], a power of 2 */
     size_t n_buckets, n;
 } ps_lt_products;
@@ -41,6 +43,11 @@ PS_NODISCARD ps_status ps_lt_check(const ps_lt_products *p, ps_lt_status s, cons
 /* All but an algorithm. */
 PS_NODISCARD ps_status ps_lt_describe(const ps_lt_products *p, const ps_cuda_shape *s, ps_lt_prepared **out);
 void ps_lt_prepared_free(const ps_lt_products *p, ps_lt_prepared *r);
+/* Does something follow the product that the library may not have? */
+static inline bool ps_lt_is_followed(const ps_cuda_shape *s)
+{
+    return s->has_addend || s->has_gelu_x;
+}
 /* The heuristics' best, at most n_wanted of them; PS_ENOSYS when there is none. */
 PS_NODISCARD ps_status ps_lt_candidates(const ps_lt_products *p, const ps_lt_prepared *r, int n_wanted,
                                         ps_lt_choice *out, int *n_out);
@@ -48,9 +55,13 @@ PS_NODISCARD ps_status ps_lt_candidates(const ps_lt_products *p, const ps_lt_pre
 PS_NODISCARD ps_status ps_lt_reserve(ps_lt_products *p, size_t n);
 /* Into room that is there: products of its shape are computed by it from now on. p owns it then. */
 void ps_lt_put(ps_lt_products *p, ps_lt_prepared *r);
-/* All that is kept. */
-void ps_lt_forget(ps_lt_products *p);
-PS_NODISCARD ps_status ps_lt_set_bias(const ps_lt_products *p, ps_lt_prepared *r, const void *bias);
+/* All that is kept; what the library has none of, which no table changes, only when asked to. */
+void ps_lt_forget(ps_lt_products *p, bool what_is_none);
+/* The library has none of this shape, as came out late. */
+PS_NODISCARD ps_status ps_lt_put_none(ps_lt_products *p, const ps_cuda_shape *s);
+/* The addresses that are set, not passed: of the bias and of GELU's input, as far as there are any. */
+PS_NODISCARD ps_status ps_lt_set_pointers(const ps_lt_products *p, ps_lt_prepared *r, const void *bias,
+                                          const void *gelu_x);
 ps_lt_status ps_lt_multiply(const ps_lt_products *p, const ps_lt_prepared *r, const ps_cuda_product *x,
                             ps_cu_stream stream);
 

@@ -1,7 +1,6 @@
 #include "cuda/cudnn.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #include "cuda/library.h"
@@ -42,8 +41,9 @@ ps_status ps_cudnn_take(const char *path, ps_cudnn *out)
                    dlerror(), PS_CUDNN_VERSION);
 }
 
-static ps_status find(ps_cudnn *out)
+static ps_status find(void *table)
 {
+    ps_cudnn *out = table;
     char name[64];
     snprintf(name, sizeof name, "libcudnn.so.%d", PS_CUDNN_VERSION);
     *out = (ps_cudnn){0};
@@ -53,14 +53,10 @@ static ps_status find(ps_cudnn *out)
 
 ps_status ps_cudnn_load(const ps_cudnn **out)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static ps_cudnn loaded; /* lock */
-    static bool is_loaded;  /* lock */
-    ps_status st = PS_OK;
-    pthread_mutex_lock(&lock);
-    if (!is_loaded) st = find(&loaded);
-    is_loaded = st == PS_OK;
-    pthread_mutex_unlock(&lock);
-    *out = st == PS_OK ? &loaded : NULL;
+    static ps_cudnn table;
+    static ps_cuda_once once = PS_CUDA_ONCE(find, &table);
+    const void *found;
+    const ps_status st = ps_cuda_library_once(&once, &found);
+    *out = found;
     return st;
 }

@@ -25,3 +25,14 @@ void *ps_cuda_library_find(const char *name)
                 library = ps_cuda_library_open(path);
     return library;
 }
+
+ps_status ps_cuda_library_once(ps_cuda_once *once, const void **out)
+{
+    ps_status st = PS_OK;
+    pthread_mutex_lock(&once->lock);
+    if (!once->is_found) st = once->find(once->table);
+    once->is_found = st == PS_OK;
+    pthread_mutex_unlock(&once->lock);
+    *out = st == PS_OK ? once->table : NULL;
+    return st;
+}

@@ -1,7 +1,6 @@
 #include "cuda/nccl.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #include "cuda/library.h"
@@ -22,13 +21,16 @@ static ps_status take_all(void *library, const char *path, ps_nccl *out)
     if (out->name == NULL && missing == NULL) missing = #symbol;
 #include "cuda/nccl.def"
 #undef XX
-    if (missing != NULL) return PS_FAIL(PS_ENOSYS, "%s has no %s: it is not NCCL 2.18 or later", path, missing);
+    if (missing != NULL)
+        return PS_FAIL(PS_ENOSYS, "%s has no %s: it is not NCCL %d.%d or later", path, missing,
+                       PS_NCCL_VERSION_LEAST / 10000, PS_NCCL_VERSION_LEAST % 10000 / 100);
     const ps_nccl_result r = out->version(&version);
     if (r != PS_NCCL_SUCCESS) return PS_FAIL(PS_ENOSYS, "%s: its version: %s", path, out->result_text(r));
     char text[32];
     ps_nccl_describe_version(version, text, sizeof text);
     if (version < PS_NCCL_VERSION_LEAST)
-        return PS_FAIL(PS_ENOSYS, "%s is NCCL %s: 2.18 or later is needed", path, text);
+        return PS_FAIL(PS_ENOSYS, "%s is NCCL %s: %d.%d or later is needed", path, text, PS_NCCL_VERSION_LEAST / 10000,
+                       PS_NCCL_VERSION_LEAST % 10000 / 100);
     return PS_OK;
 }
 
@@ -47,8 +49,9 @@ ps_status ps_nccl_take(const char *path, ps_nccl *out)
     return library != NULL ? take_all(library, path, out) : no_library();
 }
 
-static ps_status find(ps_nccl *out)
+static ps_status find(void *table)
 {
+    ps_nccl *out = table;
     void *library = ps_cuda_library_find(NAME);
     *out = (ps_nccl){0};
     return library != NULL ? take_all(library, NAME, out) : ps_nccl_take(NAME, out);
@@ -56,14 +59,10 @@ static ps_status find(ps_nccl *out)
 
 ps_status ps_nccl_load(const ps_nccl **out)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static ps_nccl loaded; /* lock */
-    static bool is_loaded; /* lock */
-    ps_status st = PS_OK;
-    pthread_mutex_lock(&lock);
-    if (!is_loaded) st = find(&loaded);
-    is_loaded = st == PS_OK;
-    pthread_mutex_unlock(&lock);
-    *out = st == PS_OK ? &loaded : NULL;
+    static ps_nccl table;
+    static ps_cuda_once once = PS_CUDA_ONCE(find, &table);
+    const void *found;
+    const ps_status st = ps_cuda_library_once(&once, &found);
+    *out = found;
     return st;
 }

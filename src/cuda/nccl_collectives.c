@@ -164,13 +164,33 @@ static ps_status settle(carrier *x, ps_nccl_result r, const char *what)
     return check(x, r, what);
 }
 
-/* Without the lock: others wait for what this rank cannot do. st as it was. */
+static void fail(ps_collectives *self, const char *text)
+{
+    carrier *x = carrier_of(self);
+    char why[sizeof x->why];
+    snprintf(why, sizeof why, "rank %d (%s) failed: %.500s", x->rank, ps_comm_host(x->o.comm, x->rank), text);
+    pthread_mutex_lock(&x->lock);
+    look_at_ranks(x);
+    give_up(x, PS_ECOMM, why);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Without the lock: messages tell it to the other ranks. Not by ps_comm_fail: the watcher runs before the communicator
+ * knows of the carrier. */
+static void fail_messages(carrier *x, const char *text)
+{
+    ps_collectives *m = ps_comm_messages(x->o.comm);
+    m->ops->fail(m, text);
+}
+
+/* Without the lock: others wait for what this rank cannot do, whatever it is that failed. st as it was. */
 static ps_status tell_others(carrier *x, ps_status st)
 {
     char text[sizeof x->why];
-    if (st != PS_ECOMM || ps_comm_failed_rank(x->o.comm) >= 0) return st;
+    if (st == PS_OK || ps_comm_failed_rank(x->o.comm) >= 0) return st;
     snprintf(text, sizeof text, "%s", ps_last_error());
-    ps_comm_fail(x->o.comm, text);
+    fail(&x->base, text);
+    fail_messages(x, text);
     return PS_FAIL(st, "%s", text);
 }
 
@@ -191,7 +211,7 @@ static void look_at_library(carrier *x)
     snprintf(text, sizeof text, "%s", ps_last_error());
     give_up(x, st, text);
     pthread_mutex_unlock(&x->lock);
-    ps_comm_fail(x->o.comm, text);
+    fail_messages(x, text);
     pthread_mutex_lock(&x->lock);
 }
 
@@ -510,17 +530,6 @@ static ps_status wait_for(ps_collectives *self, ps_event done)
     pthread_mutex_unlock(&x->lock);
     const ps_status st = ps_event_wait(done);
     return failed != PS_OK && st != PS_EDEVICE ? tell_failure(x) : st;
-}
-
-static void fail(ps_collectives *self, const char *text)
-{
-    carrier *x = carrier_of(self);
-    char why[sizeof x->why];
-    snprintf(why, sizeof why, "rank %d (%s) failed: %s", x->rank, ps_comm_host(x->o.comm, x->rank), text);
-    pthread_mutex_lock(&x->lock);
-    look_at_ranks(x);
-    give_up(x, PS_ECOMM, why);
-    pthread_mutex_unlock(&x->lock);
 }
 
 /* ---- life ---- */

@@ -26,7 +26,7 @@ static ps_status note(ps_cuda_product_list *l, const ps_cuda_shape *s)
 typedef struct lister {
     ps_backend base;
     ps_cuda_product_list *list;
-    int64_t product_bytes;
+    const ps_cuda_products *products;
 } lister;
 
 static ps_status launch(void *self, const ps_cuda_launch *l)
@@ -35,11 +35,13 @@ static ps_status launch(void *self, const ps_cuda_launch *l)
     return PS_OK;
 }
 
-static ps_status multiply(void *self, const ps_cuda_product *p)
+/* What there is none of is not listed: what comes instead is. */
+static ps_status multiply(void *self, const ps_cuda_product *p, bool *is_done)
 {
     const lister *l = self;
     const ps_cuda_shape s = ps_cuda_shape_of(p);
-    return note(l->list, &s);
+    PS_TRY(l->products->has(l->products->self, p, is_done));
+    return *is_done ? note(l->list, &s) : PS_OK;
 }
 
 static ps_status own(void *self, const ps_own_args *a, const ps_own_call *call)
@@ -52,13 +54,13 @@ static ps_status list(ps_backend *self, ps_op op, const void *args, size_t works
 {
     const lister *l = (const lister *)self;
     const ps_cuda_issuer to = {
-        .launch = launch, .product = multiply, .own = own, .self = self, .product_bytes = l->product_bytes};
+        .launch = launch, .product = multiply, .own = own, .self = self, .product_bytes = l->products->workspace_bytes};
     return ps_cuda_run(&to, op, args, workspace_bytes);
 }
 
 static ps_status measure_scratch(const ps_backend *self, ps_op op, const void *args, size_t *out)
 {
-    *out = (size_t)ps_cuda_workspace_bytes(op, args, ((const lister *)self)->product_bytes);
+    *out = (size_t)ps_cuda_workspace_bytes(op, args, ((const lister *)self)->products->workspace_bytes);
     return PS_OK;
 }
 
@@ -87,18 +89,19 @@ static void destroy(ps_backend *self)
     ps_mem_free(self);
 }
 
-ps_status ps_backend_create_cuda_lister(int64_t product_bytes, ps_cuda_product_list *l, ps_backend **out)
+ps_status ps_backend_create_cuda_lister(const ps_cuda_products *products, ps_cuda_product_list *l, ps_backend **out)
 {
     static const ps_backend_ops ops = {.name = "list of products",
                                        .kernels = operators,
                                        .epilogues = PS_EPILOGUES_ALL,
+                                       .unrounded = PS_CUDA_UNROUNDED,
                                        .destroy = destroy,
                                        .own_device = PS_DEVICE_CUDA,
                                        .issues = true};
     lister *b = NULL;
     *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
-    *b = (lister){.base.ops = &ops, .list = l, .product_bytes = product_bytes};
+    *b = (lister){.base.ops = &ops, .list = l, .products = products};
     *out = &b->base;
     return PS_OK;
 }
@@ -110,7 +113,7 @@ ps_status ps_backend_create_cuda_lister(int64_t product_bytes, ps_cuda_product_l
 
 /* Where the parts of a product lie in a block. */
 typedef struct parts {
-    int64_t a, b, bias, y, workspace, end;
+    int64_t a, b, bias, other, y, workspace, end;
 } parts;
 
 /* Of a matrix as it lies in memory. */
@@ -134,7 +137,9 @@ static bool place(const ps_cuda_shape *s, int64_t product_bytes, int64_t max_byt
     *out = (parts){.a = s->a_align % PS_CUDA_PRODUCT_ALIGN};
     out->b = part_after(out->a, ta ? s->k : s->m, ta ? s->m : s->k, s->a_stride, s->dtype, max_bytes);
     out->bias = part_after(out->b, tb ? s->n : s->k, tb ? s->k : s->n, s->b_stride, s->dtype, max_bytes);
-    out->y = part_after(out->bias, 1, s->n, s->n, s->y_dtype, max_bytes);
+    out->other = part_after(out->bias, 1, s->n, s->n, s->y_dtype, max_bytes);
+    out->y = s->has_addend || s->has_gelu_x ? part_after(out->other, s->m, s->n, s->y_stride, s->y_dtype, max_bytes)
+                                            : out->other;
     out->workspace = part_after(out->y, s->m, s->n, s->y_stride, s->y_dtype, max_bytes);
     out->end = out->workspace + product_bytes;
     return out->workspace >= 0 && out->end <= max_bytes;
@@ -152,6 +157,8 @@ static ps_cuda_product product_in(char *block, const ps_cuda_shape *s, const par
                              .n = s->n,
                              .k = s->k,
                              .accumulate = s->accumulates,
+                             .addend = s->has_addend ? block + at->other : NULL,
+                             .gelu_x = s->has_gelu_x ? block + at->other : NULL,
                              .workspace = block + at->workspace};
 }
 
@@ -187,18 +194,30 @@ static bool is_wanted(const bench *w, const ps_cuda_shape *s, const ps_cuda_prod
     return ps_cuda_product_table_find(t, s) == NULL && place(s, w->products->workspace_bytes, w->max_bytes, at);
 }
 
+static ps_status measure_one(bench *w, const ps_cuda_shape *s, ps_cuda_product_table *t, int *n)
+{
+    parts at;
+    ps_cuda_choice c;
+    if (!is_wanted(w, s, t, &at)) return PS_OK;
+    PS_TRY(fill(w->queue, w->block, at.workspace, (ps_dtype)s->dtype));
+    const ps_cuda_product p = product_in(w->block, s, &at);
+    PS_TRY(w->products->choosing->measure(w->products->self, &p, &c));
+    PS_TRY(ps_cuda_product_table_put(t, &c));
+    ++*n;
+    return PS_OK;
+}
+
+/* Where it turns out that there is none of a kind that something follows, the product alone takes its place. */
 static ps_status measure_all(bench *w, const ps_cuda_product_list *l, ps_cuda_product_table *t, int *n)
 {
     for (size_t i = 0; i < l->n; i++) {
-        const ps_cuda_shape *s = &l->shapes[i];
-        parts at;
-        ps_cuda_choice c;
-        if (!is_wanted(w, s, t, &at)) continue;
-        PS_TRY(fill(w->queue, w->block, at.workspace, (ps_dtype)s->dtype));
-        const ps_cuda_product p = product_in(w->block, s, &at);
-        PS_TRY(w->products->choosing->measure(w->products->self, &p, &c));
-        PS_TRY(ps_cuda_product_table_put(t, &c));
-        ++*n;
+        ps_cuda_shape s = l->shapes[i];
+        ps_status st = measure_one(w, &s, t, n);
+        if (st == PS_ENOSYS && (s.has_addend || s.has_gelu_x)) {
+            s.has_addend = s.has_gelu_x = false;
+            st = measure_one(w, &s, t, n);
+        }
+        PS_TRY(st);
     }
     return PS_OK;
 }

@@ -14,9 +14,9 @@ typedef struct ps_cuda_product_list {
 void ps_cuda_product_list_deinit(ps_cuda_product_list *l); /* zeros are accepted */
 
 /* Its operators are those of CUDA, with the same scratch, but all that they do is to note their products in the list,
- * which must outlive it: no queue is needed, and addresses are not touched. product_bytes: as of the backend that is
- * meant. */
-PS_NODISCARD ps_status ps_backend_create_cuda_lister(int64_t product_bytes, ps_cuda_product_list *list,
+ * which must outlive it: no queue is needed, and addresses are not touched. products: of the backend that is meant; they
+ * must outlive it too. */
+PS_NODISCARD ps_status ps_backend_create_cuda_lister(const ps_cuda_products *products, ps_cuda_product_list *list,
                                                      ps_backend **out);
 
 /* Measure what t has not yet, in at most max_bytes of the memory of the GPU, on which nothing else is under way and no

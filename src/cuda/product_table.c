@@ -9,7 +9,7 @@
 #include "base/mem.h"
 
 #define FORMAT "patrickstar products"
-#define VERSION 1
+#define VERSION 2
 /* Products beyond this are damage. */
 #define EXTENT_MAX ((int64_t)1 << 48)
 #define CHOICES_MAX 4096
@@ -37,6 +37,8 @@ ps_cuda_shape ps_cuda_shape_of(const ps_cuda_product *p)
                            .is_b_transposed = p->b.is_transposed,
                            .has_bias = p->bias != NULL,
                            .accumulates = p->accumulate,
+                           .has_addend = p->addend != NULL,
+                           .has_gelu_x = p->gelu_x != NULL,
                            .a_align = align_of(p->a.data)};
 }
 
@@ -80,13 +82,14 @@ static json_t *choice_json(const ps_cuda_choice *c)
     const ps_cuda_shape *s = &c->shape;
     char digits[ALGORITHM_DIGITS + 1];
     for (size_t i = 0; i < PS_CUDA_ALGORITHM_WORDS; i++) snprintf(digits + 16 * i, 17, "%016" PRIx64, c->algorithm[i]);
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:i, s:i, s:s}", "m",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:i, s:s}", "m",
                      (json_int_t)s->m, "n", (json_int_t)s->n, "k", (json_int_t)s->k, "y_stride",
                      (json_int_t)s->y_stride, "a_stride", (json_int_t)s->a_stride, "b_stride", (json_int_t)s->b_stride,
                      "type", ps_dtype_name((ps_dtype)s->dtype), "y_type", ps_dtype_name((ps_dtype)s->y_dtype),
                      "a_transposed", (int)s->is_a_transposed, "b_transposed", (int)s->is_b_transposed, "bias",
-                     (int)s->has_bias, "accumulates", (int)s->accumulates, "a_align", (int)s->a_align, "place",
-                     (int)c->place, "algorithm", digits);
+                     (int)s->has_bias, "accumulates", (int)s->accumulates, "addend", (int)s->has_addend,
+                     "gelu_derivative", (int)s->has_gelu_x, "a_align", (int)s->a_align, "place", (int)c->place,
+                     "algorithm", digits);
 }
 
 ps_status ps_cuda_product_table_render(const ps_cuda_product_table *t, char **out)
@@ -143,6 +146,13 @@ static ps_status read_bool(const reader *r, const char *key, bool *out)
     return PS_OK;
 }
 
+/* What version 1 has not. */
+static ps_status read_bool_if_any(const reader *r, const char *key, bool *out)
+{
+    *out = false;
+    return json_object_get(r->object, key) == NULL ? PS_OK : read_bool(r, key, out);
+}
+
 static ps_status read_type(const reader *r, const char *key, int32_t *out)
 {
     const char *text = json_string_value(json_object_get(r->object, key));
@@ -182,6 +192,11 @@ static ps_status read_choice(const reader *r, ps_cuda_choice *c)
     PS_TRY(read_bool(r, "b_transposed", &s->is_b_transposed));
     PS_TRY(read_bool(r, "bias", &s->has_bias));
     PS_TRY(read_bool(r, "accumulates", &s->accumulates));
+    PS_TRY(read_bool_if_any(r, "addend", &s->has_addend));
+    PS_TRY(read_bool_if_any(r, "gelu_derivative", &s->has_gelu_x));
+    if (s->has_gelu_x && (s->has_addend || s->has_bias || s->accumulates || s->y_dtype == PS_DTYPE_F32))
+        return wrong(r, "gelu_derivative", "false, as a bias or an addition, and f32, exclude it");
+    if (s->has_addend && s->accumulates) return wrong(r, "addend", "false, as \"accumulates\" excludes it");
     PS_TRY(read_int(r, "y_stride", s->n, EXTENT_MAX, &s->y_stride));
     PS_TRY(read_int(r, "a_stride", s->is_a_transposed ? s->m : s->k, EXTENT_MAX, &s->a_stride));
     PS_TRY(read_int(r, "b_stride", s->is_b_transposed ? s->k : s->n, EXTENT_MAX, &s->b_stride));
@@ -210,7 +225,7 @@ static ps_status read_all(const reader *r, ps_cuda_product_table *t)
     const json_t *choices = json_object_get(r->object, "products");
     int64_t version;
     if (format == NULL || strcmp(format, FORMAT) != 0) return wrong(r, "format", "\"" FORMAT "\"");
-    PS_TRY(read_int(r, "version", VERSION, VERSION, &version));
+    PS_TRY(read_int(r, "version", 1, VERSION, &version));
     PS_TRY(read_site(r, &t->site));
     if (!json_is_array(choices) || json_array_size(choices) > CHOICES_MAX)
         return wrong(r, "products", "an array of at most 4096 entries");

@@ -2,14 +2,15 @@
  * in a file, told to other ranks, and stored in checkpoints. Nothing here needs CUDA.
  *
  *     {
- *       "format": "patrickstar products", "version": 1,
+ *       "format": "patrickstar products", "version": 2,
  *       "gpu": "NVIDIA H100 80GB HBM3", "processors": 132, "driver": 13000, "cublaslt": 130100,
  *       "workspace_bytes": 33554432,
  *       "products": [{"m", "n", "k", "y_stride", "a_stride", "b_stride", "type": "bf16", "y_type": "bf16",
- *                     "a_transposed": false, "b_transposed": true, "bias": true, "accumulates": false, "a_align": 64,
- *                     "place": 2, "algorithm": "128 hexadecimal digits"}]
+ *                     "a_transposed": false, "b_transposed": true, "bias": true, "accumulates": false, "addend": true,
+ *                     "gelu_derivative": false, "a_align": 64, "place": 2, "algorithm": "128 hexadecimal digits"}]
  *     }
  *
+ * Version 1 has no products that something follows: "addend" and "gelu_derivative" are false where they are missing.
  * An algorithm is 8 words of which only that version of the library knows what they say: they are checked by it before
  * use (cublasLtMatmulAlgoCheck), and here nothing but their number. */
 #ifndef PS_CUDA_PRODUCT_TABLE_H
@@ -24,8 +25,9 @@ typedef struct ps_cuda_shape {
     int64_t m, n, k, y_stride, a_stride, b_stride;
     int32_t dtype, y_dtype; /* ps_dtype */
     bool is_a_transposed, is_b_transposed, has_bias, accumulates;
+    bool has_addend, has_gelu_x;
     uint8_t a_align; /* PS_CUDA_PRODUCT_ALIGN, or what less it is of a row within an array */
-    char unused[3];
+    char unused;
 } ps_cuda_shape;
 
 _Static_assert(sizeof(ps_cuda_shape) == 6 * sizeof(int64_t) + 4 * sizeof(int32_t),

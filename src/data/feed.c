@@ -1,6 +1,7 @@
 #include "data/feed.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/base.h"
 #include "base/file.h"
@@ -299,7 +300,7 @@ ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split)
     return set != NULL && !is_share ? ps_instruct_set_info(set) : (ps_instruct_info){0};
 }
 
-bool ps_feed_chooses_targets(const ps_feed *f)
+int ps_feed_chooses_targets(const ps_feed *f)
 {
     return f->splits[PS_SPLIT_TRAIN].instruct != NULL;
 }
@@ -453,4 +454,62 @@ void ps_feed_batch_deinit(ps_feed_batch *b)
     ps_mem_free(b->attention_mask);
     ps_mem_free(b->token_type_ids);
     *b = (ps_feed_batch){0};
+}
+
+/* ---- all of it ---- */
+
+static ps_status hash_stream(const ps_dataset *d, XXH3_state_t *state)
+{
+    enum { PIECE = 1 << 16 };
+    int32_t *tokens = NULL;
+    const int64_t n = ps_dataset_token_count(d);
+    PS_TRY(ps_mem_alloc(PIECE, sizeof *tokens, &tokens));
+    ps_status st = PS_OK;
+    for (int64_t at = 0; at < n && st == PS_OK; at += PIECE) {
+        const int64_t n_now = ps_min_i64(PIECE, n - at);
+        st = ps_dataset_read(d, at, n_now, tokens);
+        if (st == PS_OK) XXH3_64bits_update(state, tokens, (size_t)n_now * sizeof *tokens);
+    }
+    ps_mem_free(tokens);
+    return st;
+}
+
+static void hash_lines(const feed_split *s, XXH3_state_t *state)
+{
+    const int64_t n = s->samples != NULL ? ps_sample_set_count(s->samples) : ps_instruct_set_count(s->instruct);
+    for (int64_t i = 0; i < n; i++) {
+        if (s->samples != NULL) {
+            const ps_sample line = ps_sample_set_get(s->samples, i);
+            const int64_t head[] = {line.n_ids, line.n_first, line.label};
+            XXH3_64bits_update(state, head, sizeof head);
+            XXH3_64bits_update(state, line.ids, (size_t)line.n_ids * sizeof *line.ids);
+        } else {
+            const ps_instruct_sample line = ps_instruct_set_get(s->instruct, i);
+            XXH3_64bits_update(state, &line.n, sizeof line.n);
+            XXH3_64bits_update(state, line.entries, (size_t)line.n * sizeof *line.entries);
+        }
+    }
+}
+
+ps_status ps_feed_xxh3(const ps_feed *f, uint64_t *hash)
+{
+    *hash = 0;
+    XXH3_state_t *state = XXH3_createState();
+    if (state == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash");
+    XXH3_64bits_reset(state);
+    ps_status st = PS_OK;
+    for (int i = 0; i < PS_SPLIT_COUNT && st == PS_OK; i++) {
+        const feed_split *s = &f->splits[i];
+        const int64_t head[] = {i, s->first, s->n};
+        XXH3_64bits_update(state, head, sizeof head);
+        if (s->items != NULL) XXH3_64bits_update(state, s->items, (size_t)s->n * sizeof *s->items);
+        if (s->n == 0 || (i == PS_SPLIT_VALIDATION && !f->validates_apart)) continue; /* a share of what came before */
+        if (has_lines(s))
+            hash_lines(s, state);
+        else
+            st = hash_stream(s->stream, state);
+    }
+    if (st == PS_OK) *hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return st;
 }

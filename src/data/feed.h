@@ -29,12 +29,7 @@
 #include "config/config.h"
 #include "data/instruct_set.h"
 #include "data/sample.h"
-
-typedef enum ps_split {
-    PS_SPLIT_TRAIN,
-    PS_SPLIT_VALIDATION,
-    PS_SPLIT_COUNT,
-} ps_split;
+#include "patrickstar_data.h"
 
 typedef enum ps_feed_task {
     PS_FEED_CAUSAL_LM,
@@ -75,19 +70,9 @@ typedef struct ps_feed_options {
     const char *cache_folder;   /* NULL, or a folder that exists, for the tokens of text */
 } ps_feed_options;
 
-typedef struct ps_feed ps_feed;
-
 /* PS_EINVAL, PS_EFORMAT or PS_EIO, naming file and offset where there is one; too little data is PS_EINVAL with both
  * numbers. */
 PS_NODISCARD ps_status ps_feed_open(const ps_feed_options *options, ps_feed **out);
-void ps_feed_close(ps_feed *f); /* NULL is accepted */
-
-/* Samples an epoch; 0 for validation when there is none. */
-int64_t ps_feed_sample_count(const ps_feed *f, ps_split split);
-
-/* Name of class `label`, or NULL when the data have integers; lives as long as the feed. */
-const char *ps_feed_label_name(const ps_feed *f, int32_t label);
-
 /* What became of the lines of a split's file of instructions; all 0 for other data, and for a share of the training
  * data. */
 ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split);
@@ -97,9 +82,6 @@ int64_t ps_feed_line_of(const ps_feed *f, ps_split split, int64_t sample);
 
 /* The item (window of the stream, line that was taken of the file, from 0) that a sample is made of. */
 int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample);
-
-/* Do the targets say more than the tokens? Of instructions they do. */
-bool ps_feed_chooses_targets(const ps_feed *f);
 
 /* ---- batches ---- */
 
@@ -112,22 +94,10 @@ typedef struct ps_feed_batch {
     int32_t *token_type_ids; /* [n, T]; NULL: not wanted */
 } ps_feed_batch;
 
-/* Length that rows of these samples need: of the longest, rounded up to pad_to_multiple_of, at most the sequence
- * length; that when rows are not padded, or always to the full length. n_samples >= 1. */
-int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples);
-
 /* Arrays for n_rows rows of the sequence length: attention_mask only for a classifier, token_type_ids only where some
  * line has two texts. */
 PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows);
 void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
-
-/* The number of rank `rank`'s micro-batch m in step `step` (all from 0), counted over all ranks and steps: with B rows
- * each it begins at sample number * B. Ranks take turns, so that p ranks see in a step the micro-batches that one has
- * with p times the accumulation. */
-static inline int64_t ps_feed_micro_batch(int64_t step, int64_t accumulation, int64_t m, int32_t n_ranks, int32_t rank)
-{
-    return (step * accumulation + m) * n_ranks + rank;
-}
 
 /* Samples [first_sample, first_sample + n_samples) of a split, in rows of out->T, at least ps_feed_length of them.
  * PS_EINVAL when the split is empty. */

@@ -22,15 +22,11 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-
-typedef struct ps_tokenizer ps_tokenizer;
+#include "patrickstar_data.h"
 
 /* ---- open ---- */
 
-/* A folder, where tokenizer.json goes before vocab.json, and that before vocab.txt; or one of these files, with its
- * folder's other files read in the same way. PS_EIO, or PS_EFORMAT naming the file and what is wrong or not
- * supported. */
-PS_NODISCARD ps_status ps_tokenizer_open(const char *path, ps_tokenizer **out);
+/* ps_tokenizer_open: patrickstar_data.h. */
 
 /* Has the folder a tokenizer's files? Some models come without. One that cannot be read (SentencePiece's binary model)
  * counts: opening it says what to do. */
@@ -55,8 +51,6 @@ typedef struct ps_wordpiece_options {
 } ps_wordpiece_options;
 PS_NODISCARD ps_status ps_tokenizer_create_wordpiece(const char *name, const char *vocab_text, int64_t n_bytes,
                                                      const ps_wordpiece_options *options, ps_tokenizer **out);
-
-void ps_tokenizer_close(ps_tokenizer *t); /* NULL is accepted */
 
 /* ---- encode ---- */
 
@@ -96,10 +90,6 @@ void ps_encoding_deinit(ps_encoding *e);
 PS_NODISCARD ps_status ps_tokenizer_decode(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids, char **out_text,
                                            int64_t *out_n_bytes);
 
-/* The same without the special tokens among the ids. */
-PS_NODISCARD ps_status ps_tokenizer_decode_plain(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids,
-                                                 char **out_text, int64_t *out_n_bytes);
-
 /* Where a text is that is decoded part by part; begins zeroed. */
 typedef struct ps_decoding {
     bool plain; /* the caller's choice: without the special tokens */
@@ -118,8 +108,6 @@ PS_NODISCARD ps_status ps_tokenizer_decode_next(const ps_tokenizer *t, ps_decodi
 const char *ps_tokenizer_token(const ps_tokenizer *t, int32_t id, int64_t *out_n_bytes);
 
 /* ---- the vocabulary ---- */
-
-int32_t ps_tokenizer_vocab_size(const ps_tokenizer *t); /* ids are 0 to this - 1, the added tokens included */
 
 /* The id of a token by its bytes, an added token first; -1 when there is none. */
 int32_t ps_tokenizer_find(const ps_tokenizer *t, const char *text);

@@ -44,7 +44,7 @@ static void record_done(async_queue *q)
 {
     pthread_mutex_lock(&q->lock);
     const uint64_t taken = atomic_load(&q->line->taken);
-    if (q->base.profile == NULL) q->recorded = taken;
+    if (!ps_profile_is_on(q->base.profile)) q->recorded = taken; /* nobody wants them */
     for (; q->recorded < taken; q->recorded++) {
         const ps_async_command *c = &q->line->ring[q->recorded % PS_ASYNC_RING];
         const ps_ticket t = c->ticket - q->first;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/sized.h"
@@ -29,6 +30,7 @@ static ps_status take_config(ps_engine *e, const ps_config *config)
     PS_TRY(ps_settings_open_backend(&e->settings));
     PS_TRY(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
+    ps_control_init(&e->control);
     return PS_OK;
 }
 
@@ -70,10 +72,10 @@ static ps_status check_ram(const ps_engine *e)
     if (n_sharers > 1) snprintf(shared, sizeof shared, " of %d ranks", n_sharers);
     return PS_FAIL(PS_EBUDGET,
                    "%s: the plan takes %s (%lld bytes)%s, and this machine, or the control group that the process runs "
-                   "in, has %s (%lld bytes): lower %s, and give memory.disk what they do not hold",
+                   "in, has %s (%lld bytes): lower %s, and give memory.disk what %s not hold",
                    is_gpu ? "memory.host" : "memory.device and memory.host", ps_bytes_format(planned, planned_text),
                    (long long)planned, shared, ps_bytes_format(memory.total_bytes, total_text),
-                   (long long)memory.total_bytes, is_gpu ? "it" : "them");
+                   (long long)memory.total_bytes, is_gpu ? "it" : "them", is_gpu ? "it does" : "they do");
 }
 
 /* Nothing in it waits for other ranks, as it may fail on one of them. */
@@ -89,6 +91,27 @@ static ps_status read_settings(const ps_config *config, ps_purpose purpose, ps_c
     PS_TRY(ps_settings_read_of_rank(config, purpose == PS_FOR_TRAINING, comm, s));
     if (purpose == PS_FOR_GENERATION) ps_settings_use_cache(s, config);
     return PS_OK;
+}
+
+static void log_plan(const ps_engine *e)
+{
+    const ps_forecast *f = &e->shape->forecast;
+    const ps_layout *l = e->blueprint->layout;
+    char peak[PS_TIER_COUNT][PS_BYTES_TEXT_MAX];
+    for (int t = 0; t < PS_TIER_COUNT; t++) ps_bytes_format(f->peak_bytes[t], peak[t]);
+    ps_log(
+        PS_LOG_INFO,
+        "planned for %s: %d chunks a list of %lld elements; at most %s of the device, %s of the host, %s of the disk; "
+        "%.3g s a step, estimated; critical: %s",
+        ps_backend_name(e->settings.backend), (int)l->n_chunks, (long long)l->chunk_elements, peak[PS_TIER_DEVICE],
+        peak[PS_TIER_HOST], peak[PS_TIER_DISK], (double)f->step.all_ns * 1e-9, ps_step_time_critical(&f->step));
+}
+
+static void tell_unused(ps_engine *e, const ps_config *config)
+{
+    char text[256];
+    ps_settings_list_unused(&e->settings, ps_config_options(config), text, sizeof text);
+    if (text[0] != '\0') ps_products_tell(&e->products, text);
 }
 
 static ps_status create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,
@@ -111,8 +134,10 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     PS_TRY_GOTO(ps_comm_agree(comm, check_ram(e)));
     PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e)));                               /* before any rank fills it */
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
+    tell_unused(e, config);
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     PS_TRY_GOTO(ps_comm_agree(comm, ps_runner_join(e->runner)));
+    log_plan(e);
     *out = e;
     e = NULL;
 out:
@@ -158,6 +183,22 @@ ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const cha
                                         [PS_ENGINE_FAILED] = "a failure inside a step"};
     if (e->state == wanted) return PS_OK;
     return PS_FAIL(PS_ESTATE, "%s is not allowed after %s; it follows %s", call, after[e->state], after[wanted]);
+}
+
+ps_status ps_engine_expect_values(const ps_engine *e, const char *call)
+{
+    if (e->is_filled == NULL) return PS_OK;
+    return PS_FAIL(PS_ESTATE,
+                   "%s: the engine began empty; ps_engine_load_checkpoint, ps_engine_load_pretrained or "
+                   "ps_engine_begin_weights gives its parameters values",
+                   call);
+}
+
+void ps_engine_get_ranks(const ps_engine *e, int32_t *rank, int32_t *size)
+{
+    const ps_comm *comm = e->settings.ranks.comm;
+    if (rank != NULL) *rank = comm != NULL ? ps_comm_rank(comm) : 0;
+    if (size != NULL) *size = comm != NULL ? ps_comm_size(comm) : 1;
 }
 
 ps_status ps_engine_check_agreed(ps_engine *e, ps_status st)
@@ -243,6 +284,8 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .planned_disk_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_DISK],
         .planned_sent_bytes = e->shape->forecast.moved_bytes[PS_LINK_COLLECTIVES],
     };
+    for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++)
+        if (!e->program->params[t].is_frozen) info.trained_parameters += e->program->params[t].elements;
     if (e->settings.ranks.comm != NULL) {
         const ps_comm_stats sent = ps_comm_get_stats(e->settings.ranks.comm);
         info.sent_bytes = sent.sent_bytes;
@@ -251,6 +294,14 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
     for (int link = 0; link < PS_LINK_COLLECTIVES; link++)
         info.planned_moved_bytes += e->shape->forecast.moved_bytes[link];
     return PS_SIZED_GIVE(ps_memory_info, &info, out);
+}
+
+ps_status ps_engine_get_memory_use(const ps_engine *e, int index, ps_memory_use *out)
+{
+    ps_memory_use uses[PS_MEMORY_USES_MAX];
+    const int n = ps_memory_uses(e->blueprint, &e->tiers, uses);
+    if (index < 0 || index >= n) return PS_FAIL(PS_EINVAL, "ps_engine_get_memory_use: number %d of %d", index, n);
+    return PS_SIZED_GIVE(ps_memory_use, &uses[index], out);
 }
 
 ps_status ps_dump_memory_stats(const ps_engine *e, char **out)

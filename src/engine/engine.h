@@ -1,5 +1,5 @@
 /* engine.h - what a ps_engine is made of. Its public functions are in engine.c (its end, what it says of itself),
- * step.c (training, evaluation, logits), decode.c (a text that grows), tensors.c (access to parameters), engine_shape.c
+ * step.c (training, evaluation, logits), control.c (rates, weight decay, loss scale), decode.c (a text that grows), tensors.c (access to parameters), engine_shape.c
  * (other sizes of micro-batches) and profiling.c; those that begin it, and those for weights and checkpoints, in
  * checkpoint/. */
 #ifndef PS_ENGINE_ENGINE_H
@@ -14,7 +14,7 @@
 
 /* What may be called next. */
 typedef enum ps_engine_state {
-    PS_ENGINE_READY,    /* ps_forward, ps_evaluate, ps_logits */
+    PS_ENGINE_READY,    /* ps_forward, ps_evaluate, ps_infer */
     PS_ENGINE_FORWARD,  /* after ps_forward: ps_backward */
     PS_ENGINE_BACKWARD, /* after ps_backward: ps_step */
     PS_ENGINE_FAILED,   /* an error inside a step: nothing */
@@ -33,6 +33,11 @@ typedef struct ps_nonfinite {
     int32_t first_tensor; /* whose gradient was not finite; -1: none of this rank's */
 } ps_nonfinite;
 
+/* What the program sets while training goes on (control.c); NAN: as configured. */
+typedef struct ps_control {
+    double learning_rate[PS_SETTINGS_GROUPS_MAX], weight_decay[PS_SETTINGS_GROUPS_MAX];
+} ps_control;
+
 struct ps_engine {
     ps_settings settings;
     ps_comm *own_comm; /* that ps_initialize_engine opened; NULL: there is none, or it is the caller's */
@@ -46,11 +51,13 @@ struct ps_engine {
     ps_runner *runner;
     ps_engine_state state;
     ps_loss_scaler scaler;
-    double loss_scale; /* of the step under way, or the last one */
-    double step_loss;  /* of the step's first micro-batch with a loss that was not finite, else of the last one */
-    double loss_sum;   /* of the micro-batches of the last step, of all ranks */
-    int64_t n_updates; /* updates made; skipped ones are not */
-    int64_t n_decoded; /* tokens whose keys and values are kept */
+    ps_control control;
+    bool has_new_gradients; /* some were replaced after the last backward pass: their norm has to be taken again */
+    double loss_scale;      /* of the step under way, or the last one */
+    double step_loss;       /* of the step's first micro-batch with a loss that was not finite, else of the last one */
+    double loss_sum;        /* of the micro-batches of the last step, of all ranks */
+    int64_t n_updates;      /* updates made; skipped ones are not */
+    int64_t n_decoded;      /* tokens whose keys and values are kept */
     ps_step_info last_step;
     ps_nonfinite nonfinite;
     char *config_json; /* the configuration, for checkpoints */
@@ -58,13 +65,6 @@ struct ps_engine {
     ps_engine_save save;
     ps_profiling profiling;
 };
-
-/* What an engine is for. */
-typedef enum ps_purpose {
-    PS_FOR_INFERENCE,
-    PS_FOR_TRAINING,
-    PS_FOR_GENERATION,
-} ps_purpose;
 
 /* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the
  * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. comm must
@@ -75,7 +75,7 @@ PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const p
 
 /* The same, but parameters are zeros: for a caller that has values for them and would only overwrite what is drawn
  * here. Until ps_engine_draw_rest nothing but ps_engine_fill_tensor and loading a checkpoint may touch them, and no
- * pass may be made. */
+ * pass may be made: ps_engine_expect_values. */
 PS_NODISCARD ps_status ps_engine_create_empty(ps_model_func model, void *user, const ps_config *config,
                                               ps_purpose purpose, ps_comm *comm, ps_engine **out);
 
@@ -89,11 +89,26 @@ PS_NODISCARD ps_status ps_engine_draw_tensor(ps_engine *e, int64_t tensor);
 /* All tensors of an engine created empty have values by now. */
 void ps_engine_end_filling(ps_engine *e);
 
+/* control.c: nothing set. */
+void ps_control_init(ps_control *c);
+/* The rate and the weight decay of a group in the next update. */
+double ps_engine_learning_rate(const ps_engine *e, int32_t group);
+double ps_engine_weight_decay(const ps_engine *e, int32_t group);
+
+/* tensors.c: what grad_stats sums of this rank's gradients as they lie now. */
+PS_NODISCARD ps_status ps_engine_sum_gradients(ps_engine *e, ps_grad_sums *out);
+
 /* PS_ESTATE naming the call and the state unless the engine is in `wanted`. */
 PS_NODISCARD ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const char *call);
 
+/* PS_ESTATE naming the call while parameters of an engine created empty have no values. */
+PS_NODISCARD ps_status ps_engine_expect_values(const ps_engine *e, const char *call);
+
+/* Which list has a tensor's value: MASTER, or PARAM16 of an inference engine and of what is not trained. */
+ps_list ps_engine_value_list(const ps_engine *e, int64_t tensor);
+
 /* Replace n elements from `first` of a tensor in MASTER (the 16-bit parameter follows) or a state of the optimizer; of
- * an inference engine in PARAM16. Fails as ps_engine_write_tensor. */
+ * an inference engine, or of what is not trained, in PARAM16. Fails as ps_engine_write_tensor. */
 PS_NODISCARD ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n,
                                             const float *in);
 

@@ -44,7 +44,7 @@ ps_status ps_engine_set_shape(ps_engine *e, ps_model_func model, void *user, int
         return PS_FAIL(PS_ESTATE, "ps_engine_set_shape: this engine is for ps_decode, which needs no shape");
     if (model == NULL) return PS_FAIL(PS_EINVAL, "ps_engine_set_shape: a model function is needed");
     const ps_shape *shape;
-    PS_TRY(ps_shapes_get(&e->shapes, &e->settings, model, user, batch, sequence, e->shape,
-                         e->profiling.recorder != NULL, &shape));
+    PS_TRY(ps_shapes_get(&e->shapes, &e->settings, model, user, batch, sequence, e->shape, ps_profiling_holds_text(e),
+                         &shape));
     return shape == e->shape ? PS_OK : use_shape(e, shape);
 }

@@ -3,18 +3,34 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/sized.h"
 #include "engine/engine.h"
 #include "record/profile_write.h"
 
-ps_status ps_profiling_open(ps_engine *e)
+static bool has_path(const ps_engine *e)
 {
-    const char *path = e->settings.profile_path;
-    if (path[0] == '\0' || !e->settings.training) return PS_OK;
+    return e->settings.profile_path[0] != '\0';
+}
+
+static ps_status try_path(const char *path)
+{
     ps_file_writer *trial = NULL;
     const ps_status st = ps_file_writer_open(path, &trial);
     if (st != PS_OK) return PS_FAIL(st, "profile.path cannot be written: %s", ps_last_error());
     ps_file_writer_cancel(trial);
+    return PS_OK;
+}
+
+bool ps_profiling_holds_text(const ps_engine *e)
+{
+    return ps_profile_is_on(e->profiling.recorder) || ps_profile_count(e->profiling.recorder) > 0;
+}
+
+ps_status ps_profiling_open(ps_engine *e)
+{
+    if (!e->settings.training) return PS_OK;
+    if (has_path(e)) PS_TRY(try_path(e->settings.profile_path));
     PS_TRY(ps_profile_create(NULL, &e->profiling.recorder));
     if (e->settings.ranks.comm != NULL)
         ps_comm_set_profile(e->settings.ranks.comm, e->profiling.recorder, PS_LINK_COLLECTIVES);
@@ -39,17 +55,28 @@ static void end_recording(ps_engine *e)
     ps_store_profile_settle(e->tiers.store);
     ps_profile_stop(p->recorder);
     p->has_ended = true;
+    if (!has_path(e)) return;
     p->is_written = write_file(e, e->settings.profile_path) == PS_OK;
     snprintf(p->error, sizeof p->error, "%s", p->is_written ? "" : ps_last_error());
+    if (!p->is_written) ps_log(PS_LOG_WARNING, "the profile could not be written: %s", p->error);
+}
+
+/* Does nothing of what the configuration asks for come any more, or did it never? */
+static bool is_done(const ps_engine *e)
+{
+    return e->profiling.has_ended || !has_path(e);
 }
 
 void ps_profiling_begin_step(ps_engine *e, int64_t step)
 {
     ps_profiling *p = &e->profiling;
-    if (p->recorder == NULL || p->has_ended || step < e->settings.profile_steps[0]) return;
-    if (step > e->settings.profile_steps[1]) {
-        p->has_ended = true; /* resumed behind them */
-        return;
+    if (p->recorder == NULL) return;
+    if (!p->is_asked) {
+        if (is_done(e) || step < e->settings.profile_steps[0]) return;
+        if (step > e->settings.profile_steps[1]) {
+            p->has_ended = true; /* resumed behind them */
+            return;
+        }
     }
     if (!ps_profile_is_on(p->recorder)) {
         ps_profile_start(p->recorder);
@@ -74,7 +101,8 @@ void ps_profiling_end_step(ps_engine *e)
     ps_profiling *p = &e->profiling;
     if (p->step == 0) return;
     record_step(e);
-    if (p->last >= e->settings.profile_steps[1] || ps_profile_is_full(p->recorder)) end_recording(e);
+    if ((!p->is_asked && p->last >= e->settings.profile_steps[1]) || ps_profile_is_full(p->recorder)) end_recording(e);
+    if (p->has_ended) p->is_asked = false;
 }
 
 void ps_profiling_finish(ps_engine *e)
@@ -109,13 +137,43 @@ ps_status ps_engine_get_profile_info(const ps_engine *e, ps_profile_info *out)
 ps_status ps_engine_write_profile(ps_engine *e, const char *path)
 {
     ps_profiling *p = &e->profiling;
-    if (p->recorder == NULL)
-        return PS_FAIL(PS_ESTATE, "ps_engine_write_profile: nothing is recorded without profile.path");
-    if (p->first == 0)
+    if (p->first == 0 && has_path(e) && !p->is_asked)
         return PS_FAIL(PS_ESTATE, "ps_engine_write_profile: no step was recorded; profile.steps = [%lld, %lld]",
                        (long long)e->settings.profile_steps[0], (long long)e->settings.profile_steps[1]);
+    if (p->first == 0)
+        return PS_FAIL(PS_ESTATE, "ps_engine_write_profile: no step was recorded: set profile.path, or call "
+                                  "ps_engine_start_profile before a step");
+    if (path == NULL && !has_path(e))
+        return PS_FAIL(PS_EINVAL, "ps_engine_write_profile: a path is needed, as profile.path is not set");
     if (ps_profile_is_on(p->recorder)) ps_store_profile_settle(e->tiers.store);
     PS_TRY(write_file(e, path != NULL ? path : e->settings.profile_path));
     if (path == NULL) p->is_written = true, p->error[0] = '\0';
+    return PS_OK;
+}
+
+ps_status ps_engine_start_profile(ps_engine *e)
+{
+    ps_profiling *p = &e->profiling;
+    if (p->recorder == NULL) return PS_FAIL(PS_ESTATE, "ps_engine_start_profile: this engine does not train");
+    if (p->is_asked || ps_profile_is_on(p->recorder))
+        return PS_FAIL(PS_ESTATE, "ps_engine_start_profile: a profile is being recorded; end it by "
+                                  "ps_engine_stop_profile");
+    ps_profile_clear(p->recorder);
+    p->first = p->last = 0;
+    p->is_written = false;
+    p->error[0] = '\0';
+    p->has_ended = false;
+    p->is_asked = true;
+    return PS_OK;
+}
+
+ps_status ps_engine_stop_profile(ps_engine *e)
+{
+    ps_profiling *p = &e->profiling;
+    if (!p->is_asked && !ps_profile_is_on(p->recorder))
+        return PS_FAIL(PS_ESTATE, "ps_engine_stop_profile: nothing is being recorded");
+    p->is_asked = false;
+    ps_profiling_finish(e);
+    p->has_ended = true;
     return PS_OK;
 }

@@ -1,4 +1,5 @@
-/* profiling.h - which steps of an engine are recorded (profile.steps), and when the file (profile.path) is written. */
+/* profiling.h - which steps of an engine are recorded (profile.steps, or from start to stop), and when the file
+ * (profile.path) is written. */
 #ifndef PS_ENGINE_PROFILING_H
 #define PS_ENGINE_PROFILING_H
 
@@ -6,7 +7,8 @@
 #include "run/work_time.h"
 
 typedef struct ps_profiling {
-    ps_profile *recorder; /* NULL: no profile is wanted */
+    ps_profile *recorder; /* off, unless a profile is wanted; NULL: the engine does not train */
+    bool is_asked;        /* by ps_engine_start_profile: all steps until stop */
     int64_t step;         /* under way, when it is recorded; 0: none */
     ps_work_time begin;   /* of that step */
     int64_t first, last;  /* steps that are recorded and complete; 0: none */
@@ -15,6 +17,8 @@ typedef struct ps_profiling {
     char error[512];      /* why not */
 } ps_profiling;
 
+/* Do records point to texts of shapes? */
+bool ps_profiling_holds_text(const ps_engine *e);
 /* Make the recorder, and try whether profile.path can be written: PS_EIO before the first step rather than after the
  * last. */
 PS_NODISCARD ps_status ps_profiling_open(ps_engine *e);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/sized.h"
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
@@ -46,7 +47,7 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     if (loss != NULL) *loss = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_forward: this engine is for inference");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_forward"));
-    PS_ASSERT(e->is_filled == NULL);
+    PS_TRY(ps_engine_expect_values(e, "ps_forward"));
     ps_batch own;
     PS_TRY(take_batch(e, batch, true, &own));
     const bool begins = ps_runner_micro(e->runner) == 0;
@@ -74,11 +75,13 @@ static double grad_scale(const ps_engine *e)
 /* Of the step under way, once its gradients' norm is known; before, where nothing clips, with any norm. */
 static ps_update update_of(const ps_engine *e, double norm, bool skip)
 {
-    return (ps_update){
-        .skip = skip,
-        .step = {.t = e->n_updates + 1,
-                 .lr = (float)ps_lr_schedule_get(&e->settings.lr, e->n_updates),
-                 .grad_scale = (float)(ps_grad_clip_factor(norm, e->settings.clip_norm) / grad_scale(e))}};
+    ps_update u = {.skip = skip,
+                   .step = {.t = e->n_updates + 1,
+                            .grad_scale = (float)(ps_grad_clip_factor(norm, e->settings.clip_norm) / grad_scale(e))}};
+    for (int32_t g = 0; g < e->settings.n_groups; g++)
+        u.groups[g] = (ps_group_update){.lr = (float)ps_engine_learning_rate(e, g),
+                                        .weight_decay = (float)ps_engine_weight_decay(e, g)};
+    return u;
 }
 
 ps_status ps_backward(ps_engine *e)
@@ -95,6 +98,8 @@ ps_status ps_backward(ps_engine *e)
 static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
 {
     PS_TRY(ps_runner_grad_sums(e->runner, sums));
+    if (e->has_new_gradients) PS_TRY(ps_engine_sum_gradients(e, sums));
+    e->has_new_gradients = false;
     e->loss_sum = 0;
     for (int64_t m = 0; m < e->settings.accumulation; m++) {
         ps_eval_info seen;
@@ -202,7 +207,7 @@ ps_status ps_step(ps_engine *e)
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
     if (overflow && is_early) return end_half_made_step(e, first_nonfinite);
     const bool skip = ps_loss_scaler_update(&e->scaler, overflow);
-    const double lr = ps_lr_schedule_get(&s->lr, e->n_updates);
+    const double lr = ps_engine_learning_rate(e, 0);
     const ps_update u = update_of(e, norm, skip);
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &u)));
     if (!skip) e->n_updates++;
@@ -213,6 +218,8 @@ ps_status ps_step(ps_engine *e)
                                   .loss_scale = e->loss_scale * s->gradient_predivide,
                                   .loss = e->loss_sum / (double)(s->accumulation * s->ranks.n)};
     ps_profiling_end_step(e);
+    if (skip)
+        ps_log(PS_LOG_WARNING, "a step was skipped: gradients are not finite (loss scale %g)", e->last_step.loss_scale);
     count_nonfinite(e, skip, first_nonfinite);
     e->last_step.nonfinite_steps = e->nonfinite.n_steps;
     return check_nonfinite(e);
@@ -240,6 +247,7 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
     if (loss != NULL) *loss = 0;
     PS_TRY(expect_whole_sequences(e, "ps_evaluate"));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_evaluate"));
+    PS_TRY(ps_engine_expect_values(e, "ps_evaluate"));
     ps_batch own;
     PS_TRY(take_batch(e, batch, true, &own));
     PS_TRY(ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = own, .loss_scale = 1}));
@@ -249,28 +257,19 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
     return PS_OK;
 }
 
-static ps_status infer(ps_engine *e, const char *call, const ps_batch *batch, int64_t row, float *output)
+ps_status ps_infer(ps_engine *e, const ps_batch *batch, int64_t row, float *output)
 {
-    if (e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for training", call);
-    PS_TRY(expect_whole_sequences(e, call));
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
-    if (output == NULL) return PS_FAIL(PS_EINVAL, "%s: nowhere to put the result", call);
     ps_batch own;
+    if (e->settings.training) return PS_FAIL(PS_ESTATE, "ps_infer: this engine is for training");
+    PS_TRY(expect_whole_sequences(e, "ps_infer"));
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_infer"));
+    PS_TRY(ps_engine_expect_values(e, "ps_infer"));
+    if (output == NULL) return PS_FAIL(PS_EINVAL, "ps_infer: nowhere to put the result");
+    const int64_t n_rows = e->shape->program->n_targets;
+    if (row < PS_ALL_ROWS || row >= n_rows)
+        return PS_FAIL(PS_EINVAL, "ps_infer: row %lld of %lld", (long long)row, (long long)n_rows);
     PS_TRY(take_batch(e, batch, false, &own));
     return ps_engine_run_aside(e, &(ps_pass){.kind = PS_PASS_INFER, .batch = own, .output = output, .output_row = row});
-}
-
-ps_status ps_logits(ps_engine *e, const int32_t *tokens, int64_t row, float *logits)
-{
-    const int64_t n_rows = e->shape->program->n_targets;
-    if (row < 0 || row >= n_rows)
-        return PS_FAIL(PS_EINVAL, "ps_logits: row %lld of %lld", (long long)row, (long long)n_rows);
-    return infer(e, "ps_logits", &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, row, logits);
-}
-
-ps_status ps_infer(ps_engine *e, const ps_batch *batch, float *output)
-{
-    return infer(e, "ps_infer", batch, -1, output);
 }
 
 ps_status ps_engine_get_eval_info(const ps_engine *e, ps_eval_info *out)

@@ -239,16 +239,17 @@ static ps_status write_piece(ps_engine *e, void *user, ps_list list, void *value
     return cast(e, values, list_dtype(e, list), in, PS_DTYPE_F32, n);
 }
 
-static ps_list value_list(const ps_engine *e)
+ps_list ps_engine_value_list(const ps_engine *e, int64_t tensor)
 {
-    return e->settings.training ? PS_LIST_MASTER : PS_LIST_PARAM16;
+    return e->settings.training && !e->program->params[tensor].is_frozen ? PS_LIST_MASTER : PS_LIST_PARAM16;
 }
 
 ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
+    PS_TRY(ps_engine_expect_values(e, "ps_engine_read_tensor"));
     PS_TRY(check_range(e, tensor, first, n));
     array a = {.out = out, .first = first};
-    return for_all_pieces(e, value_list(e), (int32_t)tensor, first, n, read_piece, &a);
+    return for_all_pieces(e, ps_engine_value_list(e, tensor), (int32_t)tensor, first, n, read_piece, &a);
 }
 
 ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n, const float *in)
@@ -263,9 +264,23 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
+    PS_TRY(ps_engine_expect_values(e, "ps_engine_write_tensor"));
     /* a checkpoint under way has the values of before */
     PS_TRY(ps_engine_check_device(e, ps_snapshot_finish(e->runner)));
-    return ps_engine_put_values(e, value_list(e), tensor, first, n, in);
+    return ps_engine_put_values(e, ps_engine_value_list(e, tensor), tensor, first, n, in);
+}
+
+/* Of a tensor's gradient. */
+typedef struct sum {
+    ps_grad_sums *sums;
+    int32_t tensor;
+} sum;
+
+static ps_status expect_trained(const ps_engine *e, int64_t tensor)
+{
+    const ps_param *p = &e->program->params[tensor];
+    if (!p->is_frozen) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s is frozen (train.freeze, ps_set_trainable): it has no gradient", p->name);
 }
 
 /* ---- states of the optimizer ---- */
@@ -342,9 +357,43 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_read_gradient"));
     PS_TRY(check_range(e, tensor, first, n));
+    PS_TRY(expect_trained(e, tensor));
     array a = {.out = out, .first = first};
     const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
     return for_all_pieces(e, list, (int32_t)tensor, first, n, read_piece, &a);
+}
+
+ps_status ps_engine_write_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
+{
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_write_gradient"));
+    PS_TRY(check_range(e, tensor, first, n));
+    PS_TRY(expect_trained(e, tensor));
+    array a = {.in = in, .first = first};
+    const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
+    e->has_new_gradients = true;
+    return for_pieces(e, list, (int32_t)tensor, first, n, PS_ACCESS_WRITE, write_piece, &a);
+}
+
+/* A view begins at a multiple of PS_GRAD_STATS_BLOCK elements of its tensor, as chunks and views are multiples of it. */
+static ps_status sum_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
+{
+    const sum *s = user;
+    PS_ASSERT(first % PS_GRAD_STATS_BLOCK == 0);
+    const ps_grad_stats_args a = {
+        .sums = s->sums, .x = values, .n = n, .tensor = s->tensor, .dtype = list_dtype(e, list)};
+    return ps_run_grad_stats(ps_backend_host(e->settings.backend), NULL, &a, 0);
+}
+
+ps_status ps_engine_sum_gradients(ps_engine *e, ps_grad_sums *out)
+{
+    *out = (ps_grad_sums){0};
+    for (int32_t t = 0; t < e->program->n_params; t++) {
+        const ps_param *p = &e->program->params[t];
+        sum s = {.sums = out, .tensor = t};
+        if (p->is_frozen) continue;
+        PS_TRY(for_pieces(e, ps_blueprint_sum_list(e->blueprint, t), t, 0, p->elements, PS_ACCESS_READ, sum_piece, &s));
+    }
+    return PS_OK;
 }
 
 /* ---- whole tensors ---- */
@@ -410,7 +459,7 @@ ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, int64_t n, ps_dtyp
     const bool is_first = e->is_filled != NULL && !e->is_filled[tensor];
     if (is_first && n < e->program->params[tensor].elements) PS_TRY(ps_engine_draw_tensor(e, tensor));
     transfer t = {.tensor = (int32_t)tensor, .dtype = dtype, .give = give, .user = user};
-    PS_TRY(for_pieces(e, value_list(e), t.tensor, 0, n, PS_ACCESS_WRITE, fill_piece, &t));
+    PS_TRY(for_pieces(e, ps_engine_value_list(e, tensor), t.tensor, 0, n, PS_ACCESS_WRITE, fill_piece, &t));
     if (is_first) e->is_filled[tensor] = true;
     return PS_OK;
 }
@@ -434,13 +483,22 @@ ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, p
 {
     PS_TRY(check_range(e, tensor, 0, 0));
     transfer t = {.dtype = dtype, .take = take, .user = user};
-    return for_all_pieces(e, value_list(e), (int32_t)tensor, 0, e->program->params[tensor].elements, drain_piece, &t);
+    return for_all_pieces(e, ps_engine_value_list(e, tensor), (int32_t)tensor, 0, e->program->params[tensor].elements,
+                          drain_piece, &t);
 }
 
+/* As floats, whatever they are stored as. */
 static ps_status hash_piece(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n)
 {
-    (void)e, (void)list, (void)first;
-    XXH3_64bits_update(user, values, (size_t)n * sizeof(float));
+    float room[CAST_ELEMENTS];
+    const ps_dtype dtype = list_dtype(e, list);
+    (void)first;
+    for (int64_t done = 0; done < n; done += CAST_ELEMENTS) {
+        const int64_t here = ps_min_i64(CAST_ELEMENTS, n - done);
+        const void *at = (const char *)values + done * (int64_t)ps_dtype_bytes(dtype);
+        if (dtype != PS_DTYPE_F32) PS_TRY(cast(e, room, PS_DTYPE_F32, at, dtype, here));
+        XXH3_64bits_update(user, dtype == PS_DTYPE_F32 ? at : room, (size_t)here * sizeof *room);
+    }
     return PS_OK;
 }
 
@@ -448,12 +506,13 @@ ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
 {
     *hash = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_engine_weights_xxh3: an inference engine has no masters");
+    PS_TRY(ps_engine_expect_values(e, "ps_engine_weights_xxh3"));
     XXH3_state_t *state = XXH3_createState();
     if (state == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
     XXH3_64bits_reset(state);
     ps_status st = PS_OK;
     for (int32_t t = 0; t < e->program->n_params && st == PS_OK; t++)
-        st = for_all_pieces(e, PS_LIST_MASTER, t, 0, e->program->params[t].elements, hash_piece, state);
+        st = for_all_pieces(e, ps_engine_value_list(e, t), t, 0, e->program->params[t].elements, hash_piece, state);
     if (st == PS_OK) *hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return st;

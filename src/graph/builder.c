@@ -59,7 +59,8 @@ int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix
                                               .shape = {n_dims == 2 ? rows : cols, n_dims == 2 ? cols : 1},
                                               .elements = rows * cols,
                                               .init_mean = mean,
-                                              .init_std = std};
+                                              .init_std = std,
+                                              .is_frozen = b->freezes};
         return p->n_params - 1;
     }
     ps_mem_free(full);
@@ -141,6 +142,11 @@ int64_t ps_builder_sequence_length(const ps_builder *b)
 void ps_set_initializer_range(ps_builder *b, double std)
 {
     b->init_std = std;
+}
+
+void ps_set_trainable(ps_builder *b, int is_trainable)
+{
+    b->freezes = !is_trainable;
 }
 
 void ps_begin_block(ps_builder *b, const char *name, int checkpoint)

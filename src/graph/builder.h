@@ -17,7 +17,8 @@ struct ps_builder {
     size_t outer_prefix[PS_BUILDER_DEPTH_MAX]; /* length of the prefix around each open block */
     int32_t segment;                           /* number of the open one */
     double init_std;
-    bool ended; /* by a loss or hidden states */
+    bool freezes; /* parameters declared now are not trained */
+    bool ended;   /* by a loss or hidden states */
 };
 
 /* Record the first failure, PS_EINVAL; returns -1. */

@@ -18,6 +18,11 @@ void ps_code_bind(const ps_code *p, const ps_instr *instr, void *base, ps_node_r
         run->x[i] = ADDRESS(instr->x[i]);
         run->dx[i] = ADDRESS(instr->dx[i]);
         run->accumulate_dx[i] = instr->accumulate_dx[i];
+        run->wants_dx[i] = instr->dx[i] >= 0;
+    }
+    for (int i = 0; i < PS_NODE_PARAMS; i++) {
+        run->dw[i] = ADDRESS(instr->unwanted_dw[i]);
+        run->wants_dw[i] = ps_instr_makes_grad(p->program, instr, i);
     }
     for (int i = 0; i < PS_NODE_SAVED; i++) run->saved[i] = ADDRESS(instr->saved[i]);
     run->fused = instr->fused < 0 ? NULL : &p->program->nodes[instr->fused];

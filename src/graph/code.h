@@ -42,6 +42,8 @@ typedef struct ps_instr {
     int32_t output;    /* of the program's end, for inference */
     int32_t between;   /* fused, forward: the node's own output, where backward reads it */
     int32_t dx[PS_NODE_INPUTS], dy;
+    int32_t
+        unwanted_dw[PS_NODE_PARAMS]; /* where the gradient of a frozen parameter goes, if the type must compute it */
     bool accumulate_dx[PS_NODE_INPUTS];
     bool accumulate_dw;                  /* within the micro-batch: an earlier instruction wrote one of its gradients */
     bool clears_grad[PS_NODE_PARAMS];    /* it adds to this gradient too, but nobody wrote it before: zeros first */
@@ -129,6 +131,20 @@ void ps_code_destroy(ps_code *p); /* NULL is accepted */
 static inline bool ps_instr_computes_node(const ps_instr *instr)
 {
     return instr->kind <= PS_INSTR_BACKWARD;
+}
+
+/* Does it make a gradient of its node's parameter number k? */
+static inline bool ps_instr_makes_grad(const ps_program *p, const ps_instr *instr, int k)
+{
+    return instr->kind == PS_INSTR_BACKWARD && ps_program_trains(p, p->nodes[instr->node].params[k]);
+}
+
+/* Does it need that parameter's chunks: to read it, or for its gradient? */
+static inline bool ps_instr_touches(const ps_program *p, const ps_instr *instr, int k)
+{
+    const ps_node *n = &p->nodes[instr->node];
+    if (!ps_instr_computes_node(instr) || n->params[k] < 0) return false;
+    return instr->kind != PS_INSTR_BACKWARD || ps_instr_makes_grad(p, instr, k) || n->type->backward_reads_w[k];
 }
 
 /* Of the two nodes of an instruction the one whose constants it uses. */

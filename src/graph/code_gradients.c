@@ -25,7 +25,7 @@ static void note_clearing(ps_code_writer *g, const int32_t *first)
         ps_instr *instr = &p->instrs[m];
         const int32_t *params = g->program->nodes[instr->node].params;
         for (int k = 0; k < PS_NODE_PARAMS && instr->accumulate_dw; k++) {
-            if (params[k] < 0 || first[params[k]] != m) continue;
+            if (!ps_instr_makes_grad(g->program, instr, k) || first[params[k]] != m) continue;
             instr->clears_grad[k] = true;
             p->grad_overwrites_param[params[k]] = false;
         }
@@ -40,7 +40,8 @@ static void align_within_nodes(ps_code_writer *g)
         changed = false;
         for (int32_t i = 0; i < g->program->n_nodes; i++) {
             const int32_t *w = g->program->nodes[i].params;
-            if (w[0] < 0 || w[1] < 0 || overwrites[w[0]] == overwrites[w[1]]) continue;
+            if (!ps_program_trains(g->program, w[0]) || !ps_program_trains(g->program, w[1])) continue;
+            if (overwrites[w[0]] == overwrites[w[1]]) continue;
             overwrites[w[0]] = overwrites[w[1]] = false;
             changed = true;
         }
@@ -65,7 +66,7 @@ ps_status ps_code_place_gradients(ps_code_writer *g)
             const int32_t w = n->params[k];
             if (w < 0) continue;
             if (reads_param_value(instr, n, k)) last_read[w] = m;
-            if (instr->kind != PS_INSTR_BACKWARD) continue;
+            if (!ps_instr_makes_grad(g->program, instr, k)) continue;
             if (first[w] < 0)
                 first[w] = m;
             else

@@ -1,6 +1,7 @@
 /* code_impl.h - how a program becomes code (code.h), step by step; for the files of code only.
  *
  *     code_create.c     calls the others, in this order
+ *     code_trained.c    what goes backward, by what is trained
  *     cache.c           where keys and values lie, for a text that grows
  *     code_write.c      instructions and the buffers between them
  *     code_aside.c      which values are put aside between forward and backward
@@ -23,6 +24,8 @@ typedef struct ps_code_writer {
     bool *grad_consumed;   /* [n_values] the maker's backward has been written */
     int32_t *saved;        /* [n_nodes][PS_NODE_SAVED] */
     int32_t logits;        /* of the loss, where they are kept; -1 */
+    bool *wants_grad;      /* [n_values] backward needs its gradient: something below it is trained */
+    bool *goes_back;       /* [n_nodes] there is something to do backward */
     int32_t *segment;      /* [n_nodes] after merging; -1: none */
     bool *again;           /* [n_nodes] runs again in the recomputation under way */
     int32_t *aside;        /* [n_values] its number among the values put aside; -1: it is not */
@@ -38,6 +41,12 @@ PS_NODISCARD ps_status ps_code_place_cache(ps_code *p, int64_t positions, ps_dty
 PS_NODISCARD ps_status ps_code_new_buffer(ps_code_writer *g, int64_t bytes, int32_t *out);
 PS_NODISCARD ps_status ps_code_write_forward(ps_code_writer *g);
 PS_NODISCARD ps_status ps_code_write_backward(ps_code_writer *g);
+
+/* Fill in wants_grad and goes_back: what lies between trained parameters and the loss. Without a backward pass there is
+ * none. */
+void ps_code_find_trained(ps_code_writer *g);
+/* Does the node's backward read its inputs? Those of a product are for the gradient of its weight alone. */
+bool ps_code_backward_reads_x(const ps_code_writer *g, int32_t node);
 
 /* Append to the instructions. */
 PS_NODISCARD ps_status ps_code_append(ps_code_writer *g, ps_instr instr);

@@ -5,9 +5,8 @@
 static ps_status measure_grad_stats(const ps_code_writer *g, const ps_instr *instr, ps_node_run *r)
 {
     const ps_node *n = &g->program->nodes[instr->node];
-    if (instr->kind != PS_INSTR_BACKWARD) return PS_OK;
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
-        if (n->params[k] < 0 || !instr->completes_grad[k]) continue;
+        if (!instr->completes_grad[k]) continue;
         const int64_t elements = g->program->params[n->params[k]].elements;
         PS_TRY(ps_node_call(r, grad_stats, (&(ps_grad_stats_args){.n = elements, .dtype = r->grad_dtype})));
     }
@@ -94,8 +93,9 @@ ps_status ps_code_measure(ps_code_writer *g)
                          .accumulate_dw = instr->accumulate_dw,
                          .grad_dtype = g->o.dtype};
         ps_code_bind(p, instr, NULL, &r);
-        for (int k = 0; instr->kind == PS_INSTR_BACKWARD && k < PS_NODE_PARAMS; k++)
-            if (n->params[k] >= 0 && !p->grad_overwrites_param[n->params[k]]) r.grad_dtype = PS_DTYPE_F32;
+        for (int k = 0; k < PS_NODE_PARAMS; k++)
+            if (ps_instr_makes_grad(g->program, instr, k) && !p->grad_overwrites_param[n->params[k]])
+                r.grad_dtype = PS_DTYPE_F32;
         if (p->cache_positions > 0) {
             PS_TRY(measure_rows(p, instr, &r));
         } else {

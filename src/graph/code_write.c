@@ -22,6 +22,7 @@ const ps_instr ps_instr_no_buffers = {.fused = -1,
                                       .between = -1,
                                       .dx = {-1, -1, -1},
                                       .dy = -1,
+                                      .unwanted_dw = {-1, -1},
                                       .workspace = -1};
 
 /* One buffer for all nodes with the same constants, as the layers of a model have. */
@@ -73,11 +74,12 @@ ps_status ps_code_append(ps_code_writer *g, ps_instr instr)
 static bool backward_needs(const ps_code_writer *g, int32_t value)
 {
     const ps_program *p = g->program;
+    const int32_t maker = p->values[value].maker;
     if (!g->o.training) return false;
-    if (p->nodes[p->values[value].maker].type->backward_reads_y) return true;
+    if (g->goes_back[maker] && p->nodes[maker].type->backward_reads_y) return true;
     for (int32_t n = 0; n < p->n_nodes; n++)
         for (int i = 0; i < PS_NODE_INPUTS; i++)
-            if (p->nodes[n].inputs[i] == value && p->nodes[n].type->backward_reads_x) return true;
+            if (p->nodes[n].inputs[i] == value && ps_code_backward_reads_x(g, n)) return true;
     return false;
 }
 
@@ -175,19 +177,19 @@ void ps_code_mark_again(ps_code_writer *g, int32_t begin, int32_t end)
     for (int32_t n = begin; n < end; n++) g->again[n] = false;
     for (int32_t n = end - 1; n >= begin; n--) {
         const ps_node *node = &p->nodes[n];
-        if (node->type->backward_reads_y || node->type->saved_cols != NULL) g->again[n] = true;
+        const bool is_read = node->type->backward_reads_y || node->type->saved_cols != NULL;
+        if (g->goes_back[n] && is_read) g->again[n] = true;
         for (int i = 0; i < PS_NODE_INPUTS; i++) {
             const int32_t v = node->inputs[i];
             if (v < 0 || p->values[v].maker < begin) continue;
-            if (node->type->backward_reads_x || g->again[n]) g->again[p->values[v].maker] = true;
+            if (ps_code_backward_reads_x(g, n) || g->again[n]) g->again[p->values[v].maker] = true;
         }
     }
 }
 
 bool ps_code_reads_again(const ps_code_writer *g, int32_t begin, int32_t node, int32_t value)
 {
-    return g->program->values[value].maker < begin &&
-           (g->again[node] || g->program->nodes[node].type->backward_reads_x);
+    return g->program->values[value].maker < begin && (g->again[node] || ps_code_backward_reads_x(g, node));
 }
 
 /* ---- backward ---- */
@@ -248,9 +250,31 @@ static ps_status choose_dx(ps_code_writer *g, int32_t node, int i, ps_instr *ins
     return PS_OK;
 }
 
-static bool has_params(const ps_node *n)
+static bool has_trained_params(const ps_code_writer *g, const ps_node *n)
 {
-    return n->params[0] >= 0 || n->params[1] >= 0;
+    return ps_program_trains(g->program, n->params[0]) || ps_program_trains(g->program, n->params[1]);
+}
+
+/* Of an operator that cannot leave a gradient out: where it goes when nobody wants it. */
+static ps_status place_unwanted_dw(ps_code_writer *g, const ps_node *n, ps_instr *instr)
+{
+    for (int k = 0; k < PS_NODE_PARAMS && !n->type->leaves_out; k++) {
+        if (n->params[k] < 0 || ps_program_trains(g->program, n->params[k])) continue;
+        const int64_t bytes = g->program->params[n->params[k]].elements * (int64_t)sizeof(float);
+        PS_TRY(ps_code_new_buffer(g, bytes, &instr->unwanted_dw[k]));
+    }
+    return PS_OK;
+}
+
+/* The same of the gradient for input i: over dy, where that may be. */
+static ps_status place_unwanted_dx(ps_code_writer *g, const ps_node *n, int i, ps_instr *instr)
+{
+    if (n->type->leaves_out) return PS_OK;
+    if (i == 0 && n->type->backward_in_place && !others_wait_for(g, instr->dy, n->output)) {
+        instr->dx[i] = instr->dy;
+        return PS_OK;
+    }
+    return ps_code_new_buffer(g, ps_code_value_bytes(g, n->inputs[i]), &instr->dx[i]);
 }
 
 static ps_status append_backward(ps_code_writer *g, int32_t node)
@@ -261,22 +285,28 @@ static ps_status append_backward(ps_code_writer *g, int32_t node)
     instr.node = node;
     instr.dy = n->output >= 0 ? g->grad_buffer[n->output] : -1;
     if (n->type->backward_reads_y) PS_TRY(ps_code_fetch(g, n->output));
-    for (int i = 0; i < PS_NODE_INPUTS && n->type->backward_reads_x; i++)
+    const bool reads_x = ps_code_backward_reads_x(g, node);
+    for (int i = 0; i < PS_NODE_INPUTS && reads_x; i++)
         if (n->inputs[i] >= 0) PS_TRY(ps_code_fetch(g, n->inputs[i]));
     instr.y = n->type->backward_reads_y ? g->value_buffer[n->output] : -1;
     int32_t joined[PS_NODE_INPUTS] = {-1, -1, -1};
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
         if (n->inputs[i] < 0) continue;
-        if (n->type->backward_reads_x) instr.x[i] = g->value_buffer[n->inputs[i]];
-        if (!n->type->passes_gradient) PS_TRY(choose_dx(g, node, i, &instr, &joined[i]));
+        if (reads_x) instr.x[i] = g->value_buffer[n->inputs[i]];
+        if (n->type->passes_gradient) continue;
+        if (g->wants_grad[n->inputs[i]])
+            PS_TRY(choose_dx(g, node, i, &instr, &joined[i]));
+        else
+            PS_TRY(place_unwanted_dx(g, n, i, &instr));
     }
+    PS_TRY(place_unwanted_dw(g, n, &instr));
     for (int i = 0; i < PS_NODE_SAVED; i++) instr.saved[i] = g->saved[node * PS_NODE_SAVED + i];
     if (n->type->logits_count != NULL) instr.logits = g->logits;
-    if (!n->type->passes_gradient || has_params(n)) PS_TRY(ps_code_append(g, instr));
+    if (!n->type->passes_gradient || has_trained_params(g, n)) PS_TRY(ps_code_append(g, instr));
     if (n->output >= 0) g->grad_consumed[n->output] = true;
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
         const int32_t v = n->inputs[i];
-        if (v < 0) continue;
+        if (v < 0 || !g->wants_grad[v]) continue;
         if (joined[i] >= 0) {
             PS_TRY(join(g, node, v, instr.dx[i], true));
         } else if (n->type->passes_gradient) {
@@ -306,7 +336,8 @@ static ps_status append_pair_backward(ps_code_writer *g, int32_t node)
         PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr.dx[0]));
     else
         instr.dx[0] = instr.dy;
-    g->grad_buffer[v] = instr.dx[0];
+    if (g->wants_grad[v]) g->grad_buffer[v] = instr.dx[0];
+    PS_TRY(place_unwanted_dw(g, before, &instr));
     g->grad_consumed[n->output] = g->grad_consumed[before->output] = true;
     return ps_code_append(g, instr);
 }
@@ -320,10 +351,12 @@ static ps_status append_fused_backward(ps_code_writer *g, int32_t node)
     instr.kind = PS_INSTR_BACKWARD;
     instr.node = node;
     instr.fused = node - 1;
-    PS_TRY(ps_code_fetch(g, n->inputs[0]));
+    if (ps_code_backward_reads_x(g, node)) {
+        PS_TRY(ps_code_fetch(g, n->inputs[0]));
+        instr.x[0] = g->value_buffer[n->inputs[0]];
+    }
     PS_TRY(ps_code_fetch(g, v));
     instr.dy = g->grad_buffer[n->output];
-    instr.x[0] = g->value_buffer[n->inputs[0]];
     instr.x[1] = g->value_buffer[v];
     PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr.dx[0]));
     g->grad_buffer[v] = instr.dx[0];
@@ -374,8 +407,8 @@ ps_status ps_code_write_forward(ps_code_writer *g)
 static ps_fusion fuses_backward(const ps_code_writer *g, int32_t node)
 {
     const ps_fusion fusion = fuses(g, PS_FUSE_BACKWARD, node - 1);
-    return fusion != PS_FUSION_NONE && g->grad_buffer[g->program->nodes[node - 1].inputs[0]] < 0 ? fusion
-                                                                                                 : PS_FUSION_NONE;
+    if (fusion == PS_FUSION_NONE || !g->goes_back[node - 1]) return PS_FUSION_NONE;
+    return g->grad_buffer[g->program->nodes[node - 1].inputs[0]] < 0 ? fusion : PS_FUSION_NONE;
 }
 
 ps_status ps_code_write_backward(ps_code_writer *g)
@@ -389,6 +422,7 @@ ps_status ps_code_write_backward(ps_code_writer *g)
             while (begin > 0 && g->segment[begin - 1] == open_segment) begin--;
             PS_TRY(write_recomputation(g, begin, node + 1));
         }
+        if (!g->goes_back[node]) continue;
         switch (fuses_backward(g, node)) {
         case PS_FUSION_EPILOGUE: PS_TRY(append_fused_backward(g, node--)); break;
         case PS_FUSION_PAIR: PS_TRY(append_pair_backward(g, node--)); break;

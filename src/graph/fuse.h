@@ -9,7 +9,9 @@
  *                 rms_norm, rope   dy rotated back, then the gradients of the norm
  *
  * The two are neighbours in the program, and nobody but the second reads what the first one makes. The result has the
- * bits of both run one after another (kernel.h); what a backend does not list stays apart. */
+ * bits of both run one after another, but for epilogues that a backend lists as unrounded (kernel.h); what it does not
+ * list stays apart. Of a program and a backend the same nodes are fused with and without activation checkpointing, where
+ * that is seen in bits. */
 #ifndef PS_GRAPH_FUSE_H
 #define PS_GRAPH_FUSE_H
 

@@ -12,6 +12,8 @@ static const char *role_of(const ps_code *p, const ps_instr *instr, int32_t buff
     if (instr->workspace == buffer) return "workspace";
     if (instr->y == buffer) return "output";
     if (instr->between == buffer) return "result before what follows";
+    for (int i = 0; i < PS_NODE_PARAMS; i++)
+        if (instr->unwanted_dw[i] == buffer) return "gradient that nobody wants";
     if (instr->dy == buffer) return "gradient of its output";
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
         if (instr->x[i] == buffer) return "input";

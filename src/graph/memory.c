@@ -34,6 +34,7 @@ static void find_lives(ps_code *p)
         const ps_node *node = &p->program->nodes[instr->node];
         for (int i = 0; i < PS_NODE_INPUTS; i++) use(p, instr->x[i], m), use(p, instr->dx[i], m);
         for (int i = 0; i < PS_NODE_SAVED; i++) use(p, instr->saved[i], m);
+        for (int i = 0; i < PS_NODE_PARAMS; i++) use(p, instr->unwanted_dw[i], m);
         use(p, instr->logits, m);
         use(p, instr->constants, m);
         use(p, instr->output, m);

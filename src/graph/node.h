@@ -48,7 +48,10 @@ typedef struct ps_node_run {
     float *saved[PS_NODE_SAVED]; /* row statistics kept from forward to backward */
     bool keeps_logits;           /* of the loss: backward gets them instead of computing them again */
     float *logits;
-    void *dx[PS_NODE_INPUTS], *dy; /* gradients; dx[i] NULL: not wanted, or the same memory as dy */
+    /* gradients; dx[i] may be the same memory as dy. What is not wanted may be NULL where the type can leave it out, else
+     * it has memory all the same */
+    void *dx[PS_NODE_INPUTS], *dy;
+    bool wants_dx[PS_NODE_INPUTS], wants_dw[PS_NODE_PARAMS];
     bool accumulate_dx[PS_NODE_INPUTS];
     void *w[PS_NODE_PARAMS];  /* parameters */
     void *dw[PS_NODE_PARAMS]; /* their gradients */
@@ -84,6 +87,8 @@ struct ps_node_type {
     int64_t (*saved_cols)(const ps_node *n, int i); /* NULL: none */
     int64_t (*logits_count)(const ps_node *n);      /* floats to keep, where the code keeps logits; NULL: it has none */
     bool backward_reads_x, backward_reads_y;
+    bool reads_x_for_weight; /* only for the gradient of its first parameter */
+    bool leaves_out;         /* backward computes neither dx nor dw that are not wanted */
     bool backward_reads_w[PS_NODE_PARAMS];
     /* The output may lie over an input, when nobody else needs that. */
     bool forward_in_place;

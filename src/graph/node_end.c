@@ -83,6 +83,8 @@ static ps_status loss_backward(ps_node_run *r)
                                                 .dtype = r->dtype,
                                                 .grad_dtype = r->grad_dtype,
                                                 .accumulate_grad = r->accumulate_dw,
+                                                .skips_dx = !r->wants_dx[0],
+                                                .skips_dw = !r->wants_dw[0],
                                                 .keeps_logits = r->keeps_logits,
                                                 .workspace = r->workspace}));
 }
@@ -106,6 +108,7 @@ static const ps_node_type loss_type = {
     .logits_count = loss_logits_count,
     .backward_reads_x = true,
     .backward_reads_w = {true, true},
+    .leaves_out = true,
 };
 
 /* The parameter `name` if it is declared, else a new one; -1 when its shape is another. */

@@ -38,7 +38,7 @@ static ps_status linear_forward(ps_node_run *r)
 static ps_status linear_backward(ps_node_run *r)
 {
     const ps_node *n = r->node;
-    if (r->dx[0] != NULL || r->mode == PS_RUN_MEASURE)
+    if (r->wants_dx[0])
         PS_TRY(ps_node_call(r, linear_bwd_input,
                             (&(ps_linear_bwd_input_args){.dx = r->dx[0],
                                                          .dy = r->dy,
@@ -51,6 +51,7 @@ static ps_status linear_backward(ps_node_run *r)
                                                          .accumulate_dx = r->accumulate_dx[0],
                                                          .epilogue = linear_backward_epilogue(r),
                                                          .workspace = r->workspace})));
+    if (!r->wants_dw[0] && !r->wants_dw[1]) return PS_OK;
     return ps_node_call(r, linear_bwd_weight,
                         (&(ps_linear_bwd_weight_args){.dw = r->dw[0],
                                                       .db = r->dw[1],
@@ -63,6 +64,7 @@ static ps_status linear_backward(ps_node_run *r)
                                                       .dtype = r->dtype,
                                                       .grad_dtype = r->grad_dtype,
                                                       .accumulate_grad = r->accumulate_dw,
+                                                      .skips_dw = !r->wants_dw[0],
                                                       .workspace = r->workspace}));
 }
 
@@ -73,6 +75,8 @@ static const ps_node_type linear_type = {
     .takes_epilogue = true,
     .backward_accumulates = true,
     .backward_reads_x = true,
+    .reads_x_for_weight = true,
+    .leaves_out = true,
     .backward_reads_w = {true, false},
 };
 

@@ -14,6 +14,8 @@ typedef struct ps_param {
     int64_t shape[2];
     int64_t elements;
     double init_mean, init_std;
+    int32_t group;  /* whose options of the optimizer it has; 0: those of all others */
+    bool is_frozen; /* not trained: no gradient, no state of an optimizer */
 } ps_param;
 
 typedef struct ps_value_info {
@@ -90,6 +92,12 @@ struct ps_program {
     int64_t n_input_tokens; /* rows of the smallest token embedding */
     int64_t n_types;        /* of the smallest token type embedding, INT64_MAX: none */
 };
+
+/* Is w a parameter, and trained? -1 is none. */
+static inline bool ps_program_trains(const ps_program *p, int32_t w)
+{
+    return w >= 0 && !p->params[w].is_frozen;
+}
 
 /* Run the model function for micro-batches of [B, T]. The first failure of a builder call is the result. */
 PS_NODISCARD ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T, ps_program **out);

@@ -31,6 +31,11 @@ bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind)
     return kind == PS_EPILOGUE_NONE || b->ops->epilogues >> kind & 1;
 }
 
+bool ps_backend_epilogue_is_unrounded(const ps_backend *b, ps_epilogue_kind kind)
+{
+    return kind != PS_EPILOGUE_NONE && (b->ops->unrounded >> kind & 1);
+}
+
 bool ps_backend_has_pair(const ps_backend *b, ps_pair_kind kind)
 {
     return kind != PS_PAIR_NONE && (b->ops->pairs >> kind & 1);

@@ -35,6 +35,7 @@ typedef struct ps_backend_ops {
     const char *name;                /* "ref", "cpu avx512_bf16", ... */
     const ps_kernel *const *kernels; /* [PS_OP_COUNT]; NULL: the reference's */
     unsigned epilogues;              /* 1 << ps_epilogue_kind, of those that its products have */
+    unsigned unrounded;              /* of these, those that may take z before it is rounded to its type */
     unsigned pairs;                  /* 1 << ps_pair_kind, of those that it has kernels for */
     /* Around each run and measurement: make the calling thread ready (rounding), and set it back as it was; `before` is
      * what begin returned. Both NULL: nothing to do. */
@@ -98,6 +99,10 @@ PS_NODISCARD ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads,
 typedef struct ps_sim_options {
     int64_t page_bytes;    /* granularity of its memory: a multiple of PS_PAGE_BYTES */
     int64_t product_bytes; /* workspace that each matrix product is given */
+    /* Who is meant to compute attention where it can: *bytes is the scratch that it takes for attention_fwd or
+     * attention_bwd, -1 where it has nothing for these arguments. NULL: kernels alone. */
+    ps_status (*attention)(void *self, ps_op op, const void *args, int64_t *bytes);
+    void *attention_self;
 } ps_sim_options;
 
 PS_NODISCARD ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out);
@@ -130,6 +135,9 @@ ps_backend *ps_backend_host(ps_backend *b);
 
 /* Do its products take this epilogue? Where not, plans run the operator that follows as an instruction of its own. */
 bool ps_backend_has_epilogue(const ps_backend *b, ps_epilogue_kind kind);
+
+/* Does that epilogue have bits of its own? Then it is fused always, however a step is run, or never. */
+bool ps_backend_epilogue_is_unrounded(const ps_backend *b, ps_epilogue_kind kind);
 
 /* For ps_backend_ops.pairs. Of an operator that is a pair the reference stands in as of any other, but is not faster. */
 #define PS_PAIRS_ALL ((1u << PS_PAIR_COUNT) - 1)

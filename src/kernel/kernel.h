@@ -47,7 +47,8 @@ typedef enum ps_gelu_kind {
 /* What follows a product in the same call. z is the element as the product alone would have stored it, rounded to its
  * type: the result has the bits of the operator that is named, run on a stored z. A backend lists the epilogues that it
  * has (backend.h), and may apply them to each element as it is finished or, as the cpu does, to the whole result after
- * the product. */
+ * the product. Of those that it lists as unrounded z may be the sum itself: one rounding less, and so other bits, but by
+ * shape and formats alone the one or the other. */
 typedef enum ps_epilogue_kind {
     PS_EPILOGUE_NONE,     /* z */
     PS_EPILOGUE_GELU,     /* gelu_fwd: gelu(z) */
@@ -110,6 +111,7 @@ typedef struct ps_linear_bwd_weight_args {
     ps_weight_layout layout;
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad;
+    bool skips_dw; /* db alone is wanted: dw and x are not looked at */
     void *workspace;
 } ps_linear_bwd_weight_args;
 
@@ -488,6 +490,7 @@ typedef struct ps_lm_loss_bwd_args {
     float scale; /* loss scale / number of rows that count */
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad, keeps_logits;
+    bool skips_dx, skips_dw; /* not wanted: the array is not looked at; the others have the same bits */
     void *workspace;
 } ps_lm_loss_bwd_args;
 

@@ -7,7 +7,7 @@
 typedef struct sim_backend {
     ps_backend base;
     ps_space space;
-    int64_t product_bytes;
+    ps_sim_options options;
 } sim_backend;
 
 static ps_status sim_run(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -16,11 +16,21 @@ static ps_status sim_run(ps_backend *self, ps_queue *queue, const void *args, si
     return PS_OK;
 }
 
+/* As of a GPU: room for the kernels too, which have what comes with a mask. */
+static ps_status measure(const sim_backend *b, ps_op op, const void *args, size_t *out)
+{
+    const ps_sim_options *o = &b->options;
+    int64_t more = -1;
+    if (o->attention != NULL && (op == PS_OP_attention_fwd || op == PS_OP_attention_bwd))
+        PS_TRY(o->attention(o->attention_self, op, args, &more));
+    *out = (size_t)ps_max_i64(more, ps_cuda_workspace_bytes(op, args, o->product_bytes));
+    return PS_OK;
+}
+
 #define XX(op)                                                                                                         \
     static ps_status sim_##op##_bytes(ps_backend *self, const void *args, size_t *out)                                 \
     {                                                                                                                  \
-        *out = (size_t)ps_cuda_workspace_bytes(PS_OP_##op, args, ((sim_backend *)self)->product_bytes);                \
-        return PS_OK;                                                                                                  \
+        return measure((const sim_backend *)self, PS_OP_##op, args, out);                                              \
     }                                                                                                                  \
     static const ps_kernel sim_##op = {.run = sim_run, .workspace_bytes = sim_##op##_bytes};
 PS_OPS(XX)
@@ -47,6 +57,7 @@ ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out)
     static const ps_backend_ops ops = {.name = "sim",
                                        .kernels = sim_kernels,
                                        .epilogues = PS_EPILOGUES_ALL,
+                                       .unrounded = PS_CUDA_UNROUNDED,
                                        .pairs = PS_PAIRS_ALL,
                                        .destroy = sim_destroy,
                                        .own_device = PS_DEVICE_CUDA,
@@ -57,7 +68,7 @@ ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out)
     b->base.ops = &ops;
     b->space =
         (ps_space){.device = &ps_device_sim_later_ops, .host = &ps_device_sim_later_ops, .page_bytes = o->page_bytes};
-    b->product_bytes = o->product_bytes;
+    b->options = *o;
     *out = &b->base;
     return PS_OK;
 }

@@ -3,9 +3,6 @@
 
 #include <math.h>
 
-/* Doubling and halving only: the scale stays a power of two, and unscaling a gradient is exact. */
-#define SCALE_FACTOR 2.0f
-
 static bool has_static_scale(const ps_loss_scaler *s)
 {
     return s->options.loss_scale > 0.0f;
@@ -25,12 +22,13 @@ static ps_status check_options(const ps_loss_scaler_options *o)
     if (!(o->max_loss_scale >= o->min_loss_scale) || isinf(o->max_loss_scale))
         return PS_FAIL(PS_EINVAL, "max_loss_scale %g must be finite and at least min_loss_scale %g",
                        (double)o->max_loss_scale, (double)o->min_loss_scale);
-    const float start = ldexpf(1.0f, o->initial_scale_power);
-    if (!(start >= o->min_loss_scale && start <= o->max_loss_scale))
-        return PS_FAIL(PS_EINVAL,
-                       "initial_scale_power %d: 2^%d = %g is not within min_loss_scale %g and max_loss_scale %g",
-                       o->initial_scale_power, o->initial_scale_power, (double)start, (double)o->min_loss_scale,
-                       (double)o->max_loss_scale);
+    if (!(o->growth_factor > 1.0f) || isinf(o->growth_factor))
+        return PS_FAIL(PS_EINVAL, "growth_factor %g must be finite and above 1", (double)o->growth_factor);
+    if (!(o->backoff_factor > 0.0f && o->backoff_factor < 1.0f))
+        return PS_FAIL(PS_EINVAL, "backoff_factor %g must be above 0 and below 1", (double)o->backoff_factor);
+    if (!(o->initial_scale >= o->min_loss_scale && o->initial_scale <= o->max_loss_scale))
+        return PS_FAIL(PS_EINVAL, "initial_scale %g is not within min_loss_scale %g and max_loss_scale %g",
+                       (double)o->initial_scale, (double)o->min_loss_scale, (double)o->max_loss_scale);
     return PS_OK;
 }
 
@@ -40,10 +38,26 @@ ps_status ps_loss_scaler_init(ps_loss_scaler *s, const ps_loss_scaler_options *o
     const bool is_static = options->loss_scale > 0.0f;
     *s = (ps_loss_scaler){
         .options = *options,
-        .scale = is_static ? options->loss_scale : ldexpf(1.0f, options->initial_scale_power),
+        .scale = is_static ? options->loss_scale : options->initial_scale,
         .hysteresis_left = is_static ? 1 : options->hysteresis,
         .event = PS_LOSS_SCALE_KEPT,
     };
+    return PS_OK;
+}
+
+ps_status ps_loss_scaler_set(ps_loss_scaler *s, float scale)
+{
+    ps_loss_scaler_options *o = &s->options;
+    if (!(scale > 0.0f) || isinf(scale))
+        return PS_FAIL(PS_EINVAL, "loss scale %g must be positive and finite", (double)scale);
+    if (!has_static_scale(s) && !(scale >= o->min_loss_scale && scale <= o->max_loss_scale))
+        return PS_FAIL(PS_EINVAL, "loss scale %g is not within min_loss_scale %g and max_loss_scale %g", (double)scale,
+                       (double)o->min_loss_scale, (double)o->max_loss_scale);
+    s->scale = scale;
+    if (has_static_scale(s))
+        o->loss_scale = scale;
+    else
+        s->n_clean_steps = 0, s->hysteresis_left = o->hysteresis;
     return PS_OK;
 }
 
@@ -78,7 +92,7 @@ static ps_loss_scale_event after_overflow(ps_loss_scaler *s)
         return PS_LOSS_SCALE_HYSTERESIS;
     }
     if (s->scale <= s->options.min_loss_scale) return PS_LOSS_SCALE_AT_MIN;
-    s->scale = fmaxf(s->scale / SCALE_FACTOR, s->options.min_loss_scale);
+    s->scale = fmaxf(s->scale * s->options.backoff_factor, s->options.min_loss_scale);
     return PS_LOSS_SCALE_SHRANK;
 }
 
@@ -91,7 +105,7 @@ static ps_loss_scale_event after_clean_step(ps_loss_scaler *s)
     if (!is_window_full) return PS_LOSS_SCALE_KEPT;
     s->n_clean_steps = 0;
     if (s->scale >= s->options.max_loss_scale) return PS_LOSS_SCALE_AT_MAX;
-    s->scale = fminf(s->scale * SCALE_FACTOR, s->options.max_loss_scale);
+    s->scale = fminf(s->scale * s->options.growth_factor, s->options.max_loss_scale);
     return PS_LOSS_SCALE_GREW;
 }
 

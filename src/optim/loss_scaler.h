@@ -6,14 +6,18 @@
  *   dynamic, one ps_loss_scaler_update a step; h = hysteresis_left, c = n_clean_steps:
  *
  *   overflow, h > 1   h -= 1           c = 0   event HYSTERESIS   the scale is kept: one bad batch is forgiven
- *   overflow, h == 1  scale /= 2       c = 0   event SHRANK       never below min_scale
+ *   overflow, h == 1  scale *= backoff c = 0   event SHRANK       never below min_scale
  *                     scale == min     c = 0   event AT_MIN       nothing left to try; the caller may give up
  *   clean             c += 1
- *     c == window     scale *= 2       c = 0   event GREW         never above max_scale; h refilled
+ *     c == window     scale *= growth  c = 0   event GREW         never above max_scale; h refilled
  *                     scale == max     c = 0   event AT_MAX       h refilled
  *     c <  window                              event KEPT         h refilled only with consecutive_hysteresis
  *
- * h stays 1 once used up: until it is refilled every further overflow halves the scale at once.
+ * h stays 1 once used up: until it is refilled every further overflow lowers the scale at once.
+ *
+ * The scale is a float, and so is every move of it. Where it is a power of two, as with factors 2 and 1/2 and such a
+ * start, a gradient that carries it has the bits of one that does not, but for its exponent, and dividing by it is
+ * exact; else both are rounded once more, relative 2^-24 in fp32, the same in every memory and on every rank.
  * A pure state machine: no clock, no memory, no devices. The struct is plain, so that a checkpoint can hold it. */
 #ifndef PS_OPTIM_LOSS_SCALER_H
 #define PS_OPTIM_LOSS_SCALER_H
@@ -21,10 +25,13 @@
 #include "base/base.h"
 #include "base/status.h"
 
-/* Names as in DeepSpeed's "fp16" section. */
+/* Names as in DeepSpeed's "fp16" section; the factors, which are 2 and 1/2 there, as in ColossalAI's
+ * DynamicGradScaler. */
 typedef struct ps_loss_scaler_options {
     float loss_scale;            /* > 0: this scale for ever (static); 0: dynamic, by the fields below */
-    int initial_scale_power;     /* starts at 2^initial_scale_power */
+    float initial_scale;         /* starts here */
+    float growth_factor;         /* > 1 */
+    float backoff_factor;        /* within 0 and 1, both left out */
     int64_t loss_scale_window;   /* >= 1, clean steps in a row before the scale grows */
     int hysteresis;              /* >= 1, overflows until the scale shrinks */
     bool consecutive_hysteresis; /* every clean step refills the hysteresis; otherwise only a full window does */
@@ -56,6 +63,10 @@ PS_NODISCARD ps_status ps_loss_scaler_init(ps_loss_scaler *s, const ps_loss_scal
 
 /* PS_EINVAL when the state is none that init and update can reach: call it on what a checkpoint brought back. */
 PS_NODISCARD ps_status ps_loss_scaler_check(const ps_loss_scaler *s);
+
+/* Go on with this scale; of a dynamic one its counters begin anew. PS_EINVAL when it is not positive, or outside
+ * [min, max]; *s is then unchanged. */
+PS_NODISCARD ps_status ps_loss_scaler_set(ps_loss_scaler *s, float scale);
 
 /* One step is over; `overflow`: a gradient was not finite. True: skip the update of the weights. */
 bool ps_loss_scaler_update(ps_loss_scaler *s, bool overflow);

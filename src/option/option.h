@@ -42,6 +42,7 @@ typedef struct ps_option {
     int n_names;
     bool auto_allowed; /* BYTES */
     bool is_names;     /* STRING: several may stand in it, with commas between them */
+    bool is_objects;   /* STRING: an array of JSON objects as text; "": none */
     const char *unit, *help;
 } ps_option;
 
@@ -95,12 +96,12 @@ bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
 bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value *value, char *problem,
                     size_t problem_bytes);
 
-/* Of an option that is_names, an array of names as one text; else json itself, also where a name is empty or has a comma.
- * A new reference; NULL: no memory. */
+/* Of an option that is_names, an array of names as one text; of one that is_objects, an array of objects as one; else json
+ * itself, also where a name is empty or has a comma. A new reference; NULL: no memory. */
 json_t *ps_option_join_names(const ps_option *option, json_t *json);
 
 /* Text of a command line as JSON: as it stands, or for strings, names, sizes and pairs the bare word (gelu, 64MB;
- * 0.9,0.95; of names an array, too). A new reference; NULL with problem set when the text is not UTF-8, or begins an array of
+ * 0.9,0.95; of names and objects an array, too). A new reference; NULL with problem set when the text is not UTF-8, or begins an array of
  * names that is none. */
 json_t *ps_option_json_from_word(const ps_option *option, const char *word, char *problem, size_t problem_bytes);
 

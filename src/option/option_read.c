@@ -3,6 +3,7 @@
 #include "option/option.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static char lower(char c)
@@ -102,6 +103,23 @@ static bool read_bytes(const ps_option *option, const json_t *json, int64_t *val
            *value <= option->int_max;
 }
 
+static bool are_objects(const json_t *array)
+{
+    for (size_t i = 0; i < json_array_size(array); i++)
+        if (!json_is_object(json_array_get(array, i))) return false;
+    return json_array_size(array) > 0;
+}
+
+static bool read_string(const ps_option *option, const json_t *json, const char **value)
+{
+    *value = json_string_value(json);
+    if (*value == NULL || !option->is_objects || (*value)[0] == '\0') return *value != NULL;
+    json_t *objects = json_loads(*value, JSON_REJECT_DUPLICATES, NULL);
+    const bool are = are_objects(objects);
+    json_decref(objects);
+    return are;
+}
+
 static bool read_value(const ps_option *option, const json_t *json, ps_option_value *value)
 {
     switch (option->type) {
@@ -110,7 +128,7 @@ static bool read_value(const ps_option *option, const json_t *json, ps_option_va
     case PS_OPTION_DOUBLE: return read_double(option, json, &value->d[0]);
     case PS_OPTION_PAIR: return read_pair(option, json, value->d);
     case PS_OPTION_RANGE: return read_range(option, json, value->r);
-    case PS_OPTION_STRING: value->s = json_string_value(json); return value->s != NULL;
+    case PS_OPTION_STRING: return read_string(option, json, &value->s);
     case PS_OPTION_ENUM: return read_enum(option, json, &value->i);
     case PS_OPTION_BYTES: return read_bytes(option, json, &value->i);
     }
@@ -141,8 +159,17 @@ static bool are_names(const json_t *array)
     return json_array_size(array) > 0;
 }
 
+static json_t *join_objects(const json_t *array)
+{
+    char *dumped = json_dumps(array, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_t *text = dumped != NULL ? json_string(dumped) : NULL;
+    free(dumped);
+    return text;
+}
+
 json_t *ps_option_join_names(const ps_option *option, json_t *json)
 {
+    if (option->is_objects && are_objects(json)) return join_objects(json);
     if (!option->is_names || !are_names(json)) return json_incref(json);
     json_t *text = json_string("");
     for (size_t i = 0; text != NULL && i < json_array_size(json); i++) {
@@ -163,7 +190,7 @@ json_t *ps_option_json_from_word(const ps_option *option, const char *word, char
     if (is_two && word[0] != '[') { /* 0.9,0.95 */
         char array[128];
         if ((size_t)snprintf(array, sizeof array, "[%s]", word) < sizeof array) json = json_loads(array, 0, NULL);
-    } else if (!is_word || word[0] == '"' || (option->is_names && word[0] == '[')) {
+    } else if (!is_word || word[0] == '"' || ((option->is_names || option->is_objects) && word[0] == '[')) {
         json = json_loads(word, JSON_DECODE_ANY, NULL);
         if (json == NULL && option->is_names && word[0] == '[') {
             snprintf(problem, problem_bytes, "%s begins with [ and is no JSON array: \"%.80s\"", option->key, word);

@@ -49,7 +49,12 @@ void ps_option_write_value(const ps_option *option, ps_option_value value, FILE 
     case PS_OPTION_DOUBLE: fputs(double_text(value.d[0], a), out); break;
     case PS_OPTION_PAIR: fprintf(out, "[%s, %s]", double_text(value.d[0], a), double_text(value.d[1], b)); break;
     case PS_OPTION_RANGE: fprintf(out, "[%lld, %lld]", (long long)value.r[0], (long long)value.r[1]); break;
-    case PS_OPTION_STRING: write_string(value.s, out); break;
+    case PS_OPTION_STRING:
+        if (option->is_objects && value.s[0] != '\0')
+            fputs(value.s, out); /* which is JSON */
+        else
+            write_string(value.s, out);
+        break;
     case PS_OPTION_ENUM: write_string(option->names[value.i], out); break;
     case PS_OPTION_BYTES:
         if (value.i == PS_BYTES_AUTO)
@@ -80,6 +85,7 @@ const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_T
     switch (option->type) {
     case PS_OPTION_BOOL: return "true or false";
     case PS_OPTION_STRING:
+        if (option->is_objects) return "an array of objects";
         return option->is_names ? "a string, or an array of strings that are not empty and have no commas" : "a string";
     case PS_OPTION_INT:
         if (option->int_max == INT64_MAX)

@@ -62,9 +62,8 @@ __attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool
     const double before = a->base->fits ? ps_simulation_tokens_per_s(a->base) : 0;
     if (!fits || a->n == PS_ADVICE_MAX || rate < before * GAIN_LEAST) return PS_OK;
     ps_advice *out = &a->advice[a->n++];
+    *out = (ps_advice){.tokens_per_s = rate, .gain = before > 0 ? rate / before : 0};
     snprintf(out->change, sizeof out->change, "%s", change);
-    out->tokens_per_s = rate;
-    out->gain = before > 0 ? rate / before : 0;
     if (kept != NULL) *kept = true;
     return PS_OK;
 }
@@ -137,6 +136,16 @@ static bool can_be_early(const ps_options *o)
            !o->fp16_enabled && o->train_max_nonfinite_steps != 1;
 }
 
+static ps_status advise_early_updates(adviser *a)
+{
+    bool is_kept;
+    PS_TRY(consider(a, &is_kept, "train.max_nonfinite_steps=1"));
+    if (is_kept)
+        a->advice[a->n - 1].price =
+            "the first step whose gradients are not finite ends training, where it is skipped now";
+    return PS_OK;
+}
+
 static ps_status advise_speed(adviser *a)
 {
     const ps_options *o = a->options;
@@ -161,7 +170,7 @@ static ps_status advise_speed(adviser *a)
     PS_TRY(consider(a, NULL, "memory.prefetch=%lld", (long long)(4 * ps_max_i64(1, o->memory_prefetch))));
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_NEVER) PS_TRY(consider(a, NULL, "memory.keep_logits=auto"));
     if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));
-    if (can_be_early(o)) PS_TRY(consider(a, NULL, "train.max_nonfinite_steps=1"));
+    if (can_be_early(o)) PS_TRY(advise_early_updates(a));
     if (!o->optimizer_params_use_hybrid_adam) PS_TRY(consider(a, NULL, "optimizer.params.use_hybrid_adam=true"));
     return PS_OK;
 }

@@ -10,6 +10,7 @@ typedef struct ps_advice {
     char change[PS_ADVICE_TEXT_MAX]; /* "activation_checkpointing.enabled=true train_micro_batch_size_per_gpu=8" */
     double tokens_per_s;             /* with it, of all ranks */
     double gain;                     /* tokens_per_s over those of the plan; 0 when the plan does not fit */
+    const char *price;               /* what else changes, where that is not memory or time; NULL: nothing */
 } ps_advice;
 
 /* At most PS_ADVICE_MAX, the best first. base: ps_simulate's answer for the same arguments. A plan that fits is given

@@ -39,6 +39,9 @@ static ps_status shape_init(ps_variation *v, const ps_config *config, const ps_h
                   "max_position_embeddings", (json_int_t)T);
     if (f->is_gated)
         json_object_set_new(model, "intermediate_size", json_integer((json_int_t)ps_round_up(width * 8 / 3, 256)));
+    /* names of parameters of a model that it is not */
+    (void)json_object_del(json_object_get(root, "train"), "freeze");
+    (void)json_object_del(json_object_get(root, "optimizer"), "param_groups");
     char *changed = json_object_set_new(root, "model", model) == 0 ? json_dumps(root, 0) : NULL;
     json_decref(root);
     if (changed == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a configuration");

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/machine.h"
 #include "plan/search.h"
+#include "settings/params.h"
 
 /* Somebody waits for the refusal: what is not found by then is left out. A large model in small chunks takes seconds a
  * try. */
@@ -65,7 +66,7 @@ static ps_status fits_changed(const ps_settings *s, ps_model_func model, void *u
     ps_program *program = NULL;
     ps_code *code = NULL;
     const ps_code_options o = ps_settings_code_options(s);
-    PS_TRY_GOTO(ps_program_build(model, user, s->B, s->T, &program));
+    PS_TRY_GOTO(ps_settings_build_program(s, model, user, s->B, s->T, &program));
     PS_TRY_GOTO(ps_code_create(program, &o, &code));
     PS_TRY_GOTO(ps_search_fits(s, program, code, &s->budgets, yes));
 out:

@@ -358,18 +358,6 @@ static ps_status find_fastest(search *x)
 
 /* ---- chunk size ---- */
 
-static ps_status search_size(const ps_settings *s, const ps_program *program, int64_t min_elements,
-                             int64_t max_elements, int64_t *elements)
-{
-    const int64_t unit = ps_blueprint_chunk_unit_elements(s);
-    int64_t *sizes = NULL;
-    PS_TRY(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
-    for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
-    const ps_status st = ps_layout_search(sizes, program->n_params, unit, min_elements, max_elements, elements);
-    ps_mem_free(sizes);
-    return st;
-}
-
 static ps_status find_size(search *x)
 {
     x->chunk_elements = x->s->chunk_elements;
@@ -377,7 +365,7 @@ static ps_status find_size(search *x)
     const int64_t min_elements = ps_blueprint_min_chunk_elements(x->s, x->program);
     int64_t max_elements = ps_min_i64(x->most_elements, ps_blueprint_max_chunk_elements(x->s, x->program, x->budgets));
     for (;;) {
-        PS_TRY(search_size(x->s, x->program, min_elements, max_elements, &x->chunk_elements));
+        PS_TRY(ps_blueprint_search_chunk_elements(x->s, x->program, min_elements, max_elements, &x->chunk_elements));
         const ps_status st = find_fitting(x);
         if (st != PS_EBUDGET || max_elements <= min_elements) return st;
         max_elements = ps_max_i64(min_elements, max_elements / 2);

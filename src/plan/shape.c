@@ -7,6 +7,7 @@
 #include "plan/refusal.h"
 #include "plan/search.h"
 #include "plan/staging.h"
+#include "settings/params.h"
 
 static void destroy_shape(ps_shape *s)
 {
@@ -35,7 +36,7 @@ static ps_status describe(const ps_settings *settings, ps_model_func model, void
     PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
     s->model = model;
     s->user = user;
-    PS_TRY_GOTO(ps_program_build(model, user, B, T, &s->program));
+    PS_TRY_GOTO(ps_settings_build_program(settings, model, user, B, T, &s->program));
     if (settings->training && !s->program->has_loss) {
         st = PS_FAIL(PS_EINVAL, "the model ends with hidden states: without a loss it cannot be trained");
         goto out;
@@ -96,6 +97,11 @@ static ps_status check_same_parameters(const ps_program *now, const ps_program *
             return PS_FAIL(PS_EINVAL, "%s has %lld elements, but %lld or other dimensions in the shape it began with",
                            b->name, (long long)b->elements, (long long)a->elements);
     }
+    for (int32_t t = 0; t < now->n_params && t < first->n_params; t++)
+        if (first->params[t].is_frozen != now->params[t].is_frozen)
+            return PS_FAIL(PS_EINVAL, "%s is %s, but it was %s in the shape that it began with", now->params[t].name,
+                           now->params[t].is_frozen ? "frozen" : "trained",
+                           first->params[t].is_frozen ? "frozen" : "trained");
     if (now->n_params == first->n_params) return PS_OK;
     return PS_FAIL(PS_EINVAL, "the model has %d parameters, but %d in the shape that it began with", now->n_params,
                    first->n_params);

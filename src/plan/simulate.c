@@ -6,6 +6,7 @@
 #include "plan/refusal.h"
 #include "plan/staging.h"
 #include "record/profile_write.h"
+#include "settings/params.h"
 
 typedef struct simulating {
     ps_settings settings;
@@ -56,8 +57,13 @@ static void describe_model(const simulating *m)
         const int64_t n = m->program->params[t].elements;
         const int64_t grad_list_bytes = m->code->grad_overwrites_param[t] ? 0 : (int64_t)sizeof(float);
         o->n_params += n;
-        o->model_data_bytes += n * ((int64_t)ps_dtype_bytes(m->settings.dtype) +
-                                    ps_optimizer_bytes(&m->settings.optimizer) + grad_list_bytes);
+        o->model_data_bytes += n * (int64_t)ps_dtype_bytes(m->settings.dtype);
+        if (m->program->params[t].is_frozen) {
+            o->frozen_saves_bytes += n * ps_optimizer_bytes(&m->settings.optimizer);
+            continue;
+        }
+        o->n_trained_params += n;
+        o->model_data_bytes += n * (ps_optimizer_bytes(&m->settings.optimizer) + grad_list_bytes);
     }
     describe_code(m, m->code);
 }
@@ -79,6 +85,7 @@ static void describe_blueprint(const simulating *m)
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
         if (!ps_blueprint_owns(b, c)) continue;
         o->n_local_chunks++;
+        o->n_local_updates += ps_blueprint_trains(b, c);
         o->n_host_updates += b->update_tier[c] == PS_TIER_HOST;
     }
     o->n_resident_updates = b->n_resident_updates;
@@ -112,7 +119,7 @@ static ps_status begin(simulating *m, const ps_config *config, const ps_site *si
     PS_TRY(ps_settings_open_backend(s));
     describe_request(m);
     const ps_code_options o = ps_settings_code_options(s);
-    PS_TRY(ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, s->B, s->T, &m->program));
+    PS_TRY(ps_settings_build_program(s, ps_model_from_config, (void *)(uintptr_t)config, s->B, s->T, &m->program));
     PS_TRY(ps_code_create(m->program, &o, &m->code));
     describe_model(m);
     return PS_OK;

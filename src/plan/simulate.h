@@ -36,15 +36,18 @@ typedef struct ps_simulation {
 
     /* the model */
     int64_t n_params;
-    int64_t model_data_bytes; /* of all ranks */
-    double step_flops;        /* of one rank's step: all operators, with recomputation, without updates */
+    int64_t n_trained_params;   /* of these, those that are not frozen */
+    int64_t model_data_bytes;   /* of all ranks */
+    int64_t frozen_saves_bytes; /* so much less than if all were trained */
+    double step_flops;          /* of one rank's step: all operators, with recomputation, without updates */
 
     /* when it fits */
     int64_t chunk_elements;
     int32_t n_chunks;
     double chunk_waste;
     ps_variant variant;
-    int32_t n_local_chunks;     /* of this rank; of these: */
+    int32_t n_local_chunks;     /* of this rank */
+    int32_t n_local_updates;    /* of these so many have an update; of these: */
     int32_t n_resident_updates; /* updated from device memory for good */
     int32_t n_host_updates;     /* updated on the host */
     bool keeps_logits;

@@ -86,10 +86,12 @@ static void add_step(json_t *o, const ps_simulation *s)
 /* What was asked and the model. */
 static json_t *request_json(const ps_simulation *s)
 {
-    return json_pack("{s:I, s:I, s:s, s:i, s:i, s:I, s:I, s:I}", "parameters", (json_int_t)s->n_params,
-                     "model_data_bytes", (json_int_t)s->model_data_bytes, "format", ps_dtype_name(s->dtype), "ranks",
-                     (int)s->ranks.n, "rank", (int)s->ranks.rank, "micro_batch", (json_int_t)s->B, "sequence_length",
-                     (json_int_t)s->T, "gradient_accumulation_steps", (json_int_t)s->accumulation);
+    return json_pack("{s:I, s:I, s:I, s:I, s:s, s:i, s:i, s:I, s:I, s:I}", "parameters", (json_int_t)s->n_params,
+                     "trained_parameters", (json_int_t)s->n_trained_params, "model_data_bytes",
+                     (json_int_t)s->model_data_bytes, "frozen_saves_bytes", (json_int_t)s->frozen_saves_bytes, "format",
+                     ps_dtype_name(s->dtype), "ranks", (int)s->ranks.n, "rank", (int)s->ranks.rank, "micro_batch",
+                     (json_int_t)s->B, "sequence_length", (json_int_t)s->T, "gradient_accumulation_steps",
+                     (json_int_t)s->accumulation);
 }
 
 json_t *ps_simulation_json(const ps_simulation *s)
@@ -122,8 +124,9 @@ json_t *ps_advice_json(const ps_advice *advice, int n)
 {
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:s, s:f, s:f}", "change", advice[i].change, "tokens_per_second",
-                                              advice[i].tokens_per_s, "gain", advice[i].gain));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:f, s:f, s:s*}", "change", advice[i].change, "tokens_per_second",
+                                        advice[i].tokens_per_s, "gain", advice[i].gain, "price", advice[i].price));
     return list;
 }
 

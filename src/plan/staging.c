@@ -13,9 +13,11 @@
 /* All that a checkpoint holds, and a little more for the records. */
 static int64_t saved_bytes(const ps_settings *s, const ps_program *program)
 {
-    int64_t n = 0;
-    for (int32_t t = 0; t < program->n_params; t++) n += program->params[t].elements;
-    const int64_t bytes = n * ps_optimizer_bytes(&s->optimizer);
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < program->n_params; t++) {
+        const ps_param *p = &program->params[t];
+        bytes += p->elements * (p->is_frozen ? (int64_t)sizeof(float) : ps_optimizer_bytes(&s->optimizer));
+    }
     return ps_round_up(bytes + bytes / 64 + RECORDS_BYTES, ps_settings_page_bytes(s));
 }
 

@@ -1,5 +1,6 @@
 #include "plan/trial.h"
 
+#include "base/progress.h"
 #include "chunk/sim_lanes.h"
 
 /* Steps until all is known: the state after a step is one that was there before, so from then on the steps go round in
@@ -126,6 +127,7 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     ps_status st = PS_OK;
     trial t;
     *f = (ps_forecast){0};
+    PS_TRY(ps_progress_tell_trial());
     PS_TRY(set_up(b, budgets, keeps_dump, NULL, &t));
     PS_TRY_GOTO(ps_runner_create_params(t.runner, false));
     ps_store *store = t.tiers.store;

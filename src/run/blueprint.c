@@ -35,8 +35,10 @@ static ps_status cut_pieces(ps_blueprint *b)
                            .chunk_offset = p->n_chunks > 1 ? 0 : p->offset,
                            .tensor_offset = done,
                            .n = p->n_chunks > 1 ? ps_min_i64(l->chunk_elements, p->elements - done) : p->elements,
-                           .decays = ps_weight_decay_applies(param->name, param->n_dims)};
-            b->uses_grad_list[p->chunk + k] |= !overwrites(b, t);
+                           .group = param->group,
+                           .decays = b->settings->groups[param->group].decays_all ||
+                                     ps_weight_decay_applies(param->name, param->n_dims)};
+            b->uses_grad_list[p->chunk + k] |= !param->is_frozen && !overwrites(b, t);
         }
     }
     for (int32_t c = l->n_chunks; c > 0; c--) b->first_piece[c] = b->first_piece[c - 1];
@@ -102,6 +104,13 @@ static int64_t results_bytes(const ps_settings *s)
     return ps_round_up(ps_results_bytes(s->accumulation), ps_settings_page_bytes(s));
 }
 
+/* Those of this rank, of the first n_chunks of the layout. */
+static int64_t count_own(const ps_blueprint *b, int32_t n_chunks)
+{
+    const ps_ranks *r = &b->settings->ranks;
+    return ps_max_i64(0, (n_chunks - r->rank + r->n - 1) / r->n);
+}
+
 /* How many chunks' optimizer data each tier has room for. On the device that is the margin (PatrickStar's word): what
  * is left beside activations and 16-bit chunks. */
 static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
@@ -109,7 +118,8 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
     const ps_settings *s = b->settings;
     const int64_t cs = b->layout->chunk_elements, set_bytes = ps_optimizer_bytes(&s->optimizer) * cs;
     /* beside the chunks of this rank, those of the others while they are gathered */
-    const int64_t param_bytes = n_local * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
+    const int64_t param_bytes =
+        count_own(b, b->layout->n_chunks) * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
     int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
     const ps_tier staging_tier = ps_tiers_staging_tier(ps_backend_space(s->backend), budgets);
     free_bytes[staging_tier] -= s->staging_bytes;
@@ -135,7 +145,7 @@ static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t
 static void place_updates(ps_blueprint *b, const ps_budgets *budgets)
 {
     const ps_settings *s = b->settings;
-    const int64_t n_local = (b->layout->n_chunks - s->ranks.rank + s->ranks.n - 1) / s->ranks.n;
+    const int64_t n_local = count_own(b, b->layout->n_mirrored);
     int64_t n[PS_RAM_TIER_COUNT], i = 0;
     count_sets(b, budgets, n_local, n);
     b->n_margin = (int32_t)ps_min_i64(n[PS_TIER_DEVICE], n_local);
@@ -143,7 +153,7 @@ static void place_updates(ps_blueprint *b, const ps_budgets *budgets)
     b->n_kept_on_host = (int32_t)ps_max_i64(0, ps_min_i64(n[PS_TIER_HOST], n_local - b->n_resident_updates));
     for (int32_t c = 0; c < b->layout->n_chunks; c++) {
         b->update_tier[c] = PS_TIER_DEVICE;
-        if (!ps_blueprint_owns(b, c)) continue;
+        if (!ps_blueprint_owns(b, c) || !ps_blueprint_trains(b, c)) continue;
         if (is_chosen(b->variant.resident, c / s->ranks.n, n_local, b->n_resident_updates)) continue;
         if (i == b->n_kept_on_host) continue;
         if (!is_chosen(PS_RESIDENT_SPREAD, i++, b->n_kept_on_host, b->variant.n_streamed))
@@ -173,7 +183,7 @@ static ps_status access_grad_list(ps_blueprint *b, int32_t tensor, ps_tier tier,
     return PS_OK;
 }
 
-static ps_tier param_tier(const ps_blueprint *b, const ps_node *n)
+ps_tier ps_blueprint_param_tier(const ps_blueprint *b, const ps_node *n)
 {
     return n->type->is_embedding && b->settings->embedding_on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
@@ -182,26 +192,26 @@ static ps_status trace_instr(ps_blueprint *b, const ps_instr *instr, bool *touch
 {
     const ps_node *n = &b->program->nodes[instr->node];
     const bool backward = instr->kind == PS_INSTR_BACKWARD;
-    const ps_tier tier = param_tier(b, n);
+    const ps_tier tier = ps_blueprint_param_tier(b, n);
     const bool is_forward = instr < b->code->instrs + b->code->n_forward;
     PS_TRY(ps_trace_add_moment(b->trace, is_forward ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, instr->label,
                                instr->non_model_bytes, instr->cost_ns));
     if (instr->aside_bytes > 0)
         return ps_trace_add_access(b->trace, ps_blueprint_aside(b, instr), PS_TIER_DEVICE,
                                    instr->kind == PS_INSTR_OFFLOAD ? PS_ACCESS_OVERWRITE : PS_ACCESS_READ);
-    if (!ps_instr_computes_node(instr)) return PS_OK;
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
-        if (w < 0) continue;
+        const bool makes_grad = ps_instr_makes_grad(b->program, instr, k);
+        if (!ps_instr_touches(b->program, instr, k)) continue;
         if (!backward || (n->type->backward_reads_w[k] && !overwrites(b, w)))
             PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_READ));
         else if (overwrites(b, w))
             PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_WRITE));
-        if (backward && !overwrites(b, w)) PS_TRY(access_grad_list(b, w, tier, touched));
+        if (makes_grad && !overwrites(b, w)) PS_TRY(access_grad_list(b, w, tier, touched));
     }
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
-        if (w < 0 || !backward || overwrites(b, w)) continue;
+        if (!ps_instr_makes_grad(b->program, instr, k) || overwrites(b, w)) continue;
         for (int32_t c = 0; c < b->layout->places[w].n_chunks; c++) touched[b->layout->places[w].chunk + c] = true;
     }
     return PS_OK;
@@ -343,7 +353,7 @@ static ps_status trace_moments(ps_blueprint *b, bool *touched)
             if (early && k == repeats - 1 && m >= p->n_forward) PS_TRY(trace_early_updates(b, m, first_event, event));
         }
     }
-    for (int32_t c = 0; b->settings->training && c < b->layout->n_chunks; c++)
+    for (int32_t c = 0; b->settings->training && c < b->layout->n_mirrored; c++)
         if (ps_blueprint_owns(b, c) && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, 0));
     return PS_OK;
 }
@@ -357,7 +367,7 @@ static void find_use_order(ps_blueprint *b)
             if (n->params[k] < 0) continue;
             const ps_place *p = &b->layout->places[n->params[k]];
             for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++) {
-                if (!ps_blueprint_owns(b, c) || b->use_position[c] >= 0) continue;
+                if (!ps_blueprint_owns(b, c) || !ps_blueprint_trains(b, c) || b->use_position[c] >= 0) continue;
                 b->use_position[c] = b->n_used;
                 b->use_order[b->n_used++] = c;
             }
@@ -373,7 +383,7 @@ static void find_ready(ps_blueprint *b)
     for (int32_t m = b->code->n_forward; m < b->code->n_instrs && b->settings->ranks.n == 1; m++) {
         const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
         for (int k = 0; k < PS_NODE_PARAMS && ps_instr_computes_node(&b->code->instrs[m]); k++) {
-            if (n->params[k] < 0) continue;
+            if (!ps_program_trains(b->program, n->params[k])) continue;
             const ps_place *p = &b->layout->places[n->params[k]];
             for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++) b->ready_after[c] = m;
         }
@@ -466,7 +476,7 @@ int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
     int64_t bytes = 0;
     for (int32_t t = 0; t < b->program->n_params; t++) {
         bytes += b->program->params[t].elements * item_bytes(b, PS_LIST_PARAM16);
-        if (!b->settings->training) continue;
+        if (!b->settings->training || b->program->params[t].is_frozen) continue;
         bytes += b->program->params[t].elements * ps_optimizer_bytes(&b->settings->optimizer);
         if (!overwrites(b, t)) bytes += b->program->params[t].elements * item_bytes(b, ps_lists_grad(&b->lists));
     }
@@ -502,13 +512,51 @@ int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *
                       ps_min_i64(ps_min_i64(by_memory, total / (4 * (int64_t)s->ranks.n)), 128 * PS_MIB));
 }
 
+static ps_status list_sizes(const ps_program *program, int64_t **sizes, bool **is_alone)
+{
+    const size_t n = (size_t)program->n_params;
+    *is_alone = NULL;
+    PS_TRY(ps_mem_alloc(n, sizeof **sizes, sizes));
+    const ps_status st = ps_mem_alloc(n, sizeof **is_alone, is_alone);
+    for (size_t t = 0; st == PS_OK && t < n; t++) {
+        (*sizes)[t] = program->params[t].elements;
+        (*is_alone)[t] = program->params[t].is_frozen;
+    }
+    if (st != PS_OK) ps_mem_free(*sizes);
+    return st;
+}
+
+static ps_status place_tensors(const ps_program *program, int64_t chunk_elements, ps_layout **out)
+{
+    int64_t *sizes;
+    bool *is_alone;
+    PS_TRY(list_sizes(program, &sizes, &is_alone));
+    const ps_status st = ps_layout_create_parted(sizes, is_alone, program->n_params, chunk_elements, out);
+    ps_mem_free(is_alone);
+    ps_mem_free(sizes);
+    return st;
+}
+
+ps_status ps_blueprint_search_chunk_elements(const ps_settings *s, const ps_program *program, int64_t min_elements,
+                                             int64_t max_elements, int64_t *chunk_elements)
+{
+    int64_t *sizes;
+    bool *is_alone;
+    PS_TRY(list_sizes(program, &sizes, &is_alone));
+    const ps_status st =
+        ps_layout_search_parted(sizes, is_alone, program->n_params, ps_blueprint_chunk_unit_elements(s), min_elements,
+                                max_elements, chunk_elements);
+    ps_mem_free(is_alone);
+    ps_mem_free(sizes);
+    return st;
+}
+
 ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
                               const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant, ps_blueprint **out)
 {
     *out = NULL;
     ps_status st = PS_OK;
     ps_blueprint *b = NULL;
-    int64_t *sizes = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->settings = settings;
     b->program = program;
@@ -517,10 +565,8 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     if (!settings->training) b->variant.update_time = PS_UPDATE_AFTER;
     PS_ASSERT(b->variant.update_time != PS_UPDATE_EARLY || settings->may_update_early);
     b->lists = ps_lists_of(settings, code);
-    PS_TRY_GOTO(ps_mem_alloc((size_t)program->n_params, sizeof *sizes, &sizes));
-    for (int32_t t = 0; t < program->n_params; t++) sizes[t] = program->params[t].elements;
     chunk_elements = ps_round_up(chunk_elements, ps_blueprint_chunk_unit_elements(settings));
-    PS_TRY_GOTO(ps_layout_create(sizes, program->n_params, chunk_elements, &b->layout));
+    PS_TRY_GOTO(place_tensors(program, chunk_elements, &b->layout));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
     PS_TRY_GOTO(cut_pieces(b));
@@ -530,7 +576,6 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     *out = b;
     b = NULL;
 out:
-    ps_mem_free(sizes);
     ps_blueprint_destroy(b);
     return st;
 }
@@ -561,7 +606,8 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
     const int64_t beside = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) + b->code->non_model_bytes +
                            b->code->cache_bytes + results_bytes(b->settings);
     int64_t chunks = b->lists.n_apart * ps_blueprint_chunk_bytes(b, b->lists.n);
-    for (ps_list list = 0; list < b->lists.n; list++) chunks += b->layout->n_chunks * ps_blueprint_chunk_bytes(b, list);
+    for (ps_list list = 0; list < b->lists.n; list++)
+        chunks += ps_lists_length(&b->lists, b->layout, list) * ps_blueprint_chunk_bytes(b, list);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] - b->code->host_bytes >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - beside >= chunks;
 }

@@ -13,6 +13,7 @@
 typedef struct ps_piece {
     int32_t tensor;
     int64_t chunk_offset, tensor_offset, n; /* elements */
+    int32_t group;                          /* of the settings */
     bool decays;
 } ps_piece;
 
@@ -100,6 +101,11 @@ int64_t ps_blueprint_chunk_unit_elements(const ps_settings *s);
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);
 int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program);
 
+/* The size to use within limits, as ps_layout_search. */
+PS_NODISCARD ps_status ps_blueprint_search_chunk_elements(const ps_settings *s, const ps_program *program,
+                                                          int64_t min_elements, int64_t max_elements,
+                                                          int64_t *chunk_elements);
+
 /* True when the disk or the host can hold all chunks, or the device all of them beside the rest. Then each chunk can
  * leave a tier at any time, and moments that fitted in the trial, which begins with creating parameters, fit from
  * wherever chunks are at first. */
@@ -109,6 +115,12 @@ bool ps_blueprint_fits_from_anywhere(const ps_blueprint *b, const ps_budgets *bu
 static inline bool ps_blueprint_owns(const ps_blueprint *b, int32_t chunk)
 {
     return ps_ranks_owns(&b->settings->ranks, chunk);
+}
+
+/* Is the chunk one of trained parameters? Others are in PARAM16 alone, and have no update. */
+static inline bool ps_blueprint_trains(const ps_blueprint *b, int32_t chunk)
+{
+    return chunk < b->layout->n_mirrored;
 }
 
 /* Is there a list of sums beside that of gradients? With several ranks each micro-batch's gradients are reduced before
@@ -121,7 +133,8 @@ static inline bool ps_blueprint_sums_apart(const ps_blueprint *b)
 /* Does chunk `index` of the list exist? */
 static inline bool ps_blueprint_has_chunk(const ps_blueprint *b, ps_list list, int32_t index)
 {
-    if (ps_lists_is_apart(&b->lists, list)) return index < b->lists.n_apart;
+    if (index >= ps_lists_length(&b->lists, b->layout, list)) return false;
+    if (ps_lists_is_apart(&b->lists, list)) return true;
     const bool of_gradients = list >= ps_lists_grad(&b->lists);
     return b->lists.list[list].item_bytes > 0 && (!of_gradients || b->uses_grad_list[index]);
 }
@@ -138,7 +151,7 @@ static inline ps_list ps_blueprint_sums(const ps_blueprint *b)
     return ps_blueprint_sums_apart(b) ? ps_lists_grad_sum(&b->lists) : ps_lists_grad(&b->lists);
 }
 
-/* The list to which operators write a tensor's gradient, and the one from which its update reads it. */
+/* Of a trained tensor: the list to which operators write its gradient, and the one from which its update reads it. */
 static inline ps_list ps_blueprint_grad_list(const ps_blueprint *b, int32_t tensor)
 {
     return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : ps_lists_grad(&b->lists);
@@ -148,6 +161,9 @@ static inline ps_list ps_blueprint_sum_list(const ps_blueprint *b, int32_t tenso
 {
     return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : ps_blueprint_sums(b);
 }
+
+/* Where operators of the node find its parameters. */
+ps_tier ps_blueprint_param_tier(const ps_blueprint *b, const ps_node *n);
 
 /* Bytes of a payload, in whole pages of the device's. */
 int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list);

@@ -65,11 +65,11 @@ int64_t ps_bound_phases_ns(const ps_link_rates *rates, int64_t model_bytes, int6
 /* Of this rank, without gradients, which need not be written. */
 static int64_t model_bytes(const ps_blueprint *b)
 {
-    int64_t elements = 0, bytes_each = 0;
-    for (int32_t c = 0; c < b->layout->n_chunks; c++)
-        if (ps_blueprint_owns(b, c)) elements += b->layout->used_elements[c];
-    for (ps_list l = 0; l < ps_lists_grad(&b->lists); l++) bytes_each += b->lists.list[l].item_bytes;
-    return elements * bytes_each;
+    int64_t bytes = 0;
+    for (ps_list l = 0; l < ps_lists_grad(&b->lists); l++)
+        for (int32_t c = 0; c < ps_lists_length(&b->lists, b->layout, l); c++)
+            if (ps_blueprint_owns(b, c)) bytes += b->layout->used_elements[c] * b->lists.list[l].item_bytes;
+    return bytes;
 }
 
 /* Computing on the device from the first backward operator to the last; of several micro-batches with what lies between. */

@@ -8,6 +8,8 @@
  *
  *   n   INPUTS     apart: what entered a checkpoint segment, until it is computed again (graph/code.h)
  *
+ * Parameters that are not trained are in chunks of their own, of PARAM16 alone (ps_layout.n_mirrored).
+ *
  * Those from MASTER up to GRAD are the optimizer's data: what an update reads and writes, and what a checkpoint
  * holds. */
 #ifndef PS_RUN_LISTS_H

@@ -41,20 +41,51 @@ static void put_row(page *p, const char *name, const int64_t bytes[PS_TIER_COUNT
 
 /* ---- tiers ---- */
 
-static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
+static ps_memory_use use_of(const char *name, const int64_t bytes[PS_TIER_COUNT])
+{
+    return (ps_memory_use){.struct_size = sizeof(ps_memory_use),
+                           .name = name,
+                           .device_bytes = bytes[PS_TIER_DEVICE],
+                           .host_bytes = bytes[PS_TIER_HOST],
+                           .disk_bytes = bytes[PS_TIER_DISK]};
+}
+
+int ps_memory_uses(const ps_blueprint *b, const ps_tiers *t, ps_memory_use uses[PS_MEMORY_USES_MAX])
 {
     const ps_store_stats s = ps_store_get_stats(t->store);
     const int64_t page_bytes = ps_device_page_bytes(t->ram[PS_TIER_DEVICE]);
-    int64_t budget[PS_TIER_COUNT] = {0}, used[PS_TIER_COUNT] = {0}, peak[PS_TIER_COUNT] = {0};
-    int64_t kept[PS_TIER_COUNT] = {0}, other[PS_TIER_COUNT] = {0}, free_bytes[PS_TIER_COUNT];
-    int64_t cache[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = ps_round_up(t->cache_bytes, page_bytes)};
-    int64_t staging[PS_TIER_COUNT] = {0}, activations[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = s.non_model_bytes};
+    int64_t other[PS_TIER_COUNT] = {0}, staging[PS_TIER_COUNT] = {0};
+    const int64_t cache[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = ps_round_up(t->cache_bytes, page_bytes)};
+    const int64_t activations[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = s.non_model_bytes};
+    int n = 0;
     staging[t->staging_tier] = ps_round_up(t->staging_bytes, page_bytes);
     staging[t->comm_staging_tier] += ps_round_up(t->comm_staging_bytes, page_bytes);
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++)
+        other[i] =
+            ps_device_get_stats(t->ram[i]).used_bytes - s.chunk_bytes[i] - activations[i] - staging[i] - cache[i];
+    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) {
+        int64_t bytes[PS_TIER_COUNT];
+        if (!ps_lists_exists(&b->lists, list)) continue;
+        for (int i = 0; i < PS_TIER_COUNT; i++) bytes[i] = ps_store_list_bytes(t->store, list, (ps_tier)i);
+        uses[n++] = use_of(b->lists.list[list].name, bytes);
+    }
+    uses[n++] = use_of("activations", activations);
+    uses[n++] = use_of("staging", staging);
+    if (t->cache_bytes > 0) uses[n++] = use_of("keys and values", cache);
+    uses[n++] = use_of("other", other);
+    return n;
+}
+
+static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
+{
+    const ps_store_stats s = ps_store_get_stats(t->store);
+    ps_memory_use uses[PS_MEMORY_USES_MAX];
+    const int n = ps_memory_uses(b, t, uses);
+    int64_t budget[PS_TIER_COUNT] = {0}, used[PS_TIER_COUNT] = {0}, peak[PS_TIER_COUNT] = {0};
+    int64_t kept[PS_TIER_COUNT] = {0}, free_bytes[PS_TIER_COUNT];
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
         const ps_device_stats d = ps_device_get_stats(t->ram[i]);
         budget[i] = d.budget_bytes, used[i] = d.used_bytes, peak[i] = d.peak_bytes, kept[i] = d.kept_bytes;
-        other[i] = d.used_bytes - s.chunk_bytes[i] - activations[i] - staging[i] - cache[i];
     }
     budget[PS_TIER_DISK] = t->disk_budget_bytes;
     used[PS_TIER_DISK] = s.disk_bytes;
@@ -64,18 +95,14 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
     put_row(p, "budget", budget);
     put_row(p, "peak", peak);
     put_row(p, "in use", used);
-    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) {
-        int64_t bytes[PS_TIER_COUNT];
+    for (int i = 0; i < n; i++) {
+        const int64_t bytes[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = uses[i].device_bytes,
+                                              [PS_TIER_HOST] = uses[i].host_bytes,
+                                              [PS_TIER_DISK] = uses[i].disk_bytes};
         char name[32];
-        if (!ps_lists_exists(&b->lists, list)) continue;
-        for (int i = 0; i < PS_TIER_COUNT; i++) bytes[i] = ps_store_list_bytes(t->store, list, (ps_tier)i);
-        snprintf(name, sizeof name, "  %s", b->lists.list[list].name);
+        snprintf(name, sizeof name, "  %s", uses[i].name);
         put_row(p, name, bytes);
     }
-    put_row(p, "  activations", activations);
-    put_row(p, "  staging", staging);
-    if (t->cache_bytes > 0) put_row(p, "  keys and values", cache);
-    put_row(p, "  other", other);
     put_row(p, "free", free_bytes);
     put_row(p, "  kept for reuse", kept);
 }

@@ -103,10 +103,9 @@ static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
 {
     const ps_node *n = &r->bp->program->nodes[instr->node];
     ps_store *s = r->tiers->store;
-    if (!ps_instr_computes_node(instr)) return PS_OK; /* touches no parameter of its node */
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
-        if (w < 0) continue;
+        if (!ps_instr_touches(r->bp->program, instr, k)) continue;
         const bool reads = instr->kind != PS_INSTR_BACKWARD || n->type->backward_reads_w[k];
         if (reads && ps_store_tensor_state(s, w) == PS_STATE_HOLD_AFTER_BWD)
             return PS_FAIL(PS_ESTATE, "%s reads %s, which its gradient has overwritten: call ps_step first",
@@ -119,10 +118,9 @@ static ps_status begin_tensors(ps_runner *r, const ps_instr *instr)
 static ps_status end_tensors(ps_runner *r, const ps_instr *instr)
 {
     const ps_node *n = &r->bp->program->nodes[instr->node];
-    if (!ps_instr_computes_node(instr)) return PS_OK;
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
-        if (w < 0) continue;
+        if (!ps_instr_touches(r->bp->program, instr, k)) continue;
         ps_state after = r->pass.kind == PS_PASS_TRAIN ? PS_STATE_HOLD_AFTER_FWD : PS_STATE_HOLD;
         if (instr->kind == PS_INSTR_BACKWARD && r->bp->code->grad_overwrites_param[w]) after = PS_STATE_HOLD_AFTER_BWD;
         PS_TRY(ps_store_tensor_end(r->tiers->store, w, after));
@@ -162,9 +160,9 @@ static void bind_params(const ps_runner *r, const ps_instr *instr, ps_node_run *
     run->accumulate_dw = instr->accumulate_dw || (r->micro > 0 && !ps_blueprint_sums_apart(r->bp));
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
-        if (w < 0) continue;
+        if (!ps_instr_touches(r->bp->program, instr, k)) continue;
         if (!backward || n->type->backward_reads_w[k]) run->w[k] = tensor_address(r, PS_LIST_PARAM16, w);
-        if (!backward) continue;
+        if (!ps_instr_makes_grad(r->bp->program, instr, k)) continue;
         run->dw[k] = grad_address(r, w);
         run->grad_dtype = grad_dtype(r, w);
     }
@@ -363,6 +361,22 @@ static ps_status put_batch(ps_runner *r)
     return PS_OK;
 }
 
+/* The chunks that the instruction reads and nobody will change. */
+static ps_status show_frozen(ps_runner *r, const ps_instr *instr)
+{
+    const ps_program *p = r->bp->program;
+    if (!ps_snapshot_is_under_way(r) || r->pass.kind != PS_PASS_TRAIN || instr->kind != PS_INSTR_FORWARD) return PS_OK;
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = p->nodes[instr->node].params[k];
+        if (w < 0 || !p->params[w].is_frozen) continue;
+        const ps_place *place = &r->bp->layout->places[w];
+        const ps_tier tier = ps_blueprint_param_tier(r->bp, &p->nodes[instr->node]);
+        for (int32_t c = place->chunk; c < place->chunk + place->n_chunks; c++)
+            if (ps_blueprint_owns(r->bp, c)) PS_TRY(ps_snapshot_visit_frozen(r, c, tier));
+    }
+    return PS_OK;
+}
+
 static ps_status run_instr(ps_runner *r, int32_t index)
 {
     const ps_instr *instr = &r->bp->code->instrs[index];
@@ -371,6 +385,7 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const ps_work_time begin = ps_work_now(r->tiers, PS_TIER_DEVICE);
     ps_status st = begin_tensors(r, instr);
     if (st == PS_OK && index == 0 && r->o.compute) st = put_batch(r);
+    if (st == PS_OK) st = show_frozen(r, instr);
     if (st == PS_OK) st = r->o.compute ? compute(r, instr) : imitate_on_host(r, instr, moment);
     if (st == PS_OK) st = end_tensors(r, instr);
     ps_moment_record(r, moment, PS_TIER_DEVICE, -1, &begin);
@@ -390,7 +405,7 @@ static ps_status gather(ps_runner *r, int32_t i)
     const ps_span *span = &r->bp->spans.spans[i];
     PS_TRY(ps_moment_begin(r, ps_exchange_moment(r, i)));
     PS_TRY(ps_exchange_begin_gather(r, i));
-    if (span->reduces) return PS_OK;
+    if (span->is_backward) return PS_OK;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
         for (int32_t k = r->bp->first_piece[c]; k < r->bp->first_piece[c + 1]; k++) {
             PS_TRY(ps_store_tensor_begin(r->tiers->store, r->bp->pieces[k].tensor));
@@ -451,7 +466,7 @@ static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last
         const ps_span_event *e = &s->events[r->next_event];
         if (e->instr != index || e->kind > last_kind) break;
         /* the end of a forward pass gathers ahead for the backward pass, which evaluation has not */
-        if (s->spans[e->span].reduces && r->pass.kind != PS_PASS_TRAIN) continue;
+        if (s->spans[e->span].is_backward && r->pass.kind != PS_PASS_TRAIN) continue;
         switch (e->kind) {
         case PS_SPAN_GATHER: PS_TRY(gather(r, e->span)); break;
         case PS_SPAN_AWAIT: PS_TRY(ps_exchange_await(r, e->span)); break;

@@ -59,10 +59,16 @@ int64_t ps_runner_micro(const ps_runner *r);
 /* Go on with a training run that was saved after so many steps. */
 void ps_runner_resume(ps_runner *r, int64_t steps);
 
+/* What a group of parameters has of its own. */
+typedef struct ps_group_update {
+    float lr, weight_decay;
+} ps_group_update;
+
 /* What an update computes with; the same for all chunks. */
 typedef struct ps_update {
     bool skip; /* overflow: put the parameters back from the masters */
     ps_optimizer_step step;
+    ps_group_update groups[PS_SETTINGS_GROUPS_MAX]; /* [settings.n_groups]; lr in place of that of step */
 } ps_update;
 
 /* What a forward pass is for. */

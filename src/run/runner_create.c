@@ -27,7 +27,7 @@ ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_t first, int6
     return draw(r, ps_backend_host(r->bp->settings->backend), NULL, tensor, first, n, out);
 }
 
-/* Inference has no masters: a small buffer of the host's stands in, so that both draw the same numbers. */
+/* Without a master, as of inference and of what is not trained: a small buffer of the host's stands in, so that both draw the same numbers. */
 static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_piece *piece)
 {
     enum { AT_ONCE = 16384 };
@@ -51,7 +51,7 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
 static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece)
 {
     const ps_settings *s = r->bp->settings;
-    if (!s->training) return create_without_master(r, chunk, piece);
+    if (!ps_blueprint_has_chunk(r->bp, PS_LIST_MASTER, chunk)) return create_without_master(r, chunk, piece);
     float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
     const ps_tier tier = r->bp->update_tier[chunk];
     ps_backend *backend = ps_moment_backend(r, tier);
@@ -74,7 +74,8 @@ static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)
     const ps_chunk_id master = ps_store_chunk(b->layout, PS_LIST_MASTER, c);
     const ps_tier tier = b->update_tier[c];
     ps_status st = PS_OK;
-    if (b->settings->training) PS_TRY(ps_store_pin(s, master, tier, PS_ACCESS_WRITE, NULL));
+    const bool has_master = ps_blueprint_has_chunk(b, PS_LIST_MASTER, c);
+    if (has_master) PS_TRY(ps_store_pin(s, master, tier, PS_ACCESS_WRITE, NULL));
     st = ps_store_pin(s, param, tier, PS_ACCESS_WRITE, NULL);
     if (st == PS_OK) {
         for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1] && st == PS_OK; i++) {
@@ -85,7 +86,7 @@ static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)
         }
         ps_store_unpin(s, param);
     }
-    if (b->settings->training) ps_store_unpin(s, master);
+    if (has_master) ps_store_unpin(s, master);
     return st;
 }
 

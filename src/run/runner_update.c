@@ -17,17 +17,20 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
             &(ps_cast_args){
                 .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
             0);
+    const ps_group_update *group = &u->groups[piece->group];
+    ps_optimizer_step step = u->step;
+    step.lr = group->lr;
     ps_optimizer_piece p = {
         .param = param,
         .grad = ps_moment_element(r, ps_blueprint_sum_list(r->bp, piece->tensor), chunk, piece->chunk_offset),
         .master = master,
         .n = piece->n,
-        .weight_decay = piece->decays ? (float)s->optimizer.weight_decay : 0.0f,
+        .weight_decay = piece->decays ? group->weight_decay : 0.0f,
         .param_dtype = s->dtype,
         .grad_dtype = over ? s->dtype : PS_DTYPE_F32};
     for (int32_t i = 0; i < s->optimizer.n_states; i++)
         p.state[i] = (float *)(void *)ps_moment_element(r, PS_LIST_STATES + i, chunk, piece->chunk_offset);
-    return ps_optimizer_update(backend, queue, &s->optimizer, &u->step, &p);
+    return ps_optimizer_update(backend, queue, &s->groups[piece->group].optimizer, &step, &p);
 }
 
 static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
@@ -70,7 +73,7 @@ ps_status ps_runner_flush(ps_runner *r)
 static void decide(ps_runner *r, const ps_update *u)
 {
     r->update = *u;
-    for (int32_t c = 0; c < r->bp->layout->n_chunks; c++) r->chunk_pending[c] = true;
+    for (int32_t c = 0; c < r->bp->layout->n_mirrored; c++) r->chunk_pending[c] = true;
 }
 
 ps_status ps_runner_update(ps_runner *r, const ps_update *u)

@@ -7,7 +7,10 @@
  *     update n still pending    apply update n, then hand out
  *     update n done             hand out, then apply update n + 1
  *
- * What no update has visited when the snapshot must end is read where it lies. Knows nothing of files: see the sink. */
+ * Chunks of parameters that are not trained, of which PARAM16 has the values, are handed out in the next forward pass,
+ * while operators read them.
+ *
+ * What nobody has visited when the snapshot must end is read where it lies. Knows nothing of files: see the sink. */
 #ifndef PS_RUN_SNAPSHOT_H
 #define PS_RUN_SNAPSHOT_H
 
@@ -15,8 +18,9 @@
 
 struct ps_runner;
 
-/* Where the pieces go. Chunks come in the order of ps_blueprint.update_order, a chunk's pieces in theirs, each with its
- * values in MASTER and in the states one after the other; what ps_snapshot_finish reads comes list by list instead. */
+/* Where the pieces go. Trained chunks come in the order of ps_blueprint.update_order, a chunk's pieces in theirs, each
+ * with its values in MASTER and in the states one after the other; what ps_snapshot_finish reads comes list by list
+ * instead. Of chunks that are not trained, which come at any time, values are given as if MASTER had them. */
 typedef struct ps_snapshot_sink {
     /* n values of a tensor from `offset` on, valid during the call */
     void (*take)(void *user, ps_list list, int32_t tensor, int64_t offset, const float *values, int64_t n);
@@ -40,6 +44,8 @@ PS_NODISCARD ps_status ps_snapshot_begin(struct ps_runner *r, const ps_snapshot_
 /* Called by the update of a chunk, its lists pinned: with PS_SNAPSHOT_BEFORE ahead of the arithmetic, with
  * PS_SNAPSHOT_AFTER behind it. Fails only where the values must be copied off a device. */
 PS_NODISCARD ps_status ps_snapshot_visit(struct ps_runner *r, int32_t chunk, ps_snapshot_when when);
+/* Called by a forward pass of training: a chunk of this rank's that is not trained is pinned on this tier. */
+PS_NODISCARD ps_status ps_snapshot_visit_frozen(struct ps_runner *r, int32_t chunk, ps_tier tier);
 /* Between steps: carry out pending updates, read what is left, call the sink's end. Nothing to do when none is under
  * way. After a failure of a tier the snapshot is still under way. */
 PS_NODISCARD ps_status ps_snapshot_finish(struct ps_runner *r);

@@ -11,18 +11,27 @@ static ps_status add_span(ps_spans *s, ps_span span)
     return PS_OK;
 }
 
+static int32_t n_groups_of(int32_t n_chunks, int32_t group_size)
+{
+    return (n_chunks + group_size - 1) / group_size;
+}
+
 /* Instruction m reads or writes the chunk. current[group] is the group's span in this pass; -1: none yet. */
 static ps_status touch(ps_spans *s, int32_t *current, const ps_layout *l, int32_t group_size, int32_t chunk, int32_t m,
                        bool backward)
 {
-    const int32_t group = chunk / group_size;
+    const bool is_trained = chunk < l->n_mirrored;
+    const int32_t base = is_trained ? 0 : l->n_mirrored, end = is_trained ? l->n_mirrored : l->n_chunks;
+    const int32_t in_kind = (chunk - base) / group_size;
+    const int32_t group = in_kind + (is_trained ? 0 : n_groups_of(l->n_mirrored, group_size));
     if (current[group] < 0) {
         current[group] = s->n;
-        const int32_t begin = group * group_size;
+        const int32_t begin = base + in_kind * group_size;
         PS_TRY(add_span(s, (ps_span){.chunk = begin,
-                                     .n_chunks = (int32_t)ps_min_i64(group_size, l->n_chunks - begin),
+                                     .n_chunks = (int32_t)ps_min_i64(group_size, end - begin),
                                      .first = m,
-                                     .reduces = backward}));
+                                     .is_backward = backward,
+                                     .reduces = backward && is_trained}));
     }
     s->spans[current[group]].last = m;
     return PS_OK;
@@ -31,7 +40,8 @@ static ps_status touch(ps_spans *s, int32_t *current, const ps_layout *l, int32_
 static ps_status find_uses(ps_spans *s, const ps_program *program, const ps_code *code, const ps_layout *l,
                            int32_t group_size)
 {
-    const int32_t n_groups = (l->n_chunks + group_size - 1) / group_size;
+    const int32_t n_groups =
+        n_groups_of(l->n_mirrored, group_size) + n_groups_of(l->n_chunks - l->n_mirrored, group_size);
     int32_t *current = NULL;
     ps_status st = PS_OK;
     PS_TRY(ps_mem_alloc((size_t)n_groups, sizeof *current, &current));
@@ -39,8 +49,8 @@ static ps_status find_uses(ps_spans *s, const ps_program *program, const ps_code
         const ps_instr *instr = &code->instrs[m];
         const ps_node *n = &program->nodes[instr->node];
         for (int32_t g = 0; (m == 0 || m == code->n_forward) && g < n_groups; g++) current[g] = -1;
-        for (int k = 0; k < PS_NODE_PARAMS && ps_instr_computes_node(instr); k++) {
-            if (n->params[k] < 0) continue;
+        for (int k = 0; k < PS_NODE_PARAMS; k++) {
+            if (!ps_instr_touches(program, instr, k)) continue;
             const ps_place *p = &l->places[n->params[k]];
             for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++)
                 PS_TRY_GOTO(touch(s, current, l, group_size, c, m, m >= code->n_forward));
@@ -66,7 +76,7 @@ static void set_ends(ps_spans *s, int32_t n_forward, int32_t n_instrs, int32_t a
 {
     for (int32_t i = 0; i < s->n; i++) {
         ps_span *span = &s->spans[i];
-        const int32_t pass_end = span->reduces ? n_instrs - 1 : n_forward - 1;
+        const int32_t pass_end = span->is_backward ? n_instrs - 1 : n_forward - 1;
         span->gather_at = span->first;
         span->release_at = span->last;
         if (ahead == 0) continue;

@@ -7,6 +7,8 @@
  *     forward             all-gather --> |  operators read  |  others' chunks are dropped
  *     backward            all-gather --> |  gradients overwrite  | reduce-scatter --> others' chunks are dropped
  *
+ * Chunks of parameters that are not trained have groups of their own; backward these are only read.
+ *
  * What stands here is the same on all ranks: each calls the same collectives in the same order. */
 #ifndef PS_RUN_SPAN_H
 #define PS_RUN_SPAN_H
@@ -18,7 +20,8 @@
 typedef struct ps_span {
     int32_t chunk, n_chunks;                    /* the group: chunk .. chunk + n_chunks - 1 */
     int32_t gather_at, first, last, release_at; /* instructions */
-    bool reduces;                               /* backward: its gradients are summed over the ranks */
+    bool is_backward;
+    bool reduces; /* backward, of trained parameters: their gradients are summed over the ranks */
 } ps_span;
 
 typedef enum ps_span_event_kind {

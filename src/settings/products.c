@@ -85,7 +85,7 @@ ps_status ps_products_list(const ps_settings *s, const ps_code *code, ps_cuda_pr
 {
     pass p = {.settings = s, .code = code, .is_training = true};
     *out = (ps_cuda_product_list){0};
-    PS_TRY(ps_backend_create_cuda_lister(ps_backend_cuda_products(s->backend)->workspace_bytes, out, &p.lister));
+    PS_TRY(ps_backend_create_cuda_lister(ps_backend_cuda_products(s->backend), out, &p.lister));
     ps_status st = list_pass(&p);
     p.adds = ps_settings_code_options(s).adds_up_micro_batches;
     if (st == PS_OK && p.adds) st = list_pass(&p);
@@ -121,6 +121,17 @@ static void make_path(const ps_settings *s, const ps_cuda_site *site, char out[P
     snprintf(out, PATH_BYTES, "%s/products-%s-%lld-driver-%lld-cublaslt-%lld-workspace-%lld.json", s->cache_folder, gpu,
              (long long)site->processors, (long long)site->driver_version, (long long)site->library_version,
              (long long)site->workspace_bytes);
+}
+
+bool ps_products_is_file_of(const char *name, const char *gpu)
+{
+    char word[sizeof((ps_cuda_site *)0)->gpu], begin[sizeof word + 16];
+    make_word(gpu, word, sizeof word);
+    const int n = snprintf(begin, sizeof begin, "products-%s-", word);
+    if (strncmp(name, begin, (size_t)n) != 0) return false;
+    const size_t digits = strspn(name + n, "0123456789"), length = strlen(name);
+    return digits > 0 && strncmp(name + n + digits, "-driver-", strlen("-driver-")) == 0 &&
+           strcmp(name + length - strlen(".json"), ".json") == 0;
 }
 
 /* An empty table of the site where there is no file; and after a failure. PS_EFORMAT: it is no such table; all else: it
@@ -250,6 +261,11 @@ __attribute__((format(printf, 2, 3))) static void tell(ps_products *p, const cha
         vsnprintf(p->trouble + at, sizeof p->trouble - at, format, ap);
     }
     va_end(ap);
+}
+
+void ps_products_tell(ps_products *p, const char *text)
+{
+    tell(p, "%s", text);
 }
 
 /* Of what the file has, what this code wants and the library takes. */

@@ -21,7 +21,7 @@ typedef struct ps_products {
     ps_cuda_product_table table; /* in use; without entries: heuristics rule */
     int n_measured;              /* at the start, on rank 0 */
     double seconds;              /* that took */
-    char trouble[1024];          /* in one line what the user should know; "": nothing */
+    char trouble[1024]; /* in one line what the user should know, of other things beside products too; "": nothing */
 } ps_products;
 
 /* Before the tiers take memory; the backend is open. All ranks call. Of training the products of all passes of `code`
@@ -35,6 +35,12 @@ PS_NODISCARD ps_status ps_products_render(const ps_products *p, char **out);
  * driver or library are others than the checkpoint's, or the configuration asks for heuristics, what was chosen at the
  * start stays, and `trouble` says so. text NULL: there was none, all stays. PS_EFORMAT for what is no table. */
 PS_NODISCARD ps_status ps_products_resume(ps_products *p, const ps_settings *s, const char *text, const char *name);
+
+/* Is a file of the cache folder that is named so the table of such a GPU, of whatever driver and library? */
+bool ps_products_is_file_of(const char *name, const char *gpu);
+
+/* Adds a text to `trouble`, as far as there is room. */
+void ps_products_tell(ps_products *p, const char *text);
 
 /* The products of a step, of training and of evaluation. */
 PS_NODISCARD ps_status ps_products_list(const ps_settings *s, const ps_code *code, ps_cuda_product_list *out);

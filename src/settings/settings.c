@@ -1,6 +1,7 @@
 /* settings.c - ps_settings_read: which option sets what. */
 #include "settings/settings_impl.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,11 @@ static void read_scaler(const ps_options *o, ps_loss_scaler_options *s)
         return;
     }
     *s = (ps_loss_scaler_options){.loss_scale = (float)o->fp16_loss_scale,
-                                  .initial_scale_power = (int)o->fp16_initial_scale_power,
+                                  .initial_scale = o->fp16_initial_scale > 0
+                                                       ? (float)o->fp16_initial_scale
+                                                       : ldexpf(1.0f, (int)o->fp16_initial_scale_power),
+                                  .growth_factor = (float)o->fp16_growth_factor,
+                                  .backoff_factor = (float)o->fp16_backoff_factor,
                                   .loss_scale_window = o->fp16_loss_scale_window,
                                   .hysteresis = (int)o->fp16_hysteresis,
                                   .consecutive_hysteresis = o->fp16_consecutive_hysteresis,
@@ -154,6 +159,50 @@ static bool may_update_early(const ps_options *o)
            !o->fp16_enabled && o->train_max_nonfinite_steps == 1;
 }
 
+static ps_status read_group(const ps_param_group *g, ps_settings *s)
+{
+    ps_settings_group *group = &s->groups[s->n_groups];
+    const size_t n = strlen(g->patterns) + 1;
+    size_t at = 0;
+    for (int32_t i = 0; i < s->n_groups; i++) at += strlen(s->group_patterns + at) + 1;
+    if (n > sizeof s->group_patterns - at)
+        return PS_FAIL(PS_EINVAL, "optimizer.param_groups has more than %zu bytes of patterns: use * and ?",
+                       sizeof s->group_patterns - 1);
+    memcpy(s->group_patterns + at, g->patterns, n);
+    group->patterns = (int32_t)at;
+    group->decays_all = g->gives_weight_decay;
+    PS_TRY(ps_optimizer_read(&g->options, &group->optimizer));
+    if (group->optimizer.n_states != s->optimizer.n_states)
+        return PS_FAIL(PS_EINVAL,
+                       "optimizer.param_groups: group %d keeps %d states of each element, and optimizer.params %d: "
+                       "momentum must be 0 in all groups, or in none",
+                       s->n_groups, group->optimizer.n_states, s->optimizer.n_states);
+    PS_TRY(read_lr(&g->options, &group->lr));
+    s->n_groups++;
+    return PS_OK;
+}
+
+static ps_status read_groups(const ps_config *config, ps_settings *s)
+{
+    ps_param_groups groups;
+    PS_TRY(ps_param_groups_read(config, &groups));
+    s->groups[0] = (ps_settings_group){.optimizer = s->optimizer, .lr = s->lr};
+    s->n_groups = 1;
+    ps_status st = PS_OK;
+    for (int32_t i = 0; i < groups.n && st == PS_OK; i++) st = read_group(&groups.group[i], s);
+    ps_param_groups_free(&groups);
+    return st;
+}
+
+static ps_status read_frozen(const ps_options *o, ps_settings *s)
+{
+    if (strlen(o->train_freeze) >= sizeof s->frozen)
+        return PS_FAIL(PS_EINVAL, "train.freeze has %zu bytes of patterns, at most %zu are taken: use * and ?",
+                       strlen(o->train_freeze), sizeof s->frozen - 1);
+    strcpy(s->frozen, o->train_freeze);
+    return PS_OK;
+}
+
 static ps_status read_all(const ps_config *config, bool training, const ps_gpu_turn *turn, ps_settings *out)
 {
     static const ps_keep_logits keep_logits[] = {[PS_CONFIG_KEEP_LOGITS_AUTO] = PS_KEEP_LOGITS_AUTO,
@@ -202,6 +251,8 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
     read_scaler(o, &out->scaler);
     PS_TRY(ps_optimizer_read(o, &out->optimizer));
     PS_TRY(read_lr(o, &out->lr));
+    PS_TRY(read_groups(config, out));
+    PS_TRY(read_frozen(o, out));
     PS_TRY(ps_settings_read_backend(o, out));
     PS_TRY(read_disk(o, out));
     PS_TRY(read_products(config, out));

@@ -6,6 +6,7 @@
 #include "chunk/store.h"
 #include "comm/chunk_ranks.h"
 #include "config/config.h"
+#include "config/param_groups.h"
 #include "cuda/open.h"
 #include "device/async.h"
 #include "device/disk_folders.h"
@@ -50,6 +51,16 @@ typedef struct ps_settings_nccl {
 } ps_settings_nccl;
 
 #define PS_SETTINGS_FOLDER_BYTES 4096
+#define PS_SETTINGS_PATTERNS_BYTES 4096
+#define PS_SETTINGS_GROUPS_MAX (1 + PS_PARAM_GROUPS_MAX)
+
+/* Parameters with options of the optimizer of their own: optimizer.param_groups. */
+typedef struct ps_settings_group {
+    int32_t patterns; /* where those of its parameters begin in ps_settings.group_patterns */
+    ps_optimizer_setup optimizer;
+    ps_lr_schedule lr;
+    bool decays_all; /* biases and norms too */
+} ps_settings_group;
 
 typedef struct ps_settings {
     bool training; /* false: inference */
@@ -96,9 +107,13 @@ typedef struct ps_settings {
     bool offloads_inputs;  /* of checkpoint segments, as in ps_code_options */
 
     ps_lr_schedule lr;
-    ps_loss_scaler_options scaler; /* static 1 for f32 and bf16 */
-    int64_t max_nonfinite_steps;   /* 0: any number */
+    ps_loss_scaler_options scaler;           /* static 1 for f32 and bf16 */
+    int64_t max_nonfinite_steps;             /* 0: any number */
+    char frozen[PS_SETTINGS_PATTERNS_BYTES]; /* train.freeze */
     ps_optimizer_setup optimizer;
+    ps_settings_group groups[PS_SETTINGS_GROUPS_MAX]; /* the first: all parameters that are in no other */
+    int32_t n_groups;                                 /* >= 1 */
+    char group_patterns[PS_SETTINGS_PATTERNS_BYTES];  /* of all groups, each list with a NUL behind it; first "" */
     double clip_norm;
     bool defer_updates;
     bool may_update_early;     /* an update needs nothing that only the end of the backward pass shows */
@@ -157,6 +172,9 @@ PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config 
 
 /* What each rank on the GPU of PS_BACKEND_CUDA can use of its memory at most: each loads kernels and libraries too. */
 int64_t ps_settings_gpu_share_bytes(const ps_settings *s);
+
+/* In one line which options were given values that only a GPU has a use for, where none computes; "": there are none. */
+void ps_settings_list_unused(const ps_settings *s, const ps_options *o, char *out, size_t out_bytes);
 
 /* Create s->backend, by which plans are measured and steps computed: once the number of threads is final. PS_ENOSYS
  * when the system starts fewer, or a GPU was asked for and cannot be used. */

@@ -119,13 +119,17 @@ static ps_status check_budget(const ps_settings *s)
     const ps_cuda_found *f = &s->gpu.found;
     const int64_t share_bytes = ps_settings_gpu_share_bytes(s);
     char asked[PS_BYTES_TEXT_MAX], usable[PS_BYTES_TEXT_MAX], total[PS_BYTES_TEXT_MAX], shared[64] = "";
+    char left[PS_BYTES_TEXT_MAX], to_nccl[96] = "";
     if (s->budgets.bytes[PS_TIER_DEVICE] <= share_bytes) return PS_OK;
+    if (s->nccl.is_used)
+        snprintf(to_nccl, sizeof to_nccl, " beside %s that are left to NCCL (comm.collectives)",
+                 ps_bytes_format(ps_cuda_get_parts()->nccl_bytes, left));
     if (s->gpu.n_sharers > 1) snprintf(shared, sizeof shared, " by each of %d ranks", s->gpu.n_sharers);
     return PS_FAIL(
         PS_EBUDGET,
-        "memory.device = %s, but of the %s of GPU %d (%s) %s (%lld) can be used%s: lower it, or leave it out",
+        "memory.device = %s, but of the %s of GPU %d (%s) %s (%lld) can be used%s%s: lower it, or leave it out",
         ps_bytes_format(s->budgets.bytes[PS_TIER_DEVICE], asked), ps_bytes_format(f->info.total_bytes, total),
-        s->gpu.ordinal, f->info.name, ps_bytes_format(share_bytes, usable), (long long)share_bytes, shared);
+        s->gpu.ordinal, f->info.name, ps_bytes_format(share_bytes, usable), (long long)share_bytes, shared, to_nccl);
 }
 
 /* ---- what brings chunks from rank to rank ---- */
@@ -162,7 +166,7 @@ static ps_status insist_on_nccl(ps_settings *s, ps_comm *comm, ps_status st)
     if (st != PS_OK) {
         char why[512];
         snprintf(why, sizeof why, "%s", ps_last_error());
-        st = PS_FAIL(st, "comm.collectives = nccl: %s; or set comm.collectives = messages", why);
+        st = PS_FAIL(st, "comm.collectives = nccl: %s; comm.collectives = messages does without", why);
     }
     PS_TRY(ps_comm_agree(comm, st));
     s->nccl.is_used = true;
@@ -215,7 +219,38 @@ ps_status ps_settings_open_nccl(const ps_settings *s, ps_queue *queue, void *sta
     return ps_nccl_collectives_open(&o, out);
 }
 
+void ps_settings_list_unused(const ps_settings *s, const ps_options *o, char *out, size_t out_bytes)
+{
+    const bool has_gpu = s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_SIM;
+    const struct {
+        bool is_given;
+        const char *text;
+    } all[] = {
+        {o->comm_collectives == PS_CONFIG_COLLECTIVES_NCCL, "comm.collectives = nccl"},
+        {o->comm_reductions == PS_CONFIG_REDUCTIONS_NCCL, "comm.reductions = nccl"},
+        {o->train_product_algorithms == PS_CONFIG_PRODUCT_ALGORITHMS_FIRST, "train.product_algorithms = first"},
+        {o->train_product_algorithms == PS_CONFIG_PRODUCT_ALGORITHMS_MEASURED, "train.product_algorithms = measured"}};
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < PS_ARRAY_LEN(all) && !has_gpu; i++) {
+        if (!all[i].is_given || n >= out_bytes) continue;
+        const int length = snprintf(out + n, out_bytes - n, "%s%s", n > 0 ? ", " : "", all[i].text);
+        n += length > 0 ? (size_t)length : 0;
+    }
+    if (n > 0 && n < out_bytes)
+        snprintf(out + n, out_bytes - n, ": without effect, as train.backend is %s",
+                 ps_backend_kind_name(s->backend_kind));
+}
+
 /* ---- opening ---- */
+
+void ps_settings_imagine_cudnn(ps_settings *s)
+{
+    ps_cuda_attention guess;
+    ps_cudnn_attention_guess(&guess);
+    s->sim.attention = guess.measure;
+    s->sim.attention_self = guess.self;
+}
 
 static ps_status open_it(ps_settings *s, ps_backend *host)
 {

@@ -20,6 +20,7 @@ PS_NODISCARD ps_status ps_settings_check_gpu(const ps_settings *s);
 /* Is it NCCL that brings chunks from rank to rank? When budgets and ranks are known: they may change by it. All of comm's
  * ranks call; NULL: of a plan, for ranks that are not there. */
 PS_NODISCARD ps_status ps_settings_choose_nccl(ps_settings *s, const ps_options *o, ps_comm *comm, int32_t n_ranks);
+void ps_settings_imagine_cudnn(ps_settings *s); /* of PS_BACKEND_SIM: it computes attention where it can */
 PS_NODISCARD ps_status ps_settings_open_gpu(ps_settings *s, ps_backend *host); /* which is s->backend's then */
 
 /* settings_memory.c; called last, when s says which tiers are needed. */

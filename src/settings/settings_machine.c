@@ -48,6 +48,7 @@ ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
                                             [PS_CONFIG_BACKEND_CPU_ASYNC] = PS_BACKEND_CPU_ASYNC};
     const ps_cpu_isa best = ps_cpu_isa_detect();
     s->backend_kind = kinds[o->train_backend];
+    s->gpu.attention = ps_settings_attention(o);
     if (s->backend_kind == PS_BACKEND_CPU_ASYNC) PS_TRY(read_async(o, &s->async));
     s->checks_order = s->backend_kind == PS_BACKEND_CPU_ASYNC && o->cpu_async_check_order;
     s->same_bits = o->train_reproducible == PS_CONFIG_REPRODUCIBLE_MACHINE;
@@ -55,12 +56,6 @@ ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
         return PS_FAIL(PS_EINVAL, "train.reproducible = machine: a GPU adds in another order than processors do; set "
                                   "train.backend = cpu, or train.reproducible = run");
     if (o->train_backend == PS_CONFIG_BACKEND_AUTO || s->backend_kind == PS_BACKEND_CUDA) ps_settings_find_gpu(o, s);
-    if (o->train_attention == PS_CONFIG_ATTENTION_CUDNN && s->backend_kind != PS_BACKEND_CUDA)
-        return s->gpu.why_not[0] != '\0'
-                   ? PS_FAIL(s->gpu.status, "no GPU computes attention: %s", s->gpu.why_not)
-                   : PS_FAIL(PS_EINVAL,
-                             "train.attention = cudnn, but it is not a GPU that computes: set train.backend = "
-                             "cuda, or leave train.attention out");
     if (s->same_bits && s->backend_kind == PS_BACKEND_REF)
         return PS_FAIL(PS_EINVAL, "train.reproducible = machine: the ref backend calls the machine's C library; set "
                                   "train.backend = cpu, or train.reproducible = run");
@@ -87,6 +82,18 @@ static ps_status create_cpu(const ps_settings *s, ps_backend **out)
     return st == PS_ENOSYS ? PS_FAIL(st, "train.threads = %d: %s", s->threads, ps_last_error()) : st;
 }
 
+/* cuDNN is insisted on. Who plans for GPUs that are described needs none here. */
+static ps_status check_attention(const ps_settings *s)
+{
+    if (s->gpu.attention != PS_CUDA_ATTENTION_CUDNN || s->backend_kind == PS_BACKEND_CUDA ||
+        s->backend_kind == PS_BACKEND_SIM)
+        return PS_OK;
+    if (s->gpu.why_not[0] != '\0') return PS_FAIL(s->gpu.status, "no GPU computes attention: %s", s->gpu.why_not);
+    return PS_FAIL(PS_EINVAL,
+                   "train.attention = cudnn, but it is not a GPU that computes: set train.backend = cuda, or "
+                   "leave train.attention out");
+}
+
 static ps_status open_gpu(ps_settings *s)
 {
     ps_backend *host;
@@ -96,6 +103,7 @@ static ps_status open_gpu(ps_settings *s)
 
 ps_status ps_settings_open_backend(ps_settings *s)
 {
+    PS_TRY(check_attention(s));
     switch (s->backend_kind) {
     case PS_BACKEND_CUDA: return open_gpu(s);
     case PS_BACKEND_REF: return ps_backend_create_ref(&s->backend);
@@ -143,7 +151,9 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
     s->ranks.n = s->rates.topology.n_ranks;
     if (hw->gpus_per_node > 0) {
         s->backend_kind = PS_BACKEND_SIM;
-        s->sim = (ps_sim_options){hw->device.page_bytes, hw->device.product_workspace_bytes};
+        s->sim =
+            (ps_sim_options){.page_bytes = hw->device.page_bytes, .product_bytes = hw->device.product_workspace_bytes};
+        if (s->gpu.attention == PS_CUDA_ATTENTION_CUDNN) ps_settings_imagine_cudnn(s);
     }
     ps_settings_use_memory(s, ps_config_options(config), hw);
     if (hw->gpus_per_node > 0) PS_TRY(ps_settings_choose_nccl(s, ps_config_options(config), NULL, s->ranks.n));

@@ -1,5 +1,5 @@
-/* patrickstar_0_1.h - what program_0_1.c was compiled with: patrickstar.h as structures first had their size, cut down to
- * what the program uses. It is never changed. */
+/* patrickstar_0_1.h - what program_0_1.c was compiled with: patrickstar.h as structures first had their size, cut down
+ * to what the program uses. It is never changed. */
 #ifndef PATRICKSTAR_0_1_H
 #define PATRICKSTAR_0_1_H
 

@@ -1,5 +1,5 @@
-/* program_0_1.c - a program as it was compiled with the first header whose structures have sizes. It trains, and sees to it
- * that a newer library writes nothing behind what the program knows. usage: program_0_1 CHECKPOINT_FOLDER */
+/* program_0_1.c - a program as it was compiled with the first header whose structures have sizes. It trains, and sees
+ * to it that a newer library writes nothing behind what the program knows. usage: program_0_1 CHECKPOINT_FOLDER */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -103,7 +103,7 @@ static said infer(bool by_cpu)
     if (by_cpu) on_cpu(c);
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 3);
     assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &e));
-    assert_ok(ps_logits(e, tokens, 19, s.logits));
+    assert_ok(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, 19, s.logits));
     assert_ordered(e);
     ps_engine_destroy(e);
     assert_ok(ps_initialize_generation_engine(ps_model_from_config, c, 0, c, &e));

@@ -76,7 +76,8 @@ static void call_hash(run *r)
 static void call_read_gradient(run *r)
 {
     float values[40];
-    for (int64_t t = 0; t < ps_engine_n_tensors(r->e); t++) check(r, ps_engine_read_gradient(r->e, t, 0, 40, values));
+    for (int64_t t = 0; t < ps_engine_n_tensors(r->e); t++)
+        if (!r->e->program->params[t].is_frozen) check(r, ps_engine_read_gradient(r->e, t, 0, 40, values));
     add_to_sum(r, values, sizeof values);
 }
 
@@ -87,7 +88,7 @@ static void call_save_weights(run *r)
 
 static void call_load_weights(run *r)
 {
-    check(r, ps_engine_load_weights(r->e, work_file(r->folder.path, "first.safetensors").text));
+    check(r, ps_engine_load_pretrained(r->e, work_file(r->folder.path, "first.safetensors").text, NULL, NULL));
 }
 
 static void call_dump(run *r)
@@ -153,6 +154,23 @@ static void call_step_looked_at(run *r)
     take_steps(r, look_around, look_at_gradients);
 }
 
+static void change_gradients(run *r)
+{
+    float values[40];
+    for (int i = 0; i < 40; i++) values[i] = (float)(i - 10) / 100;
+    for (int64_t t = 0; t < ps_engine_n_tensors(r->e); t += 3)
+        if (!r->e->program->params[t].is_frozen) check(r, ps_engine_write_gradient(r->e, t, 5, 40, values));
+    check(r, ps_engine_set_learning_rate(r->e, 0, 1e-3 / (double)(1 + r->n_batches)));
+}
+
+static void call_step_changed(run *r)
+{
+    ps_step_info info = {.struct_size = sizeof info};
+    take_steps(r, NULL, change_gradients);
+    ps_engine_get_step_info(r->e, &info);
+    add_to_sum(r, &info.grad_norm, sizeof info.grad_norm);
+}
+
 static void call_evaluate(run *r)
 {
     batch b;
@@ -209,7 +227,7 @@ static void call_logits(run *r)
     batch b;
     float logits[MOST_CLASSES] = {0};
     next_batch(r, &b);
-    check(r, ps_logits(r->e, b.tokens, 5, logits));
+    check(r, ps_infer(r->e, &b.b, 5, logits));
     add_to_sum(r, logits, sizeof logits);
 }
 
@@ -218,7 +236,7 @@ static void call_infer(run *r)
     batch b;
     static float output[MOST_TOKENS * MOST_CLASSES];
     next_batch(r, &b);
-    check(r, ps_infer(r->e, &b.b, output));
+    check(r, ps_infer(r->e, &b.b, PS_ALL_ROWS, output));
     add_to_sum(r, output, 1000 * sizeof *output);
 }
 
@@ -230,6 +248,7 @@ typedef struct call {
 static const call training_calls[] = {
     {"a step", call_step},
     {"a step that is looked at", call_step_looked_at},
+    {"a step whose gradients are changed", call_step_changed},
     {"ps_evaluate", call_evaluate},
     {"ps_engine_read_tensor", call_read},
     {"ps_engine_write_tensor", call_write},
@@ -239,19 +258,19 @@ static const call training_calls[] = {
     {"ps_engine_finish_checkpoint", call_finish},
     {"ps_engine_load_checkpoint", call_load},
     {"ps_engine_save_weights", call_save_weights},
-    {"ps_engine_load_weights", call_load_weights},
+    {"ps_engine_load_pretrained", call_load_weights},
     {"ps_dump_memory_stats", call_dump},
     {"ps_engine_set_shape", call_shape},
 };
 static const call inference_calls[] = {
-    {"ps_logits", call_logits},
+    {"ps_infer of a row", call_logits},
     {"ps_infer", call_infer},
     {"ps_evaluate", call_evaluate},
     {"ps_engine_read_tensor", call_read},
     {"ps_engine_write_tensor", call_write},
     {"ps_engine_load_checkpoint", call_load},
     {"ps_engine_save_weights", call_save_weights},
-    {"ps_engine_load_weights", call_load_weights},
+    {"ps_engine_load_pretrained", call_load_weights},
     {"ps_dump_memory_stats", call_dump},
     {"ps_engine_set_shape", call_shape},
 };
@@ -424,6 +443,12 @@ static void test_training_at_once(void **state)
     vary_budgets("bf16.enabled=true", "memory.defer_updates=false", true);
 }
 
+static void test_training_frozen(void **state)
+{
+    (void)state;
+    vary_budgets("bf16.enabled=true", "train.freeze=*.w?e.weight,*.h.0.*,*.h.1.ln_2.*", true);
+}
+
 /* Where the loss takes most of the memory, what it took must be there again for whoever comes next. */
 static void test_large_loss(void **state)
 {
@@ -449,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_training_accumulated),
         cmocka_unit_test(test_training_checkpointed),
         cmocka_unit_test(test_training_at_once),
+        cmocka_unit_test(test_training_frozen),
         cmocka_unit_test(test_large_loss),
         cmocka_unit_test(test_inference),
     };

@@ -198,6 +198,27 @@ static void test_other_optimizer(void **state)
     (void)run_resumed(TINY("optimizer.type=AdamW"));
 }
 
+/* Who goes on with kernels that have bits of their own is told; who does not, is not. */
+static void test_other_arithmetic(void **state)
+{
+    (void)state;
+    static const char *const now[][2] = {{"train.isa=avx2", ""},
+                                         {"train.isa=portable", "kernels: cpu portable instead of cpu"},
+                                         {"train.backend=ref", "kernels: ref instead of cpu"}};
+    if (OVER_APART || ps_cpu_isa_detect() < PS_CPU_AVX2) skip();
+    (void)run_saving(TINY("train.backend=cpu", SAVING), AT_ONCE);
+    for (size_t i = 0; i < PS_ARRAY_LEN(now); i++) {
+        ps_config *c = TINY(now[i][0]);
+        ps_engine *e = engine_of(c);
+        assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
+        if ((now[i][1][0] == '\0') != (e->products.trouble[0] == '\0') ||
+            strstr(e->products.trouble, now[i][1]) == NULL)
+            fail_msg("%s: \"%s\"", now[i][0], e->products.trouble);
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+    }
+}
+
 /* Masters do not depend on the number format of the parameters; neither do the moments. */
 static void test_other_format(void **state)
 {
@@ -370,10 +391,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_same_bits_f32),          TEST(test_same_bits_bf16),    TEST(test_same_bits_accumulated),
-        TEST(test_same_bits_fp16_skipped), TEST(test_same_bits_sgd),     TEST(test_same_bits_plain_sgd),
-        TEST(test_other_optimizer),        TEST(test_other_format),      TEST(test_inference),
-        TEST(test_saving_moves_nothing),   TEST(test_buffer_is_counted), TEST(test_calls_in_order),
+        TEST(test_same_bits_f32),         TEST(test_same_bits_bf16),
+        TEST(test_same_bits_accumulated), TEST(test_same_bits_fp16_skipped),
+        TEST(test_same_bits_sgd),         TEST(test_same_bits_plain_sgd),
+        TEST(test_other_arithmetic),      TEST(test_other_optimizer),
+        TEST(test_other_format),          TEST(test_inference),
+        TEST(test_saving_moves_nothing),  TEST(test_buffer_is_counted),
+        TEST(test_calls_in_order),
     };
     return RUN_ON_BACKENDS(tests);
 }

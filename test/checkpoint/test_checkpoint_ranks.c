@@ -196,7 +196,7 @@ static void save_weights(member *m)
 
 static void load_weights(member *m)
 {
-    MEMBER_TRY(m, ps_engine_load_weights(m->engine, m->team->path));
+    MEMBER_TRY(m, ps_engine_load_pretrained(m->engine, m->team->path, NULL, NULL));
 }
 
 /* ---- tests ---- */

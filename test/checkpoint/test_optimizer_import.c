@@ -46,7 +46,7 @@ static int64_t elements_of(const ps_engine *e, int64_t tensor, const char **name
 /* An engine as PyTorch left it after three steps. */
 static void begin(ps_engine *e, const ps_safetensors *f, const char *kind)
 {
-    static float values[4096];
+    static _Thread_local float values[4096];
     char path[128];
     for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
         const char *name;
@@ -67,7 +67,7 @@ static void assert_near(const char *what, int step, double ours, double want, do
 /* Relative, in the Euclidean norm. The middle third of c_attn.bias, of keys, has no gradient but rounding noise. */
 static void compare_final(ps_engine *e, const ps_safetensors *f)
 {
-    static float ours[4096], want[4096];
+    static _Thread_local float ours[4096], want[4096];
     for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
         const char *name;
         const int64_t n = elements_of(e, t, &name);

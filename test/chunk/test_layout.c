@@ -199,12 +199,56 @@ static void test_bad_input(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Tensors that are alone have chunks of their own, behind the others; each kind is laid out as it would be alone. */
+static void test_parted(void **state)
+{
+    (void)state;
+    enum { N = 40 };
+    int64_t sizes[N], kind[2][N];
+    bool is_alone[N];
+    for (int parting = 0; parting < 4; parting++)
+        for (int64_t size = 2048; size <= 65536; size *= 2) {
+            int32_t n[2] = {0, 0}, at[2] = {0, 0};
+            for (int i = 0; i < N; i++) {
+                sizes[i] = 1 + (i * 7919 + parting * 104729) % (i % 9 == 0 ? 90000 : 3000);
+                is_alone[i] = parting == 0 ? i < N / 2 : parting == 1 ? i % 2 == 0 : parting == 2 ? i == 7 : i != 7;
+                kind[is_alone[i]][n[is_alone[i]]++] = sizes[i];
+            }
+            ps_layout *l, *of[2];
+            assert_ok(ps_layout_create_parted(sizes, is_alone, N, size, &l));
+            for (int k = 0; k < 2; k++) assert_ok(ps_layout_create(kind[k], n[k], size, &of[k]));
+            assert_int_equal(l->n_mirrored, of[0]->n_chunks);
+            assert_int_equal(of[0]->n_mirrored, of[0]->n_chunks);
+            assert_int_equal(l->n_chunks, of[0]->n_chunks + of[1]->n_chunks);
+            assert_int_equal(l->n_runs, of[0]->n_runs + of[1]->n_runs);
+            for (int i = 0; i < N; i++) {
+                const int k = is_alone[i];
+                const ps_place *want = &of[k]->places[at[k]++], *have = &l->places[i];
+                assert_int_equal(have->chunk, want->chunk + (k ? l->n_mirrored : 0));
+                assert_int_equal(have->offset, want->offset);
+                assert_int_equal(have->n_chunks, want->n_chunks);
+            }
+            for (int32_t c = 0; c < l->n_chunks; c++) {
+                const ps_layout *k = of[c >= l->n_mirrored];
+                const int32_t i = c >= l->n_mirrored ? c - l->n_mirrored : c;
+                assert_int_equal(l->used_elements[c], k->used_elements[i]);
+                assert_int_equal(l->run_of_chunk[c] >= 0, k->run_of_chunk[i] >= 0);
+            }
+            int64_t found;
+            assert_ok(ps_layout_search_parted(sizes, is_alone, N, PS_CHUNK_UNIT_ELEMENTS, 2048, size, &found));
+            assert_in_range(found, 2048, size);
+            ps_layout_destroy(l);
+            for (int k = 0; k < 2; k++) ps_layout_destroy(of[k]);
+        }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),       cmocka_unit_test(test_patrickstar_cases),
         cmocka_unit_test(test_search_waste), cmocka_unit_test(test_search_range),
-        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_parted),       cmocka_unit_test(test_bad_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

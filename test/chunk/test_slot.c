@@ -20,12 +20,14 @@ typedef struct world {
     bool is_short; /* of slots: without those of others there is no room */
 } world;
 
-static void open_world(world *w, int64_t disk_pages)
+/* Tensors from n_mirrored on are in list A alone. */
+static void open_parted_world(world *w, int64_t disk_pages, int32_t n_mirrored)
 {
     int64_t elements[N_CHUNKS];
-    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS;
+    bool is_alone[N_CHUNKS];
+    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS, is_alone[i] = i >= n_mirrored;
     *w = (world){0};
-    assert_ok(ps_layout_create(elements, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
+    assert_ok(ps_layout_create_parted(elements, is_alone, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
     assert_ok(ps_device_create(&ps_device_cpu_ops, "device", PAGES(ALL_PAGES), &w->ram[PS_TIER_DEVICE]));
     assert_ok(ps_device_create(&ps_device_cpu_ops, "host", 0, &w->ram[PS_TIER_HOST]));
     assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
@@ -36,6 +38,11 @@ static void open_world(world *w, int64_t disk_pages)
                                 .disk_budget_bytes = PAGES(disk_pages),
                                 .policy = &ps_policy_opt};
     assert_ok(ps_store_create(&desc, &w->store));
+}
+
+static void open_world(world *w, int64_t disk_pages)
+{
+    open_parted_world(w, disk_pages, N_CHUNKS);
 }
 
 static void close_world(world *w)
@@ -100,6 +107,30 @@ static void each_chunk_has_a_home_beside_its_states(void **state)
     assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(ALL_PAGES));
     assert_contents(&w);
     close_world(&w);
+}
+
+/* Chunks that are in one list only leave no holes, and count for nothing in the budget that all need. */
+static void chunks_alone_have_a_home(void **state)
+{
+    (void)state;
+    enum { N_MIRRORED = 3, PAGES_OF_LISTS = N_CHUNKS + 4 * N_MIRRORED, PAGES_OF_ALL = PAGES_OF_LISTS + 3 * N_APART };
+    for (int is_small = 0; is_small < 2; is_small++) {
+        world w;
+        open_parted_world(&w, PAGES_OF_ALL - is_small, N_MIRRORED);
+        send_down(&w, A, 4); /* the first to leave */
+        assert_int_equal(page_of(&w, A, 4), is_small ? 0 : 4);
+        for (int32_t i = 0; i < N_CHUNKS; i++) {
+            if (i != 4) send_down(&w, A, i);
+            if (i < N_MIRRORED) send_down(&w, C, i);
+            if (i < N_MIRRORED && !is_small) assert_int_equal(page_of(&w, C, i), N_CHUNKS + 4 * i + 2);
+        }
+        for (int32_t i = 0; i < N_MIRRORED; i++) send_down(&w, B, i);
+        for (int32_t i = 0; i < N_APART; i++) send_down(&w, APART, i);
+        if (!is_small) assert_int_equal(page_of(&w, APART, 0), PAGES_OF_LISTS);
+        assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(PAGES_OF_ALL - 3 * is_small));
+        assert_contents(&w);
+        close_world(&w);
+    }
 }
 
 /* Of another size they lie behind the others still; what no longer fits has no place, and takes none of others. */
@@ -194,11 +225,9 @@ static void a_small_budget_has_no_holes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_chunk_has_a_home_beside_its_states),
-        cmocka_unit_test(chunks_apart_change_their_size),
-        cmocka_unit_test(chunks_apart_share_too_few_places),
-        cmocka_unit_test(chunks_apart_leave_nothing_behind),
-        cmocka_unit_test(a_small_budget_has_no_holes),
+        cmocka_unit_test(chunks_alone_have_a_home),          cmocka_unit_test(each_chunk_has_a_home_beside_its_states),
+        cmocka_unit_test(chunks_apart_change_their_size),    cmocka_unit_test(chunks_apart_share_too_few_places),
+        cmocka_unit_test(chunks_apart_leave_nothing_behind), cmocka_unit_test(a_small_budget_has_no_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

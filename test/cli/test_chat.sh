@@ -63,7 +63,7 @@ grep -Eq '^[A-Z][a-z]* plus [a-z]* is [a-z]*\.$' "$work/out" || fail "no whole a
 ask "$@" --prompt '<|im_end|>'
 printf 'What is \377?' >"$work/bytes"
 expect 2 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --prompt - <"$work/bytes"
-says err "--prompt is no UTF-8 from byte 8 on"
+says err "the prompt is no UTF-8 from byte 8 on"
 expect 2 "$pstar" generate "$work/tiny.json" --chat --prompt a --weights "$work/taught"
 says err "the tokenizer has no chat template; set data.chat_format"
 

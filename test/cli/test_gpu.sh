@@ -33,7 +33,7 @@ expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.product_algorithms=first
 first=$(summary "$work/first" weights_xxh3)
 # shellcheck disable=SC2086
 expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.save_interval=1
-grep -q "^timed the algorithms of [0-9]* matrix products for " "$work/out" || fail "nothing was timed"
+grep -q "^timed the algorithms of [0-9]* matrix products in " "$work/out" || fail "nothing was timed"
 timed=$(summary "$work/run" weights_xxh3)
 [ "$timed" != "$first" ] || fail "what was timed was not taken"
 table=$(ls "$work"/cache/patrickstar/products-fake-0-*.json) || fail "nothing is kept"
@@ -42,7 +42,18 @@ grep -q '"place": 1' "$table" || fail "not the fastest"
 expect 0 "$pstar" train "$work/tiny.json" $in_f32 "train.output_dir=$work/again"
 grep -q "^timed" "$work/out" && fail "timed a second time"
 [ "$(summary "$work/again" weights_xxh3)" = "$timed" ] || fail "other bits with the table that was kept"
-rm -r "$work/run/checkpoints/step-000002" "$table"
+expect 0 "$pstar" info
+says out "known products      $table: algorithms of "
+cp "$table" "${table%.json}.kept"
+cp "$table" "$work/cache/patrickstar/products-fake-00-16-driver-13000.json" # another GPU's
+sed -i 's/patrickstar products/something/' "$table"
+expect 0 "$pstar" info
+says out "known products      $table: cannot be used, and will be timed again: "
+expect 0 "$pstar" info --forget
+says out "forgotten: $table"
+[ ! -e "$table" ] || fail "not forgotten"
+[ -e "$work/cache/patrickstar/products-fake-00-16-driver-13000.json" ] || fail "another GPU's is forgotten"
+rm -r "$work/run/checkpoints/step-000002"
 # shellcheck disable=SC2086
 expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.product_algorithms=first \
     "--resume=$work/run/checkpoints/step-000001" "train.output_dir=$work/other"

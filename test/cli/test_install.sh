@@ -1,6 +1,6 @@
 #!/bin/sh
-# What `make install` puts down is enough to build and run the README's program with pkg-config, shared and static, and
-# `make uninstall` takes all of it away.
+# What `make install` puts down is enough to build and run the README's program with pkg-config, shared and static, as C and as C++, to
+# compile what trains, evaluates and generates in pstar, and the examples; and `make uninstall` takes all of it away.
 #
 # usage: test/cli/test_install.sh BUILD_FOLDER. A sanitizer's build is not for installing: skipped.
 set -eu
@@ -20,7 +20,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL
 house() { make -s DEPS=0 CC="$cc" DEBUG="$debug" WERROR="$werror" DESTDIR="$tmp/root" PREFIX=/opt/patrickstar "$@"; }
 house install
 lib=$tmp/root/opt/patrickstar/lib
-for file in bin/pstar include/patrickstar.h include/patrickstar.hpp share/man/man1/pstar.1 share/man/man1/pstar-train.1 \
+for file in bin/pstar include/patrickstar.h include/patrickstar.hpp include/patrickstar_data.h include/patrickstar_mpi.h share/man/man1/pstar.1 share/man/man1/pstar-train.1 \
     share/bash-completion/completions/pstar share/zsh/site-functions/_pstar lib/libpatrickstar.a lib/pkgconfig/patrickstar.pc \
     share/doc/patrickstar/README.md share/doc/patrickstar/config.md; do
     [ -s "$tmp/root/opt/patrickstar/$file" ] || { echo "$file is not installed"; exit 1; }
@@ -38,6 +38,44 @@ export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$tmp/root"
     $cc -o "$tmp/shared" "$tmp/example.c" $(pkg-config --cflags --libs patrickstar)
     readelf -d "$tmp/shared" | grep -q 'NEEDED.*\[libpatrickstar\.so\.0\]' || { echo "not linked by soname"; exit 1; }
     LD_LIBRARY_PATH=$lib "$tmp/shared"
+
+    # away from the sources: nothing else of them is seen
+    mkdir "$tmp/program"
+    cp cli/train/*.[ch] "$tmp/program"
+    for file in "$tmp"/program/*.c; do
+        (cd "$tmp/program" && $cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -c -o /dev/null "$file" $(pkg-config --cflags patrickstar)) ||
+            { echo "${file##*/} needs more than the installed headers"; exit 1; }
+    done
+    for file in examples/*.c; do
+        compiler=$cc
+        case $file in examples/two_models.c) compiler=$(command -v mpicc) || continue ;; esac
+        $compiler -std=c11 -Wall -Wextra -Werror -o "$tmp/example_program" "$file" $(pkg-config --cflags --libs patrickstar) -lm
+    done
+    cxx=$(echo "$cc" | sed 's/gcc/g++/; s/clang$/clang++/')
+    if command -v "$cxx" >/dev/null; then
+        cat >"$tmp/data.cpp" <<'END'
+#include <cstdio>
+#include <patrickstar_data.h>
+int main()
+{
+    ps_config *config = nullptr;
+    ps_feed *feed = nullptr;
+    ps_batch batch{};
+    batch.struct_size = sizeof batch;
+    int major = -1;
+    if (ps_config_parse("{\"data\": {\"train\": \"/nowhere.bin\"}}", "options", &config) != PS_OK) return 1;
+    const ps_status st = ps_feed_from_config(config, nullptr, &feed);
+    std::printf("%s: %s\n", ps_version(&major, nullptr, nullptr), ps_last_error());
+    ps_config_destroy(config);
+    return st == PS_EIO && major == PS_VERSION_MAJOR && batch.tokens == nullptr ? 0 : 1;
+}
+END
+        $cxx -std=c++17 -Wall -Wextra -Wpedantic -Werror -o "$tmp/data" "$tmp/data.cpp" $(pkg-config --cflags --libs patrickstar)
+        LD_LIBRARY_PATH=$lib "$tmp/data"
+        # the program of the README, but for designators, which are C++20's
+        $cxx -std=c++20 -Wall -o "$tmp/readme" -x c++ "$tmp/example.c" $(pkg-config --cflags --libs patrickstar)
+        LD_LIBRARY_PATH=$lib "$tmp/readme"
+    fi
 
     rm "$lib"/libpatrickstar.so
     $cc -o "$tmp/static" "$tmp/example.c" $(pkg-config --cflags --libs --static patrickstar)

@@ -50,6 +50,30 @@ median = sorted(s["step_s"] for s in steps[3:] if "step_s" in s)
 assert abs(of_run["step_s"] - median[6]) < 1e-9, (of_run, median)
 EOT
 
+# what is frozen: said, and saved as planned
+freeze="train.freeze=*.w?e.weight,*.h.0.*"
+expect 0 "$pstar" plan "$work/tiny.json" --json "$@"
+cp "$work/out" "$work/all.json"
+expect 0 "$pstar" plan "$work/tiny.json" "$@" "$freeze"
+says out " of them trained (frozen: "
+expect 0 "$pstar" plan "$work/tiny.json" --json "$@" "$freeze"
+cp "$work/out" "$work/plan.json"
+expect 0 "$pstar" train "$work/tiny.json" "$@" "$freeze"
+says out " of them trained, "
+python3 - "$work/all.json" "$work/plan.json" "$work/run/summary.json" <<'EOT' || fail "the plan of what is frozen is not what happened"
+import json, sys
+all, plan, run = (json.load(open(path)) for path in sys.argv[1:])
+assert all["trained_parameters"] == all["parameters"] == plan["parameters"] > plan["trained_parameters"] > 0
+assert run["trained_parameters"] == plan["trained_parameters"]
+frozen = plan["parameters"] - plan["trained_parameters"]
+assert plan["model_data_bytes"] == all["model_data_bytes"] - 12 * frozen
+for tier in ("device", "host", "disk"):
+    assert plan["tiers"][tier]["peak_bytes"] == run[tier + "_peak_bytes"], tier
+assert plan["step"]["compute_seconds"] < all["step"]["compute_seconds"]
+EOT
+expect 2 "$pstar" plan "$work/tiny.json" "train.freeze=*.h.9.*"
+says err "matches none of the model's"
+
 # when updates run: within the backward pass where that is allowed and faster, and not where it is not
 set -- hardware=none memory.device=6MB memory.host=0 memory.disk=100MB train.max_nonfinite_steps=1 --no-advice
 expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=0 memory.update_in_backward=always
@@ -60,6 +84,18 @@ says out '"updates_in_backward": true'
 says out '"updates_deferred": false'
 expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=1
 ! grep -q "updates in backward" "$work/out" || fail "clipping needs the norm first"
+
+# who plans for described GPUs needs no GPU here, and has cuDNN's scratch counted where that is asked for
+peak() {
+    expect 0 "$pstar" plan "$root/examples/demo.json" --hardware "$root/examples/hardware/h100-128gb.json" --no-advice --json bf16.enabled=true memory.placement_trials=0 \
+        memory.device=auto memory.host=auto data.sequence_length=8192 model.n_positions=8192 train_micro_batch_size_per_gpu=1 model.n_embd=256 model.n_head=4 \
+        model.vocab_size=300 model.n_layer=2 "$@"
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tiers"]["device"]["peak_bytes"])' "$work/out"
+}
+own=$(peak train.attention=own) cudnn=$(peak train.attention=cudnn)
+[ "$cudnn" -gt "$own" ] || fail "cuDNN's scratch: $cudnn, own kernels: $own"
+expect 2 "$pstar" plan "$work/tiny.json" train.attention=cudnn train.backend=cpu
+says err "train.attention = cudnn, but it is not a GPU that computes"
 
 # more memory than there is, here and on a machine that is described
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB memory.host=900TB --no-advice

@@ -46,7 +46,17 @@ refused "^pstar train: rank 1 ($host) has another program file than rank 0"
 sed 's/a/b/g' "$work/bytes.u16" >"$work/others.u16"
 echo "exec '$pstar' \"\$@\" data.train='$work/others.u16'" >"$work/one"
 each 3 differ
-refused "^pstar train: rank 1 ($host) has another training data .*than rank 0"
+refused "^pstar train: rank 1 ($host) has another hash of all data than rank 0"
+# one token, in the middle
+cp "$work/bytes.u16" "$work/others.u16"
+printf '\001\000' | dd of="$work/others.u16" bs=2 seek=$(($(wc -c <"$work/bytes.u16") / 4)) conv=notrunc 2>"$work/dd"
+cmp -s "$work/bytes.u16" "$work/others.u16" && fail "nothing was changed"
+each 3 differ
+refused "^pstar train: rank 1 ($host) has another hash of all data than rank 0"
+echo "exec '$pstar' \"\$@\" data.train='$work/one.u16'" >"$work/one"
+head -c 2000 "$work/bytes.u16" >"$work/one.u16"
+each 3 differ
+refused "^pstar train: rank 1 ($host) has another number of training samples than rank 0"
 echo "exec '$pstar' \"\$@\" data.train='$work/nowhere.u16'" >"$work/one"
 each 3 differ
 refused "^pstar train: rank 1 ($host): .*nowhere.u16"

@@ -15,8 +15,10 @@ enum { RANKS = 4 };
 
 typedef struct member {
     ps_comm *comm;
-    ps_status own, agreed;
+    ps_status own, agreed, again;
+    int is_same;
     char message[1024];
+    ps_failure failure;
     pthread_t thread;
 } member;
 
@@ -26,6 +28,13 @@ static void *member_main(void *arg)
     if (m->own != PS_OK) (void)PS_FAIL(m->own, "disk of %d is full", ps_comm_rank(m->comm));
     m->agreed = ps_comm_agree(m->comm, m->own);
     snprintf(m->message, sizeof m->message, "%s", m->agreed != PS_OK ? ps_last_error() : "");
+    m->failure.struct_size = sizeof m->failure;
+    ps_get_last_failure(&m->failure);
+    /* agreed on once more, it is the same */
+    char first[sizeof m->message];
+    snprintf(first, sizeof first, "%s", m->message);
+    if (m->agreed != PS_OK) m->again = ps_comm_agree(m->comm, m->agreed);
+    m->is_same = m->again == m->agreed && (m->agreed == PS_OK || strncmp(first, ps_last_error(), strlen(first)) == 0);
     ps_comm_close(m->comm);
     return NULL;
 }
@@ -59,6 +68,13 @@ static void test_first_failure_counts(void **state)
         assert_int_equal(members[r].agreed, PS_EIO);
         assert_ptr_equal(strstr(members[r].message, "rank 2 ("), members[r].message);
         assert_non_null(strstr(members[r].message, "): disk of 2 is full"));
+        const ps_failure *f = &members[r].failure;
+        assert_int_equal(f->status, PS_EIO);
+        assert_int_equal(f->rank, 2);
+        assert_int_equal(f->is_shared, 1);
+        assert_int_equal(f->is_remote, r != 2);
+        assert_true(f->host[0] != '\0' && strstr(members[r].message, f->host) != NULL);
+        assert_true(members[r].is_same);
     }
 }
 

@@ -232,15 +232,16 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         {"{\"fp16\": {\"enabled\": true},\n \"bf16\": {\"enabled\": true}}",
          "c.json:2:22: fp16.enabled and bf16.enabled exclude each other; keep one", PS_EINVAL},
         {"{\"gradient_clipping\": 0.5,\n \"memory\": {\"update_in_backward\": \"always\"}}",
-         "c.json:2:35: memory.update_in_backward always: gradient_clipping 0.5 needs the norm of all gradients before "
+         "c.json:2:35: memory.update_in_backward = always: gradient_clipping 0.5 needs the norm of all gradients "
+         "before "
          "the first update; set gradient_clipping = 0, or auto here",
          PS_EINVAL},
         {"{\"fp16\": {\"enabled\": true},\n \"memory\": {\"update_in_backward\": \"always\"}}",
-         "c.json:2:35: memory.update_in_backward always: fp16 skips steps whose gradients overflow, which is known "
+         "c.json:2:35: memory.update_in_backward = always: fp16 skips steps whose gradients overflow, which is known "
          "after the backward pass only; use bf16.enabled, or auto here",
          PS_EINVAL},
         {"{\"memory\": {\"update_in_backward\": \"always\"}}",
-         "c.json:1:35: memory.update_in_backward always: a step whose gradients are not finite could not be skipped, "
+         "c.json:1:35: memory.update_in_backward = always: a step whose gradients are not finite could not be skipped, "
          "but train.max_nonfinite_steps is 5; set it to 1, which ends the run then, or auto here",
          PS_EINVAL},
         {"{\"train_batch_size\": 9, \"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": 4}",
@@ -677,6 +678,55 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* Of each type, by its key or another name; nothing else. */
+static void values_are_read_by_key(void **state)
+{
+    (void)state;
+    ps_config *c = NULL;
+    int64_t i, first, last;
+    double d;
+    const char *s;
+    assert_int_equal(ps_config_create(&c), PS_OK);
+    assert_int_equal(ps_config_set(c, "train.steps", "17"), PS_OK);
+    assert_int_equal(ps_config_set(c, "memory.device", "2MB"), PS_OK);
+    assert_int_equal(ps_config_set(c, "train.save", "false"), PS_OK);
+    assert_int_equal(ps_config_set(c, "optimizer.params.lr", "0.25"), PS_OK);
+    assert_int_equal(ps_config_set(c, "optimizer.type", "SGD"), PS_OK);
+    assert_int_equal(ps_config_set(c, "data.train", "here"), PS_OK);
+    assert_int_equal(ps_config_set(c, "profile.steps", "3,9"), PS_OK);
+    assert_int_equal(ps_config_get_int(c, "train.steps", &i), PS_OK);
+    assert_int_equal(i, 17);
+    assert_int_equal(ps_config_get_double(c, "train.steps", &d), PS_OK);
+    assert_true(d == 17);
+    assert_int_equal(ps_config_get_int(c, "memory.device", &i), PS_OK);
+    assert_int_equal(i, 2000000);
+    assert_int_equal(ps_config_get_int(c, "train.save", &i), PS_OK);
+    assert_int_equal(i, 0);
+    assert_int_equal(ps_config_get_double(c, "optimizer.params.lr", &d), PS_OK);
+    assert_true(d == 0.25);
+    assert_int_equal(ps_config_get_string(c, "optimizer.type", &s), PS_OK);
+    assert_string_equal(s, "SGD");
+    assert_int_equal(ps_config_get_string(c, "data.train", &s), PS_OK);
+    assert_string_equal(s, "here");
+    assert_int_equal(ps_config_get_range(c, "profile.steps", &first, &last), PS_OK);
+    assert_int_equal(first, 3);
+    assert_int_equal(last, 9);
+
+    assert_int_equal(ps_config_get_int(c, "train.stesp", &i), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "train.steps"));
+    assert_int_equal(ps_config_get_int(c, "optimizer.params.lr", &i), PS_EINVAL);
+    assert_int_equal(ps_config_get_double(c, "data.train", &d), PS_EINVAL);
+    assert_int_equal(ps_config_get_string(c, "train.steps", &s), PS_EINVAL);
+    assert_null(s);
+    assert_int_equal(ps_config_get_range(c, "train.steps", &first, &last), PS_EINVAL);
+
+    char *help = NULL;
+    assert_int_equal(ps_config_help(&help), PS_OK);
+    assert_non_null(strstr(help, "train.steps"));
+    ps_free(help);
+    ps_config_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -688,6 +738,7 @@ int main(void)
         cmocka_unit_test(bad_files_are_refused_with_place_and_remedy),
         cmocka_unit_test(other_names_have_other_units),
         cmocka_unit_test(null_is_the_default),
+        cmocka_unit_test(values_are_read_by_key),
         cmocka_unit_test(presets_fill_what_is_open),
         cmocka_unit_test(folders_of_a_file_become_one_text),
         cmocka_unit_test(words_of_the_command_line_are_set),

@@ -1,5 +1,6 @@
 #include "cuda/fake_cublaslt.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ struct ps_lt_handle_state {
 
 struct ps_lt_product_state {
     int compute, scale, transposes_a, transposes_b, epilogue, bias_type;
-    const void *bias;
+    const void *bias, *aux;
+    int64_t aux_stride;
 };
 
 struct ps_lt_layout_state {
@@ -34,7 +36,7 @@ struct ps_lt_preference_state {
 /* What an algorithm was chosen for; its data. */
 typedef struct chosen {
     uint64_t mark, workspace_bytes, what;
-    uint32_t align[4], bias_align;
+    uint32_t align[4], bias_align, aux_align;
     int32_t number;
 } chosen;
 
@@ -49,6 +51,7 @@ static struct {
     atomic_int n_handles, n_products, n_layouts, n_preferences;
     int n_algorithms;
     fake_cublaslt_seconds seconds;
+    fake_cublaslt_lack lacks;
 } lt;
 
 static int number_of(const char *name)
@@ -152,7 +155,8 @@ static ps_lt_status lt_product_destroy(ps_lt_product d)
 static ps_lt_status lt_product_set(ps_lt_product d, int which, const void *value, size_t bytes)
 {
     ENTER_LT();
-    if (bytes != (which == PS_LT_BIAS_POINTER ? sizeof(void *) : sizeof(int32_t)))
+    const bool is_wide = which == PS_LT_BIAS_POINTER || which == PS_LT_AUX_POINTER || which == PS_LT_AUX_STRIDE;
+    if (bytes != (is_wide ? sizeof(void *) : sizeof(int32_t)))
         REFUSE("attribute %d of a product has not %zu bytes", which, bytes);
     switch (which) {
     case PS_LT_TRANSPOSES_A: memcpy(&d->transposes_a, value, bytes); break;
@@ -163,6 +167,8 @@ static ps_lt_status lt_product_set(ps_lt_product d, int which, const void *value
         if (lt.calls[number_of("product_set")] % 4 == 0) /* who has no lock finds another bias */
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         break;
+    case PS_LT_AUX_POINTER: memcpy(&d->aux, value, bytes); break;
+    case PS_LT_AUX_STRIDE: memcpy(&d->aux_stride, value, bytes); break;
     case PS_LT_BIAS_TYPE: memcpy(&d->bias_type, value, bytes); break;
     default: REFUSE("attribute %d of a product", which);
     }
@@ -228,6 +234,14 @@ static bool dtype_of(int type, ps_dtype *out)
     return type == PS_LT_F32 || type == PS_LT_BF16 || type == PS_LT_F16;
 }
 
+static ps_lt_status check_dgelu(ps_lt_product d, ps_lt_layout y)
+{
+    if (d->aux == NULL || d->aux_stride < y->rows || d->aux_stride % 8 != 0)
+        REFUSE("gelu's input at %p, its columns %lld apart", d->aux, (long long)d->aux_stride);
+    if (lt.lacks == FAKE_CUBLASLT_DGELU_UNKNOWN) return PS_LT_INVALID_VALUE;
+    return lt.lacks == FAKE_CUBLASLT_DGELU || y->type == PS_LT_F32 ? PS_LT_NOT_SUPPORTED : PS_LT_SUCCESS;
+}
+
 /* Of what is computed in f32: f32 to f32; 16 bits to themselves or f32; a bias has the type of the output. */
 static ps_lt_status check_types(ps_lt_product d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c, ps_lt_layout y)
 {
@@ -236,7 +250,9 @@ static ps_lt_status check_types(ps_lt_product d, ps_lt_layout a, ps_lt_layout b,
     if (!dtype_of(a->type, &t) || a->type != b->type || c->type != y->type ||
         (y->type != a->type && y->type != PS_LT_F32))
         return refuse(PS_LT_NOT_SUPPORTED, "no product of types %d, %d to %d", a->type, b->type, y->type);
-    if (d->epilogue != 1 && d->epilogue != PS_LT_EPILOGUE_BIAS) REFUSE("epilogue %d", d->epilogue);
+    if (d->epilogue != 1 && d->epilogue != PS_LT_EPILOGUE_BIAS && d->epilogue != PS_LT_EPILOGUE_DGELU)
+        REFUSE("epilogue %d", d->epilogue);
+    if (d->epilogue == PS_LT_EPILOGUE_DGELU && check_dgelu(d, y) != PS_LT_SUCCESS) return check_dgelu(d, y);
     if (d->epilogue == PS_LT_EPILOGUE_BIAS && (d->bias == NULL || (d->bias_type >= 0 && d->bias_type != y->type)))
         return refuse(PS_LT_NOT_SUPPORTED, "no bias of type %d to %d", d->bias_type, y->type);
     return PS_LT_SUCCESS;
@@ -285,6 +301,7 @@ static ps_lt_status lt_choose(ps_lt_handle h, ps_lt_product d, ps_lt_layout a, p
     chosen x = {.mark = MARK, .workspace_bytes = p->workspace_bytes, .what = sum_of(d, a, b, y)};
     memcpy(x.align, p->align, sizeof x.align);
     x.bias_align = align_of(d->bias);
+    x.aux_align = align_of(d->aux);
     for (*n_out = 0; *n_out < n_wanted && *n_out < lt.n_algorithms; ++*n_out) {
         ps_lt_choice *const to = &out[*n_out];
         x.number = *n_out;
@@ -315,7 +332,8 @@ static ps_lt_status lt_algorithm_check(ps_lt_handle h, ps_lt_product d, ps_lt_la
 /* By columns, as the library has them. */
 typedef struct product {
     struct ps_lt_layout_state a_layout, b_layout, y_layout;
-    const void *a, *b, *bias;
+    const void *a, *b, *c, *bias, *aux;
+    int64_t aux_stride;
     void *y, *workspace;
     size_t workspace_bytes;
     bool transposes_a, transposes_b;
@@ -347,6 +365,13 @@ static double sum_over_k(const product *p, int64_t i, int64_t j, int64_t k)
     return (double)parts[0];
 }
 
+/* Of x Phi(x) in its tanh form. */
+static double gelu_derivative(double x)
+{
+    const double s = sqrt(2 / acos(-1.0)), t = tanh(s * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * s * (1 + 3 * 0.044715 * x * x);
+}
+
 static void run(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, const void *args)
 {
     const product *p = args;
@@ -359,9 +384,10 @@ static void run(void *user, const unsigned grid[3], const unsigned block[3], uns
     for (int64_t j = 0; j < p->y_layout.cols; j++)
         for (int64_t i = 0; i < p->y_layout.rows; i++) {
             const int64_t at = j * p->y_layout.stride + i;
-            double sum = p->beta != 0.0f ? (double)(p->beta * ps_dtype_load(t, p->y, at)) : 0.0;
+            double sum = p->beta != 0.0f ? (double)(p->beta * ps_dtype_load(t, p->c, at)) : 0.0;
             if (p->bias != NULL) sum += (double)ps_dtype_load(t, p->bias, i);
             sum += sum_over_k(p, i, j, k);
+            if (p->aux != NULL) sum *= gelu_derivative((double)ps_dtype_load(t, p->aux, j * p->aux_stride + i));
             ps_dtype_store(t, p->y, at, (float)((double)p->alpha * sum));
         }
 }
@@ -374,6 +400,8 @@ static ps_lt_status check_chosen(const chosen *x, ps_lt_product d, const void *c
         if ((uintptr_t)matrices[i] % x->align[i] != 0) REFUSE("matrix %d is not aligned to %u", i, x->align[i]);
     if (d->epilogue == PS_LT_EPILOGUE_BIAS && (uintptr_t)d->bias % x->bias_align != 0)
         REFUSE("the bias is not aligned to %u", x->bias_align);
+    if (d->epilogue == PS_LT_EPILOGUE_DGELU && (uintptr_t)d->aux % x->aux_align != 0)
+        REFUSE("gelu's input is not aligned to %u", x->aux_align);
     if (workspace_bytes < x->workspace_bytes || (uintptr_t)workspace % 256 != 0) REFUSE("the workspace");
     return PS_LT_SUCCESS;
 }
@@ -393,13 +421,22 @@ static ps_lt_status lt_multiply(ps_lt_handle h, ps_lt_product d, const void *alp
         s = check_chosen(&x, d, (const void *const[]){a, b, c, y}, workspace, workspace_bytes,
                          sum_of(d, a_layout, b_layout, y_layout));
     if (s != PS_LT_SUCCESS) return s;
-    if (c != y || c_layout->stride != y_layout->stride) REFUSE("c elsewhere than y");
+    float factor;
+    memcpy(&factor, beta, sizeof factor);
+    if (c_layout->stride != y_layout->stride) REFUSE("c lies otherwise than y");
+    if (factor == 0.0f && c != y) REFUSE("c, which is not wanted, elsewhere than y");
+    if ((lt.lacks == FAKE_CUBLASLT_ADDEND_LATE && c != y) ||
+        (lt.lacks == FAKE_CUBLASLT_DGELU_LATE && d->epilogue == PS_LT_EPILOGUE_DGELU))
+        return PS_LT_NOT_SUPPORTED;
     product p = {.a_layout = *a_layout,
                  .b_layout = *b_layout,
                  .y_layout = *y_layout,
                  .a = a,
                  .b = b,
+                 .c = c,
                  .bias = d->epilogue == PS_LT_EPILOGUE_BIAS ? d->bias : NULL,
+                 .aux = d->epilogue == PS_LT_EPILOGUE_DGELU ? d->aux : NULL,
+                 .aux_stride = d->aux_stride,
                  .y = y,
                  .workspace = workspace,
                  .workspace_bytes = workspace_bytes,
@@ -455,6 +492,11 @@ void fake_cublaslt_offer(int n_algorithms, fake_cublaslt_seconds seconds)
 {
     lt.n_algorithms = n_algorithms;
     lt.seconds = seconds;
+}
+
+void fake_cublaslt_without(fake_cublaslt_lack what)
+{
+    lt.lacks = what;
 }
 
 int fake_cublaslt_calls(const char *function)

@@ -23,6 +23,18 @@ bool fake_cublaslt_end(void);
 typedef double (*fake_cublaslt_seconds)(int ordinal, uint64_t what, int algorithm);
 void fake_cublaslt_offer(int n_algorithms, fake_cublaslt_seconds seconds);
 
+/* What it does not have: told by the heuristics as not supported, or as an attribute that they do not know; or not before
+ * the product is to be computed. */
+typedef enum fake_cublaslt_lack {
+    FAKE_CUBLASLT_NOTHING,
+    FAKE_CUBLASLT_DGELU,
+    FAKE_CUBLASLT_DGELU_UNKNOWN,
+    FAKE_CUBLASLT_DGELU_LATE,
+    FAKE_CUBLASLT_ADDEND_LATE,
+} fake_cublaslt_lack;
+/* After fake_cublaslt_begin: nothing. */
+void fake_cublaslt_without(fake_cublaslt_lack what);
+
 /* The nth call from now (0: the next) of this function of the table fails so. */
 void fake_cublaslt_fail(const char *function, int nth, ps_lt_status s);
 /* Calls of a function of the table so far. */

@@ -181,7 +181,8 @@ static void test_plans_have_its_scratch(void **state)
     assert_ok(fake_gpu_open(d, &b));
     assert_ok(ps_backend_create_ref(&ref));
     assert_ok(ps_backend_create_cuda_for_plans(2 * PS_MIB, FAKE_PRODUCT_BYTES, NULL, ref, &planned));
-    assert_ok(ps_backend_create_sim(&(ps_sim_options){2 * PS_MIB, FAKE_PRODUCT_BYTES}, &described));
+    assert_ok(ps_backend_create_sim(&(ps_sim_options){.page_bytes = 2 * PS_MIB, .product_bytes = FAKE_PRODUCT_BYTES},
+                                    &described));
     assert_int_equal(ps_backend_space(planned)->page_bytes, 2 * PS_MIB);
     assert_true(ps_backend_space(planned)->device == ps_backend_space(b)->device && ps_backend_host(planned) == ref);
     int n_with = 0;

@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "comm/comm_conformance.h"
+#include "comm/comm_impl.h"
 #include "comm/sum.h"
 #include "cuda/fake_gpu.h"
 #include "cuda/fake_nccl.h"
@@ -201,6 +202,8 @@ static ps_status open_collectives(rank_thread *r)
                                .library_adds = r->library_adds};
     PS_TRY(ps_nccl_collectives_open(&o, &x));
     ps_comm_set_collectives(r->comm, x);
+    if (ps_comm_size(r->comm) > 1 && r->comm->staging != NULL)
+        return PS_FAIL(PS_EINVAL, "messages keep their staging memory beside NCCL's");
     return PS_OK;
 }
 
@@ -220,6 +223,7 @@ static void close_rank(rank_thread *r)
 /* What is to fail once all have their memory. */
 static ps_fault_kind armed;
 static int armed_nth = -1;
+static bool loses_gpu; /* where NCCL's failure is explained */
 
 static void *rank_main(void *arg)
 {
@@ -227,6 +231,7 @@ static void *rank_main(void *arg)
     r->st = open_memory(r);
     if (r->st == PS_OK) r->st = ps_comm_barrier(r->comm);
     if (ps_comm_rank(r->comm) == 0 && armed_nth >= 0) ps_fault_arm(armed, armed_nth, false);
+    if (ps_comm_rank(r->comm) == 0 && loses_gpu) fake_fail("memory_info", 0, PS_CU_ILLEGAL_ADDRESS);
     if (r->st == PS_OK) r->st = open_collectives(r);
     if (r->st != PS_OK) snprintf(r->error, sizeof r->error, "%s", ps_last_error());
     r->n_failures = r->run(r);
@@ -534,6 +539,36 @@ static void test_failing_calls(void **state)
     }
 }
 
+static int do_nothing(rank_thread *r)
+{
+    (void)r;
+    return 0;
+}
+
+/* What one rank's GPU does while all meet is no error of NCCL's, and the others hear of it all the same. */
+static void test_lost_while_meeting(void **state)
+{
+    (void)state;
+    const rig_options o = {.n = 3, .run = do_nothing};
+    int n_lost = 0;
+    begin_fakes(&o);
+    fake_nccl_fail("join", 0, PS_NCCL_INTERNAL_ERROR);
+    loses_gpu = true;
+    run_threads(&o);
+    loses_gpu = false;
+    for (int32_t i = 0; i < o.n; i++) {
+        if (ranks[i].st == PS_EDEVICE)
+            n_lost++;
+        else if (ranks[i].st != PS_ECOMM || strstr(ranks[i].error, "failed: ") == NULL)
+            fail_msg("rank %d: %s: %s", i, ps_status_name(ranks[i].st), ranks[i].error);
+        assert_non_null(strstr(ranks[i].error, "CUDA_ERROR_ILLEGAL_ADDRESS"));
+    }
+    assert_int_equal(n_lost, 1);
+    assert_true(fake_nccl_end());
+    assert_true(fake_cublaslt_end());
+    (void)fake_driver_end(); /* a lost context keeps what it had */
+}
+
 /* Calls at the end: nobody is told, nothing is left. */
 static void test_failing_ends(void **state)
 {
@@ -678,10 +713,13 @@ static void test_sick(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_libraries),     cmocka_unit_test(test_rank_sum),      cmocka_unit_test(test_transfers),
-        cmocka_unit_test(test_many),          cmocka_unit_test(test_is_urgent),     cmocka_unit_test(test_library_adds),
-        cmocka_unit_test(test_failing_calls), cmocka_unit_test(test_failing_ends),  cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_shared_gpu),    cmocka_unit_test(test_a_rank_leaves), cmocka_unit_test(test_sick),
+        cmocka_unit_test(test_libraries),     cmocka_unit_test(test_rank_sum),
+        cmocka_unit_test(test_transfers),     cmocka_unit_test(test_many),
+        cmocka_unit_test(test_is_urgent),     cmocka_unit_test(test_library_adds),
+        cmocka_unit_test(test_failing_calls), cmocka_unit_test(test_lost_while_meeting),
+        cmocka_unit_test(test_failing_ends),  cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_shared_gpu),    cmocka_unit_test(test_a_rank_leaves),
+        cmocka_unit_test(test_sick),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

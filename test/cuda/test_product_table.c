@@ -28,6 +28,8 @@ static ps_cuda_choice choice(int64_t m)
                                   .accumulates = m % 2 == 1,
                                   .a_align = 16},
                         .place = (int32_t)m};
+    if (m % 4 == 0) c.shape.has_addend = true;
+    if (m % 4 == 3) c.shape.y_dtype = PS_DTYPE_BF16, c.shape.accumulates = false, c.shape.has_gelu_x = true;
     for (uint64_t i = 0; i < PS_CUDA_ALGORITHM_WORDS; i++) c.algorithm[i] = UINT64_C(0xfedcba9876543210) * (i + 1);
     return c;
 }
@@ -117,7 +119,7 @@ static void test_what_is_none(void **state)
     } wrong[] = {
         {"{", "", "file: line 2"},
         {"patrickstar products", "something", "file: \"format\" is missing or not \"patrickstar products\""},
-        {"\"version\": 1", "\"version\": 2", "\"version\" is missing or not an integer from 1 to 1"},
+        {"\"version\": 2", "\"version\": 3", "\"version\" is missing or not an integer from 1 to 2"},
         {"\"gpu\"", "\"cpu\"", "\"gpu\" is missing"},
         {"\"products\"", "\"product\"", "\"products\" is missing or not an array"},
         {"\"m\": 1", "\"m\": 0", "\"products\"[0]: \"m\" is missing or not an integer from 1 to"},
@@ -128,6 +130,9 @@ static void test_what_is_none(void **state)
         {"\"b_stride\": 32", "\"b_stride\": 23", "\"b_stride\""},
         {"\"type\": \"bf16\"", "\"type\": \"f64\"", "\"type\" is missing or not a number format"},
         {"\"bias\": false", "\"bias\": 0", "\"bias\" is missing or not true or false"},
+        {"\"addend\": false", "\"addend\": 0", "\"addend\" is missing or not true or false"},
+        {"\"addend\": false", "\"addend\": true", "\"addend\" is missing or not false, as \"accumulates\""},
+        {"\"gelu_derivative\": false", "\"gelu_derivative\": true", "\"gelu_derivative\" is missing or not false"},
         {"\"a_align\": 16", "\"a_align\": 24", "\"a_align\" is missing or not a power of 2"},
         {"\"a_align\": 16", "\"a_align\": 128", "\"a_align\""},
         {"\"place\": 1", "\"place\": -1", "\"place\""},
@@ -145,6 +150,29 @@ static void test_what_is_none(void **state)
         free(text);
     }
     assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* As it was before something could follow a product. */
+static void test_first_version(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"\"version\": 2", "\"addend\": false,", "\"gelu_derivative\": false,",
+                                        "\"addend\": false,", "\"gelu_derivative\": false,"};
+    ps_cuda_product_table a = table(2), b;
+    char *text;
+    assert_ok(ps_cuda_product_table_render(&a, &text));
+    for (size_t i = 0; i < PS_ARRAY_LEN(words); i++) {
+        char *const at = strstr(text, words[i]);
+        assert_non_null(at);
+        memset(at, ' ', strlen(words[i]));
+        if (i == 0) memcpy(at, "\"version\": 1", strlen(words[0]));
+    }
+    assert_ok(ps_cuda_product_table_parse(text, (int64_t)strlen(text), "text", &b));
+    assert_int_equal(b.n, 2);
+    assert_memory_equal(a.choices, b.choices, 2 * sizeof *a.choices);
+    ps_mem_free(text);
+    ps_cuda_product_table_deinit(&a);
+    ps_cuda_product_table_deinit(&b);
 }
 
 /* The same shape twice; more bytes or entries than any table has. */
@@ -191,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_finding),  cmocka_unit_test(test_sites),
         cmocka_unit_test(test_what_is_none),   cmocka_unit_test(test_too_much), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_first_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

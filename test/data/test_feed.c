@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -608,11 +609,128 @@ static void ranks_take_turns(void **state)
     }
 }
 
+static uint64_t hash_of(const ps_feed_options *o)
+{
+    uint64_t hash;
+    ps_feed *f = open_feed(o);
+    assert_int_equal(ps_feed_xxh3(f, &hash), PS_OK);
+    ps_feed_close(f);
+    return hash;
+}
+
+/* The same for the same data, however they are cut into rows of an epoch's order; another one for any other token, label
+ * or choice of lines. */
+static void test_hash_of_all(void **state)
+{
+    (void)state;
+    const temp_path other = temp_folder_file(&folder, "other.bin");
+    int32_t ids[N_TOKENS];
+    for (int i = 0; i < N_TOKENS; i++) ids[i] = i;
+    ids[N_TOKENS / 2]++;
+    assert_int_equal(ps_token_file_write(other.text, ids, N_TOKENS), PS_OK);
+    ps_feed_options o = causal_options(10, 0.1, 1);
+    const uint64_t whole = hash_of(&o);
+    o.seed = 2; /* another order of windows: the configuration's business */
+    assert_true(hash_of(&o) == whole);
+    o.train = other.text;
+    assert_true(hash_of(&o) != whole);
+    o.train = counting.text;
+    o.validation_fraction = 0.2;
+    assert_true(hash_of(&o) != whole);
+    o.validation_fraction = 0;
+    const uint64_t alone = hash_of(&o);
+    o.validation = counting.text;
+    const uint64_t both = hash_of(&o);
+    assert_true(both != alone);
+    o.validation = other.text;
+    assert_true(hash_of(&o) != both);
+
+    ps_feed_options l = lines_options(0.25, 1);
+    const uint64_t chosen = hash_of(&l);
+    assert_true(hash_of(&l) == chosen);
+    l.seed = 2; /* other lines are for validation */
+    assert_true(hash_of(&l) != chosen);
+    const temp_path relabelled = temp_folder_file(&folder, "relabelled.jsonl");
+    char *text = NULL, *label;
+    int64_t n = 0;
+    assert_int_equal(ps_file_read_all(lines.text, INT64_MAX - 1, &text, &n), PS_OK);
+    label = strstr(text, "yes");
+    memcpy(label, "no\"", 3); /* "no"" is no JSON, so the quote behind goes */
+    label[3] = ' ';
+    assert_int_equal(ps_file_write_all(relabelled.text, text, n), PS_OK);
+    ps_mem_free(text);
+    l.seed = 1;
+    l.train = relabelled.text;
+    assert_true(hash_of(&l) != chosen);
+}
+
+static void test_rows_without_memory(void **state)
+{
+    (void)state;
+    const ps_feed_options o = lines_options(0.25, 1);
+    ps_feed *f = open_feed(&o);
+    const int64_t live = ps_mem_live_bytes();
+    bool done = false;
+    for (long n = 0; !done; n++) {
+        ps_rows *rows = NULL;
+        char *text = NULL;
+        ps_fault_arm(PS_FAULT_ALLOC, n, false);
+        ps_status st = ps_rows_create(f, 3, &rows);
+        if (st == PS_OK) st = ps_feed_describe(f, PS_SPLIT_TRAIN, &text);
+        done = !ps_fault_has_struck(PS_FAULT_ALLOC);
+        ps_fault_arm(PS_FAULT_ALLOC, -1, false);
+        assert_int_equal(st, done ? PS_OK : PS_ENOMEM_HOST);
+        ps_free(text);
+        ps_rows_destroy(rows);
+        assert_int_equal(ps_mem_live_bytes(), live);
+    }
+    ps_feed_close(f);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    ps_feed_options o = lines_options(0.25, 1);
+    o.pad_to_multiple_of = 4;
+    ps_feed *f = open_feed(&o);
+    ps_feed_batch b;
+    ps_rows *rows = NULL;
+    assert_int_equal(ps_rows_create(f, 0, &rows), PS_EINVAL);
+    assert_null(rows);
+    assert_int_equal(ps_rows_create(f, 3, &rows), PS_OK);
+    assert_int_equal(ps_feed_batch_init(&b, f, 3), PS_OK);
+    const ps_batch *batch = ps_rows_batch(rows);
+    assert_int_equal(batch->struct_size, sizeof *batch);
+    assert_non_null(batch->attention_mask);
+    assert_null(batch->token_type_ids);
+    for (int64_t s = 0; s < 9; s++) {
+        b.T = ps_feed_length(f, PS_SPLIT_TRAIN, s, 3);
+        ps_rows_set_length(rows, b.T);
+        assert_int_equal(ps_rows_fill(rows, PS_SPLIT_TRAIN, s, 3), PS_OK);
+        assert_int_equal(ps_feed_get(f, PS_SPLIT_TRAIN, s, 3, &b), PS_OK);
+        assert_memory_equal(batch->tokens, b.tokens, (size_t)(3 * b.T) * sizeof *b.tokens);
+        assert_memory_equal(batch->attention_mask, b.attention_mask, (size_t)(3 * b.T) * sizeof *b.tokens);
+        assert_memory_equal(batch->targets, b.targets, 3 * sizeof *b.targets);
+    }
+    ps_rows_set_length(rows, 0);
+    assert_int_equal(ps_rows_fill_once(rows, PS_SPLIT_VALIDATION, ps_feed_sample_count(f, PS_SPLIT_VALIDATION) - 1, 3),
+                     PS_OK);
+    assert_true(batch->targets[0] >= 0);
+    assert_int_equal(batch->targets[1], -100);
+    ps_rows_destroy(rows);
+    ps_rows_destroy(NULL);
+    ps_feed_batch_deinit(&b);
+    ps_feed_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_take_turns),
         cmocka_unit_test(test_causal_windows),
+        cmocka_unit_test(test_hash_of_all),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_without_memory),
         cmocka_unit_test(test_masked_windows),
         cmocka_unit_test(test_samples_depend_on_their_number_only),
         cmocka_unit_test(test_splits_are_disjoint_and_complete),

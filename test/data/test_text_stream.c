@@ -1,6 +1,8 @@
 /* The program's own file: it is not in the library. */
 #include "../../cli/text_stream.c"
 
+#include "data/tokenizer.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

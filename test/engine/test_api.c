@@ -25,7 +25,8 @@ static void test_order_of_calls(void **state)
     expect_state(ps_backward(e), "ps_backward", "after ps_step or initialisation");
     expect_state(ps_step(e), "ps_step", "it follows ps_backward");
     expect_state(ps_engine_read_gradient(e, 0, 0, 1, &value), "ps_engine_read_gradient", "it follows ps_backward");
-    expect_state(ps_logits(e, tokens, 0, logits), "ps_logits", "training");
+    expect_state(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, 0, logits), "ps_infer",
+                 "training");
     for (int k = 0; k < 2; k++) {
         assert_ok(ps_forward(e, &batch, NULL));
         expect_state(ps_forward(e, &batch, NULL), "ps_forward", "after ps_forward");
@@ -190,7 +191,9 @@ static void test_inference(void **state)
         int counted = 0;
         for (int64_t row = 0; row < B * T; row++) {
             float logits[3][V];
-            for (int i = 0; i < 3; i++) assert_ok(ps_logits(e[i], tokens, row, logits[i]));
+            for (int i = 0; i < 3; i++)
+                assert_ok(
+                    ps_infer(e[i], &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, row, logits[i]));
             assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
             assert_memory_equal(logits[0], logits[2], sizeof logits[0]);
             if (targets[row] < 0) continue;
@@ -203,11 +206,15 @@ static void test_inference(void **state)
         if (fabs(sum / counted - (double)loss) > 1e-4) fail_msg("%g, not %g", sum / counted, (double)loss);
         float logits[V], value = 0;
         uint64_t hash;
-        assert_int_equal(ps_logits(e[0], tokens, B * T, logits), PS_EINVAL);
-        assert_int_equal(ps_logits(e[0], tokens, -1, logits), PS_EINVAL);
-        assert_int_equal(ps_logits(e[0], NULL, 0, logits), PS_EINVAL);
+        assert_int_equal(ps_infer(e[0], &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, B * T, logits),
+                         PS_EINVAL);
+        assert_int_equal(ps_infer(e[0], &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, -2, logits),
+                         PS_EINVAL);
+        assert_int_equal(ps_infer(e[0], &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = NULL}, 0, logits),
+                         PS_EINVAL);
         tokens[0] = V;
-        assert_int_equal(ps_logits(e[0], tokens, 0, logits), PS_EINVAL);
+        assert_int_equal(ps_infer(e[0], &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, 0, logits),
+                         PS_EINVAL);
         tokens[0] = 0;
         expect_state(ps_forward(e[0], &batch, NULL), "ps_forward", "inference");
         assert_int_equal(ps_backward(e[0]), PS_ESTATE);

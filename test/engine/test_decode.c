@@ -100,7 +100,7 @@ static void test_same_as_without(void **state)
         ps_engine_destroy(e);
         assert_true(n_different > 0);
         e = plain_engine(families[f], NULL);
-        assert_ok(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, plain[0]));
+        assert_ok(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, PS_ALL_ROWS, plain[0]));
         ps_engine_destroy(e);
         for (int i = PROMPT - 1; i < TEXT - 1; i++) {
             if (!(distance(kept[i], plain[i]) < 1e-5))
@@ -263,8 +263,9 @@ static void test_wrong_calls(void **state)
     text[1] = 0;
     assert_ok(ps_decode(e, text, ROOM - 2, logits)); /* to the last place */
     assert_int_equal(ps_decode(e, text, 1, logits), PS_EINVAL);
-    assert_int_equal(ps_logits(e, text, 0, logits), PS_ESTATE);
-    assert_int_equal(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, logits), PS_ESTATE);
+    assert_int_equal(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, 0, logits), PS_ESTATE);
+    assert_int_equal(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text}, PS_ALL_ROWS, logits),
+                     PS_ESTATE);
     assert_int_equal(
         ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = text, .targets = text}, logits),
         PS_ESTATE);

@@ -425,6 +425,9 @@ static void test_nonfinite_ends_it(void **state)
     float loss;
     one_step(e, 0, &loss);
     assert_ok(ps_engine_write_tensor(e, 4, 3, 1, &value));
+    const work_folder saved = work_make();
+    const uint64_t hash = hash_of(e);
+    assert_ok(ps_engine_begin_checkpoint(e, saved.path, NULL));
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
     const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
     assert_ok(ps_forward(e, &batch, NULL));
@@ -436,7 +439,14 @@ static void test_nonfinite_ends_it(void **state)
         if (strstr(ps_last_error(), said[i]) == NULL) fail_msg("no \"%s\" in: %s", said[i], ps_last_error());
     assert_int_equal(ps_forward(e, &batch, NULL), PS_ESTATE);
     assert_int_equal(ps_engine_read_tensor(e, 3, 0, 1, &loss), PS_ESTATE);
+    /* a checkpoint that was on its way has nothing of that step */
+    assert_ok(ps_engine_finish_checkpoint(e, NULL));
     ps_engine_destroy(e);
+    e = engine_of(c);
+    assert_ok(ps_engine_load_checkpoint(e, saved.path, NULL));
+    assert_true(hash_of(e) == hash);
+    ps_engine_destroy(e);
+    work_remove(saved.path);
     ps_config_destroy(c);
 }
 

@@ -92,6 +92,11 @@ static void compare_all(const golden *g, ps_engine *e, const char *prefix, bool 
         assert_ok(ps_engine_tensor_info(e, t, &name, &n_dims, shape));
         const int64_t n = shape[0] * shape[1];
         float *values = malloc((size_t)n * 4);
+        if (gradients && find(g, prefix, name) == NULL) { /* frozen: PyTorch has none either */
+            assert_int_equal(ps_engine_read_gradient(e, t, 0, n, values), PS_EINVAL);
+            free(values);
+            continue;
+        }
         if (gradients)
             assert_ok(ps_engine_read_gradient(e, t, 0, n, values));
         else
@@ -114,7 +119,11 @@ static int32_t *read_input(const golden *g, const char *name)
     return find(g, "", name) == NULL ? NULL : (int32_t *)(void *)read_all(g, "", name, &n);
 }
 
-static void follow(const char *path, ps_config *c, double tolerance, bool sixteen_bit)
+/* Between backward and step. */
+typedef void change_gradients(ps_engine *e);
+
+static void follow_changing(const char *path, ps_config *c, double tolerance, bool sixteen_bit,
+                            change_gradients *change)
 {
     golden g = {.tolerance = tolerance, .sixteen_bit = sixteen_bit};
     assert_ok(ps_safetensors_open(path, &g.file));
@@ -146,6 +155,7 @@ static void follow(const char *path, ps_config *c, double tolerance, bool sixtee
             assert_ok(ps_backward(e));
             loss += (double)part / (double)K;
             if (step == 0 && k == K - 1) compare_all(&g, e, "grad.", true);
+            if (change != NULL && k == K - 1) change(e);
             assert_ok(ps_step(e));
         }
         ps_step_info info = {.struct_size = sizeof info};
@@ -165,6 +175,11 @@ static void follow(const char *path, ps_config *c, double tolerance, bool sixtee
     ps_engine_destroy(e);
     ps_config_destroy(c);
     ps_safetensors_close(g.file);
+}
+
+static void follow(const char *path, ps_config *c, double tolerance, bool sixteen_bit)
+{
+    follow_changing(path, c, tolerance, sixteen_bit, NULL);
 }
 
 #define TIED "scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=8"
@@ -239,6 +254,85 @@ static void test_sgd(void **state)
     follow(SGD_FILE, TINY(TIED, SGD, "train.isa=portable"), 1e-5, false);
     follow(SGD_FILE, TINY(TIED, SGD, "bf16.enabled=true"), 2e-2, true);
     follow(SGD_FILE, TINY(TIED, SGD, "fp16.enabled=true", "fp16.loss_scale=1"), 2e-2, true);
+}
+
+#define FROZEN_FILE "test/golden/gpt2_tiny_frozen.safetensors"
+#define FROZEN                                                                                                         \
+    TIED, "gradient_clipping=0.2",                                                                                     \
+        "train.freeze=*.w[tp]e.weight,*.h.0.*,*.h.1.ln_2.*,*.h.1.attn.c_attn.weight,*.h.1.mlp.c_proj.bias"
+
+/* Of parameters without requires_grad. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    follow(FROZEN_FILE, TINY(FROZEN), 1e-5, false);
+    follow(FROZEN_FILE, TINY(FROZEN, "train.backend=ref"), 1e-5, false);
+    follow(FROZEN_FILE, TINY(FROZEN, "activation_checkpointing.enabled=true"), 1e-5, false);
+    follow(FROZEN_FILE, TINY(FROZEN, "bf16.enabled=true"), 2e-2, true);
+    follow(FROZEN_FILE, TINY(FROZEN, "fp16.enabled=true", "fp16.loss_scale=1"), 2e-2, true);
+}
+
+#define GROUPS_FILE "test/golden/gpt2_tiny_groups.safetensors"
+#define GROUPS                                                                                                         \
+    TIED, "optimizer.param_groups=[{\"params\": [\"*wte*\", \"*.wpe.weight\"], \"lr\": 2e-4, \"weight_decay\": 0},"    \
+          "{\"params\": \"*.h.0.*\", \"lr\": 5e-4, \"weight_decay\": 0.3, \"betas\": [0.8, 0.9], \"eps\": 1e-6},"      \
+          "{\"params\": \"*.h.*\"}]"
+
+/* Against param_groups; a third group has nothing of its own. */
+static void test_groups(void **state)
+{
+    (void)state;
+    follow(GROUPS_FILE, TINY(GROUPS), 1e-5, false);
+    follow(GROUPS_FILE, TINY(GROUPS, "train.backend=ref"), 1e-5, false);
+    follow(GROUPS_FILE, TINY(GROUPS, "memory.device=900KB", "memory.disk=20MB", "default_chunk_size=2048"), 1e-5,
+           false);
+    follow(GROUPS_FILE, TINY(GROUPS, "bf16.enabled=true"), 2e-2, true);
+}
+
+static int64_t find_tensor(const ps_engine *e, const char *wanted, int64_t *n)
+{
+    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+        const char *name;
+        int n_dims;
+        int64_t shape[2];
+        assert_ok(ps_engine_tensor_info(e, t, &name, &n_dims, shape));
+        *n = shape[0] * shape[1];
+        if (strcmp(name + strlen("transformer."), wanted) == 0) return t;
+    }
+    fail_msg("no %s", wanted);
+    return -1;
+}
+
+/* As make_gpt2_tiny.py does it; a part of a tensor at a time. */
+static void change_gradients_of_three(ps_engine *e)
+{
+    static const char *const names[] = {"h.0.mlp.c_fc.weight", "wte.weight", "ln_f.bias"};
+    for (int i = 0; i < 3; i++) {
+        int64_t n = 0;
+        const int64_t t = find_tensor(e, names[i], &n), half = i == 1 ? TINY_VOCABULARY / 2 * 48 : n;
+        float *values = malloc((size_t)n * 4);
+        assert_ok(ps_engine_read_gradient(e, t, 0, half, values));
+        for (int64_t k = 0; k < half; k++)
+            values[k] = i == 0 ? 3 * values[k] : i == 1 ? 0 : values[k] + 0.125f * (float)e->loss_scale;
+        assert_ok(ps_engine_write_gradient(e, t, 0, half / 3, values));
+        assert_ok(ps_engine_write_gradient(e, t, half / 3, half - half / 3, values + half / 3));
+        free(values);
+    }
+}
+
+#define CHANGED_FILE "test/golden/gpt2_tiny_changed.safetensors"
+
+/* Norm, clipping and updates are those of the gradients as they were left. */
+static void test_changed_gradients(void **state)
+{
+    (void)state;
+    follow_changing(CHANGED_FILE, TINY(TIED), 1e-5, false, change_gradients_of_three);
+    follow_changing(CHANGED_FILE, TINY(TIED, "memory.device=900KB", "memory.disk=20MB", "default_chunk_size=2048"),
+                    1e-5, false, change_gradients_of_three);
+    follow_changing(CHANGED_FILE, TINY(TIED, "zero.reuse_fp16_shard=false"), 1e-5, false, change_gradients_of_three);
+    follow_changing(CHANGED_FILE, TINY(TIED, "bf16.enabled=true"), 2e-2, true, change_gradients_of_three);
+    follow_changing(CHANGED_FILE, TINY(TIED, "fp16.enabled=true", "fp16.loss_scale=1"), 2e-2, true,
+                    change_gradients_of_three);
 }
 
 static void test_sgd_nesterov(void **state)
@@ -325,6 +419,9 @@ int main(void)
         cmocka_unit_test(test_portable),
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_sgd_nesterov),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_changed_gradients),
         HF(llama),
         HF(llama_linear),
         HF(llama_yarn),

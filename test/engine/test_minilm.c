@@ -54,7 +54,7 @@ static void infer(const char *memory, float *out)
     assert_ok(ps_infer(
         e,
         &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .attention_mask = mask, .token_type_ids = types},
-        out));
+        PS_ALL_ROWS, out));
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }

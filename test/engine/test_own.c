@@ -271,7 +271,7 @@ static void test_decode(void **state)
     assert_ok(ps_initialize_generation_engine(own_model, NULL, 0, c, &grows));
     ps_config *one = TINY("memory.host=1MB", "train_micro_batch_size_per_gpu=1");
     assert_ok(ps_initialize_inference_engine(own_model, NULL, 0, one, &whole));
-    assert_ok(ps_logits(whole, tokens, 15, want));
+    assert_ok(ps_infer(whole, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, 15, want));
     for (int i = 0; i < 16; i++) assert_ok(ps_decode(grows, &tokens[i], 1, got));
     for (int i = 0; i < TINY_VOCABULARY; i++) assert_true(fabsf(want[i] - got[i]) < 1e-4f);
     ps_engine_destroy(whole);

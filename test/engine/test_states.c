@@ -46,7 +46,7 @@ static void test_adam_of_a_gradient(void **state)
     ps_config *c = TINY("train.threads=1", "gradient_clipping=0", "memory.update_in_backward=never");
     ps_engine *e = engine_of(c);
     static int32_t tokens[32], targets[32];
-    static float g[8][48], m[48], v[48];
+    static _Thread_local float g[8][48], m[48], v[48];
     assert_string_equal(ps_engine_state_name(e, 0), "exp_avg");
     assert_string_equal(ps_engine_state_name(e, 1), "exp_avg_sq");
     assert_null(ps_engine_state_name(e, 2));
@@ -79,7 +79,7 @@ static void test_adam_of_a_gradient(void **state)
 static void take_over(ps_engine *from, ps_engine *to)
 {
     enum { PIECE = 777 };
-    static float values[PIECE];
+    static _Thread_local float values[PIECE];
     for (int64_t t = 0; t < ps_engine_n_tensors(from); t++)
         for (int64_t n = elements_of(from, t), first = 0; first < n; first += PIECE) {
             const int64_t here = ps_min_i64(PIECE, n - first);
@@ -140,7 +140,7 @@ static void test_written_beside_a_checkpoint(void **state)
     temp_folder folder = temp_folder_make();
     ps_config *c = TINY("train.threads=1");
     ps_engine *e = engine_of(c), *other = engine_of(c);
-    static float before[48], after[48], zeros[48];
+    static _Thread_local float before[48], after[48], zeros[48];
     step_of(e, 0);
     assert_ok(ps_engine_read_state(e, 0, "exp_avg", 0, 48, before));
     assert_ok(ps_engine_set_update_count(e, 1000)); /* more than the steps begun */

@@ -44,9 +44,9 @@ static void test_save_and_load(void **state)
         fill_batch(tokens, targets, 2, 16, 131, 1);
         assert_true(hash_of(from) != hash_of(to));
         assert_ok(ps_engine_save_weights(from, p.text));
-        assert_ok(ps_engine_load_weights(to, p.text));
+        assert_ok(ps_engine_load_pretrained(to, p.text, NULL, NULL));
         const int64_t live_bytes = ps_mem_live_bytes(); /* with what queues keep since their first use */
-        assert_ok(ps_engine_load_weights(to, p.text));
+        assert_ok(ps_engine_load_pretrained(to, p.text, NULL, NULL));
         assert_int_equal(ps_mem_live_bytes(), live_bytes);
         assert_true(hash_of(from) == hash_of(to));
         assert_ok(ps_evaluate(from, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
@@ -75,7 +75,7 @@ static void test_types(void **state)
         ps_weight_source *s;
         char *a, *b;
         int64_t n_a, n_b;
-        assert_ok(ps_engine_load_weights(e, whole.text));
+        assert_ok(ps_engine_load_pretrained(e, whole.text, NULL, NULL));
         assert_ok(ps_weights_save(e, half.text, dtype));
         assert_ok(ps_weight_source_open(whole.text, &s));
         const int n = ps_weight_source_count(s);
@@ -90,11 +90,11 @@ static void test_types(void **state)
         assert_memory_equal(a, b, (size_t)n_a);
         ps_mem_free(a), ps_mem_free(b);
         const uint64_t before = hash_of(e);
-        assert_ok(ps_engine_load_weights(e, half.text));
+        assert_ok(ps_engine_load_pretrained(e, half.text, NULL, NULL));
         const uint64_t rounded = hash_of(e);
         assert_true((before == rounded) == (dtype == PS_DTYPE_F32));
         assert_ok(ps_weights_save(e, half.text, dtype));
-        assert_ok(ps_engine_load_weights(e, half.text));
+        assert_ok(ps_engine_load_pretrained(e, half.text, NULL, NULL));
         assert_true(hash_of(e) == rounded);
     }
     ps_engine_destroy(e);
@@ -125,10 +125,10 @@ static void test_export(void **state)
     ps_weight_source_close(s);
     float zero[131 * 48] = {0};
     assert_ok(ps_engine_write_tensor(e, 0, 0, 131 * 48, zero));
-    assert_ok(ps_engine_load_weights(e, hf.text));
+    assert_ok(ps_engine_load_pretrained(e, hf.text, NULL, NULL));
     assert_true(hash_of(e) == hash);
     assert_ok(ps_engine_write_tensor(e, 0, 0, 131 * 48, zero));
-    assert_ok(ps_engine_load_weights(e, merged.text));
+    assert_ok(ps_engine_load_pretrained(e, merged.text, NULL, NULL));
     assert_true(hash_of(e) == hash);
     ps_engine_destroy(e);
     ps_config_destroy(c);
@@ -158,22 +158,24 @@ static void test_wrong_files(void **state)
     char first[128];
     snprintf(first, sizeof first, "tensor %s is missing", copies[0].name);
     assert_ok(ps_weight_copy_file(s, copies + 1, n - 1, NULL, bad.text, NULL));
-    expect_fails(ps_engine_load_weights(e, bad.text), PS_EFORMAT, first);
+    expect_fails(ps_engine_load_pretrained(e, bad.text, NULL, NULL), PS_EFORMAT, first);
     copies[n] = (ps_weight_copy){0, "h.9.extra"};
     assert_ok(ps_weight_copy_file(s, copies, n + 1, NULL, bad.text, NULL));
-    expect_fails(ps_engine_load_weights(e, bad.text), PS_EFORMAT, "tensor h.9.extra is not one of the model's");
+    expect_fails(ps_engine_load_pretrained(e, bad.text, NULL, NULL), PS_EFORMAT,
+                 "tensor h.9.extra is not one of the model's");
     copies[0].name = copies[1].name, copies[1].name = ps_weight_source_get(s, 0)->tensor.name;
     assert_ok(ps_weight_copy_file(s, copies, n, NULL, bad.text, NULL));
-    expect_fails(ps_engine_load_weights(e, bad.text), PS_EFORMAT, "the model's");
+    expect_fails(ps_engine_load_pretrained(e, bad.text, NULL, NULL), PS_EFORMAT, "the model's");
     free(copies);
     ps_weight_source_close(s);
     assert_ok(ps_engine_save_weights(with_head, bad.text));
-    expect_fails(ps_engine_load_weights(e, bad.text), PS_EFORMAT, "lm_head.weight differs from");
+    expect_fails(ps_engine_load_pretrained(e, bad.text, NULL, NULL), PS_EFORMAT, "lm_head.weight differs from");
     assert_true(hash_of(e) == hash);
     /* a head the file lacks */
-    expect_fails(ps_engine_load_weights(with_head, p.text), PS_EFORMAT,
+    expect_fails(ps_engine_load_pretrained(with_head, p.text, NULL, NULL), PS_EFORMAT,
                  "lm_head.weight is missing; with model.new_head");
-    assert_ok(ps_engine_load_pretrained(with_head, p.text, 1, &info));
+    assert_ok(ps_engine_load_pretrained(
+        with_head, p.text, &(ps_load_options){.struct_size = sizeof(ps_load_options), .allow_new_head = 1}, &info));
     assert_int_equal(info.n_new, 1);
     assert_int_equal(info.n_ignored, 0);
     assert_int_equal(info.n_loaded, n);
@@ -198,7 +200,7 @@ static void test_faults(void **state)
         for (long n = 0;; n++) {
             const int64_t live_bytes = ps_mem_live_bytes();
             ps_fault_arm(kinds[kind], n, false);
-            const ps_status st = ps_engine_load_weights(e, p.text);
+            const ps_status st = ps_engine_load_pretrained(e, p.text, NULL, NULL);
             const bool has_struck = ps_fault_has_struck(kinds[kind]);
             ps_fault_arm(kinds[kind], -1, false);
             assert_int_equal(st, has_struck ? codes[kind] : PS_OK);

@@ -59,6 +59,25 @@ static ps_status two_steps_offloading(ps_engine *e, void *model)
     return two_steps(e, model);
 }
 
+/* Of a model that is partly frozen, with groups of parameters; and the second one's gradients are changed. */
+static ps_status two_steps_partly(ps_engine *e, void *model)
+{
+    int32_t tokens[2 * T], targets[2 * T];
+    float values[48];
+    (void)model;
+    PS_TRY(step_once(e, 0));
+    fill_batch(tokens, targets, 2, T, 131, 1);
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
+    PS_TRY(ps_backward(e));
+    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+        if (e->program->params[t].is_frozen) continue;
+        PS_TRY(ps_engine_read_gradient(e, t, 0, 48, values));
+        PS_TRY(ps_engine_write_gradient(e, t, 0, 48, values));
+    }
+    PS_TRY(ps_engine_set_learning_rate(e, 1, 2e-4));
+    return ps_step(e);
+}
+
 /* Another shape and back. After a change that is refused the engine goes on as it was. */
 static ps_status two_shapes(ps_engine *e, void *model)
 {
@@ -124,6 +143,10 @@ static void walk_faults(ps_fault_kind kind, engine_run *run, const char *disk_ba
             assert_ok(ps_config_set(c, "activation_checkpointing.enabled", "true"));
             assert_ok(ps_config_set(c, "client.opts.with_activation_offload", "true"));
         }
+        if (run == two_steps_partly) {
+            assert_ok(ps_config_set(c, "train.freeze", "*.wpe.weight,*.h.0.attn.*"));
+            assert_ok(ps_config_set(c, "optimizer.param_groups", "[{\"params\": \"*.h.0.*\", \"lr\": 1e-4}]"));
+        }
         if (run == two_shapes) { /* no room for all chunks anywhere: changes are tried first */
             assert_ok(ps_config_set(c, "memory.host", "700KB"));
             assert_ok(ps_config_set(c, "memory.disk", "0"));
@@ -165,6 +188,7 @@ static void test_alloc(void **state)
 {
     (void)state;
     walk_faults(PS_FAULT_ALLOC, two_steps, "threads", "", 300, 7);
+    walk_faults(PS_FAULT_ALLOC, two_steps_partly, "threads", "", 300, 11);
 }
 
 static void test_copy(void **state)
@@ -212,6 +236,7 @@ static void test_disk_threads(void **state)
     (void)state;
     walk_faults(PS_FAULT_READ, two_steps, "threads", "", 300, 7);
     walk_faults(PS_FAULT_WRITE, two_steps, "threads", "", 300, 7);
+    walk_faults(PS_FAULT_READ, two_steps_partly, "threads", "", 100, 7);
 }
 
 static void test_disk_uring(void **state)

@@ -111,11 +111,12 @@ def make_batches(n_steps, n_micro, generator):
 
 
 def global_norm(p):
-    return math.sqrt(sum(float((x.grad.double() ** 2).sum()) for x in p.values()))
+    return math.sqrt(sum(float((x.grad.double() ** 2).sum()) for x in p.values() if x.grad is not None))
 
 
-def train(p, tokens, targets, gelu, make_optimizer, max_norm, lr_at):
-    """Returns what the C code must reproduce. A step's gradient is the mean over its micro-batches."""
+def train(p, tokens, targets, gelu, make_optimizer, max_norm, lr_at, rates=None, change=None):
+    """Returns what the C code must reproduce. A step's gradient is the mean over its micro-batches. rates: of each of the
+    optimizer's groups, relative to lr_at. change: what is done to gradients before they are looked at."""
     out = {f"init.{n}": x.detach().clone() for n, x in p.items()}
     optimizer = make_optimizer(p)
     losses, lrs, norms = [], [], []
@@ -128,13 +129,15 @@ def train(p, tokens, targets, gelu, make_optimizer, max_norm, lr_at):
             (loss / n_micro).backward()
             loss_sum += loss.item()
         if step == 0:
-            out.update({f"grad.{n}": x.grad.clone() for n, x in p.items()})
+            out.update({f"grad.{n}": x.grad.clone() for n, x in p.items() if x.requires_grad})
+        if change:
+            change(p)
         norms.append(global_norm(p))
         if max_norm > 0.0:
-            torch.nn.utils.clip_grad_norm_(p.values(), max_norm)
+            torch.nn.utils.clip_grad_norm_([x for x in p.values() if x.grad is not None], max_norm)
         lrs.append(lr_at(step))
-        for group in optimizer.param_groups:
-            group["lr"] = lrs[-1]
+        for i, group in enumerate(optimizer.param_groups):
+            group["lr"] = lrs[-1] * (rates[i] if rates else 1.0)
         optimizer.step()
         losses.append(loss_sum / n_micro)
         print(f"  step {step}: loss {losses[-1]:.6f} lr {lrs[-1]:.6g} gradient norm {norms[-1]:.6f}")
@@ -146,8 +149,9 @@ def train(p, tokens, targets, gelu, make_optimizer, max_norm, lr_at):
 
 def decay_groups(p, weight_decay):
     """Norms and biases do not decay."""
-    return [{"params": [x for x in p.values() if x.dim() >= 2], "weight_decay": weight_decay},
-            {"params": [x for x in p.values() if x.dim() < 2], "weight_decay": 0.0}]
+    trained = [x for x in p.values() if x.requires_grad]
+    return [{"params": [x for x in trained if x.dim() >= 2], "weight_decay": weight_decay},
+            {"params": [x for x in trained if x.dim() < 2], "weight_decay": 0.0}]
 
 
 def gpt2_tiny(dtype=torch.float32):
@@ -162,6 +166,70 @@ def gpt2_tiny(dtype=torch.float32):
              "lr": 1e-3, "schedule": "cosine", "warmup_num_steps": 2, "total_num_steps": 8, "activation": "gelu_new",
              "tied": True, "micro_batches": 1}
     return train(p, tokens, targets, gelu_new, make_optimizer, 0.5, lambda s: warmup_cosine(1e-3, 2, 8, s)), facts
+
+
+FROZEN = ("wte.weight", "wpe.weight", "h.0.", "h.1.ln_2.", "h.1.attn.c_attn.weight", "h.1.mlp.c_proj.bias")
+
+
+def gpt2_tiny_frozen(dtype=torch.float32):
+    """gpt2_tiny with its tables and lower half frozen; of the upper half a norm, a weight and a bias."""
+    generator = torch.Generator().manual_seed(20260105)
+    p = make_parameters(True, generator, dtype)
+    tokens, targets = make_batches(5, 1, generator)
+    for name, x in p.items():
+        x.requires_grad_(not name.startswith(FROZEN))
+
+    def make_optimizer(p):
+        return torch.optim.AdamW(decay_groups(p, 0.1), lr=0.0, betas=(0.9, 0.95), eps=1e-8)
+
+    facts = {"optimizer": "AdamW", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "max_grad_norm": 0.2,
+             "lr": 1e-3, "schedule": "cosine", "warmup_num_steps": 2, "total_num_steps": 8, "activation": "gelu_new",
+             "tied": True, "micro_batches": 1, "frozen": list(FROZEN)}
+    return train(p, tokens, targets, gelu_new, make_optimizer, 0.2, lambda s: warmup_cosine(1e-3, 2, 8, s)), facts
+
+
+def gpt2_tiny_groups(dtype=torch.float32):
+    """gpt2_tiny with param_groups: each with a rate of its own, all of which the schedule scales; first match wins."""
+    generator = torch.Generator().manual_seed(20260106)
+    p = make_parameters(True, generator, dtype)
+    tokens, targets = make_batches(5, 1, generator)
+    rates = []
+
+    def make_optimizer(p):
+        tables = [x for n, x in p.items() if n.endswith(("wte.weight", "wpe.weight"))]
+        lower = [x for n, x in p.items() if n.startswith("h.0.")]
+        rest = {n: x for n, x in p.items() if not n.startswith(("h.0.", "wte.", "wpe."))}
+        groups = [{"params": tables, "lr": 2e-4, "weight_decay": 0.0},
+                  {"params": lower, "lr": 5e-4, "weight_decay": 0.3, "betas": (0.8, 0.9), "eps": 1e-6},
+                  *[{**g, "lr": 1e-3} for g in decay_groups(rest, 0.1)]]
+        rates[:] = [g["lr"] / 1e-3 for g in groups]
+        return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+
+    facts = {"optimizer": "AdamW", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "max_grad_norm": 0.5,
+             "lr": 1e-3, "schedule": "cosine", "warmup_num_steps": 2, "total_num_steps": 8, "activation": "gelu_new",
+             "tied": True, "micro_batches": 1}
+    return train(p, tokens, targets, gelu_new, make_optimizer, 0.5, lambda s: warmup_cosine(1e-3, 2, 8, s), rates), facts
+
+
+def gpt2_tiny_changed(dtype=torch.float32):
+    """gpt2_tiny whose gradients are changed between backward and step."""
+    generator = torch.Generator().manual_seed(20260107)
+    p = make_parameters(True, generator, dtype)
+    tokens, targets = make_batches(5, 1, generator)
+
+    def make_optimizer(p):
+        return torch.optim.AdamW(decay_groups(p, 0.1), lr=0.0, betas=(0.9, 0.95), eps=1e-8)
+
+    def change(p):
+        p["h.0.mlp.c_fc.weight"].grad.mul_(3.0)
+        p["wte.weight"].grad[: V // 2] = 0.0
+        p["ln_f.bias"].grad.add_(0.125)
+
+    facts = {"optimizer": "AdamW", "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "max_grad_norm": 0.5,
+             "lr": 1e-3, "schedule": "cosine", "warmup_num_steps": 2, "total_num_steps": 8, "activation": "gelu_new",
+             "tied": True, "micro_batches": 1}
+    return (train(p, tokens, targets, gelu_new, make_optimizer, 0.5, lambda s: warmup_cosine(1e-3, 2, 8, s), change=change),
+            facts)
 
 
 def gpt2_tiny_untied_erf(dtype=torch.float32):
@@ -235,7 +303,7 @@ def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for make in (gpt2_tiny, gpt2_tiny_untied_erf, gpt2_tiny_sgd, gpt2_tiny_sgd_nesterov):
+    for make in (gpt2_tiny, gpt2_tiny_frozen, gpt2_tiny_groups, gpt2_tiny_changed, gpt2_tiny_untied_erf, gpt2_tiny_sgd, gpt2_tiny_sgd_nesterov):
         if folder == "--rounding":
             print_rounding(make)
             continue

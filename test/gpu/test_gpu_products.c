@@ -212,6 +212,41 @@ static void test_kept_logits(void **state)
 #undef WIDE
 }
 
+/* ---- what follows a product ---- */
+
+static void begin_without(fake_cublaslt_lack lack)
+{
+    begin(each_product_has_another);
+    fake_cublaslt_without(lack);
+}
+
+/* Additions and gelu's derivative are the product's or kernels', by what the library has: seen in bits, and the same in
+ * each run of a model, however it is run; all of its products are timed before the first step. */
+static void test_what_follows(void **state)
+{
+    (void)state;
+#define HALF "bf16.enabled=true", "model.n_layer=2", "model.n_embd=24", "memory.host=64MB"
+    static const fake_cublaslt_lack lacks[] = {FAKE_CUBLASLT_NOTHING, FAKE_CUBLASLT_DGELU, FAKE_CUBLASLT_ADDEND_LATE};
+    static const char *const ways[] = {"activation_checkpointing.enabled=true", "memory.device=300KB",
+                                       "default_chunk_size=4096", "memory.prefetch=0"};
+    uint64_t hash[PS_ARRAY_LEN(lacks)];
+    ps_products seen;
+    for (size_t i = 0; i < PS_ARRAY_LEN(lacks); i++) {
+        begin_without(lacks[i]);
+        hash[i] = run(TINY(HALF, FIRST), 0, &seen);
+        for (size_t w = 0; w < PS_ARRAY_LEN(ways); w++)
+            if (hash_with(TINY(HALF, FIRST, ways[w])) != hash[i]) fail_msg("lack %d: %s", lacks[i], ways[w]);
+        const uint64_t measured = run(TINY(HALF, MEASURED), 0, &seen);
+        assert_true(seen.n_measured > 0);
+        assert_true(hash_with(TINY(HALF, MEASURED, ways[0])) == measured);
+        for (size_t k = 0; k < i; k++) assert_true(hash[k] != hash[i]);
+    }
+    /* nor are they a GPU's from before */
+    begin_with((fake_options){.capability = 80}, each_product_has_another);
+    assert_true(hash_with(TINY(HALF, FIRST)) == hash[1]);
+#undef HALF
+}
+
 /* ---- the file ---- */
 
 static void test_the_file(void **state)
@@ -271,7 +306,7 @@ static void test_a_file_that_is_none(void **state)
     (void)state;
     static const char *const scripts[] = {
         "1s/{/[/",                                   /* no JSON */
-        "s/\"version\": 1/\"version\": 2/",          /* of a later program */
+        "s/\"version\": 2/\"version\": 3/",          /* of a later program */
         "s/\"gpu\": \"Fake/\"gpu\": \"Other/",       /* of another GPU than its name says */
         "s/\"driver\": 13000/\"driver\": 13001/",    /* of another driver */
         REFUSED,                                     /* words that the library does not know */
@@ -603,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_what_is_refused_is_not_taken),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_kept_logits),
+        cmocka_unit_test(test_what_follows),
         cmocka_unit_test(test_the_file),
         cmocka_unit_test(test_a_file_that_is_none),
         cmocka_unit_test(test_one_entry_is_refused),

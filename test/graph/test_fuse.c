@@ -390,6 +390,47 @@ static void test_pair_across_segments(void **state)
     ps_backend_destroy(s.backend);
 }
 
+/* So it is with epilogues that have bits of their own; others are fused where nothing parts them. */
+static ps_status model_epilogues_across(ps_builder *b, void *user)
+{
+    (void)user;
+    ps_set_initializer_range(b, 0.3);
+    ps_value x = ps_token_embedding(b, "wte", V, C), residual = x;
+    ps_begin_block(b, "a", 1);
+    x = ps_linear(b, ps_gelu(b, ps_linear(b, x, "p", C, 0), PS_ACTIVATION_GELU_TANH), "q", C, 0);
+    ps_end_block(b);
+    x = ps_gelu(b, ps_add(b, x, residual), PS_ACTIVATION_GELU_TANH);
+    ps_begin_block(b, "b", 1);
+    x = ps_linear(b, x, "r", C, 0);
+    ps_end_block(b);
+    ps_lm_loss(b, x, "head", V);
+    return PS_OK;
+}
+
+static void test_unrounded_across_segments(void **state)
+{
+    (void)state;
+    ps_program *program = NULL;
+    setting s = {.training = true};
+    assert_ok(ps_backend_create_ref(&s.backend));
+    assert_ok(ps_program_build(model_epilogues_across, NULL, B, T, &program));
+    const ps_backend_ops *lists = s.backend->ops;
+    for (int flags = 0; flags < 4; flags++) {
+        ps_backend_ops ops = *lists;
+        const bool is_unrounded = flags & 2;
+        if (is_unrounded) ops.unrounded = 1u << PS_EPILOGUE_ADD | 1u << PS_EPILOGUE_GELU_BWD;
+        s.backend->ops = &ops;
+        s.checkpointing = flags & 1;
+        ps_code *p = code_of(program, &s);
+        /* within a: gelu forward (once more again), and backward; across: q+add, and gelu backward with r's */
+        assert_int_equal(n_fused(p), s.checkpointing ? 3 : is_unrounded ? 2 : 4);
+        ps_code_destroy(p);
+    }
+    s.backend->ops = lists;
+    ps_program_destroy(program);
+    ps_backend_destroy(s.backend);
+}
+
 /* Code is for what the backend lists. */
 static void test_lists(void **state)
 {
@@ -441,8 +482,13 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patterns), cmocka_unit_test(test_pairs),     cmocka_unit_test(test_pair_across_segments),
-        cmocka_unit_test(test_lists),    cmocka_unit_test(test_same_bits), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_pair_across_segments),
+        cmocka_unit_test(test_unrounded_across_segments),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include "kernel/op_check.h"
 #ifdef TEST_OVER_GPU
 #include "gpu/stand_in.h"
+#include "kernel/cuda/cuda_operator.h"
 #endif
 
 #define OP_VISIT_BYTES (1 * PS_GIB)
@@ -168,7 +169,8 @@ static bool op_gpu_has_parts;
 /* Made once a program, and there until it ends. */
 static inline ps_backend *op_gpu(void)
 {
-    static const ps_backend_ops ops = {.name = "cuda", .kernels = op_visit_kernels, .epilogues = PS_EPILOGUES_ALL};
+    static const ps_backend_ops ops = {
+        .name = "cuda", .kernels = op_visit_kernels, .epilogues = PS_EPILOGUES_ALL, .unrounded = PS_CUDA_UNROUNDED};
     static op_visit_backend b;
     if (b.inner != NULL) return &b.base;
     if (!op_gpu_has_parts) stand_in_begin(&(fake_options){.seed = 1});

@@ -6,7 +6,9 @@ typedef struct loss_case {
     float scale;
     ps_dtype dtype, grad_dtype;
     bool bias, accumulate, over, kept;
-    bool forbids; /* some classes, by a bias of -infinity */
+    bool forbids;      /* some classes, by a bias of -infinity */
+    bool no_dx, no_dw; /* not looked at here, */
+    bool skips;        /* nor computed */
 } loss_case;
 
 /* Spread of w: logits have a deviation of spread sqrt(C), kept moderate. */
@@ -134,13 +136,17 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
                              .accumulate_grad = c->accumulate,
                              .keeps_logits = c->kept};
     if (c->bias) a.db = c->over ? b : op_output(c->grad_dtype, c->V, c->accumulate, 6);
+    a.skips_dx = c->skips && c->no_dx;
+    a.skips_dw = c->skips && c->no_dw;
+    if (a.skips_dx) a.dx = NULL;
+    if (a.skips_dw) a.dw = NULL;
     OP_RUN(k, lm_loss_bwd, &a);
     const double per_term =
         (double)c->scale * (2.0 * error_of_logits(c) + (c->dtype == PS_DTYPE_F32 ? 0.0 : op_ulp(c->dtype)));
-    op_record(result, "dx", c->dtype, a.dx, c->rows * c->C, per_term * 2.0 * 3.0 * w_spread(c));
+    if (!c->no_dx) op_record(result, "dx", c->dtype, a.dx, c->rows * c->C, per_term * 2.0 * 3.0 * w_spread(c));
     const double column = 2.0 + 2.0 * (double)c->rows / (double)c->V; /* sum of |dlogits| / scale over rows, about */
     const double of_column = per_term * column + op_sum_error((double)c->scale * 2.0 * column);
-    op_record(result, "dw", c->grad_dtype, a.dw, c->V * c->C, 3.0 * of_column);
+    if (!c->no_dw) op_record(result, "dw", c->grad_dtype, a.dw, c->V * c->C, 3.0 * of_column);
     if (c->bias) op_record(result, "db", c->grad_dtype, a.db, c->V, of_column);
 }
 
@@ -245,6 +251,37 @@ static void test_gradient_over_parameter(void **state)
                                .dtype = PS_DTYPE_BF16,
                                .grad_dtype = PS_DTYPE_BF16,
                                .bias = bias});
+    }
+}
+
+static void check_unwanted(loss_case all)
+{
+    loss_case skipping = all;
+    skipping.skips = true;
+    label_case(&skipping);
+    op_check_same_bits(run_bwd, &all, &skipping, "without what is not wanted");
+}
+
+/* What is left out changes no bit of the rest. */
+static void test_unwanted_gradients(void **state)
+{
+    (void)state;
+    for (int unwanted = 1; unwanted < 4; unwanted++) {
+        for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
+            for (int t = 0; t < PS_DTYPE_COUNT; t++) {
+                loss_case c = case_of(s, (ps_dtype)t, 4 * (unwanted == 3 || s % 2 == 1));
+                c.no_dx = unwanted & 1, c.no_dw = unwanted & 2;
+                check_unwanted(c);
+            }
+        check_unwanted((loss_case){.rows = 9,
+                                   .C = 64,
+                                   .V = 5003,
+                                   .scale = 1.0f,
+                                   .dtype = PS_DTYPE_BF16,
+                                   .grad_dtype = PS_DTYPE_BF16,
+                                   .bias = true,
+                                   .no_dx = unwanted & 1,
+                                   .no_dw = unwanted & 2});
     }
 }
 
@@ -462,11 +499,17 @@ static void test_finite_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finite_differences), cmocka_unit_test(test_loss_values),
-        cmocka_unit_test(test_backends_odd_sizes), cmocka_unit_test(test_backends_real_sizes),
-        cmocka_unit_test(test_forbidden_classes),  cmocka_unit_test(test_gradient_over_parameter),
-        cmocka_unit_test(test_loss_sums),          cmocka_unit_test(test_predicted_ties),
-        cmocka_unit_test(test_kept_logits),        cmocka_unit_test(test_kept_logits_over_parameter),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_loss_values),
+        cmocka_unit_test(test_backends_odd_sizes),
+        cmocka_unit_test(test_backends_real_sizes),
+        cmocka_unit_test(test_forbidden_classes),
+        cmocka_unit_test(test_gradient_over_parameter),
+        cmocka_unit_test(test_loss_sums),
+        cmocka_unit_test(test_predicted_ties),
+        cmocka_unit_test(test_unwanted_gradients),
+        cmocka_unit_test(test_kept_logits),
+        cmocka_unit_test(test_kept_logits_over_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,9 @@
 #include "optim/loss_scaler.h"
 
 static const ps_loss_scaler_options dynamic_options = {
-    .initial_scale_power = 4,
+    .initial_scale = 16.0f,
+    .growth_factor = 2.0f,
+    .backoff_factor = 0.5f,
     .loss_scale_window = 3,
     .hysteresis = 2,
     .min_loss_scale = 1.0f,
@@ -150,9 +152,13 @@ static void test_bad_options_are_refused_by_name(void **state)
     REFUSE("min_loss_scale nan", min_loss_scale, NAN);
     REFUSE("max_loss_scale 0.5", max_loss_scale, 0.5f);
     REFUSE("max_loss_scale inf", max_loss_scale, INFINITY);
-    REFUSE("initial_scale_power 7", initial_scale_power, 7);
-    REFUSE("initial_scale_power -1", initial_scale_power, -1);
-    REFUSE("initial_scale_power 4000", initial_scale_power, 4000);
+    REFUSE("initial_scale 128", initial_scale, 128.0f);
+    REFUSE("initial_scale 0.5", initial_scale, 0.5f);
+    REFUSE("initial_scale inf", initial_scale, INFINITY);
+    REFUSE("growth_factor 1 ", growth_factor, 1.0f);
+    REFUSE("growth_factor inf", growth_factor, INFINITY);
+    REFUSE("backoff_factor 1 ", backoff_factor, 1.0f);
+    REFUSE("backoff_factor 0 ", backoff_factor, 0.0f);
 #undef REFUSE
 }
 

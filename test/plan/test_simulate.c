@@ -421,8 +421,10 @@ static ps_simulation follow(const ps_config *c, const ps_site *site, const ps_ad
     return s;
 }
 
-static void check_advice(ps_config *c, const ps_site *site, int least)
+/* Returns how many pieces of it have a price. */
+static int check_advice(ps_config *c, const ps_site *site, int least)
 {
+    int n_prices = 0;
     ps_simulation base;
     ps_advice advice[PS_ADVICE_MAX];
     int n;
@@ -435,8 +437,12 @@ static void check_advice(ps_config *c, const ps_site *site, int least)
         assert_true(fabs(ps_simulation_tokens_per_s(&s) - advice[i].tokens_per_s) < 1e-6 * advice[i].tokens_per_s);
         if (base.fits) assert_true(advice[i].tokens_per_s >= 1.02 * ps_simulation_tokens_per_s(&base));
         if (i > 0) assert_true(advice[i].tokens_per_s <= advice[i - 1].tokens_per_s);
+        /* steps are skipped no longer, which is more than a change of speed */
+        assert_int_equal(advice[i].price != NULL, strcmp(advice[i].change, "train.max_nonfinite_steps=1") == 0);
+        n_prices += advice[i].price != NULL;
     }
     ps_config_destroy(c);
+    return n_prices;
 }
 
 /* A disk that is too small, and how large the machine's is. */
@@ -473,6 +479,10 @@ static void advice_holds_when_it_is_followed(void **state)
     (void)state;
     const ps_hardware hw = test_bed(1, 2);
     check_advice(TINY(BF16, "memory.device=300KB", "memory.host=4MB"), NULL, 1);
+    assert_int_equal(check_advice(TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=20MB",
+                                       "gradient_clipping=0", "default_chunk_size=2048", "memory.defer_updates=false"),
+                                  NULL, 1),
+                     1);
     check_advice(TINY(BF16, "memory.device=300KB", "memory.host=4MB", "train_micro_batch_size_per_gpu=16"), NULL, 1);
     check_advice(TINY(BF16, "memory.device=500KB", "memory.host=auto", "train_micro_batch_size_per_gpu=32",
                       "comm.staging=64KiB"),

@@ -118,7 +118,7 @@ static void one_step(run *r, int64_t step, seen *s)
     }
     assert_ok(ps_runner_grad_sums(r->runner, &s->sums));
     for (int64_t m = 0; m < K; m++) assert_ok(ps_runner_eval_micro(r->runner, m, &s->losses[m]));
-    const ps_update u = {.step = {.t = step + 1, .lr = 1e-2f, .grad_scale = 1}};
+    const ps_update u = {.step = {.t = step + 1, .lr = 1e-2f, .grad_scale = 1}, .groups = {{.lr = 1e-2f}}};
     assert_ok(ps_runner_update(r->runner, &u));
     assert_ok(ps_runner_flush(r->runner));
     assert_ok(

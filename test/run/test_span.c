@@ -3,6 +3,7 @@
 #include "engine/engine_fixture.h"
 
 #include "run/span.h"
+#include "settings/params.h"
 #include "settings/settings.h"
 
 typedef struct planned {
@@ -17,12 +18,17 @@ static void plan_tiny(planned *p, ps_config *c, int64_t chunk_elements)
     assert_ok(ps_settings_read(c, true, &p->settings));
     assert_ok(ps_settings_open_backend(&p->settings));
     const ps_code_options o = ps_settings_code_options(&p->settings);
-    assert_ok(ps_program_build(ps_model_from_config, c, p->settings.B, p->settings.T, &p->program));
+    assert_ok(
+        ps_settings_build_program(&p->settings, ps_model_from_config, c, p->settings.B, p->settings.T, &p->program));
     assert_ok(ps_code_create(p->program, &o, &p->code));
     int64_t sizes[256];
+    bool is_alone[256];
     assert_true(p->program->n_params <= 256);
-    for (int32_t t = 0; t < p->program->n_params; t++) sizes[t] = p->program->params[t].elements;
-    assert_ok(ps_layout_create(sizes, p->program->n_params, chunk_elements, &p->layout));
+    for (int32_t t = 0; t < p->program->n_params; t++) {
+        sizes[t] = p->program->params[t].elements;
+        is_alone[t] = p->program->params[t].is_frozen;
+    }
+    assert_ok(ps_layout_create_parted(sizes, is_alone, p->program->n_params, chunk_elements, &p->layout));
 }
 
 static void end(planned *p, ps_config *c)
@@ -53,14 +59,15 @@ static void check_uses(const planned *p, const ps_spans *s)
     for (int32_t m = 0; m < p->code->n_instrs; m++) {
         const ps_instr *instr = &p->code->instrs[m];
         const ps_node *n = &p->program->nodes[instr->node];
-        for (int k = 0; k < PS_NODE_PARAMS && ps_instr_computes_node(instr); k++) {
-            if (n->params[k] < 0) continue;
+        for (int k = 0; k < PS_NODE_PARAMS; k++) {
+            if (!ps_instr_touches(p->program, instr, k)) continue;
             const ps_place *place = &p->layout->places[n->params[k]];
             for (int32_t c = place->chunk; c < place->chunk + place->n_chunks; c++) {
                 const ps_span *span = holder(s, c, m);
                 if (span == NULL) fail_msg("chunk %d is not there at instruction %d (%s)", c, m, instr->label);
                 assert_true(span->first <= m && m <= span->last);
-                assert_int_equal(span->reduces, m >= p->code->n_forward);
+                assert_int_equal(span->is_backward, m >= p->code->n_forward);
+                assert_int_equal(span->reduces, span->is_backward && c < p->layout->n_mirrored);
             }
         }
     }
@@ -95,15 +102,22 @@ static void check(const planned *p, int32_t n_ranks, bool saves_memory, int32_t 
     assert_ok(ps_spans_find(p->program, p->code, p->layout, &last, ahead, &other));
     check_uses(p, &s);
     check_events(&s);
-    int64_t n_chunks[2] = {0};
+    int64_t n_chunks[2] = {0}, n_read_again = 0;
     for (int32_t i = 0; i < s.n; i++) {
         assert_true(s.spans[i].n_chunks <= (saves_memory ? 1 : n_ranks));
         if (ahead == 0) assert_int_equal(s.spans[i].gather_at, s.spans[i].first);
-        n_chunks[s.spans[i].reduces] += s.spans[i].n_chunks;
+        /* no group has chunks of both kinds */
+        const bool is_trained = s.spans[i].chunk < p->layout->n_mirrored;
+        assert_int_equal(s.spans[i].chunk + s.spans[i].n_chunks <= p->layout->n_mirrored, is_trained);
+        if (s.spans[i].is_backward && !is_trained)
+            n_read_again += s.spans[i].n_chunks;
+        else
+            n_chunks[s.spans[i].is_backward] += s.spans[i].n_chunks;
     }
-    /* once in each direction */
+    /* once in each direction; backward of what is not trained only what gradients of others need */
     assert_int_equal(n_chunks[0], p->layout->n_chunks);
-    assert_int_equal(n_chunks[1], p->layout->n_chunks);
+    assert_int_equal(n_chunks[1], p->layout->n_mirrored);
+    assert_in_range(n_read_again, 0, p->layout->n_chunks - p->layout->n_mirrored);
     assert_int_equal(s.n_events, other.n_events);
     assert_memory_equal(s.events, other.events, (size_t)s.n_events * sizeof *s.events);
     ps_spans_deinit(&s);
@@ -114,10 +128,11 @@ static void every_use_lies_in_a_span(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {2048, 8192, 32768};
-    for (int checkpointing = 0; checkpointing < 2; checkpointing++)
+    for (int way = 0; way < 4; way++)
         for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
             ps_config *c =
-                TINY(checkpointing ? "activation_checkpointing.enabled=true" : "train.seed=7", "bf16.enabled=true");
+                TINY(way % 2 == 0 ? "activation_checkpointing.enabled=true" : "train.seed=7",
+                     way < 2 ? "train.freeze=" : "train.freeze=*.wpe.*,*.h.0.*,*.h.1.*weight", "bf16.enabled=true");
             planned p;
             plan_tiny(&p, c, sizes[i]);
             for (int32_t n = 2; n <= 5; n++)

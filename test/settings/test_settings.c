@@ -116,7 +116,7 @@ static void loss_scale_arrives(void **state)
                         "fp16.loss_scale_window=6", "fp16.hysteresis=7", "fp16.consecutive_hysteresis=true",
                         "fp16.min_loss_scale=8", "fp16.max_loss_scale=64");
     assert_ok(ps_settings_read(c, true, &s));
-    assert_true(s.scaler.loss_scale == 0 && s.scaler.initial_scale_power == 5 && s.scaler.loss_scale_window == 6);
+    assert_true(s.scaler.loss_scale == 0 && s.scaler.initial_scale == 32 && s.scaler.loss_scale_window == 6);
     assert_true(s.scaler.hysteresis == 7 && s.scaler.consecutive_hysteresis);
     assert_true(s.scaler.min_loss_scale == 8 && s.scaler.max_loss_scale == 64);
     assert_int_equal(ps_config_set(c, "fp16.loss_scale", "4"), PS_OK);

@@ -1,5 +1,7 @@
-/* Linear layers: a product, then what follows it in a kernel of its own. That is what kernel.h documents of epilogues
- * (z is rounded to its type before), which those of cuBLASLt are not for 16 bits. */
+/* Linear layers: a product, and what follows it. The addition of a residual and, of 16 bits, the derivative of gelu's tanh
+ * form are the product's own where it has them, on sums that are not rounded yet: that spares the writing and reading of
+ * them. All else is a kernel behind it: gelu itself, as its result must not depend on whether somebody wants z kept,
+ * which a library would take another algorithm for; and the derivative in f32, where z's one rounding is all there is. */
 #include "kernel/cuda/cuda_operator.h"
 
 static int64_t linear_bytes(const void *args, int64_t product_bytes)
@@ -34,6 +36,20 @@ static ps_status follow(const ps_cuda_issuer *to, const ps_linear_epilogue *e, v
     return PS_OK;
 }
 
+/* p, and e behind it. */
+static ps_status multiply(const ps_cuda_issuer *to, const ps_cuda_product *p, const ps_linear_epilogue *e, void *y)
+{
+    ps_cuda_product whole = *p;
+    bool is_done = false;
+    if (e->kind == PS_EPILOGUE_ADD) whole.addend = e->other;
+    if (e->kind == PS_EPILOGUE_GELU_BWD && e->gelu == PS_GELU_TANH && p->y_dtype != PS_DTYPE_F32)
+        whole.gelu_x = e->other;
+    if (whole.addend != NULL || whole.gelu_x != NULL) PS_TRY(ps_cuda_multiply_whole(to, &whole, &is_done));
+    if (is_done) return PS_OK;
+    PS_TRY(ps_cuda_multiply(to, p));
+    return follow(to, e, y, p->m * p->n, p->y_dtype);
+}
+
 static ps_status linear_fwd(const ps_cuda_issuer *to, const void *args)
 {
     const ps_linear_fwd_args *const a = args;
@@ -48,8 +64,7 @@ static ps_status linear_fwd(const ps_cuda_issuer *to, const void *args)
                                .n = a->n_out,
                                .k = a->n_in,
                                .workspace = a->workspace};
-    PS_TRY(ps_cuda_multiply(to, &p));
-    return follow(to, &a->epilogue, a->y, a->rows * a->n_out, a->dtype);
+    return multiply(to, &p, &a->epilogue, a->y);
 }
 
 const ps_cuda_operator ps_cuda_linear_fwd = {.run = linear_fwd, .workspace_bytes = linear_bytes};
@@ -67,8 +82,7 @@ static ps_status linear_bwd_input(const ps_cuda_issuer *to, const void *args)
                                .k = a->n_out,
                                .accumulate = a->accumulate_dx,
                                .workspace = a->workspace};
-    PS_TRY(ps_cuda_multiply(to, &p));
-    return follow(to, &a->epilogue, a->dx, a->rows * a->n_in, a->dtype);
+    return multiply(to, &p, &a->epilogue, a->dx);
 }
 
 const ps_cuda_operator ps_cuda_linear_bwd_input = {.run = linear_bwd_input, .workspace_bytes = linear_bytes};
@@ -76,7 +90,7 @@ const ps_cuda_operator ps_cuda_linear_bwd_input = {.run = linear_bwd_input, .wor
 static int64_t linear_bwd_weight_bytes(const void *args, int64_t product_bytes)
 {
     const ps_linear_bwd_weight_args *const a = args;
-    return product_bytes + ps_cuda_columns_bytes(a->rows, a->n_out);
+    return (a->skips_dw ? 0 : product_bytes) + ps_cuda_columns_bytes(a->rows, a->n_out);
 }
 
 static ps_status linear_bwd_weight(const ps_cuda_issuer *to, const void *args)
@@ -95,9 +109,9 @@ static ps_status linear_bwd_weight(const ps_cuda_issuer *to, const void *args)
                          .n = is_out_in ? a->n_in : a->n_out,
                          .k = a->rows,
                          .accumulate = a->accumulate_grad,
-                         .workspace = ps_cuda_take(&workspace, to->product_bytes)};
+                         .workspace = a->skips_dw ? NULL : ps_cuda_take(&workspace, to->product_bytes)};
     p.a.is_transposed = true;
-    PS_TRY(ps_cuda_multiply(to, &p));
+    if (!a->skips_dw) PS_TRY(ps_cuda_multiply(to, &p));
     if (a->db == NULL) return PS_OK;
     const ps_cuda_columns_args c = {.x = a->dy, .rows = a->rows, .cols = a->n_out, .stride = a->n_out};
     float *const partial = ps_cuda_take(&workspace, ps_cuda_columns_bytes(a->rows, a->n_out));

@@ -129,7 +129,7 @@ static int64_t lm_loss_bwd_bytes(const void *args, int64_t product_bytes)
 {
     const ps_lm_loss_bwd_args *const a = args;
     return product_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + dlogits_bytes(a->rows, a->V, a->dtype) +
-           ps_cuda_floats(a->rows * a->C) + ps_cuda_columns_bytes(a->rows, ps_min_i64(a->V, SLICE));
+           (a->skips_dx ? 0 : ps_cuda_floats(a->rows * a->C)) + ps_cuda_columns_bytes(a->rows, ps_min_i64(a->V, SLICE));
 }
 
 typedef struct gradient {
@@ -166,11 +166,9 @@ static void *gradient_rows(const ps_lm_loss_bwd_args *a, void *array, int64_t fi
     return (char *)array + first * cols * (int64_t)ps_dtype_bytes(a->grad_dtype);
 }
 
-/* The slice's part of dx; then dw and db, which may lie over what has been read by now. */
-static ps_status slice_products(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
+static ps_status slice_dx(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
 {
     const ps_lm_loss_bwd_args *const a = g->a;
-    const int64_t cols = slice_cols(&g->l, first);
     const ps_cuda_product dx = {.y = g->dx,
                                 .y_stride = a->C,
                                 .y_dtype = PS_DTYPE_F32,
@@ -178,22 +176,36 @@ static ps_status slice_products(const ps_cuda_issuer *to, const gradient *g, int
                                 .b = weights_of(&g->l, first),
                                 .m = a->rows,
                                 .n = a->C,
-                                .k = cols,
+                                .k = slice_cols(&g->l, first),
                                 .accumulate = first > 0,
                                 .workspace = g->l.product};
-    PS_TRY(ps_cuda_multiply(to, &dx));
+    return ps_cuda_multiply(to, &dx);
+}
+
+static ps_status slice_dw(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
+{
+    const ps_lm_loss_bwd_args *const a = g->a;
     ps_cuda_product dw = {.y = gradient_rows(a, a->dw, first, a->C),
                           .y_stride = a->C,
                           .y_dtype = a->grad_dtype,
                           .a = dlogits,
                           .b = {.data = a->x, .stride = a->C, .dtype = a->dtype},
-                          .m = cols,
+                          .m = slice_cols(&g->l, first),
                           .n = a->C,
                           .k = a->rows,
                           .accumulate = a->accumulate_grad,
                           .workspace = g->l.product};
     dw.a.is_transposed = true;
-    PS_TRY(ps_cuda_multiply(to, &dw));
+    return ps_cuda_multiply(to, &dw);
+}
+
+/* The slice's part of dx; then dw and db, which may lie over what has been read by now. */
+static ps_status slice_products(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
+{
+    const ps_lm_loss_bwd_args *const a = g->a;
+    const int64_t cols = slice_cols(&g->l, first);
+    if (!a->skips_dx) PS_TRY(slice_dx(to, g, first, dlogits));
+    if (!a->skips_dw) PS_TRY(slice_dw(to, g, first, dlogits));
     if (a->db == NULL) return PS_OK;
     const ps_cuda_columns_args c = {.x = dlogits.data, .rows = a->rows, .cols = cols, .stride = dlogits.stride};
     PS_TRY(ps_cuda_column_partials(to, a->dtype, c, g->partial));
@@ -210,13 +222,14 @@ static ps_status lm_loss_bwd(const ps_cuda_issuer *to, const void *args)
     g.l.dtype = a->dtype, g.l.product = ps_cuda_take(&workspace, to->product_bytes);
     if (!a->keeps_logits) g.l.own = ps_cuda_take(&workspace, own_bytes(a->rows, a->V, false));
     g.dlogits = ps_cuda_take(&workspace, dlogits_bytes(a->rows, a->V, a->dtype));
-    g.dx = ps_cuda_take(&workspace, ps_cuda_floats(a->rows * a->C));
+    if (!a->skips_dx) g.dx = ps_cuda_take(&workspace, ps_cuda_floats(a->rows * a->C));
     g.partial = (float *)(void *)workspace;
     for (int64_t first = 0; first < a->V; first += SLICE) {
         ps_cuda_matrix dlogits;
         PS_TRY(slice_gradient(to, &g, first, &dlogits));
         PS_TRY(slice_products(to, &g, first, dlogits));
     }
+    if (a->skips_dx) return PS_OK;
     const ps_cast_args dx = {
         .dst = a->dx, .src = g.dx, .n = a->rows * a->C, .dst_dtype = a->dtype, .src_dtype = PS_DTYPE_F32};
     return ps_cuda_cast.run(to, &dx);

@@ -64,24 +64,47 @@ ps_status ps_cuda_zero(const ps_cuda_issuer *to, void *y, int64_t bytes)
     return PS_CUDA_LAUNCH(to, PS_CUDA_zero, ps_cuda_blocks_of(bytes, 16, PS_CUDA_THREADS_zero), &a);
 }
 
+static bool is_followed(const ps_cuda_product *p)
+{
+    return p->addend != NULL || p->gelu_x != NULL;
+}
+
+/* One that every issuer has. */
+static ps_status give(const ps_cuda_issuer *to, const ps_cuda_product *p)
+{
+    bool is_done = true;
+    const ps_status st = to->product(to->self, p, &is_done);
+    PS_ASSERT(st != PS_OK || is_done);
+    return st;
+}
+
 /* A bias of 16 bits to a product in float, which libraries do not have: the same sum, in float. */
 static ps_status multiply_then_add(const ps_cuda_issuer *to, const ps_cuda_product *p)
 {
     const ps_cuda_bias_args bias = {.y = p->y, .b = p->bias, .rows = p->m, .cols = p->n, .stride = p->y_stride};
     ps_cuda_product product = *p;
     product.bias = NULL;
-    PS_TRY(to->product(to->self, &product));
+    PS_TRY(give(to, &product));
     return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(bias, p->a.dtype), p->m * ps_ceil_div(p->n, PS_CUDA_THREADS_bias), &bias);
 }
 
 ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p)
 {
     PS_ASSERT((uintptr_t)p->b.data % PS_CUDA_PRODUCT_ALIGN == 0 && (uintptr_t)p->y % PS_CUDA_PRODUCT_ALIGN == 0);
+    PS_ASSERT(!is_followed(p));
     if (p->m == 0 || p->n == 0) return PS_OK;
-    if (p->k > 0)
-        return p->bias != NULL && p->y_dtype != p->a.dtype ? multiply_then_add(to, p) : to->product(to->self, p);
+    if (p->k > 0) return p->bias != NULL && p->y_dtype != p->a.dtype ? multiply_then_add(to, p) : give(to, p);
     PS_ASSERT(p->y_stride == p->n && p->bias == NULL);
     return p->accumulate ? PS_OK : ps_cuda_zero(to, p->y, p->m * p->n * (int64_t)ps_dtype_bytes(p->y_dtype));
+}
+
+ps_status ps_cuda_multiply_whole(const ps_cuda_issuer *to, const ps_cuda_product *p, bool *is_done)
+{
+    const uintptr_t all = (uintptr_t)p->b.data | (uintptr_t)p->y | (uintptr_t)p->addend | (uintptr_t)p->gelu_x;
+    PS_ASSERT(is_followed(p) && !p->accumulate && all % PS_CUDA_PRODUCT_ALIGN == 0);
+    PS_ASSERT(p->gelu_x == NULL || (p->addend == NULL && p->bias == NULL && p->y_dtype != PS_DTYPE_F32));
+    *is_done = false;
+    return p->m == 0 || p->n == 0 || p->k == 0 ? PS_OK : to->product(to->self, p, is_done);
 }
 
 static int64_t row_blocks(int64_t rows, int64_t cols)

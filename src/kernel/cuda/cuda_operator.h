@@ -42,7 +42,11 @@ typedef struct ps_cuda_matrix {
 #define PS_CUDA_PRODUCT_ALIGN 64
 
 /* y (+)= a b + bias: y [m, n], a [m, k], b [k, n], all row-major; m, n, k at least 1. Sums in float, one rounding to
- * y's type at the end. Of 16 bits, strides that are no multiples of 8 are slow but legal: sizes are the user's. */
+ * y's type at the end. Of 16 bits, strides that are no multiples of 8 are slow but legal: sizes are the user's.
+ *
+ * At most one of two may follow, on the sums before they are rounded: y = a b + bias + addend, or y = a b gelu'(gelu_x),
+ * the tanh form's derivative. Both [m, n], aligned as y, with its stride and type, in memory of their own. Not together
+ * with accumulate; gelu_x without a bias, and of 16 bits. */
 typedef struct ps_cuda_product {
     void *y;
     int64_t y_stride;
@@ -50,13 +54,16 @@ typedef struct ps_cuda_product {
     ps_cuda_matrix a, b; /* of one type */
     const void *bias;    /* [n] of the type of a and b, or NULL; as an issuer gets it, of y's type too */
     int64_t m, n, k;
-    bool accumulate; /* to y; without bias */
-    void *workspace; /* product_bytes of it */
+    bool accumulate;             /* to y; without bias */
+    const void *addend, *gelu_x; /* NULL: nothing follows */
+    void *workspace;             /* product_bytes of it */
 } ps_cuda_product;
 
 typedef struct ps_cuda_issuer {
     ps_status (*launch)(void *self, const ps_cuda_launch *l);
-    ps_status (*product)(void *self, const ps_cuda_product *p); /* with m, n, k at least 1 */
+    /* With m, n, k at least 1. *is_done false: of a product that something follows, there is none of this kind, and nothing
+     * was given; which these are depends on sizes, strides, types and flags alone, as long as the issuer lives. */
+    ps_status (*product)(void *self, const ps_cuda_product *p, bool *is_done);
     /* Attention by a library, before the kernels are asked; NULL: there is none. *is_done false: it has nothing for these
      * arguments of attention_fwd or attention_bwd, and gave nothing; their scratch is the kernels' and the library's. */
     ps_status (*attention)(void *self, ps_op op, const void *args, bool *is_done);
@@ -69,6 +76,9 @@ typedef struct ps_cuda_issuer {
 /* Gives all of the operator to it, or, at the first failure, a part. workspace_bytes: the size of args'
  * workspace. */
 PS_NODISCARD ps_status ps_cuda_run(const ps_cuda_issuer *to, ps_op op, const void *args, size_t workspace_bytes);
+
+/* ps_backend_ops.unrounded of whoever runs these operators. */
+#define PS_CUDA_UNROUNDED (1u << PS_EPILOGUE_ADD | 1u << PS_EPILOGUE_GELU_BWD)
 
 /* Scratch for these arguments; pointers in them are not looked at. */
 int64_t ps_cuda_workspace_bytes(ps_op op, const void *args, int64_t product_bytes);
@@ -128,8 +138,11 @@ PS_NODISCARD ps_status ps_cuda_zero(const ps_cuda_issuer *to, void *y, int64_t b
 /* Sums over ranks. */
 PS_NODISCARD ps_status ps_cuda_rank_sum(const ps_cuda_issuer *to, ps_dtype dtype, const ps_cuda_rank_sum_args *a);
 
-/* The product; where k is 0, y becomes 0 without accumulate. */
+/* The product, which nothing follows; where k is 0, y becomes 0 without accumulate. */
 PS_NODISCARD ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p);
+
+/* One that something follows, if the issuer has it; else *is_done is false, and nothing was given. */
+PS_NODISCARD ps_status ps_cuda_multiply_whole(const ps_cuda_issuer *to, const ps_cuda_product *p, bool *is_done);
 
 /* Scratch of partial sums down columns; what is enough for some is so for fewer. */
 int64_t ps_cuda_columns_bytes(int64_t rows, int64_t cols);

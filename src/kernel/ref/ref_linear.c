@@ -116,7 +116,7 @@ static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void
 {
     const ps_linear_bwd_weight_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    for (int64_t o = 0; o < a->n_out; o++) {
+    for (int64_t o = 0; !a->skips_dw && o < a->n_out; o++) {
         for (int64_t i = 0; i < a->n_in; i++) {
             double sum = 0.0;
             for (int64_t r = 0; r < a->rows; r++)
@@ -136,16 +136,17 @@ static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void
 static ps_cost linear_bwd_weight_cost(const void *args)
 {
     const ps_linear_bwd_weight_args *const a = args;
+    if (a->skips_dw) return ps_cost_of_stream(a->rows * a->n_out, 1, 1, a->dtype);
     return ps_cost_of_product(a->n_out, a->n_in, a->rows, a->dtype);
 }
 
 static void linear_bwd_weight_uses(const void *args, ps_uses *out)
 {
     const ps_linear_bwd_weight_args *const a = args;
-    PS_REF_WRITES(dw, ps_ref_bytes(a->grad_dtype, a->n_in * a->n_out));
+    if (!a->skips_dw) PS_REF_WRITES(dw, ps_ref_bytes(a->grad_dtype, a->n_in * a->n_out));
     PS_REF_WRITES(db, ps_ref_bytes(a->grad_dtype, a->n_out));
     PS_REF_READS(dy, ps_ref_bytes(a->dtype, a->rows * a->n_out));
-    PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->n_in));
+    if (!a->skips_dw) PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->n_in));
     PS_REF_WRITES(workspace, out->workspace_bytes);
 }
 

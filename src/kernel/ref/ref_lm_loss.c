@@ -126,10 +126,10 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
             const double p = exp((double)z - (double)a->lse[r]);
             const double d = (p - (token == a->targets[r] ? 1.0 : 0.0)) * (double)a->scale;
             dlogit[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0 : ps_ref_rounded(a->dtype, d);
-            for (int64_t c = 0; c < a->C; c++)
+            for (int64_t c = 0; !a->skips_dx && c < a->C; c++)
                 dx[r * a->C + c] += dlogit[r] * ps_ref_load(a->dtype, a->w, token * a->C + c);
         }
-        for (int64_t c = 0; c < a->C; c++) {
+        for (int64_t c = 0; !a->skips_dw && c < a->C; c++) {
             double sum = 0.0;
             for (int64_t r = 0; r < a->rows; r++) sum += dlogit[r] * ps_ref_load(a->dtype, a->x, r * a->C + c);
             ps_ref_store(a->grad_dtype, a->dw, token * a->C + c, sum, a->accumulate_grad);
@@ -138,7 +138,7 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
         for (int64_t r = 0; r < a->rows; r++) sum += dlogit[r];
         if (a->db != NULL) ps_ref_store(a->grad_dtype, a->db, token, sum, a->accumulate_grad);
     }
-    for (int64_t i = 0; i < a->rows * a->C; i++) ps_ref_store(a->dtype, a->dx, i, dx[i], false);
+    for (int64_t i = 0; !a->skips_dx && i < a->rows * a->C; i++) ps_ref_store(a->dtype, a->dx, i, dx[i], false);
     return PS_OK;
 }
 
@@ -146,7 +146,7 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
 static ps_cost lm_loss_bwd_cost(const void *args)
 {
     const ps_lm_loss_bwd_args *const a = args;
-    const double n_products = a->keeps_logits ? 2 : 3;
+    const double n_products = !a->keeps_logits + !a->skips_dx + !a->skips_dw;
     ps_cost c = ps_cost_of_product(a->rows, a->V, a->C, a->dtype);
     c.flops *= n_products, c.bytes *= n_products;
     c.bytes += kept_logits_bytes(a->keeps_logits, a->rows, a->V);
@@ -156,8 +156,8 @@ static ps_cost lm_loss_bwd_cost(const void *args)
 static void lm_loss_bwd_uses(const void *args, ps_uses *out)
 {
     const ps_lm_loss_bwd_args *const a = args;
-    PS_REF_WRITES(dx, ps_ref_bytes(a->dtype, a->rows * a->C));
-    PS_REF_WRITES(dw, ps_ref_bytes(a->grad_dtype, a->V * a->C));
+    if (!a->skips_dx) PS_REF_WRITES(dx, ps_ref_bytes(a->dtype, a->rows * a->C));
+    if (!a->skips_dw) PS_REF_WRITES(dw, ps_ref_bytes(a->grad_dtype, a->V * a->C));
     PS_REF_WRITES(db, ps_ref_bytes(a->grad_dtype, a->V));
     PS_REF_READS(x, ps_ref_bytes(a->dtype, a->rows * a->C));
     PS_REF_READS(w, ps_ref_bytes(a->dtype, a->V * a->C));

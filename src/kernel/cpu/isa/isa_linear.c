@@ -115,7 +115,8 @@ static ps_status linear_bwd_weight_bytes(ps_backend *self, const void *args, siz
 {
     const ps_linear_bwd_weight_args *const a = args;
     const ps_matmul p = linear_bwd_weight_product(a);
-    return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
+    *out = 0;
+    return a->skips_dw ? PS_OK : PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
 static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -123,7 +124,7 @@ static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void
     const ps_linear_bwd_weight_args *const a = args;
     (void)queue;
     const ps_matmul p = linear_bwd_weight_product(a);
-    PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
+    if (!a->skips_dw) PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
     if (a->db) PS_CPU_NAME(column_sums)
     (ps_cpu_of(self), a->db, a->grad_dtype, a->dy, a->dtype, a->rows, a->n_out, a->n_out, a->accumulate_grad);
     return PS_OK;

@@ -226,12 +226,12 @@ static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *o
         const ps_matmul logits = lm_logits(&h, NULL, NULL, v0, n, NULL), dx = lm_dx(&h, NULL, NULL, v0, n, NULL);
         const ps_matmul dw = lm_dw(&h, a, NULL, v0, n);
         if (!a->keeps_logits) PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &logits, &scratch));
-        PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &dx, &scratch));
-        PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &dw, &scratch));
+        if (!a->skips_dx) PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &dx, &scratch));
+        if (!a->skips_dw) PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &dw, &scratch));
     }
     const int64_t n_logits = h.rows * h.width, width = (int64_t)ps_dtype_bytes(h.dtype);
     *out = (size_t)(ps_round_up(a->keeps_logits ? 0 : n_logits * 4, 64) + ps_round_up(n_logits * width, 64) +
-                    ps_round_up(h.rows * h.C * 4, 64)) +
+                    ps_round_up(a->skips_dx ? 0 : h.rows * h.C * 4, 64)) +
            scratch;
     return PS_OK;
 }
@@ -280,7 +280,7 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
     char *at = a->workspace;
     float *const again = a->keeps_logits ? NULL : ps_cpu_take(&at, h.rows * h.width * 4);
     void *const dlogits = ps_cpu_take(&at, h.rows * h.width * (int64_t)ps_dtype_bytes(h.dtype));
-    float *const dx = ps_cpu_take(&at, h.rows * h.C * 4);
+    float *const dx = a->skips_dx ? NULL : ps_cpu_take(&at, h.rows * h.C * 4);
     const size_t rest = ps_cpu_rest(a->workspace, workspace_bytes, at);
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
         const int64_t n = ps_min_i64(h.width, h.V - v0), ld = lm_ld(&h, v0);
@@ -292,14 +292,18 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
         const lm_dlogits_work w = {a, logits, again, dlogits, v0, n, ld};
         ps_cpu_for_rows(self, h.rows, n, lm_dlogits_rows, &w);
         /* dx first: dw may lie over the slice of w it reads */
-        const ps_matmul to_dx = lm_dx(&h, dlogits, a->w, v0, n, dx), to_dw = lm_dw(&h, a, dlogits, v0, n);
-        PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dx, at, rest));
-        PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dw, at, rest));
+        const ps_matmul to_dx = lm_dx(&h, dlogits, a->w, v0, n, dx);
+        if (!a->skips_dx) PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dx, at, rest));
+        if (!a->skips_dw) {
+            const ps_matmul to_dw = lm_dw(&h, a, dlogits, v0, n);
+            PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dw, at, rest));
+        }
         if (a->db == NULL) continue;
         void *const db = ps_cpu_at(a->grad_dtype, a->db, v0);
         PS_CPU_NAME(column_sums)
         (ps_cpu_of(self), db, a->grad_dtype, dlogits, h.dtype, h.rows, n, ld, a->accumulate_grad);
     }
+    if (a->skips_dx) return PS_OK;
     const ps_cast_args round = {
         .dst = a->dx, .src = dx, .n = h.rows * h.C, .dst_dtype = h.dtype, .src_dtype = PS_DTYPE_F32};
     return PS_CPU_NAME(cast).run(self, queue, &round, 0);

@@ -1,0 +1,215 @@
+#include "checkpoints.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "program.h"
+#include "ranks.h"
+
+/* Samples at the beginning and at the end of the first epoch that stand for the whole. */
+#define FINGERPRINT_SAMPLES ((int64_t)16)
+
+/* ---- the data ---- */
+
+/* Of instructions targets say more than the tokens; a classifier has one a row. */
+static ps_status hash_samples(ps_rows *rows, int64_t T, int64_t n_targets, int64_t first, XXH3_state_t *state)
+{
+    for (int64_t i = 0; i < FINGERPRINT_SAMPLES; i++) {
+        TRY(ps_rows_fill(rows, PS_SPLIT_TRAIN, first + i, 1));
+        const ps_batch *b = ps_rows_batch(rows);
+        XXH3_64bits_update(state, b->tokens, (size_t)T * sizeof *b->tokens);
+        XXH3_64bits_update(state, b->targets, (size_t)n_targets * sizeof *b->targets);
+    }
+    return PS_OK;
+}
+
+static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
+{
+    int64_t T;
+    XXH3_state_t *state = XXH3_createState();
+    ps_rows *rows = NULL;
+    ps_engine_get_shape(c->engine, NULL, &T, NULL, NULL);
+    const int64_t n_targets = ps_feed_chooses_targets(feed) ? T : 1;
+    c->n_samples = ps_feed_sample_count(feed, PS_SPLIT_TRAIN);
+    ps_status st = state != NULL ? ps_rows_create(feed, 1, &rows) : client_fail(PS_ENOMEM_HOST, "no memory for a hash");
+    if (st == PS_OK) {
+        XXH3_64bits_reset(state);
+        st = hash_samples(rows, T, n_targets, 0, state);
+    }
+    if (st == PS_OK) st = hash_samples(rows, T, n_targets, max_i64(c->n_samples - FINGERPRINT_SAMPLES, 0), state);
+    if (st == PS_OK) c->data_xxh3 = XXH3_64bits_digest(state);
+    ps_rows_destroy(rows);
+    XXH3_freeState(state);
+    return st;
+}
+
+static char *caller_state(const checkpoints *c, int64_t step)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, c->data_xxh3);
+    json_t *o = json_pack("{s:I, s:{s:I, s:s}}", "step", (json_int_t)step, "data", "samples", (json_int_t)c->n_samples,
+                          "xxh3", hash);
+    char *text = json_dumps(o, JSON_COMPACT);
+    json_decref(o);
+    return text;
+}
+
+/* The same samples in the same order as in the run that saved this? */
+static ps_status check_data(const checkpoints *c, const char *path, const json_t *data)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, c->data_xxh3);
+    const char *saved = json_string_value(json_object_get(data, "xxh3"));
+    const int64_t n_samples = json_integer_value(json_object_get(data, "samples"));
+    if (n_samples == c->n_samples && saved != NULL && strcmp(saved, hash) == 0) return PS_OK;
+    return client_fail(
+        PS_EINVAL,
+        "%s: training saw other data: %lld samples an epoch (xxh3 of some %.16s), now there are %lld (%s). "
+        "Set data.train, data.validation_split, data.shuffle, data.sequence_length and train.seed back, or begin a "
+        "new run from the weights alone (train.init_from)",
+        path, (long long)n_samples, saved != NULL ? saved : "?", (long long)c->n_samples, hash);
+}
+
+/* ---- beginning ---- */
+
+/* Of this rank. */
+static ps_status look_around(checkpoints *c, const ps_config *config, const ps_feed *feed, bool resume)
+{
+    const char *folder = client_string(config, "train.output_dir");
+    if ((size_t)snprintf(c->folder, sizeof c->folder, "%s/checkpoints", folder) >= sizeof c->folder)
+        return client_fail(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
+    if (c->save_interval == 0 && !resume) return PS_OK;
+    TRY(take_fingerprint(c, feed));
+    bool has_latest, has_any;
+    if (ps_comm_rank(c->comm) == 0) program_clean_checkpoints(c->folder);
+    TRY(program_has_checkpoints(c->folder, &has_latest, &has_any));
+    if (!resume && has_any)
+        return client_fail(
+            PS_EINVAL,
+            "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
+            "remove them",
+            c->folder);
+    return PS_OK;
+}
+
+ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm, run_log *log,
+                           progress *shown, const ps_feed *feed, bool resume)
+{
+    *c = (checkpoints){.engine = engine,
+                       .comm = comm,
+                       .log = log,
+                       .progress = shown,
+                       .save_interval = client_int(config, "train.save_interval")};
+    return ps_comm_agree(comm, look_around(c, config, feed, resume));
+}
+
+ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
+{
+    *step = 0;
+    bool has_latest = true, has_any = true;
+    if (path == NULL) TRY(ps_comm_agree(c->comm, program_has_checkpoints(c->folder, &has_latest, &has_any)));
+    TRY(ranks_any(c->comm, &has_any));
+    if (!has_any) {
+        printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
+        return PS_OK;
+    }
+    if (!has_latest) printf("%s has no `latest`: the newest complete checkpoint is taken\n", c->folder);
+    if (path == NULL) path = c->folder;
+    char *text = NULL;
+    json_t *state = NULL;
+    ps_status st = PS_OK;
+    TRY_GOTO(ps_engine_load_checkpoint(c->engine, path, &text));
+    if (text != NULL) state = json_loads(text, 0, NULL);
+    if (!json_is_integer(json_object_get(state, "step"))) {
+        st = client_fail(PS_EINVAL, "%s: not saved by pstar train: the step and the data are not named in it", path);
+        goto out;
+    }
+    TRY_GOTO(check_data(c, path, json_object_get(state, "data")));
+    *step = c->saved_step = json_integer_value(json_object_get(state, "step"));
+    printf("resumed from %s after step %lld\n", path, (long long)*step);
+out:
+    json_decref(state);
+    ps_free(text);
+    return st;
+}
+
+/* ---- saving ---- */
+
+/* All ranks know it. */
+static void report_failure(checkpoints *c, int64_t step)
+{
+    if (ps_comm_rank(c->comm) > 0) return;
+    progress_clear(c->progress);
+    fprintf(stderr, "pstar train: the checkpoint of step %lld failed: %s\n", (long long)step, ps_last_error());
+    run_log_checkpoint(c->log, step, NULL, ps_last_error());
+}
+
+static ps_status finish_save(checkpoints *c)
+{
+    ps_checkpoint_info info = {.struct_size = sizeof info};
+    char bytes[BYTES_TEXT_MAX];
+    if (!c->is_saving) return PS_OK;
+    c->is_saving = false;
+    const ps_status st = ps_engine_finish_checkpoint(c->engine, &info);
+    if (st != PS_OK) {
+        report_failure(c, c->saving_step);
+        return st;
+    }
+    progress_clear(c->progress);
+    printf("checkpoint %s: %s in %.2f s, training stood %.3f s\n", info.name, client_bytes(info.bytes, bytes),
+           info.seconds, info.stall_seconds);
+    fflush(stdout);
+    run_log_checkpoint(c->log, c->saving_step, &info, NULL);
+    return PS_OK;
+}
+
+static ps_status begin_save(checkpoints *c, int64_t step)
+{
+    char *state = caller_state(c, step);
+    ps_status st = state != NULL ? PS_OK : client_fail(PS_ENOMEM_HOST, "no memory for the state of the run");
+    st = ps_comm_agree(c->comm, st);
+    if (st == PS_OK) st = ps_engine_begin_checkpoint(c->engine, c->folder, state);
+    free(state);
+    c->is_saving = st == PS_OK;
+    c->saving_step = step;
+    if (st == PS_OK)
+        c->saved_step = step;
+    else
+        report_failure(c, step);
+    return st;
+}
+
+void checkpoints_after_step(checkpoints *c, int64_t step)
+{
+    if (c->save_interval == 0) return;
+    const bool is_due = step % c->save_interval == 0;
+    bool waits = !ps_engine_checkpoint_is_done(c->engine);
+    if (c->is_saving && ranks_any(c->comm, &waits) != PS_OK) return; /* the next step says why */
+    /* both have reported what failed; training goes on, and the next save is tried again */
+    if (is_due || !waits) (void)finish_save(c);
+    if (is_due) (void)begin_save(c, step);
+}
+
+void checkpoints_rescue(checkpoints *c)
+{
+    char cause[1024];
+    snprintf(cause, sizeof cause, "%s", ps_last_error());
+    (void)finish_save(c);
+    (void)client_fail(PS_ENUMERIC, "%s", cause);
+}
+
+ps_status checkpoints_end(checkpoints *c, int64_t step)
+{
+    if (c->save_interval == 0) return PS_OK;
+    ps_status st = finish_save(c);
+    if (step > 0 && (c->saved_step != step || st != PS_OK)) {
+        st = begin_save(c, step);
+        if (st == PS_OK) st = finish_save(c);
+    }
+    if (st != PS_OK) return client_fail(st, "the last step, %lld, is in no checkpoint; see above", (long long)step);
+    return PS_OK;
+}

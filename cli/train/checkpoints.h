@@ -1,0 +1,48 @@
+/* checkpoints.h - how pstar train saves and resumes: when, what beside the engine's own state, and what it says about
+ * it.
+ *
+ * Checkpoints lie in train.output_dir/checkpoints. Beside the engine's state they hold the step and a fingerprint of
+ * the data: the number of samples in an epoch, and a hash of the first and last of them as training sees them. */
+#ifndef PSTAR_CHECKPOINTS_H
+#define PSTAR_CHECKPOINTS_H
+
+#include "client.h"
+#include "progress.h"
+#include "run_log.h"
+
+typedef struct checkpoints {
+    char folder[4096];
+    ps_engine *engine;
+    ps_comm *comm;
+    run_log *log;
+    progress *progress;
+    int64_t save_interval;
+    int64_t n_samples; /* of the training data */
+    uint64_t data_xxh3;
+    bool is_saving;
+    int64_t saving_step, saved_step; /* under way; the last one begun or resumed from */
+} checkpoints;
+
+/* All functions are called by all ranks, except where they say otherwise. A log is rank 0's; NULL for the others.
+ *
+ * Removes what killed runs left there. `resume`: whether --resume was given; without it, where train.save_interval
+ * would mix a new run's checkpoints with those that are there, PS_EINVAL. All pointers must outlive it. */
+PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm,
+                                        run_log *log, progress *shown, const ps_feed *feed, bool resume);
+
+/* Go on from `path` (a checkpoint, or a folder with latest), or from the latest of this run's own when it is NULL;
+ * *step is the step it was saved after, 0 when there is no checkpoint yet. */
+PS_NODISCARD ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step);
+
+/* After each step: report a save that has become complete, begin one if it is due. Failures are reported, not
+ * returned. */
+void checkpoints_after_step(checkpoints *c, int64_t step);
+
+/* After a step that has ended training (PS_ENUMERIC, the last error): a save under way, which that step is not part of,
+ * is made complete and reported. The last error stays. */
+void checkpoints_rescue(checkpoints *c);
+
+/* After the last step: save it if it is not, wait, report. The status of the last save. */
+PS_NODISCARD ps_status checkpoints_end(checkpoints *c, int64_t step);
+
+#endif

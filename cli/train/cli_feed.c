@@ -1,0 +1,31 @@
+#include "cli_feed.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+ps_status cli_feed_open(const ps_config *config, ps_feed **out)
+{
+    const char *folder = client_string(config, "train.output_dir");
+    return ps_feed_from_config(config, access(folder, F_OK) == 0 ? folder : NULL, out);
+}
+
+void cli_print_instruct_info(const ps_config *config, const ps_feed *feed)
+{
+    static const char *const keys[PS_SPLIT_COUNT] = {"data.train", "data.validation"};
+    for (int split = 0; split < PS_SPLIT_COUNT; split++) {
+        char *text = NULL;
+        if (ps_feed_describe(feed, (ps_split)split, &text) == PS_OK && text[0] != '\0')
+            printf("%s: %s\n", client_string(config, keys[split]), text);
+        ps_free(text);
+    }
+}
+
+ps_status cli_set_length(ps_engine *engine, ps_config *config, int64_t whole, int64_t T, ps_rows *rows)
+{
+    const int64_t B = client_int(config, "train_micro_batch_size_per_gpu");
+    if (client_int(config, "data.pad_to_multiple_of") == 0) return PS_OK;
+    ps_status st = ps_engine_set_shape(engine, ps_model_from_config, config, B, T);
+    if (st == PS_EBUDGET && T < whole) st = ps_engine_set_shape(engine, ps_model_from_config, config, B, T = whole);
+    if (st == PS_OK) ps_rows_set_length(rows, T);
+    return st;
+}

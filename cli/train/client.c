@@ -1,0 +1,92 @@
+#include "client.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+ps_status client_fail(ps_status st, const char *format, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    return ps_set_last_error(st, text);
+}
+
+ps_status client_alloc(int64_t n, size_t bytes_each, void *out)
+{
+    void *memory = calloc(n > 0 ? (size_t)n : 1, bytes_each);
+    memcpy(out, &memory, sizeof memory);
+    if (memory != NULL) return PS_OK;
+    return client_fail(PS_ENOMEM_HOST, "no memory for %lld times %zu bytes", (long long)n, bytes_each);
+}
+
+ps_status client_reserve(void *out, int64_t n, size_t bytes_each)
+{
+    void *memory;
+    memcpy(&memory, out, sizeof memory);
+    memory = realloc(memory, (size_t)max_i64(n, 1) * bytes_each);
+    if (memory == NULL)
+        return client_fail(PS_ENOMEM_HOST, "no memory for %lld times %zu bytes", (long long)n, bytes_each);
+    memcpy(out, &memory, sizeof memory);
+    return PS_OK;
+}
+
+const char *client_bytes(int64_t bytes, char text[BYTES_TEXT_MAX])
+{
+    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+    const double least = 999.95; /* what would round to 1000.0 is of the next unit */
+    const char *sign = bytes < 0 ? "-" : "";
+    double x = bytes < 0 ? -(double)bytes : (double)bytes;
+    size_t unit = 0;
+    if (x < 1000) {
+        snprintf(text, BYTES_TEXT_MAX, "%s%.0f B", sign, x);
+        return text;
+    }
+    for (x /= 1000; x >= least && unit + 1 < sizeof units / sizeof units[0]; unit++) x /= 1000;
+    snprintf(text, BYTES_TEXT_MAX, "%s%.1f %s", sign, x, units[unit]);
+    return text;
+}
+
+int64_t client_clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes)
+{
+    char line[256];
+    long long kib, now = -1, peak = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        if (sscanf(line, "VmRSS: %lld kB", &kib) == 1) now = kib;
+        if (sscanf(line, "VmHWM: %lld kB", &kib) == 1) peak = kib;
+    }
+    if (f != NULL) fclose(f);
+    if (now_bytes != NULL) *now_bytes = now * 1024;
+    if (peak_bytes != NULL) *peak_bytes = peak * 1024;
+    if (now >= 0 && peak >= 0) return PS_OK;
+    return client_fail(PS_EIO, "/proc/self/status does not tell VmRSS and VmHWM");
+}
+
+int64_t client_int(const ps_config *config, const char *key)
+{
+    int64_t value = 0;
+    if (ps_config_get_int(config, key, &value) == PS_OK) return value;
+    fprintf(stderr, "pstar: %s\n", ps_last_error());
+    abort();
+}
+
+const char *client_string(const ps_config *config, const char *key)
+{
+    const char *value = "";
+    if (ps_config_get_string(config, key, &value) == PS_OK) return value;
+    fprintf(stderr, "pstar: %s\n", ps_last_error());
+    abort();
+}

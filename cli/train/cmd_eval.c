@@ -1,0 +1,170 @@
+/* cmd_eval.c - pstar eval: loss, perplexity and accuracy of trained weights. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_device.h"
+#include "cli_eval.h"
+#include "cli_feed.h"
+#include "client.h"
+#include "config_arguments.h"
+#include "program.h"
+#include "ranks.h"
+
+typedef struct eval_arguments {
+    config_arguments config;
+    const char *weights;
+    ps_split split;
+    int64_t n_steps;
+    bool is_json, is_verbose;
+} eval_arguments;
+
+typedef struct evaluation {
+    ps_comm *comm;
+    ps_config *config;
+    ps_feed *feed;
+    ps_engine *engine;
+    const char *weights;
+    int64_t whole; /* configured length of sequences */
+    ps_rows *rows;
+    cli_eval result;
+} evaluation;
+
+static const char *const split_names[] = {"train", "validation"};
+
+static ps_status open_feed(evaluation *e, const eval_arguments *a)
+{
+    TRY(cli_choose_weights(e->config, a->weights, &e->weights));
+    TRY(cli_take_labels(e->config, e->weights));
+    TRY(cli_feed_open(e->config, &e->feed));
+    if (ps_feed_sample_count(e->feed, a->split) > 0) return PS_OK;
+    return client_fail(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
+                                  "--split train");
+}
+
+static ps_status open_engine(evaluation *e)
+{
+    const ps_engine_options options = {
+        .struct_size = sizeof options, .comm = e->comm, .purpose = PS_FOR_INFERENCE, .is_empty = 1};
+    TRY(ps_initialize_engine_with(ps_model_from_config, e->config, e->config, &options, &e->engine));
+    if (ps_comm_rank(e->comm) == 0) cli_tell_why_no_gpu("eval", e->engine);
+    ps_engine_get_shape(e->engine, NULL, &e->whole, NULL, NULL);
+    return ps_rows_create(e->feed, client_int(e->config, "train_micro_batch_size_per_gpu"), &e->rows);
+}
+
+/* Rank 0 opens the data first: the tokens of a text, which it keeps in a file, are then there for the others. */
+static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
+{
+    TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &e->config, &e->comm));
+    const bool is_first = ps_comm_rank(e->comm) == 0;
+    TRY(ps_comm_agree(e->comm, is_first ? open_feed(e, a) : PS_OK));
+    if (is_first) cli_note_labels(e->config, e->feed, e->weights);
+    TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
+    TRY(ps_comm_check_feed(e->comm, e->feed));
+    TRY(ps_comm_agree(e->comm, open_engine(e)));
+    return ps_engine_load_pretrained(e->engine, e->weights, NULL, NULL);
+}
+
+static void close_evaluation(evaluation *e)
+{
+    ps_rows_destroy(e->rows);
+    ps_engine_destroy(e->engine);
+    ps_feed_close(e->feed);
+    ps_comm_close(e->comm);
+    ps_config_destroy(e->config);
+}
+
+/* ---- what is shown ---- */
+
+static void print_json_number(const char *key, double value)
+{
+    if (isfinite(value))
+        printf(", \"%s\": %.9g", key, value);
+    else
+        printf(", \"%s\": null", key); /* JSON has no infinity */
+}
+
+static void show(const evaluation *e, const eval_arguments *a)
+{
+    const cli_eval *r = &e->result;
+    const bool is_language_model = strcmp(client_string(e->config, "model.head"), "sequence_classification") != 0;
+    const double accuracy = (double)r->n_correct / (double)r->n_targets;
+    if (a->is_json) {
+        printf("{\"split\": \"%s\", \"samples\": %lld, \"targets\": %lld, \"correct\": %lld", split_names[a->split],
+               (long long)r->n_samples, (long long)r->n_targets, (long long)r->n_correct);
+        print_json_number("loss", r->loss);
+        if (is_language_model) print_json_number("perplexity", exp(r->loss));
+        print_json_number("accuracy", accuracy);
+        printf("}\n");
+        return;
+    }
+    printf("%-11s %lld of %lld samples, %lld targets\n", split_names[a->split], (long long)r->n_samples,
+           (long long)ps_feed_sample_count(e->feed, a->split), (long long)r->n_targets);
+    printf("loss        %.6f\n", r->loss);
+    if (is_language_model) printf("perplexity  %.4f\n", exp(r->loss));
+    printf("accuracy    %.2f %% (%lld)\n", 100 * accuracy, (long long)r->n_correct);
+}
+
+/* ---- arguments ---- */
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    eval_arguments *a = state->input;
+    char *end;
+    switch (key) {
+    case 'w': a->weights = arg; return 0;
+    case 'j': a->is_json = true; return 0;
+    case 'v': a->is_verbose = true; return 0;
+    case 's':
+        for (a->split = 0; a->split < PS_SPLIT_COUNT; a->split++)
+            if (strcmp(arg, split_names[a->split]) == 0) return 0;
+        argp_error(state, "--split: '%s' is neither train nor validation", arg);
+        return EINVAL;
+    case 'n':
+        errno = 0;
+        a->n_steps = strtoll(arg, &end, 10);
+        if (errno != 0 || *end != '\0' || end == arg || a->n_steps < 1)
+            argp_error(state, "--steps: '%s' is not a whole number from 1", arg);
+        return 0;
+    case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
+    case ARGP_KEY_END:
+        if (a->config.path == NULL) argp_error(state, "which configuration? Give the JSON file of the training run");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_eval(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"weights", 'w', "PATH", 0, "A file of weights, checkpoint, run or Hugging Face model (train.output_dir)", 0},
+        {"split", 's', "SPLIT", 0, "train or validation (validation)", 0},
+        {"steps", 'n', "N", 0, "Stop after N micro-batches (all of the split)", 0},
+        {"json", 'j', NULL, 0, "One JSON object instead of text", 0},
+        {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
+        {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "CONFIG [key=value ...]",
+        .doc =
+            "Evaluate a model on the data that CONFIG names: mean loss over one pass, perplexity exp(loss) of language "
+            "models, accuracy (share of targets that got the largest logit).\v"
+            "The result does not depend on the batch size, but for rounding."};
+    eval_arguments a = {.split = PS_SPLIT_VALIDATION, .n_steps = INT64_MAX};
+    if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
+    evaluation e = {0};
+    ps_status st = open_evaluation(&e, &a);
+    if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.feed);
+    if (st == PS_OK)
+        st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, e.whole, e.rows, &e.result);
+    if (st == PS_OK) show(&e, &a);
+    const int code = ranks_report(e.comm, "eval", st, a.is_verbose);
+    ranks_tell(e.comm, st);
+    close_evaluation(&e);
+    config_arguments_deinit(&a.config);
+    return code;
+}

@@ -1,0 +1,504 @@
+/* cmd_train.c - pstar train. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoints.h"
+#include "cli_device.h"
+#include "cli_eval.h"
+#include "cli_feed.h"
+#include "client.h"
+#include "config_arguments.h"
+#include "memory_monitor.h"
+#include "program.h"
+#include "progress.h"
+#include "ranks.h"
+#include "run_log.h"
+#include "step_bound.h"
+
+typedef struct train_arguments {
+    bool help_config;
+    bool resume, is_verbose;
+    config_arguments config;
+    const char *resume_from;
+} train_arguments;
+
+/* What of the configuration is this program's own. Texts are the configuration's. */
+typedef struct train_settings {
+    int64_t steps, log_interval, eval_interval, eval_steps;
+    bool saves, watches_memory;
+    const char *output_dir, *from_pretrained;
+} train_settings;
+
+/* Everything a run holds. With several ranks each has one, and calls the same functions in the same order; what can
+ * fail on one of them alone is agreed on. */
+typedef struct run {
+    ps_comm *comm;
+    int32_t rank, n_ranks;
+    run_rank *ranks;                /* [n_ranks] of the last step */
+    run_rank own, *totals_of_ranks; /* of the run: this rank's, and [n_ranks] at the end */
+    ps_config *config;
+    train_settings o;
+    ps_feed *feed;
+    ps_engine *engine;
+    memory_monitor *monitor;
+    run_log *log;               /* rank 0's */
+    int64_t B, T, accumulation; /* T: of the step under way */
+    int64_t whole;              /* configured length of sequences */
+    ps_rows *rows;
+    run_totals totals;
+    step_times times;
+    step_bound bound; /* at the end */
+    progress progress;
+    checkpoints checkpoints;
+    bool resume;
+    const char *resume_from; /* NULL: the latest */
+} run;
+
+static volatile sig_atomic_t stop_asked;
+
+/* The first Ctrl-C lets the step end; the second finds the default action and ends the program at once. */
+static void ask_to_stop(int signal_number)
+{
+    stop_asked = 1;
+    signal(signal_number, SIG_DFL);
+}
+
+static void close_run(run *r)
+{
+    memory_monitor_stop(r->monitor);
+    ps_engine_destroy(r->engine);
+    run_log_close(r->log); /* the last to touch the folder: it has the lock */
+    ps_rows_destroy(r->rows);
+    ps_feed_close(r->feed);
+    free(r->ranks);
+    free(r->totals_of_ranks);
+    step_times_deinit(&r->times);
+    ps_comm_close(r->comm);
+    ps_config_destroy(r->config);
+}
+
+/* ---- data ---- */
+
+static ps_status open_feed(run *r)
+{
+    TRY(cli_feed_open(r->config, &r->feed));
+    TRY(ps_feed_keep_labels(r->feed, r->config));
+    if (r->o.eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
+        return client_fail(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
+                           (long long)r->o.eval_interval);
+    return PS_OK;
+}
+
+/* Rank 0 first: the tokens of a text, which it keeps in a file, are then there for the others. */
+static ps_status open_data(run *r)
+{
+    TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_feed(r) : PS_OK));
+    TRY(ps_comm_agree(r->comm, r->rank > 0 ? open_feed(r) : PS_OK));
+    TRY(ps_comm_check_feed(r->comm, r->feed));
+    if (r->rank == 0) cli_print_instruct_info(r->config, r->feed);
+    return PS_OK;
+}
+
+static void print_load(const char *path, const ps_load_info *info)
+{
+    printf("%lld parameters begin as in %s", (long long)info->n_loaded, path);
+    if (info->n_new > 0) printf(", %lld at random (%s ...)", (long long)info->n_new, info->first_new);
+    if (info->n_ignored > 0) printf("; %lld tensors of it are not used", (long long)info->n_ignored);
+    putchar('\n');
+}
+
+/* What a run begins with that is not resumed: a model's weights, or those that a file has. */
+static ps_status begin_weights(run *r)
+{
+    ps_load_info info = {.struct_size = sizeof info};
+    TRY(ps_engine_begin_weights(r->engine, r->config, r->config, &info));
+    if (r->o.from_pretrained[0] != '\0') print_load(r->o.from_pretrained, &info);
+    if (info.n_new_rows > 0)
+        printf("the embeddings have %lld tokens, the last %lld at random\n",
+               (long long)client_int(r->config, "model.vocab_size"), (long long)info.n_new_rows);
+    return PS_OK;
+}
+
+static ps_status open_ranks(run *r, const train_arguments *a)
+{
+    TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &r->config, &r->comm));
+    const ps_config *c = r->config;
+    r->o = (train_settings){.steps = client_int(c, "train.steps"),
+                            .log_interval = client_int(c, "train.log_interval"),
+                            .eval_interval = client_int(c, "train.eval_interval"),
+                            .eval_steps = client_int(c, "train.eval_steps"),
+                            .saves = client_int(c, "train.save") != 0,
+                            .watches_memory = client_int(c, "client.mem_tracer.use_async_mem_monitor") != 0,
+                            .output_dir = client_string(c, "train.output_dir"),
+                            .from_pretrained = client_string(c, "model.from_pretrained")};
+    r->rank = ps_comm_rank(r->comm);
+    r->n_ranks = ps_comm_size(r->comm);
+    ps_status st = client_alloc(r->n_ranks, sizeof *r->ranks, &r->ranks);
+    if (st == PS_OK) st = client_alloc(r->n_ranks, sizeof *r->totals_of_ranks, &r->totals_of_ranks);
+    TRY(ps_comm_agree(r->comm, st));
+    if (r->n_ranks > 1) printf("%d ranks, %s\n", r->n_ranks, ps_comm_describe(r->comm));
+    return PS_OK;
+}
+
+static ps_status open_engine(run *r)
+{
+    const ps_engine_options options = {
+        .struct_size = sizeof options, .comm = r->comm, .purpose = PS_FOR_TRAINING, .is_empty = 1};
+    TRY(known_machine_tell_cache(r->config));
+    TRY(ps_initialize_engine_with(ps_model_from_config, r->config, r->config, &options, &r->engine));
+    if (r->rank == 0) cli_tell_why_no_gpu("train", r->engine);
+    if (r->rank == 0) cli_show_gpu(r->engine);
+    if (r->rank == 0) cli_show_products(r->engine);
+    ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, NULL);
+    r->whole = r->T;
+    return r->feed != NULL ? ps_rows_create(r->feed, r->B, &r->rows) : PS_OK;
+}
+
+static ps_status open_run(run *r, const train_arguments *a)
+{
+    TRY(open_ranks(r, a));
+    const bool has_steps = r->o.steps > 0; /* without any, nothing is asked of the data */
+    TRY(ps_comm_agree(r->comm, r->rank == 0 ? run_log_open(r->o.output_dir, &r->log) : PS_OK));
+    if (has_steps) TRY(open_data(r));
+    TRY(ps_comm_agree(r->comm, open_engine(r)));
+    if (has_steps) {
+        TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->feed, r->resume));
+        if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
+        if (r->rank == 0) cli_tell_products("train", r->engine);
+    }
+    if (r->totals.resumed_step == 0) TRY(begin_weights(r));
+    ps_status st = run_log_begin(r->log, r->totals.resumed_step);
+    if (st == PS_OK && r->o.watches_memory) st = memory_monitor_start(&r->monitor);
+    return ps_comm_agree(r->comm, st);
+}
+
+/* ---- steps ---- */
+
+/* The loss is the mean over the micro-batches of all ranks. */
+static ps_status train_step(run *r, int64_t step, double *loss)
+{
+    const int64_t n_rows = r->accumulation * r->n_ranks * r->B;
+    TRY(cli_set_length(r->engine, r->config, r->whole,
+                       ps_feed_length(r->feed, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows), r->rows));
+    ps_engine_get_shape(r->engine, NULL, &r->T, NULL, NULL);
+    for (int64_t k = 0; k < r->accumulation; k++) {
+        const int64_t number = ps_feed_micro_batch(step - 1, r->accumulation, k, r->n_ranks, r->rank);
+        TRY(ps_rows_fill(r->rows, PS_SPLIT_TRAIN, number * r->B, r->B));
+        TRY(ps_forward(r->engine, ps_rows_batch(r->rows), NULL));
+        TRY(ps_backward(r->engine));
+        TRY(ps_step(r->engine));
+    }
+    ps_step_info info = {.struct_size = sizeof info};
+    ps_engine_get_step_info(r->engine, &info);
+    *loss = info.loss;
+    return PS_OK;
+}
+
+/* The first eval_steps micro-batches of the validation data: the same ones each time. */
+static ps_status evaluate(run *r, double *loss)
+{
+    cli_eval result;
+    TRY(cli_evaluate(r->engine, r->comm, r->config, r->feed, PS_SPLIT_VALIDATION, r->o.eval_steps, r->whole, r->rows,
+                     &result));
+    *loss = result.loss;
+    return PS_OK;
+}
+
+/* Tokens of a step, of all ranks. */
+static int64_t step_tokens(const run *r)
+{
+    return r->B * r->T * r->accumulation * r->n_ranks;
+}
+
+/* What each rank's step took, for rank 0. */
+static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory_info *m, int64_t rss_peak_bytes)
+{
+    const run_rank now = {.device_peak_bytes = m->device_peak_bytes,
+                          .host_peak_bytes = m->host_peak_bytes,
+                          .disk_peak_bytes = m->disk_peak_bytes,
+                          .rss_peak_bytes = rss_peak_bytes,
+                          .host_to_device_bytes = m->host_to_device_bytes - was->host_to_device_bytes,
+                          .device_to_host_bytes = m->device_to_host_bytes - was->device_to_host_bytes,
+                          .disk_read_bytes = m->disk_read_bytes - was->disk_read_bytes,
+                          .disk_write_bytes = m->disk_write_bytes - was->disk_write_bytes,
+                          .sent_bytes = m->sent_bytes - was->sent_bytes,
+                          .comm_wait_ns = m->comm_wait_ns - was->comm_wait_ns};
+    run_rank *t = &r->own;
+    t->planned_sent_bytes = m->planned_sent_bytes;
+    t->device_peak_bytes = max_i64(t->device_peak_bytes, now.device_peak_bytes);
+    t->host_peak_bytes = max_i64(t->host_peak_bytes, now.host_peak_bytes);
+    t->disk_peak_bytes = max_i64(t->disk_peak_bytes, now.disk_peak_bytes);
+    t->host_to_device_bytes += now.host_to_device_bytes;
+    t->device_to_host_bytes += now.device_to_host_bytes;
+    t->disk_read_bytes += now.disk_read_bytes;
+    t->disk_write_bytes += now.disk_write_bytes;
+    t->sent_bytes += now.sent_bytes;
+    t->comm_wait_ns += now.comm_wait_ns;
+    return ps_comm_all_gather(r->comm, &now, sizeof now, r->ranks);
+}
+
+/* Each length of the sequences has a plan of its own; what counts is the largest that a step had. */
+static void keep_largest_plans(run_rank *own, const ps_memory_info *m)
+{
+    own->planned_device_peak_bytes = max_i64(own->planned_device_peak_bytes, m->planned_device_peak_bytes);
+    own->planned_host_peak_bytes = max_i64(own->planned_host_peak_bytes, m->planned_host_peak_bytes);
+    own->planned_disk_peak_bytes = max_i64(own->planned_disk_peak_bytes, m->planned_disk_peak_bytes);
+}
+
+static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
+{
+    run_totals *t = &r->totals;
+    if (t->steps == t->resumed_step) t->loss_first = s->loss;
+    t->loss_last = s->loss;
+    t->steps = s->step;
+    t->tokens += step_tokens(r);
+    t->seconds += s->step_s;
+    t->wait_s = (double)(m->wait_ns - t->before.wait_ns) * 1e-9;
+    t->device_peak_bytes = max_i64(t->device_peak_bytes, m->device_peak_bytes);
+    t->host_peak_bytes = max_i64(t->host_peak_bytes, m->host_peak_bytes);
+    t->disk_peak_bytes = max_i64(t->disk_peak_bytes, m->disk_peak_bytes);
+    t->kept_logits_steps += m->kept_logits_bytes > 0;
+    t->kept_logits_bytes = max_i64(t->kept_logits_bytes, m->kept_logits_bytes);
+    t->memory = *m;
+    keep_largest_plans(&r->own, m);
+    t->memory.planned_device_peak_bytes = r->own.planned_device_peak_bytes;
+    t->memory.planned_host_peak_bytes = r->own.planned_host_peak_bytes;
+    t->memory.planned_disk_peak_bytes = r->own.planned_disk_peak_bytes;
+}
+
+static ps_status one_step(run *r, int64_t step)
+{
+    ps_memory_info before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    ps_step_info info = {.struct_size = sizeof info};
+    ps_engine_reset_peaks(r->engine);
+    ps_engine_get_memory_info(r->engine, &before);
+    progress_step s = {.step = step, .eval_loss = NAN};
+    const int64_t begin_ns = client_clock_ns();
+    TRY(train_step(r, step, &s.loss));
+    s.step_s = (double)(client_clock_ns() - begin_ns) * 1e-9;
+    s.tokens_per_s = (double)step_tokens(r) / s.step_s;
+    ps_engine_get_step_info(r->engine, &info);
+    ps_engine_get_memory_info(r->engine, &after);
+    take_totals(r, &s, &after);
+    TRY(step_times_add(&r->times, s.step_s, (double)(after.wait_ns - before.wait_ns) * 1e-9));
+    const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
+    TRY(gather_ranks(r, &before, &after, rss));
+    if (r->o.eval_interval > 0 && step % r->o.eval_interval == 0) TRY(evaluate(r, &s.eval_loss));
+    s.lr = info.learning_rate;
+    s.grad_norm = info.grad_norm;
+    s.skipped = info.skipped;
+    s.loss_scale = info.loss_scale;
+    progress_show(&r->progress, &s, &after);
+    TRY(run_log_step(r->log, &s, &info, &before, &after, rss, r->ranks, r->n_ranks));
+    checkpoints_after_step(&r->checkpoints, step);
+    return PS_OK;
+}
+
+/* The engine writes it when the last of its steps has ended. Where that failed, or the run ends before, once more. */
+static ps_status finish_profile(run *r)
+{
+    ps_profile_info p = {.struct_size = sizeof p};
+    ps_engine_get_profile_info(r->engine, &p);
+    if (p.path[0] == '\0') return PS_OK;
+    if (p.last_step == 0) {
+        char prefix[300];
+        int64_t first = 0, last = 0;
+        TRY(ps_config_get_range(r->config, "profile.steps", &first, &last));
+        fprintf(stderr, "%spstar train: no profile: the run had none of the steps %lld to %lld (profile.steps)\n",
+                ranks_prefix(r->comm, prefix), (long long)first, (long long)last);
+        return PS_OK;
+    }
+    if (!p.is_written) TRY(ps_engine_write_profile(r->engine, NULL));
+    printf("\nprofile of steps %lld to %lld: %s\n", (long long)p.first_step, (long long)p.last_step, p.path);
+    return PS_OK;
+}
+
+/* A run that was resumed after its last step. */
+static bool is_finished(const run *r)
+{
+    return r->totals.resumed_step > 0 && r->totals.resumed_step >= r->o.steps;
+}
+
+/* The summary of the steps themselves stays: that of a run without any would know nothing of them. */
+static ps_status write_summary(run *r, uint64_t weights_xxh3)
+{
+    if (r->rank == 0 && is_finished(r) && run_log_has_summary(r->log, r->totals.steps)) return PS_OK;
+    ps_device_info device = {.struct_size = sizeof device};
+    ps_engine_get_device_info(r->engine, &device);
+    run_summary s = {.totals = &r->totals,
+                     .weights_xxh3 = weights_xxh3,
+                     .interrupted = stop_asked,
+                     .backend = device.backend,
+                     .gpu = device.gpu[0] != '\0' ? device.gpu : NULL,
+                     .bound = &r->bound,
+                     .ranks = r->totals_of_ranks,
+                     .n_ranks = r->n_ranks};
+    char *config_json = NULL;
+    TRY(ps_config_dump_json(r->config, &config_json));
+    s.config_json = config_json;
+    const ps_status st = run_log_summary(r->log, &s);
+    ps_free(config_json);
+    return st;
+}
+
+static void print_ranks(const run *r)
+{
+    char a[BYTES_TEXT_MAX], b[BYTES_TEXT_MAX], c[BYTES_TEXT_MAX], d[BYTES_TEXT_MAX];
+    const int64_t steps = max_i64(r->totals.steps - r->totals.resumed_step, 1);
+    printf("\n%-6s %12s %12s %12s %12s  %s\n", "rank", "device peak", "predicted", "sent a step", "predicted",
+           "machine");
+    for (int32_t i = 0; i < r->n_ranks; i++) {
+        const run_rank *t = &r->totals_of_ranks[i];
+        printf("%-6d %12s %12s %12s %12s  %s\n", i, client_bytes(t->device_peak_bytes, a),
+               client_bytes(t->planned_device_peak_bytes, b), client_bytes(t->sent_bytes / steps, c),
+               client_bytes(t->planned_sent_bytes, d), ps_comm_host(r->comm, i));
+    }
+}
+
+static ps_status finish(run *r)
+{
+    uint64_t weights_xxh3;
+    int64_t rss_peak_bytes = 0;
+    TRY(ps_engine_weights_xxh3(r->engine, &weights_xxh3));
+    TRY(ps_comm_agree(r->comm, client_rss(NULL, &rss_peak_bytes)));
+    r->totals.rss_peak_bytes = r->own.rss_peak_bytes = rss_peak_bytes;
+    r->totals.disk.struct_size = sizeof r->totals.disk;
+    ps_engine_get_disk_info(r->engine, &r->totals.disk);
+    TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
+    step_bound_find(r->engine, r->config, &r->times, &r->bound);
+    TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
+    if (r->o.saves) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/model.safetensors", r->o.output_dir);
+        TRY(ps_engine_save_weights(r->engine, path));
+    }
+    TRY(finish_profile(r));
+    if (is_finished(r)) {
+        printf("nothing to do: the run in %s has ended after step %lld, train.steps = %lld\n", r->o.output_dir,
+               (long long)r->totals.steps, (long long)r->o.steps);
+        return PS_OK;
+    }
+    progress_print_table(&r->totals);
+    step_bound_print(&r->bound);
+    if (r->n_ranks > 1) print_ranks(r);
+    printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o.output_dir, r->o.saves ? " and model.safetensors" : "");
+    return PS_OK;
+}
+
+/* One rank that was asked to stop stops all, after the same step. */
+static ps_status has_to_stop(const run *r, bool *yes)
+{
+    *yes = stop_asked;
+    TRY(ranks_any(r->comm, yes));
+    if (*yes) stop_asked = 1;
+    return PS_OK;
+}
+
+static ps_status run_all(run *r, const train_arguments *a)
+{
+    TRY(open_run(r, a));
+    r->totals.before.struct_size = sizeof r->totals.before;
+    ps_engine_get_memory_info(r->engine, &r->totals.before);
+    r->totals.memory = r->totals.before;
+    r->totals.loss_first = r->totals.loss_last = NAN;
+    progress_begin(&r->progress, r->o.steps, r->o.log_interval, r->n_ranks == 1);
+    r->totals.steps = r->totals.resumed_step;
+    for (int64_t step = r->totals.steps + 1; step <= r->o.steps; step++) {
+        bool stops;
+        TRY(has_to_stop(r, &stops));
+        if (stops) break;
+        const ps_status st = one_step(r, step);
+        if (st == PS_ENUMERIC) checkpoints_rescue(&r->checkpoints);
+        TRY(st);
+    }
+    progress_end(&r->progress);
+    if (stop_asked) printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o.steps);
+    /* the weights and the report are written also when the last checkpoint could not be */
+    const ps_status saved = r->o.steps > 0 ? checkpoints_end(&r->checkpoints, r->totals.steps) : PS_OK;
+    char cause[512];
+    snprintf(cause, sizeof cause, "%.500s", ps_last_error());
+    TRY(finish(r));
+    if (saved != PS_OK) return client_fail(saved, "%s", cause);
+    ps_step_info last = {.struct_size = sizeof last};
+    ps_engine_get_step_info(r->engine, &last);
+    const int64_t n_lost = last.nonfinite_steps;
+    if (n_lost == 0) return PS_OK;
+    return client_fail(
+        PS_ENUMERIC,
+        "the last %lld steps had gradients that are not finite and were skipped; the weights are those of "
+        "before",
+        (long long)n_lost);
+}
+
+/* ---- arguments ---- */
+
+enum { OPTION_HELP_CONFIG = 1000, OPTION_RESUME };
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    train_arguments *a = state->input;
+    switch (key) {
+    case OPTION_HELP_CONFIG: a->help_config = true; return 0;
+    case 'v': a->is_verbose = true; return 0;
+    case OPTION_RESUME:
+        a->resume = true;
+        a->resume_from = arg;
+        /* a value may stand apart too, once CONFIG has been named */
+        if (arg == NULL && a->config.path != NULL && state->next < state->argc && state->argv[state->next][0] != '-' &&
+            strchr(state->argv[state->next], '=') == NULL)
+            a->resume_from = state->argv[state->next++];
+        return 0;
+    case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
+    case ARGP_KEY_END:
+        if (a->config.path == NULL && !a->help_config) argp_error(state, "which configuration? Give a JSON file");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_train(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"resume", OPTION_RESUME, "CKPT", OPTION_ARG_OPTIONAL,
+         "Go on from the checkpoint CKPT (its folder, or a folder with a file 'latest'); without CKPT from the latest "
+         "of train.output_dir, or from the beginning where there is none",
+         0},
+        {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
+        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
+        {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "CONFIG [key=value ...]",
+        .doc =
+            "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
+            "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C ends after the "
+            "step under way and still writes them; a second Ctrl-C ends at once. With train.save_interval, checkpoints "
+            "lie in train.output_dir/checkpoints. `until pstar train CONFIG --resume; do sleep 1; done` survives "
+            "anything; a checkpoint that could not be written is reported and training goes on, but a failure of the "
+            "last one is the exit status."};
+    train_arguments a = {0};
+    if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
+    if (a.help_config) {
+        config_arguments_deinit(&a.config);
+        char *text = NULL;
+        const ps_status st = ps_config_help(&text);
+        if (st == PS_OK) fputs(text, stdout);
+        ps_free(text);
+        return cli_report("train", st);
+    }
+    signal(SIGINT, ask_to_stop);
+    signal(SIGTERM, ask_to_stop);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
+    run r = {.resume = a.resume, .resume_from = a.resume_from};
+    const ps_status st = run_all(&r, &a);
+    const int code = ranks_report(r.comm, "train", st, a.is_verbose);
+    ranks_tell(r.comm, st);
+    close_run(&r);
+    config_arguments_deinit(&a.config);
+    return code;
+}

@@ -1,0 +1,41 @@
+/* progress.h - what training shows while it runs: a bar that redraws itself on a terminal, plain lines elsewhere; and
+ * the table at the end. */
+#ifndef PSTAR_PROGRESS_H
+#define PSTAR_PROGRESS_H
+
+#include "client.h"
+
+typedef struct progress {
+    int64_t n_steps, log_interval;
+    int is_terminal;
+    double begin_s;
+} progress;
+
+typedef struct progress_step {
+    int64_t step;           /* 1-based */
+    double loss, eval_loss; /* eval_loss NaN: none */
+    double lr, grad_norm, step_s, tokens_per_s;
+    int skipped;
+    double loss_scale; /* 1: none */
+} progress_step;
+
+/* Numbers of a whole run, for the table. */
+typedef struct run_totals {
+    int64_t steps, tokens;
+    int64_t resumed_step; /* 0: from the beginning. tokens, seconds and bytes count from here */
+    double seconds, wait_s, loss_first, loss_last;
+    int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
+    int64_t kept_logits_steps, kept_logits_bytes; /* in how many steps, and how much at most */
+    ps_disk_info disk;                            /* at the end */
+    ps_memory_info memory;                        /* as well */
+    ps_memory_info before;                        /* at the first step: links count from there */
+} run_totals;
+
+/* may_draw: stdout may be a terminal. A launcher's is none, even where it says so. */
+void progress_begin(progress *p, int64_t n_steps, int64_t log_interval, int may_draw);
+void progress_show(const progress *p, const progress_step *s, const ps_memory_info *memory);
+void progress_clear(const progress *p); /* before a line of another kind: takes the bar away */
+void progress_end(const progress *p);   /* leaves the bar's line */
+void progress_print_table(const run_totals *t);
+
+#endif

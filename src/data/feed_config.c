@@ -1,0 +1,192 @@
+/* feed_config.c - the data that a configuration names: from its section data to a feed, and to a prompt's tokens. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "config/label_list.h"
+#include "data/chat_format.h"
+#include "data/chat_template.h"
+#include "data/dataset.h"
+#include "data/feed.h"
+#include "data/text_buffer.h"
+
+/* ---- the feed ---- */
+
+static const char *tokenizer_path(const ps_options *o)
+{
+    const bool own = o->data_tokenizer[0] == '\0' && o->model_from_pretrained[0] != '\0';
+    return own && ps_tokenizer_is_in(o->model_from_pretrained) ? o->model_from_pretrained : o->data_tokenizer;
+}
+
+const char *ps_config_tokenizer_path(const ps_config *config)
+{
+    return tokenizer_path(ps_config_options(config));
+}
+
+static ps_status task_of(const ps_options *o, ps_feed_task *out)
+{
+    switch (o->model_head) {
+    case PS_CONFIG_HEAD_CAUSAL_LM: *out = PS_FEED_CAUSAL_LM; return PS_OK;
+    case PS_CONFIG_HEAD_MASKED_LM: *out = PS_FEED_MASKED_LM; return PS_OK;
+    case PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION: *out = PS_FEED_CLASSIFICATION; return PS_OK;
+    case PS_CONFIG_HEAD_NONE: break;
+    }
+    return PS_FAIL(PS_EINVAL, "model.head = %s has no loss to train on or to evaluate",
+                   ps_config_head_names[o->model_head]);
+}
+
+static bool is_text(const ps_options *o, const char *path)
+{
+    const ps_config_data_format format = ps_dataset_format(path, o->data_format);
+    return path[0] != '\0' && (format == PS_CONFIG_DATA_FORMAT_TEXT || format == PS_CONFIG_DATA_FORMAT_JSONL);
+}
+
+/* Left NULL where nothing asks for one: files of tokens train also models whose tokenizer cannot be read here. */
+static ps_status open_tokenizer(const ps_options *o, ps_feed_task task, ps_tokenizer **out)
+{
+    const char *path = tokenizer_path(o);
+    const bool is_needed = task != PS_FEED_CAUSAL_LM || is_text(o, o->data_train) || is_text(o, o->data_validation);
+    if (path[0] == '\0' || !is_needed) return PS_OK;
+    PS_TRY(ps_tokenizer_open(path, out));
+    const int32_t n = ps_tokenizer_vocab_size(*out);
+    if (n <= o->model_vocab_size) return PS_OK;
+    ps_tokenizer_close(*out);
+    *out = NULL;
+    return PS_FAIL(
+        PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens%s", (long long)o->model_vocab_size,
+        path, n,
+        o->model_from_pretrained[0] != '\0' ? "; model.resize_token_embeddings = true gives the model as many" : "");
+}
+
+ps_status ps_feed_from_config(const ps_config *config, const char *cache_folder, ps_feed **out)
+{
+    const ps_options *o = ps_config_options(config);
+    *out = NULL;
+    ps_feed_task task = PS_FEED_CAUSAL_LM;
+    PS_TRY(task_of(o, &task));
+    ps_tokenizer *tokenizer = NULL;
+    PS_TRY(open_tokenizer(o, task, &tokenizer));
+    const ps_feed_options options = {
+        .task = task,
+        .train = o->data_train,
+        .validation = o->data_validation,
+        .format = o->data_format,
+        .tokenizer = tokenizer,
+        .added_tokens = o->data_added_tokens,
+        .specials = ps_specials_of(tokenizer),
+        .sequence = ps_config_sequence_length(o),
+        .vocab_size = (int32_t)o->model_vocab_size,
+        .n_labels = (int32_t)o->model_num_labels,
+        .labels = o->data_labels,
+        .text_key = o->data_text_key,
+        .text_pair_key = o->data_text_pair_key,
+        .label_key = o->data_label_key,
+        .messages_key = o->data_messages_key,
+        .prompt_key = o->data_prompt_key,
+        .completion_key = o->data_completion_key,
+        .jsonl_form = o->data_jsonl_form,
+        .chat_format = o->data_chat_format,
+        .tokenizer_path = tokenizer_path(o),
+        .mlm_probability = o->data_mlm_probability,
+        .validation_fraction = o->data_validation_split,
+        .seed = (uint64_t)o->train_seed,
+        .in_file_order = !o->data_shuffle,
+        .pad_to_multiple_of = o->data_pad_to_multiple_of,
+        .cache_folder = cache_folder,
+    };
+    const ps_status st = ps_feed_open(&options, out);
+    ps_tokenizer_close(tokenizer);
+    return st;
+}
+
+ps_status ps_feed_describe(const ps_feed *feed, ps_split split, char **out)
+{
+    const ps_instruct_info i = ps_feed_instruct_info(feed, split);
+    char form[64] = "", cut[64] = "", left_out[64] = "", text[384] = "";
+    if (i.chat_format != PS_CONFIG_CHAT_FORMAT_AUTO)
+        snprintf(form, sizeof form, " in the form %.40s", ps_config_chat_format_names[i.chat_format]);
+    if (i.n_cut > 0) snprintf(cut, sizeof cut, "; %lld cut to the sequence length", (long long)i.n_cut);
+    if (i.n_left_out > 0)
+        snprintf(left_out, sizeof left_out, "; %lld left out, nothing to predict", (long long)i.n_left_out);
+    if (i.n_lines > 0)
+        snprintf(text, sizeof text, "%lld lines%s, %lld tokens, %.0f %% of them to be predicted%s%s",
+                 (long long)i.n_lines, form, (long long)i.n_tokens, 100.0 * (double)i.n_targets / (double)i.n_tokens,
+                 cut, left_out);
+    return ps_mem_strdup(text, out);
+}
+
+ps_status ps_feed_keep_labels(const ps_feed *feed, ps_config *config)
+{
+    ps_label_list found = {0};
+    const char *name;
+    char *text = NULL;
+    ps_status st = PS_OK;
+    for (int32_t i = 0; (name = ps_feed_label_name(feed, i)) != NULL; i++)
+        PS_TRY_GOTO(ps_label_list_add(&found, name, (int64_t)strlen(name)));
+    if (found.n == 0) return PS_OK;
+    PS_TRY_GOTO(ps_label_list_format(&found, &text));
+    st = ps_config_set(config, "data.labels", text);
+out:
+    ps_free(text);
+    ps_label_list_deinit(&found);
+    return st;
+}
+
+/* ---- prompts ---- */
+
+int ps_tokenizer_is_end(const ps_tokenizer *t, int32_t id)
+{
+    return id >= 0 && (id == ps_tokenizer_eot(t) || id == ps_tokenizer_role(t, PS_ROLE_EOS));
+}
+
+ps_status ps_tokenizer_encode_prompt(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **ids, int64_t *n_ids)
+{
+    const ps_encode_options options = {.added_tokens = true};
+    ps_encoding e;
+    *ids = NULL;
+    *n_ids = 0;
+    PS_TRY(ps_tokenizer_encode_sequence(t, &options, text, n_bytes, NULL, 0, &e));
+    const ps_status st = ps_mem_alloc((size_t)ps_max_i64(e.n, 1), sizeof **ids, ids);
+    if (st == PS_OK && e.n > 0) memcpy(*ids, e.ids, (size_t)e.n * sizeof **ids);
+    if (st == PS_OK) *n_ids = e.n;
+    ps_encoding_deinit(&e);
+    return st;
+}
+
+static ps_status check_utf8(const char *text, int64_t n)
+{
+    for (int64_t i = 0, length; i < n; i += length) {
+        length = ps_utf8_length(text + i, n - i);
+        if (length == 0) return PS_FAIL(PS_EINVAL, "the prompt is no UTF-8 from byte %lld on", (long long)i);
+    }
+    return PS_OK;
+}
+
+ps_status ps_tokenizer_encode_chat(ps_tokenizer *t, const ps_config *config, const void *text, int64_t n_bytes,
+                                   int32_t **ids, int64_t *n_ids, int32_t *end)
+{
+    const ps_options *o = ps_config_options(config);
+    ps_chat_template template = {.format = o->data_chat_format};
+    ps_chat_encoder e;
+    ps_id_list list = {0};
+    ps_chat_message message = {.role = PS_CHAT_USER, .content = text, .n_bytes = n_bytes};
+    *ids = NULL;
+    *n_ids = 0;
+    *end = -1;
+    PS_TRY(check_utf8(text, n_bytes));
+    if (template.format == PS_CONFIG_CHAT_FORMAT_AUTO) PS_TRY(ps_chat_template_of(tokenizer_path(o), &template));
+    PS_TRY(ps_chat_encoder_init(&e, template.format, template.default_system, t));
+    const ps_status st = ps_chat_encode_prompt(&e, &(ps_chat){.messages = &message, .n = 1}, "the prompt", &list);
+    *end = ps_chat_end_of_answer(&e);
+    ps_chat_encoder_deinit(&e);
+    if (st == PS_OK) {
+        *ids = list.ids;
+        *n_ids = list.n;
+    } else {
+        ps_mem_free(list.ids);
+    }
+    return st;
+}

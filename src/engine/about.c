@@ -1,0 +1,82 @@
+/* about.c - what an engine says of the hardware that it runs on: what computes, how the disk is driven, what a step
+ * cannot be faster than. */
+#include <stdio.h>
+
+#include "base/base.h"
+#include "base/sized.h"
+#include "engine/engine.h"
+
+static const char *backend_name(const ps_settings *s)
+{
+    if (s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_REF)
+        return ps_backend_kind_name(s->backend_kind);
+    return ps_cpu_isa_name(s->isa);
+}
+
+ps_status ps_engine_get_device_info(const ps_engine *e, ps_device_info *out)
+{
+    const ps_settings *s = &e->settings;
+    ps_device_info info = {.backend = backend_name(s),
+                           .gpu = "",
+                           .why_not_gpu = s->backend_kind != PS_BACKEND_CUDA ? s->gpu.why_not : "",
+                           .attention = "",
+                           .n_timed_products = e->products.n_measured,
+                           .timed_seconds = e->products.seconds,
+                           .why_not_nccl = "",
+                           .products_trouble = e->products.trouble};
+    if (s->backend_kind == PS_BACKEND_CUDA) {
+        info.gpu = s->gpu.found.info.name;
+        info.attention = s->gpu.found.attention;
+        info.gpu_number = s->gpu.ordinal;
+        info.n_gpus = s->gpu.found.n_gpus;
+        info.gpu_bytes = s->gpu.found.info.total_bytes;
+        info.usable_bytes = ps_settings_gpu_share_bytes(s);
+        info.n_sharers = s->gpu.n_sharers;
+        info.has_nccl = s->nccl.is_used;
+        info.nccl_adds = s->nccl.is_used && s->nccl.adds;
+        info.why_not_nccl = s->nccl.why_not;
+    }
+    return PS_SIZED_GIVE(ps_device_info, &info, out);
+}
+
+ps_status ps_engine_get_disk_info(const ps_engine *e, ps_disk_info *out)
+{
+    ps_disk_info info = {.backend = "", .ways = ""};
+    if (e->tiers.disk != NULL) {
+        const ps_disk_stats s = ps_disk_get_stats(e->tiers.disk);
+        info = (ps_disk_info){.backend = s.backend,
+                              .ways = s.ways,
+                              .n_files = s.n_files,
+                              .is_direct = s.direct,
+                              .processor_ns = s.processor_ns};
+    }
+    return PS_SIZED_GIVE(ps_disk_info, &info, out);
+}
+
+static double seconds(int64_t ns)
+{
+    return (double)ns * 1e-9;
+}
+
+ps_status ps_engine_get_bound_info(const ps_engine *e, const ps_config *config, ps_bound_info *out)
+{
+    const ps_step_time *planned = &e->shape->forecast.step;
+    ps_hardware room;
+    const ps_hardware *hw = NULL;
+    ps_bound_info info = {0};
+    char text[PS_BOUND_TEXT_MAX];
+    _Static_assert(PS_BOUND_TEXT_MAX <= sizeof info.text, "a text of a bound fits");
+    PS_TRY(ps_config_hardware(config, &room, &hw));
+    if (hw != NULL) {
+        const ps_bound bound = ps_bound_of_plan(e->blueprint, &e->shape->forecast);
+        info.planned_s = seconds(planned->all_ns);
+        info.planned_compute_s = seconds(planned->compute_ns + planned->lost_ns);
+        info.planned_wait_s = seconds(planned->all_ns - planned->compute_ns - planned->lost_ns);
+        info.bound_s = seconds(ps_bound_ns(&bound));
+        info.disk_phases_s = seconds(bound.phases_ns);
+        snprintf(info.by, sizeof info.by, "%s", ps_bound_part_name(bound.by));
+        if (info.bound_s > 0) snprintf(info.text, sizeof info.text, "%s", ps_bound_text(&bound, text));
+        snprintf(info.between, sizeof info.between, "%s", ps_bound_between(&bound, planned, text));
+    }
+    return PS_SIZED_GIVE(ps_bound_info, &info, out);
+}

@@ -1,0 +1,126 @@
+/* control.c - what a program may set while training goes on: rates and weight decay of groups of parameters, the loss
+ * scale. */
+#include <math.h>
+
+#include "base/sized.h"
+#include "comm/agree.h"
+#include "engine/engine.h"
+
+void ps_control_init(ps_control *c)
+{
+    for (int32_t g = 0; g < PS_SETTINGS_GROUPS_MAX; g++) c->learning_rate[g] = c->weight_decay[g] = NAN;
+}
+
+double ps_engine_learning_rate(const ps_engine *e, int32_t group)
+{
+    const double set = e->control.learning_rate[group];
+    return isnan(set) ? ps_lr_schedule_get(&e->settings.groups[group].lr, e->n_updates) : set;
+}
+
+double ps_engine_weight_decay(const ps_engine *e, int32_t group)
+{
+    const double set = e->control.weight_decay[group];
+    return isnan(set) ? e->settings.groups[group].optimizer.weight_decay : set;
+}
+
+int64_t ps_engine_n_groups(const ps_engine *e)
+{
+    return e->settings.n_groups;
+}
+
+static ps_status check_group(const ps_engine *e, const char *call, int64_t group)
+{
+    if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for inference", call);
+    if (group >= 0 && group < e->settings.n_groups) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: group %lld of %d (optimizer.param_groups)", call, (long long)group,
+                   e->settings.n_groups);
+}
+
+ps_status ps_engine_get_group_info(const ps_engine *e, int64_t group, ps_group_info *out)
+{
+    PS_TRY(check_group(e, "ps_engine_get_group_info", group));
+    const int32_t g = (int32_t)group;
+    ps_group_info info = {.params = e->settings.group_patterns + e->settings.groups[g].patterns,
+                          .learning_rate = ps_engine_learning_rate(e, g),
+                          .weight_decay = ps_engine_weight_decay(e, g)};
+    for (int32_t t = 0; t < e->program->n_params; t++) {
+        const ps_param *p = &e->program->params[t];
+        if (p->group != g) continue;
+        info.n_tensors++;
+        if (!p->is_frozen) info.trained_parameters += p->elements;
+    }
+    return PS_SIZED_GIVE(ps_group_info, &info, out);
+}
+
+/* All ranks set the same, or none does. */
+static ps_status agree(const ps_engine *e, const char *call, ps_status st, double group, double value)
+{
+    ps_comm *comm = e->settings.ranks.comm;
+    PS_TRY(ps_comm_agree(comm, st));
+    if (comm == NULL) return PS_OK;
+    double least[4] = {group, -group, value, -value};
+    PS_TRY(ps_comm_all_reduce(comm, least, 4, PS_COMM_MIN));
+    if (least[0] == -least[1] && least[2] == -least[3]) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: the ranks give it different values, from %g to %g; nothing is set", call, least[2],
+                   -least[3]);
+}
+
+/* Updates may have begun to use it. */
+static ps_status check_time(const ps_engine *e, const char *call)
+{
+    if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, call);
+    if (e->state != PS_ENGINE_BACKWARD || !e->settings.may_update_early) return PS_OK;
+    return PS_FAIL(
+        PS_ESTATE,
+        "%s is not allowed between ps_backward and ps_step, as updates may run within the backward pass; call it "
+        "before, or set memory.update_in_backward = never",
+        call);
+}
+
+static ps_status check_value(const char *call, double value)
+{
+    if (isfinite(value)) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: %g is no number to set; below 0 goes back to the configuration", call, value);
+}
+
+static ps_status set(ps_engine *e, const char *call, double *values, int64_t group, double value)
+{
+    ps_status st = check_group(e, call, group);
+    if (st == PS_OK) st = check_time(e, call);
+    if (st == PS_OK) st = check_value(call, value);
+    PS_TRY(agree(e, call, st, (double)group, value));
+    values[group] = value < 0 ? NAN : value;
+    return PS_OK;
+}
+
+ps_status ps_engine_set_learning_rate(ps_engine *e, int64_t group, double rate)
+{
+    return set(e, "ps_engine_set_learning_rate", e->control.learning_rate, group, rate);
+}
+
+ps_status ps_engine_set_weight_decay(ps_engine *e, int64_t group, double decay)
+{
+    return set(e, "ps_engine_set_weight_decay", e->control.weight_decay, group, decay);
+}
+
+static ps_status check_scale(const ps_engine *e, double scale)
+{
+    static const char call[] = "ps_engine_set_loss_scale";
+    if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for inference", call);
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
+    if (ps_runner_micro(e->runner) > 0)
+        return PS_FAIL(PS_ESTATE, "%s: micro-batch %lld of %lld of a step is done; finish the step first", call,
+                       (long long)ps_runner_micro(e->runner), (long long)e->settings.accumulation);
+    if (isfinite(scale)) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: %g is no loss scale", call, scale);
+}
+
+ps_status ps_engine_set_loss_scale(ps_engine *e, double scale)
+{
+    ps_loss_scaler changed = e->scaler;
+    ps_status st = check_scale(e, scale);
+    if (st == PS_OK) st = ps_loss_scaler_set(&changed, (float)scale);
+    PS_TRY(agree(e, "ps_engine_set_loss_scale", st, 0, scale));
+    e->scaler = changed;
+    return PS_OK;
+}
