@@ -1,4 +1,4 @@
-/* cmd_merge.c - pstar merge: the files of all ranks as one safetensors file. */
+/* cmd_merge.c - pstar merge: the files of all ranks as one file. */
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,10 +76,15 @@ static ps_status open_source(const merge_arguments *a, ps_weight_source **out)
 
 static ps_status merge(const merge_arguments *a)
 {
-    char bytes_text[PS_BYTES_TEXT_MAX];
-    const char *out_path = a->paths[a->n_paths - 1];
+    char bytes_text[PS_BYTES_TEXT_MAX], merged[PATH_MAX_BYTES];
+    const char *out_path = merged;
     ps_weight_source *s = NULL;
-    ps_status st = open_source(a, &s);
+    ps_status st = PS_OK;
+    if (a->n_paths > 0)
+        out_path = a->paths[a->n_paths - 1];
+    else
+        st = fill_pattern(a->pattern, "merged", merged);
+    if (st == PS_OK) st = open_source(a, &s);
     if (st == PS_OK) st = ps_weight_merge(s, out_path);
     if (st == PS_OK) {
         int64_t n_bytes = 0;
@@ -109,7 +114,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->paths[a->n_paths++] = arg;
         return 0;
     case ARGP_KEY_END:
-        if (a->n_paths != (a->pattern != NULL ? 1 : 2)) argp_usage(state);
+        if (a->n_paths != (a->pattern != NULL ? 1 : 2) && (a->n_paths != 0 || a->pattern == NULL || a->n_files == 0))
+            argp_usage(state);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -125,10 +131,14 @@ int cmd_merge(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "CHECKPOINT OUT.safetensors\n--pattern PATTERN OUT.safetensors",
-        .doc = "Write the weights of all ranks of a checkpoint into one file. CHECKPOINT may be anything that holds "
-               "weights, "
-               "such as a folder of shards. A tensor that is in several files must be the same in all of them."};
+        .args_doc = "CHECKPOINT OUT\n--pattern PATTERN OUT\n--pattern PATTERN --num N",
+        .doc =
+            "Write the weights of all ranks of a checkpoint into one file: OUT.pt, .pth or .bin as torch.save writes "
+            "it, "
+            "else safetensors. CHECKPOINT may be anything that holds weights, such as a folder of shards. A tensor "
+            "that "
+            "is in several files must be the same in all of them. Without OUT its name is the pattern with \"merged\" "
+            "for the '*', as PatrickStar's merge_checkpoint.py has it."};
     merge_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     return cli_report("merge", merge(&a));

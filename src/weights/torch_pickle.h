@@ -14,6 +14,9 @@
 
 #include "weights/safetensors.h"
 
+/* Larger ones are neither read nor written: a tensor takes some 150 bytes of it. */
+#define PS_TORCH_PICKLE_BYTES_MAX ((int64_t)16 << 20)
+
 typedef struct ps_torch_tensor {
     ps_safetensor tensor; /* offset: bytes from the start of its storage; elements lie in row order without gaps */
     const char *storage;  /* key: the elements are in the record "data/<key>" */

@@ -162,6 +162,16 @@ const char *ps_weight_tied_to(const char *name, int i)
     return NULL;
 }
 
+const char *ps_weight_tied_name(const char *model_type, const char *name, int i)
+{
+    ps_config_model type;
+    const ps_family *f = ps_family_find(model_type, &type);
+    for (const ps_traits *t = f != NULL ? &f->traits : NULL; t != NULL; t = t->more)
+        for (const ps_family_tie *tie = t->ties; tie != NULL && tie->name != NULL; tie++)
+            if (strcmp(tie->to, without_base(name)) == 0 && i-- == 0) return tie->name;
+    return NULL;
+}
+
 /* Has the class the name without its base's prefix? */
 static bool stands_alone(const ps_family *f, const char *name)
 {

@@ -40,6 +40,10 @@ bool ps_weight_is_vocabulary(const char *name);
  * several. */
 const char *ps_weight_tied_to(const char *name, int i);
 
+/* The other way round: the i-th name that the class of a model_type has for the tensor `name`, of a model of language that
+ * ties them; NULL: no more. */
+const char *ps_weight_tied_name(const char *model_type, const char *name, int i);
+
 /* `name` as the class of a model_type ("gpt2", "llama", "bert", ...) has it: with its base's prefix. Returns out, or
  * name itself when nothing is to be added. */
 const char *ps_weight_class_name(const char *model_type, const char *name, char out[PS_WEIGHT_NAME_MAX]);
