@@ -120,7 +120,7 @@ static void test_export(void **state)
     const uint64_t hash = hash_of(e);
     assert_ok(ps_engine_save_weights(e, p.text));
     assert_ok(ps_weight_source_open(p.text, &s));
-    const ps_export_options o = {.config_json = "{\"model_type\": \"gpt2\"}", .max_shard_bytes = 60000};
+    const ps_export_options o = {.config_json = "{\"model_type\": \"gpt2\"}", .max_shard_bytes = 24000};
     assert_ok(ps_export(s, hf.text, &o, &info));
     const ps_export_info whole = info;
     ps_weight_source_close(s);
@@ -141,8 +141,8 @@ static void test_export(void **state)
     snprintf(inner.path, sizeof inner.path, "%.60s", hf.text);
     temp_folder_remove(&inner);
     /* as torch.save writes them: the same shards, but the tied output layer is there, in that of the embedding */
-    const ps_export_options torch = {
-        .config_json = "{\"model_type\": \"gpt2\"}", .is_torch = true, .ties_head = true, .max_shard_bytes = 60000};
+    ps_export_options torch = {
+        .config_json = "{\"model_type\": \"gpt2\"}", .is_torch = true, .ties_head = true, .max_shard_bytes = 24000};
     assert_ok(ps_weight_source_open(p.text, &s));
     assert_ok(ps_export(s, hf.text, &torch, &info));
     ps_weight_source_close(s);
@@ -154,6 +154,20 @@ static void test_export(void **state)
     assert_true(head >= 0);
     assert_int_equal(ps_weight_source_same_as(s, head),
                      ps_weight_source_same_as(s, ps_weight_source_find(s, "transformer.wte.weight")));
+    /* once more it is there already; another class has none */
+    for (int k = 0; k < 2; k++) {
+        const temp_path again = temp_folder_file(&folder, k == 0 ? "again-hf" : "headless-hf");
+        temp_folder next;
+        ps_weight_source *from = s;
+        torch.ties_head = k == 0;
+        if (k == 1) assert_ok(ps_weight_source_open(p.text, &from));
+        assert_ok(ps_export(from, again.text, &torch, &info));
+        assert_int_equal(info.n_tensors, whole.n_tensors + (k == 0));
+        assert_int_equal(info.tensor_bytes, whole.tensor_bytes);
+        if (k == 1) ps_weight_source_close(from);
+        snprintf(next.path, sizeof next.path, "%.60s", again.text);
+        temp_folder_remove(&next);
+    }
     ps_weight_source_close(s);
     assert_ok(ps_engine_write_tensor(e, 0, 0, 131 * 48, zero));
     assert_ok(ps_engine_load_pretrained(e, hf.text, NULL, NULL));

@@ -382,6 +382,9 @@ static void test_many_records(void **state)
     assert_int_equal(ps_torch_zip_count(zip), MANY);
     const ps_torch_record *r = ps_torch_zip_find(zip, "data/69900");
     char byte;
+    uint8_t end[22]; /* APPNOTE 4.3.16: all ones where the zip64 end counts */
+    assert_ok(ps_file_read(file, ps_file_bytes(file) - 22, end, 22));
+    assert_memory_equal(end + 8, "\xff\xff\xff\xff", 4);
     assert_non_null(r);
     assert_ok(ps_file_read(file, r->offset, &byte, 1));
     assert_int_equal(byte, 'x');
