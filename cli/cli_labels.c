@@ -48,7 +48,7 @@ ps_status cli_take_labels(ps_config *config, const char *weights)
 {
     const ps_options *o = ps_config_options(config);
     ps_config *theirs = NULL;
-    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION) return PS_OK;
+    if (!ps_head_has_labels(o)) return PS_OK;
     PS_TRY(find_config(weights, &theirs));
     if (theirs == NULL) return PS_OK;
     const ps_options *t = ps_config_options(theirs);

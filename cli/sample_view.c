@@ -65,12 +65,51 @@ static void print_token(const sample_view *v, int64_t position, int32_t id, bool
     print_text(v, id);
 }
 
+/* A token and its label. */
+static void print_labelled(const sample_view *v, int64_t position, int32_t id, int32_t label)
+{
+    const char *name = ps_feed_label_name(v->feed, label);
+    char shown[256];
+    printf("%6lld %7d  ", (long long)position, id);
+    if (label == IGNORED)
+        printf("%-12s ", "");
+    else if (name != NULL)
+        printf("%-12s ", ps_printable_copy(name, shown, sizeof shown));
+    else
+        printf("%-12d ", label);
+    print_text(v, id);
+}
+
+/* What task_set.h has: labels beside tokens, the answer's tokens marked, or numbers behind them. */
+static void print_task_row(const sample_view *v, int64_t T)
+{
+    const ps_feed_batch *b = &v->row;
+    const bool are_words = v->o->model_head == PS_CONFIG_HEAD_TOKEN_CLASSIFICATION;
+    const bool are_answers = v->o->model_head == PS_CONFIG_HEAD_QUESTION_ANSWERING;
+    for (int64_t t = 0; t < T; t++) {
+        if (are_words)
+            print_labelled(v, t, b->tokens[t], b->targets[t]);
+        else
+            print_token(v, t, b->tokens[t], are_answers && t >= b->targets[0] && t <= b->targets[1]);
+    }
+    for (int64_t i = 0; b->values != NULL && i < ps_feed_row_targets(v->feed, T); i++) {
+        const char *name = ps_feed_label_name(v->feed, (int32_t)i);
+        char shown[256];
+        printf("label %lld%s%s: %g\n", (long long)i, name != NULL ? " " : "",
+               ps_printable_copy(name != NULL ? name : "", shown, sizeof shown), (double)b->values[i]);
+    }
+}
+
 /* A row of tokens with targets: the next tokens of a causal model, else the hidden ones where they stand. */
 static void print_row(const sample_view *v, int64_t T)
 {
     const ps_feed_batch *b = &v->row;
     const bool is_causal = v->o->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     const bool is_class = v->o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION;
+    if (ps_feed_task_set(v->feed, PS_SPLIT_TRAIN) != NULL) {
+        print_task_row(v, T);
+        return;
+    }
     for (int64_t t = 0; t < T; t++) {
         const int32_t target = is_class ? IGNORED : !is_causal ? b->targets[t] : t > 0 ? b->targets[t - 1] : IGNORED;
         print_token(v, t, target != IGNORED ? target : b->tokens[t], target != IGNORED);

@@ -107,7 +107,7 @@ static ps_status model(ps_builder *b, void *user)
         x = ps_add(b, x, ps_linear(b, y, "mlp.down", WIDTH, 1));
         ps_end_block(b);
     }
-    ps_lm_loss(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", VOCABULARY);
+    ps_cross_entropy(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", NULL, VOCABULARY, NULL);
     return PS_OK;
 }
 

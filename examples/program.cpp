@@ -33,7 +33,7 @@ ps_status transformer(ps_builder *b, const shape &s)
         const ps_value up = ps_linear(b, ps_layer_norm(b, x, "ln_2", 1e-5f), "mlp.up", 4 * s.width, 1);
         x = ps_add(b, x, ps_linear(b, ps_gelu(b, up, PS_ACTIVATION_GELU_TANH), "mlp.down", s.width, 1));
     }
-    ps_lm_loss(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", s.vocabulary);
+    ps_cross_entropy(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", nullptr, s.vocabulary, nullptr);
     return PS_OK;
 }
 

@@ -394,12 +394,36 @@ typedef enum ps_pooling {
 /* One row for each sequence: y [B, columns]. */
 PS_API ps_value ps_pool(ps_builder *b, ps_value x, ps_pooling kind);
 
-/* Ends the model: mean cross-entropy of softmax(x W^T + bias) against the batch's targets, one for each row of x: a
- * language model, or behind ps_pool a classifier. `weight` [n_classes, columns] and `bias` [n_classes] (NULL: none)
- * name parameters: declared ones (tied to an embedding, with its full name), or new ones. */
-PS_API void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes);
-/* The same without bias. */
-PS_API void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_tokens);
+/* Of a cross-entropy. Members of 0, and NULL in place of the structure: nothing of the kind. */
+typedef struct ps_cross_entropy_options {
+    size_t struct_size;
+    const float *class_weights; /* [n_classes], from 0 on, not all 0; copied. NULL: 1 each */
+    float label_smoothing;      /* share of each target that is spread over all classes, in [0, 1) */
+    float z_loss;               /* coefficient, from 0 on */
+} ps_cross_entropy_options;
+
+/* Each of the following ends the model with a product and its mean loss: z = x W^T + bias, in float. `weight`
+ * [n, columns] and `bias` [n] (NULL: none) name parameters: declared ones (tied to an embedding, with their full names),
+ * or new ones. z is never rounded to the configured type; its gradient is, times the loss scale. ps_infer gives z. */
+
+/* Cross-entropy of softmax(z) against the batch's targets, one for each row of x: a language model, a label for each
+ * token, or behind ps_pool a classifier. With u the weights of classes, e the label smoothing and q z_loss a row with
+ * target t counts
+ *     (1 - e) u_t (lse - z_t) + e / n sum_c u_c (lse - z_c) + q u_t lse^2,    lse = log sum_c exp(z_c),
+ * and the mean divides by the sum of u_t: torch.nn.CrossEntropyLoss(weight, label_smoothing), and the z-loss of PaLM
+ * (Chowdhery et al. 2022). options may be NULL. */
+PS_API void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes,
+                             const ps_cross_entropy_options *options);
+/* Mean of (z - v)^2 over the batch's values v [rows of x, n] that are not NaN: torch.nn.MSELoss. */
+PS_API void ps_mse_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n);
+/* Mean of max(z, 0) - z v + log(1 + exp(-|z|)) over the batch's values v [rows of x, n] that are not NaN, of [0, 1]:
+ * torch.nn.BCEWithLogitsLoss, of several labels that may be true at once. */
+PS_API void ps_bce_with_logits_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n);
+/* Where something begins and ends in each sequence: n is 2, the batch's targets [B, 2] are positions, and the softmax is
+ * over the T positions of a sequence. The loss is the mean of that of the beginnings and that of the ends, each over the
+ * targets that are not -100, as in transformers' ...ForQuestionAnswering (where positions behind the sequence take no
+ * part). x is [B T, columns]. */
+PS_API void ps_span_loss(ps_builder *b, ps_value x, const char *weight, const char *bias);
 /* Ends a model without a loss, for inference only: ps_infer gives x. */
 PS_API void ps_hidden_states(ps_builder *b, ps_value x);
 
@@ -528,10 +552,12 @@ typedef struct ps_engine ps_engine;
  * read during the call. */
 typedef struct ps_batch {
     size_t struct_size;
-    const int32_t *tokens;         /* [B T] */
-    const int32_t *targets;        /* [B T], or [B] labels for a classifier; -100 takes no part in the loss */
+    const int32_t *tokens; /* [B T] */
+    /* [B T], [B] labels for a classifier, or [B, 2] positions for ps_span_loss; -100 takes no part in the loss */
+    const int32_t *targets;
     const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
     const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
+    const float *values; /* instead of targets, for ps_mse_loss and ps_bce_with_logits_loss: [rows, n]; NaN: no part */
 } ps_batch;
 
 /* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when
@@ -591,7 +617,7 @@ PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
 /* Of the engine: 0 and 1 when it is alone. Pointers may be NULL. */
 PS_API void ps_engine_get_ranks(const ps_engine *engine, int32_t *rank, int32_t *size);
 
-/* Forward pass of a micro-batch; *loss gets its mean cross-entropy. With loss NULL nothing is waited for that the
+/* Forward pass of a micro-batch; *loss gets its mean loss. With loss NULL nothing is waited for that the
  * device computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A
  * failure inside a step leaves the engine failed for good (PS_ESTATE from then on); wrong arguments do not. */
 PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batch, float *loss);
@@ -606,8 +632,9 @@ PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
  * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
-/* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, or hidden states
- * [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of them alone. The batch's targets are not looked at.
+/* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, [B T, labels or 2]
+ * of what has labels or spans of tokens, or hidden states [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of
+ * them alone. The batch's targets are not looked at.
  * Inference engines only. */
 enum { PS_ALL_ROWS = -1 };
 PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, int64_t row, float *output);
@@ -628,7 +655,10 @@ typedef struct ps_eval_info {
     size_t struct_size;
     double loss;       /* mean over the targets */
     int64_t n_targets; /* that took part */
-    int64_t n_correct; /* for which the largest logit was the target's */
+    /* for which the largest logit was the target's; of several labels at once: whose logit is above 0 as the value is
+     * above 0.5; 0 of ps_mse_loss */
+    int64_t n_correct;
+    double weight; /* what the mean divides by: n_targets, or the sum of their classes' weights */
 } ps_eval_info;
 
 PS_API ps_status ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *out);

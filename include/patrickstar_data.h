@@ -54,8 +54,15 @@ PS_API PS_NODISCARD ps_status ps_feed_keep_labels(const ps_feed *feed, ps_config
 /* What became of a split's lines of instructions, a line of text for people; "" for other data. Free it by ps_free. */
 PS_API PS_NODISCARD ps_status ps_feed_describe(const ps_feed *feed, ps_split split, char **out);
 
-/* 1 when the targets say more than the tokens: of instructions they do. */
+/* 1 when the targets say more than the tokens: of instructions they do, and of what has numbers, several labels, labels
+ * of words, or answers. */
 PS_API int ps_feed_chooses_targets(const ps_feed *feed);
+/* 1 when each target is a choice, so that ps_eval_info.n_correct counts something; 0 of numbers (model.problem_type =
+ * regression). */
+PS_API int ps_feed_has_choices(const ps_feed *feed);
+/* Targets, or values, of a row of T tokens: T, a classifier's 1, 2 of an answer, or as many as there are numbers or
+ * labels. */
+PS_API int64_t ps_feed_row_targets(const ps_feed *feed, int64_t T);
 
 /* The number of rank `rank`'s micro-batch m in step `step` (all from 0), counted over all ranks and steps: with B rows
  * each it begins at sample number * B. Ranks take turns, so that p ranks see in a step the micro-batches that one has
@@ -92,11 +99,49 @@ PS_API void ps_rows_set_length(ps_rows *rows, int64_t T);
 
 /* Samples [first_sample, first_sample + n) in the first n rows. PS_EINVAL when the split is empty. */
 PS_API PS_NODISCARD ps_status ps_rows_fill(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
-/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of -100 only. */
+/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of -100 only, or
+ * values that are NaN. */
 PS_API PS_NODISCARD ps_status ps_rows_fill_once(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
 
-/* What was filled in last; valid as long as rows. attention_mask and token_type_ids only where they say something. */
+/* What was filled in last; valid as long as rows. targets or values, as the model's loss has it; attention_mask and
+ * token_type_ids only where they say something. */
 PS_API const ps_batch *ps_rows_batch(const ps_rows *rows);
+
+/* ---- metrics --------------------------------------------------------------------------------------- */
+
+/* What is usual to say of a fine-tuned model beside its loss, over samples of a split that an inference engine sees:
+ *
+ *     regression           mse, pearson (of all numbers together)
+ *     one label a text     f1_macro
+ *     several labels       f1_micro, f1_macro, exact_match (texts with all labels right)
+ *     labels of tokens     precision, recall, f1 of entities, as seqeval counts them, where the classes have names of
+ *                          BIO ("O", "B-PER", "I-PER"); else f1_macro over tokens
+ *     answers              exact_match and f1 of their words, as SQuAD counts them; of the parts of a long context the
+ *                          one that the model is surest of
+ *
+ * F1 of a class that nobody has and nobody predicts is 0, as in scikit-learn. One thread at a time. */
+typedef struct ps_metrics ps_metrics;
+
+/* *out = NULL for language models, which have no others; the calls below accept it and do nothing. The feed, opened for
+ * this configuration, must outlive it; nothing of config is kept. PS_EIO, PS_EFORMAT as ps_tokenizer_open, for answers;
+ * PS_ENOMEM_HOST. */
+PS_API PS_NODISCARD ps_status ps_metrics_create(const ps_config *config, const ps_feed *feed, ps_split split,
+                                                ps_metrics **out);
+PS_API void ps_metrics_destroy(ps_metrics *metrics); /* NULL is accepted */
+
+/* ps_infer over the batch, of samples first to first + n - 1 of the split, each taken once, and then others, which are
+ * not counted. All ranks of the engine call it together. Errors of ps_infer. */
+PS_API PS_NODISCARD ps_status ps_metrics_take(ps_metrics *metrics, ps_engine *engine, const ps_batch *batch,
+                                              int64_t first, int64_t n);
+
+/* Add up what the ranks of comm (NULL: this one alone) have taken; all call it together, once, behind the last sample.
+ * PS_ECOMM. */
+PS_API PS_NODISCARD ps_status ps_metrics_finish(ps_metrics *metrics, ps_comm *comm);
+
+/* How many there are, 0 before ps_metrics_finish; the name of metric i, which lives for ever, and its value. NULL for an
+ * i outside of them. */
+PS_API int ps_metrics_count(const ps_metrics *metrics);
+PS_API const char *ps_metrics_get(const ps_metrics *metrics, int i, double *value);
 
 /* ---- text ------------------------------------------------------------------------------------------ */
 

@@ -15,14 +15,15 @@
 
 /* ---- the data ---- */
 
-/* Of instructions targets say more than the tokens; a classifier has one a row. */
+/* Of instructions and the like targets say more than the tokens; a classifier has one a row. Values are as large. */
 static ps_status hash_samples(ps_rows *rows, int64_t T, int64_t n_targets, int64_t first, XXH3_state_t *state)
 {
     for (int64_t i = 0; i < FINGERPRINT_SAMPLES; i++) {
         TRY(ps_rows_fill(rows, PS_SPLIT_TRAIN, first + i, 1));
         const ps_batch *b = ps_rows_batch(rows);
         XXH3_64bits_update(state, b->tokens, (size_t)T * sizeof *b->tokens);
-        XXH3_64bits_update(state, b->targets, (size_t)n_targets * sizeof *b->targets);
+        const void *targets = b->values != NULL ? (const void *)b->values : b->targets;
+        XXH3_64bits_update(state, targets, (size_t)n_targets * sizeof *b->targets);
     }
     return PS_OK;
 }
@@ -33,7 +34,7 @@ static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
     XXH3_state_t *state = XXH3_createState();
     ps_rows *rows = NULL;
     ps_engine_get_shape(c->engine, NULL, &T, NULL, NULL);
-    const int64_t n_targets = ps_feed_chooses_targets(feed) ? T : 1;
+    const int64_t n_targets = ps_feed_chooses_targets(feed) ? ps_feed_row_targets(feed, T) : 1;
     c->n_samples = ps_feed_sample_count(feed, PS_SPLIT_TRAIN);
     ps_status st = state != NULL ? ps_rows_create(feed, 1, &rows) : client_fail(PS_ENOMEM_HOST, "no memory for a hash");
     if (st == PS_OK) {

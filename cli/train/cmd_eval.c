@@ -29,6 +29,7 @@ typedef struct evaluation {
     const char *weights;
     int64_t whole; /* configured length of sequences */
     ps_rows *rows;
+    ps_metrics *metrics;
     cli_eval result;
 } evaluation;
 
@@ -64,11 +65,13 @@ static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
     TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
     TRY(ps_comm_check_feed(e->comm, e->feed));
     TRY(ps_comm_agree(e->comm, open_engine(e)));
+    TRY(ps_comm_agree(e->comm, ps_metrics_create(e->config, e->feed, a->split, &e->metrics)));
     return ps_engine_load_pretrained(e->engine, e->weights, NULL, NULL);
 }
 
 static void close_evaluation(evaluation *e)
 {
+    ps_metrics_destroy(e->metrics);
     ps_rows_destroy(e->rows);
     ps_engine_destroy(e->engine);
     ps_feed_close(e->feed);
@@ -89,14 +92,19 @@ static void print_json_number(const char *key, double value)
 static void show(const evaluation *e, const eval_arguments *a)
 {
     const cli_eval *r = &e->result;
-    const bool is_language_model = strcmp(client_string(e->config, "model.head"), "sequence_classification") != 0;
+    const char *const head = client_string(e->config, "model.head");
+    const bool is_language_model = strcmp(head, "causal_lm") == 0 || strcmp(head, "masked_lm") == 0;
+    const bool has_choices = ps_feed_has_choices(e->feed);
+    const char *name;
+    double value;
     const double accuracy = (double)r->n_correct / (double)r->n_targets;
     if (a->is_json) {
         printf("{\"split\": \"%s\", \"samples\": %lld, \"targets\": %lld, \"correct\": %lld", split_names[a->split],
                (long long)r->n_samples, (long long)r->n_targets, (long long)r->n_correct);
         print_json_number("loss", r->loss);
         if (is_language_model) print_json_number("perplexity", exp(r->loss));
-        print_json_number("accuracy", accuracy);
+        if (has_choices) print_json_number("accuracy", accuracy);
+        for (int i = 0; (name = ps_metrics_get(e->metrics, i, &value)) != NULL; i++) print_json_number(name, value);
         printf("}\n");
         return;
     }
@@ -104,7 +112,8 @@ static void show(const evaluation *e, const eval_arguments *a)
            (long long)ps_feed_sample_count(e->feed, a->split), (long long)r->n_targets);
     printf("loss        %.6f\n", r->loss);
     if (is_language_model) printf("perplexity  %.4f\n", exp(r->loss));
-    printf("accuracy    %.2f %% (%lld)\n", 100 * accuracy, (long long)r->n_correct);
+    if (has_choices) printf("accuracy    %.2f %% (%lld)\n", 100 * accuracy, (long long)r->n_correct);
+    for (int i = 0; (name = ps_metrics_get(e->metrics, i, &value)) != NULL; i++) printf("%-11s %.4f\n", name, value);
 }
 
 /* ---- arguments ---- */
@@ -151,7 +160,9 @@ int cmd_eval(int argc, char **argv)
         .args_doc = "CONFIG [key=value ...]",
         .doc =
             "Evaluate a model on the data that CONFIG names: mean loss over one pass, perplexity exp(loss) of language "
-            "models, accuracy (share of targets that got the largest logit).\v"
+            "models, accuracy (share of targets that got the largest logit), and of fine-tuned models what is usual: "
+            "mean "
+            "squared error, F1, exact match.\v"
             "The result does not depend on the batch size, but for rounding."};
     eval_arguments a = {.split = PS_SPLIT_VALIDATION, .n_steps = INT64_MAX};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
@@ -160,7 +171,8 @@ int cmd_eval(int argc, char **argv)
     ps_status st = open_evaluation(&e, &a);
     if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.feed);
     if (st == PS_OK)
-        st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, e.whole, e.rows, &e.result);
+        st =
+            cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, e.whole, e.rows, e.metrics, &e.result);
     if (st == PS_OK) show(&e, &a);
     const int code = ranks_report(e.comm, "eval", st, a.is_verbose);
     ranks_tell(e.comm, st);

@@ -202,7 +202,7 @@ static ps_status evaluate(run *r, double *loss)
 {
     cli_eval result;
     TRY(cli_evaluate(r->engine, r->comm, r->config, r->feed, PS_SPLIT_VALIDATION, r->o.eval_steps, r->whole, r->rows,
-                     &result));
+                     NULL, &result));
     *loss = result.loss;
     return PS_OK;
 }

@@ -25,10 +25,11 @@
     XX(ps_load_options, allow_new_rows, allow_new_rows)                                                                \
     XX(ps_rope, mscale_all_dim, mscale_all_dim)                                                                        \
     XX(ps_attention_options, dropout_p, dropout_p)                                                                     \
+    XX(ps_cross_entropy_options, z_loss, z_loss)                                                                       \
     XX(ps_own_operator, flops, flops)                                                                                  \
     XX(ps_own_use, options_bytes, options_bytes)                                                                       \
-    XX(ps_batch, token_type_ids, token_type_ids)                                                                       \
-    XX(ps_eval_info, n_correct, n_correct)                                                                             \
+    XX(ps_batch, token_type_ids, values)                                                                               \
+    XX(ps_eval_info, n_correct, weight)                                                                                \
     XX(ps_step_info, loss, nonfinite_steps)                                                                            \
     XX(ps_memory_info, planned_sent_bytes, trained_parameters)                                                         \
     XX(ps_memory_use, disk_bytes, disk_bytes)                                                                          \

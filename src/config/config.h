@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "base/status.h"
 #include "config/hardware.h"
-#include "option/options.h"
+#include "option/head.h"
 
 #include <stdio.h>
 

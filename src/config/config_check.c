@@ -195,29 +195,45 @@ static ps_status check_scheduler(const ps_config *config)
     return PS_OK;
 }
 
-/* Options of the data that only one kind of model reads. */
+#define HEAD(name) (1u << PS_CONFIG_HEAD_##name)
+
+/* "causal_lm or masked_lm" */
+static void list_heads(unsigned heads, char *text, size_t bytes)
+{
+    size_t n = 0;
+    for (int head = 0; head <= PS_CONFIG_HEAD_NONE && n < bytes; head++)
+        if (heads >> head & 1)
+            n += (size_t)snprintf(text + n, bytes - n, "%s%s", n > 0 ? " or " : "", ps_config_head_names[head]);
+}
+
+/* Options that only some kinds of models read. */
 static ps_status check_data(const ps_config *config)
 {
     static const struct {
         ps_option_id id;
-        ps_config_head head;
+        unsigned heads;
     } uses[] = {
-        {PS_OPTION_data_labels, PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION},
-        {PS_OPTION_data_label_key, PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION},
-        {PS_OPTION_data_text_pair_key, PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION},
-        {PS_OPTION_data_mlm_probability, PS_CONFIG_HEAD_MASKED_LM},
-        {PS_OPTION_data_jsonl_form, PS_CONFIG_HEAD_CAUSAL_LM},
-        {PS_OPTION_data_messages_key, PS_CONFIG_HEAD_CAUSAL_LM},
-        {PS_OPTION_data_prompt_key, PS_CONFIG_HEAD_CAUSAL_LM},
-        {PS_OPTION_data_completion_key, PS_CONFIG_HEAD_CAUSAL_LM},
-        {PS_OPTION_data_chat_format, PS_CONFIG_HEAD_CAUSAL_LM},
+        {PS_OPTION_model_problem_type, HEAD(SEQUENCE_CLASSIFICATION)},
+        {PS_OPTION_data_labels, HEAD(SEQUENCE_CLASSIFICATION) | HEAD(TOKEN_CLASSIFICATION)},
+        {PS_OPTION_data_label_key, HEAD(SEQUENCE_CLASSIFICATION) | HEAD(TOKEN_CLASSIFICATION)},
+        {PS_OPTION_data_doc_stride, HEAD(QUESTION_ANSWERING)},
+        {PS_OPTION_data_text_pair_key, HEAD(SEQUENCE_CLASSIFICATION)},
+        {PS_OPTION_data_mlm_probability, HEAD(MASKED_LM)},
+        {PS_OPTION_data_jsonl_form, HEAD(CAUSAL_LM)},
+        {PS_OPTION_data_messages_key, HEAD(CAUSAL_LM)},
+        {PS_OPTION_data_prompt_key, HEAD(CAUSAL_LM)},
+        {PS_OPTION_data_completion_key, HEAD(CAUSAL_LM)},
+        {PS_OPTION_data_chat_format, HEAD(CAUSAL_LM)},
     };
     const ps_config_head head = config->options.model_head;
-    for (size_t i = 0; i < PS_ARRAY_LEN(uses); i++)
-        if (head != PS_CONFIG_HEAD_NONE && head != uses[i].head && !ps_config_has_default(config, uses[i].id))
-            return ps_config_fail_for(
-                config, uses[i].id, "%s has no effect with model.head %s, only with %s; remove it",
-                ps_config_key(config, uses[i].id), ps_config_head_names[head], ps_config_head_names[uses[i].head]);
+    char known[200];
+    for (size_t i = 0; i < PS_ARRAY_LEN(uses); i++) {
+        if (head == PS_CONFIG_HEAD_NONE || (uses[i].heads >> head & 1)) continue;
+        if (ps_config_has_default(config, uses[i].id)) continue;
+        list_heads(uses[i].heads, known, sizeof known);
+        return ps_config_fail_for(config, uses[i].id, "%s has no effect with model.head %s, only with %s; remove it",
+                                  ps_config_key(config, uses[i].id), ps_config_head_names[head], known);
+    }
     return PS_OK;
 }
 

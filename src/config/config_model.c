@@ -1,7 +1,10 @@
 /* config_model.c - the model section: what a type, a preset or a config.json makes of the options that were not given,
  * the rules between them, and the model that they describe. */
+#include "base/mem.h"
 #include "config/config_state.h"
+#include "model/class_weights.h"
 #include "model/rotary.h"
+#include "option/head.h"
 
 #include <string.h>
 
@@ -49,7 +52,7 @@ static void put_labels(ps_config *config)
 {
     const ps_options *o = &config->options;
     const ps_config_classes *c = &config->classes;
-    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION || c->text == NULL) return;
+    if (!ps_head_has_labels(o) || c->text == NULL) return;
     if (c->list.n == o->model_num_labels && (c->are_named || !o->model_new_head))
         put_default(config, PS_OPTION_data_labels, (ps_option_value){.s = c->text});
 }
@@ -176,20 +179,37 @@ static ps_status check_labels(const ps_config *config)
 static ps_status check_classes(const ps_config *config)
 {
     const ps_options *o = &config->options;
-    const char *problem = config->classes.problem;
-    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION) return PS_OK;
-    if (!o->model_new_head && problem[0] != '\0' && strcmp(problem, "single_label_classification") != 0)
-        return ps_config_fail_for(
-            config, PS_OPTION_model_from_pretrained,
-            "%s/config.json: \"problem_type\" \"%s\" is not supported: the loss of a classifier is that "
-            "of single_label_classification, one label for each text",
-            o->model_from_pretrained, problem);
-    if (o->model_num_labels == 1)
+    if (!ps_head_has_labels(o)) return PS_OK;
+    if (ps_head_has_cross_entropy(o) && o->model_num_labels == 1)
         return ps_config_fail_for(
             config, PS_OPTION_model_num_labels,
-            "model.num_labels = 1 is not supported: one label is for regression in transformers, which "
-            "has no loss here, and a choice among one class learns nothing; give at least 2");
+            "model.num_labels = 1: a choice among one class learns nothing; give at least 2%s",
+            o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION ? ", or model.problem_type = regression" : "");
     return check_labels(config);
+}
+
+/* What only losses by cross-entropy have. */
+static ps_status check_loss(const ps_config *config)
+{
+    static const ps_option_id of_cross_entropy[] = {PS_OPTION_train_label_smoothing, PS_OPTION_train_z_loss,
+                                                    PS_OPTION_train_class_weights};
+    const ps_options *o = &config->options;
+    const bool is_sequence = o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION;
+    for (size_t i = 0; i < PS_ARRAY_LEN(of_cross_entropy); i++) {
+        const ps_option_id id = of_cross_entropy[i];
+        const bool has_effect =
+            ps_head_has_cross_entropy(o) && (id != PS_OPTION_train_class_weights || ps_head_has_labels(o));
+        if (has_effect || ps_config_has_default(config, id)) continue;
+        return ps_config_fail_for(config, id, "%s has no effect with %s %s; remove it", ps_config_key(config, id),
+                                  is_sequence ? "model.problem_type" : "model.head",
+                                  is_sequence ? ps_config_problem_names[ps_head_problem(o)]
+                                              : ps_config_head_names[o->model_head]);
+    }
+    if (!ps_head_has_labels(o)) return PS_OK;
+    float *weights;
+    const ps_status st = ps_class_weights_parse(o->train_class_weights, o->model_num_labels, &weights);
+    ps_mem_free(weights);
+    return st == PS_EINVAL ? ps_config_fail_for(config, PS_OPTION_train_class_weights, "%s", ps_last_error()) : st;
 }
 
 ps_status ps_config_check_model(const ps_config *config)
@@ -200,6 +220,7 @@ ps_status ps_config_check_model(const ps_config *config)
     PS_TRY(check_rope(config));
     PS_TRY(check_head(config));
     PS_TRY(check_classes(config));
+    PS_TRY(check_loss(config));
     if (o->generation_max_length > o->model_max_position_embeddings)
         return ps_config_fail_for(config, PS_OPTION_generation_max_length,
                                   "generation.max_length %lld exceeds model.max_position_embeddings %lld",

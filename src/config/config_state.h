@@ -25,7 +25,6 @@ typedef struct ps_config_classes {
     ps_label_list list; /* id2label, else label2id, else LABEL_0, LABEL_1, ... */
     char *text;         /* the list as in data.labels, owned; NULL: no file was read */
     bool are_named;     /* some name is another than LABEL_i */
-    char problem[48];   /* problem_type, "": none given */
 } ps_config_classes;
 
 struct ps_config {

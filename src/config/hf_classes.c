@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "config/hf_config_impl.h"
+#include "option/head.h"
 
 enum { DEFAULT_CLASSES = 2, DEFAULT_CLASSES_MAX = 1 << 16 };
 
@@ -113,7 +114,6 @@ ps_status ps_hf_classes_read(json_t *root, const char *path, ps_config_classes *
 {
     const json_t *names = json_object_get(root, "id2label");
     json_t *ids = json_object_get(root, "label2id");
-    const char *problem = json_string_value(json_object_get(root, "problem_type"));
     if (json_object_size(names) > 0) {
         PS_TRY(read_id2label(names, path, &out->list));
         PS_TRY(check_names(ids, path, &out->list));
@@ -123,7 +123,6 @@ ps_status ps_hf_classes_read(json_t *root, const char *path, ps_config_classes *
         PS_TRY(add_defaults(root, &out->list));
     }
     out->are_named = is_named(&out->list);
-    snprintf(out->problem, sizeof out->problem, "%s", problem != NULL ? problem : "");
     return ps_label_list_format(&out->list, &out->text);
 }
 
@@ -153,14 +152,27 @@ static const char *free_label(const json_t *ids, int64_t i, int64_t *next, char 
     return text;
 }
 
+/* Without problem_type transformers goes by the number of labels, and the type of those that it is given. */
+static void write_problem(const ps_options *o, json_t *root)
+{
+    const char *problem = json_string_value(json_object_get(root, "problem_type"));
+    const ps_config_problem learnt = ps_head_problem(o);
+    const char *name = ps_config_problem_names[learnt];
+    const bool is_plain =
+        o->model_head == PS_CONFIG_HEAD_TOKEN_CLASSIFICATION || learnt == PS_CONFIG_PROBLEM_SINGLE_LABEL;
+    if (!is_plain)
+        json_object_set_new(root, "problem_type", json_string(name));
+    else if (problem != NULL && strcmp(problem, ps_config_problem_names[PS_CONFIG_PROBLEM_SINGLE_LABEL]) != 0)
+        json_object_del(root, "problem_type");
+}
+
 /* Names that the model came with are kept when there are as many as classes and the data have none. */
 ps_status ps_hf_classes_write(const ps_options *o, json_t *root)
 {
     const bool has_names = (int64_t)json_object_size(json_object_get(root, "id2label")) == o->model_num_labels;
     ps_label_list given;
-    if (o->model_head != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION) return PS_OK;
-    const char *problem = json_string_value(json_object_get(root, "problem_type"));
-    if (problem != NULL && strcmp(problem, "single_label_classification") != 0) json_object_del(root, "problem_type");
+    if (!ps_head_has_labels(o)) return PS_OK;
+    write_problem(o, root);
     if (has_names && o->data_labels[0] == '\0') return PS_OK;
     PS_TRY(ps_label_list_parse(o->data_labels, &given));
     json_t *names = json_object(), *ids = json_object();

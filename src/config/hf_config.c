@@ -20,6 +20,8 @@ static const struct {
     ps_config_head head;
 } heads[] = {
     {"ForSequenceClassification", PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION},
+    {"ForTokenClassification", PS_CONFIG_HEAD_TOKEN_CLASSIFICATION},
+    {"ForQuestionAnswering", PS_CONFIG_HEAD_QUESTION_ANSWERING},
     {"ForCausalLM", PS_CONFIG_HEAD_CAUSAL_LM},
     {"LMHeadModel", PS_CONFIG_HEAD_CAUSAL_LM},
     {"ForMaskedLM", PS_CONFIG_HEAD_MASKED_LM},
@@ -100,15 +102,21 @@ static ps_status read_head(const hf_reader *r)
                    name);
 }
 
+static ps_config_head head_used(const hf_reader *r)
+{
+    const ps_config_adopted *head = &r->config->adopted[PS_OPTION_model_head];
+    const bool is_given = ps_config_is_given(r->config, PS_OPTION_model_head) || !head->is_set;
+    return is_given ? r->config->options.model_head : (ps_config_head)head->value.i;
+}
+
 /* Does the model have the classifier of the folder, with its weights? Another head, or a new one, has no use for its
  * names. */
 static bool uses_classes(const hf_reader *r)
 {
-    const ps_options *o = &r->config->options;
-    const ps_config_adopted *head = &r->config->adopted[PS_OPTION_model_head];
-    const bool is_given = ps_config_is_given(r->config, PS_OPTION_model_head) || !head->is_set;
-    const ps_config_head used = is_given ? o->model_head : (ps_config_head)head->value.i;
-    return used == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION && !o->model_new_head;
+    const ps_config_head head = head_used(r);
+    const bool has_labels =
+        head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION || head == PS_CONFIG_HEAD_TOKEN_CLASSIFICATION;
+    return has_labels && !r->config->options.model_new_head;
 }
 
 static ps_status read_classes(const hf_reader *r)
@@ -119,7 +127,8 @@ static ps_status read_classes(const hf_reader *r)
             json_object_size(json_object_get(r->root, "label2id")) >
         0)
         adopt(r, PS_OPTION_model_num_labels, (ps_option_value){.i = r->config->classes.list.n});
-    return PS_OK;
+    if (!uses_classes(r) || head_used(r) != PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION) return PS_OK;
+    return adopt_json(r, PS_OPTION_model_problem_type, "problem_type", json_object_get(r->root, "problem_type"));
 }
 
 /* What is wrong with classes matters where they are used. */

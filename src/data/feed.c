@@ -1,5 +1,6 @@
 #include "data/feed.h"
 
+#include <math.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -22,15 +23,17 @@
 
 /* Items [first, first + n) of a source, or those that `items` lists. */
 typedef struct feed_split {
-    ps_dataset *stream;        /* one of these three, the others are NULL */
+    ps_dataset *stream;        /* one of these four, the others are NULL */
     ps_sample_set *samples;    /* classification */
     ps_instruct_set *instruct; /* causal LM */
+    ps_task_set *task;         /* numbers, labels, words, answers */
     int64_t first, n;
     int64_t *items; /* [n], ascending; NULL: all from `first` on */
 } feed_split;
 
 struct ps_feed {
     ps_feed_task task;
+    int32_t n_values;     /* numbers or labels of a row */
     int64_t T, n_content; /* tokens of the stream in a row: T, or T less [CLS] and [SEP] */
     ps_specials specials;
     int32_t n_vocabulary; /* that random tokens are drawn from */
@@ -96,6 +99,33 @@ static ps_status open_samples(ps_feed *f, const ps_feed_options *o, const char *
     const ps_jsonl_keys keys = {.text = o->text_key, .text_pair = o->text_pair_key, .label = o->label_key};
     PS_TRY(ps_sample_set_open(path, &keys, o->tokenizer, o->added_tokens, o->sequence, &f->labels, &split->samples));
     split->n = ps_sample_set_count(split->samples);
+    return PS_OK;
+}
+
+/* Is each line padded to a row, and has a label, or what task_set.h has? */
+static bool is_labelled(ps_feed_task task)
+{
+    return task >= PS_FEED_CLASSIFICATION;
+}
+
+static ps_status open_task(ps_feed *f, const ps_feed_options *o, const char *path, feed_split *split)
+{
+    static const ps_task_kind kinds[] = {[PS_FEED_NUMBERS] = PS_TASK_NUMBERS,
+                                         [PS_FEED_LABELS] = PS_TASK_LABELS,
+                                         [PS_FEED_WORDS] = PS_TASK_WORDS,
+                                         [PS_FEED_ANSWERS] = PS_TASK_ANSWERS};
+    const ps_task_options options = {.kind = kinds[o->task],
+                                     .text_key = o->text_key,
+                                     .text_pair_key = o->text_pair_key,
+                                     .label_key = o->label_key,
+                                     .tokenizer = o->tokenizer,
+                                     .added_tokens = o->added_tokens,
+                                     .T = o->sequence,
+                                     .n_values = o->n_labels,
+                                     .doc_stride = o->doc_stride};
+    PS_TRY(check_tokenizer(o, path));
+    PS_TRY(ps_task_set_open(path, &options, &f->labels, &split->task));
+    split->n = ps_task_set_count(split->task);
     return PS_OK;
 }
 
@@ -184,7 +214,7 @@ static ps_status open_split(ps_feed *f, const ps_feed_options *o, const char *pa
                             feed_split *s)
 {
     if (kind == PS_FEED_LABELLED)
-        PS_TRY(open_samples(f, o, path, s));
+        PS_TRY(o->task == PS_FEED_CLASSIFICATION ? open_samples(f, o, path, s) : open_task(f, o, path, s));
     else if (kind == PS_FEED_MESSAGES || kind == PS_FEED_PROMPTS)
         PS_TRY(open_instruct(o, path, kind, s));
     else
@@ -226,7 +256,9 @@ static ps_status set_up(ps_feed *f, const ps_feed_options *o)
     if (f->n_content < 1)
         return PS_FAIL(PS_EINVAL, "a sequence length of %lld leaves no room between the special tokens",
                        (long long)f->T);
-    if (f->task == PS_FEED_CLASSIFICATION) PS_TRY(ps_labels_init(&f->labels, o->labels, o->n_labels));
+    f->n_values = f->task == PS_FEED_NUMBERS || f->task == PS_FEED_LABELS ? o->n_labels : 0;
+    if (f->task == PS_FEED_CLASSIFICATION || f->task == PS_FEED_LABELS || f->task == PS_FEED_WORDS)
+        PS_TRY(ps_labels_init(&f->labels, o->labels, o->n_labels));
     PS_TRY(open_files(f, o));
     return !has_file && o->validation_fraction > 0 ? divide(f, o->validation_fraction) : PS_OK;
 }
@@ -243,7 +275,7 @@ static void set_keys(ps_feed_options *o)
 
 ps_status ps_feed_open(const ps_feed_options *options, ps_feed **out)
 {
-    PS_ASSERT(options->vocab_size > 0 && (options->task != PS_FEED_CLASSIFICATION || options->n_labels > 0));
+    PS_ASSERT(options->vocab_size > 0 && (!is_labelled(options->task) || options->n_labels > 0));
     *out = NULL;
     ps_feed *f = NULL;
     ps_feed_options o = *options;
@@ -268,6 +300,7 @@ void ps_feed_close(ps_feed *f)
         ps_dataset_close(s->stream);
         ps_sample_set_close(s->samples);
         ps_instruct_set_close(s->instruct);
+        ps_task_set_close(s->task);
     }
     ps_labels_deinit(&f->labels);
     ps_mem_free(f);
@@ -300,9 +333,33 @@ ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split)
     return set != NULL && !is_share ? ps_instruct_set_info(set) : (ps_instruct_info){0};
 }
 
+const ps_task_set *ps_feed_task_set(const ps_feed *f, ps_split split)
+{
+    return f->splits[split].task;
+}
+
+int64_t ps_feed_row_targets(const ps_feed *f, int64_t T)
+{
+    switch (f->task) {
+    case PS_FEED_CLASSIFICATION: return 1;
+    case PS_FEED_NUMBERS:
+    case PS_FEED_LABELS: return f->n_values;
+    case PS_FEED_ANSWERS: return 2;
+    case PS_FEED_CAUSAL_LM:
+    case PS_FEED_MASKED_LM:
+    case PS_FEED_WORDS: break;
+    }
+    return T;
+}
+
 int ps_feed_chooses_targets(const ps_feed *f)
 {
-    return f->splits[PS_SPLIT_TRAIN].instruct != NULL;
+    return f->splits[PS_SPLIT_TRAIN].instruct != NULL || f->splits[PS_SPLIT_TRAIN].task != NULL;
+}
+
+int ps_feed_has_choices(const ps_feed *f)
+{
+    return f->task != PS_FEED_NUMBERS;
 }
 
 int64_t ps_feed_line_of(const ps_feed *f, ps_split split, int64_t sample)
@@ -315,6 +372,7 @@ int64_t ps_feed_line_of(const ps_feed *f, ps_split split, int64_t sample)
 static int64_t line_length(const ps_feed *f, const feed_split *s, int64_t item)
 {
     if (s->samples != NULL) return ps_sample_set_get(s->samples, item).n_ids;
+    if (s->task != NULL) return ps_task_set_get(s->task, item).n_ids;
     return ps_min_i64(ps_instruct_set_get(s->instruct, item).n - 1, f->T);
 }
 
@@ -351,19 +409,38 @@ static ps_status fill_masked(const ps_feed *f, const feed_split *s, int64_t item
     return PS_OK;
 }
 
-static void fill_sample(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
+/* A row with its padding: n ids, of which those from n_first on have token type 1. */
+static void fill_ids(const ps_feed *f, const int32_t *ids, int64_t n, int64_t n_first, int64_t row, ps_feed_batch *out)
 {
     const int64_t T = out->T > 0 ? out->T : f->T;
-    const ps_sample sample = ps_sample_set_get(s->samples, item);
-    PS_ASSERT(sample.n_ids <= T && T <= f->T);
     const int32_t filler = ps_specials_filler(&f->specials);
+    PS_ASSERT(n <= T && T <= f->T);
     for (int64_t t = 0; t < T; t++) {
-        const bool is_token = t < sample.n_ids;
-        out->tokens[row * T + t] = is_token ? sample.ids[t] : filler;
+        const bool is_token = t < n;
+        out->tokens[row * T + t] = is_token ? ids[t] : filler;
         if (out->attention_mask != NULL) out->attention_mask[row * T + t] = is_token;
-        if (out->token_type_ids != NULL) out->token_type_ids[row * T + t] = is_token && t >= sample.n_first;
+        if (out->token_type_ids != NULL) out->token_type_ids[row * T + t] = is_token && t >= n_first;
     }
+}
+
+static void fill_sample(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
+{
+    const ps_sample sample = ps_sample_set_get(s->samples, item);
+    fill_ids(f, sample.ids, sample.n_ids, sample.n_first, row, out);
     out->targets[row] = sample.label;
+}
+
+static void fill_task(const ps_feed *f, const feed_split *s, int64_t item, int64_t row, ps_feed_batch *out)
+{
+    const int64_t T = out->T > 0 ? out->T : f->T;
+    const ps_task_sample sample = ps_task_set_get(s->task, item);
+    fill_ids(f, sample.ids, sample.n_ids, sample.n_first, row, out);
+    if (f->n_values > 0)
+        memcpy(out->values + row * f->n_values, sample.values, (size_t)f->n_values * sizeof *out->values);
+    else if (f->task == PS_FEED_ANSWERS)
+        memcpy(out->targets + row * 2, sample.targets, 2 * sizeof *out->targets);
+    for (int64_t t = 0; f->task == PS_FEED_WORDS && t < T; t++)
+        out->targets[row * T + t] = t < sample.n_ids ? sample.targets[t] : IGNORED;
 }
 
 /* The targets are the next tokens, of those that are to be predicted. What is behind the sample has no target, and
@@ -387,8 +464,11 @@ static ps_status fill_row(const ps_feed *f, ps_split split, int64_t sample, int6
 {
     const feed_split *s = &f->splits[split];
     const int64_t item = ps_feed_item_of(f, split, sample);
-    if (f->task == PS_FEED_CLASSIFICATION) {
-        fill_sample(f, s, item, row, out);
+    if (is_labelled(f->task)) {
+        if (s->task != NULL)
+            fill_task(f, s, item, row, out);
+        else
+            fill_sample(f, s, item, row, out);
         return PS_OK;
     }
     if (s->instruct != NULL) {
@@ -420,9 +500,14 @@ ps_status ps_feed_get_once(const ps_feed *f, ps_split split, int64_t first_sampl
                            ps_feed_batch *out)
 {
     PS_TRY(ps_feed_get(f, split, first_sample, n_samples, out));
-    const int64_t row_targets = f->task == PS_FEED_CLASSIFICATION ? 1 : out->T > 0 ? out->T : f->T;
+    const int64_t row_targets = ps_feed_row_targets(f, out->T > 0 ? out->T : f->T);
     const int64_t n_real = ps_min_i64(ps_max_i64(f->splits[split].n - first_sample, 0), n_samples);
-    for (int64_t i = n_real * row_targets; i < n_samples * row_targets; i++) out->targets[i] = IGNORED;
+    for (int64_t i = n_real * row_targets; i < n_samples * row_targets; i++) {
+        if (f->n_values > 0)
+            out->values[i] = NAN;
+        else
+            out->targets[i] = IGNORED;
+    }
     return PS_OK;
 }
 
@@ -431,14 +516,20 @@ ps_status ps_feed_get_once(const ps_feed *f, ps_split split, int64_t first_sampl
 ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows)
 {
     ps_status st;
-    const bool is_padded = f->task == PS_FEED_CLASSIFICATION;
-    bool has_pairs = false;
-    for (int i = 0; i < PS_SPLIT_COUNT; i++)
-        has_pairs |= f->splits[i].samples != NULL && ps_sample_set_has_pairs(f->splits[i].samples);
+    const bool is_padded = is_labelled(f->task);
     const size_t n = (size_t)n_rows * (size_t)f->T;
+    const size_t n_targets = (size_t)n_rows * (size_t)ps_feed_row_targets(f, f->T);
+    bool has_pairs = false;
+    for (int i = 0; i < PS_SPLIT_COUNT; i++) {
+        has_pairs |= f->splits[i].samples != NULL && ps_sample_set_has_pairs(f->splits[i].samples);
+        has_pairs |= f->splits[i].task != NULL && ps_task_set_has_pairs(f->splits[i].task);
+    }
     *b = (ps_feed_batch){0};
     PS_TRY_GOTO(ps_mem_alloc(n, sizeof *b->tokens, &b->tokens));
-    PS_TRY_GOTO(ps_mem_alloc(is_padded ? (size_t)n_rows : n, sizeof *b->targets, &b->targets));
+    if (f->n_values > 0)
+        PS_TRY_GOTO(ps_mem_alloc(n_targets, sizeof *b->values, &b->values));
+    else
+        PS_TRY_GOTO(ps_mem_alloc(n_targets, sizeof *b->targets, &b->targets));
     if (is_padded) PS_TRY_GOTO(ps_mem_alloc(n, sizeof *b->attention_mask, &b->attention_mask));
     if (has_pairs) PS_TRY_GOTO(ps_mem_alloc(n, sizeof *b->token_type_ids, &b->token_type_ids));
     return PS_OK;
@@ -451,6 +542,7 @@ void ps_feed_batch_deinit(ps_feed_batch *b)
 {
     ps_mem_free(b->tokens);
     ps_mem_free(b->targets);
+    ps_mem_free(b->values);
     ps_mem_free(b->attention_mask);
     ps_mem_free(b->token_type_ids);
     *b = (ps_feed_batch){0};
@@ -474,8 +566,27 @@ static ps_status hash_stream(const ps_dataset *d, XXH3_state_t *state)
     return st;
 }
 
-static void hash_lines(const feed_split *s, XXH3_state_t *state)
+static void hash_task_set(const ps_feed *f, const ps_task_set *set, XXH3_state_t *state)
 {
+    for (int64_t i = 0; i < ps_task_set_count(set); i++) {
+        const ps_task_sample line = ps_task_set_get(set, i);
+        const int64_t head[] = {line.n_ids, line.n_first};
+        XXH3_64bits_update(state, head, sizeof head);
+        XXH3_64bits_update(state, line.ids, (size_t)line.n_ids * sizeof *line.ids);
+        if (f->n_values > 0)
+            XXH3_64bits_update(state, line.values, (size_t)f->n_values * sizeof *line.values);
+        else
+            XXH3_64bits_update(state, line.targets,
+                               (size_t)(f->task == PS_FEED_ANSWERS ? 2 : line.n_ids) * sizeof *line.targets);
+    }
+}
+
+static void hash_lines(const ps_feed *f, const feed_split *s, XXH3_state_t *state)
+{
+    if (s->task != NULL) {
+        hash_task_set(f, s->task, state);
+        return;
+    }
     const int64_t n = s->samples != NULL ? ps_sample_set_count(s->samples) : ps_instruct_set_count(s->instruct);
     for (int64_t i = 0; i < n; i++) {
         if (s->samples != NULL) {
@@ -505,7 +616,7 @@ ps_status ps_feed_xxh3(const ps_feed *f, uint64_t *hash)
         if (s->items != NULL) XXH3_64bits_update(state, s->items, (size_t)s->n * sizeof *s->items);
         if (s->n == 0 || (i == PS_SPLIT_VALIDATION && !f->validates_apart)) continue; /* a share of what came before */
         if (has_lines(s))
-            hash_lines(s, state);
+            hash_lines(f, s, state);
         else
             st = hash_stream(s->stream, state);
     }

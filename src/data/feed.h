@@ -6,6 +6,9 @@
  *                                                                  to be predicted, else -100  padded
  *     masked LM         [CLS] T - 2 tokens of the stream [SEP]     hidden tokens, else -100    full
  *     classification    one line of a JSONL file (sample.h)        the label [B]               padded
+ *     numbers, labels   one line of a JSONL file (task_set.h)      values [B, labels]          padded
+ *     words             one line of a JSONL file (task_set.h)      labels of tokens [B T]      padded
+ *     answers           a part of such a line (task_set.h)         first and last token [B 2]  padded
  *
  *     training          items 0 .. n - 1 in an order shuffled anew each epoch, or as they lie in the file
  *     validation        another file, or a share of the training data, always as it lies in the file:
@@ -29,12 +32,17 @@
 #include "config/config.h"
 #include "data/instruct_set.h"
 #include "data/sample.h"
+#include "data/task_set.h"
 #include "patrickstar_data.h"
 
 typedef enum ps_feed_task {
     PS_FEED_CAUSAL_LM,
     PS_FEED_MASKED_LM,
     PS_FEED_CLASSIFICATION,
+    PS_FEED_NUMBERS, /* from here on task_set.h */
+    PS_FEED_LABELS,
+    PS_FEED_WORDS,
+    PS_FEED_ANSWERS,
 } ps_feed_task;
 
 /* Keys of lines where none is given: the defaults of options.def. */
@@ -55,7 +63,8 @@ typedef struct ps_feed_options {
     ps_specials specials;
     int64_t sequence;   /* T >= 1 */
     int32_t vocab_size; /* of the model */
-    int32_t n_labels;   /* classification: classes of the model */
+    int32_t n_labels;   /* classification, labels, words: classes of the model; numbers: how many */
+    int64_t doc_stride; /* answers */
     const char *labels; /* their names with commas between them; NULL or "": see labels.h */
     const char *text_key, *text_pair_key, *label_key;       /* NULL: as above */
     const char *messages_key, *prompt_key, *completion_key; /* causal LM; NULL: as above */
@@ -83,19 +92,23 @@ int64_t ps_feed_line_of(const ps_feed *f, ps_split split, int64_t sample);
 /* The item (window of the stream, line that was taken of the file, from 0) that a sample is made of. */
 int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample);
 
+/* The samples of a split by the item that they are made of (ps_feed_item_of), from task_set.h; NULL for other tasks. */
+const ps_task_set *ps_feed_task_set(const ps_feed *f, ps_split split);
+
 /* ---- batches ---- */
 
 /* As in ps_batch; the arrays belong to the caller. */
 typedef struct ps_feed_batch {
     int64_t T;        /* length of the rows to be filled; 0: the sequence length. Only of lines they may be shorter */
     int32_t *tokens;  /* [n, T] */
-    int32_t *targets; /* [n, T], classification [n] */
+    int32_t *targets; /* [n, T], classification [n], answers [n, 2]; NULL for numbers and labels, which have: */
+    float *values;    /* [n, n_labels] */
     int32_t *attention_mask; /* [n, T]; NULL: not wanted */
     int32_t *token_type_ids; /* [n, T]; NULL: not wanted */
 } ps_feed_batch;
 
-/* Arrays for n_rows rows of the sequence length: attention_mask only for a classifier, token_type_ids only where some
- * line has two texts. */
+/* Arrays for n_rows rows of the sequence length: attention_mask only for a classifier and alike, token_type_ids only
+ * where some line has two texts. */
 PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, int64_t n_rows);
 void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
 
@@ -104,8 +117,8 @@ void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
 PS_NODISCARD ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,
                                    ps_feed_batch *out);
 
-/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of -100 only. Their
- * inputs are those of earlier samples. */
+/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of -100 only, or
+ * values that are NaN. Their inputs are those of earlier samples. */
 PS_NODISCARD ps_status ps_feed_get_once(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,
                                         ps_feed_batch *out);
 

@@ -26,12 +26,25 @@ const char *ps_config_tokenizer_path(const ps_config *config)
     return tokenizer_path(ps_config_options(config));
 }
 
+static ps_feed_task task_of_texts(const ps_options *o)
+{
+    switch (ps_head_problem(o)) {
+    case PS_CONFIG_PROBLEM_REGRESSION: return PS_FEED_NUMBERS;
+    case PS_CONFIG_PROBLEM_MULTI_LABEL: return PS_FEED_LABELS;
+    case PS_CONFIG_PROBLEM_SINGLE_LABEL:
+    case PS_CONFIG_PROBLEM_AUTO: break;
+    }
+    return PS_FEED_CLASSIFICATION;
+}
+
 static ps_status task_of(const ps_options *o, ps_feed_task *out)
 {
     switch (o->model_head) {
     case PS_CONFIG_HEAD_CAUSAL_LM: *out = PS_FEED_CAUSAL_LM; return PS_OK;
     case PS_CONFIG_HEAD_MASKED_LM: *out = PS_FEED_MASKED_LM; return PS_OK;
-    case PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION: *out = PS_FEED_CLASSIFICATION; return PS_OK;
+    case PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION: *out = task_of_texts(o); return PS_OK;
+    case PS_CONFIG_HEAD_TOKEN_CLASSIFICATION: *out = PS_FEED_WORDS; return PS_OK;
+    case PS_CONFIG_HEAD_QUESTION_ANSWERING: *out = PS_FEED_ANSWERS; return PS_OK;
     case PS_CONFIG_HEAD_NONE: break;
     }
     return PS_FAIL(PS_EINVAL, "model.head = %s has no loss to train on or to evaluate",
@@ -81,6 +94,7 @@ ps_status ps_feed_from_config(const ps_config *config, const char *cache_folder,
         .vocab_size = (int32_t)o->model_vocab_size,
         .n_labels = (int32_t)o->model_num_labels,
         .labels = o->data_labels,
+        .doc_stride = o->data_doc_stride,
         .text_key = o->data_text_key,
         .text_pair_key = o->data_text_pair_key,
         .label_key = o->data_label_key,

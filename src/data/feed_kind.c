@@ -38,7 +38,7 @@ ps_status ps_feed_kind_of(const ps_feed_options *o, const char *path, ps_feed_ki
 {
     const ps_config_data_format format = ps_dataset_format(path, o->format);
     const bool is_lines = format == PS_CONFIG_DATA_FORMAT_JSONL;
-    const bool has_classes = o->task == PS_FEED_CLASSIFICATION, is_causal = o->task == PS_FEED_CAUSAL_LM;
+    const bool has_classes = o->task >= PS_FEED_CLASSIFICATION, is_causal = o->task == PS_FEED_CAUSAL_LM;
     if (has_classes && !is_lines)
         return PS_FAIL(PS_EINVAL, "%s: a classifier needs JSON Lines; name the file *.jsonl or set data.format = jsonl",
                        path);

@@ -24,7 +24,8 @@ ps_status ps_rows_create(const ps_feed *feed, int64_t n_rows, ps_rows **out)
                           .tokens = r->arrays.tokens,
                           .targets = r->arrays.targets,
                           .attention_mask = r->arrays.attention_mask,
-                          .token_type_ids = r->arrays.token_type_ids};
+                          .token_type_ids = r->arrays.token_type_ids,
+                          .values = r->arrays.values};
     *out = r;
     return PS_OK;
 }

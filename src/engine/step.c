@@ -16,6 +16,25 @@ static ps_status check_ids(const char *what, const int32_t *ids, int64_t n, int6
     return PS_OK;
 }
 
+static ps_status check_targets(const ps_program *p, const int32_t *targets)
+{
+    for (int64_t i = 0; i < p->n_targets; i++)
+        if (targets[i] != PS_IGNORE_INDEX && (targets[i] < 0 || targets[i] >= p->n_target_classes))
+            return PS_FAIL(PS_EINVAL, "target %lld of the batch is %d, the model has %lld", (long long)i, targets[i],
+                           (long long)p->n_target_classes);
+    return PS_OK;
+}
+
+/* NaN takes no part. */
+static ps_status check_values(const ps_program *p, const float *values)
+{
+    for (int64_t i = 0; i < p->n_targets; i++)
+        if (isinf(values[i]))
+            return PS_FAIL(PS_EINVAL, "value %lld of the batch is infinite; NaN is for what takes no part",
+                           (long long)i);
+    return PS_OK;
+}
+
 /* wants_targets: the pass computes a loss. */
 static ps_status check_batch(const ps_engine *e, const ps_batch *batch, bool wants_targets)
 {
@@ -24,16 +43,14 @@ static ps_status check_batch(const ps_engine *e, const ps_batch *batch, bool wan
     if (batch->tokens == NULL) return PS_FAIL(PS_EINVAL, "the batch has no tokens");
     if (wants_targets && !p->has_loss)
         return PS_FAIL(PS_EINVAL, "the model ends with hidden states and has no loss: use ps_infer");
-    if (wants_targets && batch->targets == NULL) return PS_FAIL(PS_EINVAL, "the batch has no targets");
+    if (wants_targets && p->target_array == PS_BATCH_VALUES && batch->values == NULL)
+        return PS_FAIL(PS_EINVAL, "the batch has no values, which the model's loss is of");
+    if (wants_targets && p->target_array == PS_BATCH_TARGETS && batch->targets == NULL)
+        return PS_FAIL(PS_EINVAL, "the batch has no targets");
     PS_TRY(check_ids("token", batch->tokens, n, p->n_input_tokens));
     if (batch->token_type_ids != NULL) PS_TRY(check_ids("token type", batch->token_type_ids, n, p->n_types));
-    for (int64_t i = 0; wants_targets && i < p->n_targets; i++) {
-        const int32_t t = batch->targets[i];
-        if (t != PS_IGNORE_INDEX && (t < 0 || t >= p->n_outputs))
-            return PS_FAIL(PS_EINVAL, "target %lld of the batch is %d, the model has %lld", (long long)i, t,
-                           (long long)p->n_outputs);
-    }
-    return PS_OK;
+    if (!wants_targets) return PS_OK;
+    return p->target_array == PS_BATCH_VALUES ? check_values(p, batch->values) : check_targets(p, batch->targets);
 }
 
 static ps_status take_batch(const ps_engine *e, const ps_batch *batch, bool wants_targets, ps_batch *own)
@@ -265,7 +282,7 @@ ps_status ps_infer(ps_engine *e, const ps_batch *batch, int64_t row, float *outp
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_infer"));
     PS_TRY(ps_engine_expect_values(e, "ps_infer"));
     if (output == NULL) return PS_FAIL(PS_EINVAL, "ps_infer: nowhere to put the result");
-    const int64_t n_rows = e->shape->program->n_targets;
+    const int64_t n_rows = e->shape->program->n_rows;
     if (row < PS_ALL_ROWS || row >= n_rows)
         return PS_FAIL(PS_EINVAL, "ps_infer: row %lld of %lld", (long long)row, (long long)n_rows);
     PS_TRY(take_batch(e, batch, false, &own));

@@ -208,7 +208,8 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
     PS_TRY_GOTO(model(&b, user));
     PS_TRY_GOTO(b.failure);
     if (!b.ended || b.depth != 0) {
-        st = PS_FAIL(PS_EINVAL, "model: %s", b.ended ? "a block is not ended" : "it declares no end (ps_lm_loss)");
+        st =
+            PS_FAIL(PS_EINVAL, "model: %s", b.ended ? "a block is not ended" : "it declares no end (ps_cross_entropy)");
         goto out;
     }
     PS_TRY_GOTO(check_elements(p));

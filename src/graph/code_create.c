@@ -9,7 +9,8 @@ static ps_status make_batch_buffers(ps_code_writer *g)
     unsigned read = 0;
     for (int32_t n = 0; n < p->n_nodes; n++) read |= p->nodes[n].reads_batch;
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
-        const int64_t n = i == PS_BATCH_TARGETS ? p->n_targets : p->B * p->T;
+        const bool are_targets = i == PS_BATCH_TARGETS || i == PS_BATCH_VALUES;
+        const int64_t n = are_targets ? p->n_targets : p->B * p->T;
         g->code->batch[i] = -1;
         if (read >> i & 1) PS_TRY(ps_code_new_buffer(g, n * (int64_t)sizeof(int32_t), &g->code->batch[i]));
     }

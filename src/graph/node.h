@@ -20,10 +20,11 @@ typedef struct ps_node_type ps_node_type;
 #define PS_NODE_PARAMS 2
 #define PS_NODE_SAVED 3
 
-/* What comes with a micro-batch, int32 each. */
+/* What comes with a micro-batch, int32 each but for the values, which are floats. */
 typedef enum ps_batch_array {
     PS_BATCH_TOKENS,      /* [B T] */
-    PS_BATCH_TARGETS,     /* [rows of the loss] */
+    PS_BATCH_TARGETS,     /* [targets of the loss] */
+    PS_BATCH_VALUES,      /* [targets of the loss] instead */
     PS_BATCH_MASK,        /* [B T] 0: padding */
     PS_BATCH_TOKEN_TYPES, /* [B T] */
     PS_BATCH_ARRAY_COUNT,
@@ -33,6 +34,12 @@ typedef enum ps_run_mode {
     PS_RUN_COMPUTE,
     PS_RUN_MEASURE, /* compute nothing: largest workspace and summed cost of the kernels that would run */
 } ps_run_mode;
+
+/* The targets of a batch that count. */
+typedef struct ps_target_counts {
+    int64_t n, n_even; /* n_even: of those at even places, where there are two a sequence */
+    double weight;     /* the sum of the weights of their classes; n where these have none */
+} ps_target_counts;
 
 typedef struct ps_node_run {
     ps_run_mode mode;
@@ -64,8 +71,8 @@ typedef struct ps_node_run {
     const int32_t *batch[PS_BATCH_ARRAY_COUNT]; /* the mask may be NULL: no padding */
     bool training;                              /* dropout acts */
     ps_rng_key dropout_key;                     /* of this node in this micro-batch */
-    int64_t n_targets;                          /* of the batch, those that count */
-    float loss_scale;                           /* d loss: scale of the gradient that backward starts from */
+    ps_target_counts targets;
+    float loss_scale; /* d loss: scale of the gradient that backward starts from */
     /* 0: none. Else a text grows: B is 1, T any number up to the program's, attention keeps keys and values */
     int64_t cache_positions;
     int64_t first;           /* position of the first token */

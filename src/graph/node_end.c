@@ -1,5 +1,11 @@
 /* node_end.c - what a program ends with: a loss, or hidden states. */
-#include "graph/builder.h"
+#include "graph/end.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/sized.h"
 
 /* Rows of the output that inference wants: all, or one. */
 static int64_t output_rows(const ps_node_run *r)
@@ -15,24 +21,15 @@ static const void *output_input(const ps_node_run *r)
     return (const char *)r->x[0] + (size_t)r->output_row * row_bytes;
 }
 
-/* ---- loss: saved log-sum-exp, loss and predicted class of each row ---- */
-
-/* Rows that count; at least 1, so that a batch without targets has loss and gradients zero. */
-static int64_t counted_rows(const ps_node_run *r)
-{
-    return r->n_targets > 0 ? r->n_targets : 1;
-}
-
-/* Logits as a result of inference, or for its scratch to be measured. */
-static ps_status logits(ps_node_run *r)
+ps_status ps_end_logits(ps_node_run *r, float *y, const void *x, int64_t rows)
 {
     const ps_node *n = r->node;
     return ps_node_call(r, linear_fwd,
-                        (&(ps_linear_fwd_args){.y = r->output,
-                                               .x = output_input(r),
+                        (&(ps_linear_fwd_args){.y = y,
+                                               .x = x,
                                                .w = r->w[0],
                                                .b = r->w[1],
-                                               .rows = output_rows(r),
+                                               .rows = rows,
                                                .n_in = n->n_in,
                                                .n_out = n->attr.table.n,
                                                .layout = PS_WEIGHT_OUT_IN,
@@ -41,10 +38,26 @@ static ps_status logits(ps_node_run *r)
                                                .workspace = r->workspace}));
 }
 
+ps_status ps_end_output(ps_node_run *r)
+{
+    return ps_end_logits(r, r->output, output_input(r), output_rows(r));
+}
+
+/* ---- loss: saved log-sum-exp, loss and predicted class of each row ---- */
+
+static ps_loss_terms terms_of(const ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    return (ps_loss_terms){.class_weights = n->n_constants > 0 ? r->constants : NULL,
+                           .mean_weight = n->attr.table.mean_weight,
+                           .smoothing = n->attr.table.smoothing,
+                           .z_loss = n->attr.table.z_loss};
+}
+
 static ps_status loss_forward(ps_node_run *r)
 {
     const ps_node *n = r->node;
-    if (r->output != NULL || r->mode == PS_RUN_MEASURE) PS_TRY(logits(r));
+    if (r->output != NULL || r->mode == PS_RUN_MEASURE) PS_TRY(ps_end_output(r));
     if (r->output != NULL) return PS_OK;
     return ps_node_call(r, lm_loss_fwd,
                         (&(ps_lm_loss_fwd_args){.row_loss = r->saved[1],
@@ -58,6 +71,7 @@ static ps_status loss_forward(ps_node_run *r)
                                                 .rows = n->rows,
                                                 .C = n->n_in,
                                                 .V = n->attr.table.n,
+                                                .terms = terms_of(r),
                                                 .dtype = r->dtype,
                                                 .keeps_logits = r->keeps_logits,
                                                 .workspace = r->workspace}));
@@ -79,7 +93,8 @@ static ps_status loss_backward(ps_node_run *r)
                                                 .rows = n->rows,
                                                 .C = n->n_in,
                                                 .V = n->attr.table.n,
-                                                .scale = r->loss_scale / (float)counted_rows(r),
+                                                .scale = r->loss_scale / ps_end_divisor(r),
+                                                .terms = terms_of(r),
                                                 .dtype = r->dtype,
                                                 .grad_dtype = r->grad_dtype,
                                                 .accumulate_grad = r->accumulate_dw,
@@ -111,8 +126,7 @@ static const ps_node_type loss_type = {
     .leaves_out = true,
 };
 
-/* The parameter `name` if it is declared, else a new one; -1 when its shape is another. */
-static int32_t find_or_add(ps_builder *b, const char *name, int n_dims, int64_t rows, int64_t cols, double std)
+int32_t ps_end_param(ps_builder *b, const char *name, int n_dims, int64_t rows, int64_t cols, double std)
 {
     ps_program *p = b->program;
     const int32_t w = ps_builder_find_param(p, name);
@@ -125,30 +139,77 @@ static int32_t find_or_add(ps_builder *b, const char *name, int n_dims, int64_t 
                              (long long)have[1], (long long)rows, (long long)cols);
 }
 
-void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes)
+void ps_end_with_loss(ps_builder *b, const char *name, ps_node node, const char *weight, const char *bias)
 {
-    if (!ps_builder_is_value(b, x, weight)) return;
     ps_program *p = b->program;
-    const int64_t cols = ps_builder_cols(b, x), rows = p->values[x].rows;
-    const int32_t w = find_or_add(b, weight, 2, n_classes, cols, b->init_std);
-    const int32_t bias_param = bias == NULL ? -1 : find_or_add(b, bias, 1, 1, n_classes, 0);
-    ps_builder_add_node(b, "loss",
-                        (ps_node){.type = &loss_type,
-                                  .inputs = {x, -1, -1},
-                                  .params = {w, bias_param},
-                                  .reads_batch = 1u << PS_BATCH_TARGETS,
-                                  .n_in = cols,
-                                  .attr.table = {.n = n_classes, .ids = PS_BATCH_TARGETS}},
-                        0);
+    const int64_t n = node.attr.table.n;
+    node.n_in = ps_builder_cols(b, node.inputs[0]);
+    node.params[0] = ps_end_param(b, weight, 2, n, node.n_in, b->init_std);
+    node.params[1] = bias == NULL ? -1 : ps_end_param(b, bias, 1, 1, n, 0);
+    node.reads_batch = 1u << node.attr.table.ids;
+    ps_builder_add_node(b, name, node, 0);
+    if (b->failure != PS_OK) {
+        ps_mem_free(node.constants);
+        return;
+    }
     p->has_loss = true;
-    p->n_outputs = n_classes;
-    p->n_targets = rows;
+    p->n_outputs = n;
+    p->n_rows = p->nodes[p->n_nodes - 1].rows;
+    p->target_array = node.attr.table.ids;
+    p->n_targets = p->n_rows;
+    p->n_target_classes = n;
     b->ended = true;
 }
 
-void ps_lm_loss(ps_builder *b, ps_value x, const char *weight, int64_t n_tokens)
+/* Copies the weights, and finds their mean. */
+static ps_status take_class_weights(ps_builder *b, const float *weights, int64_t n_classes, ps_node *node)
 {
-    ps_cross_entropy(b, x, weight, NULL, n_tokens);
+    double sum = 0;
+    for (int64_t i = 0; i < n_classes; i++) {
+        if (!(weights[i] >= 0) || isinf(weights[i])) {
+            ps_builder_refuse(b, "loss: the weight of class %lld is %g, expected a number from 0 on", (long long)i,
+                              (double)weights[i]);
+            return PS_OK;
+        }
+        sum += (double)weights[i];
+    }
+    if (sum == 0) {
+        ps_builder_refuse(b, "loss: the weights of all %lld classes are 0", (long long)n_classes);
+        return PS_OK;
+    }
+    PS_TRY(ps_mem_alloc((size_t)n_classes, sizeof *node->constants, &node->constants));
+    memcpy(node->constants, weights, (size_t)n_classes * sizeof *weights);
+    node->n_constants = n_classes;
+    node->attr.table.mean_weight = (float)(sum / (double)n_classes);
+    return PS_OK;
+}
+
+void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes,
+                      const ps_cross_entropy_options *options)
+{
+    ps_cross_entropy_options o = {0};
+    if (!ps_builder_is_value(b, x, weight)) return;
+    if (options != NULL && PS_SIZED_TAKE(ps_cross_entropy_options, options, &o) != PS_OK) {
+        ps_builder_refuse(b, "%s", ps_last_error());
+        return;
+    }
+    if (!(o.label_smoothing >= 0 && o.label_smoothing < 1) || !(o.z_loss >= 0) || isinf(o.z_loss)) {
+        ps_builder_refuse(b, "loss: label_smoothing %g, expected 0 to below 1; z_loss %g, expected a number from 0 on",
+                          (double)o.label_smoothing, (double)o.z_loss);
+        return;
+    }
+    ps_node node = {.type = &loss_type,
+                    .inputs = {x, -1, -1},
+                    .attr.table = {.n = n_classes,
+                                   .ids = PS_BATCH_TARGETS,
+                                   .mean_weight = 1,
+                                   .smoothing = o.label_smoothing,
+                                   .z_loss = o.z_loss}};
+    if (o.class_weights != NULL && n_classes > 0) {
+        const ps_status st = take_class_weights(b, o.class_weights, n_classes, &node);
+        if (b->failure == PS_OK) b->failure = st;
+    }
+    ps_end_with_loss(b, "loss", node, weight, bias);
 }
 
 /* ---- hidden states: inference only ---- */
@@ -180,6 +241,7 @@ void ps_hidden_states(ps_builder *b, ps_value x)
     if (!ps_builder_is_value(b, x, "hidden_states")) return;
     ps_program *p = b->program;
     p->n_outputs = ps_builder_cols(b, x);
+    p->n_rows = p->values[x].rows;
     ps_builder_add_node(
         b, "hidden_states",
         (ps_node){

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/sized.h"
-#include "graph/builder.h"
+#include "graph/end.h"
 #include "kernel/own.h"
 
 _Static_assert(PS_OWN_INPUTS_MAX == PS_NODE_INPUTS && PS_OWN_PARAMETERS_MAX == PS_NODE_PARAMS &&
@@ -97,7 +97,7 @@ static ps_status backward(ps_node_run *r)
         a.call.w[k] = reads & PS_READS_W ? r->w[k] : NULL;
         a.dw[k] = r->dw[k];
     }
-    if (is_loss(n)) a.call.scale = r->loss_scale / (float)(r->n_targets > 0 ? r->n_targets : 1);
+    if (is_loss(n)) a.call.scale = r->loss_scale / ps_end_divisor(r);
     return ps_node_call(r, own_bwd, &a);
 }
 
@@ -256,6 +256,8 @@ void ps_end_with(ps_builder *b, const char *name, const ps_own_use *callers)
     ps_builder_add_node(b, name, node, 0);
     b->program->has_loss = true;
     b->program->n_outputs = node.n_in;
-    b->program->n_targets = rows;
+    b->program->n_rows = b->program->n_targets = rows;
+    b->program->target_array = PS_BATCH_TARGETS;
+    b->program->n_target_classes = node.n_in;
     b->ended = true;
 }

@@ -34,7 +34,7 @@ struct ps_node {
     int64_t rows;                   /* of the inputs; only a pool has fewer in its output */
     int64_t n_in, n_out;            /* columns */
     unsigned reads_batch;           /* 1 << ps_batch_array, of all it may read */
-    float *constants;               /* owned; frequencies of a rope, else NULL */
+    float *constants;               /* owned; frequencies of a rope, class weights of a loss, else NULL */
     int64_t n_constants;
     union {
         struct {
@@ -71,8 +71,10 @@ struct ps_node {
             int64_t options[PS_OWN_OPTIONS_BYTES_MAX / 8];
         } own;
         struct {
-            int64_t n;          /* rows of an embedding's table; classes of a loss */
-            ps_batch_array ids; /* what looks rows up; the targets */
+            int64_t n;                            /* rows of an embedding's table; classes of a loss */
+            ps_batch_array ids;                   /* what looks rows up; the targets */
+            bool is_logistic;                     /* of a loss of values */
+            float mean_weight, smoothing, z_loss; /* of a cross-entropy: ps_loss_terms */
         } table;
     } attr;
 };
@@ -86,11 +88,14 @@ struct ps_program {
     ps_node *nodes;
     int32_t n_nodes;
     int32_t n_segments;
-    bool has_loss;          /* false: it ends with hidden states, for inference only */
-    int64_t n_outputs;      /* what the end gives for each of its rows: classes of the loss, or columns */
-    int64_t n_targets;      /* rows of the loss: B T, or B for a classifier */
-    int64_t n_input_tokens; /* rows of the smallest token embedding */
-    int64_t n_types;        /* of the smallest token type embedding, INT64_MAX: none */
+    bool has_loss;     /* false: it ends with hidden states, for inference only */
+    int64_t n_outputs; /* what the end gives for each of its rows: classes of the loss, or columns */
+    int64_t n_rows;    /* of the end: B T, or B for a classifier */
+    int64_t n_targets; /* of the loss: n_rows, for each of the outputs where they are values, or two a sequence */
+    ps_batch_array target_array; /* where they come: targets, or values */
+    int64_t n_target_classes;    /* targets that are numbers of something are below it */
+    int64_t n_input_tokens;      /* rows of the smallest token embedding */
+    int64_t n_types;             /* of the smallest token type embedding, INT64_MAX: none */
 };
 
 /* Is w a parameter, and trained? -1 is none. */

@@ -452,8 +452,19 @@ static inline int64_t ps_lm_logits_count(int64_t rows, int64_t V)
     return rows * ((V + 15) / 16 * 16);
 }
 
+/* What a cross-entropy has beside its classes; all 0: nothing. */
+typedef struct ps_loss_terms {
+    const float *class_weights; /* in [V], or NULL: all are 1 */
+    float mean_weight;          /* of class_weights, 1 without; only looked at with smoothing */
+    float smoothing;            /* of labels: that share of the target is spread over all classes; in [0, 1) */
+    float z_loss;               /* coefficient of lse^2 */
+} ps_loss_terms;
+
 /* Language-model head or classifier fused with cross-entropy: logits = x w^T + b, per row lse = log sum exp(logits),
  * row_loss = lse - logits[target], 0 for ignored rows; predicted = the largest logit's index, the lowest of equal ones.
+ * With terms, u being the class weights, u_t that of the target, e the smoothing and q the z_loss, it is
+ *     row_loss = (1 - e) u_t (lse - logits[target]) + e (mean(u) lse - mean(u logits)) + q u_t lse^2:
+ * torch.nn.CrossEntropyLoss(weight=u, label_smoothing=e), and the z-loss of PaLM (Chowdhery et al. 2022, section 5).
  * Logits are computed a slice of the vocabulary at a time, whose width is a function of the shape alone, and kept for
  * backward or not: then backward computes them again, with the same bits. Logits are in float, never rounded to 16
  * bits. */
@@ -467,13 +478,15 @@ typedef struct ps_lm_loss_fwd_args {
     const void *b;          /* in  [V], or NULL */
     const int32_t *targets; /* in  [rows], of [0, V) or PS_IGNORE_INDEX */
     int64_t rows, C, V;
+    ps_loss_terms terms;
     ps_dtype dtype;
     bool keeps_logits;
     void *workspace;
 } ps_lm_loss_fwd_args;
 
 /* dlogits = (softmax(logits) - onehot(target)) scale, zero for ignored rows; dx = dlogits w; dw (+)= dlogits^T x; db
- * (+)= column sums of dlogits. Goes through the vocabulary slice by slice, so dw may lie over w, and db over b: slice s
+ * (+)= column sums of dlogits. With terms, dlogits = (a softmax(logits) - (1 - e) u_t onehot(target) - e u / V) scale,
+ * a = (1 - e) u_t + e mean(u) + 2 q u_t lse. Goes through the vocabulary slice by slice, so dw may lie over w, and db over b: slice s
  * of w is read for the last time before slice s of dw is written. dlogits are rounded to dtype for the products and the
  * sums. */
 typedef struct ps_lm_loss_bwd_args {
@@ -487,25 +500,78 @@ typedef struct ps_lm_loss_bwd_args {
     const float *logits;    /* in  [ps_lm_logits_count] from forward, when keeps_logits: else they are computed again */
     const int32_t *targets; /* in  [rows], as in forward */
     int64_t rows, C, V;
-    float scale; /* loss scale / number of rows that count */
+    float scale; /* loss scale / number of rows that count, or the sum of their u_t */
+    ps_loss_terms terms;
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad, keeps_logits;
     bool skips_dx, skips_dw; /* not wanted: the array is not looked at; the others have the same bits */
     void *workspace;
 } ps_lm_loss_bwd_args;
 
+/* Losses of single numbers z against values t, of which a NaN takes no part. */
+typedef enum ps_values_loss_kind {
+    PS_VALUES_SQUARED,  /* (z - t)^2: torch.nn.MSELoss */
+    PS_VALUES_LOGISTIC, /* max(z, 0) - z t + log(1 + exp(-|z|)): torch.nn.BCEWithLogitsLoss */
+} ps_values_loss_kind;
+
+typedef struct ps_values_loss_fwd_args {
+    float *loss;         /* out [n]; 0 for what takes no part */
+    int32_t *predicted;  /* out [n]: LOGISTIC z > 0; SQUARED -1 */
+    const float *z;      /* in  [n] */
+    const float *values; /* in  [n] */
+    int64_t n;
+    ps_values_loss_kind kind;
+} ps_values_loss_fwd_args;
+
+/* dz = 2 (z - t) scale, or (1 / (1 + exp(-z)) - t) scale; 0 for what takes no part */
+typedef struct ps_values_loss_bwd_args {
+    void *dz;            /* out [n] */
+    const float *z;      /* in  [n] */
+    const float *values; /* in  [n] */
+    int64_t n;
+    float scale; /* loss scale / number of values that count */
+    ps_values_loss_kind kind;
+    ps_dtype dtype;
+} ps_values_loss_bwd_args;
+
+/* Where a span begins (k = 0) and ends (k = 1) in a sequence: cross-entropy over its positions. With lse[b, k] = log
+ * sum_t exp(z[b, t, k]):  loss[b, k] = weight[k] (lse[b, k] - z[b, targets[b, k], k]), 0 where that is ignored;
+ * predicted = the position of the largest z, the lowest of equal ones. */
+typedef struct ps_span_loss_fwd_args {
+    float *loss;            /* out [B, 2] */
+    int32_t *predicted;     /* out [B, 2] */
+    const float *z;         /* in  [B, T, 2] */
+    const int32_t *targets; /* in  [B, 2], of [0, T) or PS_IGNORE_INDEX */
+    int64_t B, T;
+    float weight[2];
+} ps_span_loss_fwd_args;
+
+/* dz = (softmax_t(z) - onehot(target)) scale[k], zero where it is ignored */
+typedef struct ps_span_loss_bwd_args {
+    void *dz;               /* out [B, T, 2] */
+    const float *z;         /* in  [B, T, 2] */
+    const int32_t *targets; /* in  [B, 2], as in forward */
+    int64_t B, T;
+    float scale[2];
+    ps_dtype dtype;
+} ps_span_loss_bwd_args;
+
 /* The losses of a micro-batch together. */
 typedef struct ps_loss_sums {
-    double loss; /* in the order of rows */
+    double loss;   /* in the order of rows */
+    double weight; /* that of their targets' classes, in the order of rows: n_targets where these have none */
     int64_t n_targets, n_correct;
 } ps_loss_sums;
 
-/* *sums = that of the rows whose target is not PS_IGNORE_INDEX. */
+/* *sums = that of the rows whose target is not PS_IGNORE_INDEX; with values, whose value is not NaN: what is predicted
+ * of them is right where it is value > 0.5. */
 typedef struct ps_loss_sums_args {
     ps_loss_sums *sums;                 /* out [1]; aligned as its type */
-    const float *row_loss;              /* in  [rows] of lm_loss_fwd, as the others */
+    const float *row_loss;              /* in  [rows] of lm_loss_fwd, values_loss_fwd or span_loss_fwd, as the others */
     const int32_t *targets, *predicted; /* in  [rows] */
-    int64_t rows;
+    const float *values;                /* in  [rows] instead of targets, or NULL */
+    const float *class_weights;         /* in  [n_classes] by target, or NULL: 1 each; not with values */
+    int64_t rows, n_classes;
 } ps_loss_sums_args;
 
 /* Adam (Kingma, Ba 2015) and AdamW (Loshchilov, Hutter 2019), one pass: reads grad, master, m, v once and writes
@@ -645,6 +711,10 @@ typedef ps_own_args ps_own_fwd_args, ps_own_bwd_args;
     XX(lm_loss_bwd)                                                                                                    \
     XX(own_fwd)                                                                                                        \
     XX(own_bwd)                                                                                                        \
+    XX(values_loss_fwd)                                                                                                \
+    XX(values_loss_bwd)                                                                                                \
+    XX(span_loss_fwd)                                                                                                  \
+    XX(span_loss_bwd)                                                                                                  \
     XX(loss_sums)                                                                                                      \
     XX(adam)                                                                                                           \
     XX(sgd)                                                                                                            \

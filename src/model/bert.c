@@ -41,22 +41,27 @@ static ps_value mlp_branch(ps_builder *b, ps_value x, const ps_options *o)
     return ps_dropout(b, x, (float)o->model_resid_pdrop);
 }
 
+/* What is dropped in front of a classifier. */
+static float classifier_dropout(const ps_options *o)
+{
+    return (float)(o->model_classifier_dropout >= 0 ? o->model_classifier_dropout : o->model_resid_pdrop);
+}
+
 static void end_with_tokens(ps_builder *b, ps_value x, const ps_options *o)
 {
     x = ps_linear(b, x, "cls.predictions.transform.dense", o->model_hidden_size, 1);
     x = ps_layer_norm(b, activation(b, x, o), "cls.predictions.transform.LayerNorm", (float)o->model_layer_norm_eps);
-    ps_cross_entropy(b, x,
-                     o->model_tie_word_embeddings ? "bert.embeddings.word_embeddings.weight"
-                                                  : "cls.predictions.decoder.weight",
-                     "cls.predictions.bias", o->model_vocab_size);
+    ps_model_end_tokens(b, x, o,
+                        o->model_tie_word_embeddings ? "bert.embeddings.word_embeddings.weight"
+                                                     : "cls.predictions.decoder.weight",
+                        "cls.predictions.bias");
 }
 
-static void end_with_label(ps_builder *b, ps_value x, const ps_options *o)
+static ps_status end_with_label(ps_builder *b, ps_value x, const ps_options *o)
 {
-    const double p = o->model_classifier_dropout >= 0 ? o->model_classifier_dropout : o->model_resid_pdrop;
     x = ps_linear(b, ps_pool(b, x, PS_POOLING_FIRST), "bert.pooler.dense", o->model_hidden_size, 1);
-    x = ps_dropout(b, ps_tanh(b, x), (float)p);
-    ps_cross_entropy(b, x, "classifier.weight", "classifier.bias", o->model_num_labels);
+    x = ps_dropout(b, ps_tanh(b, x), classifier_dropout(o));
+    return ps_model_end_labels(b, x, o, "classifier.weight", "classifier.bias");
 }
 
 static ps_status build(ps_builder *b, const ps_options *o)
@@ -74,12 +79,16 @@ static ps_status build(ps_builder *b, const ps_options *o)
         ps_end_block(b);
     }
     ps_model_end_base(b, o);
-    if (o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION)
-        end_with_label(b, x, o);
-    else if (o->model_head == PS_CONFIG_HEAD_MASKED_LM)
-        end_with_tokens(b, x, o);
-    else
-        ps_hidden_states(b, x);
+    switch (o->model_head) {
+    case PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION: return end_with_label(b, x, o);
+    case PS_CONFIG_HEAD_TOKEN_CLASSIFICATION:
+        x = ps_dropout(b, x, classifier_dropout(o));
+        return ps_model_end_labels(b, x, o, "classifier.weight", "classifier.bias");
+    case PS_CONFIG_HEAD_QUESTION_ANSWERING: ps_span_loss(b, x, "qa_outputs.weight", "qa_outputs.bias"); break;
+    case PS_CONFIG_HEAD_MASKED_LM: end_with_tokens(b, x, o); break;
+    case PS_CONFIG_HEAD_CAUSAL_LM: /* it has none */
+    case PS_CONFIG_HEAD_NONE: ps_hidden_states(b, x); break;
+    }
     return PS_OK;
 }
 
@@ -87,6 +96,8 @@ const ps_family ps_family_bert = {
     .class_name = "Bert",
     .class_ends = {[PS_CONFIG_HEAD_MASKED_LM] = "ForMaskedLM",
                    [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification",
+                   [PS_CONFIG_HEAD_TOKEN_CLASSIFICATION] = "ForTokenClassification",
+                   [PS_CONFIG_HEAD_QUESTION_ANSWERING] = "ForQuestionAnswering",
                    [PS_CONFIG_HEAD_NONE] = "Model"},
     .base = "bert",
     .traits = {.more = &ps_model_modern_traits,
@@ -96,13 +107,12 @@ const ps_family ps_family_bert = {
                                                        PS_DEFAULT_INT(hidden_act, PS_CONFIG_ACTIVATION_GELU),
                                                        PS_DEFAULT_DOUBLE(layer_norm_eps, 1e-12),
                                                        {0}},
-               .uses = (const ps_option_id[]){PS_OPTION_model_type_vocab_size, PS_OPTION_model_classifier_dropout, 0},
+               .uses = (const ps_option_id[]){PS_OPTION_model_type_vocab_size, 0},
                .keys = (const ps_family_key[]){PS_KEY("layer_norm_eps", layer_norm_eps),
                                                PS_KEY("type_vocab_size", type_vocab_size),
                                                PS_KEY("hidden_dropout_prob", embd_pdrop),
                                                PS_KEY("hidden_dropout_prob", resid_pdrop),
                                                PS_KEY("attention_probs_dropout_prob", attn_pdrop),
-                                               PS_KEY_OR_NULL("classifier_dropout", classifier_dropout),
                                                {0}},
                .fixed = (const ps_family_fixed[]){{"add_cross_attention", "false"},
                                                   {"is_decoder", "false"},

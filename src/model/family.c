@@ -37,6 +37,12 @@ const ps_family *ps_family_find(const char *name, ps_config_model *type)
     return NULL;
 }
 
+const char *ps_family_base(const ps_family *f, ps_config_head head)
+{
+    const bool is_other = head == PS_CONFIG_HEAD_QUESTION_ANSWERING && f->base_of_questions != NULL;
+    return is_other ? f->base_of_questions : f->base;
+}
+
 static bool lists(const ps_family *f, ps_option_id id)
 {
     for (const ps_traits *t = &f->traits; t != NULL; t = t->more)

@@ -67,7 +67,8 @@ typedef struct ps_family {
     /* What transformers calls base_model_prefix, at most 15 bytes: "model" of "model.norm.weight". Names have no prefix
      * with the head none. */
     const char *base;
-    bool is_gated; /* its activation is silu, as a gate; else one of the gelus */
+    const char *base_of_questions; /* the same of its class for question answering, where that is another; else NULL */
+    bool is_gated;                 /* its activation is silu, as a gate; else one of the gelus */
     ps_family_window window;
     ps_traits traits;
 
@@ -80,6 +81,9 @@ const ps_family *ps_family_at(int i);               /* by number, a ps_config_mo
 const ps_family *ps_family_of(const ps_options *o); /* of model.type */
 /* By the text of model.type, with its number in *type. NULL: none has that name, and *type is left alone. */
 const ps_family *ps_family_find(const char *name, ps_config_model *type);
+
+/* base_model_prefix of the class with this head. */
+const char *ps_family_base(const ps_family *f, ps_config_head head);
 
 /* Does the option do anything? Yes for those that no family lists. */
 bool ps_family_uses(const ps_family *f, ps_option_id id);

@@ -46,14 +46,15 @@ static ps_status build(ps_builder *b, const ps_options *o)
     }
     x = ps_layer_norm(b, x, "ln_f", (float)o->model_layer_norm_eps);
     ps_model_end_base(b, o);
-    ps_model_end_decoder(b, x, o, "transformer.wte.weight");
-    return PS_OK;
+    return ps_model_end_decoder(b, x, o, "transformer.wte.weight", "classifier");
 }
 
 const ps_family ps_family_gpt2 = {
     .class_name = "GPT2",
     .class_ends = {[PS_CONFIG_HEAD_CAUSAL_LM] = "LMHeadModel",
                    [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification",
+                   [PS_CONFIG_HEAD_TOKEN_CLASSIFICATION] = "ForTokenClassification",
+                   [PS_CONFIG_HEAD_QUESTION_ANSWERING] = "ForQuestionAnswering",
                    [PS_CONFIG_HEAD_NONE] = "Model"},
     .base = "transformer",
     .traits = {.more = &ps_model_traits,

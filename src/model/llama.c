@@ -38,8 +38,7 @@ ps_status ps_llama_build(ps_builder *b, const ps_options *o, ps_llama_variant va
         x = ps_add(b, x, mlp_branch(b, x, &m));
         ps_end_block(b);
     }
-    ps_rotary_end(b, x, &m);
-    return PS_OK;
+    return ps_rotary_end(b, x, &m);
 }
 
 static ps_status build(ps_builder *b, const ps_options *o)
@@ -51,6 +50,7 @@ const ps_family ps_family_llama = {
     .class_name = "Llama",
     .class_ends = PS_ROTARY_CLASS_ENDS,
     .base = "model",
+    .base_of_questions = "transformer",
     .is_gated = true,
     .window = PS_WINDOW_FOREIGN,
     .traits = {.more = &ps_rotary_traits,

@@ -20,15 +20,24 @@ extern const ps_traits ps_model_modern_traits;
 /* ---- what models are put together from ---- */
 
 /* The head of a decoder, x being the normalised output of the last block. By model.head: the next token, with the table
- * `embedding` when it is tied, else "lm_head.weight"; a label, from the last token ("score.weight", as Hugging Face's
- * ...ForSequenceClassification); or none: x is the result. */
-void ps_model_end_decoder(ps_builder *b, ps_value x, const ps_options *o, const char *embedding);
+ * `embedding` when it is tied, else "lm_head.weight"; what is learnt of a text, from the last token ("score.weight", as
+ * Hugging Face's ...ForSequenceClassification); a label for each token (`tokens`, "score" or "classifier", with a
+ * bias); a span ("qa_outputs"); or none: x is the result. */
+PS_NODISCARD ps_status ps_model_end_decoder(ps_builder *b, ps_value x, const ps_options *o, const char *embedding,
+                                            const char *tokens);
+
+/* Ends with model.num_labels outputs of x by `weight` and `bias` (NULL: none), and the loss that the head and
+ * model.problem_type say, with train.label_smoothing and alike. */
+PS_NODISCARD ps_status ps_model_end_labels(ps_builder *b, ps_value x, const ps_options *o, const char *weight,
+                                           const char *bias);
+/* Cross-entropy over the vocabulary, likewise. */
+void ps_model_end_tokens(ps_builder *b, ps_value x, const ps_options *o, const char *weight, const char *bias);
 
 /* Which gelu model.hidden_act means, in families that are not gated: "gelu" is the one with erf; for the approximation
  * by tanh Hugging Face has three names. */
 ps_activation ps_model_gelu(const ps_options *o);
 
-/* The block around everything but the head, named by the family's base. With the head none there is no such block. */
+/* The block around everything but the head, named by ps_family_base. With the head none there is no such block. */
 void ps_model_begin_base(ps_builder *b, const ps_options *o);
 void ps_model_end_base(ps_builder *b, const ps_options *o);
 

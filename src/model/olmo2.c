@@ -35,13 +35,14 @@ static ps_status build(ps_builder *b, const ps_options *o)
         x = ps_add(b, x, mlp_branch(b, x, &m));
         ps_end_block(b);
     }
-    ps_rotary_end(b, x, &m);
-    return PS_OK;
+    return ps_rotary_end(b, x, &m);
 }
 
 const ps_family ps_family_olmo2 = {
     .class_name = "Olmo2",
-    .class_ends = PS_ROTARY_CLASS_ENDS,
+    .class_ends = {[PS_CONFIG_HEAD_CAUSAL_LM] = "ForCausalLM",
+                   [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification",
+                   [PS_CONFIG_HEAD_NONE] = "Model"},
     .base = "model",
     .is_gated = true,
     .traits = {.more = &ps_rotary_traits,

@@ -10,6 +10,7 @@ const ps_family ps_family_qwen2 = {
     .class_name = "Qwen2",
     .class_ends = PS_ROTARY_CLASS_ENDS,
     .base = "model",
+    .base_of_questions = "transformer",
     .is_gated = true,
     .window = PS_WINDOW_SWITCHED,
     .traits = {.more = &ps_rotary_traits,

@@ -93,11 +93,11 @@ void ps_rotary_begin_layer(ps_builder *b, int64_t layer)
     ps_begin_block(b, name, 1);
 }
 
-void ps_rotary_end(ps_builder *b, ps_value x, const ps_rotary *m)
+ps_status ps_rotary_end(ps_builder *b, ps_value x, const ps_rotary *m)
 {
     x = ps_rms_norm(b, x, "norm", 0, m->eps);
     ps_model_end_base(b, m->o);
-    ps_model_end_decoder(b, x, m->o, "model.embed_tokens.weight");
+    return ps_model_end_decoder(b, x, m->o, "model.embed_tokens.weight", "score");
 }
 
 ps_value ps_rotary_attention(ps_builder *b, ps_value q, ps_value k, ps_value v, const ps_rotary *m, int64_t layer)

@@ -12,7 +12,9 @@ extern const ps_traits ps_rotary_traits;
 #define PS_ROTARY_CLASS_ENDS                                                                                           \
     {                                                                                                                  \
         [PS_CONFIG_HEAD_CAUSAL_LM] = "ForCausalLM",                                                                    \
-        [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification", [PS_CONFIG_HEAD_NONE] = "Model"        \
+        [PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = "ForSequenceClassification",                                        \
+        [PS_CONFIG_HEAD_TOKEN_CLASSIFICATION] = "ForTokenClassification",                                              \
+        [PS_CONFIG_HEAD_QUESTION_ANSWERING] = "ForQuestionAnswering", [PS_CONFIG_HEAD_NONE] = "Model"                  \
     }
 
 /* Positions that Llama 3 was trained with before its rotary positions were scaled. */
@@ -37,7 +39,7 @@ ps_rotary ps_rotary_of(const ps_options *o);
  *     x = begin;  for each layer: begin_layer, x = x + attention, x = x + feed-forward, ps_end_block;  end */
 ps_value ps_rotary_begin(ps_builder *b, const ps_rotary *m);
 void ps_rotary_begin_layer(ps_builder *b, int64_t layer);
-void ps_rotary_end(ps_builder *b, ps_value x, const ps_rotary *m);
+PS_NODISCARD ps_status ps_rotary_end(ps_builder *b, ps_value x, const ps_rotary *m);
 
 /* Rotated queries and keys, H * D and KV * D columns: attention, and its projection "self_attn.o_proj". */
 ps_value ps_rotary_attention(ps_builder *b, ps_value q, ps_value k, ps_value v, const ps_rotary *m, int64_t layer);

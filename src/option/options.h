@@ -36,7 +36,15 @@
     XX(PS_CONFIG_HEAD_CAUSAL_LM, "causal_lm")                                                                          \
     XX(PS_CONFIG_HEAD_MASKED_LM, "masked_lm")                                                                          \
     XX(PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION, "sequence_classification")                                              \
+    XX(PS_CONFIG_HEAD_TOKEN_CLASSIFICATION, "token_classification")                                                    \
+    XX(PS_CONFIG_HEAD_QUESTION_ANSWERING, "question_answering")                                                        \
     XX(PS_CONFIG_HEAD_NONE, "none")
+/* What a sequence_classification learns; Hugging Face's names. */
+#define PS_CONFIG_PROBLEM_MAP(XX)                                                                                      \
+    XX(PS_CONFIG_PROBLEM_AUTO, "auto")                                                                                 \
+    XX(PS_CONFIG_PROBLEM_SINGLE_LABEL, "single_label_classification")                                                  \
+    XX(PS_CONFIG_PROBLEM_MULTI_LABEL, "multi_label_classification")                                                    \
+    XX(PS_CONFIG_PROBLEM_REGRESSION, "regression")
 #define PS_CONFIG_ROPE_MAP(XX)                                                                                         \
     XX(PS_CONFIG_ROPE_DEFAULT, "default")                                                                              \
     XX(PS_CONFIG_ROPE_LINEAR, "linear") XX(PS_CONFIG_ROPE_LLAMA3, "llama3") XX(PS_CONFIG_ROPE_YARN, "yarn")
@@ -153,6 +161,7 @@
     XX(ps_config_warmup, PS_CONFIG_WARMUP_MAP)                                                                         \
     XX(ps_config_model, PS_CONFIG_MODEL_MAP)                                                                           \
     XX(ps_config_head, PS_CONFIG_HEAD_MAP)                                                                             \
+    XX(ps_config_problem, PS_CONFIG_PROBLEM_MAP)                                                                       \
     XX(ps_config_rope, PS_CONFIG_ROPE_MAP)                                                                             \
     XX(ps_config_preset, PS_CONFIG_PRESET_MAP)                                                                         \
     XX(ps_config_activation, PS_CONFIG_ACTIVATION_MAP)                                                                 \

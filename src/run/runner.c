@@ -2,6 +2,8 @@
  * runner_create.c, updates are in runner_update.c. */
 #include "run/runner.h"
 
+#include <math.h>
+
 #include "base/mem.h"
 #include "device/blocking.h"
 #include "run/exchange.h"
@@ -74,7 +76,8 @@ static ps_status read_losses(ps_runner *r, int64_t index, ps_eval_info *out)
     const ps_loss_sums *l = &sums->losses[index];
     out->n_targets = l->n_targets;
     out->n_correct = l->n_correct;
-    if (l->n_targets > 0) out->loss = l->loss / (double)l->n_targets;
+    out->weight = l->weight;
+    if (l->weight > 0) out->loss = l->loss / l->weight;
     return PS_OK;
 }
 
@@ -214,17 +217,27 @@ static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
     return PS_OK;
 }
 
-/* From what the loss operator saves (node_end.c): a loss and a predicted class for each row. */
+static const float *values_of(const ps_node_run *run)
+{
+    return (const float *)(const void *)run->batch[PS_BATCH_VALUES];
+}
+
+/* From what the loss operators save (node_end.c, node_head_loss.c): a loss and what is predicted for each target. */
 static ps_status take_loss(ps_runner *r, const ps_node_run *run)
 {
     const bool training = r->pass.kind == PS_PASS_TRAIN;
+    const ps_program *p = r->bp->program;
+    const bool are_values = p->target_array == PS_BATCH_VALUES;
     r->last_losses = training ? r->micro : r->bp->settings->accumulation;
     return ps_run_loss_sums(run->backend, run->queue,
                             &(ps_loss_sums_args){.sums = &ps_results_write(&r->results)->losses[r->last_losses],
                                                  .row_loss = run->saved[1],
-                                                 .targets = run->batch[PS_BATCH_TARGETS],
+                                                 .targets = are_values ? NULL : run->batch[PS_BATCH_TARGETS],
+                                                 .values = are_values ? values_of(run) : NULL,
                                                  .predicted = (const int32_t *)(const void *)run->saved[2],
-                                                 .rows = run->node->rows},
+                                                 .class_weights = run->node->n_constants > 0 ? run->constants : NULL,
+                                                 .rows = p->n_targets,
+                                                 .n_classes = p->n_outputs},
                             0);
 }
 
@@ -240,7 +253,7 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
                        .T = r->bp->program->T,
                        .node = &r->bp->program->nodes[instr->node],
                        .training = r->pass.kind == PS_PASS_TRAIN,
-                       .n_targets = r->n_targets,
+                       .targets = r->targets,
                        .loss_scale = (float)(r->pass.loss_scale / (double)s->accumulation),
                        .output_row = r->pass.output_row};
     /* as if one rank had all micro-batches, this rank's one after those of the ranks before it */
@@ -342,6 +355,7 @@ static ps_status put_batch(ps_runner *r)
     const ps_code *p = r->bp->code;
     const int32_t *const given[PS_BATCH_ARRAY_COUNT] = {[PS_BATCH_TOKENS] = r->pass.batch.tokens,
                                                         [PS_BATCH_TARGETS] = r->pass.batch.targets,
+                                                        [PS_BATCH_VALUES] = (const void *)r->pass.batch.values,
                                                         [PS_BATCH_MASK] = r->pass.batch.attention_mask,
                                                         [PS_BATCH_TOKEN_TYPES] = r->pass.batch.token_type_ids};
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
@@ -486,19 +500,30 @@ static ps_status run_with_groups(ps_runner *r, int32_t m)
     return run_events(r, m, PS_SPAN_RELEASE);
 }
 
-static int64_t count_targets(const ps_runner *r)
+/* In their order, as the sums of losses are taken. */
+static ps_target_counts count_targets(const ps_runner *r)
 {
+    const ps_program *p = r->bp->program;
+    const ps_node *end = &p->nodes[p->n_nodes - 1];
     const int32_t *targets = r->pass.batch.targets;
-    int64_t n = 0;
-    for (int64_t i = 0; targets != NULL && i < r->bp->program->n_targets; i++) n += targets[i] != PS_IGNORE_INDEX;
-    return n;
+    const float *values = r->pass.batch.values;
+    const bool are_values = p->target_array == PS_BATCH_VALUES;
+    ps_target_counts c = {0};
+    if (are_values ? values == NULL : targets == NULL) return c;
+    for (int64_t i = 0; i < p->n_targets; i++) {
+        if (are_values ? isnan(values[i]) : targets[i] == PS_IGNORE_INDEX) continue;
+        c.n++;
+        c.n_even += i % 2 == 0;
+        c.weight += end->n_constants > 0 ? (double)end->constants[targets[i]] : 1;
+    }
+    return c;
 }
 
 ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
 {
     const ps_code *p = r->bp->code;
     r->pass = *pass;
-    r->n_targets = count_targets(r);
+    r->targets = count_targets(r);
     if (r->o.compute && pass->kind == PS_PASS_TRAIN && r->micro == 0) PS_TRY(ps_results_clear_grads(&r->results));
     int32_t next_update = 0;
     r->next_event = 0;

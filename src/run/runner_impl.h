@@ -19,9 +19,9 @@ struct ps_runner {
     void *non_model; /* base of the activation region */
 
     /* of the step under way */
-    int64_t step, micro; /* steps made before it, micro-batch of this one */
-    ps_pass pass;        /* its pointers are valid during ps_runner_forward */
-    int64_t n_targets;   /* of its batch, those that count */
+    int64_t step, micro;      /* steps made before it, micro-batch of this one */
+    ps_pass pass;             /* its pointers are valid during ps_runner_forward */
+    ps_target_counts targets; /* of its batch */
     ps_results results;
     ps_event host_block_free; /* after what the host's kernels compute in the tiers' block for activations */
     int64_t last_losses;      /* index in the results' losses: of the last forward pass with targets */

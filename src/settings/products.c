@@ -53,7 +53,7 @@ static ps_status list_instr(const pass *p, const ps_instr *instr)
                        .T = p->code->program->T,
                        .node = n,
                        .training = p->is_training,
-                       .n_targets = 1,
+                       .targets = {.n = 1, .weight = 1},
                        .loss_scale = 1,
                        .output_row = -1,
                        .grad_dtype = s->dtype};

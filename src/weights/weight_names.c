@@ -178,7 +178,8 @@ static bool stands_alone(const ps_family *f, const char *name)
     for (const ps_traits *t = &f->traits; t != NULL; t = t->more)
         for (const char *const *head = t->heads; head != NULL && *head != NULL; head++)
             if (has_prefix(name, *head)) return true;
-    return behind(f->base, name) != NULL;
+    return behind(f->base, name) != NULL ||
+           (f->base_of_questions != NULL && behind(f->base_of_questions, name) != NULL);
 }
 
 const char *ps_weight_class_name(const char *model_type, const char *name, char out[PS_WEIGHT_NAME_MAX])

@@ -52,7 +52,16 @@ typedef struct ps_attention_options {
 } ps_attention_options;
 
 ps_value ps_grouped_attention(ps_builder *b, ps_value q, ps_value k, ps_value v, const ps_attention_options *options);
-void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes);
+
+typedef struct ps_cross_entropy_options {
+    size_t struct_size;
+    const float *class_weights;
+    float label_smoothing;
+    float z_loss;
+} ps_cross_entropy_options;
+
+void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes,
+                      const ps_cross_entropy_options *options);
 
 typedef struct ps_engine ps_engine;
 

@@ -47,7 +47,7 @@ static ps_status model(ps_builder *b, void *user)
     const ps_value q = ps_rotary_embedding(b, ps_linear(b, x, "q", C, 0), D, &rope.own);
     const ps_value k = ps_rotary_embedding(b, ps_linear(b, x, "k", C, 0), D, &rope.own);
     x = ps_grouped_attention(b, q, k, ps_linear(b, x, "v", C, 0), &attention.own);
-    ps_cross_entropy(b, x, "head.weight", NULL, V);
+    ps_cross_entropy(b, x, "head.weight", NULL, V, NULL);
     return PS_OK;
 }
 

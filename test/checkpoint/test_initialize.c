@@ -130,7 +130,7 @@ static ps_status own_model(ps_builder *b, void *user)
     const ps_value x = ps_token_embedding(b, user, TINY_VOCABULARY, 48);
     char tied[64];
     snprintf(tied, sizeof tied, "%s.weight", (const char *)user);
-    ps_lm_loss(b, ps_layer_norm(b, x, "ln_f", 1e-5f), tied, TINY_VOCABULARY);
+    ps_cross_entropy(b, ps_layer_norm(b, x, "ln_f", 1e-5f), tied, NULL, TINY_VOCABULARY, NULL);
     return PS_OK;
 }
 

@@ -66,6 +66,33 @@ case_labels_of_a_new_head() {
     says out "padding 257"
 }
 
+# Each of the other heads, learnt until pstar eval says so; and transformers' pipelines find the same in the folder that is exported.
+case_heads() {
+    mkdir "$work/heads"
+    expect 0 "$python" -W ignore "$golden/check_heads.py" --write "$work/heads"
+    # NAME|MODEL_MEMBERS|STEPS|METRIC|AT_LEAST
+    for head in 'numbers|"head": "sequence_classification", "num_labels": 1|250|pearson|0.98' \
+        'labels|"head": "sequence_classification", "num_labels": 3, "problem_type": "multi_label_classification"|900|exact_match|0.97' \
+        'words|"head": "token_classification", "num_labels": 3|120|f1|0.97' \
+        'answers|"head": "question_answering"|250|exact_match|0.97'; do
+        name=${head%%|*} rest=${head#*|} run=head-${head%%|*}
+        members=${rest%%|*} rest=${rest#*|}
+        steps=${rest%%|*} rest=${rest#*|}
+        config "$run" "\"from_pretrained\": \"$models/bert_base\", \"new_head\": true, \"hidden_dropout_prob\": 0,
+            \"attention_probs_dropout_prob\": 0, $members" "\"train\": \"$work/heads/$name.jsonl\", \"sequence_length\": 32,
+            \"doc_stride\": 8" "\"steps\": $steps"
+        [ "$name" = answers ] || sed -i '/"doc_stride"/s/,* *"doc_stride": 8//; s/"sequence_length": 32,$/"sequence_length": 32/' "$work/$run.json"
+        expect 0 "$pstar" train "$work/$run.json"
+        expect 0 "$pstar" eval "$work/$run.json" --split train --json
+        sed -n "s/.*\"${rest%%|*}\": \([-0-9.e]*\).*/\1/p" "$work/out" | awk -v least="${rest#*|}" '{ ok = $1 >= least } END { exit !ok }' ||
+            fail "$name: $(cat "$work/out")"
+        expect 0 "$pstar" export "$work/run-$run" "$work/hf-$run"
+        expect 0 "$python" -W ignore "$golden/check_heads.py" "$work/hf-$run" "$work/heads/$name.jsonl"
+        cat "$work/out"
+    done
+    grep -q '"problem_type": "regression"' "$work/hf-head-numbers/config.json" || fail "no regression: $(cat "$work/hf-head-numbers/config.json")"
+}
+
 # The exported folder's tokenizer is that of the folder that came, chat template and all.
 case_tokenizer_files() {
     config tokenizer "\"from_pretrained\": \"$models/gpt2_base\"" '"sequence_length": 64' '"steps": 0'
@@ -136,6 +163,7 @@ case_generate() {
 
 case_labels_of_the_folder
 case_labels_of_a_new_head
+case_heads
 case_tokenizer_files
 case_tokenizers
 case_foreign_tokenizer

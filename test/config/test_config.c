@@ -323,12 +323,12 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         {"{\"data\": {\"validation\": \"a\", \"validation_split\": 0.1}}",
          "c.json:1:50: data.validation_split has no effect beside data.validation; keep one", PS_EINVAL},
         {"{\"data\": {\"labels\": \"no,yes\"}}",
-         "c.json:1:21: data.labels has no effect with model.head causal_lm, only with sequence_classification; remove "
-         "it",
+         "c.json:1:21: data.labels has no effect with model.head causal_lm, only with sequence_classification or "
+         "token_classification; remove it",
          PS_EINVAL},
         {"{\"data\": {\"label_key\": \"y\"}}",
-         "c.json:1:24: data.label_key has no effect with model.head causal_lm, only with sequence_classification; "
-         "remove it",
+         "c.json:1:24: data.label_key has no effect with model.head causal_lm, only with sequence_classification or "
+         "token_classification; remove it",
          PS_EINVAL},
         {"{\"data\": {\"mlm_probability\": 0.3}}",
          "c.json:1:30: data.mlm_probability has no effect with model.head causal_lm, only with masked_lm; remove it",
@@ -341,6 +341,25 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "{\"prompt_key\": \"p\"}}",
          "c.json:1:95: data.prompt_key has no effect with model.head masked_lm, only with causal_lm; remove it",
          PS_EINVAL},
+        {"{\"model\": {\"problem_type\": \"regression\"}}",
+         "c.json:1:28: model.problem_type has no effect with model.head causal_lm, only with sequence_classification; "
+         "remove it",
+         PS_EINVAL},
+        {"{\"model\": {\"head\": \"token_classification\", \"num_labels\": 1}}",
+         "c.json:1:58: model.num_labels = 1: a choice among one class learns nothing; give at least 2", PS_EINVAL},
+        {"{\"model\": {\"head\": \"sequence_classification\", \"num_labels\": 1}, "
+         "\"train\": {\"label_smoothing\": 0.1}}",
+         "c.json:1:94: train.label_smoothing has no effect with model.problem_type regression; remove it", PS_EINVAL},
+        {"{\"model\": {\"head\": \"question_answering\"}, \"train\": {\"z_loss\": 0.1}}",
+         "c.json:1:63: train.z_loss has no effect with model.head question_answering; remove it", PS_EINVAL},
+        {"{\"train\": {\"class_weights\": \"1,2\"}}",
+         "c.json:1:29: train.class_weights has no effect with model.head causal_lm; remove it", PS_EINVAL},
+        {"{\"model\": {\"head\": \"sequence_classification\"}, \"train\": {\"class_weights\": \"1,2,3\"}}",
+         "c.json:1:75: train.class_weights = \"1,2,3\": expected 2 numbers, one for each class", PS_EINVAL},
+        {"{\"model\": {\"head\": \"sequence_classification\"}, \"train\": {\"class_weights\": \"1,-2\"}}",
+         "c.json:1:75: train.class_weights = \"1,-2\": entry 1 is no number from 0 on", PS_EINVAL},
+        {"{\"model\": {\"head\": \"sequence_classification\"}, \"train\": {\"class_weights\": \"[0, 0]\"}}",
+         "c.json:1:75: train.class_weights = \"[0, 0]\": all are 0", PS_EINVAL},
         {"{\"train\": {\"eval_interval\": 5}}",
          "c.json:1:29: train.eval_interval needs data.validation or data.validation_split to evaluate on", PS_EINVAL},
     };

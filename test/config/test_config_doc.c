@@ -50,7 +50,7 @@ static void page_and_help_name_every_option(void **state)
         snprintf(line, sizeof line, "\n  %s=", ps_option_table[i].key);
         if (strstr(doc, row) == NULL || strstr(help, line) == NULL) fail_msg("%s is not described", row);
     }
-    assert_non_null(strstr(doc, "training. Below 0 is resid_pdrop. Only with model.type bert. |"));
+    assert_non_null(strstr(doc, "| Token types. Only with model.type bert. |"));
     assert_non_null(strstr(help, "      Token types.\n      Only with model.type bert.\n"));
     for (const char *line = help, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
         assert_in_range(end - line, 0, 100);

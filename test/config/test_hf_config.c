@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "config/hf_config.h"
 #include "model/rotary.h"
+#include "option/head.h"
 #include "temp_folder.h"
 
 static temp_folder work;
@@ -206,8 +207,12 @@ static void what_is_not_supported_is_named(void **state)
         {"{\"model_type\": \"gpt2\", \"scale_attn_by_inverse_layer_idx\": true}", "", "as false only"},
         {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key\"}", "", "\"absolute\" only"},
         {"{\"model_type\": \"bert\", \"hidden_act\": \"relu\"}", "", "\"hidden_act\""},
-        {"{\"model_type\": \"bert\", \"architectures\": [\"BertForQuestionAnswering\"]}", "",
-         "BertForQuestionAnswering"},
+        {"{\"model_type\": \"bert\", \"architectures\": [\"BertForMultipleChoice\"]}", "", "BertForMultipleChoice"},
+        {"{\"model_type\": \"olmo2\", \"architectures\": [\"Olmo2ForTokenClassification\"]}", "",
+         "olmo2 has no head token_classification"},
+        {"{\"model_type\": \"bert\", \"architectures\": [\"BertForSequenceClassification\"], \"problem_type\": "
+         "\"ranking\"}",
+         "", "\"problem_type\""},
         {"{\"model_type\": \"qwen3\", \"layer_types\": [\"sliding_attention\", \"full_attention\"]}", "",
          "full attention after sliding attention at 1"},
         {"{\"model_type\": \"qwen3\", \"layer_types\": [\"chunked\"]}", "", "\"layer_types\"[0]"},
@@ -365,37 +370,86 @@ static void names_that_look_like_default_ones(void **state)
     }
 }
 
-/* Losses that there are not: refused by name, unless the head that wanted them is left out. */
-static void other_problem_types_are_refused(void **state)
+/* A file's problem_type acts, and is written again; a new head begins without. */
+static void problem_types_act(void **state)
 {
     (void)state;
-    static const char *const types[] = {"multi_label_classification", "regression"};
+    static const struct {
+        const char *name;
+        ps_config_problem problem;
+    } types[] = {{"multi_label_classification", PS_CONFIG_PROBLEM_MULTI_LABEL},
+                 {"regression", PS_CONFIG_PROBLEM_REGRESSION},
+                 {"single_label_classification", PS_CONFIG_PROBLEM_SINGLE_LABEL}};
     for (size_t i = 0; i < PS_ARRAY_LEN(types); i++) {
-        char text[512];
-        snprintf(text, sizeof text, "{" CLASSIFIER ", \"num_labels\": 3, \"problem_type\": \"%s\"}", types[i]);
+        char text[512], *json = NULL;
+        snprintf(text, sizeof text, "{" CLASSIFIER ", \"num_labels\": 3, \"problem_type\": \"%s\"}", types[i].name);
         write_config_json(text);
-        assert_null(load(""));
-        assert_non_null(strstr(ps_last_error(), "\"problem_type\""));
-        assert_non_null(strstr(ps_last_error(), types[i]));
-        ps_config *c = load("\"new_head\": true");
-        char *json = NULL;
-        options_of(c);
+        ps_config *c = load("");
+        assert_int_equal(ps_head_problem(options_of(c)), types[i].problem);
+        assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
+        assert_non_null(strstr(json, types[i].name));
+        ps_free(json);
+        ps_config_destroy(c);
+        c = load("\"new_head\": true");
+        assert_int_equal(ps_head_problem(options_of(c)), PS_CONFIG_PROBLEM_SINGLE_LABEL);
         assert_int_equal(ps_hf_config_write(c, "float32", 9, &json), PS_OK);
-        assert_null(strstr(json, "problem_type"));
+        assert_true(strstr(json, "problem_type") == NULL || types[i].problem == PS_CONFIG_PROBLEM_SINGLE_LABEL);
         assert_non_null(strstr(json, "\"pad_token_id\": 9"));
         ps_free(json);
         ps_config_destroy(c);
+        c = load("\"new_head\": true, \"problem_type\": \"regression\", \"num_labels\": 2");
+        assert_int_equal(ps_head_problem(options_of(c)), PS_CONFIG_PROBLEM_REGRESSION);
+        assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
+        assert_non_null(strstr(json, "\"problem_type\": \"regression\""));
+        ps_free(json);
+        ps_config_destroy(c);
     }
-    write_config_json("{" CLASSIFIER ", \"problem_type\": \"single_label_classification\"}");
-    ps_config_destroy(load(""));
+}
+
+/* As in transformers one label is a number, where nothing says otherwise. */
+static void one_label_is_a_regression(void **state)
+{
+    (void)state;
+    char *json = NULL;
     write_config_json("{" CLASSIFIER ", \"id2label\": {\"0\": \"grade\"}}");
-    assert_null(load(""));
+    ps_config *c = load("");
+    assert_int_equal(options_of(c)->model_num_labels, 1);
+    assert_int_equal(ps_head_problem(options_of(c)), PS_CONFIG_PROBLEM_REGRESSION);
+    assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
+    assert_non_null(strstr(json, "\"problem_type\": \"regression\""));
+    assert_non_null(strstr(json, "\"grade\""));
+    ps_free(json);
+    ps_config_destroy(c);
+    assert_null(load("\"problem_type\": \"single_label_classification\""));
     assert_non_null(strstr(ps_last_error(), "model.num_labels = 1"));
-    ps_config *c = NULL;
-    assert_int_equal(
-        ps_config_parse("{\"model\": {\"head\": \"sequence_classification\", \"num_labels\": 1}}", "c", &c), PS_EINVAL);
-    assert_int_equal(ps_config_parse("{\"model\": {\"problem_type\": \"regression\"}}", "c", &c), PS_EINVAL);
-    assert_non_null(strstr(ps_last_error(), "model.problem_type is not supported"));
+    assert_non_null(strstr(ps_last_error(), "model.problem_type = regression"));
+}
+
+/* Classes of tokens have names too; and the class of a file is written as it was. */
+static void heads_of_tokens(void **state)
+{
+    (void)state;
+    char *json = NULL;
+    write_config_json("{\"model_type\": \"llama\", \"architectures\": [\"LlamaForTokenClassification\"], "
+                      "\"classifier_dropout\": 0.25, "
+                      "\"id2label\": {\"0\": \"O\", \"1\": \"B-PER\", \"2\": \"I-PER\"}}");
+    ps_config *c = load("");
+    assert_int_equal(options_of(c)->model_head, PS_CONFIG_HEAD_TOKEN_CLASSIFICATION);
+    assert_string_equal(options_of(c)->data_labels, "O,B-PER,I-PER");
+    assert_true(options_of(c)->model_classifier_dropout == 0.25);
+    assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
+    assert_non_null(strstr(json, "LlamaForTokenClassification"));
+    assert_non_null(strstr(json, "B-PER"));
+    assert_null(strstr(json, "problem_type"));
+    ps_free(json);
+    ps_config_destroy(c);
+    write_config_json("{\"model_type\": \"bert\", \"architectures\": [\"BertForQuestionAnswering\"]}");
+    c = load("");
+    assert_int_equal(options_of(c)->model_head, PS_CONFIG_HEAD_QUESTION_ANSWERING);
+    assert_int_equal(ps_hf_config_write(c, "float32", -1, &json), PS_OK);
+    assert_non_null(strstr(json, "BertForQuestionAnswering"));
+    ps_free(json);
+    ps_config_destroy(c);
 }
 
 static void set_from_pretrained_later(void **state)
@@ -523,7 +577,9 @@ int main(void)
         cmocka_unit_test(many_labels),
         cmocka_unit_test(names_that_look_like_default_ones),
         cmocka_unit_test(labels_that_nothing_uses_are_not_looked_at),
-        cmocka_unit_test(other_problem_types_are_refused),
+        cmocka_unit_test(problem_types_act),
+        cmocka_unit_test(one_label_is_a_regression),
+        cmocka_unit_test(heads_of_tokens),
         cmocka_unit_test(set_from_pretrained_later),
         cmocka_unit_test(a_dump_needs_no_folder),
         cmocka_unit_test(types_and_presets),

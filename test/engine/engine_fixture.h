@@ -2,6 +2,7 @@
 #ifndef ENGINE_FIXTURE_H
 #define ENGINE_FIXTURE_H
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -70,6 +71,29 @@ static inline void fill_batch(int32_t *tokens, int32_t *targets, int64_t B, int6
     }
 }
 
+/* What the engine's loss is of, for these tokens: the targets of fill_batch for a language model; else a label of each
+ * sequence or token, two positions of each sequence, or values in [0, 1]. A few take no part. */
+static inline ps_batch batch_for(const ps_engine *e, int32_t *tokens, int32_t *targets, float *values)
+{
+    const ps_program *p = e->shape->program;
+    const int64_t n_tokens = p->B * p->T;
+    if (p->n_outputs == TINY_VOCABULARY)
+        return (ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets};
+    for (int64_t i = 0; i < p->n_targets; i++) {
+        const int32_t token = tokens[i * n_tokens / p->n_targets];
+        const bool is_left_out = p->n_targets > p->B && i % 5 == 3;
+        values[i] = is_left_out ? NAN : (float)((token + i) % 11) / 10;
+        targets[i] = is_left_out ? -100 : (int32_t)((token + i) % p->n_target_classes);
+    }
+    const bool are_values = p->target_array == PS_BATCH_VALUES;
+    return (ps_batch){.struct_size = sizeof(ps_batch),
+                      .tokens = tokens,
+                      .targets = are_values ? NULL : targets,
+                      .values = are_values ? values : NULL};
+}
+
+enum { TARGETS_MAX = 256 };
+
 #define MAX_STEPS 40
 
 typedef struct run_result {
@@ -95,17 +119,17 @@ static inline run_result train(ps_config *c, int n_steps)
 {
     run_result r = {0};
     ps_engine *e = engine_of(c);
-    int64_t B, T, K, V;
-    ps_engine_get_shape(e, &B, &T, &K, &V);
-    int32_t *tokens = calloc((size_t)(B * T), sizeof *tokens), *targets = calloc((size_t)(B * T), sizeof *targets);
+    int64_t B, T, K;
+    ps_engine_get_shape(e, &B, &T, &K, NULL);
+    assert_true(B * T <= TARGETS_MAX && e->program->n_targets <= TARGETS_MAX);
+    float values[TARGETS_MAX];
+    int32_t *tokens = calloc((size_t)(B * T), sizeof *tokens), *targets = calloc(TARGETS_MAX, sizeof *targets);
     for (int step = 0; step < n_steps; step++) {
         for (int64_t k = 0; k < K; k++) {
             float loss;
             fill_batch(tokens, targets, B, T, TINY_VOCABULARY, step * K + k);
-            if (V != TINY_VOCABULARY) /* labels */
-                for (int64_t b = 0; b < B; b++) targets[b] = (int32_t)((tokens[b * T] + b) % V);
-            assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
-                                 &loss));
+            const ps_batch batch = batch_for(e, tokens, targets, values);
+            assert_ok(ps_forward(e, &batch, &loss));
             assert_ok(ps_backward(e));
             assert_ok(ps_step(e));
             r.losses[step] += loss / (float)K;

@@ -46,10 +46,12 @@ static inline ps_status rank_step(ps_engine *e, rank_task *t, int64_t step)
     const int32_t n = ps_comm_size(t->comm), rank = ps_comm_rank(t->comm);
     int64_t B, T, K;
     ps_engine_get_shape(e, &B, &T, &K, NULL);
-    int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
+    int32_t tokens[RANK_TOKENS_MAX], targets[TARGETS_MAX];
+    float values[TARGETS_MAX];
     for (int64_t k = 0; k < K; k++) {
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, (step * K + k) * n + rank);
-        PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
+        const ps_batch batch = batch_for(e, tokens, targets, values);
+        PS_TRY(ps_forward(e, &batch, NULL));
         PS_TRY(ps_backward(e));
         PS_TRY(ps_step(e));
     }

@@ -281,6 +281,58 @@ static void test_bad_token_types(void **state)
     ps_config_destroy(c);
 }
 
+/* Values in place of targets, and positions: what is wrong is named, and what takes no part counts nothing. */
+static void test_batches_of_heads(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("model.head=sequence_classification", "model.num_labels=2", "model.problem_type=regression");
+    ps_engine *e = engine_of(c);
+    float values[B * 2], loss;
+    ps_eval_info info = {.struct_size = sizeof info};
+    fill_batch(tokens, targets, B, T, V, 0);
+    const ps_batch numbers = {.struct_size = sizeof numbers, .tokens = tokens, .values = values};
+    for (int i = 0; i < B * 2; i++) values[i] = NAN;
+    assert_ok(ps_evaluate(e, &numbers, &loss));
+    ps_engine_get_eval_info(e, &info);
+    assert_true(loss == 0 && info.n_targets == 0 && info.weight == 0);
+    values[3] = 0.5f;
+    assert_ok(ps_evaluate(e, &numbers, &loss));
+    ps_engine_get_eval_info(e, &info);
+    assert_true(loss > 0 && info.n_targets == 1 && info.weight == 1 && info.n_correct == 0);
+    values[2] = INFINITY;
+    assert_int_equal(ps_forward(e, &numbers, &loss), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "value 2 of the batch is infinite"));
+    assert_int_equal(
+        ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss),
+        PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "the batch has no values"));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+
+    c = TINY("model.head=question_answering");
+    e = engine_of(c);
+    int32_t positions[B * 2] = {0, T - 1, -100, 3};
+    const ps_batch spans = {.struct_size = sizeof spans, .tokens = tokens, .targets = positions};
+    assert_ok(ps_evaluate(e, &spans, &loss));
+    ps_engine_get_eval_info(e, &info);
+    assert_true(loss > 0 && info.n_targets == B * 2 - 1);
+    positions[1] = T;
+    assert_int_equal(ps_forward(e, &spans, &loss), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "target 1 of the batch is 16, the model has 16"));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+
+    c = TINY("model.head=token_classification", "model.num_labels=3", "train.class_weights=1,0.5,0", "train.z_loss=0");
+    e = engine_of(c);
+    for (int i = 0; i < B * T; i++) targets[i] = i % 4 == 3 ? -100 : i % 4;
+    assert_ok(
+        ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
+    ps_engine_get_eval_info(e, &info);
+    assert_true(info.n_targets == B * T / 4 * 3 && info.weight == B * T / 4 * 1.5);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
 /* What a step says of its micro-batches is the same, whether anybody asked for their losses or not. */
 static void test_losses_that_nobody_asks_for(void **state)
 {
@@ -317,13 +369,10 @@ static void test_losses_that_nobody_asks_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_of_calls),
-        cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_tensors_across_chunks),
-        cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_two_engines),
-        cmocka_unit_test(test_bad_token_types),
-        cmocka_unit_test(test_losses_that_nobody_asks_for),
+        cmocka_unit_test(test_order_of_calls),        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_tensors_across_chunks), cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_two_engines),           cmocka_unit_test(test_bad_token_types),
+        cmocka_unit_test(test_batches_of_heads),      cmocka_unit_test(test_losses_that_nobody_asks_for),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -114,7 +114,8 @@ static ps_status large_model(ps_builder *b, void *user)
 {
     const sizes *s = user;
     const ps_value x = ps_token_embedding(b, "wte", s->vocabulary, 16);
-    ps_lm_loss(b, ps_linear(b, ps_linear(b, x, "up", s->columns, 0), "down", 16, 0), "wte.weight", s->vocabulary);
+    ps_cross_entropy(b, ps_linear(b, ps_linear(b, x, "up", s->columns, 0), "down", 16, 0), "wte.weight", NULL,
+                     s->vocabulary, NULL);
     return PS_OK;
 }
 

@@ -285,7 +285,7 @@ static ps_status short_table(ps_builder *b, void *user)
     (void)user;
     ps_value x = ps_token_embedding(b, "wte", 16, 8);
     x = ps_position_embedding(b, x, "wpe", 64);
-    ps_lm_loss(b, ps_attention(b, ps_linear(b, x, "qkv", 24, 0), 2, 1, 0), "wte.weight", 16);
+    ps_cross_entropy(b, ps_attention(b, ps_linear(b, x, "qkv", 24, 0), 2, 1, 0), "wte.weight", NULL, 16, NULL);
     return PS_OK;
 }
 

@@ -597,7 +597,7 @@ static ps_status model_half(ps_builder *b, void *user)
     ps_set_trainable(b, 1);
     ps_value y = ps_linear(b, x, "middle", 32, 1);
     y = ps_layer_norm(b, ps_add(b, x, y), "norm", 1e-5f);
-    ps_lm_loss(b, y, *tied ? "table.weight" : "head.weight", TINY_VOCABULARY);
+    ps_cross_entropy(b, y, *tied ? "table.weight" : "head.weight", NULL, TINY_VOCABULARY, NULL);
     return PS_OK;
 }
 

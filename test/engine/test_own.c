@@ -114,7 +114,7 @@ static ps_status own_model(ps_builder *b, void *user)
                                               .options_bytes = sizeof factor});
         ps_end_block(b);
     }
-    ps_lm_loss(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", TINY_VOCABULARY);
+    ps_cross_entropy(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", NULL, TINY_VOCABULARY, NULL);
     return PS_OK;
 }
 
@@ -193,7 +193,7 @@ static ps_status wrong_model(ps_builder *b, void *user)
         ps_end_with(b, "mine", &use);
         return PS_OK;
     }
-    ps_lm_loss(b, ps_apply(b, "mine", &use), "wte.weight", TINY_VOCABULARY);
+    ps_cross_entropy(b, ps_apply(b, "mine", &use), "wte.weight", NULL, TINY_VOCABULARY, NULL);
     return PS_OK;
 }
 

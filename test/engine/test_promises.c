@@ -164,17 +164,26 @@ static void assert_peak(const run_result *r, const char *const *changes)
 static void test_same_bits_families(void **state)
 {
     (void)state;
-    static const char *const families[][4] = {
+    static const char *const families[][5] = {
         {"model.type=llama", "model.num_key_value_heads=1", "model.sliding_window=5", "model.tie_word_embeddings=true"},
         {"model.type=qwen3", "model.head_dim=32", "model.head=sequence_classification", "model.num_labels=5"},
         {"model.type=qwen2", "model.max_window_layers=1", "gradient_accumulation_steps=2", "model.sliding_window=3"},
         {"model.type=bert", "model.head=masked_lm", "model.hidden_act=gelu", "model.type_vocab_size=2"},
         {"model.type=bert", "model.head=sequence_classification", "model.num_labels=3", "model.type_vocab_size=3"},
         {"model.type=gpt2", "model.head=sequence_classification", "model.num_labels=4", "model.hidden_act=gelu"},
+        {"model.type=bert", "model.head=sequence_classification", "model.num_labels=1", "model.type_vocab_size=3"},
+        {"model.type=llama", "model.head=sequence_classification", "model.num_labels=3",
+         "model.problem_type=multi_label_classification", "gradient_accumulation_steps=2"},
+        {"model.type=gpt2", "model.head=token_classification", "model.num_labels=3", "train.label_smoothing=0.2",
+         "train.class_weights=1,0.5,3"},
+        {"model.type=bert", "model.head=question_answering", "model.type_vocab_size=2", "model.hidden_act=gelu"},
+        {"model.type=qwen2", "model.head=question_answering", "gradient_accumulation_steps=2"},
+        {"model.type=gpt2", "train.z_loss=0.001", "train.label_smoothing=0.1"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(families); i++) {
-        const char *const *f = families[i];
-#define FAMILY(...) CHANGES(BF16, DROPOUT, f[0], f[1], f[2], f[3], "model.intermediate_size=100", __VA_ARGS__)
+        const char *f[PS_ARRAY_LEN(families[0])];
+        for (size_t k = 0; k < PS_ARRAY_LEN(f); k++) f[k] = families[i][k] != NULL ? families[i][k] : "train.seed=7";
+#define FAMILY(...) CHANGES(BF16, DROPOUT, f[0], f[1], f[2], f[3], f[4], "model.intermediate_size=100", __VA_ARGS__)
         const run_result base = train(on_cpu(tiny_with(FAMILY("train.seed=7"))), STEPS);
         const char *const *small[] = {
             FAMILY("memory.device=900KB", "memory.host=300KB", "memory.disk=30MB", "default_chunk_size=4096"),

@@ -40,6 +40,33 @@ static void test_losses_bf16(void **state)
     check_losses("bf16.enabled=true", "train.seed=7", 1e-3);
 }
 
+/* What one rank computes of the same micro-batches, one after the other; with each rank's mean over its own targets. */
+static void test_losses_of_heads(void **state)
+{
+    (void)state;
+    static const char *const heads[][4] = {
+        {"model.head=sequence_classification", "model.num_labels=1", NOTHING, NOTHING},
+        {"model.head=sequence_classification", "model.num_labels=4", "model.problem_type=multi_label_classification",
+         NOTHING},
+        {"model.head=token_classification", "model.num_labels=3", "train.class_weights=1,0.5,3",
+         "train.label_smoothing=0.1"},
+        {"model.head=question_answering", NOTHING, NOTHING, NOTHING},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(heads); i++) {
+        const char *const *h = heads[i];
+        rank_result alone = RANKS(1, 5, h[0], h[1], h[2], h[3], "gradient_accumulation_steps=2")->result;
+        const rank_result *pair = &RANKS(2, 5, h[0], h[1], h[2], h[3])->result;
+        for (int step = 0; step < 5; step++) {
+            assert_true(fabs(pair->losses[step] - alone.losses[step]) <= 1e-6 * fabs(alone.losses[step]));
+            assert_true(fabs(pair->norms[step] - alone.norms[step]) <= 1e-5 * alone.norms[step]);
+        }
+        const uint64_t hash = pair->hash;
+        assert_true(RANKS(2, 5, h[0], h[1], h[2], h[3], "default_chunk_size=4096", "memory.device=900KB",
+                          "memory.host=400KB", "memory.disk=20MB")
+                        ->result.hash == hash);
+    }
+}
+
 /* One micro-batch a rank: gradients overwrite parameters. */
 static void test_one_micro_batch(void **state)
 {
@@ -296,17 +323,12 @@ static void test_a_rank_vanishes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_beginning),
-        cmocka_unit_test(test_losses_f32),
-        cmocka_unit_test(test_losses_bf16),
-        cmocka_unit_test(test_one_micro_batch),
-        cmocka_unit_test(test_same_bits_sgd),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_bytes_and_peaks),
-        cmocka_unit_test(test_profiles),
-        cmocka_unit_test(test_another_carrier),
-        cmocka_unit_test(test_a_rank_vanishes),
-        cmocka_unit_test(test_the_host_does_not_wait),
+        cmocka_unit_test(test_beginning),       cmocka_unit_test(test_losses_f32),
+        cmocka_unit_test(test_losses_bf16),     cmocka_unit_test(test_losses_of_heads),
+        cmocka_unit_test(test_one_micro_batch), cmocka_unit_test(test_same_bits_sgd),
+        cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_bytes_and_peaks),
+        cmocka_unit_test(test_profiles),        cmocka_unit_test(test_another_carrier),
+        cmocka_unit_test(test_a_rank_vanishes), cmocka_unit_test(test_the_host_does_not_wait),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -159,7 +159,7 @@ static ps_status tied_in_a_block(ps_builder *b, void *user)
     x = ps_add(b, x, ps_gelu(b, ps_linear(b, x, "up", 48, 1), PS_ACTIVATION_GELU_TANH));
     x = ps_add(b, x, ps_gelu(b, ps_linear(b, x, "down", 48, 1), PS_ACTIVATION_GELU_TANH));
     ps_end_block(b);
-    ps_lm_loss(b, ps_layer_norm(b, x, "norm", 1e-5f), "h.wte.weight", TINY_VOCABULARY);
+    ps_cross_entropy(b, ps_layer_norm(b, x, "norm", 1e-5f), "h.wte.weight", NULL, TINY_VOCABULARY, NULL);
     return PS_OK;
 }
 

@@ -15,7 +15,7 @@ static ps_status tied_to_linear(ps_builder *b, void *user)
     (void)user;
     const ps_value x = ps_token_embedding(b, "wte", V, C);
     const ps_value y = ps_gelu(b, ps_linear(b, x, "proj", V, 1), PS_ACTIVATION_GELU_TANH);
-    ps_lm_loss(b, ps_linear(b, y, "back", C, 1), "proj.weight", V);
+    ps_cross_entropy(b, ps_linear(b, y, "back", C, 1), "proj.weight", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -25,7 +25,7 @@ static ps_status tied_to_norm(ps_builder *b, void *user)
     (void)user;
     const ps_value x = ps_token_embedding(b, "wte", V, C);
     const ps_value y = ps_layer_norm(b, ps_linear(b, x, "up", V, 0), "ln", 1e-5f);
-    ps_cross_entropy(b, ps_linear(b, y, "down", C, 0), "wte.weight", "ln.bias", V);
+    ps_cross_entropy(b, ps_linear(b, y, "down", C, 0), "wte.weight", "ln.bias", V, NULL);
     return PS_OK;
 }
 

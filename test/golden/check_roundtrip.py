@@ -60,7 +60,10 @@ def output_of(model, inputs):
     """At padding a causal model may give anything."""
     with torch.no_grad():
         output = model(**inputs)
-    output = output.logits if hasattr(output, "logits") else output.last_hidden_state
+    if hasattr(output, "start_logits"):
+        output = torch.stack([output.start_logits, output.end_logits], -1)
+    else:
+        output = output.logits if hasattr(output, "logits") else output.last_hidden_state
     return output if output.dim() == 2 else output[inputs["attention_mask"].bool()]
 
 

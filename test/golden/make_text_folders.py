@@ -4,6 +4,7 @@
 usage: python3 make_text_folders.py DEST
 
 DEST/bert_labels/   a BERT classifier whose id2label is not in byte order
+DEST/bert_base/     the same without a head
 DEST/gpt2_base/     a GPT-2 language model with a padding token, to get a new head
 DEST/more_tokens/   its tokenizer, alone, with two tokens more
 DEST/*.jsonl        lines with a text and a label, as the scripts that use them say
@@ -55,6 +56,13 @@ def write_bert(folder, tokenizer):
     tokenizer.save_pretrained(folder)
 
 
+def write_bert_base(folder, tokenizer):
+    config = transformers.BertConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+                                     num_attention_heads=2, max_position_embeddings=32)
+    transformers.BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def write_gpt2(folder, tokenizer):
     config = transformers.GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=32, n_layer=1, n_head=2,
                                      bos_token_id=tokenizer.eos_token_id, eos_token_id=tokenizer.eos_token_id)
@@ -86,6 +94,7 @@ def main():
     os.makedirs(dest, exist_ok=True)
     write_bert(os.path.join(dest, "bert_labels"), bert_tokenizer())
     write_gpt2(os.path.join(dest, "gpt2_base"), bytes_tokenizer())
+    write_bert_base(os.path.join(dest, "bert_base"), bert_tokenizer())
     write_more_tokens(os.path.join(dest, "more_tokens"), bytes_tokenizer())
     write_reviews(os.path.join(dest, "reviews.jsonl"), 200, 1)
     write_reviews(os.path.join(dest, "unseen.jsonl"), 40, 2)

@@ -212,9 +212,21 @@ static void run_loss(void)
     RUN_SCRATCH(lm_loss_fwd, .row_loss = out_f32(ROWS), .lse = out_f32(ROWS),
                 .predicted = op_alloc(ROWS * sizeof(int32_t)), .x = in(N), .w = in(V * C), .b = in(V), .targets = ids(),
                 .rows = ROWS, .C = C, .V = V, .dtype = t);
+    RUN_SCRATCH(lm_loss_fwd, .row_loss = out_f32(ROWS), .lse = out_f32(ROWS),
+                .predicted = op_alloc(ROWS * sizeof(int32_t)), .x = in(N), .w = in(V * C), .b = in(V), .targets = ids(),
+                .rows = ROWS, .C = C, .V = V, .dtype = t,
+                .terms = {.class_weights = in_f32(V), .mean_weight = 1.0f, .smoothing = 0.1f, .z_loss = 0.1f});
     RUN_SCRATCH(lm_loss_bwd, .dx = out(N), .dw = out_grad(V * C), .db = out_grad(V), .x = in(N), .w = in(V * C),
                 .b = in(V), .lse = in_f32(ROWS), .targets = ids(), .rows = ROWS, .C = C, .V = V, .scale = 1.0f,
                 .dtype = t, .grad_dtype = t_grad);
+    RUN(values_loss_fwd, .loss = out_f32(N), .predicted = op_alloc(N * sizeof(int32_t)), .z = in_f32(N),
+        .values = in_f32(N), .n = N, .kind = PS_VALUES_LOGISTIC);
+    RUN(values_loss_bwd, .dz = out(N), .z = in_f32(N), .values = in_f32(N), .n = N, .scale = 1.0f,
+        .kind = PS_VALUES_LOGISTIC, .dtype = t);
+    RUN(span_loss_fwd, .loss = out_f32(2 * B), .predicted = op_alloc(2 * B * sizeof(int32_t)), .z = in_f32(2 * B * T),
+        .targets = op_indices(2 * B, T, 0, 3), .B = B, .T = T, .weight = {1.0f, 1.0f});
+    RUN(span_loss_bwd, .dz = out(2 * B * T), .z = in_f32(2 * B * T), .targets = op_indices(2 * B, T, 0, 3), .B = B,
+        .T = T, .scale = {1.0f, 1.0f}, .dtype = t);
     RUN(loss_sums, .sums = op_alloc(sizeof(ps_loss_sums)), .row_loss = in_f32(ROWS), .targets = ids(),
         .predicted = ids(), .rows = ROWS);
 }

@@ -69,7 +69,7 @@ static ps_status model_random(ps_builder *b, void *user)
     ps_value sum = values[n - 1];
     for (uint32_t i = 0; i < n - 1; i++)
         if (!read[i]) sum = ps_add(b, sum, values[i]);
-    ps_lm_loss(b, ps_layer_norm(b, sum, "last", 1e-3f), "wte.weight", g->V);
+    ps_cross_entropy(b, ps_layer_norm(b, sum, "last", 1e-3f), "wte.weight", NULL, g->V, NULL);
     return PS_OK;
 }
 

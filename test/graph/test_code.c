@@ -39,7 +39,7 @@ static ps_status model_blocks(ps_builder *b, void *user)
     x = ps_gelu(b, x, PS_ACTIVATION_GELU_TANH); /* between two segments */
     x = block(b, x, "b", 1);
     x = ps_layer_norm(b, x, "ln_f", 1e-5f);
-    ps_lm_loss(b, x, "wte.weight", V);
+    ps_cross_entropy(b, x, "wte.weight", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -54,7 +54,7 @@ static ps_status model_thrice(ps_builder *b, void *user)
     ps_value y = ps_add(b, ps_add(b, p, q), r);
     y = ps_add(b, y, p);
     y = ps_add(b, x, y);
-    ps_lm_loss(b, y, "head", V);
+    ps_cross_entropy(b, y, "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -68,7 +68,7 @@ static ps_status model_relu(ps_builder *b, void *user)
     const ps_value q = ps_relu(b, ps_linear(b, p, "q", 2 * C, 1));
     const ps_value y = ps_add(b, ps_linear(b, q, "r", C, 0), ps_relu(b, p));
     ps_end_block(b);
-    ps_lm_loss(b, ps_relu(b, y), "head", V);
+    ps_cross_entropy(b, ps_relu(b, y), "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -82,7 +82,7 @@ static ps_status model_diamond(ps_builder *b, void *user)
     const ps_value u = ps_add(b, v, k);
     const ps_value n = ps_layer_norm(b, u, "n", 1e-5f);
     const ps_value z = ps_add(b, v, w);
-    ps_lm_loss(b, ps_add(b, n, z), "head", V);
+    ps_cross_entropy(b, ps_add(b, n, z), "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -95,7 +95,7 @@ static ps_status model_diamond_swapped(ps_builder *b, void *user)
     const ps_value u = ps_add(b, k, v);
     const ps_value g = ps_gelu(b, u, PS_ACTIVATION_GELU_ERF);
     const ps_value z = ps_add(b, w, v);
-    ps_lm_loss(b, ps_add(b, z, g), "head", V);
+    ps_cross_entropy(b, ps_add(b, z, g), "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -108,7 +108,35 @@ static ps_status model_positions(ps_builder *b, void *user)
     const ps_value p = ps_position_embedding(b, x, "p", T), q = ps_position_embedding(b, p, "q", T);
     const ps_value l = ps_layer_norm(b, ps_add(b, q, x), "l", 1e-5f);
     const ps_value e = ps_token_embedding(b, "second", V, C);
-    ps_lm_loss(b, ps_add(b, ps_add(b, p, l), ps_add(b, e, x)), "second.weight", V);
+    ps_cross_entropy(b, ps_add(b, ps_add(b, p, l), ps_add(b, e, x)), "second.weight", NULL, V, NULL);
+    return PS_OK;
+}
+
+/* Behind a block, each of the other ends. */
+typedef enum other_end {
+    END_SQUARED,
+    END_LOGISTIC,
+    END_SPAN,
+    END_TERMS, /* cross-entropy with weights, smoothing and z-loss */
+    END_COUNT,
+} other_end;
+
+static ps_status model_end(ps_builder *b, void *user)
+{
+    const other_end *end = user;
+    ps_set_initializer_range(b, 0.3);
+    ps_value x = block(b, ps_token_embedding(b, "wte", V, C), "a", 1);
+    float weights[V];
+    for (int i = 0; i < V; i++) weights[i] = (float)(1 + i % 3) / 2;
+    const ps_cross_entropy_options options = {
+        .struct_size = sizeof options, .class_weights = weights, .label_smoothing = 0.2f, .z_loss = 0.05f};
+    switch (*end) {
+    case END_SQUARED: ps_mse_loss(b, ps_pool(b, x, PS_POOLING_LAST), "score", NULL, 1); break;
+    case END_LOGISTIC: ps_bce_with_logits_loss(b, x, "score", "bias", 3); break;
+    case END_SPAN: ps_span_loss(b, x, "qa", "bias"); break;
+    case END_TERMS: ps_cross_entropy(b, x, "wte.weight", "bias", V, &options); break;
+    case END_COUNT: break;
+    }
     return PS_OK;
 }
 
@@ -135,10 +163,13 @@ static void check_gradients(ps_model_func model, void *user, const char *const *
     int64_t b, t;
     ps_engine_get_shape(e, &b, &t, NULL, NULL);
     int32_t tokens[64], targets[64];
-    assert_true(b * t <= 64);
+    float values[64];
+    assert_true(b * t <= 64 && e->program->n_targets <= 64);
     fill_batch(tokens, targets, b, t, V, 5);
     targets[1] = -100;
-    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
+    const bool is_plain = e->program->n_outputs == V;
+    const ps_batch batch = is_plain ? (ps_batch){.struct_size = sizeof batch, .tokens = tokens, .targets = targets}
+                                    : batch_for(e, tokens, targets, values);
     float *grads[128];
     assert_ok(ps_forward(e, &batch, NULL));
     assert_ok(ps_backward(e));
@@ -203,6 +234,32 @@ static void test_gradients(void **state)
     check_gradients(model_positions, NULL, plain);
     check_gradients(model_relu, NULL, plain);
     check_gradients(model_relu, NULL, checkpointed);
+}
+
+static void test_gradients_of_ends(void **state)
+{
+    (void)state;
+    for (other_end end = 0; end < END_COUNT; end++) {
+        check_gradients(model_end, &end, plain);
+        check_gradients(model_end, &end, checkpointed);
+    }
+}
+
+/* Whose size is that of no version. */
+static ps_status model_small_options(ps_builder *b, void *user)
+{
+    (void)user;
+    const ps_cross_entropy_options options = {.struct_size = offsetof(ps_cross_entropy_options, z_loss)};
+    ps_cross_entropy(b, ps_token_embedding(b, "wte", V, C), "wte.weight", NULL, V, &options);
+    return PS_OK;
+}
+
+static void test_size_of_options(void **state)
+{
+    (void)state;
+    ps_program *p = NULL;
+    assert_int_equal(ps_program_build(model_small_options, NULL, B, T, &p), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "ps_cross_entropy_options"));
 }
 
 static void test_gradients_shared(void **state)
@@ -454,6 +511,10 @@ typedef struct wrong {
 static ps_status model_wrong(ps_builder *b, void *user)
 {
     const int which = *(const int *)user;
+    float none[V] = {0}, one[V] = {1, -1};
+    const ps_cross_entropy_options smoothed = {.struct_size = sizeof smoothed, .label_smoothing = 1},
+                                   zeros = {.struct_size = sizeof zeros, .class_weights = none},
+                                   negative = {.struct_size = sizeof negative, .class_weights = one};
     ps_value x = ps_token_embedding(b, "wte", which == 1 ? 0 : V, C);
     assert_int_equal(ps_builder_batch_size(b), B);
     assert_int_equal(ps_builder_sequence_length(b), T);
@@ -481,13 +542,19 @@ static ps_status model_wrong(ps_builder *b, void *user)
         ps_begin_block(b, longest, 0);
         break;
     }
-    case 16: ps_lm_loss(b, x, "wte.weight", V + 1); break;
-    case 17: ps_lm_loss(b, x, "head", V); break; /* and once more below */
+    case 16: ps_cross_entropy(b, x, "wte.weight", NULL, V + 1, NULL); break;
+    case 17: ps_cross_entropy(b, x, "head", NULL, V, NULL); break; /* and once more below */
     case 18: return PS_ENOSYS;
+    case 20: ps_cross_entropy(b, x, "wte.weight", NULL, V, &smoothed); break;
+    case 21: ps_cross_entropy(b, x, "wte.weight", NULL, V, &zeros); break;
+    case 22: ps_cross_entropy(b, x, "wte.weight", NULL, V, &negative); break;
+    case 23: ps_span_loss(b, ps_pool(b, x, PS_POOLING_FIRST), "qa", NULL); break;
+    case 24: ps_mse_loss(b, x, "wte.weight", NULL, 1); break;
+    case 25: ps_bce_with_logits_loss(b, x, "b", NULL, 0); break;
     case 19: x = ps_linear(b, x, "fc", (int64_t)1 << 42, 0); break;
     default: break;
     }
-    ps_lm_loss(b, x, "wte.weight", V);
+    ps_cross_entropy(b, x, "wte.weight", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -512,7 +579,13 @@ static void test_builder_errors(void **state)
                                   {"longer than", 15},
                                   {"wanted [14, 6]", 16},
                                   {"nothing may follow the end", 17},
-                                  {"more than any memory holds", 19}};
+                                  {"more than any memory holds", 19},
+                                  {"label_smoothing 1", 20},
+                                  {"the weights of all 13", 21},
+                                  {"the weight of class 1 is -1", 22},
+                                  {"one row a sequence", 23},
+                                  {"wanted [1, 6]", 24},
+                                  {"b has shape", 25}};
     ps_program *p = NULL;
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         int which = cases[i].which;
@@ -534,7 +607,7 @@ static void test_builder_errors(void **state)
 static ps_status model_narrow_input(ps_builder *b, void *user)
 {
     (void)user;
-    ps_lm_loss(b, ps_token_embedding(b, "wte", V - 3, C), "head", V);
+    ps_cross_entropy(b, ps_token_embedding(b, "wte", V - 3, C), "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -561,15 +634,13 @@ static void test_tokens_fit_embedding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builder_errors),
-        cmocka_unit_test(test_lives),
-        cmocka_unit_test(test_recomputation),
-        cmocka_unit_test(test_merged_segments),
-        cmocka_unit_test(test_overwriting),
-        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_builder_errors),       cmocka_unit_test(test_lives),
+        cmocka_unit_test(test_recomputation),        cmocka_unit_test(test_merged_segments),
+        cmocka_unit_test(test_overwriting),          cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_gradients_of_ends),    cmocka_unit_test(test_size_of_options),
         cmocka_unit_test(test_gradients_shared),
-        cmocka_unit_test(test_gradients_random),
-        cmocka_unit_test(test_guards_name_operator_and_buffer),
+
+        cmocka_unit_test(test_gradients_random),     cmocka_unit_test(test_guards_name_operator_and_buffer),
         cmocka_unit_test(test_tokens_fit_embedding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static ps_status model_blocks(ps_builder *b, void *user)
         x = ps_add(b, h, x); /* the residual second */
         ps_end_block(b);
     }
-    ps_lm_loss(b, x, "wte.weight", V);
+    ps_cross_entropy(b, x, "wte.weight", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -51,7 +51,7 @@ static ps_status model_apart(ps_builder *b, void *user)
     ps_begin_block(b, "second", 1);
     const ps_value w = ps_linear(b, v, "w", C, 0);
     ps_end_block(b);
-    ps_lm_loss(b, w, "head", V);
+    ps_cross_entropy(b, w, "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -76,7 +76,7 @@ static ps_status model_pairs(ps_builder *b, void *user)
     h = ps_rotary_embedding(b, ps_rms_norm(b, x, "whole", 0, 1e-5f), 2, &rope);
     h = ps_rotary_embedding(b, ps_rms_norm(b, h, "other", 3, 1e-5f), 2, &rope);
     ps_end_block(b);
-    ps_lm_loss(b, h, "wte.weight", V);
+    ps_cross_entropy(b, h, "wte.weight", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -368,7 +368,7 @@ static ps_status model_pair_across(ps_builder *b, void *user)
     x = ps_rms_norm(b, ps_linear(b, x, "p", C, 0), "norm", 2, 1e-5f);
     ps_end_block(b);
     x = ps_linear(b, ps_rotary_embedding(b, x, 2, &(ps_rope){.struct_size = sizeof(ps_rope), .theta = 100}), "q", C, 0);
-    ps_lm_loss(b, x, "head", V);
+    ps_cross_entropy(b, x, "head", NULL, V, NULL);
     return PS_OK;
 }
 
@@ -403,7 +403,7 @@ static ps_status model_epilogues_across(ps_builder *b, void *user)
     ps_begin_block(b, "b", 1);
     x = ps_linear(b, x, "r", C, 0);
     ps_end_block(b);
-    ps_lm_loss(b, x, "head", V);
+    ps_cross_entropy(b, x, "head", NULL, V, NULL);
     return PS_OK;
 }
 

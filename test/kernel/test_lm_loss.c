@@ -7,9 +7,31 @@ typedef struct loss_case {
     ps_dtype dtype, grad_dtype;
     bool bias, accumulate, over, kept;
     bool forbids;      /* some classes, by a bias of -infinity */
+    bool terms;        /* weights of classes, smoothed labels, z-loss */
     bool no_dx, no_dw; /* not looked at here, */
     bool skips;        /* nor computed */
 } loss_case;
+
+#define SMOOTHING 0.3f
+#define Z_LOSS 0.01f
+
+/* Weights from 0.5 to 1.5. */
+static ps_loss_terms terms_of(const loss_case *c)
+{
+    if (!c->terms) return (ps_loss_terms){0};
+    float *u = op_random(PS_DTYPE_F32, c->V, 1.0, 1.0 / 6.0, 7);
+    op_mark_input();
+    double sum = 0;
+    for (int64_t v = 0; v < c->V; v++) sum += (double)u[v];
+    return (ps_loss_terms){
+        .class_weights = u, .mean_weight = (float)(sum / (double)c->V), .smoothing = SMOOTHING, .z_loss = Z_LOSS};
+}
+
+/* How many times an error of logits comes into loss and gradients: lse^2 adds 2 lse of it, times Z_LOSS. */
+static double terms_factor(const loss_case *c)
+{
+    return c->terms ? 4.0 : 1.0;
+}
 
 /* Spread of w: logits have a deviation of spread sqrt(C), kept moderate. */
 static double w_spread(const loss_case *c)
@@ -24,10 +46,10 @@ static double error_of_logits(const loss_case *c)
 
 static void label_case(const loss_case *c)
 {
-    op_label("rows %lld C %lld V %lld ignore_every %lld %s -> %s%s%s%s%s%s", (long long)c->rows, (long long)c->C,
+    op_label("rows %lld C %lld V %lld ignore_every %lld %s -> %s%s%s%s%s%s%s", (long long)c->rows, (long long)c->C,
              (long long)c->V, (long long)c->ignore_every, ps_dtype_name(c->dtype), ps_dtype_name(c->grad_dtype),
              c->bias ? " bias" : "", c->accumulate ? " accumulate" : "", c->over ? " over" : "", c->kept ? " kept" : "",
-             c->forbids ? " -inf" : "");
+             c->forbids ? " -inf" : "", c->terms ? " terms" : "");
 }
 
 /* Room for the logits that a case keeps, behind which a kernel that writes too far is found out. */
@@ -83,11 +105,12 @@ static void run_fwd(ps_backend *k, const void *context, op_result *result)
                              .rows = c->rows,
                              .C = c->C,
                              .V = c->V,
+                             .terms = terms_of(c),
                              .dtype = c->dtype,
                              .keeps_logits = c->kept};
     OP_RUN(k, lm_loss_fwd, &a);
     op_record(result, "lse", PS_DTYPE_F32, a.lse, c->rows, error_of_logits(c));
-    op_record(result, "row_loss", PS_DTYPE_F32, a.row_loss, c->rows, 2.0 * error_of_logits(c));
+    op_record(result, "row_loss", PS_DTYPE_F32, a.row_loss, c->rows, 2.0 * terms_factor(c) * error_of_logits(c));
     op_record(result, "logits at predicted", PS_DTYPE_F32, logits_at(&a), c->rows, 2.0 * error_of_logits(c));
 }
 
@@ -131,6 +154,7 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
                              .C = c->C,
                              .V = c->V,
                              .scale = c->scale,
+                             .terms = terms_of(c),
                              .dtype = c->dtype,
                              .grad_dtype = c->grad_dtype,
                              .accumulate_grad = c->accumulate,
@@ -141,8 +165,8 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
     if (a.skips_dx) a.dx = NULL;
     if (a.skips_dw) a.dw = NULL;
     OP_RUN(k, lm_loss_bwd, &a);
-    const double per_term =
-        (double)c->scale * (2.0 * error_of_logits(c) + (c->dtype == PS_DTYPE_F32 ? 0.0 : op_ulp(c->dtype)));
+    const double per_term = terms_factor(c) * (double)c->scale *
+                            (2.0 * error_of_logits(c) + (c->dtype == PS_DTYPE_F32 ? 0.0 : op_ulp(c->dtype)));
     if (!c->no_dx) op_record(result, "dx", c->dtype, a.dx, c->rows * c->C, per_term * 2.0 * 3.0 * w_spread(c));
     const double column = 2.0 + 2.0 * (double)c->rows / (double)c->V; /* sum of |dlogits| / scale over rows, about */
     const double of_column = per_term * column + op_sum_error((double)c->scale * 2.0 * column);
@@ -165,7 +189,8 @@ static loss_case case_of(size_t s, ps_dtype t, int flags)
                        .dtype = t,
                        .grad_dtype = flags & 1 ? PS_DTYPE_F32 : t,
                        .accumulate = flags & 2,
-                       .bias = flags & 4};
+                       .bias = flags & 4,
+                       .terms = flags & 8};
 }
 
 static void test_backends_odd_sizes(void **state)
@@ -173,7 +198,7 @@ static void test_backends_odd_sizes(void **state)
     (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++)
-            for (int flags = 0; flags < 8; flags++) {
+            for (int flags = 0; flags < 16; flags++) {
                 const loss_case c = case_of(s, (ps_dtype)t, flags);
                 label_case(&c);
                 if (!(flags & 3)) op_check_backends(run_fwd, &c);
@@ -204,9 +229,14 @@ static void test_backends_real_sizes(void **state)
                                 .grad_dtype = PS_DTYPE_F32,
                                 .accumulate = true,
                                 .bias = true};
+        loss_case with_terms = wide;
+        with_terms.terms = true;
         label_case(&wide);
         op_check_backends(run_fwd, &wide);
         op_check_backends(run_bwd, &wide);
+        label_case(&with_terms);
+        op_check_backends(run_fwd, &with_terms);
+        op_check_backends(run_bwd, &with_terms);
     }
 }
 
@@ -243,7 +273,10 @@ static void test_gradient_over_parameter(void **state)
     (void)state;
     for (int bias = 0; bias < 2; bias++) {
         for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
-            for (int t = 0; t < PS_DTYPE_COUNT; t++) check_over(case_of(s, (ps_dtype)t, 4 * bias));
+            for (int t = 0; t < PS_DTYPE_COUNT; t++) {
+                check_over(case_of(s, (ps_dtype)t, 4 * bias));
+                check_over(case_of(s, (ps_dtype)t, 4 * bias + 8));
+            }
         check_over((loss_case){.rows = 9,
                                .C = 64,
                                .V = 5003,
@@ -300,7 +333,7 @@ static void test_kept_logits(void **state)
     (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++)
-            for (int flags = 0; flags < 8; flags += 3) check_kept(case_of(s, (ps_dtype)t, flags));
+            for (int flags = 0; flags < 16; flags += 3) check_kept(case_of(s, (ps_dtype)t, flags));
     for (int t = 0; t < PS_DTYPE_COUNT; t++)
         check_kept((loss_case){.rows = 130,
                                .C = 5,
@@ -404,6 +437,58 @@ static void test_loss_values(void **state)
     }
 }
 
+/* Two classes, worked out by hand: logits 0 and log 3, so that lse = log 4 and p = 1/4, 3/4; weights 2 and 1/2, target
+ * class 0, smoothing 0.2, z-loss 0.1:
+ *     0.8 * 2 log 4  +  0.2 (1.25 log 4 - (2 * 0 + 0.5 log 3) / 2)  +  0.1 * 2 (log 4)^2
+ * and for class 0 the gradient (0.8 * 2 + 0.2 * 1.25 + 2 * 0.1 * 2 log 4) / 4 - 0.8 * 2 - 0.2 * 2 / 2. */
+static void test_terms_by_hand(void **state)
+{
+    (void)state;
+    const double log_4 = log(4.0);
+    const double loss = 1.6 * log_4 + 0.2 * (1.25 * log_4 - 0.25 * log(3.0)) + 0.2 * log_4 * log_4;
+    const double of_p = 1.6 + 0.25 + 0.4 * log_4;
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("terms by hand, %s", name);
+        float *b = op_alloc(2 * sizeof *b), *u = op_alloc(2 * sizeof *u), *w = op_alloc(2 * sizeof *w);
+        b[0] = 0.0f, b[1] = logf(3.0f), u[0] = 2.0f, u[1] = 0.5f, w[0] = w[1] = 0.0f;
+        int32_t *target = op_alloc(sizeof *target);
+        *target = 0;
+        const ps_loss_terms terms = {.class_weights = u, .mean_weight = 1.25f, .smoothing = 0.2f, .z_loss = 0.1f};
+        ps_lm_loss_fwd_args f = {.row_loss = op_output(PS_DTYPE_F32, 1, false, 0),
+                                 .lse = op_output(PS_DTYPE_F32, 1, false, 0),
+                                 .x = op_input(PS_DTYPE_F32, 1, 1.0, 1),
+                                 .w = w,
+                                 .b = b,
+                                 .targets = target,
+                                 .rows = 1,
+                                 .C = 1,
+                                 .V = 2,
+                                 .terms = terms};
+        OP_RUN(k, lm_loss_fwd, &f);
+        assert_float_equal(f.row_loss[0], (float)loss, 1e-6f);
+        float *const db = op_output(PS_DTYPE_F32, 2, false, 0);
+        ps_lm_loss_bwd_args g = {.dx = op_output(PS_DTYPE_F32, 1, false, 0),
+                                 .dw = op_output(PS_DTYPE_F32, 2, false, 0),
+                                 .db = db,
+                                 .x = f.x,
+                                 .w = w,
+                                 .b = b,
+                                 .lse = f.lse,
+                                 .targets = target,
+                                 .rows = 1,
+                                 .C = 1,
+                                 .V = 2,
+                                 .scale = 1.0f,
+                                 .terms = terms};
+        OP_RUN(k, lm_loss_bwd, &g);
+        assert_float_equal(db[0], (float)(of_p / 4 - 1.6 - 0.2), 1e-6f);
+        assert_float_equal(db[1], (float)(3 * of_p / 4 - 0.05), 1e-6f);
+        op_release();
+    }
+}
+
 /* ---- sums of rows ----------------------------------------------------------------------------------------------- */
 
 /* In the order of rows: 2^53 and then ones, of which each is lost; and ignored rows, whatever stands there. */
@@ -422,13 +507,25 @@ static void test_loss_sums(void **state)
         ps_loss_sums *sums = op_alloc(sizeof *sums);
         ps_loss_sums_args a = {.sums = sums, .row_loss = loss, .targets = targets, .predicted = predicted, .rows = 5};
         op_expect_ok(ps_run_loss_sums(k, NULL, &a, 0));
-        assert_true(sums->loss == 0x1p53 && sums->n_targets == 4 && sums->n_correct == 2);
+        assert_true(sums->loss == 0x1p53 && sums->n_targets == 4 && sums->n_correct == 2 && sums->weight == 4);
         loss[0] = 0.5f, predicted[0] = 0;
         op_expect_ok(ps_run_loss_sums(k, NULL, &a, 0));
         assert_true(sums->loss == 2.75 && sums->n_targets == 4 && sums->n_correct == 1);
         a.rows = 0;
         op_expect_ok(ps_run_loss_sums(k, NULL, &a, 0));
-        assert_true(sums->loss == 0 && sums->n_targets == 0 && sums->n_correct == 0);
+        assert_true(sums->loss == 0 && sums->n_targets == 0 && sums->n_correct == 0 && sums->weight == 0);
+        a.rows = 5;
+        float *weights = op_alloc(8 * sizeof *weights), *values = op_alloc(5 * sizeof *values);
+        for (int c = 0; c < 8; c++) weights[c] = 0.25f * (float)c;
+        a.class_weights = weights, a.n_classes = 8;
+        op_expect_ok(ps_run_loss_sums(k, NULL, &a, 0));
+        assert_true(sums->weight == 3.0 && sums->n_targets == 4);
+        memcpy(values, (float[]){0.0f, NAN, 1.0f, 0.5f, 0.75f}, 5 * sizeof *values);
+        memcpy(predicted, (int32_t[]){0, 0, 0, 0, 1}, 5 * sizeof *predicted);
+        memcpy(loss, (float[]){0.5f, NAN, 0.25f, 1.0f, 2.0f}, 5 * sizeof *loss);
+        a.targets = NULL, a.class_weights = NULL, a.values = values;
+        op_expect_ok(ps_run_loss_sums(k, NULL, &a, 0));
+        assert_true(sums->loss == 3.75 && sums->weight == 4 && sums->n_targets == 4 && sums->n_correct == 3);
         op_release();
     }
 }
@@ -455,7 +552,7 @@ static void test_finite_differences(void **state)
     (void)state;
     const ps_dtype t = PS_DTYPE_F32;
     for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
-        for (int flags = 4; flags < 8; flags += 2) {
+        for (int flags = 4; flags < 16; flags += flags == 6 ? 6 : 2) {
             const loss_case c = case_of(s, t, flags);
             label_case(&c);
             float *x = op_random(t, c.rows * c.C, 0, 1, 1), *w = op_random(t, c.V * c.C, 0, w_spread(&c), 2);
@@ -470,7 +567,8 @@ static void test_finite_differences(void **state)
                                           .targets = op_indices(c.rows, c.V, c.ignore_every, 3),
                                           .rows = c.rows,
                                           .C = c.C,
-                                          .V = c.V};
+                                          .V = c.V,
+                                          .terms = terms_of(&c)};
             p.fwd.workspace = op_workspace(p.k, PS_OP_lm_loss_fwd, &p.fwd);
             (void)problem_value(&p);
             ps_lm_loss_bwd_args bwd = {.dx = op_output(t, c.rows * c.C, false, 0),
@@ -485,6 +583,7 @@ static void test_finite_differences(void **state)
                                        .C = c.C,
                                        .V = c.V,
                                        .scale = c.scale,
+                                       .terms = p.fwd.terms,
                                        .accumulate_grad = c.accumulate};
             OP_RUN(p.k, lm_loss_bwd, &bwd);
             const float *dw0 = c.accumulate ? op_output(t, c.V * c.C, true, 4) : NULL;
@@ -499,17 +598,12 @@ static void test_finite_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_loss_values),
-        cmocka_unit_test(test_backends_odd_sizes),
-        cmocka_unit_test(test_backends_real_sizes),
-        cmocka_unit_test(test_forbidden_classes),
-        cmocka_unit_test(test_gradient_over_parameter),
-        cmocka_unit_test(test_loss_sums),
-        cmocka_unit_test(test_predicted_ties),
-        cmocka_unit_test(test_unwanted_gradients),
-        cmocka_unit_test(test_kept_logits),
-        cmocka_unit_test(test_kept_logits_over_parameter),
+        cmocka_unit_test(test_finite_differences), cmocka_unit_test(test_loss_values),
+        cmocka_unit_test(test_backends_odd_sizes), cmocka_unit_test(test_backends_real_sizes),
+        cmocka_unit_test(test_forbidden_classes),  cmocka_unit_test(test_gradient_over_parameter),
+        cmocka_unit_test(test_loss_sums),          cmocka_unit_test(test_predicted_ties),
+        cmocka_unit_test(test_unwanted_gradients), cmocka_unit_test(test_terms_by_hand),
+        cmocka_unit_test(test_kept_logits),        cmocka_unit_test(test_kept_logits_over_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

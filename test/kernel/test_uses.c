@@ -283,6 +283,19 @@ static void check_loss(void)
                       .C = C, .V = V, .scale = 1.0f, .dtype = T16, .grad_dtype = PS_DTYPE_F32,
                       .keeps_logits = keeps != 0);
     }
+#define TERMS ((ps_loss_terms){.class_weights = in_f32(V), .mean_weight = 1.0f, .smoothing = 0.1f, .z_loss = 0.1f})
+    CHECK_SCRATCH(lm_loss_fwd, .row_loss = out_f32(ROWS), .lse = out_f32(ROWS), .x = in(N), .w = in(V * C),
+                  .targets = ids(ROWS), .rows = ROWS, .C = C, .V = V, .terms = TERMS, .dtype = T16);
+    CHECK_SCRATCH(lm_loss_bwd, .dx = out(N), .dw = out_f32(V * C), .x = in(N), .w = in(V * C), .lse = in_f32(ROWS),
+                  .targets = ids(ROWS), .rows = ROWS, .C = C, .V = V, .scale = 1.0f, .terms = TERMS, .dtype = T16,
+                  .grad_dtype = PS_DTYPE_F32);
+    CHECK(values_loss_fwd, .loss = out_f32(N), .predicted = (int32_t *)(void *)out_f32(N), .z = in_f32(N),
+          .values = in_f32(N), .n = N, .kind = PS_VALUES_LOGISTIC);
+    CHECK(values_loss_bwd, .dz = out(N), .z = in_f32(N), .values = in_f32(N), .n = N, .scale = 1.0f, .dtype = T16);
+    CHECK(span_loss_fwd, .loss = out_f32(2 * B), .predicted = (int32_t *)(void *)out_f32(2 * B), .z = in_f32(2 * B * T),
+          .targets = op_indices(2 * B, T, 0, 3), .B = B, .T = T, .weight = {1.0f, 1.0f});
+    CHECK(span_loss_bwd, .dz = out(2 * B * T), .z = in_f32(2 * B * T), .targets = op_indices(2 * B, T, 0, 3), .B = B,
+          .T = T, .scale = {1.0f, 1.0f}, .dtype = T16);
     const ps_own_operator op = {.struct_size = sizeof op,
                                 .name = "uses",
                                 .forward = write_all,
@@ -319,6 +332,8 @@ static void check_loss(void)
                            .targets = ids(ROWS)},
                   .saved_columns = {2}, .dw = {out_f32(C), out_f32(V)}, .grad_dtype = PS_DTYPE_F32);
     CHECK(loss_sums, .sums = op_alloc(sizeof(ps_loss_sums)), .row_loss = in_f32(ROWS), .targets = ids(ROWS),
+          .predicted = ids(ROWS), .class_weights = in_f32(V), .rows = ROWS, .n_classes = V);
+    CHECK(loss_sums, .sums = op_alloc(sizeof(ps_loss_sums)), .row_loss = in_f32(ROWS), .values = in_f32(ROWS),
           .predicted = ids(ROWS), .rows = ROWS);
 }
 

@@ -130,13 +130,23 @@ typedef struct ps_cuda_loss_slice_args {
     int64_t rows, cols, stride, first;
 } ps_cuda_loss_slice_args;
 
+/* Where labels are smoothed: each row's sum of logits times the weights of their classes, of the slices so far. */
+typedef struct ps_cuda_loss_weighted_args {
+    float *weighted;            /* [rows] out where first is 0, else in-out */
+    const float *logits;        /* in  [rows, cols], rows at stride */
+    const float *class_weights; /* in  of all classes; NULL: 1 each */
+    int64_t rows, cols, stride, first;
+} ps_cuda_loss_weighted_args;
+
 typedef struct ps_cuda_loss_finish_args {
     float *row_loss;    /* in-out [rows]: from at_target of loss_slice */
     float *lse;         /* out [rows] */
     int32_t *predicted; /* out [rows], or NULL */
     ps_cuda_loss_rows seen;
+    const float *weighted; /* in  [rows], where labels are smoothed */
     const int32_t *targets;
-    int64_t rows;
+    int64_t rows, V;
+    ps_loss_terms terms;
 } ps_cuda_loss_finish_args;
 
 /* What lm_loss_bwd calls dlogits, of one slice. */
@@ -145,8 +155,9 @@ typedef struct ps_cuda_loss_gradient_args {
     const float *logits; /* in  [rows, cols], rows at stride */
     const float *lse;
     const int32_t *targets;
-    int64_t rows, cols, stride, dlogits_stride, first;
+    int64_t rows, cols, stride, dlogits_stride, first, V;
     float scale;
+    ps_loss_terms terms;
 } ps_cuda_loss_gradient_args;
 
 /* delta[b, h, t] = dy . y of that query */
@@ -177,8 +188,11 @@ typedef struct ps_cuda_attention_part_args {
     XX(partials, ps_cuda_partials_args, 256)                                                                           \
     XX(embedding_sort, ps_cuda_embedding_sort_args, 1024)                                                              \
     XX(loss_slice, ps_cuda_loss_slice_args, 128)                                                                       \
+    XX(loss_weighted, ps_cuda_loss_weighted_args, 128)                                                                 \
     XX(loss_finish, ps_cuda_loss_finish_args, 128)                                                                     \
     XX(loss_sums, ps_loss_sums_args, 256)                                                                              \
+    XX(values_loss_fwd, ps_values_loss_fwd_args, 128)                                                                  \
+    XX(span_loss_fwd, ps_span_loss_fwd_args, 128)                                                                      \
     XX(fill, ps_fill_args, 128)
 
 #define PS_CUDA_TYPED(XX)                                                                                              \
@@ -213,6 +227,8 @@ typedef struct ps_cuda_attention_part_args {
     XX(pool_fwd, ps_pool_fwd_args, 128)                                                                                \
     XX(pool_bwd, ps_pool_bwd_args, 128)                                                                                \
     XX(loss_gradient, ps_cuda_loss_gradient_args, 256)                                                                 \
+    XX(values_loss_bwd, ps_values_loss_bwd_args, 128)                                                                  \
+    XX(span_loss_bwd, ps_span_loss_bwd_args, 128)                                                                      \
     XX(grad_stats, ps_grad_stats_args, 256)                                                                            \
     XX(rank_sum, ps_cuda_rank_sum_args, 256)                                                                           \
     XX(attention_fwd_64, ps_attention_fwd_args, 128)                                                                   \

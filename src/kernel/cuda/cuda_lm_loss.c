@@ -1,7 +1,8 @@
 /* Head and loss, a slice of the vocabulary at a time: products for the logits of a slice and their gradients, kernels
  * of cuda_lm_loss.cu between them.
  *
- *     forward    for each slice:  logits = x w^T + b;  loss_slice: largest logit and sum of exp so far
+ *     forward    for each slice:  logits = x w^T + b;  loss_slice: largest logit and sum of exp so far;
+ *                                 loss_weighted, where labels are smoothed
  *                loss_finish
  *     backward   for each slice:  logits again, if not kept;  loss_gradient: dlogits, rounded
  *                                 dx' (+)= dlogits w;  dw (+)= dlogits^T x;  db (+)= column sums
@@ -82,7 +83,8 @@ static int64_t own_bytes(int64_t rows, int64_t V, bool keeps_logits)
 static int64_t lm_loss_fwd_bytes(const void *args, int64_t product_bytes)
 {
     const ps_lm_loss_fwd_args *const a = args;
-    return product_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + 3 * ps_cuda_floats(a->rows);
+    const int64_t n_row_arrays = a->terms.smoothing > 0 ? 4 : 3;
+    return product_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + n_row_arrays * ps_cuda_floats(a->rows);
 }
 
 static ps_status lm_loss_fwd(const ps_cuda_issuer *to, const void *args)
@@ -92,9 +94,11 @@ static ps_status lm_loss_fwd(const ps_cuda_issuer *to, const void *args)
     slices l = {.x = a->x, .w = a->w, .b = a->b, .kept = a->logits, .rows = a->rows, .C = a->C, .V = a->V};
     l.dtype = a->dtype, l.product = ps_cuda_take(&workspace, to->product_bytes);
     if (!a->keeps_logits) l.own = ps_cuda_take(&workspace, own_bytes(a->rows, a->V, false));
+    float *weighted = NULL;
     const ps_cuda_loss_rows seen = {.max = ps_cuda_take(&workspace, ps_cuda_floats(a->rows)),
                                     .sum = ps_cuda_take(&workspace, ps_cuda_floats(a->rows)),
                                     .best = ps_cuda_take(&workspace, ps_cuda_floats(a->rows))};
+    if (a->terms.smoothing > 0) weighted = ps_cuda_take(&workspace, ps_cuda_floats(a->rows));
     for (int64_t first = 0; first < a->V; first += SLICE) {
         const ps_cuda_loss_slice_args slice = {.seen = seen,
                                                .at_target = a->row_loss,
@@ -106,13 +110,25 @@ static ps_status lm_loss_fwd(const ps_cuda_issuer *to, const void *args)
                                                .first = first};
         PS_TRY(compute_logits(to, &l, first));
         PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_loss_slice, ps_ceil_div(a->rows, ROWS_A_BLOCK), &slice));
+        if (weighted == NULL) continue;
+        const ps_cuda_loss_weighted_args sums = {.weighted = weighted,
+                                                 .logits = slice.logits,
+                                                 .class_weights = a->terms.class_weights,
+                                                 .rows = slice.rows,
+                                                 .cols = slice.cols,
+                                                 .stride = slice.stride,
+                                                 .first = first};
+        PS_TRY(PS_CUDA_LAUNCH(to, PS_CUDA_loss_weighted, ps_ceil_div(a->rows, ROWS_A_BLOCK), &sums));
     }
     const ps_cuda_loss_finish_args finish = {.row_loss = a->row_loss,
                                              .lse = a->lse,
                                              .predicted = a->predicted,
                                              .seen = seen,
+                                             .weighted = weighted,
                                              .targets = a->targets,
-                                             .rows = a->rows};
+                                             .rows = a->rows,
+                                             .V = a->V,
+                                             .terms = a->terms};
     return PS_CUDA_LAUNCH(to, PS_CUDA_loss_finish, ps_cuda_blocks_of(a->rows, 1, PS_CUDA_THREADS_loss_finish), &finish);
 }
 
@@ -154,7 +170,9 @@ static ps_status slice_gradient(const ps_cuda_issuer *to, const gradient *g, int
                                           .stride = logits_stride(&g->l, first),
                                           .dlogits_stride = dlogits->stride,
                                           .first = first,
-                                          .scale = a->scale};
+                                          .V = a->V,
+                                          .scale = a->scale,
+                                          .terms = a->terms};
     if (!a->keeps_logits) PS_TRY(compute_logits(to, &g->l, first));
     const int64_t blocks = a->rows * ps_ceil_div(cols, PS_CUDA_THREADS_loss_gradient);
     return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(loss_gradient, a->dtype), blocks, &d);
@@ -236,10 +254,3 @@ static ps_status lm_loss_bwd(const ps_cuda_issuer *to, const void *args)
 }
 
 const ps_cuda_operator ps_cuda_lm_loss_bwd = {.run = lm_loss_bwd, .workspace_bytes = lm_loss_bwd_bytes};
-
-static ps_status loss_sums(const ps_cuda_issuer *to, const void *args)
-{
-    return PS_CUDA_LAUNCH(to, PS_CUDA_loss_sums, 1, (const ps_loss_sums_args *)args);
-}
-
-const ps_cuda_operator ps_cuda_loss_sums = {.run = loss_sums};

@@ -42,6 +42,19 @@ __device__ inline part part_of_lane(const ps_cuda_loss_slice_args &a, const floa
     return p;
 }
 
+/* Apart from loss_slice, which has registers for more blocks without it: most losses smooth no labels. */
+__device__ inline void loss_weighted(const ps_cuda_loss_weighted_args &a)
+{
+    const int64_t r = warp_of_grid();
+    if (r >= a.rows) return;
+    const float *const logits = a.logits + r * a.stride;
+    float sum = 0.0f;
+    for (int64_t c = lane_of_thread(); c < a.cols; c += PS_CUDA_WARP)
+        sum += a.class_weights == nullptr ? logits[c] : logits[c] * a.class_weights[a.first + c];
+    sum = warp_sum(sum);
+    if (lane_of_thread() == 0) a.weighted[r] = a.first > 0 ? a.weighted[r] + sum : sum;
+}
+
 __device__ inline void loss_slice(const ps_cuda_loss_slice_args &a)
 {
     const int64_t r = warp_of_grid();
@@ -62,6 +75,20 @@ __device__ inline void loss_slice(const ps_cuda_loss_slice_args &a)
     if (target >= 0 && target < a.cols) a.at_target[r] = logits[target];
 }
 
+__device__ inline float class_weight(const ps_loss_terms &t, int64_t c)
+{
+    return t.class_weights == nullptr ? 1.0f : t.class_weights[c];
+}
+
+/* Of a row that counts; nll = lse - logits[target]. */
+__device__ inline float row_loss(const ps_cuda_loss_finish_args &a, int64_t r, float lse, float nll)
+{
+    const float e = a.terms.smoothing, u = class_weight(a.terms, a.targets[r]);
+    float loss = (1.0f - e) * u * nll;
+    if (e > 0.0f) loss += e * (a.terms.mean_weight * lse - a.weighted[r] / (float)a.V);
+    return a.terms.z_loss > 0.0f ? loss + a.terms.z_loss * u * lse * lse : loss;
+}
+
 struct finish_at {
     const ps_cuda_loss_finish_args &a;
     template <int W> __device__ void at(int64_t r) const
@@ -69,7 +96,7 @@ struct finish_at {
         const float lse = a.seen.max[r] + logf(a.seen.sum[r]);
         a.lse[r] = lse;
         if (a.predicted != nullptr) a.predicted[r] = a.seen.best[r] == INT32_MAX ? 0 : a.seen.best[r];
-        a.row_loss[r] = a.targets[r] == PS_IGNORE_INDEX ? 0.0f : lse - a.row_loss[r];
+        a.row_loss[r] = a.targets[r] == PS_IGNORE_INDEX ? 0.0f : row_loss(a, r, lse, lse - a.row_loss[r]);
     }
 };
 
@@ -85,9 +112,13 @@ template <typename T> __device__ void loss_gradient(const ps_cuda_loss_gradient_
     const int64_t c = blockIdx.x % blocks_a_row * blockDim.x + threadIdx.x;
     if (c >= a.cols) return;
     const int32_t target = a.targets[r];
-    const float p = expf(a.logits[r * a.stride + c] - a.lse[r]);
-    const float d = (p - (target == a.first + c ? 1.0f : 0.0f)) * a.scale;
-    ((T *)a.dlogits)[r * a.dlogits_stride + c] = from_float<T>(target == PS_IGNORE_INDEX ? 0.0f : d);
+    const bool counts = target != PS_IGNORE_INDEX;
+    const float p = expf(a.logits[r * a.stride + c] - a.lse[r]), e = a.terms.smoothing;
+    const float u = counts ? class_weight(a.terms, target) : 0.0f, of_target = (1.0f - e) * u;
+    const float of_p = of_target + e * a.terms.mean_weight + 2.0f * a.terms.z_loss * u * a.lse[r];
+    float d = of_p * p - (target == a.first + c ? of_target : 0.0f);
+    if (e > 0.0f) d -= e / (float)a.V * class_weight(a.terms, a.first + c);
+    ((T *)a.dlogits)[r * a.dlogits_stride + c] = from_float<T>(counts ? d * a.scale : 0.0f);
 }
 
 /* Several blocks a row, as loss_gradient. */
@@ -101,6 +132,7 @@ template <typename T> __device__ void bias(const ps_cuda_bias_args &a)
 } // namespace
 
 PS_KERNEL(loss_slice, ps_cuda_loss_slice_args)
+PS_KERNEL(loss_weighted, ps_cuda_loss_weighted_args)
 PS_KERNEL(loss_finish, ps_cuda_loss_finish_args)
 PS_KERNEL_TYPED(loss_gradient, ps_cuda_loss_gradient_args)
 PS_KERNEL_TYPED(bias, ps_cuda_bias_args)

@@ -166,32 +166,45 @@ template <typename T> __device__ void grad_stats(const ps_grad_stats_args &a)
 /* ---- losses: added in the order of rows by one thread, which the others bring them to ---- */
 
 struct loss_shared {
-    double loss[PS_CUDA_THREADS_loss_sums];
+    double loss[PS_CUDA_THREADS_loss_sums], weight[PS_CUDA_THREADS_loss_sums];
     int n_targets, n_correct;
 };
+
+__device__ inline bool takes_part(const ps_loss_sums_args &a, int64_t r)
+{
+    return a.values != nullptr ? a.values[r] == a.values[r] : a.targets[r] != PS_IGNORE_INDEX;
+}
+
+__device__ inline bool is_right(const ps_loss_sums_args &a, int64_t r)
+{
+    return a.predicted[r] == (a.values != nullptr ? a.values[r] > 0.5f : a.targets[r]);
+}
 
 __device__ inline void loss_sums(const ps_loss_sums_args &a)
 {
     PS_SHARED(loss_shared, s);
-    double loss = 0.0;
+    double loss = 0.0, weight = 0.0;
     int n_targets = 0, n_correct = 0;
     if (threadIdx.x == 0) s.n_targets = s.n_correct = 0;
     for (int64_t first = 0; first < a.rows; first += blockDim.x) {
         const int64_t r = first + threadIdx.x;
-        const bool counts = r < a.rows && a.targets[r] != PS_IGNORE_INDEX;
+        const bool counts = r < a.rows && takes_part(a, r);
+        const bool is_weighted = counts && a.class_weights != nullptr;
         __syncthreads();
         s.loss[threadIdx.x] = counts ? (double)a.row_loss[r] : 0.0;
-        n_targets += counts, n_correct += counts && a.predicted[r] == a.targets[r];
+        s.weight[threadIdx.x] = is_weighted ? (double)a.class_weights[a.targets[r]] : (double)counts;
+        n_targets += counts, n_correct += counts && is_right(a, r);
         __syncthreads();
         if (threadIdx.x == 0)
-            for (unsigned i = 0; i < blockDim.x; i++) loss += s.loss[i];
+            for (unsigned i = 0; i < blockDim.x; i++) loss += s.loss[i], weight += s.weight[i];
     }
     __syncthreads();
     atomicAdd(&s.n_targets, n_targets);
     atomicAdd(&s.n_correct, n_correct);
     __syncthreads();
     if (threadIdx.x > 0) return;
-    a.sums->loss = loss, a.sums->n_targets = s.n_targets, a.sums->n_correct = s.n_correct;
+    a.sums->loss = loss, a.sums->weight = weight;
+    a.sums->n_targets = s.n_targets, a.sums->n_correct = s.n_correct;
 }
 
 } // namespace

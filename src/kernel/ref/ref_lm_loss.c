@@ -12,6 +12,20 @@ static float logit(ps_dtype dtype, const void *x, const void *w, const void *b, 
     return (float)sum;
 }
 
+static double class_weight(const ps_loss_terms *t, int64_t class)
+{
+    return t->class_weights == NULL ? 1.0 : (double)t->class_weights[class];
+}
+
+/* weighted: the sum of u logits, where labels are smoothed. */
+static double row_loss(const ps_lm_loss_fwd_args *a, int64_t r, double lse, double at_target, double weighted)
+{
+    const ps_loss_terms *const t = &a->terms;
+    const double u = class_weight(t, a->targets[r]), e = (double)t->smoothing;
+    const double smooth = e > 0 ? e * ((double)t->mean_weight * lse - weighted / (double)a->V) : 0.0;
+    return (1.0 - e) * u * (lse - at_target) + smooth + (double)t->z_loss * u * lse * lse;
+}
+
 /* A slice of the vocabulary is one token here. The running maximum keeps exp in range: sum counts in units of
  * exp(max) (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018). */
 static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -19,7 +33,7 @@ static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args
     const ps_lm_loss_fwd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t r = 0; r < a->rows; r++) {
-        double max = -INFINITY, sum = 0.0, at_target = 0.0;
+        double max = -INFINITY, sum = 0.0, at_target = 0.0, weighted = 0.0;
         int64_t best = 0;
         for (int64_t token = 0; token < a->V; token++) {
             const float kept = logit(a->dtype, a->x, a->w, a->b, r, token, a->C);
@@ -30,11 +44,12 @@ static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args
             sum = sum * exp(max - new_max) + exp(z - new_max);
             max = new_max;
             if (token == a->targets[r]) at_target = z;
+            if (a->terms.smoothing > 0) weighted += class_weight(&a->terms, token) * z;
         }
         const double lse = max + log(sum);
         a->lse[r] = (float)lse;
         if (a->predicted != NULL) a->predicted[r] = (int32_t)best;
-        a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (float)(lse - at_target);
+        a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (float)row_loss(a, r, lse, at_target, weighted);
     }
     return PS_OK;
 }
@@ -64,44 +79,12 @@ static void lm_loss_fwd_uses(const void *args, ps_uses *out)
     PS_REF_READS(w, ps_ref_bytes(a->dtype, a->V * a->C));
     PS_REF_READS(b, ps_ref_bytes(a->dtype, a->V));
     PS_REF_READS(targets, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_READS(terms.class_weights, ps_ref_bytes(PS_DTYPE_F32, a->V));
     PS_REF_WRITES(workspace, out->workspace_bytes);
 }
 
 const ps_operator ps_operator_lm_loss_fwd = {
     .reference = {.run = lm_loss_fwd}, .cost = lm_loss_fwd_cost, .uses = lm_loss_fwd_uses};
-
-static ps_status loss_sums(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
-{
-    const ps_loss_sums_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
-    ps_loss_sums s = {0};
-    for (int64_t r = 0; r < a->rows; r++) {
-        if (a->targets[r] == PS_IGNORE_INDEX) continue;
-        s.loss += (double)a->row_loss[r];
-        s.n_targets++;
-        s.n_correct += a->predicted[r] == a->targets[r];
-    }
-    *a->sums = s;
-    return PS_OK;
-}
-
-static ps_cost loss_sums_cost(const void *args)
-{
-    const ps_loss_sums_args *const a = args;
-    return ps_cost_of_stream(a->rows, 3, 3, PS_DTYPE_F32);
-}
-
-static void loss_sums_uses(const void *args, ps_uses *out)
-{
-    const ps_loss_sums_args *const a = args;
-    PS_REF_WRITES(sums, sizeof *a->sums);
-    PS_REF_READS(row_loss, ps_ref_bytes(PS_DTYPE_F32, a->rows));
-    PS_REF_READS(targets, ps_ref_bytes(PS_DTYPE_F32, a->rows));
-    PS_REF_READS(predicted, ps_ref_bytes(PS_DTYPE_F32, a->rows));
-}
-
-const ps_operator ps_operator_loss_sums = {
-    .reference = {.run = loss_sums}, .cost = loss_sums_cost, .uses = loss_sums_uses};
 
 /* dx of all rows, and the gradient of one column of logits. */
 static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *out)
@@ -110,6 +93,16 @@ static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *o
     (void)self;
     *out = (size_t)(a->rows * (a->C + 1)) * sizeof(double);
     return PS_OK;
+}
+
+/* Of a row that counts; p is the probability of the token. */
+static double logit_gradient(const ps_lm_loss_bwd_args *a, int64_t r, int64_t token, double p)
+{
+    const ps_loss_terms *const t = &a->terms;
+    const double u = class_weight(t, a->targets[r]), e = (double)t->smoothing;
+    const double of_p = (1.0 - e) * u + e * (double)t->mean_weight + 2.0 * (double)t->z_loss * u * (double)a->lse[r];
+    const double of_target = token == a->targets[r] ? (1.0 - e) * u : 0.0;
+    return (of_p * p - of_target - e * class_weight(t, token) / (double)a->V) * (double)a->scale;
 }
 
 /* Token by token: all uses of row `token` of w come before the same row of dw is written, which may lie over it. */
@@ -124,8 +117,8 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
             const float z =
                 a->keeps_logits ? a->logits[r * a->V + token] : logit(a->dtype, a->x, a->w, a->b, r, token, a->C);
             const double p = exp((double)z - (double)a->lse[r]);
-            const double d = (p - (token == a->targets[r] ? 1.0 : 0.0)) * (double)a->scale;
-            dlogit[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0 : ps_ref_rounded(a->dtype, d);
+            dlogit[r] =
+                a->targets[r] == PS_IGNORE_INDEX ? 0.0 : ps_ref_rounded(a->dtype, logit_gradient(a, r, token, p));
             for (int64_t c = 0; !a->skips_dx && c < a->C; c++)
                 dx[r * a->C + c] += dlogit[r] * ps_ref_load(a->dtype, a->w, token * a->C + c);
         }
@@ -165,6 +158,7 @@ static void lm_loss_bwd_uses(const void *args, ps_uses *out)
     PS_REF_READS(lse, ps_ref_bytes(PS_DTYPE_F32, a->rows));
     if (a->keeps_logits) PS_REF_READS(logits, ps_ref_bytes(PS_DTYPE_F32, ps_lm_logits_count(a->rows, a->V)));
     PS_REF_READS(targets, ps_ref_bytes(PS_DTYPE_F32, a->rows));
+    PS_REF_READS(terms.class_weights, ps_ref_bytes(PS_DTYPE_F32, a->V));
     PS_REF_WRITES(workspace, out->workspace_bytes);
 }
 

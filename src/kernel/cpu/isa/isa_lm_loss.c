@@ -96,6 +96,12 @@ static int64_t lm_next_kind(const lm_shape *h, int64_t v0)
     return last > v0 ? last : h->V;
 }
 
+/* Does the loss need the sum of all of a row's logits? */
+static bool lm_smooths(const ps_lm_loss_fwd_args *a)
+{
+    return a->terms.smoothing > 0.0f;
+}
+
 static ps_status lm_loss_fwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_lm_loss_fwd_args *const a = args;
@@ -106,8 +112,10 @@ static ps_status lm_loss_fwd_bytes(ps_backend *self, const void *args, size_t *o
         PS_TRY(PS_CPU_NAME(matmul_most)(ps_cpu_of(self), &p, &scratch));
     }
     const int64_t n_logits = a->keeps_logits ? 0 : h.rows * h.width;
-    *out =
-        (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * 4, 64) + ps_round_up(n_logits * 4, 64)) + scratch;
+    const int64_t n_row_sums = lm_smooths(a) ? h.rows : 0;
+    *out = (size_t)(ps_round_up(h.rows * 8, 64) + ps_round_up(h.rows * 4, 64) + ps_round_up(n_row_sums * 4, 64) +
+                    ps_round_up(n_logits * 4, 64)) +
+           scratch;
     return PS_OK;
 }
 
@@ -165,11 +173,27 @@ static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, f
     *running_max = max;
 }
 
+/* Sum of n logits of a row, from number v0 on, each times the weight of its class. */
+static float lm_weighted_sum(const float *z, const float *class_weights, int64_t v0, int64_t n)
+{
+    vf sum[VF_SUMS] = {{0}};
+    for (int64_t c0 = 0; c0 < n; c0 += VF_SUM)
+        for (int s = 0; s < VF_SUMS; s++) {
+            const int64_t at = c0 + s * VF_LANES;
+            const vf logits = vf_get(PS_DTYPE_F32, z, at, n - at);
+            const bool are_weighted = class_weights != NULL;
+            const vf u = are_weighted ? vf_get(PS_DTYPE_F32, class_weights, v0 + at, n - at) : vf_set1(1.0f);
+            sum[s] += logits * u;
+        }
+    return vf_fold(sum);
+}
+
 typedef struct lm_fold_work {
     const ps_lm_loss_fwd_args *a;
     float *logits; /* [rows, ld] of the slice */
     int64_t v0, n, ld;
     float *max, *sum;
+    float *weighted; /* where labels are smoothed */
     int32_t *best;
 } lm_fold_work;
 
@@ -182,8 +206,25 @@ static void lm_fold_rows(const void *args, int64_t lo, int64_t hi)
         float *const z = w->logits + r * w->ld;
         lm_bias(a->dtype, a->b, w->v0, w->n, z);
         lm_fold(z, w->v0, w->n, &w->max[r], &w->sum[r], &w->best[r]);
+        if (lm_smooths(a)) w->weighted[r] += lm_weighted_sum(z, a->terms.class_weights, w->v0, w->n);
         if (a->targets[r] >= w->v0 && a->targets[r] < w->v0 + w->n) a->row_loss[r] = z[a->targets[r] - w->v0];
     }
+}
+
+static float lm_class_weight(const ps_loss_terms *t, int64_t class)
+{
+    return t->class_weights == NULL ? 1.0f : t->class_weights[class];
+}
+
+/* Of a row that counts. nll = lse - logits[target], by way of the maximum; without terms the loss is that. */
+static float lm_row_loss(const ps_lm_loss_fwd_args *a, int64_t r, float nll, float weighted)
+{
+    const ps_loss_terms *const t = &a->terms;
+    const float u = lm_class_weight(t, a->targets[r]), lse = a->lse[r];
+    float loss = (1.0f - t->smoothing) * u * nll;
+    if (lm_smooths(a)) loss += t->smoothing * (t->mean_weight * lse - weighted / (float)a->V);
+    if (t->z_loss > 0.0f) loss += t->z_loss * u * lse * lse;
+    return loss;
 }
 
 static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -195,21 +236,25 @@ static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args
     char *at = a->workspace;
     float *const max = ps_cpu_take(&at, h.rows * 8), *const sum = max + h.rows;
     int32_t *const best = ps_cpu_take(&at, h.rows * 4);
+    float *const weighted = lm_smooths(a) ? ps_cpu_take(&at, h.rows * 4) : NULL;
     float *const not_kept = ps_cpu_take(&at, a->keeps_logits ? 0 : h.rows * h.width * 4);
     const size_t rest = ps_cpu_rest(a->workspace, workspace_bytes, at);
     for (int64_t r = 0; r < h.rows; r++) max[r] = -INFINITY, sum[r] = 0.0f, best[r] = 0, a->row_loss[r] = 0.0f;
+    for (int64_t r = 0; lm_smooths(a) && r < h.rows; r++) weighted[r] = 0.0f;
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
         const int64_t n = ps_min_i64(h.width, h.V - v0);
         float *const logits = a->keeps_logits ? a->logits + lm_kept_at(&h, v0) : not_kept;
         const ps_matmul p = lm_logits(&h, a->x, a->w, v0, n, logits);
         PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, at, rest));
-        const lm_fold_work w = {a, logits, v0, n, p.ldc, max, sum, best};
+        const lm_fold_work w = {a, logits, v0, n, p.ldc, max, sum, weighted, best};
         ps_cpu_for_rows(self, h.rows, n, lm_fold_rows, &w);
     }
     for (int64_t r = 0; r < h.rows; r++) {
         a->lse[r] = max[r] + vf_log_of(sum[r]);
         if (a->predicted != NULL) a->predicted[r] = best[r];
-        a->row_loss[r] = a->targets[r] == PS_IGNORE_INDEX ? 0.0f : (max[r] - a->row_loss[r]) + vf_log_of(sum[r]);
+        const float nll = (max[r] - a->row_loss[r]) + vf_log_of(sum[r]);
+        a->row_loss[r] =
+            a->targets[r] == PS_IGNORE_INDEX ? 0.0f : lm_row_loss(a, r, nll, lm_smooths(a) ? weighted[r] : 0.0f);
     }
     return PS_OK;
 }
@@ -236,17 +281,21 @@ static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *o
     return PS_OK;
 }
 
-/* dlogits of one row and slice */
+/* dlogits of one row and slice. Without terms of_p and of_target are 1, which changes no bit. */
 PS_CPU_INLINE void lm_dlogits_row(ps_dtype t, const ps_lm_loss_bwd_args *a, int64_t r, int64_t v0, int64_t n,
                                   const float *z, void *out)
 {
     const bool counts = a->targets[r] != PS_IGNORE_INDEX;
     const vf scale = vf_set1(counts ? a->scale : 0.0f);
-    const float lse = a->lse[r];
+    const float lse = a->lse[r], e = a->terms.smoothing, *const weights = a->terms.class_weights;
+    const float u = counts ? lm_class_weight(&a->terms, a->targets[r]) : 0.0f, of_target = (1.0f - e) * u;
+    const float of_p = of_target + e * a->terms.mean_weight + 2.0f * a->terms.z_loss * u * lse,
+                of_all = e / (float)a->V;
     for (int64_t c = 0; c < n; c += VF_LANES) {
-        vf d = vf_exp(vf_get(PS_DTYPE_F32, z, c, n - c) - lse);
+        vf d = of_p * vf_exp(vf_get(PS_DTYPE_F32, z, c, n - c) - lse);
         const int64_t hit = a->targets[r] - v0 - c;
-        if (counts && hit >= 0 && hit < VF_LANES) d = vf_where(vi_lanes() == (int32_t)hit, d - 1.0f, d);
+        if (counts && hit >= 0 && hit < VF_LANES) d = vf_where(vi_lanes() == (int32_t)hit, d - of_target, d);
+        if (e > 0.0f) d -= of_all * (weights != NULL ? vf_get(PS_DTYPE_F32, weights, v0 + c, n - c) : vf_set1(1.0f));
         vf_put(t, out, c, n - c, counts ? d * scale : scale);
     }
 }

@@ -1,0 +1,346 @@
+/* metrics.c - what is said of a fine-tuned model beside its loss, from what it gives for each sample. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/sized.h"
+#include "data/answer_score.h"
+#include "data/entities.h"
+#include "data/feed.h"
+
+typedef enum metrics_kind {
+    KIND_NUMBERS,
+    KIND_CLASS,
+    KIND_LABELS,
+    KIND_TOKENS,
+    KIND_ENTITIES,
+    KIND_ANSWERS,
+} metrics_kind;
+
+/* Sums over the samples of a rank, in doubles that ranks add up. */
+enum { TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE, PER_CLASS };                     /* [n_classes] */
+enum { COUNT, SUM_X, SUM_Y, SUM_XX, SUM_YY, SUM_XY, SUM_ERROR, EXACT, TEXTS, OTHERS }; /* behind them */
+
+enum { METRICS_MAX = 3 };
+
+typedef struct metric {
+    const char *name;
+    double value;
+} metric;
+
+struct ps_metrics {
+    metrics_kind kind;
+    const ps_feed *feed;
+    ps_split split;
+    int64_t n_classes;
+    double *sums; /* [n_classes * PER_CLASS + OTHERS] */
+    float *output;
+    ps_entity_names names;   /* KIND_ENTITIES */
+    int32_t *row[2];         /* of tokens with labels: those that are right, and predicted */
+    ps_answer_span *best;    /* [questions]; KIND_ANSWERS */
+    ps_tokenizer *tokenizer; /* KIND_ANSWERS */
+    bool added_tokens;
+    metric all[METRICS_MAX]; /* from ps_metrics_finish on */
+    int n;
+};
+
+static double *other(ps_metrics *m)
+{
+    return m->sums + m->n_classes * PER_CLASS;
+}
+
+static metrics_kind kind_of(const ps_options *o)
+{
+    if (o->model_head == PS_CONFIG_HEAD_TOKEN_CLASSIFICATION) return KIND_TOKENS;
+    if (o->model_head == PS_CONFIG_HEAD_QUESTION_ANSWERING) return KIND_ANSWERS;
+    if (ps_head_has_cross_entropy(o)) return KIND_CLASS;
+    return ps_head_problem(o) == PS_CONFIG_PROBLEM_REGRESSION ? KIND_NUMBERS : KIND_LABELS;
+}
+
+/* ---- life ---- */
+
+static ps_status begin_answers(ps_metrics *m, const ps_config *config)
+{
+    const ps_task_set *set = ps_feed_task_set(m->feed, m->split);
+    const int64_t n = ps_task_set_question_count(set);
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *m->best, &m->best));
+    for (int64_t i = 0; i < n; i++) m->best[i] = PS_ANSWER_SPAN_NONE;
+    return ps_tokenizer_open(ps_config_tokenizer_path(config), &m->tokenizer);
+}
+
+static ps_status begin(ps_metrics *m, const ps_config *config)
+{
+    const ps_options *o = ps_config_options(config);
+    m->kind = kind_of(o);
+    m->added_tokens = o->data_added_tokens;
+    m->n_classes = m->kind == KIND_ANSWERS || m->kind == KIND_NUMBERS ? 1 : o->model_num_labels;
+    PS_TRY(ps_mem_alloc((size_t)(m->n_classes * PER_CLASS + OTHERS), sizeof *m->sums, &m->sums));
+    if (m->kind == KIND_ANSWERS) return begin_answers(m, config);
+    if (m->kind != KIND_TOKENS) return PS_OK;
+    const size_t T = (size_t)ps_config_sequence_length(o);
+    for (int i = 0; i < 2; i++) PS_TRY(ps_mem_alloc(T, sizeof *m->row[i], &m->row[i]));
+    bool are_entities = false;
+    PS_TRY(ps_entity_names_init(&m->names, m->feed, m->n_classes, &are_entities));
+    if (are_entities) m->kind = KIND_ENTITIES;
+    return PS_OK;
+}
+
+ps_status ps_metrics_create(const ps_config *config, const ps_feed *feed, ps_split split, ps_metrics **out)
+{
+    const ps_options *o = ps_config_options(config);
+    ps_metrics *m = NULL;
+    *out = NULL;
+    if (o->model_head == PS_CONFIG_HEAD_CAUSAL_LM || o->model_head == PS_CONFIG_HEAD_MASKED_LM) return PS_OK;
+    PS_TRY(ps_mem_alloc(1, sizeof *m, &m));
+    *m = (ps_metrics){.feed = feed, .split = split};
+    const ps_status st = begin(m, config);
+    if (st == PS_OK)
+        *out = m;
+    else
+        ps_metrics_destroy(m);
+    return st;
+}
+
+void ps_metrics_destroy(ps_metrics *m)
+{
+    if (m == NULL) return;
+    ps_mem_free(m->sums);
+    ps_mem_free(m->output);
+    ps_mem_free(m->row[0]);
+    ps_mem_free(m->row[1]);
+    ps_mem_free(m->best);
+    ps_entity_names_deinit(&m->names);
+    ps_tokenizer_close(m->tokenizer);
+    ps_mem_free(m);
+}
+
+/* ---- samples ---- */
+
+static void count(ps_metrics *m, int64_t class, bool is_true, bool is_predicted)
+{
+    double *const sums = m->sums + class * PER_CLASS;
+    sums[TRUE_POSITIVE] += is_true && is_predicted;
+    sums[FALSE_POSITIVE] += !is_true && is_predicted;
+    sums[FALSE_NEGATIVE] += is_true && !is_predicted;
+}
+
+static int32_t largest(const float *z, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (z[i] > z[best]) best = i;
+    return (int32_t)best;
+}
+
+static void count_choice(ps_metrics *m, int32_t target, int32_t predicted)
+{
+    if (target == PS_TASK_IGNORED) return;
+    count(m, target, true, predicted == target);
+    if (predicted != target) count(m, predicted, false, true);
+}
+
+static void take_numbers(ps_metrics *m, const float *z, const float *values, int64_t n)
+{
+    double *const s = other(m);
+    for (int64_t i = 0; i < n; i++) {
+        const double x = (double)z[i], y = (double)values[i];
+        if (isnan(y)) continue; /* takes no part in the loss either */
+        s[COUNT]++;
+        s[SUM_X] += x, s[SUM_Y] += y, s[SUM_XX] += x * x, s[SUM_YY] += y * y, s[SUM_XY] += x * y;
+        s[SUM_ERROR] += (x - y) * (x - y);
+    }
+}
+
+static void take_labels(ps_metrics *m, const float *z, const float *values)
+{
+    bool is_exact = true;
+    for (int64_t i = 0; i < m->n_classes; i++) {
+        const bool is_true = values[i] > 0.5f, is_predicted = z[i] > 0;
+        if (isnan(values[i])) continue;
+        count(m, i, is_true, is_predicted);
+        is_exact = is_exact && is_true == is_predicted;
+    }
+    other(m)[TEXTS]++;
+    other(m)[EXACT] += is_exact;
+}
+
+/* Labels of the tokens that have one. */
+static void take_tokens(ps_metrics *m, const float *z, const int32_t *targets, int64_t T)
+{
+    int64_t n = 0;
+    for (int64_t t = 0; t < T; t++) {
+        if (targets[t] == PS_TASK_IGNORED) continue;
+        m->row[0][n] = targets[t];
+        m->row[1][n++] = largest(z + t * m->n_classes, m->n_classes);
+    }
+    if (m->kind == KIND_ENTITIES) {
+        const ps_entity_counts c = ps_entities_count(&m->names, m->row[0], m->row[1], n);
+        m->sums[TRUE_POSITIVE] += (double)c.n_both;
+        m->sums[FALSE_POSITIVE] += (double)(c.n_predicted - c.n_both);
+        m->sums[FALSE_NEGATIVE] += (double)(c.n_true - c.n_both);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) count_choice(m, m->row[0][i], m->row[1][i]);
+}
+
+static void take_answer(ps_metrics *m, const float *z, int64_t sample)
+{
+    const ps_task_set *set = ps_feed_task_set(m->feed, m->split);
+    const ps_task_sample s = ps_task_set_get(set, ps_feed_item_of(m->feed, m->split, sample));
+    ps_answer_span_take(&m->best[s.question], &s, z);
+}
+
+ps_status ps_metrics_take(ps_metrics *m, ps_engine *engine, const ps_batch *batch, int64_t first, int64_t n)
+{
+    int64_t B, T, n_outputs;
+    ps_batch own;
+    if (m == NULL) return PS_OK;
+    PS_TRY(PS_SIZED_TAKE(ps_batch, batch, &own));
+    ps_engine_get_shape(engine, &B, &T, NULL, &n_outputs);
+    const bool has_rows_of_tokens = m->kind >= KIND_TOKENS;
+    const int64_t row = n_outputs * (has_rows_of_tokens ? T : 1);
+    PS_TRY(ps_mem_reserve(&m->output, (size_t)(B * row), sizeof *m->output));
+    PS_TRY(ps_infer(engine, batch, PS_ALL_ROWS, m->output));
+    for (int64_t b = 0; b < n; b++) {
+        const float *const z = m->output + b * row;
+        switch (m->kind) {
+        case KIND_NUMBERS: take_numbers(m, z, own.values + b * n_outputs, n_outputs); break;
+        case KIND_CLASS: count_choice(m, own.targets[b], largest(z, n_outputs)); break;
+        case KIND_LABELS: take_labels(m, z, own.values + b * n_outputs); break;
+        case KIND_TOKENS:
+        case KIND_ENTITIES: take_tokens(m, z, own.targets + b * T, T); break;
+        case KIND_ANSWERS: take_answer(m, z, first + b); break;
+        }
+    }
+    return PS_OK;
+}
+
+/* ---- all together ---- */
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static double f1_of(const double *s)
+{
+    return ratio(2 * s[TRUE_POSITIVE], 2 * s[TRUE_POSITIVE] + s[FALSE_POSITIVE] + s[FALSE_NEGATIVE]);
+}
+
+static double f1_macro(const ps_metrics *m)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < m->n_classes; i++) sum += f1_of(m->sums + i * PER_CLASS);
+    return sum / (double)m->n_classes;
+}
+
+static double f1_micro(const ps_metrics *m)
+{
+    double all[PER_CLASS] = {0};
+    for (int64_t i = 0; i < m->n_classes * PER_CLASS; i++) all[i % PER_CLASS] += m->sums[i];
+    return f1_of(all);
+}
+
+static double pearson(const double *s)
+{
+    const double n = s[COUNT], covariance = s[SUM_XY] - s[SUM_X] * s[SUM_Y] / n;
+    const double x = s[SUM_XX] - s[SUM_X] * s[SUM_X] / n, y = s[SUM_YY] - s[SUM_Y] * s[SUM_Y] / n;
+    return x > 0 && y > 0 ? covariance / sqrt(x * y) : 0;
+}
+
+/* Whether this rank's best answer to each question is the best of all ranks; of equal ones it is that of the lowest rank.
+ * best: [3 n], scratch; also the highest score of no answer. */
+static ps_status find_best_of_ranks(const ps_metrics *m, int64_t n, ps_comm *comm, double *best, bool *is_best)
+{
+    double *const none = best + n, *const owner = best + 2 * n;
+    const double rank = comm != NULL ? ps_comm_rank(comm) : 0;
+    for (int64_t i = 0; i < n; i++) best[i] = m->best[i].score, none[i] = -m->best[i].none_score;
+    if (comm != NULL) PS_TRY(ps_comm_all_reduce(comm, best, 2 * n, PS_COMM_MAX));
+    for (int64_t i = 0; i < n; i++) {
+        is_best[i] = m->best[i].score == best[i];
+        owner[i] = is_best[i] ? -rank : -(double)INFINITY;
+    }
+    if (comm == NULL) return PS_OK;
+    PS_TRY(ps_comm_all_reduce(comm, owner, n, PS_COMM_MAX));
+    for (int64_t i = 0; i < n; i++) is_best[i] = is_best[i] && owner[i] == -rank;
+    return PS_OK;
+}
+
+/* A question's answer is that of the rank whose part of the context has the highest score. */
+static ps_status score_answers(ps_metrics *m, ps_comm *comm)
+{
+    const ps_task_set *set = ps_feed_task_set(m->feed, m->split);
+    const int64_t n = ps_task_set_question_count(set);
+    double *best = NULL;
+    bool *is_best = NULL, may_have_none = false;
+    ps_status st;
+    for (int64_t i = 0; i < n; i++) may_have_none = may_have_none || ps_task_set_question(set, i).n_answers == 0;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n * 3, sizeof *best, &best));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *is_best, &is_best));
+    PS_TRY_GOTO(find_best_of_ranks(m, n, comm, best, is_best));
+    for (int64_t i = 0; i < n; i++) {
+        const ps_task_question q = ps_task_set_question(set, i);
+        ps_answer_score score;
+        if (m->best[i].score == PS_ANSWER_SPAN_NONE.score || !is_best[i]) continue;
+        m->best[i].none_score = -best[n + i];
+        PS_TRY_GOTO(ps_answer_score_of(m->tokenizer, m->added_tokens, &q, &m->best[i], may_have_none, &score));
+        other(m)[TEXTS]++;
+        other(m)[EXACT] += score.exact_match;
+        other(m)[SUM_X] += score.f1;
+    }
+out:
+    ps_mem_free(best);
+    ps_mem_free(is_best);
+    return st;
+}
+
+static void add(ps_metrics *m, const char *name, double value)
+{
+    PS_ASSERT(m->n < METRICS_MAX);
+    m->all[m->n++] = (metric){name, value};
+}
+
+ps_status ps_metrics_finish(ps_metrics *m, ps_comm *comm)
+{
+    if (m == NULL) return PS_OK;
+    if (m->kind == KIND_ANSWERS) PS_TRY(score_answers(m, comm));
+    const int64_t n_sums = m->n_classes * PER_CLASS + OTHERS;
+    if (comm != NULL) PS_TRY(ps_comm_all_reduce(comm, m->sums, n_sums, PS_COMM_SUM));
+    const double *s = other(m), *e = m->sums;
+    switch (m->kind) {
+    case KIND_NUMBERS:
+        add(m, "mse", ratio(s[SUM_ERROR], s[COUNT]));
+        add(m, "pearson", pearson(s));
+        break;
+    case KIND_LABELS:
+        add(m, "f1_micro", f1_micro(m));
+        add(m, "f1_macro", f1_macro(m));
+        add(m, "exact_match", ratio(s[EXACT], s[TEXTS]));
+        break;
+    case KIND_CLASS:
+    case KIND_TOKENS: add(m, "f1_macro", f1_macro(m)); break;
+    case KIND_ENTITIES:
+        add(m, "precision", ratio(e[TRUE_POSITIVE], e[TRUE_POSITIVE] + e[FALSE_POSITIVE]));
+        add(m, "recall", ratio(e[TRUE_POSITIVE], e[TRUE_POSITIVE] + e[FALSE_NEGATIVE]));
+        add(m, "f1", f1_of(e));
+        break;
+    case KIND_ANSWERS:
+        add(m, "exact_match", ratio(s[EXACT], s[TEXTS]));
+        add(m, "f1", ratio(s[SUM_X], s[TEXTS]));
+        break;
+    }
+    return PS_OK;
+}
+
+int ps_metrics_count(const ps_metrics *m)
+{
+    return m != NULL ? m->n : 0;
+}
+
+const char *ps_metrics_get(const ps_metrics *m, int i, double *value)
+{
+    if (m == NULL || i < 0 || i >= m->n) return NULL;
+    *value = m->all[i].value;
+    return m->all[i].name;
+}
