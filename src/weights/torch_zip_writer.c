@@ -168,7 +168,8 @@ static uint8_t *put_entry(uint8_t *p, const zip_record *r, uint32_t crc32)
     p = put(p, 2, 0); /* made by */
     p = put_common(p, r, n_extra > 0, crc32);
     p = put(p, 2, (uint64_t)n_extra);
-    p = put(p, 10, 0); /* comment, volume, attributes: the last of 4 bytes */
+    p = put(p, 6, 0); /* comment, volume, attributes inside */
+    p = put(p, 4, 0); /* attributes outside */
     p = put(p, 4, low32(r->header));
     p = put_text(p, FOLDER, FOLDER_BYTES);
     p = put_text(p, r->name, (int64_t)strlen(r->name));

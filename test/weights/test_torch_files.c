@@ -147,7 +147,7 @@ static void test_other_trainers(void **state)
         assert_string_equal(ps_weight_source_kind(s), from_folder ? "PatrickStar's files of 2 ranks" : "2 files");
         assert_int_equal(ps_weight_source_count(s), 5);
         for (int k = 0; k < 4; k++) {
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "w.%d", k);
             expect_tensor(s, name, PS_SAFETENSORS_F32, 2, 2, 3, 20 + k, 0);
         }

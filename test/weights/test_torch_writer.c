@@ -365,7 +365,7 @@ static void test_many_records(void **state)
     enum { MANY = 70000, TOO_MANY = 1200000 };
     const temp_path path = path_of("many.pt");
     ps_torch_new_record *records = calloc(TOO_MANY, sizeof *records);
-    char(*names)[16] = calloc(TOO_MANY, sizeof *names);
+    char(*names)[24] = calloc(TOO_MANY, sizeof *names);
     uint32_t *sums = calloc(MANY, sizeof *sums);
     ps_torch_zip_writer *w;
     ps_file *file;
