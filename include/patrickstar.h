@@ -948,8 +948,9 @@ PS_API PS_NODISCARD ps_status ps_engine_set_weight_decay(ps_engine *engine, int6
  * static one stays, and is the caller's to set again. Between steps only (PS_ESTATE); all ranks call, with the same value. */
 PS_API PS_NODISCARD ps_status ps_engine_set_loss_scale(ps_engine *engine, double scale);
 
-/* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced
- * when the new one is complete. Of several ranks the first writes it. */
+/* Save all parameters (f32, names as declared) in one file: of safetensors, or, when path ends in .pt, .pth or .bin, a
+ * state_dict of torch.save. All or nothing: a file of that name is replaced when the new one is complete. Of several ranks the
+ * first writes it. */
 PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const char *path);
 
 /* What loading did; tensors of the model and of the file. */

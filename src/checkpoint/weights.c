@@ -15,10 +15,10 @@
 #include "engine/engine.h"
 #include "engine/tensors.h"
 #include "weights/read_stream.h"
-#include "weights/safetensors.h"
 #include "weights/weight_convert.h"
 #include "weights/weight_names.h"
 #include "weights/weight_source.h"
+#include "weights/weight_writer.h"
 
 static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
 {
@@ -37,7 +37,7 @@ static ps_comm *comm_of(const ps_engine *e)
 /* ---- saving ---- */
 
 typedef struct saver {
-    ps_safetensors_writer *writer;
+    ps_weight_writer *writer;
     int tensor;
     int64_t item_bytes;
 } saver;
@@ -46,12 +46,11 @@ static ps_status save_piece(void *user, int64_t first, int64_t n, const void *sr
 {
     const saver *s = user;
     (void)first;
-    return ps_safetensors_writer_append(s->writer, s->tensor, src, n * s->item_bytes);
+    return ps_weight_writer_append(s->writer, s->tensor, src, n * s->item_bytes);
 }
 
 static ps_status open_writer(saver *s, const ps_engine *e, const char *path, ps_dtype dtype)
 {
-    static const ps_safetensors_metadata metadata = {"format", "pt"};
     const int64_t n = ps_engine_n_tensors(e);
     ps_safetensor *tensors = NULL;
     ps_status st = PS_OK;
@@ -60,7 +59,7 @@ static ps_status open_writer(saver *s, const ps_engine *e, const char *path, ps_
         tensors[t].dtype = ps_weight_safetensors_dtype(dtype);
         PS_TRY_GOTO(describe(e, t, &tensors[t]));
     }
-    st = ps_safetensors_writer_open(path, tensors, (int)n, &metadata, 1, &s->writer);
+    st = ps_weight_writer_open(path, tensors, (int)n, NULL, &s->writer);
 out:
     ps_mem_free(tensors);
     return st;
@@ -79,12 +78,12 @@ ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
         st = ps_comm_agree(comm_of(e), drained != PS_OK ? drained : told);
     }
     if (st == PS_OK && writes) {
-        st = ps_safetensors_writer_commit(s.writer);
+        st = ps_weight_writer_commit(s.writer);
         s.writer = NULL;
     }
     st = ps_comm_agree(comm_of(e), st);
 out:
-    ps_safetensors_writer_cancel(s.writer);
+    ps_weight_writer_cancel(s.writer);
     return st;
 }
 

@@ -49,6 +49,9 @@ const char *ps_weight_source_metadata(const ps_weight_source *s, int file, const
 int ps_weight_source_count(const ps_weight_source *s);
 const ps_weight *ps_weight_source_get(const ps_weight_source *s, int i);
 int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: there is none */
+/* The first tensor that has the same bytes of the same file, of the same type, as tensor i: i itself, or one that
+ * torch.save knew to be tied to it. */
+int ps_weight_source_same_as(const ps_weight_source *s, int i);
 
 /* Bytes [offset, offset + n_bytes) of the tensor's data, as they lie in the file. */
 PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
