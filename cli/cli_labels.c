@@ -54,8 +54,8 @@ ps_status cli_take_labels(ps_config *config, const char *weights)
     const ps_options *t = ps_config_options(theirs);
     ps_status st = PS_OK;
     if (t->model_head == o->model_head && t->model_num_labels == o->model_num_labels && t->data_labels[0] != '\0')
-        st = ps_config_is_given(config, PS_OPTION_data_labels) ? check_same(o->data_labels, t->data_labels, weights)
-                                                               : ps_config_set(config, "data.labels", t->data_labels);
+        st = ps_config_gives(config, PS_OPTION_data_labels) ? check_same(o->data_labels, t->data_labels, weights)
+                                                            : ps_config_set(config, "data.labels", t->data_labels);
     ps_config_destroy(theirs);
     return st;
 }

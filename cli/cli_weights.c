@@ -34,7 +34,7 @@ ps_status cli_choose_weights(const ps_config *config, const char *given, const c
     if (given != NULL) return PS_OK;
     PS_TRY(has_weights(run, &has_run));
     if (has_run || base[0] == '\0') return PS_OK;
-    if (ps_config_is_given(config, PS_OPTION_train_output_dir) || o->model_new_head)
+    if (ps_config_gives(config, PS_OPTION_train_output_dir) || o->model_new_head)
         return PS_FAIL(
             PS_EIO,
             "%s (train.output_dir) has no weights: train first, or name others by --weights; for the model as it came "

@@ -203,7 +203,7 @@ static void find(const machine_use *use, known *k)
 
 static const char *asked_for(const ps_config *config, bool *is_variable)
 {
-    const bool is_given = ps_config_is_given(config, PS_OPTION_hardware);
+    const bool is_given = ps_config_gives(config, PS_OPTION_hardware);
     const char *variable = getenv("PSTAR_HARDWARE");
     *is_variable = !is_given && variable != NULL && variable[0] != '\0';
     return is_given ? ps_config_options(config)->hardware : *is_variable ? variable : "auto";
@@ -265,7 +265,7 @@ static ps_status know_for_all(const ps_config *config, ps_comm *comm, known *k)
 
 static ps_status name(ps_config *config, const char *said)
 {
-    return ps_config_is_given(config, PS_OPTION_hardware) ? PS_OK : ps_config_set(config, "hardware", said);
+    return ps_config_gives(config, PS_OPTION_hardware) ? PS_OK : ps_config_set(config, "hardware", said);
 }
 
 ps_status known_machine_name(ps_config *config)

@@ -8,8 +8,7 @@
 #include "base/base.h"
 #include "base/status.h"
 #include "cli.h"
-#include "cli_tokenizer.h"
-#include "config/config.h"
+#include "patrickstar_data.h"
 
 typedef struct command {
     const char *name;
@@ -60,7 +59,7 @@ int cli_report(const char *name, ps_status st)
 ps_status cli_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
 {
     PS_TRY(ps_config_load_assigned(path, overrides, n_overrides, out));
-    const ps_status st = cli_resize_vocabulary(*out);
+    const ps_status st = ps_config_resize_vocabulary(*out);
     if (st == PS_OK) return PS_OK;
     ps_config_destroy(*out);
     *out = NULL;

@@ -8,7 +8,6 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "cli.h"
-#include "cli_tokenizer.h"
 #include "data/feed.h"
 #include "data/tokenizer.h"
 #include "train/cli_feed.h"
@@ -147,7 +146,8 @@ ps_status sample_view_print(const char *config, char *const *overrides, int n_ov
     PS_TRY_GOTO(load_config(config, overrides, n_overrides, &v.config));
     v.o = ps_config_options(v.config);
     PS_TRY_GOTO(cli_feed_open(v.config, &v.feed));
-    if (cli_tokenizer_path(v.o)[0] != '\0') PS_TRY_GOTO(ps_tokenizer_open(cli_tokenizer_path(v.o), &v.tokenizer));
+    const char *tokenizer = ps_config_get_tokenizer_path(v.config);
+    if (tokenizer[0] != '\0') PS_TRY_GOTO(ps_tokenizer_open(tokenizer, &v.tokenizer));
     cli_print_instruct_info(v.config, v.feed);
     st = print_sample(&v, number);
 out:

@@ -186,6 +186,9 @@ PS_API PS_NODISCARD ps_status ps_config_get_double(const ps_config *config, cons
 PS_API PS_NODISCARD ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out);
 PS_API PS_NODISCARD ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t *first,
                                                   int64_t *last);
+/* *yes: 1 when the user gave the option, in a file, as an assignment, or with ps_config_set, 0 when it was left to its
+ * default. PS_EINVAL when there is no such key. */
+PS_API PS_NODISCARD ps_status ps_config_is_given(const ps_config *config, const char *key, int32_t *yes);
 /* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
 PS_API int64_t ps_config_get_sequence_length(const ps_config *config);
 

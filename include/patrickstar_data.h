@@ -155,7 +155,13 @@ PS_API void ps_tokenizer_close(ps_tokenizer *tokenizer); /* NULL is accepted */
 
 /* The path of the tokenizer that a configuration names: data.tokenizer, or that of model.from_pretrained; "" for none.
  * Valid as long as the options. */
-PS_API const char *ps_config_tokenizer_path(const ps_config *config);
+PS_API const char *ps_config_get_tokenizer_path(const ps_config *config);
+
+/* What model.resize_token_embeddings asks for, once behind ps_config_load, before the feed is opened and the engine
+ * initialised: where model.vocab_size is not given it becomes what that tokenizer needs, rounded up to
+ * model.pad_to_multiple_of, and never less than it was. Does nothing without the option, and where the size is given.
+ * PS_EINVAL when no tokenizer is named; else as ps_tokenizer_open. */
+PS_API PS_NODISCARD ps_status ps_config_resize_vocabulary(ps_config *config);
 
 /* One above the largest id. */
 PS_API int32_t ps_tokenizer_vocab_size(const ps_tokenizer *tokenizer);

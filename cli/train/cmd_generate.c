@@ -73,7 +73,7 @@ static ps_status check_ids(const generator *g, const int32_t *ids, int64_t n)
             return client_fail(PS_EINVAL,
                                "token %lld of the prompt is %d: the tokenizer %s has %d tokens, but model.vocab_size = "
                                "%lld; name the tokenizer that the model was trained with",
-                               (long long)i, ids[i], ps_config_tokenizer_path(g->config),
+                               (long long)i, ids[i], ps_config_get_tokenizer_path(g->config),
                                ps_tokenizer_vocab_size(g->tokenizer), (long long)n_model);
     return PS_OK;
 }
@@ -188,7 +188,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
     TRY(cli_choose_weights(g->config, a->weights, &weights));
-    TRY(open_prompt(g, a, ps_config_tokenizer_path(g->config)));
+    TRY(open_prompt(g, a, ps_config_get_tokenizer_path(g->config)));
     TRY(open_engine(g, a));
     TRY(client_alloc(g->T, sizeof *g->context, &g->context));
     TRY(client_alloc(g->V, sizeof *g->logits, &g->logits));
