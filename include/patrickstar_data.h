@@ -182,6 +182,20 @@ PS_API PS_NODISCARD ps_status ps_tokenizer_encode_chat(ps_tokenizer *tokenizer, 
 PS_API PS_NODISCARD ps_status ps_tokenizer_decode_plain(const ps_tokenizer *tokenizer, const int32_t *ids, int64_t n,
                                                         char **out_text, int64_t *out_n_bytes);
 
+typedef struct ps_sample_options {
+    size_t struct_size;
+    double temperature; /* 0: the likeliest token, of equal ones the first; higher is bolder */
+    int64_t top_k;      /* only the likeliest so many; 0: all */
+    uint64_t seed;
+} ps_sample_options;
+
+/* The next token after logits [n], as ps_decode or ps_infer gives them: drawn from softmax(logits / temperature) by
+ * random word number `index` of the seed, so that the same index gives the same token; a text counts on from 0. n may be
+ * less than the model's vocabulary, to leave out rows behind the tokenizer's last. PS_ENUMERIC naming the first logit that
+ * is not finite; PS_EINVAL for n < 1, a temperature that is not from 0, a top_k below 0; PS_ENOMEM_HOST. Any thread. */
+PS_API PS_NODISCARD ps_status ps_sample_token(const float *logits, int64_t n, const ps_sample_options *options,
+                                              int64_t index, int32_t *token);
+
 #ifdef __cplusplus
 }
 #endif

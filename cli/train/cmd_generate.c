@@ -8,7 +8,6 @@
 #include "client.h"
 #include "config_arguments.h"
 #include "program.h"
-#include "sampler.h"
 #include "text_stream.h"
 
 typedef struct generate_arguments {
@@ -32,7 +31,8 @@ typedef struct generator {
     int64_t first_shown; /* a continuation is shown with its prompt, an answer without */
     int32_t end;         /* token that ends an answer; -1: no answer is asked for */
     float *logits;       /* [V] */
-    sampler sampler;
+    int64_t n_tokens;    /* of the model's, those that the tokenizer has */
+    ps_sample_options sample;
     text_stream stream;
 } generator;
 
@@ -144,7 +144,7 @@ static ps_status generate(generator *g, const generate_arguments *a)
         TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, false));
         TRY(next_logits(g));
         int32_t token;
-        TRY(sampler_choose(&g->sampler, g->logits, i, &token));
+        TRY(ps_sample_token(g->logits, g->n_tokens, &g->sample, i, &token));
         if (ps_tokenizer_is_end(g->tokenizer, token) || token == g->end) break;
         g->text[g->n_text++] = token;
     }
@@ -193,8 +193,9 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     TRY(client_alloc(g->T, sizeof *g->context, &g->context));
     TRY(client_alloc(g->V, sizeof *g->logits, &g->logits));
     /* of a table with more rows than the tokenizer has tokens, those of tokens */
-    const int64_t n_tokens = ps_tokenizer_vocab_size(g->tokenizer);
-    TRY(sampler_init(&g->sampler, min_i64(g->V, n_tokens), a->temperature, a->top_k, a->seed));
+    g->n_tokens = min_i64(g->V, ps_tokenizer_vocab_size(g->tokenizer));
+    g->sample = (ps_sample_options){
+        .struct_size = sizeof g->sample, .temperature = a->temperature, .top_k = a->top_k, .seed = a->seed};
     return ps_engine_load_pretrained(g->engine, weights, NULL, NULL);
 }
 
@@ -205,7 +206,6 @@ static void close_generator(generator *g)
     free(g->context);
     free(g->text);
     free(g->logits);
-    sampler_deinit(&g->sampler);
     ps_config_destroy(g->config);
 }
 
