@@ -73,5 +73,5 @@ int cmd_merge(int argc, char **argv)
                "such as a folder of shards. A tensor that is in several files must be the same in all of them."};
     merge_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    return cli_report("merge", merge(&a));
+    return program_report("merge", merge(&a));
 }

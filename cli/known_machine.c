@@ -274,7 +274,7 @@ ps_status known_machine_name(ps_config *config)
     return name(config, asked_for(config, &is_variable));
 }
 
-ps_status known_machine_tell(ps_config *config, ps_comm *comm, int n_ranks)
+ps_status program_tell_machine(ps_config *config, ps_comm *comm, int n_ranks)
 {
     known k = {.is_known = false};
     if (comm != NULL && ps_comm_size(comm) > 1)
@@ -285,7 +285,7 @@ ps_status known_machine_tell(ps_config *config, ps_comm *comm, int n_ranks)
     return name(config, k.asked_for);
 }
 
-ps_status known_machine_tell_cache(ps_config *config)
+ps_status program_tell_cache(ps_config *config)
 {
     char folder[MACHINE_FOLDER_BYTES];
     if (!machine_file_folder(folder)) return PS_OK;

@@ -32,7 +32,7 @@ static ps_status load_config(const char *path, char *const *overrides, int n_ove
     if (all == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for the overrides");
     for (int i = 0; i < n_overrides; i++) all[i] = overrides[i];
     for (size_t i = 0; i < PS_ARRAY_LEN(own); i++) all[n_overrides + (int)i] = own[i];
-    const ps_status st = cli_load_config(path, all, n_overrides + (int)PS_ARRAY_LEN(own), out);
+    const ps_status st = client_load_config(path, all, n_overrides + (int)PS_ARRAY_LEN(own), out);
     free(all);
     return st;
 }

@@ -50,6 +50,12 @@ PS_API const char *ps_feed_label_name(const ps_feed *feed, int32_t label);
 /* Names of classes that were found in the data, into data.labels of the configuration: checkpoints then know them. Does
  * nothing where there are none. */
 PS_API PS_NODISCARD ps_status ps_feed_keep_labels(const ps_feed *feed, ps_config *config);
+/* The other half, before a feed is opened for weights that were trained already: data.labels becomes that of the
+ * configuration that lies with them (ps_config_load_of_weights). Else names of data that lack a class, or have them in
+ * another order, would be numbered anew, and be compared with other classes of the model. Does nothing for models
+ * without labels, and where nothing with the weights names any. PS_EINVAL when data.labels is given and has a name
+ * under another number; else as ps_config_load_of_weights, for a folder. */
+PS_API PS_NODISCARD ps_status ps_config_take_labels(ps_config *config, const char *weights);
 
 /* What became of a split's lines of instructions, a line of text for people; "" for other data. Free it by ps_free. */
 PS_API PS_NODISCARD ps_status ps_feed_describe(const ps_feed *feed, ps_split split, char **out);

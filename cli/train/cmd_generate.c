@@ -1,11 +1,14 @@
 /* cmd_generate.c - pstar generate: sample a continuation. */
+#include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli_device.h"
+#include "cli_weights.h"
 #include "client.h"
+#include "commands.h"
 #include "config_arguments.h"
 #include "program.h"
 #include "text_stream.h"
@@ -178,12 +181,12 @@ static ps_status open_engine(generator *g, const generate_arguments *a)
 
 static ps_status open_generator(generator *g, const generate_arguments *a)
 {
-    TRY(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &g->config));
+    TRY(client_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &g->config));
     /* one sequence at a time; 0 lets a batch size given for training follow */
     TRY(ps_config_set(g->config, "train_batch_size", "0"));
     TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));
     TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
-    TRY(known_machine_tell(g->config, NULL, 0));
+    TRY(program_tell_machine(g->config, NULL, 0));
     const char *head = client_string(g->config, "model.head");
     if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
@@ -268,7 +271,7 @@ int cmd_generate(int argc, char **argv)
     generator g = {0};
     ps_status st = open_generator(&g, &a);
     if (st == PS_OK) st = generate(&g, &a);
-    const int code = cli_report("generate", st);
+    const int code = program_report("generate", st);
     close_generator(&g);
     config_arguments_deinit(&a.config);
     return code;
