@@ -8,7 +8,6 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "cli.h"
-#include "cli_tokenizer.h"
 #include "data/feed.h"
 #include "data/tokenizer.h"
 #include "train/cli_feed.h"
@@ -31,7 +30,7 @@ static ps_status load_config(const char *path, char *const *overrides, int n_ove
     if (all == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for the overrides");
     for (int i = 0; i < n_overrides; i++) all[i] = overrides[i];
     for (size_t i = 0; i < PS_ARRAY_LEN(own); i++) all[n_overrides + (int)i] = own[i];
-    const ps_status st = cli_load_config(path, all, n_overrides + (int)PS_ARRAY_LEN(own), out);
+    const ps_status st = client_load_config(path, all, n_overrides + (int)PS_ARRAY_LEN(own), out);
     free(all);
     return st;
 }
@@ -148,7 +147,8 @@ ps_status sample_view_print(const char *config, char *const *overrides, int n_ov
     PS_TRY_GOTO(load_config(config, overrides, n_overrides, &v.config));
     v.o = ps_config_options(v.config);
     PS_TRY_GOTO(cli_feed_open(v.config, &v.feed));
-    if (cli_tokenizer_path(v.o)[0] != '\0') PS_TRY_GOTO(ps_tokenizer_open(cli_tokenizer_path(v.o), &v.tokenizer));
+    const char *tokenizer = ps_config_get_tokenizer_path(v.config);
+    if (tokenizer[0] != '\0') PS_TRY_GOTO(ps_tokenizer_open(tokenizer, &v.tokenizer));
     cli_print_instruct_info(v.config, v.feed);
     st = print_sample(&v, number);
 out:

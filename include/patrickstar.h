@@ -171,6 +171,13 @@ PS_API PS_NODISCARD ps_status ps_config_load_assigned(const char *path, char *co
 /* The same for JSON text in memory; messages call it `name`. */
 PS_API PS_NODISCARD ps_status ps_config_parse(const char *text, const char *name, ps_config **out);
 
+/* The configuration that weights were trained with. path: a checkpoint's folder, a run's (that of pstar train; before its
+ * end its newest checkpoint says it), or that of a Hugging Face model, which is then model.from_pretrained; or a file in
+ * one of them. *out is NULL where nothing there says it. PS_EIO when there is no such file or folder; PS_EFORMAT or
+ * PS_EINVAL when what says it is damaged, but of what lies beside a file, which may be anybody's, only what can be read
+ * counts. */
+PS_API PS_NODISCARD ps_status ps_config_load_of_weights(const char *path, ps_config **out);
+
 /* Set one option: ps_config_set(config, "memory.device", "1.5GiB"). value is JSON (null is the default) or, for names,
  * strings and sizes, the bare word. Checks the value alone: call ps_config_validate after the last one.
  * On failure the configuration is as before. PS_EINVAL, PS_ENOMEM_HOST. */
@@ -188,6 +195,9 @@ PS_API PS_NODISCARD ps_status ps_config_get_double(const ps_config *config, cons
 PS_API PS_NODISCARD ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out);
 PS_API PS_NODISCARD ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t *first,
                                                   int64_t *last);
+/* *yes: 1 when the user gave the option, in a file, as an assignment, or with ps_config_set, 0 when it was left to its
+ * default. PS_EINVAL when there is no such key. */
+PS_API PS_NODISCARD ps_status ps_config_is_given(const ps_config *config, const char *key, int32_t *yes);
 /* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
 PS_API int64_t ps_config_get_sequence_length(const ps_config *config);
 
@@ -1001,7 +1011,8 @@ PS_API PS_NODISCARD ps_status ps_engine_load_optimizer(ps_engine *engine, const 
 /* All that training needs to go on with the same bits: masters, the optimizer's states, counters, loss scale.
  * doc/checkpoints.md has the files. `folder` (made if missing, in a folder that exists) holds one folder a checkpoint,
  * "step-000100", and "latest", which names the newest complete one. A checkpoint is complete or not there at all,
- * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept. */
+ * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept;
+ * what runs that were killed have left there is removed by the next save. */
 
 typedef struct ps_checkpoint_info {
     size_t struct_size;
@@ -1033,6 +1044,12 @@ PS_API int ps_engine_checkpoint_is_done(const ps_engine *engine);
 /* Wait until the checkpoint under way is complete; what no step has handed over yet is read now, which needs the engine
  * to be between steps. Errors as ps_engine_save_checkpoint; PS_ESTATE when none is under way. */
 PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_checkpoint_info *info);
+
+/* Whether there is a checkpoint to go on from in `folder`, as given to ps_engine_save_checkpoint, and which: *path, freed
+ * by ps_free, is the folder of the one that "latest" names, or without a "latest" of the newest that is complete; NULL
+ * when there is none yet, nor perhaps the folder. is_latest, which may be NULL: 1 where "latest" named it. Changes
+ * nothing on disk. PS_EFORMAT when "latest" is damaged. */
+PS_API PS_NODISCARD ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest);
 
 /* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
  * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "program.h"
 #include "ranks.h"
 
 /* Samples at the beginning and at the end of the first epoch that stand for the order of all. */
@@ -114,16 +113,18 @@ static ps_status look_around(checkpoints *c, const ps_config *config, const ps_f
         return client_fail(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
     if (c->save_interval == 0 && !resume) return PS_OK;
     TRY(take_fingerprint(c, feed));
-    bool has_latest, has_any;
-    if (ps_comm_rank(c->comm) == 0) program_clean_checkpoints(c->folder);
-    TRY(program_has_checkpoints(c->folder, &has_latest, &has_any));
-    if (!resume && has_any)
+    if (resume) return PS_OK;
+    char *newest = NULL;
+    const ps_status st = ps_checkpoint_find(c->folder, &newest, NULL);
+    const bool has_any = newest != NULL || st == PS_EFORMAT; /* a `latest` that is damaged is of a run too */
+    ps_free(newest);
+    if (has_any)
         return client_fail(
             PS_EINVAL,
             "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
             "remove them",
             c->folder);
-    return PS_OK;
+    return st;
 }
 
 ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm, run_log *log,
@@ -138,17 +139,26 @@ ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *e
     return c->save_interval > 0 || resume ? hash_all(c, feed) : PS_OK;
 }
 
+/* Is there a checkpoint of this run's own? */
+static ps_status find_own(const checkpoints *c, bool *yes)
+{
+    char *newest = NULL;
+    int32_t is_latest = 0;
+    TRY(ps_comm_agree(c->comm, ps_checkpoint_find(c->folder, &newest, &is_latest)));
+    *yes = newest != NULL;
+    ps_free(newest);
+    TRY(ranks_any(c->comm, yes));
+    if (!*yes) printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
+    if (*yes && !is_latest) printf("%s has no `latest`: the newest complete checkpoint is taken\n", c->folder);
+    return PS_OK;
+}
+
 ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
 {
+    bool is_there = true;
     *step = 0;
-    bool has_latest = true, has_any = true;
-    if (path == NULL) TRY(ps_comm_agree(c->comm, program_has_checkpoints(c->folder, &has_latest, &has_any)));
-    TRY(ranks_any(c->comm, &has_any));
-    if (!has_any) {
-        printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
-        return PS_OK;
-    }
-    if (!has_latest) printf("%s has no `latest`: the newest complete checkpoint is taken\n", c->folder);
+    if (path == NULL) TRY(find_own(c, &is_there));
+    if (!is_there) return PS_OK;
     if (path == NULL) path = c->folder;
     char *text = NULL;
     json_t *state = NULL;

@@ -26,7 +26,7 @@ typedef struct checkpoints {
 
 /* All functions are called by all ranks, except where they say otherwise. A log is rank 0's; NULL for the others.
  *
- * Removes what killed runs left there. `resume`: whether --resume was given; without it, where train.save_interval
+ * `resume`: whether --resume was given; without it, where train.save_interval
  * would mix a new run's checkpoints with those that are there, PS_EINVAL. All pointers must outlive it. */
 PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm,
                                         run_log *log, progress *shown, const ps_feed *feed, bool resume);

@@ -1,4 +1,4 @@
-/* sized.h - structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to its
+/* sized.h - structures of the public headers that grow. Each begins with struct_size, which the caller sets to its
  * sizeof, so that the library knows how much of it there is. Members are only ever added, at the end.
  *
  *     an older program                          a newer program
@@ -37,7 +37,8 @@
     XX(ps_profile_info, error, error)                                                                                  \
     XX(ps_load_info, first_new, n_new_rows)                                                                            \
     XX(ps_group_info, weight_decay, weight_decay)                                                                      \
-    XX(ps_checkpoint_info, name, name)
+    XX(ps_checkpoint_info, name, name)                                                                                 \
+    XX(ps_sample_options, seed, seed)
 
 typedef enum ps_sized {
 #define XX(type, first_last, last) PS_SIZED_##type,

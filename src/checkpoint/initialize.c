@@ -43,6 +43,18 @@ static ps_status check_local_rank(const ps_comm *comm, int local_rank)
                    local_rank, ps_comm_local_rank(comm));
 }
 
+/* A model that silently kept the rows of its folder would have no row for a token that was added. */
+static ps_status check_vocabulary(const ps_config *model)
+{
+    const ps_options *m = ps_config_options(model);
+    if (!m->model_resize_token_embeddings || ps_config_gives(model, PS_OPTION_model_vocab_size)) return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "model.resize_token_embeddings asks for as many rows as the tokenizer has tokens, but model.vocab_size "
+        "is the %lld of %s: call ps_config_resize_vocabulary first, or set model.vocab_size",
+        (long long)m->model_vocab_size, m->model_from_pretrained);
+}
+
 /* With the weights that the configuration names, unless it is to be empty. */
 static ps_status create_engine(ps_model_func model, void *user, const ps_config *config,
                                const ps_engine_options *options, ps_engine **out)
@@ -50,6 +62,7 @@ static ps_status create_engine(ps_model_func model, void *user, const ps_config 
     const ps_config *described = model == ps_model_from_config ? user : config;
     if (described == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: ps_model_from_config wants a ps_config");
     PS_TRY(ps_comm_check_same(options->comm, config));
+    PS_TRY(check_vocabulary(described));
     const bool is_empty = options->is_empty || ps_config_names_weights(described, config);
     PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(model, user, config, options->purpose, options->comm,
                                                                   out));

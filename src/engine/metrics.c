@@ -76,7 +76,7 @@ static ps_status begin_answers(ps_metrics *m, const ps_config *config)
     const int64_t n = ps_task_set_question_count(set);
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *m->best, &m->best));
     for (int64_t i = 0; i < n; i++) m->best[i] = PS_ANSWER_SPAN_NONE;
-    return ps_tokenizer_open(ps_config_tokenizer_path(config), &m->tokenizer);
+    return ps_tokenizer_open(ps_config_get_tokenizer_path(config), &m->tokenizer);
 }
 
 static ps_status begin(ps_metrics *m, const ps_config *config)
