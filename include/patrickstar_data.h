@@ -100,10 +100,13 @@ typedef struct ps_rows ps_rows;
 PS_API PS_NODISCARD ps_status ps_rows_create(const ps_feed *feed, int64_t n_rows, ps_rows **out);
 PS_API void ps_rows_destroy(ps_rows *rows); /* NULL is accepted */
 
-/* From now on rows of T tokens, at least ps_feed_length of what is filled in; 0: the sequence length. */
+/* From now on rows of T tokens, at least ps_feed_length of what is filled in, at most the sequence length; 0: that. A T
+ * that is none of these is an error of the next ps_rows_fill. */
 PS_API void ps_rows_set_length(ps_rows *rows, int64_t T);
 
-/* Samples [first_sample, first_sample + n) in the first n rows. PS_EINVAL when the split is empty. */
+/* Samples [first_sample, first_sample + n) in the first n rows. PS_EINVAL, and nothing is written, when the split is
+ * empty or none, n is below 0 or more than the rows, first_sample is below 0, or the length that was set is below 0,
+ * more than the sequence length or less than these samples need. */
 PS_API PS_NODISCARD ps_status ps_rows_fill(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
 /* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of PS_IGNORE_INDEX only, or
  * values that are NaN. */

@@ -324,6 +324,11 @@ int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample)
     return s->items != NULL ? s->items[position] : s->first + position;
 }
 
+int64_t ps_feed_sequence(const ps_feed *f)
+{
+    return f->T;
+}
+
 ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split)
 {
     const ps_instruct_set *set = f->splits[split].instruct;
