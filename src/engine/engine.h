@@ -1,7 +1,8 @@
 /* engine.h - what a ps_engine is made of. Its public functions are in engine.c (its end, what it says of itself),
- * step.c (training, evaluation, logits), control.c (rates, weight decay, loss scale), decode.c (a text that grows), tensors.c (access to parameters), engine_shape.c
- * (other sizes of micro-batches) and profiling.c; those that begin it, and those for weights and checkpoints, in
- * checkpoint/. */
+ * about.c (what computes, disk, bound), step.c (training, evaluation, logits), control.c (rates, weight decay, loss
+ * scale), decode.c (a text that grows), tensors.c (parameters, gradients, states), engine_shape.c (other sizes of
+ * micro-batches), profiling.c and metrics.c; those that begin it, and those for weights and checkpoints, in checkpoint/;
+ * meet.c has how ranks meet and compare what they are. */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
