@@ -13,7 +13,6 @@
 #include "cli_tokenizer.h"
 #include "config/hf_config.h"
 #include "data/tokenizer.h"
-#include "run_config.h"
 #include "weights/export.h"
 #include "weights/weight_convert.h"
 
@@ -68,6 +67,17 @@ static int32_t pad_token(const char *folder)
     return id;
 }
 
+static ps_status find_config(const export_arguments *a, ps_config **out)
+{
+    if (a->config != NULL) return ps_config_load(a->config, out);
+    PS_TRY(ps_config_load_of_weights(a->paths[0], out));
+    if (*out != NULL) return PS_OK;
+    return PS_FAIL(PS_EIO,
+                   "%s has no state.json, summary.json, config.json or checkpoints/latest; name the configuration by "
+                   "--config",
+                   a->paths[0]);
+}
+
 static ps_status run_export(const export_arguments *a)
 {
     const char *folder = a->paths[1];
@@ -79,7 +89,7 @@ static ps_status run_export(const export_arguments *a)
     char *json = NULL, bytes_text[PS_BYTES_TEXT_MAX];
     ps_status st;
     PS_TRY_GOTO(read_options(a, &o, &dtype));
-    PS_TRY_GOTO(a->config != NULL ? ps_config_load(a->config, &config) : run_config_find(a->paths[0], &config));
+    PS_TRY_GOTO(find_config(a, &config));
     if (o.tokenizer_folder == NULL) o.tokenizer_folder = cli_tokenizer_folder(ps_config_options(config));
     o.has_generation = ps_config_options(config)->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     o.ties_head = o.has_generation || ps_config_options(config)->model_head == PS_CONFIG_HEAD_MASKED_LM;
@@ -148,5 +158,5 @@ int cmd_export(int argc, char **argv)
                                             "checkpoint), a Hugging Face model, or, with --config, a file of weights."};
     export_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    return cli_report("export", run_export(&a));
+    return program_report("export", run_export(&a));
 }

@@ -141,5 +141,5 @@ int cmd_merge(int argc, char **argv)
             "for the '*', as PatrickStar's merge_checkpoint.py has it."};
     merge_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    return cli_report("merge", merge(&a));
+    return program_report("merge", merge(&a));
 }

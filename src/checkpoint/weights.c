@@ -89,6 +89,7 @@ out:
 
 ps_status ps_engine_save_weights(ps_engine *e, const char *path)
 {
+    PS_TRY(ps_comm_agree(comm_of(e), ps_engine_expect_values(e, "ps_engine_save_weights")));
     return ps_weights_save(e, path, PS_DTYPE_F32);
 }
 

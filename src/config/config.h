@@ -40,7 +40,7 @@ PS_NODISCARD ps_status ps_config_hardware(const ps_config *config, ps_hardware *
 const char *ps_config_name(const ps_config *config);
 
 /* Whether the user gave this option, in the file or with ps_config_set, rather than leaving it to its default. */
-bool ps_config_is_given(const ps_config *config, ps_option_id id);
+bool ps_config_gives(const ps_config *config, ps_option_id id);
 
 /* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
 int64_t ps_config_sequence_length(const ps_options *o);

@@ -12,6 +12,9 @@
 #include "run/runner.h"
 #include "settings/products.h"
 
+/* More updates are none: what a checkpoint's count goes up to. */
+#define PS_UPDATES_MAX ((int64_t)1 << 40)
+
 /* What may be called next. */
 typedef enum ps_engine_state {
     PS_ENGINE_READY,    /* ps_forward, ps_evaluate, ps_infer */
@@ -60,11 +63,15 @@ struct ps_engine {
     int64_t n_decoded;      /* tokens whose keys and values are kept */
     ps_step_info last_step;
     ps_nonfinite nonfinite;
-    char *config_json; /* the configuration, for checkpoints */
-    bool *is_filled;   /* [n_params] tensors of an engine created empty that have values by now; NULL: all have */
+    char notices[1024]; /* ps_engine_get_notices */
+    char *config_json;  /* the configuration, for checkpoints */
+    bool *is_filled;    /* [n_params] tensors of an engine created empty that have values by now; NULL: all have */
     ps_engine_save save;
     ps_profiling profiling;
 };
+
+/* Adds a text to the notices, as far as there is room. */
+void ps_engine_tell(ps_engine *e, const char *text);
 
 /* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the
  * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. comm must

@@ -195,6 +195,22 @@ static void test_more_tokens(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Rows for the tokens of a tokenizer that nobody has counted: an error, not the rows of the folder. */
+static void test_tokens_not_counted(void **state)
+{
+    (void)state;
+    ps_engine *e = NULL;
+    ps_config *c = NULL;
+    char text[300];
+    snprintf(text, sizeof text, "{\"model\": {\"from_pretrained\": \"%s\", \"resize_token_embeddings\": true}}",
+             folder.path);
+    assert_ok(ps_config_parse(text, "c.json", &c));
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EINVAL);
+    assert_null(e);
+    assert_non_null(strstr(ps_last_error(), "call ps_config_resize_vocabulary first"));
+    ps_config_destroy(c);
+}
+
 static ps_status begin_rank(ps_engine *e, ps_config *c, rank_task *t)
 {
     (void)t;
@@ -234,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_init_from),
         cmocka_unit_test(test_own_functions_load_by_names),
         cmocka_unit_test(test_more_tokens),
+        cmocka_unit_test(test_tokens_not_counted),
         cmocka_unit_test(test_more_tokens_on_ranks),
     };
     return RUN_ON_BACKENDS_IN(tests, make_folder, remove_folder);
