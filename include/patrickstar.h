@@ -983,8 +983,9 @@ typedef struct ps_load_options {
 /* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either,
  * also in shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names
  * may lack the base's prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing,
- * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. options
- * (NULL: none) and info may be NULL. */
+ * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. What fails
+ * later (PS_EIO, PS_ECANCELED) leaves some replaced and others not: the engine is failed for good then, on all ranks.
+ * PS_ESTATE within a step. options (NULL: none) and info may be NULL. */
 PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path,
                                                         const ps_load_options *options, ps_load_info *info);
 
