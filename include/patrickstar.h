@@ -21,7 +21,10 @@
  *
  * Threads: one thread at a time may use an engine; different engines may be used from different threads.
  * Errors: everything that can fail returns a ps_status; ps_last_error() has the detail. The library never
- * exits, aborts or prints. */
+ * exits, aborts or prints.
+ * Pointers are not NULL unless the function says that they may be, or they are arrays of no elements: what returns a
+ * ps_status is then PS_EINVAL, naming call and pointer, on this rank alone; a model that misses a name is refused
+ * likewise. */
 #ifndef PATRICKSTAR_H
 #define PATRICKSTAR_H
 
@@ -243,7 +246,7 @@ typedef struct ps_messages {
     void (*close)(void *user, int32_t is_orderly);
 } ps_messages;
 
-/* The ranks that these messages reach: all of them call. *messages is copied. */
+/* The ranks that these messages reach: all of them call. *messages is copied; config may be NULL: all defaults. */
 PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
 
 /* Ends what was begun and leaves; ranks that are well wait for each other. After its engines. NULL is accepted. */
@@ -273,7 +276,7 @@ PS_API void ps_comm_fail(ps_comm *comm, const char *text);
 
 /* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program, library (version
  * and file) and configuration; keys that name files and folders of a machine may differ. ps_initialize_engine and its
- * relatives do so by themselves. Reads both files: some milliseconds. */
+ * relatives do so by themselves. Reads both files: some milliseconds. comm may be NULL: alone. */
 PS_API PS_NODISCARD ps_status ps_comm_check_same(ps_comm *comm, const ps_config *config);
 
 /* ---- models ---------------------------------------------------------------------------------------- */
@@ -630,7 +633,8 @@ PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
  * PS_ENUMERIC after the first such step, and the engine is failed for good. */
 PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
- * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
+ * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). loss may be
+ * NULL. */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
 /* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, [B T, labels or 2]
  * of what has labels or spans of tokens, or hidden states [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of

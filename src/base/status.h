@@ -3,6 +3,7 @@
 #define PS_BASE_STATUS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "patrickstar.h"
 
@@ -22,6 +23,20 @@
         st = (expr);                                                                                                   \
         if (st != PS_OK) goto out;                                                                                     \
     } while (0)
+
+/* As the first line of a function of the interface, whose pointers these are: PS_EINVAL naming the function and the first
+ * that is NULL. PS_TRY(PS_NEED("engine path", e, path)); */
+#define PS_NEED(names, ...)                                                                                            \
+    ps_need(__func__, names, (const void *const[]){__VA_ARGS__}, sizeof((const void *[]){__VA_ARGS__}) / sizeof(void *))
+
+/* The same of a function with *out = NULL on failure, which is among the pointers. */
+#define PS_NEED_FOR(out, names, ...) ((out) != NULL ? (void)(*(out) = NULL) : (void)0, PS_NEED(names, __VA_ARGS__))
+
+/* Among the pointers: one that is looked at on a condition, an array of n > 0. */
+#define PS_NEED_IF(is_needed, pointer) ((is_needed) ? (const void *)(pointer) : (const void *)"")
+
+/* names: one for each pointer, with a space between them. */
+PS_NODISCARD ps_status ps_need(const char *call, const char *names, const void *const *pointers, size_t n);
 
 /* Store the message (cut at 1 KiB) as this thread's last error and return st. What of it is no text to print becomes
  * '?' (printable.h), so that messages may quote whatever is found in files. Debug builds append [file:line]. */

@@ -255,6 +255,7 @@ static ps_status check_run(const ps_config *config)
 
 ps_status ps_config_validate(const ps_config *config)
 {
+    PS_TRY(PS_NEED("config", config));
     PS_TRY(check_numbers(config));
     PS_TRY(check_batch(config));
     PS_TRY(check_placement(config));

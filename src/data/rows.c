@@ -10,8 +10,8 @@ struct ps_rows {
 
 ps_status ps_rows_create(const ps_feed *feed, int64_t n_rows, ps_rows **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "feed out", feed, out));
     ps_rows *r = NULL;
-    *out = NULL;
     if (n_rows < 1) return PS_FAIL(PS_EINVAL, "ps_rows_create: %lld rows, at least one is needed", (long long)n_rows);
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->feed = feed;
@@ -44,11 +44,13 @@ void ps_rows_set_length(ps_rows *r, int64_t T)
 
 ps_status ps_rows_fill(ps_rows *r, ps_split split, int64_t first_sample, int64_t n)
 {
+    PS_TRY(PS_NEED("rows", r));
     return ps_feed_get(r->feed, split, first_sample, n, &r->arrays);
 }
 
 ps_status ps_rows_fill_once(ps_rows *r, ps_split split, int64_t first_sample, int64_t n)
 {
+    PS_TRY(PS_NEED("rows", r));
     return ps_feed_get_once(r->feed, split, first_sample, n, &r->arrays);
 }
 

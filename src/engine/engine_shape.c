@@ -39,6 +39,7 @@ static ps_status use_shape(ps_engine *e, const ps_shape *shape)
 
 ps_status ps_engine_set_shape(ps_engine *e, ps_model_func model, void *user, int64_t batch, int64_t sequence)
 {
+    PS_TRY(PS_NEED("engine", e));
     PS_TRY(expect_between_steps(e));
     if (e->settings.cache_positions > 0)
         return PS_FAIL(PS_ESTATE, "ps_engine_set_shape: this engine is for ps_decode, which needs no shape");

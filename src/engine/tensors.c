@@ -27,6 +27,7 @@ static ps_status check_range(const ps_engine *e, int64_t tensor, int64_t first, 
 
 ps_status ps_engine_tensor_info(const ps_engine *e, int64_t tensor, const char **name, int *n_dims, int64_t shape[2])
 {
+    PS_TRY(PS_NEED("engine name n_dims shape", e, name, n_dims, shape));
     PS_TRY(check_range(e, tensor, 0, 0));
     const ps_param *p = &e->program->params[tensor];
     *name = p->name;
@@ -246,6 +247,7 @@ ps_list ps_engine_value_list(const ps_engine *e, int64_t tensor)
 
 ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
+    PS_TRY(PS_NEED("engine out", e, PS_NEED_IF(n > 0, out)));
     PS_TRY(ps_engine_expect_values(e, "ps_engine_read_tensor"));
     PS_TRY(check_range(e, tensor, first, n));
     array a = {.out = out, .first = first};
@@ -263,6 +265,7 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
+    PS_TRY(PS_NEED("engine in", e, PS_NEED_IF(n > 0, in)));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
     PS_TRY(ps_engine_expect_values(e, "ps_engine_write_tensor"));
     /* a checkpoint under way has the values of before */
@@ -316,6 +319,7 @@ static ps_status find_state(const ps_engine *e, const char *call, const char *st
 
 ps_status ps_engine_read_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n, float *out)
 {
+    PS_TRY(PS_NEED("engine state out", e, state, PS_NEED_IF(n > 0, out)));
     ps_list list = 0;
     PS_TRY(find_state(e, "ps_engine_read_state", state, &list));
     PS_TRY(check_range(e, tensor, first, n));
@@ -326,6 +330,7 @@ ps_status ps_engine_read_state(ps_engine *e, int64_t tensor, const char *state, 
 ps_status ps_engine_write_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n,
                                 const float *in)
 {
+    PS_TRY(PS_NEED("engine state in", e, state, PS_NEED_IF(n > 0, in)));
     ps_list list = 0;
     PS_TRY(find_state(e, "ps_engine_write_state", state, &list));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_state"));
@@ -341,6 +346,7 @@ int64_t ps_engine_get_update_count(const ps_engine *e)
 
 ps_status ps_engine_set_update_count(ps_engine *e, int64_t n_updates)
 {
+    PS_TRY(PS_NEED("engine", e));
     if (!e->settings.training)
         return PS_FAIL(PS_ESTATE, "ps_engine_set_update_count: an inference engine has no optimizer");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_set_update_count"));
@@ -355,6 +361,7 @@ ps_status ps_engine_set_update_count(ps_engine *e, int64_t n_updates)
 
 ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
+    PS_TRY(PS_NEED("engine out", e, PS_NEED_IF(n > 0, out)));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_read_gradient"));
     PS_TRY(check_range(e, tensor, first, n));
     PS_TRY(expect_trained(e, tensor));
@@ -365,6 +372,7 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 
 ps_status ps_engine_write_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
+    PS_TRY(PS_NEED("engine in", e, PS_NEED_IF(n > 0, in)));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_write_gradient"));
     PS_TRY(check_range(e, tensor, first, n));
     PS_TRY(expect_trained(e, tensor));
@@ -504,6 +512,7 @@ static ps_status hash_piece(ps_engine *e, void *user, ps_list list, void *values
 
 ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
 {
+    PS_TRY(PS_NEED("engine hash", e, hash));
     *hash = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_engine_weights_xxh3: an inference engine has no masters");
     PS_TRY(ps_engine_expect_values(e, "ps_engine_weights_xxh3"));

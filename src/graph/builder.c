@@ -67,6 +67,13 @@ int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix
     return -1;
 }
 
+bool ps_builder_is_named(ps_builder *b, const char *call, const char *what, const char *name)
+{
+    if (b->failure != PS_OK) return false;
+    if (name == NULL) ps_builder_refuse(b, "%s%s: %s is NULL", b->prefix, call, what);
+    return name != NULL;
+}
+
 bool ps_builder_is_value(ps_builder *b, ps_value x, const char *user)
 {
     if (b->failure != PS_OK) return false;
@@ -151,6 +158,7 @@ void ps_set_trainable(ps_builder *b, int is_trainable)
 
 void ps_begin_block(ps_builder *b, const char *name, int checkpoint)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return;
     const size_t used = strlen(b->prefix);
     if (used + strlen(name) + 2 > sizeof b->prefix) {
         ps_builder_refuse(b, "block name %s%s is longer than %zu characters", b->prefix, name, sizeof b->prefix - 2);
