@@ -90,6 +90,11 @@ const char *ps_status_name(ps_status st)
     return "UNKNOWN";
 }
 
+bool ps_status_is_known(ps_status st)
+{
+    return strcmp(ps_status_name(st), "UNKNOWN") != 0;
+}
+
 const char *ps_status_text(ps_status st)
 {
     switch (st) {

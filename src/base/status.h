@@ -46,6 +46,9 @@ __attribute__((format(printf, 4, 5))) ps_status ps_fail(const char *file, int li
  * than this thread's, and whether all ranks fail with it in the same call. ps_fail forgets it. */
 void ps_fail_on_rank(int32_t rank, const char *host, bool is_remote, bool is_shared);
 
+/* Is it a value of PS_STATUS_MAP? Functions of the program's may return any. */
+bool ps_status_is_known(ps_status st);
+
 /* How many failures this thread has recorded: a change says that the last error is a new one. */
 unsigned ps_fail_count(void);
 
