@@ -249,7 +249,8 @@ typedef struct ps_messages {
 /* The ranks that these messages reach: all of them call. *messages is copied; config may be NULL: all defaults. */
 PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
 
-/* Ends what was begun and leaves; ranks that are well wait for each other. After its engines. NULL is accepted. */
+/* Ends what was begun and leaves; ranks that are well wait for each other. Engines keep theirs: where some are left, this
+ * gives the caller's hold up, and the last one's ps_engine_destroy does the rest. NULL is accepted. */
 PS_API void ps_comm_close(ps_comm *comm);
 
 PS_API int32_t ps_comm_rank(const ps_comm *comm);
@@ -604,7 +605,7 @@ typedef enum ps_purpose {
 
 typedef struct ps_engine_options {
     size_t struct_size;
-    ps_comm *comm; /* whose ranks train together; must outlive the engine. NULL: this process alone */
+    ps_comm *comm; /* whose ranks train together; kept by the engine. NULL: this process alone */
     ps_purpose purpose;
     /* 1: parameters have no values yet, and nothing is drawn or read for them: ps_engine_load_checkpoint,
      * ps_engine_load_pretrained or ps_engine_begin_weights comes first (PS_ESTATE until then) */

@@ -71,10 +71,7 @@ static ps_status create_as_started(ps_model_func model, void *user, int local_ra
     const ps_engine_options options = {.comm = comm, .purpose = purpose};
     ps_status st = ps_comm_agree(comm, check_local_rank(comm, local_rank));
     if (st == PS_OK) st = create_engine(model, user, config, &options, out);
-    if (st == PS_OK)
-        (*out)->own_comm = comm;
-    else
-        ps_comm_close(comm);
+    ps_comm_close(comm); /* the engine keeps it */
     return st;
 }
 

@@ -120,9 +120,14 @@ out:
     return st;
 }
 
+void ps_comm_keep(ps_comm *c)
+{
+    c->n_keepers++;
+}
+
 void ps_comm_close(ps_comm *c)
 {
-    if (c == NULL) return;
+    if (c == NULL || c->n_keepers-- > 0) return;
     ps_comm_set_collectives(c, NULL);
     c->own.ops->destroy(&c->own);
 }

@@ -123,6 +123,8 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     ps_engine *e = NULL;
     ps_memory_dump_forget();
     PS_TRY_GOTO(ps_comm_agree(comm, ps_mem_alloc(1, sizeof *e, &e)));
+    e->comm = comm;
+    if (comm != NULL) ps_comm_keep(comm);
     PS_TRY_GOTO(ps_comm_agree(comm, read_settings(config, purpose, comm, &e->settings)));
     PS_TRY_GOTO(comm != NULL ? ps_settings_join(&e->settings, config, comm)
                              : ps_settings_set_ranks(&e->settings, config, 0, 1));
@@ -171,7 +173,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_shapes_close(&e->shapes);
     ps_products_close(&e->products);
     ps_settings_close_backend(&e->settings);
-    ps_comm_close(e->own_comm);
+    ps_comm_close(e->comm);
     ps_mem_free(e);
 }
 
