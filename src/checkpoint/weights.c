@@ -89,6 +89,7 @@ out:
 
 ps_status ps_engine_save_weights(ps_engine *e, const char *path)
 {
+    PS_TRY(PS_NEED("engine path", e, path));
     PS_TRY(ps_comm_agree(comm_of(e), ps_engine_expect_values(e, "ps_engine_save_weights")));
     return ps_weights_save(e, path, PS_DTYPE_F32);
 }
@@ -299,6 +300,7 @@ out:
 
 ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, const ps_load_options *options, ps_load_info *info)
 {
+    PS_TRY(PS_NEED("engine path", e, path));
     ps_load_info loaded;
     ps_load_options own = {0};
     if (options != NULL) PS_TRY(PS_SIZED_TAKE(ps_load_options, options, &own));

@@ -44,7 +44,7 @@ typedef struct ps_control {
 
 struct ps_engine {
     ps_settings settings;
-    ps_comm *own_comm; /* that ps_initialize_engine opened; NULL: there is none, or it is the caller's */
+    ps_comm *comm; /* kept as long as the engine, with one rank too; NULL: there is none */
     ps_products products;
     ps_shapes shapes;
     const ps_shape *shape;         /* in use; what depends on B and T is in its program, code and blueprint */
@@ -75,8 +75,8 @@ struct ps_engine {
 void ps_engine_tell(ps_engine *e, const char *text);
 
 /* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the
- * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. comm must
- * outlive it. What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and
+ * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. It keeps
+ * comm (ps_comm_keep). What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and
  * comm stays of use; inside a step with PS_ECOMM on the others (ps_comm_fail), and it does not. */
 PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose,
                                         ps_comm *comm, ps_engine **out);
