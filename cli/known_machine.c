@@ -291,5 +291,5 @@ ps_status program_tell_cache(ps_config *config)
     if (!machine_file_folder(folder)) return PS_OK;
     const ps_status made = machine_file_make_folder(folder);
     (void)made; /* whoever would keep something there says why it cannot */
-    return ps_config_know_cache(config, folder);
+    return ps_config_set_cache_folder(config, folder);
 }

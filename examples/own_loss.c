@@ -7,7 +7,7 @@
  *     cc -std=c11 own_loss.c -lpatrickstar -lm -o own_loss
  *     ./own_loss memory.device=2400KB memory.host=300KB memory.disk=16MB */
 #include <math.h>
-#include <patrickstar.h>
+#include <patrickstar_own.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +113,7 @@ static ps_status model(ps_builder *b, void *user)
                             .saved_columns = {1},
                             .options = user,
                             .options_bytes = sizeof(focal_options)};
-    ps_end_with(b, "focal", &use);
+    ps_own_end(b, "focal", &use);
     return PS_OK;
 }
 
@@ -160,7 +160,7 @@ int main(int argc, char **argv)
     uint64_t hash;
     CHECK(ps_engine_get_eval_info(engine, &info));
     printf("%lld of %lld right\n", (long long)info.n_correct, (long long)info.n_targets);
-    CHECK(ps_engine_weights_xxh3(engine, &hash));
+    CHECK(ps_engine_get_weights_xxh3(engine, &hash));
     printf("weights %016llx\n", (unsigned long long)hash);
     ps_engine_destroy(engine);
     ps_config_destroy(config);

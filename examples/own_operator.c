@@ -9,7 +9,7 @@
  *
  * Any option of doc/config.md can follow. The same losses and weights come out whatever the budgets are. */
 #include <math.h>
-#include <patrickstar.h>
+#include <patrickstar_own.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +103,7 @@ static ps_status model(ps_builder *b, void *user)
                                 .op = &snake,
                                 .x = {y},
                                 .parameters = {{.suffix = "a", .columns = 4 * WIDTH, .mean = 1, .std = 0.1}}};
-        y = ps_apply(b, "mlp.snake", &use);
+        y = ps_own_apply(b, "mlp.snake", &use);
         x = ps_add(b, x, ps_linear(b, y, "mlp.down", WIDTH, 1));
         ps_end_block(b);
     }
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
         if (step % 5 == 4) printf("step %d loss %.9g\n", step + 1, (double)loss);
     }
     uint64_t hash;
-    CHECK(ps_engine_weights_xxh3(engine, &hash));
+    CHECK(ps_engine_get_weights_xxh3(engine, &hash));
     printf("weights %016llx\n", (unsigned long long)hash);
     ps_engine_destroy(engine);
     ps_config_destroy(config);

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
         CHECK(ps_backward(engine));
         CHECK(ps_step(engine));
     }
-    CHECK(ps_engine_weights_xxh3(engine, &hash));
+    CHECK(ps_engine_get_weights_xxh3(engine, &hash));
     if (ps_comm_rank(comm) == 0)
         printf("model with seed %s: %d ranks over %s, weights %016llx\n", seed, (int)ps_comm_size(comm),
                ps_comm_describe(comm), (unsigned long long)hash);

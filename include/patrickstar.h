@@ -1,7 +1,7 @@
 /* patrickstar.h - the public interface of libpatrickstar.
  *
- * Train transformers whose model data does not fit in the memory of the device that computes.
- * C99 and C++ clean; opaque handles; no structure is passed by value; no CUDA or MPI types.
+ * Train transformers whose model data does not fit in the memory of the device that computes. C99 and C++ clean; opaque
+ * handles; no structure is passed by value; no CUDA or MPI types.
  *
  *     ps_config *config = NULL;
  *     ps_engine *engine = NULL;
@@ -20,10 +20,10 @@
  *     ps_config_destroy(config);
  *
  * Threads: one thread at a time may use an engine; different engines may be used from different threads.
- * Errors: everything that can fail returns a ps_status; ps_last_error() has the detail. The library never
- * exits, aborts or prints.
- * Callbacks: what the library calls of the program's (models, operators, logs, progress, messages) returns; no exception
- * of C++ and no longjmp may leave it.
+ * Errors: everything that can fail returns a ps_status; ps_last_error() has the detail. The library never exits, aborts
+ * or prints.
+ * Callbacks: what the library calls of the program's (models, operators, logs, progress, messages) returns; no
+ * exception of C++ and no longjmp may leave it.
  * Pointers: not NULL unless the function says that they may be, or they are arrays of no elements: what returns a
  * ps_status is then PS_EINVAL, naming call and pointer, on this rank alone; a model that misses a name is refused
  * likewise. */
@@ -49,6 +49,8 @@ extern "C" {
 #define PS_VERSION_MINOR 1
 #define PS_VERSION_PATCH 0
 
+/* ---- versions --------------------------------------------------------------------------------------------- */
+
 /* "0.1.0", and its numbers: of the library that is used, where PS_VERSION_ are those of this header. Static; pointers
  * may be NULL. A program runs with every newer library of the same major version; until 1.0 also of the same minor. */
 PS_API const char *ps_version(int *major, int *minor, int *patch);
@@ -62,7 +64,7 @@ PS_API const char *ps_version(int *major, int *minor, int *patch);
  * The library reads and fills what both know. PS_EINVAL, naming the structure, when struct_size was not set, or when a
  * member is set that this library is too old for. */
 
-/* ---- status -------------------------------------------------------------------------------------- */
+/* ---- errors ----------------------------------------------------------------------------------------------- */
 
 /* name, value, text. Values are part of the ABI: append only, never renumber. Sorted by who must act. */
 #define PS_STATUS_MAP(XX)                                                                                              \
@@ -90,8 +92,8 @@ typedef enum ps_status {
 PS_API const char *ps_status_name(ps_status st);
 PS_API const char *ps_status_text(ps_status st);
 
-/* Detail of the last failure on this thread ("chunk 12: need 64 MiB, 3 MiB free").
- * Valid until the next failing call on this thread; never NULL. */
+/* Detail of the last failure on this thread ("chunk 12: need 64 MiB, 3 MiB free"). Valid until the next failing call on
+ * this thread; never NULL. */
 PS_API const char *ps_last_error(void);
 
 /* Make `text` this thread's last error, and return st: for functions of the caller's that the library calls (a model
@@ -111,47 +113,10 @@ typedef struct ps_failure {
 /* PS_EINVAL when out is no ps_failure: ps_last_error is then about that. */
 PS_API ps_status ps_get_last_failure(ps_failure *out);
 
-/* ---- what the library tells while it works ---- */
-
-typedef enum ps_log_level {
-    PS_LOG_INFO,    /* what was decided: the plan of an engine, what computes */
-    PS_LOG_WARNING, /* what fails no call, but should be known: a step skipped, a profile that could not be written */
-} ps_log_level;
-
-/* A line of text without a newline, valid during the call. It may come from any thread, several at once, and may not call
- * ps_set_log. */
-typedef void (*ps_log_func)(void *user, ps_log_level level, const char *line);
-
-/* For all engines of the process, from now on; NULL: nobody is told, as at first. When it returns, the function that
- * was there before is not called any more. */
-PS_API void ps_set_log(ps_log_func func, void *user);
-
-typedef enum ps_progress_kind {
-    PS_PROGRESS_PLAN, /* ways to run a step that were tried; total 0: not known */
-    PS_PROGRESS_LOAD, /* tensors of a file, or of files of a checkpoint */
-    PS_PROGRESS_SAVE, /* tensors of a file */
-} ps_progress_kind;
-
-typedef struct ps_progress {
-    size_t struct_size; /* as the library has it */
-    ps_progress_kind what;
-    int32_t reserved;
-    int64_t done, total;
-} ps_progress;
-
-/* Called in the thread that set it, within calls that take long: initialising an engine, another shape, reading and writing
- * weights, loading a checkpoint. Not 0: the call shall end. It then fails with PS_ECANCELED as with any other failure at
- * that place: an engine is not made, a file is not replaced; where parameters are being replaced, the engine is failed for
- * good. Of several ranks one is enough. The function must not use the engine. */
-typedef int (*ps_progress_func)(void *user, const ps_progress *progress);
-
-/* For calls of this thread, from now on; NULL: nobody is told. */
-PS_API void ps_set_progress(ps_progress_func func, void *user);
-
 /* Release text that the library handed out for the caller to free. NULL is accepted. */
 PS_API void ps_free(void *memory);
 
-/* ---- configuration ------------------------------------------------------------------------------- */
+/* ---- configuration ---------------------------------------------------------------------------------------- */
 
 /* JSON in the format of DeepSpeed and PatrickStar. doc/config.md lists every key with its meaning, unit, range and
  * default. What is not given has its default; an unknown key, a wrong type or a value out of range is an error whose
@@ -161,8 +126,8 @@ typedef struct ps_config ps_config;
 /* All options at their defaults. PS_ENOMEM_HOST. */
 PS_API PS_NODISCARD ps_status ps_config_create(ps_config **out);
 
-/* Read a JSON file, at most 16 MiB, and validate it; *out = NULL on failure.
- * PS_EIO when it cannot be read, PS_EFORMAT when it is no JSON, PS_EINVAL when keys or values are wrong. */
+/* Read a JSON file, at most 16 MiB, and validate it; *out = NULL on failure. PS_EIO when it cannot be read, PS_EFORMAT
+ * when it is no JSON, PS_EINVAL when keys or values are wrong. */
 PS_API PS_NODISCARD ps_status ps_config_load(const char *path, ps_config **out);
 
 /* The same with "key=value" assignments that win over the file, a later one over an earlier: of an option that they set
@@ -174,16 +139,16 @@ PS_API PS_NODISCARD ps_status ps_config_load_assigned(const char *path, char *co
 /* The same for JSON text in memory; messages call it `name`. */
 PS_API PS_NODISCARD ps_status ps_config_parse(const char *text, const char *name, ps_config **out);
 
-/* The configuration that weights were trained with. path: a checkpoint's folder, a run's (that of pstar train; before its
- * end its newest checkpoint says it), or that of a Hugging Face model, which is then model.from_pretrained; or a file in
- * one of them. *out is NULL where nothing there says it. PS_EIO when there is no such file or folder; PS_EFORMAT or
- * PS_EINVAL when what says it is damaged, but of what lies beside a file, which may be anybody's, only what can be read
- * counts. */
+/* The configuration that weights were trained with. path: a checkpoint's folder, a run's (that of pstar train; before
+ * its end its newest checkpoint says it), or that of a Hugging Face model, which is then model.from_pretrained; or a
+ * file in one of them. *out is NULL where nothing there says it. PS_EIO when there is no such file or folder;
+ * PS_EFORMAT or PS_EINVAL when what says it is damaged, but of what lies beside a file, which may be anybody's, only
+ * what can be read counts. */
 PS_API PS_NODISCARD ps_status ps_config_load_of_weights(const char *path, ps_config **out);
 
 /* Set one option: ps_config_set(config, "memory.device", "1.5GiB"). value is JSON (null is the default) or, for names,
- * strings and sizes, the bare word. Checks the value alone: call ps_config_validate after the last one.
- * On failure the configuration is as before. PS_EINVAL, PS_ENOMEM_HOST. */
+ * strings and sizes, the bare word. Checks the value alone: call ps_config_validate after the last one. On failure the
+ * configuration is as before. PS_EINVAL, PS_ENOMEM_HOST. */
 PS_API PS_NODISCARD ps_status ps_config_set(ps_config *config, const char *key, const char *value);
 
 /* Check what no option can check alone: fp16 against bf16, batch sizes, heads against width, schedule. PS_EINVAL. */
@@ -213,120 +178,16 @@ PS_API PS_NODISCARD ps_status ps_config_help(char **out);
 
 /* A folder that is there, in which what is measured on this machine is kept from run to run; copied. Nothing is kept
  * where none was told. */
-PS_API PS_NODISCARD ps_status ps_config_know_cache(ps_config *config, const char *folder);
+PS_API PS_NODISCARD ps_status ps_config_set_cache_folder(ps_config *config, const char *folder);
 
 PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
 
-/* ---- ranks ----------------------------------------------------------------------------------------- */
-
-/* Processes (or threads) that train one model together, each a rank. They make the same calls in the same order. One
- * that dies, fails, leaves, or is not heard of for comm.timeout_s makes each call of the others fail with PS_ECOMM,
- * naming it; all that can be done then is to close. One thread at a time may use a communicator. */
-typedef struct ps_comm ps_comm;
-
-/* Meet the ranks that mpirun or srun started, this process among them; without a launcher there is one rank. With MPI
- * once in a process, and this library starts and ends MPI unless the program has started it, by MPI_Init_thread with
- * MPI_THREAD_MULTIPLE. config: its section comm. PS_ENOSYS, PS_EINVAL, PS_ECOMM; *out is NULL then. */
-PS_API PS_NODISCARD ps_status ps_comm_meet(const ps_config *config, ps_comm **out);
-
-enum { PS_MESSAGE_ERROR_BYTES = 256 };
-
-/* Messages of the program's own, under a communicator: an MPI communicator (patrickstar_mpi.h), a process group of
- * PyTorch (isend, irecv; gloo tells that one is done to a thread that waits: test/cli/torch_ranks.py), sockets. All
- * collectives are made of them, and sums are added by this library in the order of ranks, so bits are the same over all
- * of them.
- *
- * One thread, of the library's own, makes all calls. Messages of a channel from one rank to another must arrive in the
- * order in which they were sent, and meet the receives in the order in which these were begun; each receive is for the
- * exact size of its message. Functions return 0, or another number when they failed, with a text in error
- * [PS_MESSAGE_ERROR_BYTES]. */
-typedef struct ps_messages {
-    size_t struct_size;
-    void *user;          /* given to each function */
-    int32_t rank, size;  /* 0 <= rank < size */
-    const char *name;    /* for people: "mpi (Open MPI v4.1.4)" */
-    const char *trouble; /* NULL; else why there can be no messages, which is then the failure of ps_comm_meet_by */
-    /* Return at once; data must stay until test says done. 0 < bytes < 2^31. *request is the program's. */
-    int (*send_begin)(void *user, int32_t peer, int32_t channel, const void *data, int64_t bytes, uint64_t *request,
-                      char *error);
-    int (*receive_begin)(void *user, int32_t peer, int32_t channel, void *data, int64_t bytes, uint64_t *request,
-                         char *error);
-    /* bytes: of a receive its size, of a send 0. Once done the request is no more. Also moves other messages on. */
-    int (*test)(void *user, uint64_t *request, int64_t bytes, int32_t *is_done, char *error);
-    /* Afterwards no data is touched, and nothing called any more. is_orderly: all requests are done and every rank
-     * closes. Called once, also when ps_comm_meet_by fails. */
-    void (*close)(void *user, int32_t is_orderly);
-} ps_messages;
-
-/* The ranks that these messages reach: all of them call. *messages is copied; config may be NULL: all defaults. */
-PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
-
-/* A collective of the program's own, where it has no messages from rank to rank: a process group of PyTorch
- * (all_to_all_single), MPI_Alltoallv. It carries bytes; sums are added by this library in the order of ranks, so bits
- * are the same as over messages. Messages go in rounds that all ranks take part in: prefer ps_messages where there are any.
- *
- * One thread, of the library's own, makes all calls, from ps_comm_meet_by_process_group to close, one after the other; all
- * ranks make the same ones in the same order. So the group must be this communicator's alone, and other threads may use
- * others meanwhile (MPI: MPI_THREAD_MULTIPLE). A rank that has nothing to say still calls, every 10 ms at least. */
-typedef struct ps_process_group {
-    size_t struct_size;
-    void *user;          /* given to each function */
-    int32_t rank, size;  /* 0 <= rank < size */
-    const char *name;    /* for people: "torch.distributed (gloo)" */
-    const char *trouble; /* NULL; else why there is none, which is then the failure of ps_comm_meet_by_process_group */
-    /* Part r of send, send_bytes[r] >= 0 of it, becomes part `rank` of receive on rank r; parts lie one after the other, the
-     * own one too, each at most as large as size allows: 4 MiB / size, at least 4096 bytes. Returns when receive is whole
-     * and send may be written to: 0, or another number when it failed, with a text in error [PS_MESSAGE_ERROR_BYTES].
-     * Where it fails on one rank, it must fail on the others, or return, in bounded time; ranks whose call does not
-     * return are given up after comm.timeout_s. */
-    int (*all_to_all)(void *user, const void *send, const int64_t *send_bytes, void *receive,
-                      const int64_t *receive_bytes, char *error);
-    /* Nothing is called any more. is_orderly: every rank closes, and all calls went well. Called once, also when
-     * ps_comm_meet_by_process_group fails. */
-    void (*close)(void *user, int32_t is_orderly);
-} ps_process_group;
-
-/* The ranks that it joins: all of them call. *group is copied. config NULL: the defaults. */
-PS_API PS_NODISCARD ps_status ps_comm_meet_by_process_group(const ps_config *config, const ps_process_group *group,
-                                                            ps_comm **out);
-
-/* Ends what was begun and leaves; ranks that are well wait for each other. Engines keep theirs: where some are left, this
- * gives the caller's hold up, and the last one's ps_engine_destroy does the rest. NULL is accepted. */
-PS_API void ps_comm_close(ps_comm *comm);
-
-PS_API int32_t ps_comm_rank(const ps_comm *comm);
-PS_API int32_t ps_comm_size(const ps_comm *comm);
-PS_API int32_t ps_comm_local_rank(const ps_comm *comm);             /* among the ranks of this machine */
-PS_API const char *ps_comm_host(const ps_comm *comm, int32_t rank); /* name of its machine */
-PS_API const char *ps_comm_describe(const ps_comm *comm);           /* "single", "mpi (Open MPI v4.1.4)" */
-
-typedef enum ps_comm_op { PS_COMM_SUM, PS_COMM_MIN, PS_COMM_MAX } ps_comm_op;
-
-/* Small things beside an engine's own. In place, in the order of ranks; all get the same bits. */
-PS_API PS_NODISCARD ps_status ps_comm_all_reduce(ps_comm *comm, double *values, int64_t n, ps_comm_op op);
-/* Every rank's `bytes`, one after the other, in all[size * bytes]. */
-PS_API PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *comm, const void *mine, int64_t bytes, void *all);
-PS_API PS_NODISCARD ps_status ps_comm_broadcast(ps_comm *comm, void *data, int64_t bytes, int32_t root);
-PS_API PS_NODISCARD ps_status ps_comm_barrier(ps_comm *comm);
-
-/* All ranks go on, or none does: each comes with what it has come to. PS_OK when that was PS_OK for all; else all get
- * the status of the first rank that failed, and "rank 2 (host): " with its last error. comm NULL: st as it is. */
-PS_API PS_NODISCARD ps_status ps_comm_agree(ps_comm *comm, ps_status st);
-/* This rank cannot go on: the others get PS_ECOMM with this rank, its host and the text (cut at 495 bytes), as far as
- * they can be reached within a second. */
-PS_API void ps_comm_fail(ps_comm *comm, const char *text);
-
-/* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program, library (version
- * and file) and configuration; keys that name files and folders of a machine may differ. ps_initialize_engine and its
- * relatives do so by themselves. Reads both files: some milliseconds. comm may be NULL: alone. */
-PS_API PS_NODISCARD ps_status ps_comm_check_same(ps_comm *comm, const ps_config *config);
-
-/* ---- models ---------------------------------------------------------------------------------------- */
+/* ---- models ----------------------------------------------------------------------------------------------- */
 
 /* A model is a function that describes one forward pass over a micro-batch of B sequences of T tokens: it calls the
- * functions below on a builder, in the order in which they run. Nothing is computed then; parameters are created
- * in their chunks afterwards, so the whole model never exists twice. Backward, memory and transfers are planned from
- * the description.
+ * functions below on a builder, in the order in which they run. Nothing is computed then; parameters are created in
+ * their chunks afterwards, so the whole model never exists twice. Backward, memory and transfers are planned from the
+ * description.
  *
  * Values are numbers; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1,
  * and ps_initialize_engine reports the first failure: a model function need not check each call. Activations are all
@@ -403,7 +264,7 @@ typedef struct ps_rope {
     size_t struct_size;
     double theta; /* "rope_theta": 10000, 500000, ... */
     ps_rope_scaling scaling;
-    int truncate; /* see below */
+    int32_t truncate; /* see below */
     double factor, low_freq_factor, high_freq_factor;
     int64_t original_positions; /* "original_max_position_embeddings" */
     /* yarn: waves of more than beta_fast turns in the original context are kept, those of less than beta_slow divided
@@ -422,7 +283,7 @@ typedef struct ps_attention_options {
     size_t struct_size;
     int64_t n_heads, n_kv_heads; /* n_kv_heads divides n_heads; that many query heads share a key and value head */
     int64_t window;              /* each token sees that many of the latest keys, itself included; 0: all */
-    int causal;
+    int32_t causal;
     float dropout_p;
 } ps_attention_options;
 
@@ -448,8 +309,9 @@ typedef struct ps_cross_entropy_options {
 } ps_cross_entropy_options;
 
 /* Each of the following ends the model with a product and its mean loss: z = x W^T + bias, in float. `weight`
- * [n, columns] and `bias` [n] (NULL: none) name parameters: declared ones (tied to an embedding, with their full names),
- * or new ones. z is never rounded to the configured type; its gradient is, times the loss scale. ps_infer gives z. */
+ * [n, columns] and `bias` [n] (NULL: none) name parameters: declared ones (tied to an embedding, with their full
+ * names), or new ones. z is never rounded to the configured type; its gradient is, times the loss scale. ps_infer gives
+ * z. */
 
 /* Cross-entropy of softmax(z) against the batch's targets, one for each row of x: a language model, a label for each
  * token, or behind ps_pool a classifier. With u the weights of classes, e the label smoothing and q z_loss a row with
@@ -464,30 +326,13 @@ PS_API void ps_mse_loss(ps_builder *b, ps_value x, const char *weight, const cha
 /* Mean of max(z, 0) - z v + log(1 + exp(-|z|)) over the batch's values v [rows of x, n] that are not NaN, of [0, 1]:
  * torch.nn.BCEWithLogitsLoss, of several labels that may be true at once. */
 PS_API void ps_bce_with_logits_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n);
-/* Where something begins and ends in each sequence: n is 2, the batch's targets [B, 2] are positions, and the softmax is
- * over the T positions of a sequence. The loss is the mean of that of the beginnings and that of the ends, each over the
- * targets that are not PS_IGNORE_INDEX, as in transformers' ...ForQuestionAnswering (where positions behind the sequence take no
- * part). x is [B T, columns]. */
+/* Where something begins and ends in each sequence: n is 2, the batch's targets [B, 2] are positions, and the softmax
+ * is over the T positions of a sequence. The loss is the mean of that of the beginnings and that of the ends, each over
+ * the targets that are not PS_IGNORE_INDEX, as in transformers' ...ForQuestionAnswering (where positions behind the
+ * sequence take no part). x is [B T, columns]. */
 PS_API void ps_span_loss(ps_builder *b, ps_value x, const char *weight, const char *bias);
 /* Ends a model without a loss, for inference only: ps_infer gives x. */
 PS_API void ps_hidden_states(ps_builder *b, ps_value x);
-
-/* ---- operators of your own --------------------------------------------------------------------------- */
-
-/* An operator that the library has not, as functions of yours: planned, offloaded and run as its own are. It has up to
- * three inputs of equal rows, which are activations; one output; up to two parameters; and statistics of each row that
- * forward keeps for backward. examples/own_operator.c and examples/own_loss.c are whole programs.
- *
- * The functions must be pure: what they write depends on what they read and on nothing else, not on where arrays lie,
- * so that a step has the same bits in any budgets, and when a block is run again (activation checkpointing). They are
- * called when the operator's turn has come, by a thread of the engine's, one call at a time for each engine; or, with
- * train.backend = cpu_async, in another process, forked by ps_initialize_engine, which sees memory as it was then. No
- * exception of C++ may leave them. What they return other than PS_OK fails the step as a failure of the library's own. */
-
-#define PS_OWN_INPUTS_MAX 3
-#define PS_OWN_PARAMETERS_MAX 2
-#define PS_OWN_SAVED_MAX 3
-#define PS_OWN_OPTIONS_BYTES_MAX 64
 
 /* Types of elements: f32, bf16 and f16 (both stored in two bytes). */
 typedef enum ps_dtype {
@@ -497,118 +342,13 @@ typedef enum ps_dtype {
     PS_DTYPE_COUNT, /* how many there are, no type */
 } ps_dtype;
 
-/* What computes a call, in its memory. */
-typedef enum ps_device_type {
-    PS_DEVICE_CPU,  /* compute, and return */
-    PS_DEVICE_CUDA, /* a GPU of NVIDIA's, whose primary context is current: give kernels to the stream, and return */
-} ps_device_type;
-
-/* One call, forward or backward. All arrays are dense, row-major, aligned to 64 bytes, and lie in the device's memory; those
- * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. What
- * is frozen (train.freeze, ps_set_trainable) has no dw, and below the first trained parameter backward is not called. The
- * library rounds dw, and adds it to that of other micro-batches. */
-typedef struct ps_own_call {
-    size_t struct_size; /* as the library has it: what a newer one adds is behind what an older one knows */
-    ps_device_type device;
-    ps_dtype dtype; /* of x, w, y, dy, dx */
-    void *stream;   /* cuda: a cudaStream_t; else NULL */
-    const void *options;
-    int64_t batch, sequence; /* B, T */
-    int64_t rows, x_columns[PS_OWN_INPUTS_MAX], y_columns;
-    int64_t w_elements[PS_OWN_PARAMETERS_MAX];
-    const void *x[PS_OWN_INPUTS_MAX];     /* [rows, x_columns[i]] */
-    const void *w[PS_OWN_PARAMETERS_MAX]; /* parameters, rounded to dtype */
-    void *y;                              /* [rows, y_columns]; forward writes it */
-    float *saved[PS_OWN_SAVED_MAX];       /* [rows, saved_columns[i]]: forward writes, backward reads */
-    const void *dy;                       /* backward: the gradient of y */
-    void *dx[PS_OWN_INPUTS_MAX];          /* out, backward: of x[i], overwritten; NULL: nobody wants it */
-    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; NULL: w[k] is frozen */
-    void *scratch;                        /* scratch_bytes; content undefined */
-    int64_t scratch_bytes;
-    /* Of a loss (ps_end_with), which has no y and no dy: */
-    const int32_t *targets; /* [rows], or PS_IGNORE_INDEX */
-    float *row_loss;        /* [rows], forward writes it: 0 where the target takes no part */
-    int32_t *predicted;     /* [rows], forward writes it: the class that is found likeliest, -1 where there is none */
-    float scale;            /* backward: dx is this times the derivative of the sum over row_loss */
-} ps_own_call;
-
-/* What backward looks at besides dy and saved; the rest is NULL there, and takes no memory until then. */
-#define PS_READS_X 1u
-#define PS_READS_Y 2u
-#define PS_READS_W 4u
-
-typedef ps_status (*ps_own_func)(const ps_own_call *call);
-
-typedef struct ps_own_operator {
-    size_t struct_size;
-    const char *name; /* for messages; valid as long as the engine */
-    int n_inputs;     /* 1 to 3 */
-    int n_parameters; /* 0 to 2 */
-    unsigned dtypes;  /* 1u << ps_dtype of all that it computes in */
-    unsigned backward_reads;
-    /* Row r of y depends on row r of x alone, wherever it stands: then it works in generation engines too. */
-    int is_by_row;
-    /* On PS_DEVICE_CPU; and on PS_DEVICE_CUDA, both NULL: it does not run on a GPU. An engine of a dtype or device that
-     * the operator has not is refused (PS_ENOSYS). */
-    ps_own_func forward, backward;
-    ps_own_func cuda_forward, cuda_backward;
-    /* Bytes of scratch of a call (array pointers in it are NULL); rising with rows. NULL: none. */
-    int64_t (*scratch_bytes)(const ps_own_call *call, int is_backward);
-    /* Arithmetic of a call likewise, for estimates of time. NULL: little beside moving its arrays. */
-    double (*flops)(const ps_own_call *call, int is_backward);
-} ps_own_operator;
-
-/* A parameter "name.suffix" of an operator: [columns], or [rows, columns] where rows is not 0. Begins normally
- * distributed. */
-typedef struct ps_own_parameter {
-    const char *suffix; /* "weight" */
-    int64_t rows, columns;
-    double mean, std;
-} ps_own_parameter;
-
-/* One use of an operator in a model. Inputs, parameters beyond those that the operator has are not looked at. */
-typedef struct ps_own_use {
-    size_t struct_size;
-    const ps_own_operator *op;
-    ps_value x[PS_OWN_INPUTS_MAX]; /* different ones */
-    ps_own_parameter parameters[PS_OWN_PARAMETERS_MAX];
-    int64_t y_columns;                       /* 0: as x[0] */
-    int64_t saved_columns[PS_OWN_SAVED_MAX]; /* 0: none */
-    const void *options;                     /* options_bytes, copied: what the calls of this use get; may be NULL */
-    size_t options_bytes;
-} ps_own_use;
-
-PS_API ps_value ps_apply(ps_builder *b, const char *name, const ps_own_use *use);
-/* Ends the model with a loss of one's own: the mean of row_loss over the rows whose target takes part. ps_infer gives
- * x[0]. saved_columns: of saved[0] only. */
-PS_API void ps_end_with(ps_builder *b, const char *name, const ps_own_use *use);
-
-/* n elements from `first` of an array in RAM, as floats; and rounded to nearest even. For functions that compute in
- * float whatever the type. */
-PS_API void ps_to_floats(ps_dtype dtype, const void *array, int64_t first, int64_t n, float *out);
-PS_API void ps_from_floats(ps_dtype dtype, void *array, int64_t first, int64_t n, const float *in);
-
 /* The model that a configuration's "model" section describes; `user` is the ps_config. */
 PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
-/* ---- engine ---------------------------------------------------------------------------------------- */
+/* ---- engine ----------------------------------------------------------------------------------------------- */
 
 typedef struct ps_engine ps_engine;
-
-/* A target that takes no part in the loss: PyTorch's ignore_index. */
-enum { PS_IGNORE_INDEX = -100 };
-
-/* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only
- * read during the call. */
-typedef struct ps_batch {
-    size_t struct_size;
-    const int32_t *tokens; /* [B T] */
-    /* [B T], [B] labels for a classifier, or [B, 2] positions for ps_span_loss; or PS_IGNORE_INDEX */
-    const int32_t *targets;
-    const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
-    const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
-    const float *values; /* instead of targets, for ps_mse_loss and ps_bce_with_logits_loss: [rows, n]; NaN: no part */
-} ps_batch;
+typedef struct ps_comm ps_comm; /* ranks: patrickstar_comm.h */
 
 /* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when
  * no schedule fits the budgets: the message names the moment and operator that need most, the bytes, and the smallest
@@ -638,8 +378,8 @@ PS_API PS_NODISCARD ps_status ps_initialize_inference_engine(ps_model_func model
  * length): twice n_kv_heads x head size x that many values for each attention, device memory that is taken at once and
  * that the budget must hold beside the rest (PS_EBUDGET). Micro-batch size and sequence length are not looked at.
  * PS_EINVAL when an attention of the model looks at later tokens, when it ends with one row for a whole sequence, or
- * when its position table has fewer rows. ps_evaluate, ps_infer and ps_engine_set_shape are not for this
- * engine (PS_ESTATE). */
+ * when its position table has fewer rows. ps_evaluate, ps_infer and ps_engine_set_shape are not for this engine
+ * (PS_ESTATE). */
 PS_API PS_NODISCARD ps_status ps_initialize_generation_engine(ps_model_func model_func, void *user, int local_rank,
                                                               const ps_config *config, ps_engine **engine);
 
@@ -658,8 +398,8 @@ typedef struct ps_engine_options {
     int32_t is_empty;
 } ps_engine_options;
 
-/* The same as these three, over ranks of the caller's choice. One process may have engines over several communicators.
- */
+/* The same as these three, over ranks of the caller's choice. One process may have engines over several
+ * communicators. */
 PS_API PS_NODISCARD ps_status ps_initialize_engine_with(ps_model_func model_func, void *user, const ps_config *config,
                                                         const ps_engine_options *options, ps_engine **engine);
 PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
@@ -667,9 +407,26 @@ PS_API void ps_engine_destroy(ps_engine *engine); /* NULL is accepted */
 /* Of the engine: 0 and 1 when it is alone. Pointers may be NULL. */
 PS_API void ps_engine_get_ranks(const ps_engine *engine, int32_t *rank, int32_t *size);
 
-/* Forward pass of a micro-batch; *loss gets its mean loss. With loss NULL nothing is waited for that the
- * device computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A
- * failure inside a step leaves the engine failed for good (PS_ESTATE from then on); wrong arguments do not. */
+/* ---- training --------------------------------------------------------------------------------------------- */
+
+/* A target that takes no part in the loss: PyTorch's ignore_index. */
+enum { PS_IGNORE_INDEX = -100 };
+
+/* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only
+ * read during the call. */
+typedef struct ps_batch {
+    size_t struct_size;
+    const int32_t *tokens; /* [B T] */
+    /* [B T], [B] labels for a classifier, or [B, 2] positions for ps_span_loss; or PS_IGNORE_INDEX */
+    const int32_t *targets;
+    const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
+    const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
+    const float *values; /* instead of targets, for ps_mse_loss and ps_bce_with_logits_loss: [rows, n]; NaN: no part */
+} ps_batch;
+
+/* Forward pass of a micro-batch; *loss gets its mean loss. With loss NULL nothing is waited for that the device
+ * computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A failure
+ * inside a step leaves the engine failed for good (PS_ESTATE from then on); wrong arguments do not. */
 PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batch, float *loss);
 /* Gradients of the last ps_forward. */
 PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
@@ -679,27 +436,35 @@ PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
  * could answer by falling; the engine can go on. With memory.update_in_backward weights may have changed by then:
  * PS_ENUMERIC after the first such step, and the engine is failed for good. */
 PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
+
+/* What the last ps_step at an accumulation boundary did. */
+typedef struct ps_step_info {
+    size_t struct_size;
+    int64_t step;         /* optimizer steps taken, skipped ones not counted */
+    int32_t skipped;      /* 1: overflow, weights untouched */
+    double learning_rate; /* used in it, of group 0 (ps_engine_get_group_info) */
+    double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
+    double loss_scale;    /* used in it */
+    double loss;          /* mean over its micro-batches, those of all ranks */
+    /* steps in a row up to this one that were skipped and that no loss scale could answer by falling; 0: none */
+    int64_t nonfinite_steps;
+    double next_loss_scale; /* of the next step */
+} ps_step_info;
+
+PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
+
+/* ---- evaluation and inference ----------------------------------------------------------------------------- */
+
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
  * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). loss may be
  * NULL. */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
-/* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, [B T, labels or 2]
- * of what has labels or spans of tokens, or hidden states [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of
- * them alone. The batch's targets are not looked at.
- * Inference engines only. */
+
+/* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models,
+ * [B T, labels or 2] of what has labels or spans of tokens, or hidden states [B T, columns]; of all rows with row
+ * PS_ALL_ROWS, or of one of them alone. The batch's targets are not looked at. Inference engines only. */
 enum { PS_ALL_ROWS = -1 };
 PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, int64_t row, float *output);
-
-/* Append n >= 1 tokens to the text; logits [n_tokens of the vocabulary] (of a model without a head: hidden states
- * [columns]) are those after the last one. A long prompt goes through the model in a few passes. The bits depend on how
- * many tokens each call had, not on budgets. PS_EINVAL when there is no room for them all (ps_decode_get_length) or a
- * token is not in the vocabulary: the text is then as before. Generation engines only (PS_ESTATE). */
-PS_API PS_NODISCARD ps_status ps_decode(ps_engine *engine, const int32_t *tokens, int64_t n, float *logits);
-/* Keep the first n tokens of the text and forget the others; 0 begins another text. PS_EINVAL when it has fewer.
- * Replacing parameters forgets the whole text. */
-PS_API PS_NODISCARD ps_status ps_decode_rewind(ps_engine *engine, int64_t n);
-/* Tokens of the text, and the most it may have; 0 for other engines. Pointers may be NULL. */
-PS_API void ps_decode_get_length(const ps_engine *engine, int64_t *length, int64_t *max_length);
 
 /* The last ps_forward or ps_evaluate in numbers. */
 typedef struct ps_eval_info {
@@ -737,18 +502,228 @@ PS_API ps_status ps_engine_get_eval_info(const ps_engine *engine, ps_eval_info *
 PS_API PS_NODISCARD ps_status ps_engine_set_shape(ps_engine *engine, ps_model_func model, void *user, int64_t batch,
                                                   int64_t sequence);
 
-/* What the last ps_step at an accumulation boundary did. */
-typedef struct ps_step_info {
+/* B, T as they are now, gradient accumulation steps, and the columns of what ps_infer gives: classes, the vocabulary,
+ * values a row, 2 of spans, or those of hidden states. Any pointer may be NULL. */
+PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t *sequence, int64_t *accumulation,
+                                int64_t *n_outputs);
+
+/* ---- a text that grows ------------------------------------------------------------------------------------ */
+
+/* Append n >= 1 tokens to the text; logits [n_tokens of the vocabulary] (of a model without a head: hidden states
+ * [columns]) are those after the last one. A long prompt goes through the model in a few passes. The bits depend on how
+ * many tokens each call had, not on budgets. PS_EINVAL when there is no room for them all (ps_decode_get_length) or a
+ * token is not in the vocabulary: the text is then as before. Generation engines only (PS_ESTATE). */
+PS_API PS_NODISCARD ps_status ps_decode(ps_engine *engine, const int32_t *tokens, int64_t n, float *logits);
+/* Keep the first n tokens of the text and forget the others; 0 begins another text. PS_EINVAL when it has fewer.
+ * Replacing parameters forgets the whole text. */
+PS_API PS_NODISCARD ps_status ps_decode_rewind(ps_engine *engine, int64_t n);
+/* Tokens of the text, and the most it may have; 0 for other engines. Pointers may be NULL. */
+PS_API void ps_decode_get_length(const ps_engine *engine, int64_t *length, int64_t *max_length);
+
+/* ---- control ---------------------------------------------------------------------------------------------- */
+
+/* Updates made so far, of this run and of what it began with, skipped steps not counted: Adam's t, torch's "step", is
+ * one more in the next, and the learning rate is the schedule's after so many. 0 for an inference engine. Setting it
+ * (n_updates >= 0, else PS_EINVAL) is for between steps: PS_ESTATE inside of one, also between the micro-batches that
+ * make one, and for an inference engine. All ranks set the same. */
+PS_API int64_t ps_engine_get_update_count(const ps_engine *engine);
+PS_API PS_NODISCARD ps_status ps_engine_set_update_count(ps_engine *engine, int64_t n_updates);
+
+/* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
+ * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
+PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                      float *out);
+
+/* Replace n elements from `first` of it by what `in` has, at the same times; values are such as ps_engine_read_gradient
+ * gives: times the loss scale, the mean over the step's micro-batches as far as these are done, and of several ranks,
+ * which all call with the same values, the sum. Gradients of 16 bits are rounded. After the step's last ps_backward its
+ * norm is taken again, of all gradients as they lie there: ps_step reports that one, clips by it, and looks for
+ * overflow in it; gradients that are on disk are read for this. */
+PS_API PS_NODISCARD ps_status ps_engine_write_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                       const float *in);
+
+/* Groups of parameters, as PyTorch's param_groups: 0 has all that are in no other; the others are those of
+ * optimizer.param_groups in the configuration, in its order. 1 where there are none. */
+PS_API int64_t ps_engine_get_group_count(const ps_engine *engine);
+
+typedef struct ps_group_info {
     size_t struct_size;
-    int64_t step;         /* optimizer steps taken, skipped ones not counted */
-    int skipped;          /* 1: overflow, weights untouched */
-    double learning_rate; /* used in it, of group 0 (ps_engine_get_group_info) */
-    double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
-    double loss_scale;    /* used in it */
-    double loss;          /* mean over its micro-batches, those of all ranks */
-    /* steps in a row up to this one that were skipped and that no loss scale could answer by falling; 0: none */
-    int64_t nonfinite_steps;
-} ps_step_info;
+    const char *params; /* its patterns, with commas between them, "" for group 0; valid as long as the engine */
+    int64_t n_tensors;  /* frozen ones too */
+    int64_t trained_parameters; /* elements */
+    double learning_rate;       /* of the next update */
+    double weight_decay;        /* the same; without biases and norms, unless the group has one of its own */
+} ps_group_info;
+
+/* PS_EINVAL when there is no such group; PS_ESTATE for inference engines. */
+PS_API PS_NODISCARD ps_status ps_engine_get_group_info(const ps_engine *engine, int64_t group, ps_group_info *out);
+
+/* From the next update on the group's learning rate is this, or its weight decay, whatever schedule and configuration
+ * say, until it is set again; below 0: as the configuration says, with the schedule where it has got to meanwhile. Not
+ * part of checkpoints, and left as it is when one is loaded: a program that sets it sets it again. All ranks call, with
+ * the same values (else PS_EINVAL on all, and nothing is set). PS_EINVAL: no such group, or no finite number.
+ * PS_ESTATE: between ps_backward and ps_step where updates may run within ps_backward (memory.update_in_backward). */
+PS_API PS_NODISCARD ps_status ps_engine_set_learning_rate(ps_engine *engine, int64_t group, double rate);
+PS_API PS_NODISCARD ps_status ps_engine_set_weight_decay(ps_engine *engine, int64_t group, double decay);
+
+/* The loss scale of the next step, of any number format: any number above 0; a dynamic one (fp16.loss_scale = 0) goes
+ * on from there, within fp16.min_loss_scale and max_loss_scale (else PS_EINVAL), its counters begin anew, and
+ * checkpoints have it; a static one stays, and is the caller's to set again. Between steps only (PS_ESTATE); all ranks
+ * call, with the same value. */
+PS_API PS_NODISCARD ps_status ps_engine_set_loss_scale(ps_engine *engine, double scale);
+
+/* ---- parameters and states -------------------------------------------------------------------------------- */
+
+/* With several ranks a tensor's elements lie with the owners of its chunks. The calls below, down to the checkpoints,
+ * are then made by all ranks, with the same arguments: each gives what it owns of what is read, and takes what it owns
+ * of what is written. A failure on one rank fails the call on all, with a message that names it ("rank 2 (host):
+ * ..."). */
+
+/* xxh3 (64 bit) over the fp32 values as ps_engine_read_tensor gives them, tensor after tensor in the order of
+ * declaration: the same on all ranks, and whatever their number is. */
+PS_API PS_NODISCARD ps_status ps_engine_get_weights_xxh3(ps_engine *engine, uint64_t *hash);
+
+/* Parameters by number, 0 .. ps_engine_get_tensor_count - 1, in the order of declaration. */
+PS_API int64_t ps_engine_get_tensor_count(const ps_engine *engine);
+
+typedef struct ps_tensor_info {
+    size_t struct_size;
+    const char *name; /* valid as long as the engine */
+    int32_t n_dims;   /* 1 or 2 */
+    int32_t is_trained;
+    int64_t shape[2]; /* [n_dims] */
+    int64_t elements;
+    int64_t group; /* ps_engine_get_group_info */
+} ps_tensor_info;
+
+/* PS_EINVAL when there is no such tensor. */
+PS_API ps_status ps_engine_get_tensor_info(const ps_engine *engine, int64_t tensor, ps_tensor_info *out);
+
+/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines, and frozen parameters: of its
+ * rounded value). All ranks get all that is read. PS_ESTATE between ps_backward and ps_step where updates may run
+ * within the backward pass (memory.update_in_backward), as for the hash above. */
+PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                    float *out);
+PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
+                                                     const float *in);
+/* What the optimizer keeps of each element of a parameter, f32: state i = 0, 1, ... by the name that torch gives it,
+ * "exp_avg" and "exp_avg_sq" of Adam and AdamW, "momentum_buffer" of SGD with momentum; static. NULL past the last, and
+ * for an inference engine, which has none. */
+PS_API const char *ps_engine_get_state_name(const ps_engine *engine, int32_t i);
+/* Read or replace `n` elements from `first` of a state of a tensor, as the calls for its value do, and where they may.
+ * What a step has put off (deferred updates) is carried out first. PS_EINVAL, with the names there are, for a state
+ * that the optimizer does not keep; PS_ESTATE for an inference engine. Writing moves neither the value nor the count of
+ * updates. */
+PS_API PS_NODISCARD ps_status ps_engine_read_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
+                                                   int64_t n, float *out);
+PS_API PS_NODISCARD ps_status ps_engine_write_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
+                                                    int64_t n, const float *in);
+
+/* ---- files of weights ------------------------------------------------------------------------------------- */
+
+/* Save all parameters (f32, names as declared) in one file: of safetensors, or, when path ends in .pt, .pth or .bin, a
+ * state_dict of torch.save. All or nothing: a file of that name is replaced when the new one is complete. Of several
+ * ranks the first writes it. */
+PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const char *path);
+
+/* What loading did; tensors of the model and of the file. */
+typedef struct ps_load_info {
+    size_t struct_size;
+    int64_t n_loaded;      /* parameters that were read */
+    int64_t n_new;         /* parameters that no file has: as they were */
+    int64_t n_ignored;     /* tensors of the file that are not used: buffers, copies of tied ones, other heads */
+    const char *first_new; /* name of a parameter, valid as long as the engine; NULL when n_new is 0 */
+    int64_t n_new_rows;    /* of the token embeddings, which the file has fewer of: as they were */
+} ps_load_info;
+
+typedef struct ps_load_options {
+    size_t struct_size;
+    int32_t allow_new_head; /* 1: parameters of a head may be missing, and those of another head be there (fine-tuning)
+                             */
+    int32_t allow_new_rows; /* 1: a tensor with a row for each token may have fewer than the model */
+} ps_load_options;
+
+/* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either,
+ * also in shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names
+ * may lack the base's prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing,
+ * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. What fails
+ * later (PS_EIO, PS_ECANCELED) leaves some replaced and others not: the engine is failed for good then, on all ranks.
+ * PS_ESTATE within a step. options (NULL: none) and info may be NULL. */
+PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path,
+                                                        const ps_load_options *options, ps_load_info *info);
+
+/* The weights that ps_initialize_engine begins with, for an engine that began empty: model.from_pretrained of the
+ * configuration that describes the model, then train.init_from of config; what neither has is drawn. info, which may be
+ * NULL, is about the first: n_loaded 0 without it. */
+PS_API PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *engine, const ps_config *described,
+                                                      const ps_config *config, ps_load_info *info);
+
+/* Go on with an optimizer of PyTorch's: path is a file of torch.save with optimizer.state_dict(), alone or in a
+ * dictionary as "optimizer" or "optimizer_state_dict". Its states replace the engine's, its "step" the count of updates
+ * (ps_engine_set_update_count); a file of SGD has none: the count is then at least 1. One that has made no step makes
+ * states and count 0. Rates, betas and what else its groups say are the configuration's business. Parameters are found
+ * by "param_names" where the file has them (PyTorch 2.6); else by their numbers, which must be those of
+ * model.parameters() of the class in transformers (for models of one's own: of declaration), all in one group or in
+ * two, of those that decay and those that do not. PS_EFORMAT when numbers or shapes are not the model's, the
+ * parameters' steps differ, or the file is damaged; PS_EINVAL when the states are of another optimizer; PS_ESTATE for
+ * an inference engine, or inside of a step. All found before anything is changed; a file that cannot be read to its end
+ * (PS_EIO) leaves states partly replaced. Of several ranks all call. */
+PS_API PS_NODISCARD ps_status ps_engine_load_optimizer(ps_engine *engine, const char *path);
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------ */
+
+/* All that training needs to go on with the same bits: masters, the optimizer's states, counters, loss scale.
+ * doc/checkpoints.md has the files. `folder` (made if missing, in a folder that exists) holds one folder a checkpoint,
+ * "step-000100", and "latest", which names the newest complete one. A checkpoint is complete or not there at all,
+ * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept; what runs
+ * that were killed have left there is removed by the next save. */
+
+typedef struct ps_checkpoint_info {
+    size_t struct_size;
+    int64_t step;         /* optimizer steps begun, skipped ones too */
+    int64_t bytes;        /* of all files */
+    double seconds;       /* from the call of begin until it was complete on disk */
+    double stall_seconds; /* of these the caller stood still */
+    char name[32];        /* of its folder: "step-000100" */
+} ps_checkpoint_info;
+
+/* Save the state as it is now, between steps (else PS_ESTATE). caller_json: NULL, or a JSON object that
+ * ps_engine_load_checkpoint gives back, such as the position in the data. info may be NULL. PS_EIO when it could not be
+ * written (disk full): there is no new checkpoint then, those of before and "latest" are as they were, and the engine
+ * can go on. Of several ranks, which all call, each writes what it owns; `folder` must be on a file system that all
+ * see. */
+PS_API PS_NODISCARD ps_status ps_engine_save_checkpoint(ps_engine *engine, const char *folder, const char *caller_json,
+                                                        ps_checkpoint_info *info);
+
+/* The same while training goes on: begin takes note of the state, the following step hands it to a thread that writes.
+ * What is saved is the state at begin, and training has the same bits and moves the same bytes as without. With
+ * train.save_interval > 0 in the configuration, memory.save_buffer lies between the two; without it each piece is
+ * written before the step goes on. One at a time: finish comes before the next begin (PS_ESTATE). Destroying the engine
+ * gives up a save that no further step has completed. */
+PS_API PS_NODISCARD ps_status ps_engine_begin_checkpoint(ps_engine *engine, const char *folder,
+                                                         const char *caller_json);
+/* 1 when finish would not wait: the checkpoint is complete, has failed, or none is under way. With several ranks: this
+ * rank's part; the others' may take longer, and only finish makes a checkpoint of all parts. */
+PS_API int ps_engine_checkpoint_is_done(const ps_engine *engine);
+/* Wait until the checkpoint under way is complete; what no step has handed over yet is read now, which needs the engine
+ * to be between steps. Errors as ps_engine_save_checkpoint; PS_ESTATE when none is under way. */
+PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_checkpoint_info *info);
+
+/* Whether there is a checkpoint to go on from in `folder`, as given to ps_engine_save_checkpoint, and which: *path,
+ * freed by ps_free, is the folder of the one that "latest" names, or without a "latest" of the newest that is complete;
+ * NULL when there is none yet, nor perhaps the folder. is_latest, which may be NULL: 1 where "latest" named it. Changes
+ * nothing on disk. PS_EFORMAT when "latest" is damaged. */
+PS_API PS_NODISCARD ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest);
+
+/* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
+ * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,
+ * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do, or other parameters are
+ * frozen. Every byte is checked: a missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it. An
+ * inference engine takes the parameters only. *caller_json (may be NULL) gets what was given to save, NULL if nothing
+ * was; freed by ps_free. When damage is found after parameters were replaced, the engine is failed for good. */
+PS_API PS_NODISCARD ps_status ps_engine_load_checkpoint(ps_engine *engine, const char *folder, char **caller_json);
+
+/* ---- looking in ------------------------------------------------------------------------------------------- */
 
 typedef struct ps_memory_info {
     size_t struct_size;
@@ -774,12 +749,12 @@ typedef struct ps_memory_info {
     int64_t trained_parameters; /* of `parameters` those that are not frozen; of an inference engine 0 */
 } ps_memory_info;
 
-PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
 PS_API ps_status ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);
 PS_API void ps_engine_reset_peaks(ps_engine *engine);
 
-/* What takes memory, now: chunk lists by name ("PARAM16", "MOMENTUM", ...), "activations", "staging", "keys and values",
- * "other". Together they are the bytes in use of each tier; budgets and peaks of tiers are in ps_memory_info. */
+/* What takes memory, now: chunk lists by name ("PARAM16", "MOMENTUM", ...), "activations", "staging", "keys and
+ * values", "other". Together they are the bytes in use of each tier; budgets and peaks of tiers are in
+ * ps_memory_info. */
 typedef struct ps_memory_use {
     size_t struct_size;
     const char *name; /* valid as long as the engine is, and in this shape */
@@ -792,7 +767,7 @@ PS_API ps_status ps_engine_get_memory_use(const ps_engine *engine, int index, ps
 /* The same and more as a table for people: budget, peak and use of each tier by chunk list, activations, staging;
  * chunks by state and by where their content is; bytes moved; the moments that need most. The caller frees *out by
  * ps_free. A failed engine can be asked too. *out = NULL and PS_ENOMEM_HOST on failure. */
-PS_API PS_NODISCARD ps_status ps_dump_memory_stats(const ps_engine *engine, char **out);
+PS_API PS_NODISCARD ps_status ps_engine_dump_memory(const ps_engine *engine, char **out);
 /* The same table as it was in the moment that found no room (PS_EBUDGET, PS_ENOMEM_DEV): in a step, or, when
  * ps_initialize_engine refused the model, in the trial of the plan. "" when no moment has since this thread last
  * initialised an engine; valid until it initialises one again, or another moment finds no room. */
@@ -850,221 +825,65 @@ typedef struct ps_bound_info {
 PS_API ps_status ps_engine_get_bound_info(const ps_engine *engine, const ps_config *config, ps_bound_info *out);
 
 /* Profiles: doc/profile.md describes the file. One is recorded of the steps that profile.path and profile.steps of the
- * configuration ask for, and is written when the last of these steps has ended, or by ps_engine_destroy; that it could not
- * be written fails no step. Or at any time between start and stop. */
+ * configuration ask for, and is written when the last of these steps has ended, or by ps_engine_destroy; that it could
+ * not be written fails no step. Or at any time between start and stop. */
 
-/* Record from the next step on, until stop, or until 64 MiB are full. What was recorded before is forgotten. PS_ESTATE while
- * a profile is being recorded, and for engines that do not train. */
+/* Record from the next step on, until stop, or until 64 MiB are full. What was recorded before is forgotten. PS_ESTATE
+ * while a profile is being recorded, and for engines that do not train. */
 PS_API PS_NODISCARD ps_status ps_engine_start_profile(ps_engine *engine);
-/* No more; of a step under way what came so far. With profile.path it is written there, as told above. PS_ESTATE when nothing
- * is being recorded. */
+/* No more; of a step under way what came so far. With profile.path it is written there, as told above. PS_ESTATE when
+ * nothing is being recorded. */
 PS_API PS_NODISCARD ps_status ps_engine_stop_profile(ps_engine *engine);
 
 typedef struct ps_profile_info {
     size_t struct_size;
     const char *path;              /* "": no profile. Valid, like error, as long as the engine */
     int64_t first_step, last_step; /* recorded and complete; 0: none so far */
-    int is_written;                /* 1: the file has all of them */
+    int32_t is_written;            /* 1: the file has all of them */
     const char *error;             /* why it could not be written; "": it could, or was not tried yet */
 } ps_profile_info;
 
 PS_API ps_status ps_engine_get_profile_info(const ps_engine *engine, ps_profile_info *out);
 /* Write what has been recorded so far, of steps that are complete: to `path`, or, NULL, to profile.path. All or
  * nothing. PS_ESTATE when no step was recorded, PS_EIO. */
-PS_API PS_NODISCARD ps_status ps_engine_write_profile(ps_engine *engine, const char *path);
+PS_API PS_NODISCARD ps_status ps_engine_save_profile(ps_engine *engine, const char *path);
 
-/* B, T as they are now, gradient accumulation steps and vocabulary size of the engine's program; any pointer may be
- * NULL. */
-PS_API void ps_engine_get_shape(const ps_engine *engine, int64_t *batch, int64_t *sequence, int64_t *accumulation,
-                                int64_t *vocabulary);
+/* ---- log and progress ------------------------------------------------------------------------------------- */
 
-/* With several ranks a tensor's elements lie with the owners of its chunks. The calls below, down to the
- * checkpoints, are then made by all ranks, with the same arguments: each gives what it owns of what is read, and
- * takes what it owns of what is written. A failure on one rank fails the call on all, with a message that names it
- * ("rank 2 (host): ..."). */
+typedef enum ps_log_level {
+    PS_LOG_INFO,    /* what was decided: the plan of an engine, what computes */
+    PS_LOG_WARNING, /* what fails no call, but should be known: a step skipped, a profile that could not be written */
+} ps_log_level;
 
-/* xxh3 (64 bit) over the fp32 values as ps_engine_read_tensor gives them, tensor after tensor in the order of
- * declaration: the same on all ranks, and
- * whatever their number is. */
-PS_API PS_NODISCARD ps_status ps_engine_weights_xxh3(ps_engine *engine, uint64_t *hash);
+/* A line of text without a newline, valid during the call. It may come from any thread, several at once, and may not
+ * call ps_set_log. */
+typedef void (*ps_log_func)(void *user, ps_log_level level, const char *line);
 
-/* Parameters by number, 0 .. ps_engine_n_tensors - 1, in the order of declaration. The name is valid as long as the
- * engine; shape has n_dims (1 or 2) entries. */
-PS_API int64_t ps_engine_n_tensors(const ps_engine *engine);
-PS_API PS_NODISCARD ps_status ps_engine_tensor_info(const ps_engine *engine, int64_t tensor, const char **name,
-                                                    int *n_dims, int64_t shape[2]);
-/* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines, and frozen parameters: of its
- * rounded value). All
- * ranks get all that is read. PS_ESTATE between ps_backward and ps_step where updates may run within the backward pass
- * (memory.update_in_backward), as for the hash above. */
-PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
-                                                    float *out);
-PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
-                                                     const float *in);
-/* What the optimizer keeps of each element of a parameter, f32: state i = 0, 1, ... by the name that torch gives it,
- * "exp_avg" and "exp_avg_sq" of Adam and AdamW, "momentum_buffer" of SGD with momentum; static. NULL past the last, and
- * for an inference engine, which has none. */
-PS_API const char *ps_engine_state_name(const ps_engine *engine, int32_t i);
-/* Read or replace `n` elements from `first` of a state of a tensor, as the calls for its value do, and where they may.
- * What a step has put off (deferred updates) is carried out first. PS_EINVAL, with the names there are, for a state
- * that the optimizer does not keep; PS_ESTATE for an inference engine. Writing moves neither the value nor the count of
- * updates. */
-PS_API PS_NODISCARD ps_status ps_engine_read_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
-                                                   int64_t n, float *out);
-PS_API PS_NODISCARD ps_status ps_engine_write_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
-                                                    int64_t n, const float *in);
-/* Updates made so far, of this run and of what it began with, skipped steps not counted: Adam's t, torch's "step", is
- * one more in the next, and the learning rate is the schedule's after so many. 0 for an inference engine. Setting it
- * (n_updates >= 0, else PS_EINVAL) is for between steps: PS_ESTATE inside of one, also between the micro-batches that
- * make one, and for an inference engine. All ranks set the same. */
-PS_API int64_t ps_engine_get_update_count(const ps_engine *engine);
-PS_API PS_NODISCARD ps_status ps_engine_set_update_count(ps_engine *engine, int64_t n_updates);
-/* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
- * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
-PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
-                                                      float *out);
+/* For all engines of the process, from now on; NULL: nobody is told, as at first. When it returns, the function that
+ * was there before is not called any more. */
+PS_API void ps_set_log(ps_log_func func, void *user);
 
-/* Replace n elements from `first` of it by what `in` has, at the same times; values are such as ps_engine_read_gradient
- * gives: times the loss scale, the mean over the step's micro-batches as far as these are done, and of several ranks, which all call
- * with the same values, the sum. Gradients of 16 bits are rounded. After the step's last ps_backward its norm is taken again, of
- * all gradients as they lie there: ps_step reports that one, clips by it, and looks for overflow in it; gradients that are on disk are
- * read for this. */
-PS_API PS_NODISCARD ps_status ps_engine_write_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
-                                                       const float *in);
+typedef enum ps_progress_kind {
+    PS_PROGRESS_PLAN, /* ways to run a step that were tried; total 0: not known */
+    PS_PROGRESS_LOAD, /* tensors of a file, or of files of a checkpoint */
+    PS_PROGRESS_SAVE, /* tensors of a file */
+} ps_progress_kind;
 
-/* ---- control ---------------------------------------------------------------------------------------- */
+typedef struct ps_progress {
+    size_t struct_size; /* as the library has it */
+    ps_progress_kind what;
+    int32_t reserved;
+    int64_t done, total;
+} ps_progress;
 
-/* Groups of parameters, as PyTorch's param_groups: 0 has all that are in no other; the others are those of
- * optimizer.param_groups in the configuration, in its order. 1 where there are none. */
-PS_API int64_t ps_engine_n_groups(const ps_engine *engine);
+/* Called in the thread that set it, within calls that take long: initialising an engine, another shape, reading and
+ * writing weights, loading a checkpoint. Not 0: the call shall end. It then fails with PS_ECANCELED as with any other
+ * failure at that place: an engine is not made, a file is not replaced; where parameters are being replaced, the engine
+ * is failed for good. Of several ranks one is enough. The function must not use the engine. */
+typedef int (*ps_progress_func)(void *user, const ps_progress *progress);
 
-typedef struct ps_group_info {
-    size_t struct_size;
-    const char *params; /* its patterns, with commas between them, "" for group 0; valid as long as the engine */
-    int64_t n_tensors;  /* frozen ones too */
-    int64_t trained_parameters; /* elements */
-    double learning_rate;       /* of the next update */
-    double weight_decay;        /* the same; without biases and norms, unless the group has one of its own */
-} ps_group_info;
-
-/* PS_EINVAL when there is no such group; PS_ESTATE for inference engines. */
-PS_API PS_NODISCARD ps_status ps_engine_get_group_info(const ps_engine *engine, int64_t group, ps_group_info *out);
-
-/* From the next update on the group's learning rate is this, or its weight decay, whatever schedule and configuration
- * say, until it is set again; below 0: as the configuration says, with the schedule where it has got to meanwhile. Not part of
- * checkpoints, and left as it is when one is loaded: a program that sets it sets it again. All ranks call, with the same values
- * (else PS_EINVAL on all, and nothing is set). PS_EINVAL: no such group, or no finite number. PS_ESTATE: between
- * ps_backward and ps_step where updates may run within ps_backward (memory.update_in_backward). */
-PS_API PS_NODISCARD ps_status ps_engine_set_learning_rate(ps_engine *engine, int64_t group, double rate);
-PS_API PS_NODISCARD ps_status ps_engine_set_weight_decay(ps_engine *engine, int64_t group, double decay);
-
-/* The loss scale of the next step, of any number format: any number above 0; a dynamic one (fp16.loss_scale = 0) goes on from
- * there, within fp16.min_loss_scale and max_loss_scale (else PS_EINVAL), its counters begin anew, and checkpoints have it; a
- * static one stays, and is the caller's to set again. Between steps only (PS_ESTATE); all ranks call, with the same value. */
-PS_API PS_NODISCARD ps_status ps_engine_set_loss_scale(ps_engine *engine, double scale);
-
-/* Save all parameters (f32, names as declared) in one file: of safetensors, or, when path ends in .pt, .pth or .bin, a
- * state_dict of torch.save. All or nothing: a file of that name is replaced when the new one is complete. Of several ranks the
- * first writes it. */
-PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const char *path);
-
-/* What loading did; tensors of the model and of the file. */
-typedef struct ps_load_info {
-    size_t struct_size;
-    int64_t n_loaded;      /* parameters that were read */
-    int64_t n_new;         /* parameters that no file has: as they were */
-    int64_t n_ignored;     /* tensors of the file that are not used: buffers, copies of tied ones, other heads */
-    const char *first_new; /* name of a parameter, valid as long as the engine; NULL when n_new is 0 */
-    int64_t n_new_rows;    /* of the token embeddings, which the file has fewer of: as they were */
-} ps_load_info;
-
-typedef struct ps_load_options {
-    size_t struct_size;
-    int32_t allow_new_head; /* 1: parameters of a head may be missing, and those of another head be there (fine-tuning)
-                             */
-    int32_t allow_new_rows; /* 1: a tensor with a row for each token may have fewer than the model */
-} ps_load_options;
-
-/* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either,
- * also in shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names
- * may lack the base's prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing,
- * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. What fails
- * later (PS_EIO, PS_ECANCELED) leaves some replaced and others not: the engine is failed for good then, on all ranks.
- * PS_ESTATE within a step. options (NULL: none) and info may be NULL. */
-PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path,
-                                                        const ps_load_options *options, ps_load_info *info);
-
-/* The weights that ps_initialize_engine begins with, for an engine that began empty: model.from_pretrained of the
- * configuration that describes the model, then train.init_from of config; what neither has is drawn. info, which may be
- * NULL, is about the first: n_loaded 0 without it. */
-PS_API PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *engine, const ps_config *described,
-                                                      const ps_config *config, ps_load_info *info);
-
-/* Go on with an optimizer of PyTorch's: path is a file of torch.save with optimizer.state_dict(), alone or in a dictionary
- * as "optimizer" or "optimizer_state_dict". Its states replace the engine's, its "step" the count of updates
- * (ps_engine_set_update_count); a file of SGD has none: the count is then at least 1. One that has made no step makes states
- * and count 0. Rates, betas and what else its groups say are the configuration's business. Parameters are found by
- * "param_names" where the file has them (PyTorch 2.6); else by their numbers, which must be those of model.parameters()
- * of the class in transformers (for models of one's own: of declaration), all in one group or in two, of those that
- * decay and those that do not. PS_EFORMAT when numbers or shapes are not the model's, the parameters' steps differ, or
- * the file is damaged; PS_EINVAL when the states are of another optimizer; PS_ESTATE for an inference engine, or inside of
- * a step. All found before anything is changed; a file that cannot be read to its end (PS_EIO) leaves states partly
- * replaced. Of several ranks all call. */
-PS_API PS_NODISCARD ps_status ps_engine_load_optimizer(ps_engine *engine, const char *path);
-
-/* ---- checkpoints ----------------------------------------------------------------------------------- */
-
-/* All that training needs to go on with the same bits: masters, the optimizer's states, counters, loss scale.
- * doc/checkpoints.md has the files. `folder` (made if missing, in a folder that exists) holds one folder a checkpoint,
- * "step-000100", and "latest", which names the newest complete one. A checkpoint is complete or not there at all,
- * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept;
- * what runs that were killed have left there is removed by the next save. */
-
-typedef struct ps_checkpoint_info {
-    size_t struct_size;
-    int64_t step;         /* optimizer steps begun, skipped ones too */
-    int64_t bytes;        /* of all files */
-    double seconds;       /* from the call of begin until it was complete on disk */
-    double stall_seconds; /* of these the caller stood still */
-    char name[32];        /* of its folder: "step-000100" */
-} ps_checkpoint_info;
-
-/* Save the state as it is now, between steps (else PS_ESTATE). caller_json: NULL, or a JSON object that
- * ps_engine_load_checkpoint gives back, such as the position in the data. info may be NULL. PS_EIO when it could not be
- * written (disk full): there is no new checkpoint then, those of before and "latest" are as they were, and the engine
- * can go on. Of several ranks, which all call, each writes what it owns; `folder` must be on a file system that all
- * see. */
-PS_API PS_NODISCARD ps_status ps_engine_save_checkpoint(ps_engine *engine, const char *folder, const char *caller_json,
-                                                        ps_checkpoint_info *info);
-
-/* The same while training goes on: begin takes note of the state, the following step hands it to a thread that writes.
- * What is saved is the state at begin, and training has the same bits and moves the same bytes as without. With
- * train.save_interval > 0 in the configuration, memory.save_buffer lies between the two; without it each piece is
- * written before the step goes on. One at a time: finish comes before the next begin (PS_ESTATE). Destroying the engine
- * gives up a save that no further step has completed. */
-PS_API PS_NODISCARD ps_status ps_engine_begin_checkpoint(ps_engine *engine, const char *folder,
-                                                         const char *caller_json);
-/* 1 when finish would not wait: the checkpoint is complete, has failed, or none is under way. With several ranks: this
- * rank's part; the others' may take longer, and only finish makes a checkpoint of all parts. */
-PS_API int ps_engine_checkpoint_is_done(const ps_engine *engine);
-/* Wait until the checkpoint under way is complete; what no step has handed over yet is read now, which needs the engine
- * to be between steps. Errors as ps_engine_save_checkpoint; PS_ESTATE when none is under way. */
-PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_checkpoint_info *info);
-
-/* Whether there is a checkpoint to go on from in `folder`, as given to ps_engine_save_checkpoint, and which: *path, freed
- * by ps_free, is the folder of the one that "latest" names, or without a "latest" of the newest that is complete; NULL
- * when there is none yet, nor perhaps the folder. is_latest, which may be NULL: 1 where "latest" named it. Changes
- * nothing on disk. PS_EFORMAT when "latest" is damaged. */
-PS_API PS_NODISCARD ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest);
-
-/* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
- * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,
- * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do, or other parameters are
- * frozen. Every byte is checked: a
- * missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it. An inference engine takes the parameters
- * only. *caller_json (may be NULL) gets what was given to save, NULL if nothing was; freed by ps_free. When damage is
- * found after parameters were replaced, the engine is failed for good. */
-PS_API PS_NODISCARD ps_status ps_engine_load_checkpoint(ps_engine *engine, const char *folder, char **caller_json);
+/* For calls of this thread, from now on; NULL: nobody is told. */
+PS_API void ps_set_progress(ps_progress_func func, void *user);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,7 @@
 #ifndef PATRICKSTAR_HPP
 #define PATRICKSTAR_HPP
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -241,12 +242,12 @@ class engine : public detail::owner<ps_engine, ps_engine_destroy>
     [[nodiscard]] ps_status memory_stats(std::string &out) const
     {
         char *text = nullptr;
-        const ps_status st = ps_dump_memory_stats(get(), &text);
+        const ps_status st = ps_engine_dump_memory(get(), &text);
         return take_text(st, text, out);
     }
     [[nodiscard]] ps_status weights_xxh3(std::uint64_t &hash)
     {
-        return ps_engine_weights_xxh3(get(), &hash);
+        return ps_engine_get_weights_xxh3(get(), &hash);
     }
     [[nodiscard]] ps_status save_checkpoint(const std::string &folder, const std::string &caller_json = "")
     {

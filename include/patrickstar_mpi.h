@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "patrickstar.h"
+#include "patrickstar_comm.h"
 
 /* Our own duplicate: no message of the program's can meet ours. */
 typedef struct ps_mpi_group {

@@ -28,7 +28,7 @@ for path in $(find include src -name '*.h' | sort); do
     if grep -q 'PS_ISA\|or the files in isa/' "$path"; then isa='-DPS_ISA=portable -DPS_ISA_portable=1'; else isa=; fi
     check "${path#*/}" "$CC" c c11 -DPS_DEBUG=3 $isa
 done
-for name in patrickstar.h patrickstar_data.h; do
+for name in $(cd include && ls *.h | grep -v _mpi); do
     check $name "$CC" c c99
     check $name "$CXX" c++ c++17
 done

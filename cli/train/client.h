@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "patrickstar.h"
+#include "patrickstar_comm.h"
 #include "patrickstar_data.h"
 
 /* Forward any failure; nothing to release. */

@@ -310,7 +310,7 @@ static ps_status finish_profile(run *r)
                 ranks_prefix(r->comm, prefix), (long long)first, (long long)last);
         return PS_OK;
     }
-    if (!p.is_written) TRY(ps_engine_write_profile(r->engine, NULL));
+    if (!p.is_written) TRY(ps_engine_save_profile(r->engine, NULL));
     printf("\nprofile of steps %lld to %lld: %s\n", (long long)p.first_step, (long long)p.last_step, p.path);
     return PS_OK;
 }
@@ -361,7 +361,7 @@ static ps_status finish(run *r)
 {
     uint64_t weights_xxh3;
     int64_t rss_peak_bytes = 0;
-    TRY(ps_engine_weights_xxh3(r->engine, &weights_xxh3));
+    TRY(ps_engine_get_weights_xxh3(r->engine, &weights_xxh3));
     TRY(ps_comm_agree(r->comm, client_rss(NULL, &rss_peak_bytes)));
     r->totals.rss_peak_bytes = r->own.rss_peak_bytes = rss_peak_bytes;
     r->totals.disk.struct_size = sizeof r->totals.disk;

@@ -28,7 +28,7 @@ int program_report(const char *command, ps_status st);
  * and no failure. PS_EIO, PS_EFORMAT, PS_EINVAL: PSTAR_HARDWARE names no description. PS_ECOMM. */
 PS_NODISCARD ps_status program_tell_machine(ps_config *config, ps_comm *comm, int n_ranks);
 
-/* ps_config_know_cache of the user's cache folder, which is made. Does nothing where the user has none. */
+/* ps_config_set_cache_folder of the user's cache folder, which is made. Does nothing where the user has none. */
 PS_NODISCARD ps_status program_tell_cache(ps_config *config);
 
 #endif

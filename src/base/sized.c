@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "patrickstar_comm.h"
 #include "patrickstar_data.h"
+#include "patrickstar_own.h"
 
 #define END_OF(type, member) (offsetof(type, member) + sizeof(((type *)NULL)->member))
 

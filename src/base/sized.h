@@ -31,10 +31,11 @@
     XX(ps_own_use, options_bytes, options_bytes)                                                                       \
     XX(ps_batch, token_type_ids, values)                                                                               \
     XX(ps_eval_info, n_correct, weight)                                                                                \
-    XX(ps_step_info, loss, nonfinite_steps)                                                                            \
+    XX(ps_step_info, loss, next_loss_scale)                                                                            \
     XX(ps_memory_info, planned_sent_bytes, trained_parameters)                                                         \
     XX(ps_memory_use, disk_bytes, disk_bytes)                                                                          \
     XX(ps_profile_info, error, error)                                                                                  \
+    XX(ps_tensor_info, group, group)                                                                                   \
     XX(ps_load_info, first_new, n_new_rows)                                                                            \
     XX(ps_group_info, weight_decay, weight_decay)                                                                      \
     XX(ps_checkpoint_info, name, name)                                                                                 \

@@ -256,17 +256,17 @@ static const ps_torch_state *find_state(const ps_torch_param *p, const char *nam
 
 static bool is_kept(const ps_engine *e, const char *name)
 {
-    for (int32_t i = 0; ps_engine_state_name(e, i) != NULL; i++)
-        if (strcmp(ps_engine_state_name(e, i), name) == 0) return true;
+    for (int32_t i = 0; ps_engine_get_state_name(e, i) != NULL; i++)
+        if (strcmp(ps_engine_get_state_name(e, i), name) == 0) return true;
     return false;
 }
 
 static ps_status another_optimizer(const importer *x, int32_t i, const char *state, const char *why)
 {
     char kept[128] = "";
-    for (int32_t k = 0; ps_engine_state_name(x->e, k) != NULL; k++) {
+    for (int32_t k = 0; ps_engine_get_state_name(x->e, k) != NULL; k++) {
         const size_t n = strlen(kept);
-        snprintf(kept + n, sizeof kept - n, "%s%s", k > 0 ? ", " : "", ps_engine_state_name(x->e, k));
+        snprintf(kept + n, sizeof kept - n, "%s%s", k > 0 ? ", " : "", ps_engine_get_state_name(x->e, k));
     }
     return PS_FAIL(PS_EINVAL,
                    "%s: %s of %.128s %s: of another optimizer, or one with other options, than optimizer.type = %s "
@@ -287,9 +287,9 @@ static ps_status check_states(const importer *x, int32_t i)
             return PS_FAIL(PS_EFORMAT, "%s: %s of %.128s is %s, expected F64, F32, BF16 or F16", x->path, t->name,
                            name_of(x, i), ps_safetensors_dtype_name(t->dtype));
     }
-    for (int32_t k = 0; ps_engine_state_name(x->e, k) != NULL; k++)
-        if (find_state(p, ps_engine_state_name(x->e, k)) == NULL)
-            return another_optimizer(x, i, ps_engine_state_name(x->e, k), "is missing");
+    for (int32_t k = 0; ps_engine_get_state_name(x->e, k) != NULL; k++)
+        if (find_state(p, ps_engine_get_state_name(x->e, k)) == NULL)
+            return another_optimizer(x, i, ps_engine_get_state_name(x->e, k), "is missing");
     return PS_OK;
 }
 
@@ -364,7 +364,7 @@ static ps_status put_all(const importer *x)
     for (int32_t i = 0; i < x->n; i++) {
         const ps_torch_param *p = ps_torch_optimizer_get(x->file, i);
         const char *name;
-        for (int32_t k = 0; (name = ps_engine_state_name(x->e, k)) != NULL && is_trained(x, i); k++)
+        for (int32_t k = 0; (name = ps_engine_get_state_name(x->e, k)) != NULL && is_trained(x, i); k++)
             PS_TRY(put_state(x, x->tensors[i], PS_LIST_STATES + k, find_state(p, name)));
     }
     return PS_OK;

@@ -20,12 +20,12 @@
 #include "weights/weight_source.h"
 #include "weights/weight_writer.h"
 
-static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
+static void describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
 {
-    int64_t shape[2];
-    PS_TRY(ps_engine_tensor_info(e, tensor, &out->name, &out->n_dims, shape));
-    for (int d = 0; d < out->n_dims; d++) out->shape[d] = shape[d];
-    return PS_OK;
+    const ps_param *p = &e->program->params[tensor];
+    out->name = p->name;
+    out->n_dims = p->n_dims;
+    for (int d = 0; d < p->n_dims; d++) out->shape[d] = p->shape[d];
 }
 
 /* NULL: one rank. */
@@ -51,13 +51,13 @@ static ps_status save_piece(void *user, int64_t first, int64_t n, const void *sr
 
 static ps_status open_writer(saver *s, const ps_engine *e, const char *path, ps_dtype dtype)
 {
-    const int64_t n = ps_engine_n_tensors(e);
+    const int64_t n = ps_engine_get_tensor_count(e);
     ps_safetensor *tensors = NULL;
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
     for (int64_t t = 0; t < n; t++) {
         tensors[t].dtype = ps_weight_safetensors_dtype(dtype);
-        PS_TRY_GOTO(describe(e, t, &tensors[t]));
+        describe(e, t, &tensors[t]);
     }
     st = ps_weight_writer_open(path, tensors, (int)n, NULL, &s->writer);
 out:
@@ -67,7 +67,7 @@ out:
 
 ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
 {
-    const int64_t n = ps_engine_n_tensors(e);
+    const int64_t n = ps_engine_get_tensor_count(e);
     const bool writes = e->settings.ranks.rank == 0;
     saver s = {.item_bytes = (int64_t)ps_dtype_bytes(dtype)};
     ps_status st = PS_OK;
@@ -143,7 +143,7 @@ static ps_status check_shape(loading *l, int have, int want)
     ps_safetensor model = {0};
     const ps_safetensor *file = &ps_weight_source_get(l->source, have)->tensor;
     char a[128], b[128];
-    PS_TRY(describe(l->e, want, &model));
+    describe(l->e, want, &model);
     if (!ps_weight_is_float(file->dtype))
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is %s, expected F64, F32, BF16 or F16%s", l->path, file->name,
                        ps_safetensors_dtype_name(file->dtype),
@@ -253,13 +253,13 @@ static ps_status prepare(loading *l)
     PS_TRY(ps_engine_expect(l->e, PS_ENGINE_READY, "ps_engine_load_pretrained"));
     PS_TRY(ps_weight_source_open(l->path, &l->source));
     l->n_have = ps_weight_source_count(l->source);
-    l->n_want = (int)ps_engine_n_tensors(l->e);
+    l->n_want = (int)ps_engine_get_tensor_count(l->e);
     PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *l->have, (void *)&l->have));
     PS_TRY(ps_mem_alloc((size_t)l->n_want, sizeof *l->want, (void *)&l->want));
     for (int i = 0; i < l->n_have; i++) l->have[i] = ps_weight_source_get(l->source, i)->tensor.name;
     for (int i = 0; i < l->n_want; i++) {
         ps_safetensor t = {0};
-        PS_TRY(describe(l->e, i, &t));
+        describe(l->e, i, &t);
         l->want[i] = t.name;
     }
     PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, l->options.allow_new_head));

@@ -16,6 +16,7 @@
 
 #include "comm/collectives.h"
 #include "device/order.h"
+#include "patrickstar_comm.h"
 
 typedef enum ps_comm_backend {
     PS_COMM_AUTO,   /* mpi when a launcher started this process as one of several (mpirun, srun), else single */
@@ -42,7 +43,6 @@ PS_NODISCARD ps_status ps_comm_open_messages(const ps_comm_options *o, const ps_
 PS_NODISCARD ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out);
 /* Keep it for an engine: one more ps_comm_close before it ends. By the thread that uses it. */
 void ps_comm_keep(ps_comm *c);
-int32_t ps_comm_local_size(const ps_comm *c);
 int64_t ps_comm_staging_bytes(const ps_comm *c); /* that it uses: the least of all ranks */
 
 /* ---- chunks: collectives.h ---- */

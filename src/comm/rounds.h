@@ -20,6 +20,7 @@
 #define PS_COMM_ROUNDS_H
 
 #include "base/status.h"
+#include "patrickstar_comm.h"
 
 /* *c is copied; *out's close frees all and calls c's. PS_EINVAL for rank, size or functions that are none, or with the
  * program's `trouble`; PS_ENOMEM_HOST. On failure c is closed, where it can be. */

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "comm/transport.h"
+#include "patrickstar_comm.h"
 
 /* Ranks that a launcher (mpirun, srun) says it has started, this process among them; 1: there is no launcher. */
 int32_t ps_transport_mpi_launched(void);

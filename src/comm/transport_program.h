@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "comm/transport.h"
+#include "patrickstar_comm.h"
 
 /* Still to be opened, and held by the caller too until ps_transport_program_release. *m is copied. PS_EINVAL for rank,
  * size or functions that are none; PS_ENOMEM_HOST. On failure the messages are closed. */

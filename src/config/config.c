@@ -35,7 +35,7 @@ void ps_config_know_machine(ps_config *config, const ps_hardware *machine)
     config->machine = *machine;
 }
 
-ps_status ps_config_know_cache(ps_config *config, const char *folder)
+ps_status ps_config_set_cache_folder(ps_config *config, const char *folder)
 {
     PS_TRY(PS_NEED("config folder", config, folder));
     char *copy;

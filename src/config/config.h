@@ -30,7 +30,7 @@ PS_NODISCARD ps_status ps_config_match_model(const char *saved, const char *now,
 /* What hardware = auto is from now on, and what counts where the option is not given; copied. */
 void ps_config_know_machine(ps_config *config, const ps_hardware *machine);
 
-const char *ps_config_cache(const ps_config *config); /* of ps_config_know_cache; NULL: none */
+const char *ps_config_cache(const ps_config *config); /* of ps_config_set_cache_folder; NULL: none */
 
 /* What the option `hardware` means: the description that was told, NULL for none and where none was told; a
  * file's is read into *room. PS_EIO, PS_EFORMAT, PS_EINVAL of ps_hardware_load. */

@@ -23,7 +23,7 @@ double ps_engine_weight_decay(const ps_engine *e, int32_t group)
     return isnan(set) ? e->settings.groups[group].optimizer.weight_decay : set;
 }
 
-int64_t ps_engine_n_groups(const ps_engine *e)
+int64_t ps_engine_get_group_count(const ps_engine *e)
 {
     return e->settings.n_groups;
 }

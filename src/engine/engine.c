@@ -236,16 +236,18 @@ ps_status ps_engine_check(ps_engine *e, ps_status st)
 ps_status ps_engine_get_step_info(const ps_engine *e, ps_step_info *out)
 {
     PS_TRY(PS_NEED("engine out", e, out));
-    return PS_SIZED_GIVE(ps_step_info, &e->last_step, out);
+    ps_step_info info = e->last_step;
+    info.next_loss_scale = (double)e->scaler.scale;
+    return PS_SIZED_GIVE(ps_step_info, &info, out);
 }
 
 void ps_engine_get_shape(const ps_engine *e, int64_t *batch, int64_t *sequence, int64_t *accumulation,
-                         int64_t *vocabulary)
+                         int64_t *n_outputs)
 {
     if (batch != NULL) *batch = e->shape->program->B;
     if (sequence != NULL) *sequence = e->shape->program->T;
     if (accumulation != NULL) *accumulation = e->settings.accumulation;
-    if (vocabulary != NULL) *vocabulary = e->program->n_outputs;
+    if (n_outputs != NULL) *n_outputs = e->program->n_outputs;
 }
 
 void ps_engine_reset_peaks(ps_engine *e)
@@ -309,7 +311,7 @@ ps_status ps_engine_get_memory_use(const ps_engine *e, int index, ps_memory_use 
     return PS_SIZED_GIVE(ps_memory_use, &uses[index], out);
 }
 
-ps_status ps_dump_memory_stats(const ps_engine *e, char **out)
+ps_status ps_engine_dump_memory(const ps_engine *e, char **out)
 {
     PS_TRY(PS_NEED_FOR(out, "engine out", e, out));
     char text[PS_MEMORY_DUMP_MAX];

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/sized.h"
+#include "comm/agree.h"
 #include "data/answer_score.h"
 #include "data/entities.h"
 #include "data/feed.h"

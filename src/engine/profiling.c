@@ -135,18 +135,18 @@ ps_status ps_engine_get_profile_info(const ps_engine *e, ps_profile_info *out)
     return PS_SIZED_GIVE(ps_profile_info, &info, out);
 }
 
-ps_status ps_engine_write_profile(ps_engine *e, const char *path)
+ps_status ps_engine_save_profile(ps_engine *e, const char *path)
 {
     PS_TRY(PS_NEED("engine", e));
     ps_profiling *p = &e->profiling;
     if (p->first == 0 && has_path(e) && !p->is_asked)
-        return PS_FAIL(PS_ESTATE, "ps_engine_write_profile: no step was recorded; profile.steps = [%lld, %lld]",
+        return PS_FAIL(PS_ESTATE, "ps_engine_save_profile: no step was recorded; profile.steps = [%lld, %lld]",
                        (long long)e->settings.profile_steps[0], (long long)e->settings.profile_steps[1]);
     if (p->first == 0)
-        return PS_FAIL(PS_ESTATE, "ps_engine_write_profile: no step was recorded: set profile.path, or call "
+        return PS_FAIL(PS_ESTATE, "ps_engine_save_profile: no step was recorded: set profile.path, or call "
                                   "ps_engine_start_profile before a step");
     if (path == NULL && !has_path(e))
-        return PS_FAIL(PS_EINVAL, "ps_engine_write_profile: a path is needed, as profile.path is not set");
+        return PS_FAIL(PS_EINVAL, "ps_engine_save_profile: a path is needed, as profile.path is not set");
     if (ps_profile_is_on(p->recorder)) ps_store_profile_settle(e->tiers.store);
     PS_TRY(write_file(e, path != NULL ? path : e->settings.profile_path));
     if (path == NULL) p->is_written = true, p->error[0] = '\0';

@@ -4,13 +4,14 @@
 #include <xxhash.h>
 
 #include "base/mem.h"
+#include "base/sized.h"
 #include "chunk/view.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
 #include "run/snapshot.h"
 
-int64_t ps_engine_n_tensors(const ps_engine *e)
+int64_t ps_engine_get_tensor_count(const ps_engine *e)
 {
     return e->program->n_params;
 }
@@ -26,16 +27,18 @@ static ps_status check_range(const ps_engine *e, int64_t tensor, int64_t first, 
     return PS_OK;
 }
 
-ps_status ps_engine_tensor_info(const ps_engine *e, int64_t tensor, const char **name, int *n_dims, int64_t shape[2])
+ps_status ps_engine_get_tensor_info(const ps_engine *e, int64_t tensor, ps_tensor_info *out)
 {
-    PS_TRY(PS_NEED("engine name n_dims shape", e, name, n_dims, shape));
+    PS_TRY(PS_NEED("engine out", e, out));
     PS_TRY(check_range(e, tensor, 0, 0));
     const ps_param *p = &e->program->params[tensor];
-    *name = p->name;
-    *n_dims = p->n_dims;
-    shape[0] = p->shape[0];
-    shape[1] = p->shape[1];
-    return PS_OK;
+    const ps_tensor_info info = {.name = p->name,
+                                 .n_dims = p->n_dims,
+                                 .is_trained = e->settings.training && !p->is_frozen,
+                                 .shape = {p->shape[0], p->shape[1]},
+                                 .elements = p->elements,
+                                 .group = p->group};
+    return PS_SIZED_GIVE(ps_tensor_info, &info, out);
 }
 
 static ps_dtype list_dtype(const ps_engine *e, ps_list list)
@@ -311,7 +314,7 @@ static ps_status expect_trained(const ps_engine *e, int64_t tensor)
 
 /* ---- states of the optimizer ---- */
 
-const char *ps_engine_state_name(const ps_engine *e, int32_t i)
+const char *ps_engine_get_state_name(const ps_engine *e, int32_t i)
 {
     const ps_optimizer_setup *o = &e->settings.optimizer;
     if (!e->settings.training || i < 0 || i >= o->n_states) return NULL;
@@ -321,9 +324,9 @@ const char *ps_engine_state_name(const ps_engine *e, int32_t i)
 static ps_status no_such_state(const ps_engine *e, const char *call, const char *state)
 {
     char kept[128] = "";
-    for (int32_t i = 0; ps_engine_state_name(e, i) != NULL; i++) {
+    for (int32_t i = 0; ps_engine_get_state_name(e, i) != NULL; i++) {
         const size_t n = strlen(kept);
-        snprintf(kept + n, sizeof kept - n, "%s%s", i > 0 ? ", " : "", ps_engine_state_name(e, i));
+        snprintf(kept + n, sizeof kept - n, "%s%s", i > 0 ? ", " : "", ps_engine_get_state_name(e, i));
     }
     return PS_FAIL(PS_EINVAL, "%s: \"%.64s\" is no state of optimizer.type = %s with these options, which keeps %s",
                    call, state != NULL ? state : "NULL", e->settings.optimizer.optimizer->name,
@@ -333,9 +336,9 @@ static ps_status no_such_state(const ps_engine *e, const char *call, const char 
 static ps_status find_state(const ps_engine *e, const char *call, int64_t tensor, const char *state, ps_list *out)
 {
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no optimizer", call);
-    for (int32_t i = 0; ps_engine_state_name(e, i) != NULL; i++) {
+    for (int32_t i = 0; ps_engine_get_state_name(e, i) != NULL; i++) {
         *out = PS_LIST_STATES + i;
-        if (state != NULL && strcmp(state, ps_engine_state_name(e, i)) == 0) return expect_trained(e, tensor);
+        if (state != NULL && strcmp(state, ps_engine_get_state_name(e, i)) == 0) return expect_trained(e, tensor);
     }
     return no_such_state(e, call, state);
 }
@@ -544,10 +547,10 @@ static ps_status hash_piece(ps_engine *e, void *user, ps_list list, void *values
     return PS_OK;
 }
 
-ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
+ps_status ps_engine_get_weights_xxh3(ps_engine *e, uint64_t *hash)
 {
     PS_TRY(PS_NEED("engine hash", e, hash));
-    static const char call[] = "ps_engine_weights_xxh3";
+    static const char call[] = "ps_engine_get_weights_xxh3";
     *hash = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no masters", call);
     PS_TRY(enter_call(e, ps_engine_expect_values(e, call), call, 0, 0, 0));

@@ -230,7 +230,7 @@ static bool make_node(ps_builder *b, const char *name, const ps_own_use *callers
     return true;
 }
 
-ps_value ps_apply(ps_builder *b, const char *name, const ps_own_use *callers)
+ps_value ps_own_apply(ps_builder *b, const char *name, const ps_own_use *callers)
 {
     if (!PS_BUILDER_NEEDS(b, name)) return -1;
     ps_own_use use;
@@ -240,7 +240,7 @@ ps_value ps_apply(ps_builder *b, const char *name, const ps_own_use *callers)
     return ps_builder_add_node(b, name, node, node.n_out);
 }
 
-void ps_end_with(ps_builder *b, const char *name, const ps_own_use *callers)
+void ps_own_end(ps_builder *b, const char *name, const ps_own_use *callers)
 {
     if (!PS_BUILDER_NEEDS(b, name)) return;
     ps_own_use use;

@@ -31,6 +31,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "device/queue.h"
+#include "patrickstar_own.h"
 #include "tensor/dtype.h"
 
 /* Storage of a linear layer's weight. */

@@ -1,5 +1,7 @@
 #include "tensor/dtype.h"
 
+#include "patrickstar_own.h"
+
 const char *ps_dtype_name(ps_dtype t)
 {
     static const char *const names[PS_DTYPE_COUNT] = {

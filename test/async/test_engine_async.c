@@ -84,7 +84,7 @@ static void test_killed_between_calls(void **state)
         if (at == 3) {
             expect_lost(e, ps_evaluate(e, &batch, &loss));
         } else if (at == 4) {
-            expect_lost(e, ps_engine_weights_xxh3(e, &hash));
+            expect_lost(e, ps_engine_get_weights_xxh3(e, &hash));
         } else {
             ps_status st = PS_OK;
             if (at == 0) kill(process_of(e), SIGKILL);

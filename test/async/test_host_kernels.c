@@ -212,7 +212,7 @@ static uint64_t train_with_gate(ps_config *c, int64_t *n_behind)
     assert_true(n_issued(e, PS_TIER_DEVICE) >= on_device + (ps_ticket)e->blueprint->code->n_instrs);
     sem_post(&g.may_go);
     assert_ok(ps_step(e));
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     assert_false(g.gave_up);
     ps_engine_destroy(e);
     ps_config_destroy(c);

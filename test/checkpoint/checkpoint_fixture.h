@@ -85,7 +85,7 @@ static inline void train_steps(ps_engine *e, int from, int to, float *losses)
 static inline uint64_t hash_of(ps_engine *e)
 {
     uint64_t hash;
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     return hash;
 }
 

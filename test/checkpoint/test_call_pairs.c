@@ -48,11 +48,11 @@ static void next_batch(run *r, batch *b)
 static void call_read(run *r)
 {
     float values[700];
-    for (int64_t t = 0; t < ps_engine_n_tensors(r->e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(r->e); t++) {
         const char *name;
         int n_dims;
         int64_t shape[2];
-        check(r, ps_engine_tensor_info(r->e, t, &name, &n_dims, shape));
+        check(r, get_tensor(r->e, t, &name, &n_dims, shape));
         const int64_t all = shape[0] * (n_dims == 2 ? shape[1] : 1), n = all < 700 ? all : 700;
         check(r, ps_engine_read_tensor(r->e, t, all - n, n, values));
         add_to_sum(r, values, (size_t)n * sizeof *values);
@@ -63,20 +63,21 @@ static void call_write(run *r)
 {
     float values[40];
     for (int i = 0; i < 40; i++) values[i] = (float)(i - 20) / 1000;
-    for (int64_t t = 0; t < ps_engine_n_tensors(r->e); t += 2) check(r, ps_engine_write_tensor(r->e, t, 3, 40, values));
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(r->e); t += 2)
+        check(r, ps_engine_write_tensor(r->e, t, 3, 40, values));
 }
 
 static void call_hash(run *r)
 {
     uint64_t hash;
-    check(r, ps_engine_weights_xxh3(r->e, &hash));
+    check(r, ps_engine_get_weights_xxh3(r->e, &hash));
     add_to_sum(r, &hash, sizeof hash);
 }
 
 static void call_read_gradient(run *r)
 {
     float values[40];
-    for (int64_t t = 0; t < ps_engine_n_tensors(r->e); t++)
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(r->e); t++)
         if (!r->e->program->params[t].is_frozen) check(r, ps_engine_read_gradient(r->e, t, 0, 40, values));
     add_to_sum(r, values, sizeof values);
 }
@@ -95,7 +96,7 @@ static void call_dump(run *r)
 {
     char *text;
     ps_memory_info info = {.struct_size = sizeof info};
-    check(r, ps_dump_memory_stats(r->e, &text));
+    check(r, ps_engine_dump_memory(r->e, &text));
     ps_free(text);
     ps_engine_get_memory_info(r->e, &info);
     assert_true(info.device_peak_bytes <= info.device_budget_bytes);
@@ -158,7 +159,7 @@ static void change_gradients(run *r)
 {
     float values[40];
     for (int i = 0; i < 40; i++) values[i] = (float)(i - 10) / 100;
-    for (int64_t t = 0; t < ps_engine_n_tensors(r->e); t += 3)
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(r->e); t += 3)
         if (!r->e->program->params[t].is_frozen) check(r, ps_engine_write_gradient(r->e, t, 5, 40, values));
     check(r, ps_engine_set_learning_rate(r->e, 0, 1e-3 / (double)(1 + r->n_batches)));
 }
@@ -252,14 +253,14 @@ static const call training_calls[] = {
     {"ps_evaluate", call_evaluate},
     {"ps_engine_read_tensor", call_read},
     {"ps_engine_write_tensor", call_write},
-    {"ps_engine_weights_xxh3", call_hash},
+    {"ps_engine_get_weights_xxh3", call_hash},
     {"ps_engine_save_checkpoint", call_save},
     {"ps_engine_begin_checkpoint", call_begin},
     {"ps_engine_finish_checkpoint", call_finish},
     {"ps_engine_load_checkpoint", call_load},
     {"ps_engine_save_weights", call_save_weights},
     {"ps_engine_load_pretrained", call_load_weights},
-    {"ps_dump_memory_stats", call_dump},
+    {"ps_engine_dump_memory", call_dump},
     {"ps_engine_set_shape", call_shape},
 };
 static const call inference_calls[] = {
@@ -271,7 +272,7 @@ static const call inference_calls[] = {
     {"ps_engine_load_checkpoint", call_load},
     {"ps_engine_save_weights", call_save_weights},
     {"ps_engine_load_pretrained", call_load_weights},
-    {"ps_dump_memory_stats", call_dump},
+    {"ps_engine_dump_memory", call_dump},
     {"ps_engine_set_shape", call_shape},
 };
 

@@ -186,7 +186,7 @@ static void load(member *m)
 
 static void take_hash(member *m)
 {
-    MEMBER_TRY(m, ps_engine_weights_xxh3(m->engine, &m->hash));
+    MEMBER_TRY(m, ps_engine_get_weights_xxh3(m->engine, &m->hash));
 }
 
 static void save_weights(member *m)

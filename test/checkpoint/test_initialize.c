@@ -14,7 +14,7 @@ static uint64_t hash; /* of the weights in the folder */
 static uint64_t hash_of(ps_engine *e)
 {
     uint64_t h;
-    assert_ok(ps_engine_weights_xxh3(e, &h));
+    assert_ok(ps_engine_get_weights_xxh3(e, &h));
     return h;
 }
 

@@ -39,7 +39,7 @@ static int64_t elements_of(const ps_engine *e, int64_t tensor, const char **name
 {
     int n_dims;
     int64_t shape[2];
-    assert_ok(ps_engine_tensor_info(e, tensor, name, &n_dims, shape));
+    assert_ok(get_tensor(e, tensor, name, &n_dims, shape));
     return shape[0] * shape[1];
 }
 
@@ -48,7 +48,7 @@ static void begin(ps_engine *e, const ps_safetensors *f, const char *kind)
 {
     static _Thread_local float values[4096];
     char path[128];
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         const char *name;
         const int64_t n = elements_of(e, t, &name);
         read_golden(f, "init.", name, values, n);
@@ -68,7 +68,7 @@ static void assert_near(const char *what, int step, double ours, double want, do
 static void compare_final(ps_engine *e, const ps_safetensors *f)
 {
     static _Thread_local float ours[4096], want[4096];
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         const char *name;
         const int64_t n = elements_of(e, t, &name);
         const bool has_key_bias = strstr(name, "c_attn.bias") != NULL;
@@ -120,7 +120,7 @@ static uint64_t follow(const char *kind, ps_config *c)
         assert_near("learning rate", step, info.learning_rate, (double)lrs[step], 1e-6);
     }
     compare_final(e, f);
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     ps_safetensors_close(f);
     ps_engine_destroy(e);
     ps_config_destroy(c);
@@ -315,15 +315,15 @@ static void expect_order(const char *model, const char *const *names)
                 const char *name;
                 int n_dims;
                 int64_t shape[2];
-                if (n_found == ps_engine_n_tensors(e)) break;
-                assert_ok(ps_engine_tensor_info(e, order[n_found], &name, &n_dims, shape));
+                if (n_found == ps_engine_get_tensor_count(e)) break;
+                assert_ok(get_tensor(e, order[n_found], &name, &n_dims, shape));
                 const bool is_vector = strstr(names[i], "norm") != NULL || strstr(names[i], "Norm") != NULL ||
                                        strstr(names[i], "ln_") != NULL || strstr(names[i], "bias") != NULL;
                 if (k == PS_NUMBERED_THROUGH ? pass == 1 : is_vector != (pass == (k == PS_NUMBERED_DECAYING))) continue;
                 if (strcmp(name, names[i]) != 0) fail_msg("number %d: %s, not %s", n_found, name, names[i]);
                 n_found++;
             }
-        assert_int_equal(n_found, ps_engine_n_tensors(e));
+        assert_int_equal(n_found, ps_engine_get_tensor_count(e));
     }
     ps_engine_destroy(e);
     ps_config_destroy(c);
@@ -352,7 +352,7 @@ static void expect_fails(ps_status st, ps_status wanted, const char *message)
 
 static void expect_state(ps_engine *e, const char *state, float of_one, int64_t n_updates)
 {
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         static float found[4096];
         const char *name;
         const int64_t n = elements_of(e, t, &name);
@@ -415,7 +415,7 @@ static void test_frozen(void **state)
         const bool is_fresh = i == 2;
         assert_ok(ps_engine_load_optimizer(e, files[i]));
         assert_int_equal(ps_engine_get_update_count(e), is_fresh ? 0 : 3);
-        for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+        for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
             const char *name;
             float found[16];
             (void)elements_of(e, t, &name);

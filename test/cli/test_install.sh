@@ -20,7 +20,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL
 house() { make -s DEPS=0 CC="$cc" DEBUG="$debug" WERROR="$werror" DESTDIR="$tmp/root" PREFIX=/opt/patrickstar "$@"; }
 house install
 lib=$tmp/root/opt/patrickstar/lib
-for file in bin/pstar include/patrickstar.h include/patrickstar.hpp include/patrickstar_data.h include/patrickstar_mpi.h share/man/man1/pstar.1 share/man/man1/pstar-train.1 \
+for file in bin/pstar include/patrickstar.h include/patrickstar.hpp include/patrickstar_comm.h include/patrickstar_data.h include/patrickstar_mpi.h include/patrickstar_own.h share/man/man1/pstar.1 share/man/man1/pstar-train.1 \
     share/bash-completion/completions/pstar share/zsh/site-functions/_pstar lib/libpatrickstar.a lib/pkgconfig/patrickstar.pc \
     share/doc/patrickstar/README.md share/doc/patrickstar/config.md; do
     [ -s "$tmp/root/opt/patrickstar/$file" ] || { echo "$file is not installed"; exit 1; }

@@ -130,7 +130,7 @@ for step in range(5):
     check(ps.ps_backward(engine))
     check(ps.ps_step(engine))
 weights = c.c_uint64()
-check(ps.ps_engine_weights_xxh3(engine, c.byref(weights)))
+check(ps.ps_engine_get_weights_xxh3(engine, c.byref(weights)))
 ps.ps_engine_destroy(engine)
 ps.ps_comm_close(comm)
 print(f"{weights.value:016x}", flush=True)

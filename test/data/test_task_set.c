@@ -110,7 +110,7 @@ static void test_words(void **state)
     (void)state;
     ps_labels labels;
     ps_task_options o = options_of(PS_TASK_WORDS, 16, 0);
-    const int32_t X = PS_TASK_IGNORED;
+    const int32_t X = PS_IGNORE_INDEX;
     assert_int_equal(ps_labels_init(&labels, "", 3), PS_OK);
     ps_task_set *s = opened("{\"tokens\": [\"hello\", \"a-b\", \"x\"], \"labels\": [\"O\", \"B\", \"A\"]}\n"
                             "{\"tokens\": [\"a\"], \"ner_tags\": [\"B\"]}\n",

@@ -55,6 +55,16 @@ static inline ps_engine *engine_of(ps_config *c)
     return e;
 }
 
+static inline ps_status get_tensor(const ps_engine *e, int64_t tensor, const char **name, int *n_dims, int64_t shape[2])
+{
+    ps_tensor_info info = {.struct_size = sizeof info};
+    const ps_status st = ps_engine_get_tensor_info(e, tensor, &info);
+    *name = info.name;
+    *n_dims = info.n_dims;
+    memcpy(shape, info.shape, sizeof info.shape);
+    return st;
+}
+
 /* Deterministic tokens for micro-batch number `index`: a noisy counting pattern, so that there is something to
  * learn. */
 static inline void fill_batch(int32_t *tokens, int32_t *targets, int64_t B, int64_t T, int32_t V, int64_t index)
@@ -143,7 +153,7 @@ static inline run_result train(ps_config *c, int n_steps)
         assert_true(r.memory.host_peak_bytes <= r.memory.host_budget_bytes);
         assert_true(r.memory.disk_peak_bytes <= r.memory.disk_budget_bytes);
     }
-    assert_ok(ps_engine_weights_xxh3(e, &r.hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &r.hash));
     free(tokens);
     free(targets);
     assert_ordered(e);

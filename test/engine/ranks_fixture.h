@@ -148,7 +148,7 @@ static inline ps_status rank_finish(ps_engine *e, rank_result *r)
     r->memory.struct_size = sizeof r->memory;
     ps_engine_get_memory_info(e, &r->memory);
     r->store = ps_store_get_stats(e->tiers.store);
-    return ps_engine_weights_xxh3(e, &r->hash);
+    return ps_engine_get_weights_xxh3(e, &r->hash);
 }
 
 static inline void *rank_main(void *arg)

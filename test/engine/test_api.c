@@ -120,13 +120,13 @@ static void test_bad_arguments(void **state)
     assert_int_equal(
         ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = NULL}, &loss),
         PS_EINVAL);
-    const int64_t n = ps_engine_n_tensors(e);
+    const int64_t n = ps_engine_get_tensor_count(e);
     const char *name;
     int n_dims;
     int64_t shape[2];
-    assert_int_equal(ps_engine_tensor_info(e, n, &name, &n_dims, shape), PS_EINVAL);
-    assert_int_equal(ps_engine_tensor_info(e, -1, &name, &n_dims, shape), PS_EINVAL);
-    assert_ok(ps_engine_tensor_info(e, 0, &name, &n_dims, shape));
+    assert_int_equal(get_tensor(e, n, &name, &n_dims, shape), PS_EINVAL);
+    assert_int_equal(get_tensor(e, -1, &name, &n_dims, shape), PS_EINVAL);
+    assert_ok(get_tensor(e, 0, &name, &n_dims, shape));
     assert_string_equal(name, "transformer.wte.weight");
     assert_int_equal(n_dims, 2);
     assert_int_equal(shape[0], V);
@@ -174,7 +174,7 @@ static void test_tensors_across_chunks(void **state)
     assert_ok(ps_engine_read_tensor(e, 0, 0, N, read));
     assert_memory_equal(read, model, sizeof model);
     uint64_t hash, other;
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     /* the operators see what was written: equal to an engine with all in memory, given the same values */
     float loss[2];
     fill_batch(tokens, targets, B, T, V, 3);
@@ -184,7 +184,7 @@ static void test_tensors_across_chunks(void **state)
     c = TINY("train.threads=1", "bf16.enabled=true");
     e = engine_of(c);
     assert_ok(ps_engine_write_tensor(e, 0, 0, N, model));
-    assert_ok(ps_engine_weights_xxh3(e, &other));
+    assert_ok(ps_engine_get_weights_xxh3(e, &other));
     assert_ok(ps_evaluate(e, &batch, &loss[1]));
     assert_true(hash == other);
     assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
@@ -250,7 +250,7 @@ static void test_inference(void **state)
         expect_state(ps_forward(e[0], &batch, NULL), "ps_forward", "inference");
         assert_int_equal(ps_backward(e[0]), PS_ESTATE);
         assert_int_equal(ps_step(e[0]), PS_ESTATE);
-        assert_int_equal(ps_engine_weights_xxh3(e[0], &hash), PS_ESTATE);
+        assert_int_equal(ps_engine_get_weights_xxh3(e[0], &hash), PS_ESTATE);
         value = 0.5f;
         assert_ok(ps_engine_write_tensor(e[1], 2, 3, 1, &value));
         value = 0;

@@ -52,7 +52,7 @@ static void test_group_info(void **state)
     ps_config *c =
         TINY(GROUPS, "train.freeze=*.wpe.weight", "scheduler.type=linear", "scheduler.params.total_num_steps=10");
     ps_engine *e = engine_of(c);
-    assert_int_equal(ps_engine_n_groups(e), 3);
+    assert_int_equal(ps_engine_get_group_count(e), 3);
     const ps_group_info all = group_of(e, 0), tables = group_of(e, 1), lower = group_of(e, 2);
     assert_string_equal(all.params, "");
     assert_string_equal(tables.params, "*.w?e.weight");
@@ -121,7 +121,7 @@ static void test_group_rate_acts(void **state)
     ps_engine *e = engine_of(c), *f = engine_of(d);
     train_one(e, 0);
     train_one(f, 0);
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         float a[32], b[32];
         assert_ok(ps_engine_read_tensor(e, t, 0, 32, a));
         assert_ok(ps_engine_read_tensor(f, t, 0, 32, b));
@@ -143,14 +143,14 @@ static void test_group_decay(void **state)
                         "\"*.h.1.*\"}]");
     ps_engine *e = engine_of(c);
     float before[32][8], after[8];
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) assert_ok(ps_engine_read_tensor(e, t, 0, 8, before[t]));
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) assert_ok(ps_engine_read_tensor(e, t, 0, 8, before[t]));
     forward_backward(e, 0);
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         static const float zeros[8] = {0};
         assert_ok(ps_engine_write_gradient(e, t, 0, 8, zeros));
     }
     assert_ok(ps_step(e));
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         const ps_param *p = &e->program->params[t];
         const float kept = p->group == 1 ? 0.75f : p->n_dims == 2 ? 0.5f : 1.0f;
         assert_ok(ps_engine_read_tensor(e, t, 0, 8, after));
@@ -226,7 +226,7 @@ static void test_set_rates(void **state)
             assert_true(group_of(e, 2).learning_rate == rates[s] / 3);
             assert_true(group_of(e, 1).weight_decay == 0.01 * s);
         }
-        assert_ok(ps_engine_weights_xxh3(e, &hash[i]));
+        assert_ok(ps_engine_get_weights_xxh3(e, &hash[i]));
         assert_true(hash[i] == hash[0]);
         /* back to the configuration, where the schedule has got to */
         assert_ok(ps_engine_set_learning_rate(e, 0, -1));
@@ -295,7 +295,7 @@ static void test_set_when(void **state)
 /* Half of each gradient, a few elements at a time, but of two tensors. */
 static void halve(ps_engine *e)
 {
-    for (int64_t t = 2; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 2; t < ps_engine_get_tensor_count(e); t++) {
         const int64_t n = e->program->params[t].elements;
         float values[777];
         for (int64_t at = 0; at < n; at += 777) {
@@ -481,6 +481,7 @@ static void test_set_loss_scale(void **state)
     train_one(e, 0);
     assert_true(step_of(e).loss_scale == 1024);
     assert_ok(ps_engine_set_loss_scale(e, 300));
+    assert_true(step_of(e).next_loss_scale == 300 && step_of(e).loss_scale == 1024);
     train_one(e, 1);
     assert_true(step_of(e).loss_scale == 300);
     assert_int_equal(ps_engine_set_loss_scale(e, 0.5), PS_EINVAL); /* below fp16.min_loss_scale */

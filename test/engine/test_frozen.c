@@ -40,13 +40,13 @@ typedef struct tensors {
 /* All values; or all gradients, NULL where there is none. */
 static tensors read_tensors(ps_engine *e, bool gradients)
 {
-    tensors t = {.n = ps_engine_n_tensors(e)};
+    tensors t = {.n = ps_engine_get_tensor_count(e)};
     assert_in_range(t.n, 1, PS_ARRAY_LEN(t.values));
     for (int64_t i = 0; i < t.n; i++) {
         const char *name;
         int n_dims;
         int64_t shape[2];
-        assert_ok(ps_engine_tensor_info(e, i, &name, &n_dims, shape));
+        assert_ok(get_tensor(e, i, &name, &n_dims, shape));
         t.elements[i] = shape[0] * shape[1];
         t.values[i] = calloc((size_t)t.elements[i], sizeof(float));
         if (!gradients) {

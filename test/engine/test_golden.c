@@ -75,11 +75,11 @@ static void compare(const golden *g, const char *prefix, const char *name, const
 
 static void put_initial_weights(const golden *g, ps_engine *e)
 {
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         const char *name;
         int n_dims;
         int64_t shape[2], n;
-        assert_ok(ps_engine_tensor_info(e, t, &name, &n_dims, shape));
+        assert_ok(get_tensor(e, t, &name, &n_dims, shape));
         float *values = read_all(g, "init.", name, &n);
         assert_int_equal(n, shape[0] * shape[1]);
         assert_ok(ps_engine_write_tensor(e, t, 0, n, values));
@@ -89,11 +89,11 @@ static void put_initial_weights(const golden *g, ps_engine *e)
 
 static void compare_all(const golden *g, ps_engine *e, const char *prefix, bool gradients)
 {
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         const char *name;
         int n_dims;
         int64_t shape[2];
-        assert_ok(ps_engine_tensor_info(e, t, &name, &n_dims, shape));
+        assert_ok(get_tensor(e, t, &name, &n_dims, shape));
         const int64_t n = shape[0] * shape[1];
         float *values = malloc((size_t)n * 4);
         if (gradients && find(g, prefix, name) == NULL) { /* frozen: PyTorch has none either */
@@ -299,11 +299,11 @@ static void test_groups(void **state)
 
 static int64_t find_tensor(const ps_engine *e, const char *wanted, int64_t *n)
 {
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         const char *name;
         int n_dims;
         int64_t shape[2];
-        assert_ok(ps_engine_tensor_info(e, t, &name, &n_dims, shape));
+        assert_ok(get_tensor(e, t, &name, &n_dims, shape));
         *n = shape[0] * shape[1];
         if (strcmp(name + strlen("transformer."), wanted) == 0) return t;
     }

@@ -95,7 +95,7 @@ static uint64_t end_run(ps_engine *e, ps_config *c, float *loss)
     uint64_t hash;
     fill_batch(tokens, targets, 2, 84, TINY_VOCABULARY, 1000);
     assert_ok(ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, loss));
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     ps_engine_destroy(e);
     ps_config_destroy(c);
     return hash;

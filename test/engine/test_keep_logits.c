@@ -220,7 +220,7 @@ static run_result train_shapes(ps_config *c, bool keeps[2])
         ps_engine_get_memory_info(e, &r.memory);
         assert_true(r.memory.device_peak_bytes <= r.memory.device_budget_bytes);
     }
-    assert_ok(ps_engine_weights_xxh3(e, &r.hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &r.hash));
     ps_engine_destroy(e);
     ps_config_destroy(c);
     return r;

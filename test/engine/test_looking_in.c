@@ -32,19 +32,19 @@ static void test_profile_at_any_time(void **state)
     ps_engine *e = engine_of(c);
     step(e, 0);
     assert_int_equal(ps_engine_stop_profile(e), PS_ESTATE);
-    assert_int_equal(ps_engine_write_profile(e, path), PS_ESTATE);
+    assert_int_equal(ps_engine_save_profile(e, path), PS_ESTATE);
     for (int round = 0; round < 2; round++) {
         assert_ok(ps_engine_start_profile(e));
         assert_int_equal(ps_engine_start_profile(e), PS_ESTATE);
-        assert_int_equal(ps_engine_write_profile(e, path), PS_ESTATE); /* no step yet */
+        assert_int_equal(ps_engine_save_profile(e, path), PS_ESTATE); /* no step yet */
         step(e, 1);
         step(e, 2);
         assert_ok(ps_engine_stop_profile(e));
         step(e, 3);
         assert_int_equal(profile_of(e).first_step, 2 + 3 * round);
         assert_int_equal(profile_of(e).last_step, 3 + 3 * round);
-        assert_int_equal(ps_engine_write_profile(e, NULL), PS_EINVAL); /* there is no profile.path */
-        assert_ok(ps_engine_write_profile(e, path));
+        assert_int_equal(ps_engine_save_profile(e, NULL), PS_EINVAL); /* there is no profile.path */
+        assert_ok(ps_engine_save_profile(e, path));
         struct stat file;
         assert_int_equal(stat(path, &file), 0);
         assert_true(file.st_size > 1000);
@@ -180,7 +180,7 @@ static void test_progress(void **state)
     assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
     assert_true(w.n[PS_PROGRESS_PLAN] >= 2);
     assert_ok(ps_engine_save_weights(e, path));
-    assert_int_equal(w.n[PS_PROGRESS_SAVE], ps_engine_n_tensors(e));
+    assert_int_equal(w.n[PS_PROGRESS_SAVE], ps_engine_get_tensor_count(e));
     assert_int_equal(w.last_done, w.total - 1);
     /* a save that is ended leaves the file of before; one more engine can be asked afterwards */
     struct stat was, is;
@@ -190,16 +190,16 @@ static void test_progress(void **state)
     assert_int_equal(stat(path, &is), 0);
     assert_true(was.st_ino == is.st_ino && was.st_size == is.st_size);
     w.ends_at = 0;
-    assert_ok(ps_engine_weights_xxh3(e, &before));
+    assert_ok(ps_engine_get_weights_xxh3(e, &before));
     assert_ok(ps_engine_load_pretrained(e, path, NULL, NULL));
-    assert_int_equal(w.n[PS_PROGRESS_LOAD], ps_engine_n_tensors(e));
-    assert_ok(ps_engine_weights_xxh3(e, &after));
+    assert_int_equal(w.n[PS_PROGRESS_LOAD], ps_engine_get_tensor_count(e));
+    assert_ok(ps_engine_get_weights_xxh3(e, &after));
     assert_true(before == after);
     w.ends_what = PS_PROGRESS_LOAD, w.ends_at = w.n[PS_PROGRESS_LOAD] + 2;
     assert_int_equal(ps_engine_load_pretrained(e, path, NULL, NULL), PS_ECANCELED);
     ps_set_progress(NULL, NULL);
     /* some parameters are those of the file, others not: nobody goes on with such a mixture */
-    assert_int_equal(ps_engine_weights_xxh3(e, &after), PS_ESTATE);
+    assert_int_equal(ps_engine_get_weights_xxh3(e, &after), PS_ESTATE);
     assert_int_equal(ps_engine_load_pretrained(e, path, NULL, NULL), PS_ESTATE);
     assert_int_equal(ps_forward(e, NULL, NULL), PS_ESTATE);
     (void)unlink(path);

@@ -42,7 +42,7 @@ static ps_step_info step(ps_engine *e, int64_t index)
 static uint64_t hash_of(ps_engine *e)
 {
     uint64_t hash;
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     return hash;
 }
 
@@ -175,7 +175,7 @@ static float *read_all(ps_engine *e, int64_t tensor, int64_t *n, int *n_dims)
 {
     const char *name;
     int64_t shape[2];
-    assert_ok(ps_engine_tensor_info(e, tensor, &name, n_dims, shape));
+    assert_ok(get_tensor(e, tensor, &name, n_dims, shape));
     *n = shape[0] * (*n_dims == 2 ? shape[1] : 1);
     float *values = calloc((size_t)*n, sizeof *values);
     assert_ok(ps_engine_read_tensor(e, tensor, 0, *n, values));
@@ -215,7 +215,7 @@ static void test_weight_decay(void **state)
                        TINY("train.threads=1", "optimizer.params.weight_decay=0.5")};
     ps_engine *e[2];
     for (int i = 0; i < 2; i++) e[i] = engine_of(c[i]);
-    const int64_t n_tensors = ps_engine_n_tensors(e[0]);
+    const int64_t n_tensors = ps_engine_get_tensor_count(e[0]);
     for (int64_t t = 0; t < n_tensors; t++) { /* nothing is zero, so that a decay would show */
         int64_t n;
         int n_dims;

@@ -1,4 +1,4 @@
-/* ps_dump_memory_stats: its numbers are the engine's, and it is there when a moment finds no room. */
+/* ps_engine_dump_memory: its numbers are the engine's, and it is there when a moment finds no room. */
 #include "engine/engine_fixture.h"
 
 #include "base/bytes.h"
@@ -62,7 +62,7 @@ static void test_numbers(void **state)
     assert_ok(ps_backward(e));
     assert_ok(ps_step(e));
     char *text = NULL;
-    assert_ok(ps_dump_memory_stats(e, &text));
+    assert_ok(ps_engine_dump_memory(e, &text));
     ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(e, &m);
     assert_bytes(text, "budget", m.device_budget_bytes / 4096 * 4096, m.host_budget_bytes / 4096 * 4096,
@@ -122,7 +122,7 @@ static void test_refused_model(void **state)
     assert_string_equal(ps_last_memory_dump(), "");
     forward(e, PS_OK); /* what its segments keep has a list too */
     char *text = NULL;
-    assert_ok(ps_dump_memory_stats(e, &text));
+    assert_ok(ps_engine_dump_memory(e, &text));
     const ps_lists *lists = &e->blueprint->lists;
     assert_true(lists->n_apart > 0);
     assert_int_equal(count_of(text, "all", lists->n), lists->n_apart);
@@ -148,7 +148,7 @@ static void test_failure_in_a_step(void **state)
     assert_non_null(strstr(ps_last_memory_dump(), "no room in moment 2, transformer.wte forward (forward)"));
     assert_bytes(ps_last_memory_dump(), "  other", taken, 0, 0);
     char *text = NULL; /* a failed engine answers too */
-    assert_ok(ps_dump_memory_stats(e, &text));
+    assert_ok(ps_engine_dump_memory(e, &text));
     assert_bytes(text, "  other", taken, 0, 0);
     ps_free(text);
     ps_device_free(device, block, taken, NULL);

@@ -55,10 +55,10 @@ static void test_ends_after_some(void **state)
         uint64_t before, after;
         assert_ok(step_of(e, 0));
         write_one(e, NAN);
-        assert_ok(ps_engine_weights_xxh3(e, &before));
+        assert_ok(ps_engine_get_weights_xxh3(e, &before));
         expect_skips(e, 1, 4);
         expect_end(e, 5, "first seen: a loss of", "in step 2.");
-        assert_ok(ps_engine_weights_xxh3(e, &after));
+        assert_ok(ps_engine_get_weights_xxh3(e, &after));
         assert_true(before == after);
         write_one(e, 0.5f); /* it can go on, and counts anew */
         assert_ok(step_of(e, 6));

@@ -136,26 +136,26 @@ static ps_status own_model(ps_builder *b, void *user)
         x = ps_add(b, x, ps_linear(b, ps_attention(b, y, 3, 1, 0), "out", C, 1));
         y = ps_linear(b, x, "up", 2 * C, 1);
         ps_set_trainable(b, user == NULL);
-        y = ps_apply(b, "snake",
-                     &(ps_own_use){.struct_size = sizeof(ps_own_use),
-                                   .op = &op,
-                                   .x = {y},
-                                   .parameters = {{.suffix = "a", .columns = 2 * C, .mean = 1, .std = 0.1}},
-                                   .options = &i,
-                                   .options_bytes = sizeof i});
+        y = ps_own_apply(b, "snake",
+                         &(ps_own_use){.struct_size = sizeof(ps_own_use),
+                                       .op = &op,
+                                       .x = {y},
+                                       .parameters = {{.suffix = "a", .columns = 2 * C, .mean = 1, .std = 0.1}},
+                                       .options = &i,
+                                       .options_bytes = sizeof i});
         ps_set_trainable(b, 1);
         y = ps_linear(b, y, "down", C, 1);
         /* two parameters need another operator over the fake GPU, which has one a program */
         x = OVER_GPU ? ps_add(b, x, y)
-                     : ps_apply(b, "gate",
-                                &(ps_own_use){.struct_size = sizeof(ps_own_use),
-                                              .op = &gate,
-                                              .x = {x, y},
-                                              .parameters = {{.suffix = "u", .columns = C, .mean = 1},
-                                                             {.suffix = "b", .columns = C, .mean = 1}},
-                                              .saved_columns = {1},
-                                              .options = &gate_has,
-                                              .options_bytes = sizeof gate_has});
+                     : ps_own_apply(b, "gate",
+                                    &(ps_own_use){.struct_size = sizeof(ps_own_use),
+                                                  .op = &gate,
+                                                  .x = {x, y},
+                                                  .parameters = {{.suffix = "u", .columns = C, .mean = 1},
+                                                                 {.suffix = "b", .columns = C, .mean = 1}},
+                                                  .saved_columns = {1},
+                                                  .options = &gate_has,
+                                                  .options_bytes = sizeof gate_has});
         ps_end_block(b);
     }
     ps_cross_entropy(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", NULL, TINY_VOCABULARY, NULL);
@@ -186,7 +186,7 @@ static run_result train_model(ps_config *c, void *user, int n_steps)
         assert_ok(ps_step(e));
     }
     assert_ok(ps_engine_get_memory_info(e, &r.memory));
-    assert_ok(ps_engine_weights_xxh3(e, &r.hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &r.hash));
     assert_ordered(e);
     ps_engine_destroy(e);
     ps_config_destroy(c);
@@ -233,7 +233,7 @@ static void test_same_bits(void **state)
 /* Gradients after one backward pass, or values: one array a tensor, NULL where it has no gradient. */
 static float **read_all(ps_engine *e, bool gradients)
 {
-    const int64_t n = ps_engine_n_tensors(e);
+    const int64_t n = ps_engine_get_tensor_count(e);
     float **out = calloc((size_t)n, sizeof *out);
     for (int64_t t = 0; t < n; t++) {
         const int64_t elements = e->program->params[t].elements;
@@ -263,7 +263,7 @@ static void check_frozen(const char *format, const char *freeze, void *user)
     memcpy(mine, &wanted, bytes);
     want_all();
     ps_engine *e = own_engine(c, NULL);
-    const int64_t n = ps_engine_n_tensors(e);
+    const int64_t n = ps_engine_get_tensor_count(e);
     pass(e, 0, NULL);
     float **want = read_all(e, true);
     ps_engine_destroy(e);
@@ -370,10 +370,10 @@ static ps_status wrong_model(ps_builder *b, void *user)
     use.x[0] = x;
     use.x[1] = w->repeats_x ? x : 99;
     if (w->is_loss) {
-        ps_end_with(b, "mine", &use);
+        ps_own_end(b, "mine", &use);
         return PS_OK;
     }
-    ps_cross_entropy(b, ps_apply(b, "mine", &use), "wte.weight", NULL, TINY_VOCABULARY, NULL);
+    ps_cross_entropy(b, ps_own_apply(b, "mine", &use), "wte.weight", NULL, TINY_VOCABULARY, NULL);
     return PS_OK;
 }
 

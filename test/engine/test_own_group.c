@@ -151,7 +151,7 @@ static ps_status train_member(member *m, ps_comm *comm, ps_config *c)
             st = PS_FAIL(PS_ESTATE, "had enough");
         }
     }
-    if (st == PS_OK) st = ps_engine_weights_xxh3(e, &m->hash);
+    if (st == PS_OK) st = ps_engine_get_weights_xxh3(e, &m->hash);
     if (st != PS_OK) snprintf(m->error, sizeof m->error, "%s", ps_last_error());
     ps_get_last_failure(&m->failure);
     ps_engine_destroy(e);

@@ -170,7 +170,7 @@ static ps_status train_member(ps_comm *comm, ps_config *c, uint64_t *hash)
         if (st == PS_OK) st = ps_backward(e);
         if (st == PS_OK) st = ps_step(e);
     }
-    if (st == PS_OK) st = ps_engine_weights_xxh3(e, hash);
+    if (st == PS_OK) st = ps_engine_get_weights_xxh3(e, hash);
     ps_engine_destroy(e);
     return st;
 }
@@ -359,16 +359,16 @@ static void test_meet_alone(void **state)
     assert_non_null(strstr(ps_last_error(), "ps_engine_begin_weights"));
     assert_int_equal(ps_evaluate(e, &batch, NULL), PS_ESTATE);
     assert_int_equal(ps_engine_read_tensor(e, 0, 0, 1, &value), PS_ESTATE);
-    assert_int_equal(ps_engine_weights_xxh3(e, &empty), PS_ESTATE);
+    assert_int_equal(ps_engine_get_weights_xxh3(e, &empty), PS_ESTATE);
     ps_load_info info = {.struct_size = sizeof info, .n_loaded = 9};
     assert_ok(ps_engine_begin_weights(e, c, c, &info));
     assert_int_equal(info.n_loaded, 0);
-    assert_ok(ps_engine_weights_xxh3(e, &empty));
+    assert_ok(ps_engine_get_weights_xxh3(e, &empty));
     assert_ok(ps_forward(e, &batch, NULL));
     ps_engine_destroy(e);
     o.is_empty = 0;
     assert_ok(ps_initialize_engine_with(ps_model_from_config, c, c, &o, &e));
-    assert_ok(ps_engine_weights_xxh3(e, &drawn));
+    assert_ok(ps_engine_get_weights_xxh3(e, &drawn));
     assert_true(empty == drawn);
     ps_engine_destroy(e);
     o.purpose = (ps_purpose)7;

@@ -88,7 +88,7 @@ static outcome run(const char *const *changes, const char *path)
         ps_engine_get_memory_info(e, &m);
         o.peak[0] = m.device_peak_bytes, o.peak[1] = m.host_peak_bytes, o.peak[2] = m.disk_peak_bytes;
     }
-    assert_ok(ps_engine_weights_xxh3(e, &o.hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &o.hash));
     ps_engine_destroy(e);
     ps_config_destroy(c);
     return o;
@@ -323,10 +323,10 @@ static void test_written_at_the_end(void **state)
     ps_engine *e = engine_of(c);
     ps_profile_info info = {.struct_size = sizeof info};
     one_step(e, 1, &loss);
-    assert_int_equal(ps_engine_write_profile(e, other.text), PS_ESTATE);
+    assert_int_equal(ps_engine_save_profile(e, other.text), PS_ESTATE);
     assert_non_null(strstr(ps_last_error(), "[2, 100]"));
     one_step(e, 2, &loss);
-    assert_ok(ps_engine_write_profile(e, other.text)); /* recording goes on */
+    assert_ok(ps_engine_save_profile(e, other.text)); /* recording goes on */
     one_step(e, 3, &loss);
     ps_engine_get_profile_info(e, &info);
     assert_string_equal(info.path, path.text);
@@ -358,7 +358,7 @@ static void test_refusals(void **state)
 
     c = TINY("train.threads=1");
     e = engine_of(c);
-    assert_int_equal(ps_engine_write_profile(e, temp_folder_file(&f, "x").text), PS_ESTATE);
+    assert_int_equal(ps_engine_save_profile(e, temp_folder_file(&f, "x").text), PS_ESTATE);
     ps_engine_destroy(e);
 
     /* a folder that goes away fails no step */
@@ -373,7 +373,7 @@ static void test_refusals(void **state)
     ps_engine_get_profile_info(e, &info);
     assert_int_equal(info.is_written, 0);
     assert_non_null(strstr(info.error, "cannot create"));
-    assert_int_equal(ps_engine_write_profile(e, NULL), PS_EIO);
+    assert_int_equal(ps_engine_save_profile(e, NULL), PS_EIO);
     ps_engine_destroy(e);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);

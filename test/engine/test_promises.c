@@ -320,7 +320,7 @@ static void test_evaluation_disturbs_nothing(void **state)
                 assert_ok(ps_step(e));
                 assert_no_inputs(e);
             }
-            assert_ok(ps_engine_weights_xxh3(e, &hash[with]));
+            assert_ok(ps_engine_get_weights_xxh3(e, &hash[with]));
             ps_engine_destroy(e);
             ps_config_destroy(c);
         }

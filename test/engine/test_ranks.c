@@ -331,7 +331,7 @@ static void *close_first(void *arg)
     if (r->st == PS_OK) r->st = ps_engine_create(t->model, c, c, PS_FOR_TRAINING, t->comm, &e);
     ps_comm_close(t->comm);
     if (r->st == PS_OK) r->st = rank_step(e, t, 0);
-    if (r->st == PS_OK) r->st = ps_engine_weights_xxh3(e, &r->hash);
+    if (r->st == PS_OK) r->st = ps_engine_get_weights_xxh3(e, &r->hash);
     if (r->st != PS_OK) snprintf(r->error, sizeof r->error, "%s", ps_last_error());
     ps_engine_destroy(e);
     ps_config_destroy(c);

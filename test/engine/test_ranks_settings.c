@@ -100,13 +100,13 @@ static ps_status overflow_on_one(ps_engine *e, ps_config *c, rank_task *t)
 {
     (void)c;
     uint64_t before = 0, after = 0;
-    PS_TRY(ps_engine_weights_xxh3(e, &before));
+    PS_TRY(ps_engine_get_weights_xxh3(e, &before));
     int n_skipped = 0;
     for (int step = 0; step < t->n_steps; step++) {
         PS_TRY(step_of_last_rank(e, t, step));
         rank_take(e, &t->result, step);
         const ps_step_info *info = &t->result.last_step;
-        PS_TRY(ps_engine_weights_xxh3(e, &after));
+        PS_TRY(ps_engine_get_weights_xxh3(e, &after));
         if ((bool)info->skipped != (after == before)) return PS_FAIL(PS_ESTATE, "step %d: skipped or not?", step);
         if ((bool)info->skipped != (bool)isinf(info->grad_norm)) return PS_FAIL(PS_ESTATE, "step %d: norm", step);
         n_skipped += info->skipped;

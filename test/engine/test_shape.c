@@ -70,7 +70,7 @@ static run_result train_walk(ps_config *c, bool evaluates)
         }
         assert_in_budget(e);
     }
-    assert_ok(ps_engine_weights_xxh3(e, &r.hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &r.hash));
     r.memory.struct_size = sizeof r.memory;
     ps_engine_get_memory_info(e, &r.memory);
     assert_ordered(e);
@@ -151,7 +151,7 @@ static void test_back_and_forth(void **state)
             (void)step_in(e, (shape){2, 16}, i);
             assert_in_budget(e);
         }
-        assert_ok(ps_engine_weights_xxh3(e, &hash[goes]));
+        assert_ok(ps_engine_get_weights_xxh3(e, &hash[goes]));
         ps_engine_destroy(e);
         ps_config_destroy(c);
     }
@@ -298,7 +298,7 @@ static void test_other_parameters(void **state)
         const float loss = step_in(e, (shape){2, 16}, i);
         assert_memory_equal(&loss, &plain.losses[i], sizeof loss);
     }
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     assert_true(hash == plain.hash);
     ps_engine_destroy(e);
     ps_config_destroy(c);
@@ -322,7 +322,7 @@ static void test_refused_shape(void **state)
         assert_memory_equal(&loss, &plain.losses[i], sizeof loss);
         assert_in_budget(e);
     }
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     assert_true(hash == plain.hash);
     ps_engine_destroy(e);
     ps_config_destroy(c);
@@ -386,7 +386,7 @@ static void test_checkpoint_across_shapes(void **state)
                 set_shape(e, c, walk[i]);
                 (void)step_in(e, walk[i], i);
             }
-            assert_ok(ps_engine_weights_xxh3(e, &after));
+            assert_ok(ps_engine_get_weights_xxh3(e, &after));
             ps_engine_destroy(e);
 
             /* what was saved, and where it leads */
@@ -395,18 +395,18 @@ static void test_checkpoint_across_shapes(void **state)
                 set_shape(plain, c, walk[i]);
                 (void)step_in(plain, walk[i], i);
             }
-            assert_ok(ps_engine_weights_xxh3(plain, &hash));
+            assert_ok(ps_engine_get_weights_xxh3(plain, &hash));
             ps_engine_destroy(plain);
             e = engine_of(c);
             set_shape(e, c, (shape){3, 3}); /* another shape than the configured one is no hindrance */
             assert_ok(ps_engine_load_checkpoint(e, folder, NULL));
-            assert_ok(ps_engine_weights_xxh3(e, &loaded));
+            assert_ok(ps_engine_get_weights_xxh3(e, &loaded));
             assert_true(loaded == hash);
             for (int i = 3; i < N_SHAPES; i++) {
                 set_shape(e, c, walk[i]);
                 (void)step_in(e, walk[i], i);
             }
-            assert_ok(ps_engine_weights_xxh3(e, &loaded));
+            assert_ok(ps_engine_get_weights_xxh3(e, &loaded));
             assert_true(loaded == after);
             ps_engine_destroy(e);
             ps_config_destroy(c);

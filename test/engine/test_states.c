@@ -13,14 +13,14 @@ static int64_t elements_of(const ps_engine *e, int64_t tensor)
     const char *name;
     int n_dims;
     int64_t shape[2];
-    assert_ok(ps_engine_tensor_info(e, tensor, &name, &n_dims, shape));
+    assert_ok(get_tensor(e, tensor, &name, &n_dims, shape));
     return shape[0] * shape[1];
 }
 
 static uint64_t hash_of(ps_engine *e)
 {
     uint64_t hash;
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     return hash;
 }
 
@@ -47,10 +47,10 @@ static void test_adam_of_a_gradient(void **state)
     ps_engine *e = engine_of(c);
     static int32_t tokens[32], targets[32];
     static _Thread_local float g[8][48], m[48], v[48];
-    assert_string_equal(ps_engine_state_name(e, 0), "exp_avg");
-    assert_string_equal(ps_engine_state_name(e, 1), "exp_avg_sq");
-    assert_null(ps_engine_state_name(e, 2));
-    assert_null(ps_engine_state_name(e, -1));
+    assert_string_equal(ps_engine_get_state_name(e, 0), "exp_avg");
+    assert_string_equal(ps_engine_get_state_name(e, 1), "exp_avg_sq");
+    assert_null(ps_engine_get_state_name(e, 2));
+    assert_null(ps_engine_get_state_name(e, -1));
     fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
     assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     assert_ok(ps_backward(e));
@@ -80,14 +80,14 @@ static void take_over(ps_engine *from, ps_engine *to)
 {
     enum { PIECE = 777 };
     static _Thread_local float values[PIECE];
-    for (int64_t t = 0; t < ps_engine_n_tensors(from); t++)
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(from); t++)
         for (int64_t n = elements_of(from, t), first = 0; first < n; first += PIECE) {
             const int64_t here = ps_min_i64(PIECE, n - first);
             assert_ok(ps_engine_read_tensor(from, t, first, here, values));
             assert_ok(ps_engine_write_tensor(to, t, first, here, values));
-            for (int32_t i = 0; ps_engine_state_name(from, i) != NULL; i++) {
-                assert_ok(ps_engine_read_state(from, t, ps_engine_state_name(from, i), first, here, values));
-                assert_ok(ps_engine_write_state(to, t, ps_engine_state_name(from, i), first, here, values));
+            for (int32_t i = 0; ps_engine_get_state_name(from, i) != NULL; i++) {
+                assert_ok(ps_engine_read_state(from, t, ps_engine_get_state_name(from, i), first, here, values));
+                assert_ok(ps_engine_write_state(to, t, ps_engine_get_state_name(from, i), first, here, values));
             }
         }
     assert_ok(ps_engine_set_update_count(to, ps_engine_get_update_count(from)));
@@ -168,7 +168,7 @@ static ps_status rank_rewrite(ps_engine *e, ps_config *c, rank_task *t)
     float values[PIECE], again[PIECE];
     double sum = 0;
     PS_TRY(rank_train(e, c, t));
-    for (int64_t k = 0; k < ps_engine_n_tensors(e); k++)
+    for (int64_t k = 0; k < ps_engine_get_tensor_count(e); k++)
         for (int64_t n = elements_of(e, k), first = 0; first < n; first += PIECE) {
             const int64_t here = ps_min_i64(PIECE, n - first);
             PS_TRY(ps_engine_read_state(e, k, "exp_avg_sq", first, here, values));
@@ -308,8 +308,8 @@ static void test_wrong_calls(void **state)
     expect_fails(ps_engine_read_state(plain, 0, "exp_avg", 0, 4, values), PS_EINVAL,
                  "SGD with these options, which "
                  "keeps none");
-    assert_null(ps_engine_state_name(plain, 0));
-    assert_null(ps_engine_state_name(inference, 0));
+    assert_null(ps_engine_get_state_name(plain, 0));
+    assert_null(ps_engine_get_state_name(inference, 0));
     assert_int_equal(ps_engine_get_update_count(inference), 0);
     expect_fails(ps_engine_read_state(inference, 0, "exp_avg", 0, 4, values), PS_ESTATE, "an inference engine");
     expect_fails(ps_engine_write_state(inference, 0, "exp_avg", 0, 4, values), PS_ESTATE, "an inference engine");

@@ -31,11 +31,11 @@ static ps_status tied_to_norm(ps_builder *b, void *user)
 
 static int64_t find_tensor(const ps_engine *e, const char *wanted)
 {
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         const char *name;
         int n_dims;
         int64_t shape[2];
-        assert_ok(ps_engine_tensor_info(e, t, &name, &n_dims, shape));
+        assert_ok(get_tensor(e, t, &name, &n_dims, shape));
         if (strcmp(name, wanted) == 0) return t;
     }
     fail_msg("no tensor %s", wanted);

@@ -17,7 +17,7 @@ static temp_folder folder;
 static uint64_t hash_of(ps_engine *e)
 {
     uint64_t hash;
-    assert_ok(ps_engine_weights_xxh3(e, &hash));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
     return hash;
 }
 
@@ -253,7 +253,7 @@ static void test_faults(void **state)
             assert_int_equal(st, has_struck ? codes[kind] : PS_OK);
             assert_int_equal(ps_mem_live_bytes(), live_bytes);
             if (!has_struck) break;
-            const ps_status is_usable = ps_engine_weights_xxh3(e, &hash);
+            const ps_status is_usable = ps_engine_get_weights_xxh3(e, &hash);
             if (is_usable == PS_OK) {
                 assert_true(hash == own);
                 n_usable++;
@@ -286,7 +286,7 @@ static void fill_two(ps_engine *e)
     const char *name;
     int n_dims;
     int64_t shape[2];
-    assert_ok(ps_engine_tensor_info(e, 3, &name, &n_dims, shape));
+    assert_ok(get_tensor(e, 3, &name, &n_dims, shape));
     assert_ok(ps_engine_fill_tensor(e, 3, shape[0] * (n_dims > 1 ? shape[1] : 1), PS_DTYPE_F32, give_index, NULL));
     assert_ok(ps_engine_fill_tensor(e, 0, 500, PS_DTYPE_F32, give_index, NULL));
 }

@@ -41,7 +41,7 @@ static void assert_failed(ps_engine *e)
         PS_ESTATE);
     assert_int_equal(ps_engine_write_tensor(e, 0, 0, 1, &value), PS_ESTATE);
     assert_int_equal(ps_engine_read_tensor(e, 0, 0, 1, &value), PS_ESTATE);
-    assert_int_equal(ps_engine_weights_xxh3(e, &hash), PS_ESTATE);
+    assert_int_equal(ps_engine_get_weights_xxh3(e, &hash), PS_ESTATE);
 }
 
 /* What is done with an engine. */
@@ -69,7 +69,7 @@ static ps_status two_steps_partly(ps_engine *e, void *model)
     fill_batch(tokens, targets, 2, T, 131, 1);
     PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
     PS_TRY(ps_backward(e));
-    for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         if (e->program->params[t].is_frozen) continue;
         PS_TRY(ps_engine_read_gradient(e, t, 0, 48, values));
         PS_TRY(ps_engine_write_gradient(e, t, 0, 48, values));

@@ -55,7 +55,7 @@ static outcome run(between_func between, int64_t failing_copy)
         if (o.failed) assert_non_null(strstr(ps_last_error(), "failed"));
         ps_fault_arm(PS_FAULT_COPY, -1, false);
     }
-    if (!o.refused) assert_ok(ps_engine_weights_xxh3(e, &o.hash));
+    if (!o.refused) assert_ok(ps_engine_get_weights_xxh3(e, &o.hash));
     ps_engine_destroy(e);
     ps_config_destroy(c);
     temp_folder_remove(&f);

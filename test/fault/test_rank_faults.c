@@ -37,7 +37,7 @@ static ps_status two_steps(ps_engine *e, faulty_rank *r)
     PS_TRY(step_once(e, rank, 0));
     const ps_status st = ps_engine_set_shape(e, ps_model_from_config, r->config, 1, 8);
     PS_TRY(e->state == PS_ENGINE_FAILED || st == PS_ECOMM ? st : step_once(e, rank, 1));
-    PS_TRY(ps_engine_weights_xxh3(e, &r->hash));
+    PS_TRY(ps_engine_get_weights_xxh3(e, &r->hash));
     return st;
 }
 

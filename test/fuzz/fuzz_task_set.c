@@ -23,7 +23,7 @@ static void check_sample(ps_task_kind kind, const ps_task_sample *s, int64_t n_q
     for (int64_t i = 0; i < s->n_ids; i++) {
         MUST(s->ids[i] >= 0 && s->ids[i] < BERT_TOKENS);
         if (kind != PS_TASK_WORDS) continue;
-        MUST(s->targets[i] == PS_TASK_IGNORED || (s->targets[i] >= 0 && s->targets[i] < N_LABELS));
+        MUST(s->targets[i] == PS_IGNORE_INDEX || (s->targets[i] >= 0 && s->targets[i] < N_LABELS));
     }
     for (int i = 0; kind <= PS_TASK_LABELS && i < N_LABELS; i++) {
         MUST(isfinite(s->values[i]));

@@ -67,7 +67,7 @@ static void begin(fake_cublaslt_seconds seconds)
 
 static ps_config *remembering(ps_config *c)
 {
-    assert_ok(ps_config_know_cache(c, cache.path));
+    assert_ok(ps_config_set_cache_folder(c, cache.path));
     return c;
 }
 
@@ -423,7 +423,7 @@ static ps_config *knowing_nothing(ps_config *c)
 
 static ps_config *knowing_no_folder(ps_config *c)
 {
-    assert_ok(ps_config_know_cache(c, "/nonexistent/folder"));
+    assert_ok(ps_config_set_cache_folder(c, "/nonexistent/folder"));
     return c;
 }
 

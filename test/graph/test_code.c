@@ -173,13 +173,13 @@ static void check_gradients(ps_model_func model, void *user, const char *const *
     float *grads[128];
     assert_ok(ps_forward(e, &batch, NULL));
     assert_ok(ps_backward(e));
-    const int64_t n_tensors = ps_engine_n_tensors(e);
+    const int64_t n_tensors = ps_engine_get_tensor_count(e);
     assert_true(n_tensors <= 128);
     for (int64_t i = 0; i < n_tensors; i++) {
         const char *name;
         int n_dims;
         int64_t shape[2];
-        assert_ok(ps_engine_tensor_info(e, i, &name, &n_dims, shape));
+        assert_ok(get_tensor(e, i, &name, &n_dims, shape));
         const int64_t n = shape[0] * (n_dims == 2 ? shape[1] : 1);
         grads[i] = calloc((size_t)n, sizeof(float));
         assert_ok(ps_engine_read_gradient(e, i, 0, n, grads[i]));
@@ -191,7 +191,7 @@ static void check_gradients(ps_model_func model, void *user, const char *const *
         const char *name;
         int n_dims;
         int64_t shape[2];
-        assert_ok(ps_engine_tensor_info(e, i, &name, &n_dims, shape));
+        assert_ok(get_tensor(e, i, &name, &n_dims, shape));
         const int64_t n = shape[0] * (n_dims == 2 ? shape[1] : 1);
         for (int64_t k = 0; k < n; k += 1 + n / 5) {
             float was, loss[2];
