@@ -23,7 +23,10 @@
  * Errors: everything that can fail returns a ps_status; ps_last_error() has the detail. The library never
  * exits, aborts or prints.
  * Callbacks: what the library calls of the program's (models, operators, logs, progress, messages) returns; no exception
- * of C++ and no longjmp may leave it. */
+ * of C++ and no longjmp may leave it.
+ * Pointers: not NULL unless the function says that they may be, or they are arrays of no elements: what returns a
+ * ps_status is then PS_EINVAL, naming call and pointer, on this rank alone; a model that misses a name is refused
+ * likewise. */
 #ifndef PATRICKSTAR_H
 #define PATRICKSTAR_H
 
@@ -255,7 +258,7 @@ typedef struct ps_messages {
     void (*close)(void *user, int32_t is_orderly);
 } ps_messages;
 
-/* The ranks that these messages reach: all of them call. *messages is copied. */
+/* The ranks that these messages reach: all of them call. *messages is copied; config may be NULL: all defaults. */
 PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
 
 /* A collective of the program's own, where it has no messages from rank to rank: a process group of PyTorch
@@ -287,7 +290,8 @@ typedef struct ps_process_group {
 PS_API PS_NODISCARD ps_status ps_comm_meet_by_process_group(const ps_config *config, const ps_process_group *group,
                                                             ps_comm **out);
 
-/* Ends what was begun and leaves; ranks that are well wait for each other. After its engines. NULL is accepted. */
+/* Ends what was begun and leaves; ranks that are well wait for each other. Engines keep theirs: where some are left, this
+ * gives the caller's hold up, and the last one's ps_engine_destroy does the rest. NULL is accepted. */
 PS_API void ps_comm_close(ps_comm *comm);
 
 PS_API int32_t ps_comm_rank(const ps_comm *comm);
@@ -314,7 +318,7 @@ PS_API void ps_comm_fail(ps_comm *comm, const char *text);
 
 /* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same program, library (version
  * and file) and configuration; keys that name files and folders of a machine may differ. ps_initialize_engine and its
- * relatives do so by themselves. Reads both files: some milliseconds. */
+ * relatives do so by themselves. Reads both files: some milliseconds. comm may be NULL: alone. */
 PS_API PS_NODISCARD ps_status ps_comm_check_same(ps_comm *comm, const ps_config *config);
 
 /* ---- models ---------------------------------------------------------------------------------------- */
@@ -647,7 +651,7 @@ typedef enum ps_purpose {
 
 typedef struct ps_engine_options {
     size_t struct_size;
-    ps_comm *comm; /* whose ranks train together; must outlive the engine. NULL: this process alone */
+    ps_comm *comm; /* whose ranks train together; kept by the engine. NULL: this process alone */
     ps_purpose purpose;
     /* 1: parameters have no values yet, and nothing is drawn or read for them: ps_engine_load_checkpoint,
      * ps_engine_load_pretrained or ps_engine_begin_weights comes first (PS_ESTATE until then) */
@@ -676,7 +680,8 @@ PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
  * PS_ENUMERIC after the first such step, and the engine is failed for good. */
 PS_API PS_NODISCARD ps_status ps_step(ps_engine *engine);
 /* Mean loss of a micro-batch without dropout. Changes no parameter, no gradient, no schedule and no random sequence:
- * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). */
+ * training goes on with the same bits. Between steps only (PS_ESTATE after ps_backward until ps_step). loss may be
+ * NULL. */
 PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *batch, float *loss);
 /* What the model ends with: logits [B, classes] of classifiers, [B T, vocabulary] of language models, [B T, labels or 2]
  * of what has labels or spans of tokens, or hidden states [B T, columns]; of all rows with row PS_ALL_ROWS, or of one of
@@ -983,8 +988,9 @@ typedef struct ps_load_options {
 /* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either,
  * also in shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names
  * may lack the base's prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing,
- * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. options
- * (NULL: none) and info may be NULL. */
+ * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. What fails
+ * later (PS_EIO, PS_ECANCELED) leaves some replaced and others not: the engine is failed for good then, on all ranks.
+ * PS_ESTATE within a step. options (NULL: none) and info may be NULL. */
 PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path,
                                                         const ps_load_options *options, ps_load_info *info);
 

@@ -88,7 +88,7 @@ PS_API int64_t ps_feed_length(const ps_feed *feed, ps_split split, int64_t first
 PS_API PS_NODISCARD ps_status ps_feed_xxh3(const ps_feed *feed, uint64_t *hash);
 
 /* PS_EINVAL on all ranks, naming rank, machine and what differs, unless all have the same data: numbers of samples and
- * ps_feed_xxh3. All call. */
+ * ps_feed_xxh3. All call. comm may be NULL: alone. */
 PS_API PS_NODISCARD ps_status ps_comm_check_feed(ps_comm *comm, const ps_feed *feed);
 
 /* ---- rows ------------------------------------------------------------------------------------------ */

@@ -35,6 +35,13 @@ ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...
     return st;
 }
 
+ps_status ps_need(const char *call, const char *names, const void *const *pointers, size_t n)
+{
+    for (size_t i = 0; i < n; i++, names += strcspn(names, " ") + 1)
+        if (pointers[i] == NULL) return PS_FAIL(PS_EINVAL, "%s: %.*s is NULL", call, (int)strcspn(names, " "), names);
+    return PS_OK;
+}
+
 void ps_fail_on_rank(int32_t rank, const char *host, bool is_remote, bool is_shared)
 {
     last_failure.rank = rank;
@@ -81,6 +88,11 @@ const char *ps_status_name(ps_status st)
 #undef XX
     }
     return "UNKNOWN";
+}
+
+bool ps_status_is_known(ps_status st)
+{
+    return strcmp(ps_status_name(st), "UNKNOWN") != 0;
 }
 
 const char *ps_status_text(ps_status st)

@@ -493,6 +493,7 @@ static void tell_arithmetic(loader *l)
 ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)
 {
     if (caller_json != NULL) *caller_json = NULL;
+    PS_TRY(PS_NEED("engine folder", e, folder));
     PS_TRY(expect_ready(e));
     ps_comm *comm = e->settings.ranks.comm;
     loader l = {.engine = e};

@@ -248,6 +248,7 @@ static ps_status create_saver(const ps_engine *e, saver **out)
 
 ps_status ps_engine_begin_checkpoint(ps_engine *e, const char *folder, const char *caller_json)
 {
+    PS_TRY(PS_NEED("engine folder", e, folder));
     PS_TRY(expect_between_steps(e, "ps_engine_begin_checkpoint"));
     if (e->save.user != NULL)
         return PS_FAIL(PS_ESTATE, "ps_engine_begin_checkpoint: one is under way; call ps_engine_finish_checkpoint");
@@ -304,6 +305,7 @@ static ps_status finish_together(saver *s, ps_status st)
 
 ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
 {
+    PS_TRY(PS_NEED("engine", e));
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     saver *s = e->save.user;
     if (s == NULL) return PS_FAIL(PS_ESTATE, "ps_engine_finish_checkpoint: none was begun");
@@ -328,6 +330,7 @@ ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
 
 ps_status ps_engine_save_checkpoint(ps_engine *e, const char *folder, const char *caller_json, ps_checkpoint_info *info)
 {
+    PS_TRY(PS_NEED("engine folder", e, folder));
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     PS_TRY(ps_engine_begin_checkpoint(e, folder, caller_json));
     return ps_engine_finish_checkpoint(e, info);

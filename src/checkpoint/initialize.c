@@ -7,6 +7,7 @@
 
 static ps_status begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_load_info *info)
 {
+    PS_TRY(PS_NEED("engine described config", e, model, config));
     const ps_options *m = ps_config_options(model), *o = ps_config_options(config);
     const ps_load_options may = {.allow_new_head = m->model_new_head || m->model_head == PS_CONFIG_HEAD_NONE,
                                  .allow_new_rows = m->model_resize_token_embeddings};
@@ -76,10 +77,9 @@ static ps_status create_engine(ps_model_func model, void *user, const ps_config 
 ps_status ps_initialize_engine_with(ps_model_func model_func, void *user, const ps_config *config,
                                     const ps_engine_options *options, ps_engine **engine)
 {
+    PS_TRY(PS_NEED_FOR(engine, "config options engine", config, options, engine));
     ps_engine_options own;
-    *engine = NULL;
     PS_TRY(PS_SIZED_TAKE(ps_engine_options, options, &own));
-    if (config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine_with: model and config are needed");
     if (own.purpose < PS_FOR_INFERENCE || own.purpose > PS_FOR_GENERATION)
         return PS_FAIL(PS_EINVAL, "ps_initialize_engine_with: %d is no purpose of an engine", (int)own.purpose);
     return create_engine(model_func, user, config, &own, engine);
@@ -90,33 +90,31 @@ static ps_status create_as_started(ps_model_func model, void *user, int local_ra
                                    ps_purpose purpose, ps_engine **out)
 {
     ps_comm *comm = NULL;
-    *out = NULL;
-    if (config == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: model and config are needed");
     PS_TRY(ps_comm_meet(config, &comm));
     const ps_engine_options options = {.comm = comm, .purpose = purpose};
     ps_status st = ps_comm_agree(comm, check_local_rank(comm, local_rank));
     if (st == PS_OK) st = create_engine(model, user, config, &options, out);
-    if (st == PS_OK)
-        (*out)->own_comm = comm;
-    else
-        ps_comm_close(comm);
+    ps_comm_close(comm); /* the engine keeps it */
     return st;
 }
 
 ps_status ps_initialize_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                ps_engine **engine)
 {
+    PS_TRY(PS_NEED_FOR(engine, "config engine", config, engine));
     return create_as_started(model_func, user, local_rank, config, PS_FOR_TRAINING, engine);
 }
 
 ps_status ps_initialize_inference_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                          ps_engine **engine)
 {
+    PS_TRY(PS_NEED_FOR(engine, "config engine", config, engine));
     return create_as_started(model_func, user, local_rank, config, PS_FOR_INFERENCE, engine);
 }
 
 ps_status ps_initialize_generation_engine(ps_model_func model_func, void *user, int local_rank, const ps_config *config,
                                           ps_engine **engine)
 {
+    PS_TRY(PS_NEED_FOR(engine, "config engine", config, engine));
     return create_as_started(model_func, user, local_rank, config, PS_FOR_GENERATION, engine);
 }

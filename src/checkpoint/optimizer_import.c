@@ -372,6 +372,7 @@ static ps_status put_all(const importer *x)
 
 ps_status ps_engine_load_optimizer(ps_engine *e, const char *path)
 {
+    PS_TRY(PS_NEED("engine path", e, path));
     importer x = {.e = e, .path = path};
     ps_comm *comm = e->settings.ranks.comm;
     ps_status st;

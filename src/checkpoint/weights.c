@@ -89,6 +89,7 @@ out:
 
 ps_status ps_engine_save_weights(ps_engine *e, const char *path)
 {
+    PS_TRY(PS_NEED("engine path", e, path));
     PS_TRY(ps_comm_agree(comm_of(e), ps_engine_expect_values(e, "ps_engine_save_weights")));
     return ps_weights_save(e, path, PS_DTYPE_F32);
 }
@@ -104,10 +105,15 @@ typedef struct loading {
     int n_have, n_want;
     ps_load_options options;
     int64_t n_new_rows;
+    ps_read_range *ranges; /* of the stream */
+    ps_read_stream *stream;
 } loading;
 
 static void loading_deinit(loading *l)
 {
+    const ps_status unread = ps_read_stream_close(l->stream); /* nobody wants what it would have read */
+    (void)unread;
+    ps_mem_free(l->ranges);
     ps_weight_match_deinit(&l->match);
     ps_weight_source_close(l->source);
     ps_mem_free(l->have);
@@ -171,28 +177,6 @@ static ps_status check_copy(const loading *l, int have, int want)
     return PS_FAIL(PS_EFORMAT,
                    "%s: tensor %.128s differs from %.128s, but the model ties them (model.tie_word_embeddings)",
                    l->path, copy->tensor.name, used->tensor.name);
-}
-
-/* Everything that can be wrong is looked at here, before anything is written. */
-static ps_status prepare(loading *l)
-{
-    PS_TRY(ps_weight_source_open(l->path, &l->source));
-    l->n_have = ps_weight_source_count(l->source);
-    l->n_want = (int)ps_engine_n_tensors(l->e);
-    PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *l->have, (void *)&l->have));
-    PS_TRY(ps_mem_alloc((size_t)l->n_want, sizeof *l->want, (void *)&l->want));
-    for (int i = 0; i < l->n_have; i++) l->have[i] = ps_weight_source_get(l->source, i)->tensor.name;
-    for (int i = 0; i < l->n_want; i++) {
-        ps_safetensor t = {0};
-        PS_TRY(describe(l->e, i, &t));
-        l->want[i] = t.name;
-    }
-    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, l->options.allow_new_head));
-    for (int i = 0; i < l->n_have; i++) {
-        if (l->match.of_have[i] >= 0) PS_TRY(check_shape(l, i, l->match.of_have[i]));
-        if (l->match.copy_of[i] >= 0) PS_TRY(check_copy(l, i, l->match.copy_of[i]));
-    }
-    return PS_OK;
 }
 
 /* Elements of a tensor, from the stream, as F32 when the file has F64. */
@@ -263,17 +247,36 @@ static int list_ranges(const loading *l, ps_read_range *ranges)
     return n;
 }
 
-static ps_status load_all(const loading *l)
+/* Everything that can be wrong is looked at here, before anything is written. */
+static ps_status prepare(loading *l)
 {
-    ps_read_range *ranges = NULL;
-    ps_read_stream *stream = NULL;
-    PS_TRY(ps_mem_alloc((size_t)list_ranges(l, NULL), sizeof *ranges, &ranges));
-    const int n = list_ranges(l, ranges);
-    ps_status st = ps_read_stream_open(ranges, n, &stream);
-    if (st == PS_OK) st = fill_all(l, stream);
+    PS_TRY(ps_engine_expect(l->e, PS_ENGINE_READY, "ps_engine_load_pretrained"));
+    PS_TRY(ps_weight_source_open(l->path, &l->source));
+    l->n_have = ps_weight_source_count(l->source);
+    l->n_want = (int)ps_engine_n_tensors(l->e);
+    PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *l->have, (void *)&l->have));
+    PS_TRY(ps_mem_alloc((size_t)l->n_want, sizeof *l->want, (void *)&l->want));
+    for (int i = 0; i < l->n_have; i++) l->have[i] = ps_weight_source_get(l->source, i)->tensor.name;
+    for (int i = 0; i < l->n_want; i++) {
+        ps_safetensor t = {0};
+        PS_TRY(describe(l->e, i, &t));
+        l->want[i] = t.name;
+    }
+    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, l->options.allow_new_head));
+    for (int i = 0; i < l->n_have; i++) {
+        if (l->match.of_have[i] >= 0) PS_TRY(check_shape(l, i, l->match.of_have[i]));
+        if (l->match.copy_of[i] >= 0) PS_TRY(check_copy(l, i, l->match.copy_of[i]));
+    }
+    PS_TRY(ps_mem_alloc((size_t)list_ranges(l, NULL), sizeof *l->ranges, &l->ranges));
+    return ps_read_stream_open(l->ranges, list_ranges(l, l->ranges), &l->stream);
+}
+
+static ps_status load_all(loading *l)
+{
+    ps_status st = fill_all(l, l->stream);
     if (st == PS_OK) st = ps_engine_draw_rest(l->e);
-    const ps_status read = ps_read_stream_close(stream);
-    ps_mem_free(ranges);
+    const ps_status read = ps_read_stream_close(l->stream);
+    l->stream = NULL;
     return st != PS_OK ? st : read;
 }
 
@@ -283,7 +286,7 @@ ps_status ps_weights_load(ps_engine *e, const char *path, const ps_load_options 
     ps_status st;
     if (info != NULL) *info = (ps_load_info){0};
     PS_TRY_GOTO(ps_comm_agree(comm_of(e), prepare(&l)));
-    PS_TRY_GOTO(ps_comm_agree(comm_of(e), load_all(&l)));
+    PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm_of(e), load_all(&l))));
     if (info != NULL)
         *info = (ps_load_info){.n_loaded = l.match.n_loaded,
                                .n_new = l.match.n_new,
@@ -297,6 +300,7 @@ out:
 
 ps_status ps_engine_load_pretrained(ps_engine *e, const char *path, const ps_load_options *options, ps_load_info *info)
 {
+    PS_TRY(PS_NEED("engine path", e, path));
     ps_load_info loaded;
     ps_load_options own = {0};
     if (options != NULL) PS_TRY(PS_SIZED_TAKE(ps_load_options, options, &own));

@@ -120,9 +120,14 @@ out:
     return st;
 }
 
+void ps_comm_keep(ps_comm *c)
+{
+    c->n_keepers++;
+}
+
 void ps_comm_close(ps_comm *c)
 {
-    if (c == NULL) return;
+    if (c == NULL || c->n_keepers-- > 0) return;
     ps_comm_set_collectives(c, NULL);
     c->own.ops->destroy(&c->own);
 }
@@ -200,12 +205,14 @@ static ps_status gather_small(ps_comm *c, char *all, int64_t bytes, const char *
 
 ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *all)
 {
+    PS_TRY(PS_NEED("comm mine all", c, PS_NEED_IF(bytes > 0, mine), PS_NEED_IF(bytes > 0, all)));
     if (bytes > 0) memmove((char *)all + c->rank * bytes, mine, (size_t)bytes);
     return gather_small(c, all, bytes, "all-gather");
 }
 
 ps_status ps_comm_barrier(ps_comm *c)
 {
+    PS_TRY(PS_NEED("comm", c));
     char *all = NULL;
     PS_TRY(ps_mem_alloc((size_t)c->size, 1, &all));
     const ps_status st = gather_small(c, all, 1, "barrier");
@@ -215,6 +222,7 @@ ps_status ps_comm_barrier(ps_comm *c)
 
 ps_status ps_comm_broadcast(ps_comm *c, void *data, int64_t bytes, int32_t root)
 {
+    PS_TRY(PS_NEED("comm data", c, PS_NEED_IF(bytes > 0, data)));
     const ps_comm_part part = {.payload = data, .n = bytes, .owner = root};
     const ps_comm_transfer head = {.kind = PS_COMM_KIND_BROADCAST, .item_bytes = 1, .name = "broadcast", .n_parts = 1};
     return run_small(c, &head, &part);
@@ -232,6 +240,7 @@ static double op_apply(ps_comm_op op, double a, double b)
 
 ps_status ps_comm_all_reduce(ps_comm *c, double *values, int64_t n, ps_comm_op op)
 {
+    PS_TRY(PS_NEED("comm values", c, PS_NEED_IF(n > 0, values)));
     double *all = NULL;
     const int64_t bytes = n * (int64_t)sizeof *all;
     PS_TRY(ps_mem_alloc((size_t)(c->size * n), sizeof *all, &all));

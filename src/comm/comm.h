@@ -40,6 +40,8 @@ PS_NODISCARD ps_status ps_comm_open_messages(const ps_comm_options *o, const ps_
 /* n communicators in out[n], of ranks that are threads of this process, each to be used and closed by one thread: at
  * the same time, because they wait for each other. On failure all are NULL. */
 PS_NODISCARD ps_status ps_comm_open_threads(const ps_comm_options *o, int32_t n, ps_comm **out);
+/* Keep it for an engine: one more ps_comm_close before it ends. By the thread that uses it. */
+void ps_comm_keep(ps_comm *c);
 int32_t ps_comm_local_size(const ps_comm *c);
 int64_t ps_comm_staging_bytes(const ps_comm *c); /* that it uses: the least of all ranks */
 

@@ -110,6 +110,7 @@ struct ps_comm {
     ps_collectives *chunks; /* who carries them: own, or another's */
     ps_transport transport; /* the worker's */
     int32_t rank, size, local_rank, local_size;
+    int32_t n_keepers;           /* beside who opened it: engines; the last one to close ends it */
     int64_t timeout_ns, life_ns; /* life_ns: between signs of life, at most */
     int64_t staging_bytes;       /* the least that any rank has */
     int64_t message_bytes;       /* before the first transfer, and on all ranks, tests may change it */

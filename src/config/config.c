@@ -11,6 +11,7 @@ enum { FILE_MAX_BYTES = 1 << 24 };
 
 ps_status ps_config_create(ps_config **out)
 {
+    PS_TRY(PS_NEED("out", out));
     PS_TRY(ps_mem_alloc(1, sizeof **out, out));
     ps_config_settle(*out);
     return PS_OK;
@@ -36,6 +37,7 @@ void ps_config_know_machine(ps_config *config, const ps_hardware *machine)
 
 ps_status ps_config_know_cache(ps_config *config, const char *folder)
 {
+    PS_TRY(PS_NEED("config folder", config, folder));
     char *copy;
     PS_TRY(ps_mem_strdup(folder, &copy));
     ps_mem_free(config->cache_folder);
@@ -89,6 +91,7 @@ static ps_status parse_bytes(const char *text, size_t n_bytes, const char *name,
 
 ps_status ps_config_parse(const char *text, const char *name, ps_config **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "text name out", text, name, out));
     return parse_bytes(text, strlen(text), name, out);
 }
 
@@ -207,6 +210,7 @@ static ps_status find_value(const ps_config *config, const char *key, const char
 
 ps_status ps_config_get_int(const ps_config *config, const char *key, int64_t *out)
 {
+    PS_TRY(PS_NEED("config key out", config, key, out));
     const ps_option *option = NULL;
     ps_option_value v;
     *out = 0;
@@ -218,6 +222,7 @@ ps_status ps_config_get_int(const ps_config *config, const char *key, int64_t *o
 
 ps_status ps_config_get_double(const ps_config *config, const char *key, double *out)
 {
+    PS_TRY(PS_NEED("config key out", config, key, out));
     const ps_option *option = NULL;
     ps_option_value v;
     *out = 0;
@@ -228,6 +233,7 @@ ps_status ps_config_get_double(const ps_config *config, const char *key, double 
 
 ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t *first, int64_t *last)
 {
+    PS_TRY(PS_NEED("config key first last", config, key, first, last));
     const ps_option *option = NULL;
     ps_option_value v;
     *first = *last = 0;
@@ -253,6 +259,7 @@ int64_t ps_config_get_sequence_length(const ps_config *config)
 
 ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out)
 {
+    PS_TRY(PS_NEED("config key out", config, key, out));
     const ps_option *option = NULL;
     ps_option_value v;
     *out = NULL;
@@ -263,6 +270,7 @@ ps_status ps_config_get_string(const ps_config *config, const char *key, const c
 
 ps_status ps_config_set(ps_config *config, const char *key, const char *value)
 {
+    PS_TRY(PS_NEED("config key value", config, key, value));
     const ps_option_alias *alias;
     if (ps_option_find(key, &alias) == PS_OPTION_model_from_pretrained) return set_folder(config, value);
     return set_option(config, key, value, false);
@@ -281,10 +289,10 @@ static ps_status assign(ps_config *config, const char *assignment)
 
 ps_status ps_config_load_assigned(const char *path, char *const *assignments, int n, ps_config **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "path out assignments", path, out, PS_NEED_IF(n > 0, assignments)));
     ps_status st = PS_OK;
     char *text = NULL;
     size_t n_bytes = 0;
-    *out = NULL;
     PS_TRY(read_file(path, &text, &n_bytes));
     PS_TRY_GOTO(ps_config_create(out));
     for (int i = 0; i < n && st == PS_OK; i++) st = assign(*out, assignments[i]);
@@ -301,5 +309,6 @@ out:
 
 ps_status ps_config_load(const char *path, ps_config **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "path out", path, out));
     return ps_config_load_assigned(path, NULL, 0, out);
 }

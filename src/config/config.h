@@ -42,6 +42,10 @@ const char *ps_config_name(const ps_config *config);
 /* Whether the user gave this option, in the file or with ps_config_set, rather than leaving it to its default. */
 bool ps_config_gives(const ps_config *config, ps_option_id id);
 
+/* memory.update_in_backward = always with nothing in its way; a part of ps_config_validate. PS_EINVAL naming the option
+ * that is. */
+PS_NODISCARD ps_status ps_config_check_early_updates(const ps_config *config);
+
 /* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
 int64_t ps_config_sequence_length(const ps_options *o);
 

@@ -80,7 +80,7 @@ static ps_status check_placement(const ps_config *config)
 }
 
 /* What must be so for weights to be changed before all gradients are known. */
-static ps_status check_early_updates(const ps_config *config)
+ps_status ps_config_check_early_updates(const ps_config *config)
 {
     const ps_options *o = &config->options;
     const ps_option_id id = PS_OPTION_memory_update_in_backward;
@@ -255,11 +255,12 @@ static ps_status check_run(const ps_config *config)
 
 ps_status ps_config_validate(const ps_config *config)
 {
+    PS_TRY(PS_NEED("config", config));
     PS_TRY(check_numbers(config));
     PS_TRY(check_batch(config));
     PS_TRY(check_placement(config));
     PS_TRY(check_activations(config));
-    PS_TRY(check_early_updates(config));
+    PS_TRY(ps_config_check_early_updates(config));
     PS_TRY(check_optimizer(config));
     PS_TRY(check_scheduler(config));
     PS_TRY(ps_config_check_model(config));

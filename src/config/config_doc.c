@@ -155,6 +155,7 @@ ps_status ps_config_write_help(FILE *out)
 
 ps_status ps_config_help(char **out)
 {
+    PS_TRY(PS_NEED("out", out));
     char *text = NULL;
     size_t n_bytes = 0;
     *out = NULL;

@@ -60,6 +60,7 @@ static ps_status dump(const ps_config *config, bool only_given, char **out)
 
 ps_status ps_config_dump_json(const ps_config *config, char **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "config out", config, out));
     return dump(config, false, out);
 }
 

@@ -239,6 +239,7 @@ ps_status ps_config_check_model(const ps_config *config)
 
 ps_status ps_model_from_config(ps_builder *b, void *user)
 {
+    PS_TRY(PS_NEED("builder user", b, user));
     const ps_options *o = ps_config_options(user);
     return ps_family_of(o)->build(b, o);
 }

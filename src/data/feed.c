@@ -612,6 +612,7 @@ static void hash_lines(const ps_feed *f, const feed_split *s, XXH3_state_t *stat
 
 ps_status ps_feed_xxh3(const ps_feed *f, uint64_t *hash)
 {
+    PS_TRY(PS_NEED("feed hash", f, hash));
     *hash = 0;
     XXH3_state_t *state = XXH3_createState();
     if (state == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash");

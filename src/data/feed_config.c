@@ -109,8 +109,8 @@ static ps_status open_tokenizer(const ps_config *config, ps_feed_task task, ps_t
 
 ps_status ps_feed_from_config(const ps_config *config, const char *cache_folder, ps_feed **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "config out", config, out));
     const ps_options *o = ps_config_options(config);
-    *out = NULL;
     ps_feed_task task = PS_FEED_CAUSAL_LM;
     PS_TRY(ps_feed_task_of(o, &task));
     ps_tokenizer *tokenizer = NULL;
@@ -151,6 +151,7 @@ ps_status ps_feed_from_config(const ps_config *config, const char *cache_folder,
 
 ps_status ps_feed_describe(const ps_feed *feed, ps_split split, char **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "feed out", feed, out));
     const ps_instruct_info i = ps_feed_instruct_info(feed, split);
     char form[64] = "", cut[64] = "", left_out[64] = "", text[384] = "";
     if (i.chat_format != PS_CONFIG_CHAT_FORMAT_AUTO)
@@ -167,6 +168,7 @@ ps_status ps_feed_describe(const ps_feed *feed, ps_split split, char **out)
 
 ps_status ps_feed_keep_labels(const ps_feed *feed, ps_config *config)
 {
+    PS_TRY(PS_NEED("feed config", feed, config));
     ps_label_list found = {0};
     const char *name;
     char *text = NULL;
@@ -191,9 +193,9 @@ int ps_tokenizer_is_end(const ps_tokenizer *t, int32_t id)
 
 ps_status ps_tokenizer_encode_prompt(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **ids, int64_t *n_ids)
 {
+    PS_TRY(PS_NEED_FOR(ids, "tokenizer text ids n_ids", t, PS_NEED_IF(n_bytes > 0, text), ids, n_ids));
     const ps_encode_options options = {.added_tokens = true};
     ps_encoding e;
-    *ids = NULL;
     *n_ids = 0;
     PS_TRY(ps_tokenizer_encode_sequence(t, &options, text, n_bytes, NULL, 0, &e));
     const ps_status st = ps_mem_alloc((size_t)ps_max_i64(e.n, 1), sizeof **ids, ids);
@@ -215,12 +217,13 @@ static ps_status check_utf8(const char *text, int64_t n)
 ps_status ps_tokenizer_encode_chat(ps_tokenizer *t, const ps_config *config, const void *text, int64_t n_bytes,
                                    int32_t **ids, int64_t *n_ids, int32_t *end)
 {
+    PS_TRY(PS_NEED_FOR(ids, "tokenizer config text ids n_ids end", t, config, PS_NEED_IF(n_bytes > 0, text), ids, n_ids,
+                       end));
     const ps_options *o = ps_config_options(config);
     ps_chat_template template = {.format = o->data_chat_format};
     ps_chat_encoder e;
     ps_id_list list = {0};
     ps_chat_message message = {.role = PS_CHAT_USER, .content = text, .n_bytes = n_bytes};
-    *ids = NULL;
     *n_ids = 0;
     *end = -1;
     PS_TRY(check_utf8(text, n_bytes));

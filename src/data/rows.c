@@ -11,8 +11,8 @@ struct ps_rows {
 
 ps_status ps_rows_create(const ps_feed *feed, int64_t n_rows, ps_rows **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "feed out", feed, out));
     ps_rows *r = NULL;
-    *out = NULL;
     if (n_rows < 1) return PS_FAIL(PS_EINVAL, "ps_rows_create: %lld rows, at least one is needed", (long long)n_rows);
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->feed = feed;
@@ -71,12 +71,14 @@ static ps_status check(const ps_rows *r, const char *call, ps_split split, int64
 
 ps_status ps_rows_fill(ps_rows *r, ps_split split, int64_t first_sample, int64_t n)
 {
+    PS_TRY(PS_NEED("rows", r));
     PS_TRY(check(r, "ps_rows_fill", split, first_sample, n));
     return ps_feed_get(r->feed, split, first_sample, n, &r->arrays);
 }
 
 ps_status ps_rows_fill_once(ps_rows *r, ps_split split, int64_t first_sample, int64_t n)
 {
+    PS_TRY(PS_NEED("rows", r));
     PS_TRY(check(r, "ps_rows_fill_once", split, first_sample, n));
     return ps_feed_get_once(r->feed, split, first_sample, n, &r->arrays);
 }

@@ -324,6 +324,8 @@ ps_status ps_tokenizer_decode(const ps_tokenizer *t, const int32_t *ids, int64_t
 ps_status ps_tokenizer_decode_plain(const ps_tokenizer *t, const int32_t *ids, int64_t n_ids, char **out_text,
                                     int64_t *out_n_bytes)
 {
+    PS_TRY(PS_NEED_FOR(out_text, "tokenizer ids out_text out_n_bytes", t, PS_NEED_IF(n_ids > 0, ids), out_text,
+                       out_n_bytes));
     return ps_tokenizer_decode_next(t, &(ps_decoding){.plain = true}, ids, n_ids, out_text, out_n_bytes);
 }
 

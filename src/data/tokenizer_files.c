@@ -402,7 +402,7 @@ static ps_status open_one(opening *o, const char *path, ps_tokenizer **out)
 
 ps_status ps_tokenizer_open(const char *path, ps_tokenizer **out)
 {
-    *out = NULL;
+    PS_TRY(PS_NEED_FOR(out, "path out", path, out));
     ps_status st;
     ps_tokenizer *t = NULL;
     opening o = {.path_bytes = strlen(path) + 64};

@@ -27,6 +27,7 @@ const char *ps_engine_get_notices(const ps_engine *e)
 
 ps_status ps_engine_get_device_info(const ps_engine *e, ps_device_info *out)
 {
+    PS_TRY(PS_NEED("engine out", e, out));
     const ps_settings *s = &e->settings;
     ps_device_info info = {.backend = backend_name(s),
                            .gpu = "",
@@ -53,6 +54,7 @@ ps_status ps_engine_get_device_info(const ps_engine *e, ps_device_info *out)
 
 ps_status ps_engine_get_disk_info(const ps_engine *e, ps_disk_info *out)
 {
+    PS_TRY(PS_NEED("engine out", e, out));
     ps_disk_info info = {.backend = "", .ways = ""};
     if (e->tiers.disk != NULL) {
         const ps_disk_stats s = ps_disk_get_stats(e->tiers.disk);
@@ -72,6 +74,7 @@ static double seconds(int64_t ns)
 
 ps_status ps_engine_get_bound_info(const ps_engine *e, const ps_config *config, ps_bound_info *out)
 {
+    PS_TRY(PS_NEED("engine config out", e, config, out));
     const ps_step_time *planned = &e->shape->forecast.step;
     ps_hardware room;
     const ps_hardware *hw = NULL;

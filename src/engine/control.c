@@ -38,6 +38,7 @@ static ps_status check_group(const ps_engine *e, const char *call, int64_t group
 
 ps_status ps_engine_get_group_info(const ps_engine *e, int64_t group, ps_group_info *out)
 {
+    PS_TRY(PS_NEED("engine out", e, out));
     PS_TRY(check_group(e, "ps_engine_get_group_info", group));
     const int32_t g = (int32_t)group;
     ps_group_info info = {.params = e->settings.group_patterns + e->settings.groups[g].patterns,
@@ -88,11 +89,13 @@ static ps_status set(ps_engine *e, const char *call, double *values, int64_t gro
 
 ps_status ps_engine_set_learning_rate(ps_engine *e, int64_t group, double rate)
 {
+    PS_TRY(PS_NEED("engine", e));
     return set(e, "ps_engine_set_learning_rate", e->control.learning_rate, group, rate);
 }
 
 ps_status ps_engine_set_weight_decay(ps_engine *e, int64_t group, double decay)
 {
+    PS_TRY(PS_NEED("engine", e));
     return set(e, "ps_engine_set_weight_decay", e->control.weight_decay, group, decay);
 }
 
@@ -110,6 +113,7 @@ static ps_status check_scale(const ps_engine *e, double scale)
 
 ps_status ps_engine_set_loss_scale(ps_engine *e, double scale)
 {
+    PS_TRY(PS_NEED("engine", e));
     ps_loss_scaler changed = e->scaler;
     ps_status st = check_scale(e, scale);
     if (st == PS_OK) st = ps_loss_scaler_set(&changed, (float)scale);

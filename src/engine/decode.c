@@ -60,8 +60,8 @@ static ps_status decode_pass(ps_engine *e, const int32_t *tokens, int64_t rows, 
 
 ps_status ps_decode(ps_engine *e, const int32_t *tokens, int64_t n, float *logits)
 {
+    PS_TRY(PS_NEED("engine tokens logits", e, tokens, logits));
     PS_TRY(expect_decoding(e, "ps_decode"));
-    if (logits == NULL) return PS_FAIL(PS_EINVAL, "ps_decode: nowhere to put the logits");
     PS_TRY(check_tokens(e, tokens, n));
     for (int64_t done = 0, now; done < n; done += now) {
         const int64_t rows = pass_rows(e->shape->code, n - done, e->settings.cache_positions - e->n_decoded);
@@ -73,6 +73,7 @@ ps_status ps_decode(ps_engine *e, const int32_t *tokens, int64_t n, float *logit
 
 ps_status ps_decode_rewind(ps_engine *e, int64_t n)
 {
+    PS_TRY(PS_NEED("engine", e));
     PS_TRY(expect_decoding(e, "ps_decode_rewind"));
     if (n < 0 || n > e->n_decoded)
         return PS_FAIL(PS_EINVAL, "ps_decode_rewind: to %lld of %lld tokens", (long long)n, (long long)e->n_decoded);

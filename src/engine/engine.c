@@ -123,6 +123,8 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     ps_engine *e = NULL;
     ps_memory_dump_forget();
     PS_TRY_GOTO(ps_comm_agree(comm, ps_mem_alloc(1, sizeof *e, &e)));
+    e->comm = comm;
+    if (comm != NULL) ps_comm_keep(comm);
     PS_TRY_GOTO(ps_comm_agree(comm, read_settings(config, purpose, comm, &e->settings)));
     PS_TRY_GOTO(comm != NULL ? ps_settings_join(&e->settings, config, comm)
                              : ps_settings_set_ranks(&e->settings, config, 0, 1));
@@ -171,7 +173,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_shapes_close(&e->shapes);
     ps_products_close(&e->products);
     ps_settings_close_backend(&e->settings);
-    ps_comm_close(e->own_comm);
+    ps_comm_close(e->comm);
     ps_mem_free(e);
 }
 
@@ -233,6 +235,7 @@ ps_status ps_engine_check(ps_engine *e, ps_status st)
 
 ps_status ps_engine_get_step_info(const ps_engine *e, ps_step_info *out)
 {
+    PS_TRY(PS_NEED("engine out", e, out));
     return PS_SIZED_GIVE(ps_step_info, &e->last_step, out);
 }
 
@@ -252,6 +255,7 @@ void ps_engine_reset_peaks(ps_engine *e)
 
 ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
 {
+    PS_TRY(PS_NEED("engine out", e, out));
     const ps_layout *l = e->blueprint->layout;
     const ps_device_stats device = ps_device_get_stats(e->tiers.ram[PS_TIER_DEVICE]);
     const ps_device_stats host = ps_device_get_stats(e->tiers.ram[PS_TIER_HOST]);
@@ -298,6 +302,7 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
 
 ps_status ps_engine_get_memory_use(const ps_engine *e, int index, ps_memory_use *out)
 {
+    PS_TRY(PS_NEED("engine out", e, out));
     ps_memory_use uses[PS_MEMORY_USES_MAX];
     const int n = ps_memory_uses(e->blueprint, &e->tiers, uses);
     if (index < 0 || index >= n) return PS_FAIL(PS_EINVAL, "ps_engine_get_memory_use: number %d of %d", index, n);
@@ -306,6 +311,7 @@ ps_status ps_engine_get_memory_use(const ps_engine *e, int index, ps_memory_use 
 
 ps_status ps_dump_memory_stats(const ps_engine *e, char **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "engine out", e, out));
     char text[PS_MEMORY_DUMP_MAX];
     ps_memory_dump_write(e->blueprint, &e->tiers, text);
     return ps_mem_strdup(text, out);

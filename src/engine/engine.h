@@ -1,7 +1,8 @@
 /* engine.h - what a ps_engine is made of. Its public functions are in engine.c (its end, what it says of itself),
- * step.c (training, evaluation, logits), control.c (rates, weight decay, loss scale), decode.c (a text that grows), tensors.c (access to parameters), engine_shape.c
- * (other sizes of micro-batches) and profiling.c; those that begin it, and those for weights and checkpoints, in
- * checkpoint/. */
+ * about.c (what computes, disk, bound), step.c (training, evaluation, logits), control.c (rates, weight decay, loss
+ * scale), decode.c (a text that grows), tensors.c (parameters, gradients, states), engine_shape.c (other sizes of
+ * micro-batches), profiling.c and metrics.c; those that begin it, and those for weights and checkpoints, in checkpoint/;
+ * meet.c has how ranks meet and compare what they are. */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
@@ -43,7 +44,7 @@ typedef struct ps_control {
 
 struct ps_engine {
     ps_settings settings;
-    ps_comm *own_comm; /* that ps_initialize_engine opened; NULL: there is none, or it is the caller's */
+    ps_comm *comm; /* kept as long as the engine, with one rank too; NULL: there is none */
     ps_products products;
     ps_shapes shapes;
     const ps_shape *shape;         /* in use; what depends on B and T is in its program, code and blueprint */
@@ -74,8 +75,8 @@ struct ps_engine {
 void ps_engine_tell(ps_engine *e, const char *text);
 
 /* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the
- * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. comm must
- * outlive it. What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and
+ * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. It keeps
+ * comm (ps_comm_keep). What fails on one rank fails on all: here with the first one's status and message (ps_comm_agree), and
  * comm stays of use; inside a step with PS_ECOMM on the others (ps_comm_fail), and it does not. */
 PS_NODISCARD ps_status ps_engine_create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose,
                                         ps_comm *comm, ps_engine **out);

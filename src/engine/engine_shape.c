@@ -43,6 +43,7 @@ static ps_status use_shape(ps_engine *e, const ps_shape *shape)
 
 ps_status ps_engine_set_shape(ps_engine *e, ps_model_func model, void *user, int64_t batch, int64_t sequence)
 {
+    PS_TRY(PS_NEED("engine", e));
     const ps_shape *shape;
     PS_TRY(ps_comm_agree_alike(e->settings.ranks.comm, expect_changeable(e, model), "ps_engine_set_shape",
                                (const double[]){(double)batch, (double)sequence}, 2));

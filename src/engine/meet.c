@@ -21,8 +21,7 @@
 
 ps_status ps_comm_meet(const ps_config *config, ps_comm **out)
 {
-    *out = NULL;
-    if (config == NULL) return PS_FAIL(PS_EINVAL, "ps_comm_meet: a configuration is needed");
+    PS_TRY(PS_NEED_FOR(out, "config out", config, out));
     const ps_comm_options o = ps_settings_comm_options(config);
     return ps_comm_open(&o, out);
 }
@@ -42,8 +41,8 @@ static ps_status meet_by(const ps_config *config, const ps_messages *own, ps_com
 
 ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "messages out", messages, out));
     ps_messages own;
-    *out = NULL;
     PS_TRY(PS_SIZED_TAKE(ps_messages, messages, &own));
     return meet_by(config, &own, out);
 }
@@ -84,6 +83,7 @@ out:
 
 ps_status ps_comm_check_feed(ps_comm *c, const ps_feed *feed)
 {
+    PS_TRY(PS_NEED("feed", feed));
     uint64_t hash = 0;
     if (c == NULL || ps_comm_size(c) == 1) return PS_OK;
     PS_TRY(ps_comm_agree(c, ps_feed_xxh3(feed, &hash)));
@@ -141,6 +141,7 @@ static ps_status hash_config(const ps_config *config, uint64_t *out)
 
 ps_status ps_comm_check_same(ps_comm *c, const ps_config *config)
 {
+    PS_TRY(PS_NEED("config", config));
     if (c == NULL || ps_comm_size(c) == 1) return PS_OK;
     ps_trait t[] = {{"version of PatrickStar", 0, "install the same on all machines"},
                     {"program file", 0, "install the same on all machines"},

@@ -98,6 +98,7 @@ static ps_status begin(ps_metrics *m, const ps_config *config)
 
 ps_status ps_metrics_create(const ps_config *config, const ps_feed *feed, ps_split split, ps_metrics **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "config feed out", config, feed, out));
     const ps_options *o = ps_config_options(config);
     ps_feed_task task = PS_FEED_CAUSAL_LM;
     metrics_kind kind;
@@ -252,6 +253,7 @@ ps_status ps_metrics_take(ps_metrics *m, ps_engine *engine, const ps_batch *batc
     int64_t B, T, n_outputs;
     ps_batch own;
     if (m == NULL) return PS_OK;
+    PS_TRY(PS_NEED("engine batch", engine, batch));
     PS_TRY(expect_unfinished(m, "ps_metrics_take"));
     PS_TRY(PS_SIZED_TAKE(ps_batch, batch, &own));
     ps_engine_get_shape(engine, &B, &T, NULL, &n_outputs);

@@ -125,6 +125,7 @@ void ps_profiling_close(ps_engine *e)
 
 ps_status ps_engine_get_profile_info(const ps_engine *e, ps_profile_info *out)
 {
+    PS_TRY(PS_NEED("engine out", e, out));
     const ps_profiling *p = &e->profiling;
     const ps_profile_info info = {.path = e->settings.profile_path,
                                   .first_step = p->first,
@@ -136,6 +137,7 @@ ps_status ps_engine_get_profile_info(const ps_engine *e, ps_profile_info *out)
 
 ps_status ps_engine_write_profile(ps_engine *e, const char *path)
 {
+    PS_TRY(PS_NEED("engine", e));
     ps_profiling *p = &e->profiling;
     if (p->first == 0 && has_path(e) && !p->is_asked)
         return PS_FAIL(PS_ESTATE, "ps_engine_write_profile: no step was recorded; profile.steps = [%lld, %lld]",
@@ -153,6 +155,7 @@ ps_status ps_engine_write_profile(ps_engine *e, const char *path)
 
 ps_status ps_engine_start_profile(ps_engine *e)
 {
+    PS_TRY(PS_NEED("engine", e));
     ps_profiling *p = &e->profiling;
     if (p->recorder == NULL) return PS_FAIL(PS_ESTATE, "ps_engine_start_profile: this engine does not train");
     if (p->is_asked || ps_profile_is_on(p->recorder))
@@ -169,6 +172,7 @@ ps_status ps_engine_start_profile(ps_engine *e)
 
 ps_status ps_engine_stop_profile(ps_engine *e)
 {
+    PS_TRY(PS_NEED("engine", e));
     ps_profiling *p = &e->profiling;
     if (!p->is_asked && !ps_profile_is_on(p->recorder))
         return PS_FAIL(PS_ESTATE, "ps_engine_stop_profile: nothing is being recorded");

@@ -61,6 +61,7 @@ static ps_status take_batch(const ps_engine *e, const ps_batch *batch, bool want
 
 ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
 {
+    PS_TRY(PS_NEED("engine batch", e, batch));
     if (loss != NULL) *loss = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_forward: this engine is for inference");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_forward"));
@@ -103,6 +104,7 @@ static ps_update update_of(const ps_engine *e, double norm, bool skip)
 
 ps_status ps_backward(ps_engine *e)
 {
+    PS_TRY(PS_NEED("engine", e));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_FORWARD, "ps_backward"));
     const ps_update early = update_of(e, 0, false);
     PS_TRY(ps_engine_check(e, ps_runner_backward(e->runner, &early)));
@@ -210,6 +212,7 @@ static ps_status check_nonfinite(const ps_engine *e)
 
 ps_status ps_step(ps_engine *e)
 {
+    PS_TRY(PS_NEED("engine", e));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_step"));
     e->state = PS_ENGINE_READY;
     if (!ps_runner_end_micro(e->runner)) return PS_OK;
@@ -261,6 +264,7 @@ static ps_status expect_whole_sequences(const ps_engine *e, const char *call)
 
 ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
 {
+    PS_TRY(PS_NEED("engine batch", e, batch));
     if (loss != NULL) *loss = 0;
     PS_TRY(expect_whole_sequences(e, "ps_evaluate"));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_evaluate"));
@@ -276,12 +280,12 @@ ps_status ps_evaluate(ps_engine *e, const ps_batch *batch, float *loss)
 
 ps_status ps_infer(ps_engine *e, const ps_batch *batch, int64_t row, float *output)
 {
+    PS_TRY(PS_NEED("engine batch output", e, batch, output));
     ps_batch own;
     if (e->settings.training) return PS_FAIL(PS_ESTATE, "ps_infer: this engine is for training");
     PS_TRY(expect_whole_sequences(e, "ps_infer"));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_infer"));
     PS_TRY(ps_engine_expect_values(e, "ps_infer"));
-    if (output == NULL) return PS_FAIL(PS_EINVAL, "ps_infer: nowhere to put the result");
     const int64_t n_rows = e->shape->program->n_rows;
     if (row < PS_ALL_ROWS || row >= n_rows)
         return PS_FAIL(PS_EINVAL, "ps_infer: row %lld of %lld", (long long)row, (long long)n_rows);
@@ -291,6 +295,7 @@ ps_status ps_infer(ps_engine *e, const ps_batch *batch, int64_t row, float *outp
 
 ps_status ps_engine_get_eval_info(const ps_engine *e, ps_eval_info *out)
 {
+    PS_TRY(PS_NEED("engine out", e, out));
     ps_eval_info seen;
     if (ps_runner_eval(e->runner, &seen) != PS_OK) seen = (ps_eval_info){0};
     return PS_SIZED_GIVE(ps_eval_info, &seen, out);

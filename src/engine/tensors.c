@@ -28,6 +28,7 @@ static ps_status check_range(const ps_engine *e, int64_t tensor, int64_t first, 
 
 ps_status ps_engine_tensor_info(const ps_engine *e, int64_t tensor, const char **name, int *n_dims, int64_t shape[2])
 {
+    PS_TRY(PS_NEED("engine name n_dims shape", e, name, n_dims, shape));
     PS_TRY(check_range(e, tensor, 0, 0));
     const ps_param *p = &e->program->params[tensor];
     *name = p->name;
@@ -263,6 +264,7 @@ ps_list ps_engine_value_list(const ps_engine *e, int64_t tensor)
 
 ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
+    PS_TRY(PS_NEED("engine out", e, PS_NEED_IF(n > 0, out)));
     static const char call[] = "ps_engine_read_tensor";
     PS_TRY(enter_call(e, ps_engine_expect_values(e, call), call, tensor, first, n));
     array a = {.out = out, .first = first};
@@ -280,6 +282,7 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
+    PS_TRY(PS_NEED("engine in", e, PS_NEED_IF(n > 0, in)));
     static const char call[] = "ps_engine_write_tensor";
     ps_status st = ps_engine_expect(e, PS_ENGINE_READY, call);
     if (st == PS_OK) st = ps_engine_expect_values(e, call);
@@ -339,6 +342,7 @@ static ps_status find_state(const ps_engine *e, const char *call, int64_t tensor
 
 ps_status ps_engine_read_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n, float *out)
 {
+    PS_TRY(PS_NEED("engine state out", e, state, PS_NEED_IF(n > 0, out)));
     static const char call[] = "ps_engine_read_state";
     ps_list list = 0;
     PS_TRY(enter_call(e, find_state(e, call, tensor, state, &list), call, tensor, first, n));
@@ -349,6 +353,7 @@ ps_status ps_engine_read_state(ps_engine *e, int64_t tensor, const char *state, 
 ps_status ps_engine_write_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n,
                                 const float *in)
 {
+    PS_TRY(PS_NEED("engine state in", e, state, PS_NEED_IF(n > 0, in)));
     static const char call[] = "ps_engine_write_state";
     ps_list list = 0;
     ps_status st = find_state(e, call, tensor, state, &list);
@@ -376,6 +381,7 @@ static ps_status check_update_count(const ps_engine *e, const char *call, int64_
 
 ps_status ps_engine_set_update_count(ps_engine *e, int64_t n_updates)
 {
+    PS_TRY(PS_NEED("engine", e));
     static const char call[] = "ps_engine_set_update_count";
     PS_TRY(ps_comm_agree_alike(e->settings.ranks.comm, check_update_count(e, call, n_updates), call,
                                (const double[]){(double)n_updates}, 1));
@@ -393,6 +399,7 @@ static ps_status enter_gradient(ps_engine *e, const char *call, int64_t tensor, 
 
 ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
+    PS_TRY(PS_NEED("engine out", e, PS_NEED_IF(n > 0, out)));
     PS_TRY(enter_gradient(e, "ps_engine_read_gradient", tensor, first, n));
     array a = {.out = out, .first = first};
     const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
@@ -401,6 +408,7 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 
 ps_status ps_engine_write_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
+    PS_TRY(PS_NEED("engine in", e, PS_NEED_IF(n > 0, in)));
     PS_TRY(enter_gradient(e, "ps_engine_write_gradient", tensor, first, n));
     array a = {.in = in, .first = first};
     const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
@@ -538,6 +546,7 @@ static ps_status hash_piece(ps_engine *e, void *user, ps_list list, void *values
 
 ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
 {
+    PS_TRY(PS_NEED("engine hash", e, hash));
     static const char call[] = "ps_engine_weights_xxh3";
     *hash = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no masters", call);

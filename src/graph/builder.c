@@ -67,6 +67,13 @@ int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix
     return -1;
 }
 
+bool ps_builder_is_named(ps_builder *b, const char *call, const char *what, const char *name)
+{
+    if (b->failure != PS_OK) return false;
+    if (name == NULL) ps_builder_refuse(b, "%s%s: %s is NULL", b->prefix, call, what);
+    return name != NULL;
+}
+
 bool ps_builder_is_value(ps_builder *b, ps_value x, const char *user)
 {
     if (b->failure != PS_OK) return false;
@@ -151,6 +158,7 @@ void ps_set_trainable(ps_builder *b, int is_trainable)
 
 void ps_begin_block(ps_builder *b, const char *name, int checkpoint)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return;
     const size_t used = strlen(b->prefix);
     if (used + strlen(name) + 2 > sizeof b->prefix) {
         ps_builder_refuse(b, "block name %s%s is longer than %zu characters", b->prefix, name, sizeof b->prefix - 2);
@@ -193,6 +201,18 @@ static ps_status check_elements(const ps_program *p)
     return PS_OK;
 }
 
+/* What the program's function describes. A failure without a text of its own must not pass off an older one as its own. */
+static ps_status describe(ps_builder *b, ps_model_func model, void *user)
+{
+    const unsigned n_told = ps_fail_count();
+    const ps_status st = model(b, user);
+    const bool has_told = ps_fail_count() != n_told; /* by ps_set_last_error, or what it called */
+    if (st == PS_OK) return b->failure;
+    if (has_told && ps_status_is_known(st)) return st;
+    return PS_FAIL(ps_status_is_known(st) ? st : PS_EINVAL, "the model function returned %d (%s)%s%s", (int)st,
+                   ps_status_text(st), has_told ? ": " : "", has_told ? ps_last_error() : "");
+}
+
 ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T, ps_program **out)
 {
     *out = NULL;
@@ -205,8 +225,7 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
     p->T = T;
     p->n_input_tokens = p->n_types = INT64_MAX;
     ps_builder b = {.program = p, .init_std = 0.02};
-    PS_TRY_GOTO(model(&b, user));
-    PS_TRY_GOTO(b.failure);
+    PS_TRY_GOTO(describe(&b, model, user));
     if (!b.ended || b.depth != 0) {
         st =
             PS_FAIL(PS_EINVAL, "model: %s", b.ended ? "a block is not ended" : "it declares no end (ps_cross_entropy)");

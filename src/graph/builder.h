@@ -24,6 +24,10 @@ struct ps_builder {
 /* Record the first failure, PS_EINVAL; returns -1. */
 __attribute__((format(printf, 2, 3))) ps_value ps_builder_refuse(ps_builder *b, const char *fmt, ...);
 
+/* Of a call that needs a name: false, and the builder refuses naming both, when it is NULL. False after any failure, too. */
+#define PS_BUILDER_NEEDS(b, name) ps_builder_is_named((b), __func__, #name, (name))
+bool ps_builder_is_named(ps_builder *b, const char *call, const char *what, const char *name);
+
 /* Is x a value of the model? If not, the builder refuses it in the name of `user`. False after any failure, too. */
 bool ps_builder_is_value(ps_builder *b, ps_value x, const char *user);
 

@@ -54,12 +54,14 @@ static ps_value add_embedding(ps_builder *b, const char *name, int64_t n, int64_
 
 ps_value ps_token_embedding(ps_builder *b, const char *name, int64_t n_tokens, int64_t columns)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
     b->program->n_input_tokens = ps_min_i64(b->program->n_input_tokens, n_tokens);
     return add_embedding(b, name, n_tokens, columns, PS_BATCH_TOKENS);
 }
 
 ps_value ps_token_type_embedding(ps_builder *b, const char *name, int64_t n_types, int64_t columns)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
     b->program->n_types = ps_min_i64(b->program->n_types, n_types);
     return add_embedding(b, name, n_types, columns, PS_BATCH_TOKEN_TYPES);
 }
@@ -115,6 +117,7 @@ static const ps_node_type position_embedding_type = {
 
 ps_value ps_position_embedding(ps_builder *b, ps_value x, const char *name, int64_t n_positions)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
     if (!ps_builder_is_sequence(b, x, name)) return -1;
     if (n_positions < b->program->T)
         return ps_builder_refuse(b, "%s%s has %lld positions, but sequences have %lld tokens", b->prefix, name,

@@ -186,6 +186,7 @@ static ps_status take_class_weights(ps_builder *b, const float *weights, int64_t
 void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n_classes,
                       const ps_cross_entropy_options *options)
 {
+    if (!PS_BUILDER_NEEDS(b, weight)) return;
     ps_cross_entropy_options o = {0};
     if (!ps_builder_is_value(b, x, weight)) return;
     if (options != NULL && PS_SIZED_TAKE(ps_cross_entropy_options, options, &o) != PS_OK) {

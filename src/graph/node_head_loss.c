@@ -173,16 +173,19 @@ static void end_with_values(ps_builder *b, ps_value x, const char *weight, const
 
 void ps_mse_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n)
 {
+    if (!PS_BUILDER_NEEDS(b, weight)) return;
     end_with_values(b, x, weight, bias, n, PS_VALUES_SQUARED);
 }
 
 void ps_bce_with_logits_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n)
 {
+    if (!PS_BUILDER_NEEDS(b, weight)) return;
     end_with_values(b, x, weight, bias, n, PS_VALUES_LOGISTIC);
 }
 
 void ps_span_loss(ps_builder *b, ps_value x, const char *weight, const char *bias)
 {
+    if (!PS_BUILDER_NEEDS(b, weight)) return;
     if (!ps_builder_is_sequence(b, x, weight)) return;
     ps_end_with_loss(
         b, "loss",

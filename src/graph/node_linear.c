@@ -101,10 +101,12 @@ static ps_value add_linear(ps_builder *b, ps_value x, const char *name, int64_t 
 
 ps_value ps_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
     return add_linear(b, x, name, n_out, has_bias, PS_WEIGHT_OUT_IN);
 }
 
 ps_value ps_conv1d(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
     return add_linear(b, x, name, n_out, has_bias, PS_WEIGHT_IN_OUT);
 }

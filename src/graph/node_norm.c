@@ -59,6 +59,7 @@ static const ps_node_type layer_norm_type = {
 
 ps_value ps_layer_norm(ps_builder *b, ps_value x, const char *name, float eps)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
     if (!ps_builder_is_value(b, x, name)) return -1;
     const int64_t cols = ps_builder_cols(b, x);
     const int32_t w = ps_builder_add_param(b, name, ".weight", 1, 1, cols, 1, 0);
@@ -179,6 +180,7 @@ static const ps_node_type rms_norm_type = {
 
 ps_value ps_rms_norm(ps_builder *b, ps_value x, const char *name, int64_t group, float eps)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
     if (!ps_builder_is_value(b, x, name)) return -1;
     const int64_t cols = ps_builder_cols(b, x);
     if (group == 0) group = cols;

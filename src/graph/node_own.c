@@ -232,6 +232,7 @@ static bool make_node(ps_builder *b, const char *name, const ps_own_use *callers
 
 ps_value ps_apply(ps_builder *b, const char *name, const ps_own_use *callers)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
     ps_own_use use;
     ps_node node;
     if (!make_node(b, name, callers, operator_types, &use, &node)) return -1;
@@ -241,6 +242,7 @@ ps_value ps_apply(ps_builder *b, const char *name, const ps_own_use *callers)
 
 void ps_end_with(ps_builder *b, const char *name, const ps_own_use *callers)
 {
+    if (!PS_BUILDER_NEEDS(b, name)) return;
     ps_own_use use;
     ps_node node;
     if (!make_node(b, name, callers, loss_types, &use, &node)) return;

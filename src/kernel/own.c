@@ -81,7 +81,6 @@ ps_status ps_own_run(const ps_own_args *a, const ps_own_call *call)
     const ps_status st = f(call);
     if (st == PS_OK) return PS_OK;
     const bool has_told = ps_fail_count() != n_told; /* by ps_set_last_error */
-    const bool is_known = strcmp(ps_status_name(st), "UNKNOWN") != 0;
-    return PS_FAIL(is_known ? st : PS_EINVAL, "operator %s: its function returned %d (%s)%s%s", a->op.name, (int)st,
-                   ps_status_text(st), has_told ? ": " : "", has_told ? ps_last_error() : "");
+    return PS_FAIL(ps_status_is_known(st) ? st : PS_EINVAL, "operator %s: its function returned %d (%s)%s%s",
+                   a->op.name, (int)st, ps_status_text(st), has_told ? ": " : "", has_told ? ps_last_error() : "");
 }

@@ -187,15 +187,16 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
         "moment %d (%s, %s) needs most: %lld bytes of device memory at once (%lld activations and workspace + %s%lld "
         "chunks)",
         at, m->label, ps_phase_name(m->phase), (long long)most, (long long)m->non_model_bytes, kept, (long long)chunks);
+    ps_forecast f;
+    const ps_status st = ps_trial_run(b, &s->budgets, true, &f);
+    ps_blueprint_destroy(b);
+    if (st != PS_EBUDGET && st != PS_ENOMEM_DEV) return st;
     /* enough for each moment alone: then what else failed is of interest */
     if (most <= s->budgets.bytes[PS_TIER_DEVICE]) {
         const size_t used = strlen(text);
         snprintf(text + used, bytes - used, "; %s", ps_last_error());
     }
-    ps_forecast f;
-    const ps_status st = ps_trial_run(b, &s->budgets, true, &f);
-    ps_blueprint_destroy(b);
-    return st == PS_EBUDGET || st == PS_ENOMEM_DEV ? PS_OK : st;
+    return PS_OK;
 }
 
 ps_status ps_refusal_explain(const ps_settings *s, ps_model_func model, void *user, const ps_program *program,

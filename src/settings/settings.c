@@ -245,6 +245,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
         .gradient_predivide = o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : 1,
         .comm_staging_bytes = ps_settings_comm_options(config).staging_bytes,
     };
+    if (training) PS_TRY(ps_config_check_early_updates(config)); /* nobody need have validated it */
     out->policy = ps_policy_find(ps_config_policy_names[o->memory_policy]);
     if (out->policy == NULL) return PS_FAIL(PS_EINVAL, "memory.policy is not known");
     read_placement(o, out);

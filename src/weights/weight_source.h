@@ -7,6 +7,7 @@
  *     FOLDER/pytorch_model.bin                  an older Hugging Face folder
  *     FOLDER/pytorch_model.bin.index.json       the same in shards
  *     FOLDER/model-{rank}-of-{n}.safetensors    a checkpoint of pstar, all ranks together
+ *     FOLDER/model-{rank}.pt                    a checkpoint of PatrickStar, ranks from 0 on
  *     FOLDER/checkpoints/latest                 the folder of a run: its newest checkpoint
  *
  * In a folder they are looked for in this order, and the first that is there is taken. Opening reads headers only and

@@ -46,7 +46,7 @@ class EngineOptions(c.Structure):
 
 class Batch(c.Structure):
     _fields_ = [("struct_size", c.c_size_t), ("tokens", c.c_void_p), ("targets", c.c_void_p),
-                ("attention_mask", c.c_void_p), ("token_type_ids", c.c_void_p)]
+                ("attention_mask", c.c_void_p), ("token_type_ids", c.c_void_p), ("values", c.c_void_p)]
 
 
 # gloo tells that a message is done only to who waits for it, so each has a thread that waits.

@@ -48,6 +48,37 @@ static void test_order_of_calls(void **state)
     ps_config_destroy(c);
 }
 
+/* A model function that fails: with a text, without one, and with a number that is no status. */
+static ps_status failing_model(ps_builder *b, void *user)
+{
+    const int *how = user;
+    (void)b;
+    return how[1] ? ps_set_last_error((ps_status)how[0], "its own text") : (ps_status)how[0];
+}
+
+static void test_failing_models(void **state)
+{
+    static const struct {
+        int how[2];
+        ps_status want;
+        const char *says;
+    } cases[] = {{{PS_EINVAL, 0}, PS_EINVAL, "the model function returned -1 (invalid argument or configuration)"},
+                 {{PS_EIO, 0}, PS_EIO, "the model function returned -4 ("},
+                 {{PS_EIO, 1}, PS_EIO, "its own text"},
+                 {{12345, 0}, PS_EINVAL, "the model function returned 12345 (unknown status)"},
+                 {{-99, 1}, PS_EINVAL, "the model function returned -99 (unknown status): its own text"}};
+    (void)state;
+    ps_config *c = TINY("train.threads=1");
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        ps_engine *e = NULL;
+        (void)ps_set_last_error(PS_EIO, "an older error");
+        assert_int_equal(ps_initialize_engine(failing_model, (void *)(uintptr_t)cases[i].how, 0, c, &e), cases[i].want);
+        if (strstr(ps_last_error(), cases[i].says) == NULL || strstr(ps_last_error(), "older") != NULL)
+            fail_msg("not \"%s\": %s", cases[i].says, ps_last_error());
+    }
+    ps_config_destroy(c);
+}
+
 static void test_bad_arguments(void **state)
 {
     (void)state;
@@ -369,10 +400,15 @@ static void test_losses_that_nobody_asks_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_of_calls),        cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_tensors_across_chunks), cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_two_engines),           cmocka_unit_test(test_bad_token_types),
-        cmocka_unit_test(test_batches_of_heads),      cmocka_unit_test(test_losses_that_nobody_asks_for),
+        cmocka_unit_test(test_order_of_calls),
+        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_failing_models),
+        cmocka_unit_test(test_tensors_across_chunks),
+        cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_two_engines),
+        cmocka_unit_test(test_bad_token_types),
+        cmocka_unit_test(test_batches_of_heads),
+        cmocka_unit_test(test_losses_that_nobody_asks_for),
     };
     return RUN_ON_BACKENDS(tests);
 }

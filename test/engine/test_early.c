@@ -552,9 +552,29 @@ static void test_ranks_end_together(void **state)
     }
 }
 
+/* What is in the way of `always` is named, though nobody has validated the configuration, and no older error. */
+static void test_what_is_in_the_way(void **state)
+{
+    (void)state;
+    static const char *const ways[][3] = {
+        {"gradient_clipping=0", "train.max_nonfinite_steps=50", "train.max_nonfinite_steps"},
+        {"gradient_clipping=1", "train.max_nonfinite_steps=1", "gradient_clipping"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(ways); i++) {
+        ps_engine *e = NULL;
+        ps_config *c = TINY(ways[i][0], ways[i][1]);
+        assert_ok(ps_config_set(c, "memory.update_in_backward", "always"));
+        (void)ps_set_last_error(PS_EIO, "an older error");
+        assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EINVAL);
+        assert_non_null(strstr(ps_last_error(), ways[i][2]));
+        assert_null(strstr(ps_last_error(), "older"));
+        ps_config_destroy(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_in_the_way),
         cmocka_unit_test(test_same_bits_f32),
         cmocka_unit_test(test_same_bits_bf16),
         cmocka_unit_test(test_same_bits_accumulated),

@@ -320,15 +320,61 @@ static void test_a_rank_vanishes(void **state)
     }
 }
 
+/* A program that closes before it destroys: the engine has kept the communicator. */
+static void *close_first(void *arg)
+{
+    rank_task *t = arg;
+    ps_engine *e = NULL;
+    ps_config *c = NULL;
+    rank_result *r = &t->result;
+    r->st = rank_config(CHANGES(NOTHING), &c);
+    if (r->st == PS_OK) r->st = ps_engine_create(t->model, c, c, PS_FOR_TRAINING, t->comm, &e);
+    ps_comm_close(t->comm);
+    if (r->st == PS_OK) r->st = rank_step(e, t, 0);
+    if (r->st == PS_OK) r->st = ps_engine_weights_xxh3(e, &r->hash);
+    if (r->st != PS_OK) snprintf(r->error, sizeof r->error, "%s", ps_last_error());
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return NULL;
+}
+
+static void test_closing_first(void **state)
+{
+    enum { N = 2 };
+    rank_task tasks[N];
+    ps_comm *comms[N];
+    pthread_t threads[N];
+    (void)state;
+    const uint64_t hash = RANKS(N, 1, NOTHING)[0].result.hash;
+    assert_ok(ps_comm_open_threads(
+        &(ps_comm_options){.timeout_s = rank_timeout_s, .staging_bytes = RANKS_STAGING_BYTES}, N, comms));
+    for (int32_t i = 0; i < N; i++) {
+        tasks[i] = (rank_task){.comm = comms[i], .model = ps_model_from_config};
+        assert_int_equal(pthread_create(&threads[i], NULL, close_first, &tasks[i]), 0);
+    }
+    for (int32_t i = 0; i < N; i++) pthread_join(threads[i], NULL);
+    for (int32_t i = 0; i < N; i++) {
+        if (tasks[i].result.st != PS_OK) fail_msg("rank %d: %s", i, tasks[i].result.error);
+        assert_true(tasks[i].result.hash == hash);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_beginning),       cmocka_unit_test(test_losses_f32),
-        cmocka_unit_test(test_losses_bf16),     cmocka_unit_test(test_losses_of_heads),
-        cmocka_unit_test(test_one_micro_batch), cmocka_unit_test(test_same_bits_sgd),
-        cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_bytes_and_peaks),
-        cmocka_unit_test(test_profiles),        cmocka_unit_test(test_another_carrier),
-        cmocka_unit_test(test_a_rank_vanishes), cmocka_unit_test(test_the_host_does_not_wait),
+        cmocka_unit_test(test_beginning),
+        cmocka_unit_test(test_closing_first),
+        cmocka_unit_test(test_losses_f32),
+        cmocka_unit_test(test_losses_bf16),
+        cmocka_unit_test(test_losses_of_heads),
+        cmocka_unit_test(test_one_micro_batch),
+        cmocka_unit_test(test_same_bits_sgd),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_bytes_and_peaks),
+        cmocka_unit_test(test_profiles),
+        cmocka_unit_test(test_another_carrier),
+        cmocka_unit_test(test_a_rank_vanishes),
+        cmocka_unit_test(test_the_host_does_not_wait),
     };
     return RUN_ON_BACKENDS(tests);
 }

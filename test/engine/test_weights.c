@@ -225,20 +225,27 @@ static void test_wrong_files(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* No memory, or a file that cannot be read: an error, no leak, and loading again succeeds. */
+/* No memory, or a file that cannot be read: an error, no leak, and all parameters are as they were, or the engine is
+ * failed; never some of the file and some not. */
 static void test_faults(void **state)
 {
     (void)state;
     const temp_path p = temp_folder_file(&folder, "a.safetensors");
-    ps_config *c = TINY("train.threads=1");
+    ps_config *c = TINY("train.threads=1"), *other = TINY("train.threads=1", "train.seed=2");
     ps_engine *e = engine_of(c);
     assert_ok(ps_engine_save_weights(e, p.text));
-    const uint64_t hash = hash_of(e);
+    const uint64_t loaded = hash_of(e);
+    ps_engine_destroy(e);
+    e = engine_of(other);
+    const uint64_t own = hash_of(e);
+    assert_true(own != loaded);
     static const ps_fault_kind kinds[] = {PS_FAULT_ALLOC, PS_FAULT_READ};
     static const ps_status codes[] = {PS_ENOMEM_HOST, PS_EIO};
-    for (int kind = 0; kind < 2; kind++)
+    int n_usable = 0, n_failed = 0;
+    for (int kind = 0; kind < 2; kind++) {
         for (long n = 0;; n++) {
             const int64_t live_bytes = ps_mem_live_bytes();
+            uint64_t hash = 0;
             ps_fault_arm(kinds[kind], n, false);
             const ps_status st = ps_engine_load_pretrained(e, p.text, NULL, NULL);
             const bool has_struck = ps_fault_has_struck(kinds[kind]);
@@ -246,10 +253,24 @@ static void test_faults(void **state)
             assert_int_equal(st, has_struck ? codes[kind] : PS_OK);
             assert_int_equal(ps_mem_live_bytes(), live_bytes);
             if (!has_struck) break;
+            const ps_status is_usable = ps_engine_weights_xxh3(e, &hash);
+            if (is_usable == PS_OK) {
+                assert_true(hash == own);
+                n_usable++;
+                continue;
+            }
+            assert_int_equal(is_usable, PS_ESTATE);
+            n_failed++;
+            ps_engine_destroy(e);
+            e = engine_of(other);
         }
-    assert_true(hash_of(e) == hash);
+        assert_true(hash_of(e) == loaded);
+        ps_engine_destroy(e);
+        e = engine_of(other);
+    }
+    assert_true(n_usable > 10 && n_failed > 0);
     ps_engine_destroy(e);
-    ps_config_destroy(c);
+    ps_config_destroy(c), ps_config_destroy(other);
 }
 
 static ps_status give_index(void *user, int64_t first, int64_t n, void *dst)
