@@ -77,6 +77,7 @@ static void folders_are_made(void **state)
         assert_int_equal(access(b.text, F_OK), 0);
     }
     assert_ok(client_write_file(file.text, "", 0));
+    assert_int_equal(client_make_folders(file.text), PS_EIO);
     assert_int_equal(client_make_folders(in_file.text), PS_EIO);
     assert_non_null(strstr(ps_last_error(), "cannot make the folder"));
     assert_int_equal(unlink(file.text), 0);

@@ -41,6 +41,15 @@ expect 0 "$pstar" train "$work/mini.json" --resume train.output_dir="$work/lost"
 says out "has no \`latest\`"
 says out "after step 12"
 
+# one that is damaged is not the same as none; a checkpoint that is named does not ask for it
+echo step-000014 >"$work/lost/checkpoints/latest"
+expect 2 "$pstar" train "$work/mini.json" train.output_dir="$work/lost" train.save_interval=3
+says err "has checkpoints of an earlier run"
+expect 2 "$pstar" train "$work/mini.json" --resume train.output_dir="$work/lost" train.steps=15
+says err "latest: damaged"
+expect 0 "$pstar" train "$work/mini.json" --resume "$work/lost/checkpoints/step-000014" train.output_dir="$work/lost" train.steps=15
+says out "after step 14"
+
 # what would not be the same run is refused, by name
 expect 2 "$pstar" train "$work/mini.json"
 says err "--resume"
