@@ -1,4 +1,5 @@
 /* builder.c - recording a program: parameters, values, nodes, blocks. The operators are in node_*.c. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -148,6 +149,8 @@ int64_t ps_builder_sequence_length(const ps_builder *b)
 
 void ps_set_initializer_range(ps_builder *b, double std)
 {
+    if (!(std >= 0) || isinf(std))
+        ps_builder_refuse(b, "ps_set_initializer_range: %g is no standard deviation, expected a number from 0 on", std);
     b->init_std = std;
 }
 

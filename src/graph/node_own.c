@@ -1,4 +1,5 @@
 /* node_own.c - operators and losses of the user's (ps_own_operator). */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -195,6 +196,9 @@ static int32_t add_parameter(ps_builder *b, const char *name, const ps_own_param
     if (w->suffix == NULL || w->suffix[0] == '\0' || n >= (int)sizeof full)
         return ps_builder_refuse(b, "%s%s: a parameter of an own operator has no suffix, or a long one", b->prefix,
                                  name);
+    if (!isfinite(w->mean) || !(w->std >= 0) || isinf(w->std))
+        return ps_builder_refuse(b, "%s%s%s: mean %g and std %g, expected numbers, std from 0 on", b->prefix, name,
+                                 full, w->mean, w->std);
     return ps_builder_add_param(b, name, full, w->rows != 0 ? 2 : 1, w->rows != 0 ? w->rows : 1, w->columns, w->mean,
                                 w->std);
 }

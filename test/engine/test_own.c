@@ -206,7 +206,7 @@ static void test_refusals(void **state)
                                   .dtypes = 1,
                                   .forward = gate_forward,
                                   .backward = gate_backward};
-    wrong_use cases[20];
+    wrong_use cases[32];
     int n = 0;
 #define CASE(text, change)                                                                                             \
     do {                                                                                                               \
@@ -229,6 +229,10 @@ static void test_refusals(void **state)
     CASE("both value", (w->op.n_inputs = 2, w->repeats_x = true));
     CASE("not a value", w->op.n_inputs = 2);
     CASE("suffix", w->op.n_parameters = 1);
+    CASE("std -1",
+         (w->op.n_parameters = 1, w->use.parameters[0] = (ps_own_parameter){.suffix = "a", .columns = 8, .std = -1}));
+    CASE("mean nan", (w->op.n_parameters = 1,
+                      w->use.parameters[0] = (ps_own_parameter){.suffix = "a", .columns = 8, .mean = (double)NAN}));
     CASE("saved[0] only", (w->is_loss = true, w->use.saved_columns[1] = 1));
     CASE("no y", (w->is_loss = true, w->op.backward_reads = PS_READS_Y));
     CASE("does not compute in f32", w->op.dtypes = 1u << PS_DTYPE_BF16);
