@@ -25,7 +25,7 @@ static const char *const dtype_keys[PS_DTYPE_COUNT] = {[PS_DTYPE_F32] = "neither
                                                        [PS_DTYPE_BF16] = "bf16.enabled",
                                                        [PS_DTYPE_F16] = "fp16.enabled"};
 
-static ps_status check_call(const ps_node_run *r)
+static ps_status check_call(const ps_node_run *r, const ps_own_args *a, bool is_backward)
 {
     const ps_own_operator *op = &r->node->attr.own.op;
     const ps_device_type device = ps_backend_own_device(r->backend);
@@ -39,7 +39,7 @@ static ps_status check_call(const ps_node_run *r)
     if (device == PS_DEVICE_CPU && op->forward == NULL)
         return PS_FAIL(PS_ENOSYS, "%s: operator %s has functions for a GPU only: use train.backend = cuda",
                        r->node->label, op->name);
-    return PS_OK;
+    return ps_own_check_scratch(a, device, is_backward);
 }
 
 /* ---- calls ---- */
@@ -70,8 +70,8 @@ static ps_own_args args_of(const ps_node_run *r, bool is_backward)
 
 static ps_status forward(ps_node_run *r)
 {
-    if (r->mode == PS_RUN_MEASURE) PS_TRY(check_call(r));
     ps_own_args a = args_of(r, false);
+    if (r->mode == PS_RUN_MEASURE) PS_TRY(check_call(r, &a, false));
     a.call.y = r->y;
     for (int k = 0; k < PS_NODE_PARAMS; k++) a.call.w[k] = r->w[k];
     if (is_loss(r->node)) {
@@ -86,6 +86,7 @@ static ps_status backward(ps_node_run *r)
     const ps_node *n = r->node;
     const unsigned reads = n->attr.own.op.backward_reads;
     ps_own_args a = args_of(r, true);
+    if (r->mode == PS_RUN_MEASURE) PS_TRY(check_call(r, &a, true));
     a.call.y = reads & PS_READS_Y ? r->y : NULL;
     a.call.dy = r->dy;
     a.grad_dtype = r->grad_dtype;

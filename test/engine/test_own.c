@@ -174,6 +174,18 @@ static void test_same_bits(void **state)
 
 /* ---- refusals ---- */
 
+static int64_t scratch_below_0(const ps_own_call *c, int is_backward)
+{
+    (void)c;
+    return is_backward ? 0 : -1;
+}
+
+static int64_t scratch_without_end(const ps_own_call *c, int is_backward)
+{
+    (void)c;
+    return is_backward ? INT64_MAX : 64;
+}
+
 typedef struct wrong_use {
     ps_own_operator op;
     ps_own_use use;
@@ -228,6 +240,9 @@ static void test_refusals(void **state)
     CASE("negative", w->use.saved_columns[1] = -1);
     CASE("both value", (w->op.n_inputs = 2, w->repeats_x = true));
     CASE("not a value", w->op.n_inputs = 2);
+    CASE("operator mine: scratch_bytes gives -1 for forward", w->op.scratch_bytes = scratch_below_0);
+    CASE("operator mine: scratch_bytes gives 9223372036854775807 for backward",
+         w->op.scratch_bytes = scratch_without_end);
     CASE("suffix", w->op.n_parameters = 1);
     CASE("std -1",
          (w->op.n_parameters = 1, w->use.parameters[0] = (ps_own_parameter){.suffix = "a", .columns = 8, .std = -1}));
