@@ -623,7 +623,7 @@ PS_API void ps_engine_get_ranks(const ps_engine *engine, int32_t *rank, int32_t 
 
 /* Forward pass of a micro-batch; *loss gets its mean loss. With loss NULL nothing is waited for that the
  * device computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A
- * failure inside a step leaves the engine failed for good (PS_ESTATE from then on); wrong arguments do not. */
+ * failure inside a step leaves the engine failed for good (PS_ESTATE with its text from then on); wrong arguments do not. */
 PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batch, float *loss);
 /* Gradients of the last ps_forward. */
 PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
