@@ -287,7 +287,7 @@ PS_API PS_NODISCARD ps_status ps_comm_check_same(ps_comm *comm, const ps_config 
  * in their chunks afterwards, so the whole model never exists twice. Backward, memory and transfers are planned from
  * the description.
  *
- * Values are numbers; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1,
+ * Values are numbers above 0; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1,
  * and ps_initialize_engine reports the first failure: a model function need not check each call. Activations are all
  * [B T, columns] (behind ps_pool: [B, columns]), of the type that the configuration names (f32, bf16, f16). */
 typedef struct ps_builder ps_builder;

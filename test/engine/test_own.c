@@ -189,7 +189,7 @@ static int64_t scratch_without_end(const ps_own_call *c, int is_backward)
 typedef struct wrong_use {
     ps_own_operator op;
     ps_own_use use;
-    bool is_loss, repeats_x;
+    bool is_loss, repeats_x, forgets_x;
     const char *want;
 } wrong_use;
 
@@ -197,10 +197,11 @@ static ps_status wrong_model(ps_builder *b, void *user)
 {
     const wrong_use *w = user;
     ps_own_use use = w->use;
-    const ps_value x = ps_token_embedding(b, "wte", TINY_VOCABULARY, 8);
+    ps_value x = ps_token_embedding(b, "wte", TINY_VOCABULARY, 8);
+    if (w->forgets_x) x = ps_relu(b, x);
     use.op = &w->op;
     use.x[0] = x;
-    use.x[1] = w->repeats_x ? x : 99;
+    use.x[1] = w->repeats_x ? x : w->forgets_x ? 0 : 99;
     if (w->is_loss) {
         ps_end_with(b, "mine", &use);
         return PS_OK;
@@ -240,6 +241,7 @@ static void test_refusals(void **state)
     CASE("negative", w->use.saved_columns[1] = -1);
     CASE("both value", (w->op.n_inputs = 2, w->repeats_x = true));
     CASE("not a value", w->op.n_inputs = 2);
+    CASE("input 0 is not a value of this model: it was not set", (w->op.n_inputs = 2, w->forgets_x = true));
     CASE("operator mine: scratch_bytes gives -1 for forward", w->op.scratch_bytes = scratch_below_0);
     CASE("operator mine: scratch_bytes gives 9223372036854775807 for backward",
          w->op.scratch_bytes = scratch_without_end);
