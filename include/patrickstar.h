@@ -561,7 +561,8 @@ typedef struct ps_batch {
     const int32_t *targets;
     const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
     const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
-    const float *values; /* instead of targets, for ps_mse_loss and ps_bce_with_logits_loss: [rows, n]; NaN: no part */
+    /* instead of targets, for ps_mse_loss and ps_bce_with_logits_loss (of these 0 to 1): [rows, n]; NaN: no part */
+    const float *values;
 } ps_batch;
 
 /* Build the model, plan memory and transfers, create the parameters. Keeps nothing of config or user. PS_EBUDGET when
