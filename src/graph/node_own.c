@@ -21,18 +21,17 @@ static bool is_loss(const ps_node *n)
 
 /* ---- can it run as it is asked to? ---- */
 
-static const char *const dtype_keys[PS_DTYPE_COUNT] = {[PS_DTYPE_F32] = "neither bf16.enabled nor fp16.enabled",
-                                                       [PS_DTYPE_BF16] = "bf16.enabled",
-                                                       [PS_DTYPE_F16] = "fp16.enabled"};
+static const char *const dtype_remedies[PS_DTYPE_COUNT] = {[PS_DTYPE_F32] = "set bf16.enabled or fp16.enabled",
+                                                           [PS_DTYPE_BF16] = "do without bf16.enabled",
+                                                           [PS_DTYPE_F16] = "do without fp16.enabled"};
 
 static ps_status check_call(const ps_node_run *r, const ps_own_args *a, bool is_backward)
 {
     const ps_own_operator *op = &r->node->attr.own.op;
     const ps_device_type device = ps_backend_own_device(r->backend);
     if (!(op->dtypes >> r->dtype & 1))
-        return PS_FAIL(PS_ENOSYS,
-                       "%s: operator %s does not compute in %s (its dtypes are 0x%x): configure another type than %s",
-                       r->node->label, op->name, ps_dtype_name(r->dtype), op->dtypes, dtype_keys[r->dtype]);
+        return PS_FAIL(PS_ENOSYS, "%s: operator %s does not compute in %s (its dtypes are 0x%x): %s", r->node->label,
+                       op->name, ps_dtype_name(r->dtype), op->dtypes, dtype_remedies[r->dtype]);
     if (device == PS_DEVICE_CUDA && op->cuda_forward == NULL)
         return PS_FAIL(PS_ENOSYS, "%s: operator %s has no functions for a GPU (cuda_forward): use train.backend = cpu",
                        r->node->label, op->name);

@@ -252,7 +252,8 @@ static void test_refusals(void **state)
                       w->use.parameters[0] = (ps_own_parameter){.suffix = "a", .columns = 8, .mean = (double)NAN}));
     CASE("saved[0] only", (w->is_loss = true, w->use.saved_columns[1] = 1));
     CASE("no y", (w->is_loss = true, w->op.backward_reads = PS_READS_Y));
-    CASE("does not compute in f32", w->op.dtypes = 1u << PS_DTYPE_BF16);
+    CASE("does not compute in f32 (its dtypes are 0x2): set bf16.enabled or fp16.enabled",
+         w->op.dtypes = 1u << PS_DTYPE_BF16);
     for (int i = 0; i < n; i++) {
         ps_config *c = TINY("memory.host=1MB");
         ps_engine *e = NULL;
