@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "train/commands.h"
 #include "train/program.h"
 
 /* Each command gets its own arguments, argv[0] being its name, and returns an exit code. */

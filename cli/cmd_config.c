@@ -18,7 +18,7 @@ static ps_status print(const show_arguments *a)
     ps_config *config = NULL;
     char *text = NULL;
     ps_status st = PS_OK;
-    PS_TRY_GOTO(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &config));
+    PS_TRY_GOTO(client_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &config));
     if (!a->given) PS_TRY_GOTO(known_machine_name(config));
     PS_TRY_GOTO(a->given ? ps_config_dump_given_json(config, &text) : ps_config_dump_json(config, &text));
     if (fputs(text, stdout) == EOF || fflush(stdout) != 0) st = PS_FAIL(PS_EIO, "cannot write the configuration");
@@ -56,7 +56,7 @@ int cmd_config(int argc, char **argv)
     show_arguments a = {0};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
-    const int code = cli_report("config", print(&a));
+    const int code = program_report("config", print(&a));
     config_arguments_deinit(&a.config);
     return code;
 }

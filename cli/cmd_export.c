@@ -13,14 +13,13 @@
 #include "cli_tokenizer.h"
 #include "config/hf_config.h"
 #include "data/tokenizer.h"
-#include "run_config.h"
 #include "weights/export.h"
 #include "weights/weight_convert.h"
 
 typedef struct export_arguments {
     const char *paths[2];
     int n_paths;
-    const char *config, *dtype, *shard_size, *tokenizer;
+    const char *config, *dtype, *format, *shard_size, *tokenizer;
     bool force, allows_nonfinite;
 } export_arguments;
 
@@ -47,6 +46,9 @@ static ps_status read_options(const export_arguments *a, ps_export_options *o, p
     if (a->dtype != NULL && !ps_weight_dtype_parse(a->dtype, dtype))
         return PS_FAIL(PS_EINVAL, "--dtype %s: expected f32, bf16 or f16", a->dtype);
     if (a->dtype != NULL) o->dtype = dtype;
+    if (a->format != NULL && strcmp(a->format, "safetensors") != 0 && strcmp(a->format, "pt") != 0)
+        return PS_FAIL(PS_EINVAL, "--format %s: expected safetensors or pt", a->format);
+    o->is_torch = a->format != NULL && strcmp(a->format, "pt") == 0;
     if (a->shard_size != NULL) PS_TRY(ps_bytes_parse(a->shard_size, &o->max_shard_bytes));
     if (o->max_shard_bytes < 1)
         return PS_FAIL(PS_EINVAL, "--max-shard-size %s: expected at least 1 byte", a->shard_size);
@@ -65,6 +67,17 @@ static int32_t pad_token(const char *folder)
     return id;
 }
 
+static ps_status find_config(const export_arguments *a, ps_config **out)
+{
+    if (a->config != NULL) return ps_config_load(a->config, out);
+    PS_TRY(ps_config_load_of_weights(a->paths[0], out));
+    if (*out != NULL) return PS_OK;
+    return PS_FAIL(PS_EIO,
+                   "%s has no state.json, summary.json, config.json or checkpoints/latest; name the configuration by "
+                   "--config",
+                   a->paths[0]);
+}
+
 static ps_status run_export(const export_arguments *a)
 {
     const char *folder = a->paths[1];
@@ -76,9 +89,10 @@ static ps_status run_export(const export_arguments *a)
     char *json = NULL, bytes_text[PS_BYTES_TEXT_MAX];
     ps_status st;
     PS_TRY_GOTO(read_options(a, &o, &dtype));
-    PS_TRY_GOTO(a->config != NULL ? ps_config_load(a->config, &config) : run_config_find(a->paths[0], &config));
+    PS_TRY_GOTO(find_config(a, &config));
     if (o.tokenizer_folder == NULL) o.tokenizer_folder = cli_tokenizer_folder(ps_config_options(config));
     o.has_generation = ps_config_options(config)->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
+    o.ties_head = o.has_generation || ps_config_options(config)->model_head == PS_CONFIG_HEAD_MASKED_LM;
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
     PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), pad_token(o.tokenizer_folder), &json));
     o.config_json = json;
@@ -105,6 +119,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'c': a->config = arg; return 0;
     case 'd': a->dtype = arg; return 0;
+    case 'F': a->format = arg; return 0;
     case 's': a->shard_size = arg; return 0;
     case 't': a->tokenizer = arg; return 0;
     case 'f': a->force = true; return 0;
@@ -125,6 +140,8 @@ int cmd_export(int argc, char **argv)
     static const struct argp_option options[] = {
         {"config", 'c', "FILE", 0, "The run's configuration (default: the one that is kept with the weights)", 0},
         {"dtype", 'd', "TYPE", 0, "Round weights to f32, bf16 or f16 (default: as they are)", 0},
+        {"format", 'F', "FORMAT", 0, "Write safetensors (default), or pt: pytorch_model.bin, as torch.save writes it",
+         0},
         {"max-shard-size", 's', "SIZE", 0, "Bytes of weights in a file, such as 2GB (default: 5GB)", 0},
         {"tokenizer", 't', "FOLDER", 0,
          "Copy the tokenizer's files from there (default: data.tokenizer, or the model's folder)", 0},
@@ -136,10 +153,10 @@ int cmd_export(int argc, char **argv)
                                      .parser = parse,
                                      .args_doc = "CHECKPOINT FOLDER",
                                      .doc = "Write a folder that Hugging Face's transformers loads: config.json, "
-                                            "safetensors, tokenizer. CHECKPOINT is a checkpoint's folder, the output "
+                                            "weights, tokenizer. CHECKPOINT is a checkpoint's folder, the output "
                                             "folder of pstar train (its model.safetensors, else its newest "
                                             "checkpoint), a Hugging Face model, or, with --config, a file of weights."};
     export_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    return cli_report("export", run_export(&a));
+    return program_report("export", run_export(&a));
 }

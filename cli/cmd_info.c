@@ -377,10 +377,10 @@ int cmd_info(int argc, char **argv)
     options o = {.n_threads = ps_cpu_threads(), .isa = ps_cpu_isa_detect()};
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     const char *const folder = o.disk_path != NULL ? o.disk_path : disk_folder();
-    if (o.measure != NULL && strcmp(o.measure, "-") == 0) return cli_report("info", measure_for_stdout(&o, folder));
-    if (o.forget) return cli_report("info", go_through_kept(true));
+    if (o.measure != NULL && strcmp(o.measure, "-") == 0) return program_report("info", measure_for_stdout(&o, folder));
+    if (o.forget) return program_report("info", go_through_kept(true));
     ps_status st = show_machine(folder);
     if (st == PS_OK) st = go_through_kept(false);
     if (st == PS_OK && o.measure != NULL) st = measure(&o, folder);
-    return cli_report("info", st);
+    return program_report("info", st);
 }

@@ -184,7 +184,7 @@ int cmd_inspect(int argc, char **argv)
     inspect_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ps_weight_source *s = NULL;
-    const int code = cli_report("inspect", ps_weight_source_open(a.path, &s));
+    const int code = program_report("inspect", ps_weight_source_open(a.path, &s));
     if (s != NULL && a.json) print_json(s);
     if (s != NULL && !a.json) {
         print_table(s);

@@ -1,8 +1,11 @@
-/* cmd_merge.c - pstar merge: the files of all ranks as one safetensors file. */
+/* cmd_merge.c - pstar merge: the files of all ranks as one file. */
 #include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "cli.h"
 #include "weights/weight_copy.h"
@@ -10,7 +13,10 @@
 typedef struct merge_arguments {
     const char *pattern, *paths[2];
     int n_paths;
+    int n_files; /* 0: not said */
 } merge_arguments;
+
+enum { PATH_MAX_BYTES = 4096, FILES_MAX = 65536 };
 
 /* The files that a shell pattern names, in order of their names. */
 static ps_status open_pattern(const char *pattern, ps_weight_source **out)
@@ -26,12 +32,59 @@ static ps_status open_pattern(const char *pattern, ps_weight_source **out)
     return st;
 }
 
+/* The pattern with something in place of its only '*'. */
+static ps_status fill_pattern(const char *pattern, const char *text, char path[PATH_MAX_BYTES])
+{
+    const char *star = strchr(pattern, '*');
+    if (star == NULL || strchr(star + 1, '*') != NULL)
+        return PS_FAIL(PS_EINVAL, "--pattern %s: with --num it has one '*', where the ranks' numbers stand", pattern);
+    const int n = snprintf(path, PATH_MAX_BYTES, "%.*s%s%s", (int)(star - pattern), pattern, text, star + 1);
+    return n < PATH_MAX_BYTES ? PS_OK : PS_FAIL(PS_EINVAL, "--pattern: a path of %d bytes", n);
+}
+
+/* As PatrickStar's tools/merge_checkpoint.py: the '*' of the pattern is 0, 1, ... n - 1. */
+static ps_status open_numbered(const char *pattern, int n, ps_weight_source **out)
+{
+    char **paths = calloc((size_t)n, sizeof *paths), path[PATH_MAX_BYTES];
+    ps_status st = paths != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for %d paths", n);
+    for (int i = 0; i <= n && st == PS_OK; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", i);
+        st = fill_pattern(pattern, number, path);
+        if (st == PS_OK && i == n && ps_file_exists(path))
+            st = PS_FAIL(PS_EFORMAT, "%s is there too, but --num says %d files", path, n);
+        if (st == PS_OK && i < n && (paths[i] = strdup(path)) == NULL)
+            st = PS_FAIL(PS_ENOMEM_HOST, "no memory for a path");
+    }
+    if (st == PS_OK) st = ps_weight_source_open_files((const char *const *)paths, n, out);
+    for (int i = 0; paths != NULL && i < n; i++) free(paths[i]);
+    free(paths);
+    return st;
+}
+
+static ps_status open_source(const merge_arguments *a, ps_weight_source **out)
+{
+    if (a->pattern != NULL)
+        return a->n_files > 0 ? open_numbered(a->pattern, a->n_files, out) : open_pattern(a->pattern, out);
+    PS_TRY(ps_weight_source_open(a->paths[0], out));
+    const int n = ps_weight_source_n_files(*out);
+    if (a->n_files == 0 || n == a->n_files) return PS_OK;
+    ps_weight_source_close(*out);
+    *out = NULL;
+    return PS_FAIL(PS_EFORMAT, "%s: %d files of weights, but --num says %d", a->paths[0], n, a->n_files);
+}
+
 static ps_status merge(const merge_arguments *a)
 {
-    char bytes_text[PS_BYTES_TEXT_MAX];
-    const char *out_path = a->paths[a->n_paths - 1];
+    char bytes_text[PS_BYTES_TEXT_MAX], merged[PATH_MAX_BYTES];
+    const char *out_path = merged;
     ps_weight_source *s = NULL;
-    ps_status st = a->pattern != NULL ? open_pattern(a->pattern, &s) : ps_weight_source_open(a->paths[0], &s);
+    ps_status st = PS_OK;
+    if (a->n_paths > 0)
+        out_path = a->paths[a->n_paths - 1];
+    else
+        st = fill_pattern(a->pattern, "merged", merged);
+    if (st == PS_OK) st = open_source(a, &s);
     if (st == PS_OK) st = ps_weight_merge(s, out_path);
     if (st == PS_OK) {
         int64_t n_bytes = 0;
@@ -46,14 +99,23 @@ static ps_status merge(const merge_arguments *a)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     merge_arguments *a = state->input;
+    char *end;
+    long n;
     switch (key) {
     case 'p': a->pattern = arg; return 0;
+    case 'n':
+        n = strtol(arg, &end, 10);
+        if (*arg == '\0' || *end != '\0' || n < 1 || n > FILES_MAX)
+            argp_error(state, "--num %s: expected a number of files from 1 to %d", arg, FILES_MAX);
+        a->n_files = (int)n;
+        return 0;
     case ARGP_KEY_ARG:
         if (a->n_paths == 2) argp_usage(state);
         a->paths[a->n_paths++] = arg;
         return 0;
     case ARGP_KEY_END:
-        if (a->n_paths != (a->pattern != NULL ? 1 : 2)) argp_usage(state);
+        if (a->n_paths != (a->pattern != NULL ? 1 : 2) && (a->n_paths != 0 || a->pattern == NULL || a->n_files == 0))
+            argp_usage(state);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -63,15 +125,21 @@ int cmd_merge(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"pattern", 'p', "PATTERN", 0, "Merge the files of this shell pattern, such as 'DIR/model-*.safetensors'", 0},
+        {"num", 'n', "N", 0,
+         "There are N files, one a rank, and no other number will do; with --pattern its '*' stands for 0 to N - 1", 0},
         {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "CHECKPOINT OUT.safetensors\n--pattern PATTERN OUT.safetensors",
-        .doc = "Write the weights of all ranks of a checkpoint into one file. CHECKPOINT may be anything that holds "
-               "weights, "
-               "such as a folder of shards. A tensor that is in several files must be the same in all of them."};
+        .args_doc = "CHECKPOINT OUT\n--pattern PATTERN OUT\n--pattern PATTERN --num N",
+        .doc =
+            "Write the weights of all ranks of a checkpoint into one file: OUT.pt, .pth or .bin as torch.save writes "
+            "it, "
+            "else safetensors. CHECKPOINT may be anything that holds weights, such as a folder of shards. A tensor "
+            "that "
+            "is in several files must be the same in all of them. Without OUT its name is the pattern with \"merged\" "
+            "for the '*', as PatrickStar's merge_checkpoint.py has it."};
     merge_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    return cli_report("merge", merge(&a));
+    return program_report("merge", merge(&a));
 }

@@ -74,10 +74,10 @@ static ps_status read_input(const plan_arguments *a, plan_input *in)
     *in = (plan_input){.site = {.n_ranks = a->n_ranks, .rank = a->rank}};
     for (int i = 0; i < a->n_changes; i++)
         if (strncmp(a->changes[i], HARDWARE_PREFIX, strlen(HARDWARE_PREFIX)) != 0) options[n++] = a->changes[i];
-    PS_TRY(cli_load_config(a->config_path, options, n, &in->config));
+    PS_TRY(client_load_config(a->config_path, options, n, &in->config));
     PS_TRY(read_hardware(a, in));
     if (a->sizes) return known_machine_name(in->config); /* nothing has rates there */
-    return in->site.hardware == NULL ? known_machine_tell(in->config, NULL, a->n_ranks) : PS_OK;
+    return in->site.hardware == NULL ? program_tell_machine(in->config, NULL, a->n_ranks) : PS_OK;
 }
 
 /* ---- text ---- */
@@ -411,5 +411,5 @@ int cmd_plan(int argc, char **argv)
     const ps_status st = plan(&a, &in);
     ps_config_destroy(in.config);
     /* that it does not fit was the answer, and is printed */
-    return st == PS_EBUDGET ? EXIT_INPUT : cli_report("plan", st);
+    return st == PS_EBUDGET ? EXIT_INPUT : program_report("plan", st);
 }

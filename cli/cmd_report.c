@@ -56,7 +56,7 @@ int cmd_report(int argc, char **argv)
                                          "chunk is, computing, copies and waits, and where the time of a step went."};
     report_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    const int code = cli_report("report", write_report(&a));
+    const int code = program_report("report", write_report(&a));
     if (code == 0 && a.page != NULL) printf("%s\n", a.page);
     if (code == 0 && a.folder != NULL) printf("%s: memory.svg, chunks.svg, timeline.svg, time.svg\n", a.folder);
     return code;

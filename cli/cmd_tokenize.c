@@ -175,7 +175,7 @@ int cmd_tokenize(int argc, char **argv)
     ps_status st = a.sample >= 0 ? sample_view_print(a.files[0], a.files + 1, a.n_files - 1, a.sample)
                                  : ps_tokenizer_open(a.vocabulary, &t);
     if (st == PS_OK && a.sample < 0) st = a.decode ? decode(t, &a) : encode(t, &a);
-    const int code = cli_report("tokenize", st);
+    const int code = program_report("tokenize", st);
     ps_tokenizer_close(t);
     free(a.files);
     return code;

@@ -203,7 +203,7 @@ static void find(const machine_use *use, known *k)
 
 static const char *asked_for(const ps_config *config, bool *is_variable)
 {
-    const bool is_given = ps_config_is_given(config, PS_OPTION_hardware);
+    const bool is_given = ps_config_gives(config, PS_OPTION_hardware);
     const char *variable = getenv("PSTAR_HARDWARE");
     *is_variable = !is_given && variable != NULL && variable[0] != '\0';
     return is_given ? ps_config_options(config)->hardware : *is_variable ? variable : "auto";
@@ -265,7 +265,7 @@ static ps_status know_for_all(const ps_config *config, ps_comm *comm, known *k)
 
 static ps_status name(ps_config *config, const char *said)
 {
-    return ps_config_is_given(config, PS_OPTION_hardware) ? PS_OK : ps_config_set(config, "hardware", said);
+    return ps_config_gives(config, PS_OPTION_hardware) ? PS_OK : ps_config_set(config, "hardware", said);
 }
 
 ps_status known_machine_name(ps_config *config)
@@ -274,7 +274,7 @@ ps_status known_machine_name(ps_config *config)
     return name(config, asked_for(config, &is_variable));
 }
 
-ps_status known_machine_tell(ps_config *config, ps_comm *comm, int n_ranks)
+ps_status program_tell_machine(ps_config *config, ps_comm *comm, int n_ranks)
 {
     known k = {.is_known = false};
     if (comm != NULL && ps_comm_size(comm) > 1)
@@ -285,7 +285,7 @@ ps_status known_machine_tell(ps_config *config, ps_comm *comm, int n_ranks)
     return name(config, k.asked_for);
 }
 
-ps_status known_machine_tell_cache(ps_config *config)
+ps_status program_tell_cache(ps_config *config)
 {
     char folder[MACHINE_FOLDER_BYTES];
     if (!machine_file_folder(folder)) return PS_OK;

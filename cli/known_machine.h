@@ -4,7 +4,7 @@
 
 #include "train/program.h"
 
-/* known_machine_tell and known_machine_tell_cache are there, for the commands that train too. */
+/* program_tell_machine and program_tell_cache are declared there, for the commands that train too. */
 
 /* Where the configuration does not give `hardware`, gives it what pstar takes: PSTAR_HARDWARE's word, else auto. */
 PS_NODISCARD ps_status known_machine_name(ps_config *config);

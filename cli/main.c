@@ -8,8 +8,6 @@
 #include "base/base.h"
 #include "base/status.h"
 #include "cli.h"
-#include "cli_tokenizer.h"
-#include "config/config.h"
 
 typedef struct command {
     const char *name;
@@ -31,7 +29,7 @@ static const command commands[] = {
     {"info", cmd_info, "show the machine, what this build can use of it, and its limits"},
 };
 
-int cli_exit_code(ps_status st)
+int program_exit_code(ps_status st)
 {
     switch (st) {
     case PS_OK: return 0;
@@ -51,20 +49,10 @@ int cli_exit_code(ps_status st)
     return EXIT_OTHER;
 }
 
-int cli_report(const char *name, ps_status st)
+int program_report(const char *name, ps_status st)
 {
     if (st != PS_OK) fprintf(stderr, "pstar %s: %s\n", name, ps_last_error());
-    return cli_exit_code(st);
-}
-
-ps_status cli_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
-{
-    PS_TRY(ps_config_load_assigned(path, overrides, n_overrides, out));
-    const ps_status st = cli_resize_vocabulary(*out);
-    if (st == PS_OK) return PS_OK;
-    ps_config_destroy(*out);
-    *out = NULL;
-    return st;
+    return program_exit_code(st);
 }
 
 static void print_usage(FILE *out)

@@ -8,12 +8,9 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "cli.h"
-#include "cli_tokenizer.h"
 #include "data/feed.h"
 #include "data/tokenizer.h"
 #include "train/cli_feed.h"
-
-#define IGNORED (-100)
 
 typedef struct sample_view {
     ps_config *config;
@@ -33,7 +30,7 @@ static ps_status load_config(const char *path, char *const *overrides, int n_ove
     if (all == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for the overrides");
     for (int i = 0; i < n_overrides; i++) all[i] = overrides[i];
     for (size_t i = 0; i < PS_ARRAY_LEN(own); i++) all[n_overrides + (int)i] = own[i];
-    const ps_status st = cli_load_config(path, all, n_overrides + (int)PS_ARRAY_LEN(own), out);
+    const ps_status st = client_load_config(path, all, n_overrides + (int)PS_ARRAY_LEN(own), out);
     free(all);
     return st;
 }
@@ -71,7 +68,7 @@ static void print_labelled(const sample_view *v, int64_t position, int32_t id, i
     const char *name = ps_feed_label_name(v->feed, label);
     char shown[256];
     printf("%6lld %7d  ", (long long)position, id);
-    if (label == IGNORED)
+    if (label == PS_IGNORE_INDEX)
         printf("%-12s ", "");
     else if (name != NULL)
         printf("%-12s ", ps_printable_copy(name, shown, sizeof shown));
@@ -111,10 +108,13 @@ static void print_row(const sample_view *v, int64_t T)
         return;
     }
     for (int64_t t = 0; t < T; t++) {
-        const int32_t target = is_class ? IGNORED : !is_causal ? b->targets[t] : t > 0 ? b->targets[t - 1] : IGNORED;
-        print_token(v, t, target != IGNORED ? target : b->tokens[t], target != IGNORED);
+        const int32_t target = is_class     ? PS_IGNORE_INDEX
+                               : !is_causal ? b->targets[t]
+                               : t > 0      ? b->targets[t - 1]
+                                            : PS_IGNORE_INDEX;
+        print_token(v, t, target != PS_IGNORE_INDEX ? target : b->tokens[t], target != PS_IGNORE_INDEX);
     }
-    if (is_causal && b->targets[T - 1] != IGNORED) print_token(v, T, b->targets[T - 1], true);
+    if (is_causal && b->targets[T - 1] != PS_IGNORE_INDEX) print_token(v, T, b->targets[T - 1], true);
     if (!is_class) return;
     char shown[256];
     const char *name = ps_feed_label_name(v->feed, b->targets[0]);
@@ -147,7 +147,8 @@ ps_status sample_view_print(const char *config, char *const *overrides, int n_ov
     PS_TRY_GOTO(load_config(config, overrides, n_overrides, &v.config));
     v.o = ps_config_options(v.config);
     PS_TRY_GOTO(cli_feed_open(v.config, &v.feed));
-    if (cli_tokenizer_path(v.o)[0] != '\0') PS_TRY_GOTO(ps_tokenizer_open(cli_tokenizer_path(v.o), &v.tokenizer));
+    const char *tokenizer = ps_config_get_tokenizer_path(v.config);
+    if (tokenizer[0] != '\0') PS_TRY_GOTO(ps_tokenizer_open(tokenizer, &v.tokenizer));
     cli_print_instruct_info(v.config, v.feed);
     st = print_sample(&v, number);
 out:

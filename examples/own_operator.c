@@ -50,13 +50,13 @@ static ps_status snake_backward(const ps_own_call *c)
     const int64_t n = c->y_columns;
     float *x = c->scratch, *a = x + n, *d = a + n, *da = c->dw[0];
     ps_to_floats(c->dtype, c->w[0], 0, n, a);
-    memset(da, 0, (size_t)n * sizeof *da);
+    if (da != NULL) memset(da, 0, (size_t)n * sizeof *da); /* NULL: it is frozen */
     for (int64_t row = 0; row < c->rows; row++) {
         ps_to_floats(c->dtype, c->x[0], row * n, n, x);
         ps_to_floats(c->dtype, c->dy, row * n, n, d);
         for (int64_t i = 0; i < n; i++) {
             const float s = sinf(a[i] * x[i]), twice = sinf(2 * a[i] * x[i]);
-            da[i] += d[i] * (x[i] * twice - s * s / a[i]) / a[i];
+            if (da != NULL) da[i] += d[i] * (x[i] * twice - s * s / a[i]) / a[i];
             d[i] *= 1 + twice;
         }
         if (c->dx[0] != NULL) ps_from_floats(c->dtype, c->dx[0], row * n, n, d);

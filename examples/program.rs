@@ -18,6 +18,7 @@ struct Batch {
     targets: *const i32,
     attention_mask: *const i32,
     token_type_ids: *const i32,
+    values: *const f32,
 }
 
 type ModelFunc = extern "C" fn(*mut Builder, *mut c_void) -> c_int;
@@ -58,6 +59,7 @@ fn main() -> Result<(), String> {
         targets: targets.as_ptr(),
         attention_mask: null_mut(),
         token_type_ids: null_mut(),
+        values: null_mut(),
     };
     unsafe {
         check(ps_config_parse(text.as_ptr(), name.as_ptr(), &mut config))?;

@@ -22,7 +22,9 @@
  * Threads: one thread at a time may use an engine; different engines may be used from different threads.
  * Errors: everything that can fail returns a ps_status; ps_last_error() has the detail. The library never
  * exits, aborts or prints.
- * Pointers are not NULL unless the function says that they may be, or they are arrays of no elements: what returns a
+ * Callbacks: what the library calls of the program's (models, operators, logs, progress, messages) returns; no exception
+ * of C++ and no longjmp may leave it.
+ * Pointers: not NULL unless the function says that they may be, or they are arrays of no elements: what returns a
  * ps_status is then PS_EINVAL, naming call and pointer, on this rank alone; a model that misses a name is refused
  * likewise. */
 #ifndef PATRICKSTAR_H
@@ -172,6 +174,13 @@ PS_API PS_NODISCARD ps_status ps_config_load_assigned(const char *path, char *co
 /* The same for JSON text in memory; messages call it `name`. */
 PS_API PS_NODISCARD ps_status ps_config_parse(const char *text, const char *name, ps_config **out);
 
+/* The configuration that weights were trained with. path: a checkpoint's folder, a run's (that of pstar train; before its
+ * end its newest checkpoint says it), or that of a Hugging Face model, which is then model.from_pretrained; or a file in
+ * one of them. *out is NULL where nothing there says it. PS_EIO when there is no such file or folder; PS_EFORMAT or
+ * PS_EINVAL when what says it is damaged, but of what lies beside a file, which may be anybody's, only what can be read
+ * counts. */
+PS_API PS_NODISCARD ps_status ps_config_load_of_weights(const char *path, ps_config **out);
+
 /* Set one option: ps_config_set(config, "memory.device", "1.5GiB"). value is JSON (null is the default) or, for names,
  * strings and sizes, the bare word. Checks the value alone: call ps_config_validate after the last one.
  * On failure the configuration is as before. PS_EINVAL, PS_ENOMEM_HOST. */
@@ -189,6 +198,9 @@ PS_API PS_NODISCARD ps_status ps_config_get_double(const ps_config *config, cons
 PS_API PS_NODISCARD ps_status ps_config_get_string(const ps_config *config, const char *key, const char **out);
 PS_API PS_NODISCARD ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t *first,
                                                   int64_t *last);
+/* *yes: 1 when the user gave the option, in a file, as an assignment, or with ps_config_set, 0 when it was left to its
+ * default. PS_EINVAL when there is no such key. */
+PS_API PS_NODISCARD ps_status ps_config_is_given(const ps_config *config, const char *key, int32_t *yes);
 /* Tokens in a sequence: data.sequence_length, or what its 0 stands for. */
 PS_API int64_t ps_config_get_sequence_length(const ps_config *config);
 
@@ -248,6 +260,35 @@ typedef struct ps_messages {
 
 /* The ranks that these messages reach: all of them call. *messages is copied; config may be NULL: all defaults. */
 PS_API PS_NODISCARD ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out);
+
+/* A collective of the program's own, where it has no messages from rank to rank: a process group of PyTorch
+ * (all_to_all_single), MPI_Alltoallv. It carries bytes; sums are added by this library in the order of ranks, so bits
+ * are the same as over messages. Messages go in rounds that all ranks take part in: prefer ps_messages where there are any.
+ *
+ * One thread, of the library's own, makes all calls, from ps_comm_meet_by_process_group to close, one after the other; all
+ * ranks make the same ones in the same order. So the group must be this communicator's alone, and other threads may use
+ * others meanwhile (MPI: MPI_THREAD_MULTIPLE). A rank that has nothing to say still calls, every 10 ms at least. */
+typedef struct ps_process_group {
+    size_t struct_size;
+    void *user;          /* given to each function */
+    int32_t rank, size;  /* 0 <= rank < size */
+    const char *name;    /* for people: "torch.distributed (gloo)" */
+    const char *trouble; /* NULL; else why there is none, which is then the failure of ps_comm_meet_by_process_group */
+    /* Part r of send, send_bytes[r] >= 0 of it, becomes part `rank` of receive on rank r; parts lie one after the other, the
+     * own one too, each at most as large as size allows: 4 MiB / size, at least 4096 bytes. Returns when receive is whole
+     * and send may be written to: 0, or another number when it failed, with a text in error [PS_MESSAGE_ERROR_BYTES].
+     * Where it fails on one rank, it must fail on the others, or return, in bounded time; ranks whose call does not
+     * return are given up after comm.timeout_s. */
+    int (*all_to_all)(void *user, const void *send, const int64_t *send_bytes, void *receive,
+                      const int64_t *receive_bytes, char *error);
+    /* Nothing is called any more. is_orderly: every rank closes, and all calls went well. Called once, also when
+     * ps_comm_meet_by_process_group fails. */
+    void (*close)(void *user, int32_t is_orderly);
+} ps_process_group;
+
+/* The ranks that it joins: all of them call. *group is copied. config NULL: the defaults. */
+PS_API PS_NODISCARD ps_status ps_comm_meet_by_process_group(const ps_config *config, const ps_process_group *group,
+                                                            ps_comm **out);
 
 /* Ends what was begun and leaves; ranks that are well wait for each other. Engines keep theirs: where some are left, this
  * gives the caller's hold up, and the last one's ps_engine_destroy does the rest. NULL is accepted. */
@@ -425,7 +466,7 @@ PS_API void ps_mse_loss(ps_builder *b, ps_value x, const char *weight, const cha
 PS_API void ps_bce_with_logits_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n);
 /* Where something begins and ends in each sequence: n is 2, the batch's targets [B, 2] are positions, and the softmax is
  * over the T positions of a sequence. The loss is the mean of that of the beginnings and that of the ends, each over the
- * targets that are not -100, as in transformers' ...ForQuestionAnswering (where positions behind the sequence take no
+ * targets that are not PS_IGNORE_INDEX, as in transformers' ...ForQuestionAnswering (where positions behind the sequence take no
  * part). x is [B T, columns]. */
 PS_API void ps_span_loss(ps_builder *b, ps_value x, const char *weight, const char *bias);
 /* Ends a model without a loss, for inference only: ps_infer gives x. */
@@ -464,7 +505,9 @@ typedef enum ps_device_type {
 } ps_device_type;
 
 /* One call, forward or backward. All arrays are dense, row-major, aligned to 64 bytes, and lie in the device's memory; those
- * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. */
+ * that are written share no memory with others. rows is B T, or B behind ps_pool; in a generation engine any number. What
+ * is frozen (train.freeze, ps_set_trainable) has no dw, and below the first trained parameter backward is not called. The
+ * library rounds dw, and adds it to that of other micro-batches. */
 typedef struct ps_own_call {
     size_t struct_size; /* as the library has it: what a newer one adds is behind what an older one knows */
     ps_device_type device;
@@ -480,11 +523,11 @@ typedef struct ps_own_call {
     float *saved[PS_OWN_SAVED_MAX];       /* [rows, saved_columns[i]]: forward writes, backward reads */
     const void *dy;                       /* backward: the gradient of y */
     void *dx[PS_OWN_INPUTS_MAX];          /* out, backward: of x[i], overwritten; NULL: nobody wants it */
-    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; the library rounds and adds */
+    float *dw[PS_OWN_PARAMETERS_MAX];     /* out, backward: of w[k], overwritten; NULL: w[k] is frozen */
     void *scratch;                        /* scratch_bytes; content undefined */
     int64_t scratch_bytes;
     /* Of a loss (ps_end_with), which has no y and no dy: */
-    const int32_t *targets; /* [rows]; -100: takes no part */
+    const int32_t *targets; /* [rows], or PS_IGNORE_INDEX */
     float *row_loss;        /* [rows], forward writes it: 0 where the target takes no part */
     int32_t *predicted;     /* [rows], forward writes it: the class that is found likeliest, -1 where there is none */
     float scale;            /* backward: dx is this times the derivative of the sum over row_loss */
@@ -553,12 +596,15 @@ PS_API PS_NODISCARD ps_status ps_model_from_config(ps_builder *b, void *user);
 
 typedef struct ps_engine ps_engine;
 
+/* A target that takes no part in the loss: PyTorch's ignore_index. */
+enum { PS_IGNORE_INDEX = -100 };
+
 /* One micro-batch, B = train_micro_batch_size_per_gpu, T = the sequence length, or as ps_engine_set_shape has it. Only
  * read during the call. */
 typedef struct ps_batch {
     size_t struct_size;
     const int32_t *tokens; /* [B T] */
-    /* [B T], [B] labels for a classifier, or [B, 2] positions for ps_span_loss; -100 takes no part in the loss */
+    /* [B T], [B] labels for a classifier, or [B, 2] positions for ps_span_loss; or PS_IGNORE_INDEX */
     const int32_t *targets;
     const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
     const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
@@ -769,10 +815,14 @@ typedef struct ps_device_info {
     int32_t n_timed_products;        /* algorithms of so many matrix products were timed for this engine, */
     double timed_seconds;            /* in so many seconds */
     const char *why_not_nccl;        /* "": it is used, or was not asked for */
-    const char *products_trouble;    /* to tell: of products, resuming with other kernels, idle options; "": nothing */
+    const char *products_trouble;    /* what should be known of how products were chosen; "": nothing */
 } ps_device_info;
 
 PS_API ps_status ps_engine_get_device_info(const ps_engine *engine, ps_device_info *out);
+
+/* What the user should know of this engine besides, in one line: options that have no effect, a checkpoint that went on
+ * with other kernels than it was saved by. "": nothing. Valid until the next call of the engine. */
+PS_API const char *ps_engine_get_notices(const ps_engine *engine);
 
 /* How the disk tier is driven; n_files 0: there is none. */
 typedef struct ps_disk_info {
@@ -915,8 +965,9 @@ PS_API PS_NODISCARD ps_status ps_engine_set_weight_decay(ps_engine *engine, int6
  * static one stays, and is the caller's to set again. Between steps only (PS_ESTATE); all ranks call, with the same value. */
 PS_API PS_NODISCARD ps_status ps_engine_set_loss_scale(ps_engine *engine, double scale);
 
-/* Save all parameters (f32, names as declared) as one safetensors file. All or nothing: a file of that name is replaced
- * when the new one is complete. Of several ranks the first writes it. */
+/* Save all parameters (f32, names as declared) in one file: of safetensors, or, when path ends in .pt, .pth or .bin, a
+ * state_dict of torch.save. All or nothing: a file of that name is replaced when the new one is complete. Of several ranks the
+ * first writes it. */
 PS_API PS_NODISCARD ps_status ps_engine_save_weights(ps_engine *engine, const char *path);
 
 /* What loading did; tensors of the model and of the file. */
@@ -939,8 +990,9 @@ typedef struct ps_load_options {
 /* Read all parameters: path is a safetensors file, a file of torch.save with a state_dict, or a folder with either,
  * also in shards, as Hugging Face's transformers write it, or a checkpoint's folder. Types f64, f32, bf16, f16. Names
  * may lack the base's prefix ("transformer.", "model.", "bert."); doc/file-formats.md has the rules. Missing,
- * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. options
- * (NULL: none) and info may be NULL. */
+ * unexpected and misshapen tensors are errors that name them (PS_EFORMAT), found before anything is changed. What fails
+ * later (PS_EIO, PS_ECANCELED) leaves some replaced and others not: the engine is failed for good then, on all ranks.
+ * PS_ESTATE within a step. options (NULL: none) and info may be NULL. */
 PS_API PS_NODISCARD ps_status ps_engine_load_pretrained(ps_engine *engine, const char *path,
                                                         const ps_load_options *options, ps_load_info *info);
 
@@ -967,7 +1019,8 @@ PS_API PS_NODISCARD ps_status ps_engine_load_optimizer(ps_engine *engine, const 
 /* All that training needs to go on with the same bits: masters, the optimizer's states, counters, loss scale.
  * doc/checkpoints.md has the files. `folder` (made if missing, in a folder that exists) holds one folder a checkpoint,
  * "step-000100", and "latest", which names the newest complete one. A checkpoint is complete or not there at all,
- * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept. */
+ * whenever the process or the machine stops. Of older ones, train.keep_last of the configuration are kept;
+ * what runs that were killed have left there is removed by the next save. */
 
 typedef struct ps_checkpoint_info {
     size_t struct_size;
@@ -999,6 +1052,12 @@ PS_API int ps_engine_checkpoint_is_done(const ps_engine *engine);
 /* Wait until the checkpoint under way is complete; what no step has handed over yet is read now, which needs the engine
  * to be between steps. Errors as ps_engine_save_checkpoint; PS_ESTATE when none is under way. */
 PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_checkpoint_info *info);
+
+/* Whether there is a checkpoint to go on from in `folder`, as given to ps_engine_save_checkpoint, and which: *path, freed
+ * by ps_free, is the folder of the one that "latest" names, or without a "latest" of the newest that is complete; NULL
+ * when there is none yet, nor perhaps the folder. is_latest, which may be NULL: 1 where "latest" named it. Changes
+ * nothing on disk. PS_EFORMAT when "latest" is damaged. */
+PS_API PS_NODISCARD ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest);
 
 /* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
  * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,

@@ -267,11 +267,16 @@ class engine : public detail::owner<ps_engine, ps_engine_destroy>
     static ps_status make(detail::initializer f, const config &c, Model &&model, engine &out, int local_rank)
     {
         using callable = std::remove_reference_t<Model>;
-        ps_engine *e = nullptr;
-        const ps_status st = f(detail::run_model<callable>, const_cast<std::remove_const_t<callable> *>(&model),
-                               local_rank, c.get(), &e);
-        out.reset(e);
-        return st;
+        if constexpr (std::is_function_v<callable>) {
+            auto *function = &model;
+            return make(f, c, function, out, local_rank);
+        } else {
+            ps_engine *e = nullptr;
+            const ps_status st = f(detail::run_model<callable>, const_cast<std::remove_const_t<callable> *>(&model),
+                                   local_rank, c.get(), &e);
+            out.reset(e);
+            return st;
+        }
     }
     static ps_status make(detail::initializer f, const config &c, engine &out, int local_rank)
     {

@@ -50,6 +50,12 @@ PS_API const char *ps_feed_label_name(const ps_feed *feed, int32_t label);
 /* Names of classes that were found in the data, into data.labels of the configuration: checkpoints then know them. Does
  * nothing where there are none. */
 PS_API PS_NODISCARD ps_status ps_feed_keep_labels(const ps_feed *feed, ps_config *config);
+/* The other half, before a feed is opened for weights that were trained already: data.labels becomes that of the
+ * configuration that lies with them (ps_config_load_of_weights). Else names of data that lack a class, or have them in
+ * another order, would be numbered anew, and be compared with other classes of the model. Does nothing for models
+ * without labels, and where nothing with the weights names any. PS_EINVAL when data.labels is given and has a name
+ * under another number; else as ps_config_load_of_weights, for a folder. */
+PS_API PS_NODISCARD ps_status ps_config_take_labels(ps_config *config, const char *weights);
 
 /* What became of a split's lines of instructions, a line of text for people; "" for other data. Free it by ps_free. */
 PS_API PS_NODISCARD ps_status ps_feed_describe(const ps_feed *feed, ps_split split, char **out);
@@ -94,12 +100,15 @@ typedef struct ps_rows ps_rows;
 PS_API PS_NODISCARD ps_status ps_rows_create(const ps_feed *feed, int64_t n_rows, ps_rows **out);
 PS_API void ps_rows_destroy(ps_rows *rows); /* NULL is accepted */
 
-/* From now on rows of T tokens, at least ps_feed_length of what is filled in; 0: the sequence length. */
+/* From now on rows of T tokens, at least ps_feed_length of what is filled in, at most the sequence length; 0: that. A T
+ * that is none of these is an error of the next ps_rows_fill. */
 PS_API void ps_rows_set_length(ps_rows *rows, int64_t T);
 
-/* Samples [first_sample, first_sample + n) in the first n rows. PS_EINVAL when the split is empty. */
+/* Samples [first_sample, first_sample + n) in the first n rows. PS_EINVAL, and nothing is written, when the split is
+ * empty or none, n is below 0 or more than the rows, first_sample is below 0, or the length that was set is below 0,
+ * more than the sequence length or less than these samples need. */
 PS_API PS_NODISCARD ps_status ps_rows_fill(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
-/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of -100 only, or
+/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of PS_IGNORE_INDEX only, or
  * values that are NaN. */
 PS_API PS_NODISCARD ps_status ps_rows_fill_once(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
 
@@ -123,14 +132,15 @@ PS_API const ps_batch *ps_rows_batch(const ps_rows *rows);
 typedef struct ps_metrics ps_metrics;
 
 /* *out = NULL for language models, which have no others; the calls below accept it and do nothing. The feed, opened for
- * this configuration, must outlive it; nothing of config is kept. PS_EIO, PS_EFORMAT as ps_tokenizer_open, for answers;
+ * this configuration (else PS_EINVAL), must outlive it; nothing of config is kept. PS_EIO, PS_EFORMAT as ps_tokenizer_open, for answers;
  * PS_ENOMEM_HOST. */
 PS_API PS_NODISCARD ps_status ps_metrics_create(const ps_config *config, const ps_feed *feed, ps_split split,
                                                 ps_metrics **out);
 PS_API void ps_metrics_destroy(ps_metrics *metrics); /* NULL is accepted */
 
 /* ps_infer over the batch, of samples first to first + n - 1 of the split, each taken once, and then others, which are
- * not counted. All ranks of the engine call it together. Errors of ps_infer. */
+ * not counted. All ranks of the engine call it together. PS_EINVAL when engine, batch or samples are not those of the
+ * feed and the configuration; errors of ps_infer. */
 PS_API PS_NODISCARD ps_status ps_metrics_take(ps_metrics *metrics, ps_engine *engine, const ps_batch *batch,
                                               int64_t first, int64_t n);
 
@@ -155,7 +165,13 @@ PS_API void ps_tokenizer_close(ps_tokenizer *tokenizer); /* NULL is accepted */
 
 /* The path of the tokenizer that a configuration names: data.tokenizer, or that of model.from_pretrained; "" for none.
  * Valid as long as the options. */
-PS_API const char *ps_config_tokenizer_path(const ps_config *config);
+PS_API const char *ps_config_get_tokenizer_path(const ps_config *config);
+
+/* What model.resize_token_embeddings asks for, once behind ps_config_load, before the feed is opened and the engine
+ * initialised: where model.vocab_size is not given it becomes what that tokenizer needs, rounded up to
+ * model.pad_to_multiple_of, and never less than it was. Does nothing without the option, and where the size is given.
+ * PS_EINVAL when no tokenizer is named; else as ps_tokenizer_open. */
+PS_API PS_NODISCARD ps_status ps_config_resize_vocabulary(ps_config *config);
 
 /* One above the largest id. */
 PS_API int32_t ps_tokenizer_vocab_size(const ps_tokenizer *tokenizer);
@@ -175,6 +191,20 @@ PS_API PS_NODISCARD ps_status ps_tokenizer_encode_chat(ps_tokenizer *tokenizer, 
  * is PS_EINVAL with its position. */
 PS_API PS_NODISCARD ps_status ps_tokenizer_decode_plain(const ps_tokenizer *tokenizer, const int32_t *ids, int64_t n,
                                                         char **out_text, int64_t *out_n_bytes);
+
+typedef struct ps_sample_options {
+    size_t struct_size;
+    double temperature; /* 0: the likeliest token, of equal ones the first; higher is bolder */
+    int64_t top_k;      /* only the likeliest so many; 0: all */
+    uint64_t seed;
+} ps_sample_options;
+
+/* The next token after logits [n], as ps_decode or ps_infer gives them: drawn from softmax(logits / temperature) by
+ * random word number `index` of the seed, so that the same index gives the same token; a text counts on from 0. n may be
+ * less than the model's vocabulary, to leave out rows behind the tokenizer's last. PS_ENUMERIC naming the first logit that
+ * is not finite; PS_EINVAL for n < 1, a temperature that is not from 0, a top_k below 0; PS_ENOMEM_HOST. Any thread. */
+PS_API PS_NODISCARD ps_status ps_sample_token(const float *logits, int64_t n, const ps_sample_options *options,
+                                              int64_t index, int32_t *token);
 
 #ifdef __cplusplus
 }

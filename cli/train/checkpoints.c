@@ -7,10 +7,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "program.h"
 #include "ranks.h"
 
-/* Samples at the beginning and at the end of the first epoch that stand for the whole. */
+/* Samples at the beginning and at the end of the first epoch that stand for the order of all. */
 #define FINGERPRINT_SAMPLES ((int64_t)16)
 
 /* ---- the data ---- */
@@ -42,18 +41,35 @@ static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
         st = hash_samples(rows, T, n_targets, 0, state);
     }
     if (st == PS_OK) st = hash_samples(rows, T, n_targets, max_i64(c->n_samples - FINGERPRINT_SAMPLES, 0), state);
-    if (st == PS_OK) c->data_xxh3 = XXH3_64bits_digest(state);
+    if (st == PS_OK) c->ends_xxh3 = XXH3_64bits_digest(state);
     ps_rows_destroy(rows);
     XXH3_freeState(state);
     return st;
 }
 
+/* The ranks have compared all of their data when they began, so one of them reads it again. All call. */
+static ps_status hash_all(checkpoints *c, const ps_feed *feed)
+{
+    TRY(ps_comm_agree(c->comm, ps_comm_rank(c->comm) == 0 ? ps_feed_xxh3(feed, &c->all_xxh3) : PS_OK));
+    return ps_comm_broadcast(c->comm, &c->all_xxh3, sizeof c->all_xxh3, 0);
+}
+
+typedef struct hash_text {
+    char text[17];
+} hash_text;
+
+static hash_text text_of(uint64_t hash)
+{
+    hash_text t;
+    snprintf(t.text, sizeof t.text, "%016" PRIx64, hash);
+    return t;
+}
+
 static char *caller_state(const checkpoints *c, int64_t step)
 {
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016" PRIx64, c->data_xxh3);
-    json_t *o = json_pack("{s:I, s:{s:I, s:s}}", "step", (json_int_t)step, "data", "samples", (json_int_t)c->n_samples,
-                          "xxh3", hash);
+    const hash_text ends = text_of(c->ends_xxh3), all = text_of(c->all_xxh3);
+    json_t *o = json_pack("{s:I, s:{s:I, s:s, s:s}}", "step", (json_int_t)step, "data", "samples",
+                          (json_int_t)c->n_samples, "xxh3", ends.text, "all_xxh3", all.text);
     char *text = json_dumps(o, JSON_COMPACT);
     json_decref(o);
     return text;
@@ -62,17 +78,29 @@ static char *caller_state(const checkpoints *c, int64_t step)
 /* The same samples in the same order as in the run that saved this? */
 static ps_status check_data(const checkpoints *c, const char *path, const json_t *data)
 {
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016" PRIx64, c->data_xxh3);
+    const hash_text ends = text_of(c->ends_xxh3), all = text_of(c->all_xxh3);
     const char *saved = json_string_value(json_object_get(data, "xxh3"));
+    const char *saved_all = json_string_value(json_object_get(data, "all_xxh3"));
     const int64_t n_samples = json_integer_value(json_object_get(data, "samples"));
-    if (n_samples == c->n_samples && saved != NULL && strcmp(saved, hash) == 0) return PS_OK;
+    const bool has_ends = n_samples == c->n_samples && saved != NULL && strcmp(saved, ends.text) == 0;
+    if (has_ends && saved_all == NULL)
+        printf("%s: saved by a version that kept no hash of all data: only its first and last samples are compared\n",
+               path);
+    if (has_ends && (saved_all == NULL || strcmp(saved_all, all.text) == 0)) return PS_OK;
+    if (has_ends)
+        return client_fail(
+            PS_EINVAL,
+            "%s: training saw other data: of as many samples the first and last are the same, but others, "
+            "or those of validation, are not (xxh3 of all data %.16s, now %s). Set data.train and "
+            "data.validation back to what they were, or begin a new run from the weights alone "
+            "(train.init_from)",
+            path, saved_all, all.text);
     return client_fail(
         PS_EINVAL,
         "%s: training saw other data: %lld samples an epoch (xxh3 of some %.16s), now there are %lld (%s). "
         "Set data.train, data.validation_split, data.shuffle, data.sequence_length and train.seed back, or begin a "
         "new run from the weights alone (train.init_from)",
-        path, (long long)n_samples, saved != NULL ? saved : "?", (long long)c->n_samples, hash);
+        path, (long long)n_samples, saved != NULL ? saved : "?", (long long)c->n_samples, ends.text);
 }
 
 /* ---- beginning ---- */
@@ -85,16 +113,18 @@ static ps_status look_around(checkpoints *c, const ps_config *config, const ps_f
         return client_fail(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
     if (c->save_interval == 0 && !resume) return PS_OK;
     TRY(take_fingerprint(c, feed));
-    bool has_latest, has_any;
-    if (ps_comm_rank(c->comm) == 0) program_clean_checkpoints(c->folder);
-    TRY(program_has_checkpoints(c->folder, &has_latest, &has_any));
-    if (!resume && has_any)
+    if (resume) return PS_OK;
+    char *newest = NULL;
+    const ps_status st = ps_checkpoint_find(c->folder, &newest, NULL);
+    const bool has_any = newest != NULL || st == PS_EFORMAT; /* a `latest` that is damaged is of a run too */
+    ps_free(newest);
+    if (has_any)
         return client_fail(
             PS_EINVAL,
             "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
             "remove them",
             c->folder);
-    return PS_OK;
+    return st;
 }
 
 ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm, run_log *log,
@@ -105,20 +135,30 @@ ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *e
                        .log = log,
                        .progress = shown,
                        .save_interval = client_int(config, "train.save_interval")};
-    return ps_comm_agree(comm, look_around(c, config, feed, resume));
+    TRY(ps_comm_agree(comm, look_around(c, config, feed, resume)));
+    return c->save_interval > 0 || resume ? hash_all(c, feed) : PS_OK;
+}
+
+/* Is there a checkpoint of this run's own? */
+static ps_status find_own(const checkpoints *c, bool *yes)
+{
+    char *newest = NULL;
+    int32_t is_latest = 0;
+    TRY(ps_comm_agree(c->comm, ps_checkpoint_find(c->folder, &newest, &is_latest)));
+    *yes = newest != NULL;
+    ps_free(newest);
+    TRY(ranks_any(c->comm, yes));
+    if (!*yes) printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
+    if (*yes && !is_latest) printf("%s has no `latest`: the newest complete checkpoint is taken\n", c->folder);
+    return PS_OK;
 }
 
 ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
 {
+    bool is_there = true;
     *step = 0;
-    bool has_latest = true, has_any = true;
-    if (path == NULL) TRY(ps_comm_agree(c->comm, program_has_checkpoints(c->folder, &has_latest, &has_any)));
-    TRY(ranks_any(c->comm, &has_any));
-    if (!has_any) {
-        printf("no checkpoint in %s yet: training begins at the beginning\n", c->folder);
-        return PS_OK;
-    }
-    if (!has_latest) printf("%s has no `latest`: the newest complete checkpoint is taken\n", c->folder);
+    if (path == NULL) TRY(find_own(c, &is_there));
+    if (!is_there) return PS_OK;
     if (path == NULL) path = c->folder;
     char *text = NULL;
     json_t *state = NULL;

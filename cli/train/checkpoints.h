@@ -1,8 +1,9 @@
 /* checkpoints.h - how pstar train saves and resumes: when, what beside the engine's own state, and what it says about
  * it.
  *
- * Checkpoints lie in train.output_dir/checkpoints. Beside the engine's state they hold the step and a fingerprint of
- * the data: the number of samples in an epoch, and a hash of the first and last of them as training sees them. */
+ * Checkpoints lie in train.output_dir/checkpoints. Beside the engine's state they hold the step and what tells the data:
+ * the number of samples in an epoch, a hash of the first and last of them as training sees them, which knows their
+ * order, and one of all that the data has (ps_feed_xxh3). */
 #ifndef PSTAR_CHECKPOINTS_H
 #define PSTAR_CHECKPOINTS_H
 
@@ -17,15 +18,15 @@ typedef struct checkpoints {
     run_log *log;
     progress *progress;
     int64_t save_interval;
-    int64_t n_samples; /* of the training data */
-    uint64_t data_xxh3;
+    int64_t n_samples;            /* of the training data */
+    uint64_t ends_xxh3, all_xxh3; /* of its first and last samples; of all of it, validation too */
     bool is_saving;
     int64_t saving_step, saved_step; /* under way; the last one begun or resumed from */
 } checkpoints;
 
 /* All functions are called by all ranks, except where they say otherwise. A log is rank 0's; NULL for the others.
  *
- * Removes what killed runs left there. `resume`: whether --resume was given; without it, where train.save_interval
+ * `resume`: whether --resume was given; without it, where train.save_interval
  * would mix a new run's checkpoints with those that are there, PS_EINVAL. All pointers must outlive it. */
 PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm,
                                         run_log *log, progress *shown, const ps_feed *feed, bool resume);

@@ -41,8 +41,10 @@ void cli_show_products(const ps_engine *e)
         printf("timed the algorithms of %d matrix products in %.2g s\n", d.n_timed_products, d.timed_seconds);
 }
 
-void cli_tell_products(const char *command, const ps_engine *e)
+void cli_tell_notices(const char *command, const ps_engine *e)
 {
     const ps_device_info d = info_of(e);
+    const char *notices = ps_engine_get_notices(e);
     if (d.products_trouble[0] != '\0') fprintf(stderr, "pstar %s: %s\n", command, d.products_trouble);
+    if (notices[0] != '\0') fprintf(stderr, "pstar %s: %s\n", command, notices);
 }

@@ -10,6 +10,6 @@ void cli_tell_why_no_gpu(const char *command, const ps_engine *e);
 void cli_show_gpu(const ps_engine *e);
 /* On stdout, what was timed of matrix products for this run; nothing when nothing was. */
 void cli_show_products(const ps_engine *e);
-/* On stderr, when the user should know something about them: once a checkpoint, if any, has had its say. */
-void cli_tell_products(const char *command, const ps_engine *e);
+/* On stderr, what the user should know of products and of the engine: once a checkpoint, if any, has had its say. */
+void cli_tell_notices(const char *command, const ps_engine *e);
 #endif

@@ -9,6 +9,15 @@ ps_status cli_feed_open(const ps_config *config, ps_feed **out)
     return ps_feed_from_config(config, access(folder, F_OK) == 0 ? folder : NULL, out);
 }
 
+ps_status cli_feed_open_on_ranks(const ps_config *config, ps_comm *comm, ps_feed **out)
+{
+    const bool is_first = ps_comm_rank(comm) == 0;
+    *out = NULL;
+    TRY(ps_comm_agree(comm, is_first ? cli_feed_open(config, out) : PS_OK));
+    TRY(ps_comm_agree(comm, is_first ? PS_OK : cli_feed_open(config, out)));
+    return ps_comm_check_feed(comm, *out);
+}
+
 void cli_print_instruct_info(const ps_config *config, const ps_feed *feed)
 {
     static const char *const keys[PS_SPLIT_COUNT] = {"data.train", "data.validation"};

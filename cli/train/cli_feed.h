@@ -7,6 +7,10 @@
 /* ps_feed_from_config. Tokens of text are kept in train.output_dir, if that is a folder. */
 PS_NODISCARD ps_status cli_feed_open(const ps_config *config, ps_feed **out);
 
+/* The same on each rank; all call. Rank 0 first: the tokens of a text, which it keeps in a file, are then there for the
+ * others. They must have the same data (ps_comm_check_feed). */
+PS_NODISCARD ps_status cli_feed_open_on_ranks(const ps_config *config, ps_comm *comm, ps_feed **out);
+
 /* Print what became of lines of instructions, of each file of data; nothing for other data. */
 void cli_print_instruct_info(const ps_config *config, const ps_feed *feed);
 

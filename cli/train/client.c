@@ -75,6 +75,16 @@ ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes)
     return client_fail(PS_EIO, "/proc/self/status does not tell VmRSS and VmHWM");
 }
 
+ps_status client_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
+{
+    TRY(ps_config_load_assigned(path, overrides, n_overrides, out));
+    const ps_status st = ps_config_resize_vocabulary(*out);
+    if (st == PS_OK) return PS_OK;
+    ps_config_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
 int64_t client_int(const ps_config *config, const char *key)
 {
     int64_t value = 0;

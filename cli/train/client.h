@@ -53,6 +53,10 @@ int64_t client_clock_ns(void);
 /* Resident memory of this process, now and at most. PS_EIO where /proc does not say. */
 PS_NODISCARD ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes);
 
+/* A configuration with "key=value" overrides, which win over what the file says of these keys (ps_config_load_assigned);
+ * where the model is to have as many tokens as its tokenizer, they are counted (ps_config_resize_vocabulary). */
+PS_NODISCARD ps_status client_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out);
+
 /* Options that must be there: their keys are this program's own. */
 int64_t client_int(const ps_config *config, const char *key);
 const char *client_string(const ps_config *config, const char *key);

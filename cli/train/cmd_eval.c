@@ -1,4 +1,5 @@
 /* cmd_eval.c - pstar eval: loss, perplexity and accuracy of trained weights. */
+#include <argp.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,10 +9,14 @@
 #include "cli_device.h"
 #include "cli_eval.h"
 #include "cli_feed.h"
+#include "cli_weights.h"
 #include "client.h"
+#include "commands.h"
 #include "config_arguments.h"
 #include "program.h"
 #include "ranks.h"
+
+enum { LABELS_SHOWN = 12 }; /* in a message */
 
 typedef struct eval_arguments {
     config_arguments config;
@@ -35,14 +40,36 @@ typedef struct evaluation {
 
 static const char *const split_names[] = {"train", "validation"};
 
-static ps_status open_feed(evaluation *e, const eval_arguments *a)
+static ps_status choose_weights(evaluation *e, const eval_arguments *a)
 {
     TRY(cli_choose_weights(e->config, a->weights, &e->weights));
-    TRY(cli_take_labels(e->config, e->weights));
-    TRY(cli_feed_open(e->config, &e->feed));
+    return ps_config_take_labels(e->config, e->weights);
+}
+
+static ps_status check_feed(const evaluation *e, const eval_arguments *a)
+{
     if (ps_feed_sample_count(e->feed, a->split) > 0) return PS_OK;
     return client_fail(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
                                   "--split train");
+}
+
+/* Where neither the weights nor the user name the classes that the data name. */
+static void note_labels(const evaluation *e)
+{
+    const char *name;
+    if (client_string(e->config, "data.labels")[0] != '\0' || ps_feed_label_name(e->feed, 0) == NULL) return;
+    fprintf(stderr,
+            "pstar: nothing with the weights in %s names their classes; the names in the data are numbered in byte "
+            "order: ",
+            e->weights);
+    for (int32_t i = 0; (name = ps_feed_label_name(e->feed, i)) != NULL; i++) {
+        if (i == LABELS_SHOWN) {
+            fprintf(stderr, ", ...");
+            break;
+        }
+        fprintf(stderr, "%s%d '%s'", i > 0 ? ", " : "", i, name);
+    }
+    fprintf(stderr, "; give data.labels where the weights have another\n");
 }
 
 static ps_status open_engine(evaluation *e)
@@ -55,15 +82,13 @@ static ps_status open_engine(evaluation *e)
     return ps_rows_create(e->feed, client_int(e->config, "train_micro_batch_size_per_gpu"), &e->rows);
 }
 
-/* Rank 0 opens the data first: the tokens of a text, which it keeps in a file, are then there for the others. */
 static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
 {
     TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &e->config, &e->comm));
-    const bool is_first = ps_comm_rank(e->comm) == 0;
-    TRY(ps_comm_agree(e->comm, is_first ? open_feed(e, a) : PS_OK));
-    if (is_first) cli_note_labels(e->config, e->feed, e->weights);
-    TRY(ps_comm_agree(e->comm, is_first ? PS_OK : open_feed(e, a)));
-    TRY(ps_comm_check_feed(e->comm, e->feed));
+    TRY(ps_comm_agree(e->comm, choose_weights(e, a)));
+    TRY(cli_feed_open_on_ranks(e->config, e->comm, &e->feed));
+    TRY(ps_comm_agree(e->comm, check_feed(e, a)));
+    if (ps_comm_rank(e->comm) == 0) note_labels(e);
     TRY(ps_comm_agree(e->comm, open_engine(e)));
     TRY(ps_comm_agree(e->comm, ps_metrics_create(e->config, e->feed, a->split, &e->metrics)));
     return ps_engine_load_pretrained(e->engine, e->weights, NULL, NULL);

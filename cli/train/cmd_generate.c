@@ -1,14 +1,16 @@
 /* cmd_generate.c - pstar generate: sample a continuation. */
+#include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli_device.h"
+#include "cli_weights.h"
 #include "client.h"
+#include "commands.h"
 #include "config_arguments.h"
 #include "program.h"
-#include "sampler.h"
 #include "text_stream.h"
 
 typedef struct generate_arguments {
@@ -32,7 +34,8 @@ typedef struct generator {
     int64_t first_shown; /* a continuation is shown with its prompt, an answer without */
     int32_t end;         /* token that ends an answer; -1: no answer is asked for */
     float *logits;       /* [V] */
-    sampler sampler;
+    int64_t n_tokens;    /* of the model's, those that the tokenizer has */
+    ps_sample_options sample;
     text_stream stream;
 } generator;
 
@@ -73,7 +76,7 @@ static ps_status check_ids(const generator *g, const int32_t *ids, int64_t n)
             return client_fail(PS_EINVAL,
                                "token %lld of the prompt is %d: the tokenizer %s has %d tokens, but model.vocab_size = "
                                "%lld; name the tokenizer that the model was trained with",
-                               (long long)i, ids[i], ps_config_tokenizer_path(g->config),
+                               (long long)i, ids[i], ps_config_get_tokenizer_path(g->config),
                                ps_tokenizer_vocab_size(g->tokenizer), (long long)n_model);
     return PS_OK;
 }
@@ -144,7 +147,7 @@ static ps_status generate(generator *g, const generate_arguments *a)
         TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, false));
         TRY(next_logits(g));
         int32_t token;
-        TRY(sampler_choose(&g->sampler, g->logits, i, &token));
+        TRY(ps_sample_token(g->logits, g->n_tokens, &g->sample, i, &token));
         if (ps_tokenizer_is_end(g->tokenizer, token) || token == g->end) break;
         g->text[g->n_text++] = token;
     }
@@ -178,23 +181,24 @@ static ps_status open_engine(generator *g, const generate_arguments *a)
 
 static ps_status open_generator(generator *g, const generate_arguments *a)
 {
-    TRY(cli_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &g->config));
+    TRY(client_load_config(a->config.path, a->config.overrides, a->config.n_overrides, &g->config));
     /* one sequence at a time; 0 lets a batch size given for training follow */
     TRY(ps_config_set(g->config, "train_batch_size", "0"));
     TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));
     TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
-    TRY(known_machine_tell(g->config, NULL, 0));
+    TRY(program_tell_machine(g->config, NULL, 0));
     const char *head = client_string(g->config, "model.head");
     if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
     TRY(cli_choose_weights(g->config, a->weights, &weights));
-    TRY(open_prompt(g, a, ps_config_tokenizer_path(g->config)));
+    TRY(open_prompt(g, a, ps_config_get_tokenizer_path(g->config)));
     TRY(open_engine(g, a));
     TRY(client_alloc(g->T, sizeof *g->context, &g->context));
     TRY(client_alloc(g->V, sizeof *g->logits, &g->logits));
     /* of a table with more rows than the tokenizer has tokens, those of tokens */
-    const int64_t n_tokens = ps_tokenizer_vocab_size(g->tokenizer);
-    TRY(sampler_init(&g->sampler, min_i64(g->V, n_tokens), a->temperature, a->top_k, a->seed));
+    g->n_tokens = min_i64(g->V, ps_tokenizer_vocab_size(g->tokenizer));
+    g->sample = (ps_sample_options){
+        .struct_size = sizeof g->sample, .temperature = a->temperature, .top_k = a->top_k, .seed = a->seed};
     return ps_engine_load_pretrained(g->engine, weights, NULL, NULL);
 }
 
@@ -205,7 +209,6 @@ static void close_generator(generator *g)
     free(g->context);
     free(g->text);
     free(g->logits);
-    sampler_deinit(&g->sampler);
     ps_config_destroy(g->config);
 }
 
@@ -268,7 +271,7 @@ int cmd_generate(int argc, char **argv)
     generator g = {0};
     ps_status st = open_generator(&g, &a);
     if (st == PS_OK) st = generate(&g, &a);
-    const int code = cli_report("generate", st);
+    const int code = program_report("generate", st);
     close_generator(&g);
     config_arguments_deinit(&a.config);
     return code;

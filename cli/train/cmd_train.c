@@ -1,4 +1,5 @@
 /* cmd_train.c - pstar train. */
+#include <argp.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "cli_eval.h"
 #include "cli_feed.h"
 #include "client.h"
+#include "commands.h"
 #include "config_arguments.h"
 #include "memory_monitor.h"
 #include "program.h"
@@ -82,9 +84,8 @@ static void close_run(run *r)
 
 /* ---- data ---- */
 
-static ps_status open_feed(run *r)
+static ps_status check_feed(run *r)
 {
-    TRY(cli_feed_open(r->config, &r->feed));
     TRY(ps_feed_keep_labels(r->feed, r->config));
     if (r->o.eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return client_fail(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
@@ -92,12 +93,10 @@ static ps_status open_feed(run *r)
     return PS_OK;
 }
 
-/* Rank 0 first: the tokens of a text, which it keeps in a file, are then there for the others. */
 static ps_status open_data(run *r)
 {
-    TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_feed(r) : PS_OK));
-    TRY(ps_comm_agree(r->comm, r->rank > 0 ? open_feed(r) : PS_OK));
-    TRY(ps_comm_check_feed(r->comm, r->feed));
+    TRY(cli_feed_open_on_ranks(r->config, r->comm, &r->feed));
+    TRY(ps_comm_agree(r->comm, check_feed(r)));
     if (r->rank == 0) cli_print_instruct_info(r->config, r->feed);
     return PS_OK;
 }
@@ -147,7 +146,7 @@ static ps_status open_engine(run *r)
 {
     const ps_engine_options options = {
         .struct_size = sizeof options, .comm = r->comm, .purpose = PS_FOR_TRAINING, .is_empty = 1};
-    TRY(known_machine_tell_cache(r->config));
+    TRY(program_tell_cache(r->config));
     TRY(ps_initialize_engine_with(ps_model_from_config, r->config, r->config, &options, &r->engine));
     if (r->rank == 0) cli_tell_why_no_gpu("train", r->engine);
     if (r->rank == 0) cli_show_gpu(r->engine);
@@ -167,7 +166,7 @@ static ps_status open_run(run *r, const train_arguments *a)
     if (has_steps) {
         TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->feed, r->resume));
         if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
-        if (r->rank == 0) cli_tell_products("train", r->engine);
+        if (r->rank == 0) cli_tell_notices("train", r->engine);
     }
     if (r->totals.resumed_step == 0) TRY(begin_weights(r));
     ps_status st = run_log_begin(r->log, r->totals.resumed_step);
@@ -489,7 +488,7 @@ int cmd_train(int argc, char **argv)
         const ps_status st = ps_config_help(&text);
         if (st == PS_OK) fputs(text, stdout);
         ps_free(text);
-        return cli_report("train", st);
+        return program_report("train", st);
     }
     signal(SIGINT, ask_to_stop);
     signal(SIGTERM, ask_to_stop);

@@ -29,12 +29,12 @@ static ps_status refuse(ps_status st, ps_comm **out)
 ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, ps_config **config, ps_comm **comm)
 {
     *comm = NULL;
-    const ps_status st = cli_load_config(path, overrides, n_overrides, config);
+    const ps_status st = client_load_config(path, overrides, n_overrides, config);
     if (st != PS_OK) return refuse(st, comm);
     TRY(meet(*config, comm));
     TRY(ps_comm_agree(*comm, PS_OK));
     TRY(ps_comm_check_same(*comm, *config));
-    return known_machine_tell(*config, *comm, 0);
+    return program_tell_machine(*config, *comm, 0);
 }
 
 /* Do all ranks know of the failure that this one stopped for? */
@@ -62,12 +62,12 @@ const char *ranks_prefix(const ps_comm *c, char text[300])
 int ranks_report(const ps_comm *c, const char *command, ps_status st, int is_verbose)
 {
     char prefix[300];
-    if (st == PS_OK || (c != NULL && ps_comm_rank(c) > 0 && is_agreed(st))) return cli_exit_code(st);
+    if (st == PS_OK || (c != NULL && ps_comm_rank(c) > 0 && is_agreed(st))) return program_exit_code(st);
     const bool has_dump = (st == PS_EBUDGET || st == PS_ENOMEM_DEV) && ps_last_memory_dump()[0] != '\0';
     if (has_dump && is_verbose) fprintf(stderr, "%s\n", ps_last_memory_dump());
     fprintf(stderr, "%spstar %s: %s%s\n", ranks_prefix(c, prefix), command, ps_last_error(),
             has_dump && !is_verbose ? " (--verbose shows who takes which memory)" : "");
-    return cli_exit_code(st);
+    return program_exit_code(st);
 }
 
 ps_status ranks_any(ps_comm *c, bool *yes)

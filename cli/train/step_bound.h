@@ -1,4 +1,4 @@
-/* step_bound.h - the steps of a run beside what they could not be faster than (run/bound.h). */
+/* step_bound.h - the steps of a run beside what they could not be faster than (ps_engine_get_bound_info). */
 #ifndef PSTAR_STEP_BOUND_H
 #define PSTAR_STEP_BOUND_H
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "patrickstar_data.h"
 
 #define END_OF(type, member) (offsetof(type, member) + sizeof(((type *)NULL)->member))
 

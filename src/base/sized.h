@@ -1,4 +1,4 @@
-/* sized.h - structures of patrickstar.h that grow. Each begins with struct_size, which the caller sets to its
+/* sized.h - structures of the public headers that grow. Each begins with struct_size, which the caller sets to its
  * sizeof, so that the library knows how much of it there is. Members are only ever added, at the end.
  *
  *     an older program                          a newer program
@@ -21,6 +21,7 @@
     XX(ps_bound_info, between, between)                                                                                \
     XX(ps_failure, host, host)                                                                                         \
     XX(ps_messages, close, close)                                                                                      \
+    XX(ps_process_group, close, close)                                                                                 \
     XX(ps_engine_options, is_empty, is_empty)                                                                          \
     XX(ps_load_options, allow_new_rows, allow_new_rows)                                                                \
     XX(ps_rope, mscale_all_dim, mscale_all_dim)                                                                        \
@@ -36,7 +37,8 @@
     XX(ps_profile_info, error, error)                                                                                  \
     XX(ps_load_info, first_new, n_new_rows)                                                                            \
     XX(ps_group_info, weight_decay, weight_decay)                                                                      \
-    XX(ps_checkpoint_info, name, name)
+    XX(ps_checkpoint_info, name, name)                                                                                 \
+    XX(ps_sample_options, seed, seed)
 
 typedef enum ps_sized {
 #define XX(type, first_last, last) PS_SIZED_##type,

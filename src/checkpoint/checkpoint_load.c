@@ -487,7 +487,7 @@ static void tell_arithmetic(loader *l)
     if (!l->engine->settings.training) return;
     ps_arithmetic_of(&l->engine->settings, &is);
     ps_arithmetic_compare(&l->state.arithmetic, &is, l->folder, text, sizeof text);
-    if (text[0] != '\0') ps_products_tell(&l->engine->products, text);
+    if (text[0] != '\0') ps_engine_tell(l->engine, text);
 }
 
 ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)

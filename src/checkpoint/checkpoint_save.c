@@ -196,6 +196,7 @@ static void close_saver(void *user)
 static ps_status expect_between_steps(const ps_engine *e, const char *call)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
+    PS_TRY(ps_engine_expect_values(e, call));
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for inference", call);
     if (ps_runner_micro(e->runner) > 0)
         return PS_FAIL(PS_ESTATE, "%s: micro-batch %lld of %lld of a step is done; finish the step first", call,

@@ -5,7 +5,7 @@
 #include "comm/agree.h"
 #include "engine/engine.h"
 
-ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_load_info *info)
+static ps_status begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_load_info *info)
 {
     PS_TRY(PS_NEED("engine described config", e, model, config));
     const ps_options *m = ps_config_options(model), *o = ps_config_options(config);
@@ -21,6 +21,16 @@ ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps
     return ps_engine_load_optimizer(e, o->train_init_optimizer);
 }
 
+ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_load_info *info)
+{
+    ps_status st = ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_begin_weights");
+    if (st == PS_OK && e->is_filled == NULL)
+        st = PS_FAIL(PS_ESTATE, "ps_engine_begin_weights: the parameters have values already; it is for engines that "
+                                "began empty (ps_engine_options.is_empty)");
+    PS_TRY(ps_comm_agree(e->settings.ranks.comm, st));
+    return begin_weights(e, model, config, info);
+}
+
 bool ps_config_names_weights(const ps_config *model, const ps_config *config)
 {
     return ps_config_options(model)->model_from_pretrained[0] != '\0' ||
@@ -34,6 +44,18 @@ static ps_status check_local_rank(const ps_comm *comm, int local_rank)
                    local_rank, ps_comm_local_rank(comm));
 }
 
+/* A model that silently kept the rows of its folder would have no row for a token that was added. */
+static ps_status check_vocabulary(const ps_config *model)
+{
+    const ps_options *m = ps_config_options(model);
+    if (!m->model_resize_token_embeddings || ps_config_gives(model, PS_OPTION_model_vocab_size)) return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "model.resize_token_embeddings asks for as many rows as the tokenizer has tokens, but model.vocab_size "
+        "is the %lld of %s: call ps_config_resize_vocabulary first, or set model.vocab_size",
+        (long long)m->model_vocab_size, m->model_from_pretrained);
+}
+
 /* With the weights that the configuration names, unless it is to be empty. */
 static ps_status create_engine(ps_model_func model, void *user, const ps_config *config,
                                const ps_engine_options *options, ps_engine **out)
@@ -41,10 +63,11 @@ static ps_status create_engine(ps_model_func model, void *user, const ps_config 
     const ps_config *described = model == ps_model_from_config ? user : config;
     if (described == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: ps_model_from_config wants a ps_config");
     PS_TRY(ps_comm_check_same(options->comm, config));
+    PS_TRY(check_vocabulary(described));
     const bool is_empty = options->is_empty || ps_config_names_weights(described, config);
     PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(model, user, config, options->purpose, options->comm,
                                                                   out));
-    const ps_status st = options->is_empty ? PS_OK : ps_engine_begin_weights(*out, described, config, NULL);
+    const ps_status st = options->is_empty ? PS_OK : begin_weights(*out, described, config, NULL);
     if (st == PS_OK) return PS_OK;
     ps_engine_destroy(*out);
     *out = NULL;

@@ -14,19 +14,19 @@
 #include "engine/engine.h"
 #include "engine/tensors.h"
 #include "optim/grad_clip.h"
+#include "run/snapshot.h"
 #include "weights/torch_optimizer.h"
 #include "weights/weight_convert.h"
 #include "weights/weight_names.h"
 
-#define COUNT_MAX ((int64_t)1 << 40)
 #define PIECE_ELEMENTS 8192
 
 typedef struct importer {
     ps_engine *e;
     const char *path;
     ps_torch_optimizer *file;
+    int32_t n;        /* parameters in the file: all of the model, or those that are trained */
     int32_t *tensors; /* [n] of the engine, by place in the file */
-    int32_t n;
     int64_t n_updates;
 } importer;
 
@@ -77,11 +77,17 @@ static bool has_shape(const ps_torch_state *s, const ps_param *p)
     return t->n_dims == p->n_dims && t->shape[0] == p->shape[0] && (p->n_dims == 1 || t->shape[1] == p->shape[1]);
 }
 
+/* What the file says of frozen parameters, which have no states here, is not looked at. */
+static bool is_trained(const importer *x, int32_t i)
+{
+    return !x->e->program->params[x->tensors[i]].is_frozen;
+}
+
 /* A state of number i that has not the shape of its tensor; NULL: there is none. */
 static const ps_torch_state *find_misshapen(const importer *x, int32_t i)
 {
     const ps_torch_param *p = ps_torch_optimizer_get(x->file, i);
-    for (int k = 0; k < p->n_states; k++)
+    for (int k = 0; k < p->n_states && is_trained(x, i); k++)
         if (!is_step(&p->states[k]) && !has_shape(&p->states[k], &x->e->program->params[x->tensors[i]]))
             return &p->states[k];
     return NULL;
@@ -113,6 +119,19 @@ static ps_status check_shapes(const importer *x, const char *remedy)
     return PS_OK;
 }
 
+/* The optimizer was given all parameters, or those that are trained. */
+static ps_status number_tensors(importer *x, ps_param_numbering numbering)
+{
+    const int32_t n = x->e->program->n_params;
+    int32_t *all = NULL, n_numbered = 0;
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *all, &all));
+    const ps_status st = ps_optimizer_numbering(x->e, numbering, all);
+    for (int32_t i = 0; i < n && st == PS_OK; i++)
+        if (x->n == n || !x->e->program->params[all[i]].is_frozen) x->tensors[n_numbered++] = all[i];
+    ps_mem_free(all);
+    return st;
+}
+
 /* No two of these fit the same file unless they are the same order: in which places vectors stand tells them apart. */
 static ps_status find_numbering(importer *x)
 {
@@ -122,27 +141,39 @@ static ps_status find_numbering(importer *x)
                        "%s: %d groups of parameters without names, so which is which is not known; " BY_NAME, x->path,
                        n_groups);
     for (int k = n_groups == 2 ? PS_NUMBERING_COUNT - 1 : PS_NUMBERED_THROUGH; k >= 0; k--) {
-        PS_TRY(ps_optimizer_numbering(x->e, (ps_param_numbering)k, x->tensors));
+        PS_TRY(number_tensors(x, (ps_param_numbering)k));
         if (all_fit(x)) return PS_OK;
     }
     return check_shapes(x, "parameters are numbered as model.parameters() gives them, all in one group, or those that "
                            "decay and those that do not in two; " BY_NAME);
 }
 
+/* tensors, so far by place among those that are wanted, by place in the file. */
+static void renumber(importer *x, ps_weight_match *m)
+{
+    for (int32_t i = 0; i < x->n; i++) m->of_have[i] = x->tensors[m->of_have[i]];
+    for (int32_t i = 0; i < x->n; i++) x->tensors[i] = m->of_have[i];
+}
+
 static ps_status match_names(importer *x, const char **have, const char **want)
 {
+    const ps_program *program = x->e->program;
     ps_weight_match m;
+    int32_t n_wanted = 0;
+    for (int32_t t = 0; t < program->n_params; t++)
+        if (x->n == program->n_params || !program->params[t].is_frozen) x->tensors[n_wanted++] = t;
     for (int32_t i = 0; i < x->n; i++) {
         have[i] = ps_torch_optimizer_get(x->file, i)->name;
-        want[i] = x->e->program->params[i].name;
+        want[i] = program->params[x->tensors[i]].name;
         if (have[i] == NULL)
             return PS_FAIL(PS_EFORMAT, "%s: one group has \"param_names\", and another has none", x->path);
     }
     ps_status st = ps_weight_match_init(&m, x->path, have, x->n, want, x->n, false);
-    for (int32_t i = 0; i < x->n && st == PS_OK; i++) {
-        x->tensors[i] = m.of_have[i];
+    for (int32_t i = 0; i < x->n && st == PS_OK; i++)
+        if (m.of_want[i] < 0) st = PS_FAIL(PS_EFORMAT, "%s: has no parameter %.128s", x->path, want[i]);
+    for (int32_t i = 0; i < x->n && st == PS_OK; i++)
         if (m.of_have[i] < 0) st = PS_FAIL(PS_EFORMAT, "%s: %.128s is no parameter of the model", x->path, have[i]);
-    }
+    if (st == PS_OK) renumber(x, &m);
     ps_weight_match_deinit(&m);
     return st;
 }
@@ -159,10 +190,16 @@ static ps_status find_names(importer *x)
 
 static ps_status find_tensors(importer *x)
 {
+    const ps_program *program = x->e->program;
     bool has_names = false;
-    if (ps_torch_optimizer_count(x->file) != x->n)
-        return PS_FAIL(PS_EFORMAT, "%s: an optimizer of %d parameters, and the model has %d: of another model", x->path,
-                       ps_torch_optimizer_count(x->file), x->n);
+    int32_t n_trained = 0;
+    for (int32_t t = 0; t < program->n_params; t++) n_trained += !program->params[t].is_frozen;
+    x->n = ps_torch_optimizer_count(x->file);
+    if (x->n != program->n_params && x->n != n_trained)
+        return PS_FAIL(PS_EFORMAT,
+                       "%s: an optimizer of %d parameters, and the model has %d, of which %d are trained: of another "
+                       "model, or one with other parameters frozen (train.freeze)",
+                       x->path, x->n, program->n_params, n_trained);
     for (int32_t i = 0; i < x->n; i++) has_names = has_names || ps_torch_optimizer_get(x->file, i)->name != NULL;
     PS_TRY(ps_mem_alloc((size_t)x->n, sizeof *x->tensors, &x->tensors));
     return has_names ? find_names(x) : find_numbering(x);
@@ -202,11 +239,11 @@ static ps_status read_step(const importer *x, int32_t i, int64_t *out)
         const bool is_one =
             ps_weight_is_float(s->tensor.dtype) && s->tensor.n_bytes == ps_safetensors_dtype_bytes(s->tensor.dtype);
         if (is_one) PS_TRY(read_values(x, s, 0, 1, &step));
-        if (!is_one || !(step >= 0 && step < (float)COUNT_MAX) || step != truncf(step))
+        if (!is_one || !(step >= 0 && step < (float)PS_UPDATES_MAX) || step != truncf(step))
             return PS_FAIL(PS_EFORMAT, "%s: step of %.128s is no count of updates", x->path, name_of(x, i));
         *out = (int64_t)step;
     }
-    if (*out >= -1 && *out < COUNT_MAX) return PS_OK;
+    if (*out >= -1 && *out < PS_UPDATES_MAX) return PS_OK;
     return PS_FAIL(PS_EFORMAT, "%s: step of %.128s is %lld", x->path, name_of(x, i), (long long)*out);
 }
 
@@ -260,7 +297,8 @@ static ps_status check_states(const importer *x, int32_t i)
 static bool is_new(const importer *x)
 {
     int64_t n = 0;
-    for (int32_t i = 0; i < x->n; i++) n += ps_torch_optimizer_get(x->file, i)->n_states;
+    for (int32_t i = 0; i < x->n; i++)
+        if (is_trained(x, i)) n += ps_torch_optimizer_get(x->file, i)->n_states;
     return n == 0;
 }
 
@@ -268,17 +306,19 @@ static bool is_new(const importer *x)
 static ps_status find_count(importer *x)
 {
     int64_t first = -1;
+    int32_t first_trained = -1;
     for (int32_t i = 0; i < x->n; i++) {
         int64_t step;
+        if (!is_trained(x, i)) continue;
         PS_TRY(check_states(x, i));
         PS_TRY(read_step(x, i, &step));
-        if (i == 0) first = step;
+        if (first_trained < 0) first_trained = i, first = step;
         if (step != first)
             return PS_FAIL(
                 PS_EFORMAT,
                 "%s: step of %.128s is %lld, but of %.128s %lld: parameters that were updated more often than "
                 "others are not supported",
-                x->path, name_of(x, i), (long long)step, name_of(x, 0), (long long)first);
+                x->path, name_of(x, i), (long long)step, name_of(x, first_trained), (long long)first);
     }
     x->n_updates = first >= 0 ? first : ps_max_i64(1, ps_engine_get_update_count(x->e));
     return PS_OK;
@@ -304,39 +344,41 @@ static ps_status prepare(importer *x)
 /* ---- what is done with it ---- */
 
 /* What this rank owns. */
-static ps_status put_state(const importer *x, int32_t tensor, const char *name, const ps_torch_state *s)
+static ps_status put_state(const importer *x, int32_t tensor, ps_list list, const ps_torch_state *s)
 {
     float values[PIECE_ELEMENTS] = {0};
     int64_t first = 0, length;
-    PS_TRY(ps_engine_write_state(x->e, tensor, name, 0, 0, values)); /* also where it owns none, as the others */
     for (; ps_engine_next_owned(x->e, tensor, &first, &length); first += length)
         for (int64_t done = 0; done < length; done += PIECE_ELEMENTS) {
             const int64_t n = ps_min_i64(PIECE_ELEMENTS, length - done);
             if (s != NULL) PS_TRY(read_values(x, s, first + done, n, values));
-            PS_TRY(ps_engine_write_state(x->e, tensor, name, first + done, n, values));
+            PS_TRY(ps_engine_put_values(x->e, list, tensor, first + done, n, values));
         }
     return PS_OK;
 }
 
 static ps_status put_all(const importer *x)
 {
+    /* a checkpoint under way has the values of before */
+    PS_TRY(ps_engine_check_device(x->e, ps_snapshot_finish(x->e->runner)));
     for (int32_t i = 0; i < x->n; i++) {
         const ps_torch_param *p = ps_torch_optimizer_get(x->file, i);
         const char *name;
-        for (int32_t k = 0; (name = ps_engine_state_name(x->e, k)) != NULL; k++)
-            PS_TRY(put_state(x, x->tensors[i], name, find_state(p, name)));
+        for (int32_t k = 0; (name = ps_engine_state_name(x->e, k)) != NULL && is_trained(x, i); k++)
+            PS_TRY(put_state(x, x->tensors[i], PS_LIST_STATES + k, find_state(p, name)));
     }
-    return ps_engine_set_update_count(x->e, x->n_updates);
+    return PS_OK;
 }
 
 ps_status ps_engine_load_optimizer(ps_engine *e, const char *path)
 {
     PS_TRY(PS_NEED("engine path", e, path));
-    importer x = {.e = e, .path = path, .n = e->program->n_params};
+    importer x = {.e = e, .path = path};
     ps_comm *comm = e->settings.ranks.comm;
     ps_status st;
     PS_TRY_GOTO(ps_comm_agree(comm, prepare(&x)));
     PS_TRY_GOTO(ps_comm_agree(comm, put_all(&x)));
+    PS_TRY_GOTO(ps_engine_set_update_count(e, x.n_updates));
 out:
     ps_torch_optimizer_close(x.file);
     ps_mem_free(x.tensors);

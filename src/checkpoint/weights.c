@@ -15,10 +15,10 @@
 #include "engine/engine.h"
 #include "engine/tensors.h"
 #include "weights/read_stream.h"
-#include "weights/safetensors.h"
 #include "weights/weight_convert.h"
 #include "weights/weight_names.h"
 #include "weights/weight_source.h"
+#include "weights/weight_writer.h"
 
 static ps_status describe(const ps_engine *e, int64_t tensor, ps_safetensor *out)
 {
@@ -37,7 +37,7 @@ static ps_comm *comm_of(const ps_engine *e)
 /* ---- saving ---- */
 
 typedef struct saver {
-    ps_safetensors_writer *writer;
+    ps_weight_writer *writer;
     int tensor;
     int64_t item_bytes;
 } saver;
@@ -46,12 +46,11 @@ static ps_status save_piece(void *user, int64_t first, int64_t n, const void *sr
 {
     const saver *s = user;
     (void)first;
-    return ps_safetensors_writer_append(s->writer, s->tensor, src, n * s->item_bytes);
+    return ps_weight_writer_append(s->writer, s->tensor, src, n * s->item_bytes);
 }
 
 static ps_status open_writer(saver *s, const ps_engine *e, const char *path, ps_dtype dtype)
 {
-    static const ps_safetensors_metadata metadata = {"format", "pt"};
     const int64_t n = ps_engine_n_tensors(e);
     ps_safetensor *tensors = NULL;
     ps_status st = PS_OK;
@@ -60,7 +59,7 @@ static ps_status open_writer(saver *s, const ps_engine *e, const char *path, ps_
         tensors[t].dtype = ps_weight_safetensors_dtype(dtype);
         PS_TRY_GOTO(describe(e, t, &tensors[t]));
     }
-    st = ps_safetensors_writer_open(path, tensors, (int)n, &metadata, 1, &s->writer);
+    st = ps_weight_writer_open(path, tensors, (int)n, NULL, &s->writer);
 out:
     ps_mem_free(tensors);
     return st;
@@ -79,12 +78,12 @@ ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
         st = ps_comm_agree(comm_of(e), drained != PS_OK ? drained : told);
     }
     if (st == PS_OK && writes) {
-        st = ps_safetensors_writer_commit(s.writer);
+        st = ps_weight_writer_commit(s.writer);
         s.writer = NULL;
     }
     st = ps_comm_agree(comm_of(e), st);
 out:
-    ps_safetensors_writer_cancel(s.writer);
+    ps_weight_writer_cancel(s.writer);
     return st;
 }
 
@@ -93,6 +92,7 @@ ps_status ps_engine_save_weights(ps_engine *e, const char *path)
     PS_TRY(PS_NEED("engine path", e, path));
     if (path[0] == '\0')
         return PS_FAIL(PS_EINVAL, "ps_engine_save_weights: path is empty, expected the name of a file");
+    PS_TRY(ps_comm_agree(comm_of(e), ps_engine_expect_values(e, "ps_engine_save_weights")));
     return ps_weights_save(e, path, PS_DTYPE_F32);
 }
 
@@ -107,10 +107,15 @@ typedef struct loading {
     int n_have, n_want;
     ps_load_options options;
     int64_t n_new_rows;
+    ps_read_range *ranges; /* of the stream */
+    ps_read_stream *stream;
 } loading;
 
 static void loading_deinit(loading *l)
 {
+    const ps_status unread = ps_read_stream_close(l->stream); /* nobody wants what it would have read */
+    (void)unread;
+    ps_mem_free(l->ranges);
     ps_weight_match_deinit(&l->match);
     ps_weight_source_close(l->source);
     ps_mem_free(l->have);
@@ -174,28 +179,6 @@ static ps_status check_copy(const loading *l, int have, int want)
     return PS_FAIL(PS_EFORMAT,
                    "%s: tensor %.128s differs from %.128s, but the model ties them (model.tie_word_embeddings)",
                    l->path, copy->tensor.name, used->tensor.name);
-}
-
-/* Everything that can be wrong is looked at here, before anything is written. */
-static ps_status prepare(loading *l)
-{
-    PS_TRY(ps_weight_source_open(l->path, &l->source));
-    l->n_have = ps_weight_source_count(l->source);
-    l->n_want = (int)ps_engine_n_tensors(l->e);
-    PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *l->have, (void *)&l->have));
-    PS_TRY(ps_mem_alloc((size_t)l->n_want, sizeof *l->want, (void *)&l->want));
-    for (int i = 0; i < l->n_have; i++) l->have[i] = ps_weight_source_get(l->source, i)->tensor.name;
-    for (int i = 0; i < l->n_want; i++) {
-        ps_safetensor t = {0};
-        PS_TRY(describe(l->e, i, &t));
-        l->want[i] = t.name;
-    }
-    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, l->options.allow_new_head));
-    for (int i = 0; i < l->n_have; i++) {
-        if (l->match.of_have[i] >= 0) PS_TRY(check_shape(l, i, l->match.of_have[i]));
-        if (l->match.copy_of[i] >= 0) PS_TRY(check_copy(l, i, l->match.copy_of[i]));
-    }
-    return PS_OK;
 }
 
 /* Elements of a tensor, from the stream, as F32 when the file has F64. */
@@ -266,17 +249,36 @@ static int list_ranges(const loading *l, ps_read_range *ranges)
     return n;
 }
 
-static ps_status load_all(const loading *l)
+/* Everything that can be wrong is looked at here, before anything is written. */
+static ps_status prepare(loading *l)
 {
-    ps_read_range *ranges = NULL;
-    ps_read_stream *stream = NULL;
-    PS_TRY(ps_mem_alloc((size_t)list_ranges(l, NULL), sizeof *ranges, &ranges));
-    const int n = list_ranges(l, ranges);
-    ps_status st = ps_read_stream_open(ranges, n, &stream);
-    if (st == PS_OK) st = fill_all(l, stream);
+    PS_TRY(ps_engine_expect(l->e, PS_ENGINE_READY, "ps_engine_load_pretrained"));
+    PS_TRY(ps_weight_source_open(l->path, &l->source));
+    l->n_have = ps_weight_source_count(l->source);
+    l->n_want = (int)ps_engine_n_tensors(l->e);
+    PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *l->have, (void *)&l->have));
+    PS_TRY(ps_mem_alloc((size_t)l->n_want, sizeof *l->want, (void *)&l->want));
+    for (int i = 0; i < l->n_have; i++) l->have[i] = ps_weight_source_get(l->source, i)->tensor.name;
+    for (int i = 0; i < l->n_want; i++) {
+        ps_safetensor t = {0};
+        PS_TRY(describe(l->e, i, &t));
+        l->want[i] = t.name;
+    }
+    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, l->options.allow_new_head));
+    for (int i = 0; i < l->n_have; i++) {
+        if (l->match.of_have[i] >= 0) PS_TRY(check_shape(l, i, l->match.of_have[i]));
+        if (l->match.copy_of[i] >= 0) PS_TRY(check_copy(l, i, l->match.copy_of[i]));
+    }
+    PS_TRY(ps_mem_alloc((size_t)list_ranges(l, NULL), sizeof *l->ranges, &l->ranges));
+    return ps_read_stream_open(l->ranges, list_ranges(l, l->ranges), &l->stream);
+}
+
+static ps_status load_all(loading *l)
+{
+    ps_status st = fill_all(l, l->stream);
     if (st == PS_OK) st = ps_engine_draw_rest(l->e);
-    const ps_status read = ps_read_stream_close(stream);
-    ps_mem_free(ranges);
+    const ps_status read = ps_read_stream_close(l->stream);
+    l->stream = NULL;
     return st != PS_OK ? st : read;
 }
 
@@ -286,7 +288,7 @@ ps_status ps_weights_load(ps_engine *e, const char *path, const ps_load_options 
     ps_status st;
     if (info != NULL) *info = (ps_load_info){0};
     PS_TRY_GOTO(ps_comm_agree(comm_of(e), prepare(&l)));
-    PS_TRY_GOTO(ps_comm_agree(comm_of(e), load_all(&l)));
+    PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm_of(e), load_all(&l))));
     if (info != NULL)
         *info = (ps_load_info){.n_loaded = l.match.n_loaded,
                                .n_new = l.match.n_new,

@@ -1,5 +1,6 @@
 #include "comm/agree.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,4 +44,24 @@ ps_status ps_comm_agree(ps_comm *c, ps_status st)
     }
     ps_fail_on_rank(v.rank, v.host, v.rank != ps_comm_rank(c), true);
     return st;
+}
+
+ps_status ps_comm_agree_alike(ps_comm *c, ps_status st, const char *call, const double *numbers, int n)
+{
+    enum { NUMBERS_MAX = 8 };
+    double least[2 * NUMBERS_MAX];
+    PS_ASSERT(n <= NUMBERS_MAX);
+    PS_TRY(ps_comm_agree(c, st));
+    if (c == NULL || ps_comm_size(c) == 1) return PS_OK;
+    for (int i = 0; i < n; i++) {
+        const double number = isnan(numbers[i]) ? -(double)INFINITY : numbers[i];
+        least[2 * i] = number;
+        least[2 * i + 1] = -number;
+    }
+    PS_TRY(ps_comm_all_reduce(c, least, 2 * n, PS_COMM_MIN));
+    for (int i = 0; i < n; i++)
+        if (least[2 * i] != -least[2 * i + 1])
+            return PS_FAIL(PS_EINVAL, "%s: the ranks call it with different values, from %g to %g; nothing is done",
+                           call, least[2 * i], -least[2 * i + 1]);
+    return PS_OK;
 }

@@ -54,7 +54,7 @@ ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const p
 {
     const char *said = config->options.hardware;
     *out = NULL;
-    if (strcmp(said, "auto") == 0 || !ps_config_is_given(config, PS_OPTION_hardware)) {
+    if (strcmp(said, "auto") == 0 || !ps_config_gives(config, PS_OPTION_hardware)) {
         if (config->knows_machine) *out = &config->machine;
         return PS_OK;
     }
@@ -184,18 +184,23 @@ static ps_status set_folder(ps_config *config, const char *word)
     return st;
 }
 
+static ps_status find_option(const char *key, ps_option_id *id)
+{
+    const ps_option_alias *alias;
+    char near[PS_OPTION_KEY_MAX];
+    *id = ps_option_find(key, &alias);
+    if (*id != PS_OPTION_COUNT) return PS_OK;
+    const bool has_near = ps_option_suggest(key, near);
+    return PS_FAIL(PS_EINVAL, "there is no option %s%s%s%s", key, has_near ? "; did you mean " : "",
+                   has_near ? near : "", has_near ? "?" : "");
+}
+
 /* The option of a key that has a value of one of two types. */
 static ps_status find_value(const ps_config *config, const char *key, const char *wanted, ps_option_type a,
                             ps_option_type b, ps_option_type c, const ps_option **option, ps_option_value *value)
 {
-    const ps_option_alias *alias;
-    const ps_option_id id = ps_option_find(key, &alias);
-    char near[PS_OPTION_KEY_MAX];
-    if (id == PS_OPTION_COUNT) {
-        const bool has_near = ps_option_suggest(key, near);
-        return PS_FAIL(PS_EINVAL, "there is no option %s%s%s%s", key, has_near ? "; did you mean " : "",
-                       has_near ? near : "", has_near ? "?" : "");
-    }
+    ps_option_id id;
+    PS_TRY(find_option(key, &id));
     *option = &ps_option_table[id];
     const ps_option_type type = (*option)->type;
     if (type != a && type != b && type != c) return PS_FAIL(PS_EINVAL, "option %s is no %s", key, wanted);
@@ -235,6 +240,16 @@ ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t 
     PS_TRY(find_value(config, key, "range", PS_OPTION_RANGE, PS_OPTION_RANGE, PS_OPTION_RANGE, &option, &v));
     *first = v.r[0];
     *last = v.r[1];
+    return PS_OK;
+}
+
+ps_status ps_config_is_given(const ps_config *config, const char *key, int32_t *yes)
+{
+    PS_TRY(PS_NEED("config key yes", config, key, yes));
+    ps_option_id id;
+    *yes = 0;
+    PS_TRY(find_option(key, &id));
+    *yes = ps_config_gives(config, id);
     return PS_OK;
 }
 

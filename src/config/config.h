@@ -40,7 +40,7 @@ PS_NODISCARD ps_status ps_config_hardware(const ps_config *config, ps_hardware *
 const char *ps_config_name(const ps_config *config);
 
 /* Whether the user gave this option, in the file or with ps_config_set, rather than leaving it to its default. */
-bool ps_config_is_given(const ps_config *config, ps_option_id id);
+bool ps_config_gives(const ps_config *config, ps_option_id id);
 
 /* memory.update_in_backward = always with nothing in its way; a part of ps_config_validate. PS_EINVAL naming the option
  * that is. */

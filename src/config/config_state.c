@@ -15,7 +15,7 @@ const char *ps_config_name(const ps_config *config)
     return config->name != NULL ? config->name : "";
 }
 
-bool ps_config_is_given(const ps_config *config, ps_option_id id)
+bool ps_config_gives(const ps_config *config, ps_option_id id)
 {
     return config->origin[id].given;
 }

@@ -76,7 +76,7 @@ static ps_status read_type(hf_reader *r)
     list_types(known, sizeof known);
     if (r->family == NULL)
         return PS_FAIL(PS_EINVAL, "%s: model_type \"%.40s\" is not supported; %s are", r->path, name, known);
-    if (ps_config_is_given(r->config, PS_OPTION_model_type) && o->model_type != type)
+    if (ps_config_gives(r->config, PS_OPTION_model_type) && o->model_type != type)
         return PS_FAIL(PS_EINVAL, "%s is a %s, but model.type is %s; leave model.type out", r->path, name,
                        ps_config_model_names[o->model_type]);
     adopt(r, PS_OPTION_model_type, (ps_option_value){.i = type});
@@ -97,7 +97,7 @@ static ps_status read_head(const hf_reader *r)
         adopt(r, PS_OPTION_model_head, (ps_option_value){.i = heads[i].head});
         return PS_OK;
     }
-    if (name == NULL || ps_config_is_given(r->config, PS_OPTION_model_head)) return PS_OK;
+    if (name == NULL || ps_config_gives(r->config, PS_OPTION_model_head)) return PS_OK;
     return PS_FAIL(PS_EINVAL, "%s: the head of %.80s is not known here; give model.head (and model.new_head)", r->path,
                    name);
 }
@@ -105,7 +105,7 @@ static ps_status read_head(const hf_reader *r)
 static ps_config_head head_used(const hf_reader *r)
 {
     const ps_config_adopted *head = &r->config->adopted[PS_OPTION_model_head];
-    const bool is_given = ps_config_is_given(r->config, PS_OPTION_model_head) || !head->is_set;
+    const bool is_given = ps_config_gives(r->config, PS_OPTION_model_head) || !head->is_set;
     return is_given ? r->config->options.model_head : (ps_config_head)head->value.i;
 }
 

@@ -14,8 +14,6 @@
 #include "data/order.h"
 #include "data/sample_set.h"
 
-#define IGNORED (-100)
-
 /* Streams of random numbers beside the epochs of the order, which are small numbers. */
 #define STREAM_CHOICE UINT64_MAX
 #define STREAM_MASK_TRAIN ((uint64_t)1 << 63)
@@ -326,11 +324,21 @@ int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample)
     return s->items != NULL ? s->items[position] : s->first + position;
 }
 
+int64_t ps_feed_sequence(const ps_feed *f)
+{
+    return f->T;
+}
+
 ps_instruct_info ps_feed_instruct_info(const ps_feed *f, ps_split split)
 {
     const ps_instruct_set *set = f->splits[split].instruct;
     const bool is_share = split == PS_SPLIT_VALIDATION && !f->validates_apart;
     return set != NULL && !is_share ? ps_instruct_set_info(set) : (ps_instruct_info){0};
+}
+
+ps_feed_task ps_feed_get_task(const ps_feed *f)
+{
+    return f->task;
 }
 
 const ps_task_set *ps_feed_task_set(const ps_feed *f, ps_split split)
@@ -440,7 +448,7 @@ static void fill_task(const ps_feed *f, const feed_split *s, int64_t item, int64
     else if (f->task == PS_FEED_ANSWERS)
         memcpy(out->targets + row * 2, sample.targets, 2 * sizeof *out->targets);
     for (int64_t t = 0; f->task == PS_FEED_WORDS && t < T; t++)
-        out->targets[row * T + t] = t < sample.n_ids ? sample.targets[t] : IGNORED;
+        out->targets[row * T + t] = t < sample.n_ids ? sample.targets[t] : PS_IGNORE_INDEX;
 }
 
 /* The targets are the next tokens, of those that are to be predicted. What is behind the sample has no target, and
@@ -454,7 +462,7 @@ static void fill_instruct(const ps_feed *f, const feed_split *s, int64_t item, i
     for (int64_t t = 0; t < T; t++) {
         const bool is_target = t + 1 < sample.n && ps_target_is_marked(sample.entries[t + 1]);
         out->tokens[row * T + t] = t < sample.n ? ps_target_id(sample.entries[t]) : filler;
-        out->targets[row * T + t] = is_target ? ps_target_id(sample.entries[t + 1]) : IGNORED;
+        out->targets[row * T + t] = is_target ? ps_target_id(sample.entries[t + 1]) : PS_IGNORE_INDEX;
         if (out->attention_mask != NULL) out->attention_mask[row * T + t] = t < sample.n;
         if (out->token_type_ids != NULL) out->token_type_ids[row * T + t] = 0;
     }
@@ -506,7 +514,7 @@ ps_status ps_feed_get_once(const ps_feed *f, ps_split split, int64_t first_sampl
         if (f->n_values > 0)
             out->values[i] = NAN;
         else
-            out->targets[i] = IGNORED;
+            out->targets[i] = PS_IGNORE_INDEX;
     }
     return PS_OK;
 }

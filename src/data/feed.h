@@ -92,6 +92,12 @@ int64_t ps_feed_line_of(const ps_feed *f, ps_split split, int64_t sample);
 /* The item (window of the stream, line that was taken of the file, from 0) that a sample is made of. */
 int64_t ps_feed_item_of(const ps_feed *f, ps_split split, int64_t sample);
 
+/* What model.head and model.problem_type ask of the data. PS_EINVAL for a head without a loss. */
+PS_NODISCARD ps_status ps_feed_task_of(const ps_options *o, ps_feed_task *out);
+ps_feed_task ps_feed_get_task(const ps_feed *f);
+/* The sequence length. */
+int64_t ps_feed_sequence(const ps_feed *f);
+
 /* The samples of a split by the item that they are made of (ps_feed_item_of), from task_set.h; NULL for other tasks. */
 const ps_task_set *ps_feed_task_set(const ps_feed *f, ps_split split);
 
@@ -113,7 +119,7 @@ PS_NODISCARD ps_status ps_feed_batch_init(ps_feed_batch *b, const ps_feed *f, in
 void ps_feed_batch_deinit(ps_feed_batch *b); /* an empty one is accepted */
 
 /* Samples [first_sample, first_sample + n_samples) of a split, in rows of out->T, at least ps_feed_length of them.
- * PS_EINVAL when the split is empty. */
+ * out has room for them: ps_rows_fill checks what a program asks for. PS_EINVAL when the split is empty. */
 PS_NODISCARD ps_status ps_feed_get(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples,
                                    ps_feed_batch *out);
 

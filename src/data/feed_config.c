@@ -13,7 +13,7 @@
 #include "data/feed.h"
 #include "data/text_buffer.h"
 
-/* ---- the feed ---- */
+/* ---- the tokenizer ---- */
 
 static const char *tokenizer_path(const ps_options *o)
 {
@@ -21,10 +21,45 @@ static const char *tokenizer_path(const ps_options *o)
     return own && ps_tokenizer_is_in(o->model_from_pretrained) ? o->model_from_pretrained : o->data_tokenizer;
 }
 
-const char *ps_config_tokenizer_path(const ps_config *config)
+const char *ps_config_get_tokenizer_path(const ps_config *config)
 {
     return tokenizer_path(ps_config_options(config));
 }
+
+/* Known when the tokenizer's files are read, which is above what reads a configuration: so it is a call of its own. */
+ps_status ps_config_resize_vocabulary(ps_config *config)
+{
+    PS_TRY(PS_NEED("config", config));
+    const ps_options *o = ps_config_options(config);
+    const char *path = tokenizer_path(o);
+    ps_tokenizer *t = NULL;
+    char text[32];
+    if (!o->model_resize_token_embeddings || ps_config_gives(config, PS_OPTION_model_vocab_size)) return PS_OK;
+    if (path[0] == '\0')
+        return PS_FAIL(PS_EINVAL,
+                       "model.resize_token_embeddings: %s has no tokenizer to count tokens of; set data.tokenizer "
+                       "or model.vocab_size",
+                       o->model_from_pretrained);
+    PS_TRY(ps_tokenizer_open(path, &t));
+    int64_t n = ps_max_i64(ps_tokenizer_vocab_size(t), o->model_vocab_size);
+    ps_tokenizer_close(t);
+    if (o->model_pad_to_multiple_of > 0) n = ps_round_up(n, o->model_pad_to_multiple_of);
+    snprintf(text, sizeof text, "%lld", (long long)n);
+    return ps_config_set(config, "model.vocab_size", text);
+}
+
+/* What gives the model as many tokens as its tokenizer has. */
+static const char *resize_remedy(const ps_config *config)
+{
+    const ps_options *o = ps_config_options(config);
+    if (o->model_from_pretrained[0] == '\0') return "";
+    if (!o->model_resize_token_embeddings) return "; model.resize_token_embeddings = true gives the model as many";
+    return ps_config_gives(config, PS_OPTION_model_vocab_size)
+               ? "; without model.vocab_size, model.resize_token_embeddings gives the model as many"
+               : "; ps_config_resize_vocabulary, called for this configuration, gives the model as many";
+}
+
+/* ---- the feed ---- */
 
 static ps_feed_task task_of_texts(const ps_options *o)
 {
@@ -37,7 +72,7 @@ static ps_feed_task task_of_texts(const ps_options *o)
     return PS_FEED_CLASSIFICATION;
 }
 
-static ps_status task_of(const ps_options *o, ps_feed_task *out)
+ps_status ps_feed_task_of(const ps_options *o, ps_feed_task *out)
 {
     switch (o->model_head) {
     case PS_CONFIG_HEAD_CAUSAL_LM: *out = PS_FEED_CAUSAL_LM; return PS_OK;
@@ -58,8 +93,9 @@ static bool is_text(const ps_options *o, const char *path)
 }
 
 /* Left NULL where nothing asks for one: files of tokens train also models whose tokenizer cannot be read here. */
-static ps_status open_tokenizer(const ps_options *o, ps_feed_task task, ps_tokenizer **out)
+static ps_status open_tokenizer(const ps_config *config, ps_feed_task task, ps_tokenizer **out)
 {
+    const ps_options *o = ps_config_options(config);
     const char *path = tokenizer_path(o);
     const bool is_needed = task != PS_FEED_CAUSAL_LM || is_text(o, o->data_train) || is_text(o, o->data_validation);
     if (path[0] == '\0' || !is_needed) return PS_OK;
@@ -68,10 +104,8 @@ static ps_status open_tokenizer(const ps_options *o, ps_feed_task task, ps_token
     if (n <= o->model_vocab_size) return PS_OK;
     ps_tokenizer_close(*out);
     *out = NULL;
-    return PS_FAIL(
-        PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens%s", (long long)o->model_vocab_size,
-        path, n,
-        o->model_from_pretrained[0] != '\0' ? "; model.resize_token_embeddings = true gives the model as many" : "");
+    return PS_FAIL(PS_EINVAL, "model.vocab_size = %lld, but the tokenizer %s has %d tokens%s",
+                   (long long)o->model_vocab_size, path, n, resize_remedy(config));
 }
 
 ps_status ps_feed_from_config(const ps_config *config, const char *cache_folder, ps_feed **out)
@@ -79,9 +113,9 @@ ps_status ps_feed_from_config(const ps_config *config, const char *cache_folder,
     PS_TRY(PS_NEED_FOR(out, "config out", config, out));
     const ps_options *o = ps_config_options(config);
     ps_feed_task task = PS_FEED_CAUSAL_LM;
-    PS_TRY(task_of(o, &task));
+    PS_TRY(ps_feed_task_of(o, &task));
     ps_tokenizer *tokenizer = NULL;
-    PS_TRY(open_tokenizer(o, task, &tokenizer));
+    PS_TRY(open_tokenizer(config, task, &tokenizer));
     const ps_feed_options options = {
         .task = task,
         .train = o->data_train,

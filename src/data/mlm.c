@@ -2,8 +2,6 @@
 
 #include "base/base.h"
 
-#define IGNORED (-100)
-
 /* Uniform in 0 .. n - 1 from a random word; the bias is below n / 2^32 (Lemire, "Fast random integer generation in an
  * interval", 2019, without its rejection). */
 static int32_t below(uint32_t word, int32_t n)
@@ -26,7 +24,7 @@ void ps_mlm_mask(const ps_specials *specials, int32_t n_vocabulary, double proba
     int64_t n_text = 0, n_chosen = 0;
     uint32_t words[4];
     for (int64_t i = 0; i < n; i++) {
-        targets[i] = IGNORED;
+        targets[i] = PS_IGNORE_INDEX;
         if (ps_specials_contain(specials, tokens[i])) continue;
         n_text++;
         ps_rng_block(key, (uint64_t)i, words);

@@ -4,6 +4,7 @@
 
 struct ps_rows {
     const ps_feed *feed;
+    int64_t n_rows;
     ps_feed_batch arrays;
     ps_batch batch;
 };
@@ -15,6 +16,7 @@ ps_status ps_rows_create(const ps_feed *feed, int64_t n_rows, ps_rows **out)
     if (n_rows < 1) return PS_FAIL(PS_EINVAL, "ps_rows_create: %lld rows, at least one is needed", (long long)n_rows);
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->feed = feed;
+    r->n_rows = n_rows;
     const ps_status st = ps_feed_batch_init(&r->arrays, feed, n_rows);
     if (st != PS_OK) {
         ps_mem_free(r);
@@ -42,15 +44,42 @@ void ps_rows_set_length(ps_rows *r, int64_t T)
     r->arrays.T = T;
 }
 
+/* The arrays have room for n_rows rows of the sequence length, and what a row of T has no room for would be cut. */
+static ps_status check(const ps_rows *r, const char *call, ps_split split, int64_t first_sample, int64_t n)
+{
+    const int64_t T = r->arrays.T, T_max = ps_feed_sequence(r->feed);
+    if ((int)split < 0 || split >= PS_SPLIT_COUNT)
+        return PS_FAIL(PS_EINVAL, "%s: split %d, expected 0 to %d", call, (int)split, PS_SPLIT_COUNT - 1);
+    if (n < 0 || n > r->n_rows)
+        return PS_FAIL(PS_EINVAL, "%s: %lld samples, expected 0 to %lld, the rows that there are", call, (long long)n,
+                       (long long)r->n_rows);
+    if (first_sample < 0 || first_sample > INT64_MAX - n)
+        return PS_FAIL(PS_EINVAL, "%s: sample %lld, samples are counted from 0", call, (long long)first_sample);
+    if (T < 0 || T > T_max)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: ps_rows_set_length has set rows of %lld tokens, expected 1 to %lld, the "
+                       "sequence length, or 0 for that",
+                       call, (long long)T, (long long)T_max);
+    if (T == 0 || n == 0 || ps_feed_sample_count(r->feed, split) == 0) return PS_OK;
+    const int64_t needed = ps_feed_length(r->feed, split, first_sample, n);
+    if (T >= needed) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "%s: ps_rows_set_length has set rows of %lld tokens, but samples from %lld on need %lld "
+                   "(ps_feed_length)",
+                   call, (long long)T, (long long)first_sample, (long long)needed);
+}
+
 ps_status ps_rows_fill(ps_rows *r, ps_split split, int64_t first_sample, int64_t n)
 {
     PS_TRY(PS_NEED("rows", r));
+    PS_TRY(check(r, "ps_rows_fill", split, first_sample, n));
     return ps_feed_get(r->feed, split, first_sample, n, &r->arrays);
 }
 
 ps_status ps_rows_fill_once(ps_rows *r, ps_split split, int64_t first_sample, int64_t n)
 {
     PS_TRY(PS_NEED("rows", r));
+    PS_TRY(check(r, "ps_rows_fill_once", split, first_sample, n));
     return ps_feed_get_once(r->feed, split, first_sample, n, &r->arrays);
 }
 

@@ -265,8 +265,8 @@ static ps_status take_word_label(task_reader *r, const ps_jsonl_record *at, cons
 {
     const bool is_name = json_is_string(json);
     if (!is_name && !json_is_integer(json)) return ps_jsonl_fail_key(r->lines, at, key, json, "integers or names");
-    if (!is_name && json_integer_value(json) == PS_TASK_IGNORED) {
-        *out = PS_TASK_IGNORED;
+    if (!is_name && json_integer_value(json) == PS_IGNORE_INDEX) {
+        *out = PS_IGNORE_INDEX;
         return PS_OK;
     }
     PS_TRY(note_form(r, at, is_name));
@@ -300,14 +300,14 @@ static ps_status put_words(task_reader *r, const ps_token_offsets *t, const int6
     const int64_t n = ps_min_i64(t->n, r->o->T - b->n[0] - b->n[2]);
     int32_t *const ids = s->ids + s->n_ids, *const targets = s->targets + s->n_targets;
     int64_t word = 0, last = -1, at = 0;
-    for (int64_t i = 0; i < b->n[0]; i++, at++) ids[at] = b->ids[0][i], targets[at] = PS_TASK_IGNORED;
+    for (int64_t i = 0; i < b->n[0]; i++, at++) ids[at] = b->ids[0][i], targets[at] = PS_IGNORE_INDEX;
     for (int64_t i = 0; i < n; i++, at++) {
         while (t->begin[i] >= ends[word]) word++;
         ids[at] = t->ids[i];
-        targets[at] = word != last ? labels[word] : PS_TASK_IGNORED;
+        targets[at] = word != last ? labels[word] : PS_IGNORE_INDEX;
         last = word;
     }
-    for (int64_t i = 0; i < b->n[2]; i++, at++) ids[at] = b->ids[2][i], targets[at] = PS_TASK_IGNORED;
+    for (int64_t i = 0; i < b->n[2]; i++, at++) ids[at] = b->ids[2][i], targets[at] = PS_IGNORE_INDEX;
     s->entries[s->n++].n_first = (int32_t)at;
     s->n_ids += at;
     s->n_targets += at;

@@ -8,7 +8,7 @@
  *                "answers": {"text": ["1987"], "answer_start": [57]}}     SQuAD's; empty lists: it has none
  *
  * Words: those of a line with a space between are its text; a word's label is that of its first token, the others and
- * special tokens have PS_TASK_IGNORED (as run_ner of transformers).
+ * special tokens have PS_IGNORE_INDEX (as run_ner of transformers).
  *
  * Answers: question and context are a pair; a context that is too long gives several samples, each beginning
  * doc_stride tokens before the end of the one before. Targets are the first and the last token of the first answer in
@@ -25,8 +25,6 @@
 #include "base/status.h"
 #include "data/labels.h"
 #include "data/tokenizer.h"
-
-#define PS_TASK_IGNORED (-100)
 
 /* Special tokens at most in front of, between or behind texts. */
 enum { PS_TASK_BORDER_MAX = 16 };

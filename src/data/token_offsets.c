@@ -5,6 +5,12 @@
 #include "base/base.h"
 #include "base/mem.h"
 
+enum {
+    WINDOW = 64,        /* characters behind the last cut beside those of the tokens, and spaces in a row, looked at */
+    WINDOW_MAX = 512,   /* with those of the tokens */
+    STRETCH_BYTES = 128 /* that are encoded again and again, at most about */
+};
+
 typedef struct finder {
     ps_token_offsets *out;
     ps_tokenizer *tokenizer;
@@ -12,6 +18,12 @@ typedef struct finder {
     const char *text;
     int64_t n_bytes;
 } finder;
+
+/* A place of the text from which it is encoded: n_other tokens, then those from `first` on. The others are what stands
+ * at the beginning of a text only (SentencePiece's U+2581), and tokens cut through by it. */
+typedef struct anchor {
+    int64_t at, n_other, first;
+} anchor;
 
 static bool is_space(char c)
 {
@@ -32,6 +44,7 @@ static int64_t skip(const char *text, int64_t at, int64_t end, bool space)
 
 static ps_status encode(const finder *f, int64_t begin, int64_t end, ps_encoding *e)
 {
+    f->out->encoded_bytes += end - begin;
     return ps_tokenizer_encode_sequence(f->tokenizer, &f->options, f->text + begin, end - begin, NULL, 0, e);
 }
 
@@ -40,29 +53,66 @@ static bool are_same(const int32_t *a, const int32_t *b, int64_t n)
     return n == 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
-/* *is_cut: do the bytes [begin, at) have just the first n of the ids? */
-static ps_status cuts(const finder *f, int64_t begin, int64_t at, const int32_t *ids, int64_t n, bool *is_cut)
+typedef enum { BEFORE_CUT, AT_CUT, BEHIND_CUT } side;
+
+/* Do the bytes up to `at` have just the tokens before `next`? BEHIND_CUT: they have all these and `next`. */
+static ps_status look(const finder *f, const anchor *a, int64_t at, int64_t next, side *out)
 {
     ps_encoding e = {0};
-    PS_TRY(encode(f, begin, at, &e));
-    *is_cut = e.n == n && are_same(e.ids, ids, n);
+    PS_TRY(encode(f, a->at, at, &e));
+    const int64_t n = a->n_other + next - a->first;
+    const int32_t *const ids = e.ids + a->n_other, *const whole = f->out->ids + a->first;
+    *out = BEFORE_CUT;
+    if (e.n == n && are_same(ids, whole, next - a->first)) *out = AT_CUT;
+    if (e.n > n && are_same(ids, whole, next - a->first + 1)) *out = BEHIND_CUT;
     ps_encoding_deinit(&e);
     return PS_OK;
 }
 
-/* Where the first i of the tokens of [begin, end) end: the last place that cuts them from the next; -1: they share a
- * character. Looked for from `from` on. */
-static ps_status find_cut(const finder *f, const int32_t *ids, int64_t i, int64_t begin, int64_t from, int64_t end,
+/* Characters behind the cut in front of token `first` among which the end of the one before `next` is looked for. */
+static int64_t window_of(const finder *f, int64_t first, int64_t next)
+{
+    int64_t n = WINDOW;
+    for (int64_t i = first; i < next && n < WINDOW_MAX; i++) {
+        int64_t n_bytes;
+        (void)ps_tokenizer_token(f->tokenizer, f->out->ids[i], &n_bytes);
+        n += n_bytes;
+    }
+    return ps_min_i64(n, WINDOW_MAX);
+}
+
+/* Where the token before `next` ends: the last place that cuts it from `next`; -1: they share a character. Looked for
+ * from the last cut, `from`, on, which is that in front of token `first`. */
+static ps_status find_cut(const finder *f, const anchor *a, int64_t first, int64_t next, int64_t from, int64_t end,
                           int64_t *cut)
 {
+    int64_t left = window_of(f, first, next), n_spaces = 0;
+    side s = BEFORE_CUT;
     *cut = -1;
-    for (int64_t at = from; at < end; at++) {
-        bool is_cut = false;
+    for (int64_t at = from + 1; at < end && left > 0; at++) {
         if (!begins_character(f->text[at])) continue;
-        PS_TRY(cuts(f, begin, at, ids, i, &is_cut));
-        if (!is_cut && *cut >= 0) return PS_OK;
-        if (is_cut) *cut = at;
+        n_spaces = is_space(f->text[at - 1]) ? n_spaces + 1 : 0;
+        if (n_spaces == 0) left--;
+        if (n_spaces > WINDOW) at = ps_max_i64(at, skip(f->text, at, end, true) - 1);
+        PS_TRY(look(f, a, at, next, &s));
+        if (s == BEHIND_CUT || (s == BEFORE_CUT && *cut >= 0)) return PS_OK;
+        if (s == AT_CUT) *cut = at;
     }
+    return PS_OK;
+}
+
+/* From `at` on instead, which is a cut in front of token `first`, if that gives the same tokens before `next`, whose
+ * cut is at `end`: the first may be others, half of them may not. */
+static ps_status move_anchor(const finder *f, anchor *a, int64_t at, int64_t first, int64_t next, int64_t end)
+{
+    ps_encoding e = {0};
+    int64_t n_same = 0;
+    PS_TRY(encode(f, at, end, &e));
+    while (n_same < ps_min_i64(e.n, next - first) && e.ids[e.n - 1 - n_same] == f->out->ids[next - 1 - n_same])
+        n_same++;
+    if (n_same > 0 && n_same * 2 >= next - first)
+        *a = (anchor){.at = at, .n_other = e.n - n_same, .first = next - n_same};
+    ps_encoding_deinit(&e);
     return PS_OK;
 }
 
@@ -76,16 +126,24 @@ static int64_t next_character(const finder *f, int64_t at, int64_t end)
 /* The n tokens from number `first` on, which are those of the bytes [begin, end). */
 static ps_status place(const finder *f, int64_t first, int64_t n, int64_t begin, int64_t end)
 {
-    int64_t from = begin; /* behind the last cut */
-    for (int64_t i = 0; i < n; i++) {
+    anchor a = {.at = begin, .first = first};
+    int64_t from = begin, from_token = first; /* behind the last cut */
+    int64_t next_at = -1, next_token = 0;     /* a cut that may be the next anchor */
+    for (int64_t i = first; i < first + n; i++) {
         int64_t cut = end;
-        if (i + 1 < n) PS_TRY(find_cut(f, f->out->ids + first, i + 1, begin, from + 1, end, &cut));
+        if (i + 1 < first + n) PS_TRY(find_cut(f, &a, from_token, i + 1, from, end, &cut));
         const int64_t own = skip(f->text, from, end, true);
         int64_t to = cut >= 0 ? cut : next_character(f, own, end);
         while (to > own && is_space(f->text[to - 1])) to--;
-        f->out->begin[first + i] = own;
-        f->out->end[first + i] = ps_max_i64(to, own);
-        if (cut >= 0) from = cut;
+        f->out->begin[i] = own;
+        f->out->end[i] = ps_max_i64(to, own);
+        if (cut < 0) continue;
+        from = cut;
+        from_token = i + 1;
+        if (next_at < 0 && from - a.at >= STRETCH_BYTES / 2) next_at = from, next_token = from_token;
+        if (next_at < 0 || from - next_at < STRETCH_BYTES / 2) continue;
+        PS_TRY(move_anchor(f, &a, next_at, next_token, from_token, from));
+        next_at = -1;
     }
     return PS_OK;
 }

@@ -1,6 +1,7 @@
 /* about.c - what an engine says of the hardware that it runs on: what computes, how the disk is driven, what a step
  * cannot be faster than. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "base/sized.h"
@@ -11,6 +12,17 @@ static const char *backend_name(const ps_settings *s)
     if (s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_REF)
         return ps_backend_kind_name(s->backend_kind);
     return ps_cpu_isa_name(s->isa);
+}
+
+void ps_engine_tell(ps_engine *e, const char *text)
+{
+    const size_t n = strlen(e->notices);
+    snprintf(e->notices + n, sizeof e->notices - n, "%s%s", n > 0 ? "; " : "", text);
+}
+
+const char *ps_engine_get_notices(const ps_engine *e)
+{
+    return e->notices;
 }
 
 ps_status ps_engine_get_device_info(const ps_engine *e, ps_device_info *out)

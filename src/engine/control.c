@@ -56,14 +56,7 @@ ps_status ps_engine_get_group_info(const ps_engine *e, int64_t group, ps_group_i
 /* All ranks set the same, or none does. */
 static ps_status agree(const ps_engine *e, const char *call, ps_status st, double group, double value)
 {
-    ps_comm *comm = e->settings.ranks.comm;
-    PS_TRY(ps_comm_agree(comm, st));
-    if (comm == NULL) return PS_OK;
-    double least[4] = {group, -group, value, -value};
-    PS_TRY(ps_comm_all_reduce(comm, least, 4, PS_COMM_MIN));
-    if (least[0] == -least[1] && least[2] == -least[3]) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "%s: the ranks give it different values, from %g to %g; nothing is set", call, least[2],
-                   -least[3]);
+    return ps_comm_agree_alike(e->settings.ranks.comm, st, call, (const double[]){group, value}, 2);
 }
 
 /* Updates may have begun to use it. */
@@ -80,7 +73,7 @@ static ps_status check_time(const ps_engine *e, const char *call)
 
 static ps_status check_value(const char *call, double value)
 {
-    if (isfinite(value)) return PS_OK;
+    if (isfinite((float)value)) return PS_OK; /* updates compute in float */
     return PS_FAIL(PS_EINVAL, "%s: %g is no number to set; below 0 goes back to the configuration", call, value);
 }
 

@@ -111,7 +111,7 @@ static void tell_unused(ps_engine *e, const ps_config *config)
 {
     char text[256];
     ps_settings_list_unused(&e->settings, ps_config_options(config), text, sizeof text);
-    if (text[0] != '\0') ps_products_tell(&e->products, text);
+    if (text[0] != '\0') ps_engine_tell(e, text);
 }
 
 static ps_status create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,

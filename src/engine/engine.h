@@ -1,7 +1,8 @@
 /* engine.h - what a ps_engine is made of. Its public functions are in engine.c (its end, what it says of itself),
- * step.c (training, evaluation, logits), control.c (rates, weight decay, loss scale), decode.c (a text that grows), tensors.c (access to parameters), engine_shape.c
- * (other sizes of micro-batches) and profiling.c; those that begin it, and those for weights and checkpoints, in
- * checkpoint/. */
+ * about.c (what computes, disk, bound), step.c (training, evaluation, logits), control.c (rates, weight decay, loss
+ * scale), decode.c (a text that grows), tensors.c (parameters, gradients, states), engine_shape.c (other sizes of
+ * micro-batches), profiling.c and metrics.c; those that begin it, and those for weights and checkpoints, in checkpoint/;
+ * meet.c has how ranks meet and compare what they are. */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
@@ -11,6 +12,9 @@
 #include "run/bound.h"
 #include "run/runner.h"
 #include "settings/products.h"
+
+/* More updates are none: what a checkpoint's count goes up to. */
+#define PS_UPDATES_MAX ((int64_t)1 << 40)
 
 /* What may be called next. */
 typedef enum ps_engine_state {
@@ -61,11 +65,15 @@ struct ps_engine {
     int64_t n_decoded;      /* tokens whose keys and values are kept */
     ps_step_info last_step;
     ps_nonfinite nonfinite;
-    char *config_json; /* the configuration, for checkpoints */
-    bool *is_filled;   /* [n_params] tensors of an engine created empty that have values by now; NULL: all have */
+    char notices[1024]; /* ps_engine_get_notices */
+    char *config_json;  /* the configuration, for checkpoints */
+    bool *is_filled;    /* [n_params] tensors of an engine created empty that have values by now; NULL: all have */
     ps_engine_save save;
     ps_profiling profiling;
 };
+
+/* Adds a text to the notices, as far as there is room. */
+void ps_engine_tell(ps_engine *e, const char *text);
 
 /* ps_initialize_engine, ps_initialize_inference_engine or ps_initialize_generation_engine, without weights that the
  * configuration names (checkpoint/initialize.h), as one of comm's ranks, all of which call; comm NULL: alone. It keeps

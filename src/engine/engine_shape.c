@@ -2,13 +2,17 @@
 #include "comm/agree.h"
 #include "engine/engine.h"
 
-static ps_status expect_between_steps(const ps_engine *e)
+static ps_status expect_changeable(const ps_engine *e, ps_model_func model)
 {
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_set_shape"));
     const int64_t micro = ps_runner_micro(e->runner);
-    if (micro == 0) return PS_OK;
-    return PS_FAIL(PS_ESTATE, "ps_engine_set_shape: micro-batch %lld of %lld of a step is done; finish the step first",
-                   (long long)micro, (long long)e->settings.accumulation);
+    if (micro > 0)
+        return PS_FAIL(PS_ESTATE,
+                       "ps_engine_set_shape: micro-batch %lld of %lld of a step is done; finish the step first",
+                       (long long)micro, (long long)e->settings.accumulation);
+    if (e->settings.cache_positions > 0)
+        return PS_FAIL(PS_ESTATE, "ps_engine_set_shape: this engine is for ps_decode, which needs no shape");
+    return model != NULL ? PS_OK : PS_FAIL(PS_EINVAL, "ps_engine_set_shape: a model function is needed");
 }
 
 /* Would the change find room from where chunks are now? All ranks get the same answer. */
@@ -40,11 +44,9 @@ static ps_status use_shape(ps_engine *e, const ps_shape *shape)
 ps_status ps_engine_set_shape(ps_engine *e, ps_model_func model, void *user, int64_t batch, int64_t sequence)
 {
     PS_TRY(PS_NEED("engine", e));
-    PS_TRY(expect_between_steps(e));
-    if (e->settings.cache_positions > 0)
-        return PS_FAIL(PS_ESTATE, "ps_engine_set_shape: this engine is for ps_decode, which needs no shape");
-    if (model == NULL) return PS_FAIL(PS_EINVAL, "ps_engine_set_shape: a model function is needed");
     const ps_shape *shape;
+    PS_TRY(ps_comm_agree_alike(e->settings.ranks.comm, expect_changeable(e, model), "ps_engine_set_shape",
+                               (const double[]){(double)batch, (double)sequence}, 2));
     PS_TRY(ps_shapes_get(&e->shapes, &e->settings, model, user, batch, sequence, e->shape, ps_profiling_holds_text(e),
                          &shape));
     return shape == e->shape ? PS_OK : use_shape(e, shape);

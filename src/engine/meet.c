@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/sized.h"
 #include "comm/agree.h"
+#include "comm/rounds.h"
 #include "config/config.h"
 #include "engine/sameness.h"
 #include "patrickstar_data.h"
@@ -25,20 +26,35 @@ ps_status ps_comm_meet(const ps_config *config, ps_comm **out)
     return ps_comm_open(&o, out);
 }
 
+static ps_status meet_by(const ps_config *config, const ps_messages *own, ps_comm **out)
+{
+    ps_config *defaults = NULL;
+    ps_status st = config != NULL ? PS_OK : ps_config_create(&defaults);
+    if (st != PS_OK) {
+        if (own->close != NULL) own->close(own->user, false);
+        return st;
+    }
+    const ps_comm_options o = ps_settings_comm_options(config != NULL ? config : defaults);
+    ps_config_destroy(defaults);
+    return ps_comm_open_messages(&o, own, out);
+}
+
 ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, ps_comm **out)
 {
     PS_TRY(PS_NEED_FOR(out, "messages out", messages, out));
     ps_messages own;
     PS_TRY(PS_SIZED_TAKE(ps_messages, messages, &own));
-    ps_config *defaults = NULL;
-    ps_status st = config != NULL ? PS_OK : ps_config_create(&defaults);
-    if (st != PS_OK) {
-        if (own.close != NULL) own.close(own.user, false);
-        return st;
-    }
-    const ps_comm_options o = ps_settings_comm_options(config != NULL ? config : defaults);
-    ps_config_destroy(defaults);
-    return ps_comm_open_messages(&o, &own, out);
+    return meet_by(config, &own, out);
+}
+
+ps_status ps_comm_meet_by_process_group(const ps_config *config, const ps_process_group *group, ps_comm **out)
+{
+    PS_TRY(PS_NEED_FOR(out, "group out", group, out));
+    ps_process_group own;
+    ps_messages messages;
+    PS_TRY(PS_SIZED_TAKE(ps_process_group, group, &own));
+    PS_TRY(ps_rounds_make(&own, &messages));
+    return meet_by(config, &messages, out);
 }
 
 /* ---- sameness ---- */

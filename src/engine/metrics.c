@@ -33,8 +33,10 @@ struct ps_metrics {
     metrics_kind kind;
     const ps_feed *feed;
     ps_split split;
-    int64_t n_classes;
-    double *sums; /* [n_classes * PER_CLASS + OTHERS] */
+    int64_t T;         /* of rows at most */
+    int64_t n_outputs; /* of the engine */
+    int64_t n_classes; /* of sums */
+    double *sums;      /* [n_classes * PER_CLASS + OTHERS] */
     float *output;
     ps_entity_names names;   /* KIND_ENTITIES */
     int32_t *row[2];         /* of tokens with labels: those that are right, and predicted */
@@ -51,12 +53,19 @@ static double *other(ps_metrics *m)
     return m->sums + m->n_classes * PER_CLASS;
 }
 
-static metrics_kind kind_of(const ps_options *o)
+/* False: there are none. */
+static bool find_kind(ps_feed_task task, metrics_kind *out)
 {
-    if (o->model_head == PS_CONFIG_HEAD_TOKEN_CLASSIFICATION) return KIND_TOKENS;
-    if (o->model_head == PS_CONFIG_HEAD_QUESTION_ANSWERING) return KIND_ANSWERS;
-    if (ps_head_has_cross_entropy(o)) return KIND_CLASS;
-    return ps_head_problem(o) == PS_CONFIG_PROBLEM_REGRESSION ? KIND_NUMBERS : KIND_LABELS;
+    switch (task) {
+    case PS_FEED_CAUSAL_LM:
+    case PS_FEED_MASKED_LM: return false;
+    case PS_FEED_CLASSIFICATION: *out = KIND_CLASS; return true;
+    case PS_FEED_NUMBERS: *out = KIND_NUMBERS; return true;
+    case PS_FEED_LABELS: *out = KIND_LABELS; return true;
+    case PS_FEED_WORDS: *out = KIND_TOKENS; return true; /* or KIND_ENTITIES */
+    case PS_FEED_ANSWERS: *out = KIND_ANSWERS; return true;
+    }
+    return false;
 }
 
 /* ---- life ---- */
@@ -67,20 +76,20 @@ static ps_status begin_answers(ps_metrics *m, const ps_config *config)
     const int64_t n = ps_task_set_question_count(set);
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *m->best, &m->best));
     for (int64_t i = 0; i < n; i++) m->best[i] = PS_ANSWER_SPAN_NONE;
-    return ps_tokenizer_open(ps_config_tokenizer_path(config), &m->tokenizer);
+    return ps_tokenizer_open(ps_config_get_tokenizer_path(config), &m->tokenizer);
 }
 
 static ps_status begin(ps_metrics *m, const ps_config *config)
 {
     const ps_options *o = ps_config_options(config);
-    m->kind = kind_of(o);
     m->added_tokens = o->data_added_tokens;
-    m->n_classes = m->kind == KIND_ANSWERS || m->kind == KIND_NUMBERS ? 1 : o->model_num_labels;
+    m->n_outputs = m->kind == KIND_ANSWERS ? 2 : o->model_num_labels;
+    m->n_classes = m->kind == KIND_ANSWERS || m->kind == KIND_NUMBERS ? 1 : m->n_outputs;
+    m->T = ps_config_sequence_length(o);
     PS_TRY(ps_mem_alloc((size_t)(m->n_classes * PER_CLASS + OTHERS), sizeof *m->sums, &m->sums));
     if (m->kind == KIND_ANSWERS) return begin_answers(m, config);
     if (m->kind != KIND_TOKENS) return PS_OK;
-    const size_t T = (size_t)ps_config_sequence_length(o);
-    for (int i = 0; i < 2; i++) PS_TRY(ps_mem_alloc(T, sizeof *m->row[i], &m->row[i]));
+    for (int i = 0; i < 2; i++) PS_TRY(ps_mem_alloc((size_t)m->T, sizeof *m->row[i], &m->row[i]));
     bool are_entities = false;
     PS_TRY(ps_entity_names_init(&m->names, m->feed, m->n_classes, &are_entities));
     if (are_entities) m->kind = KIND_ENTITIES;
@@ -91,10 +100,19 @@ ps_status ps_metrics_create(const ps_config *config, const ps_feed *feed, ps_spl
 {
     PS_TRY(PS_NEED_FOR(out, "config feed out", config, feed, out));
     const ps_options *o = ps_config_options(config);
+    ps_feed_task task = PS_FEED_CAUSAL_LM;
+    metrics_kind kind;
     ps_metrics *m = NULL;
-    if (o->model_head == PS_CONFIG_HEAD_CAUSAL_LM || o->model_head == PS_CONFIG_HEAD_MASKED_LM) return PS_OK;
+    *out = NULL;
+    PS_TRY(ps_feed_task_of(o, &task));
+    if (task != ps_feed_get_task(feed))
+        return PS_FAIL(PS_EINVAL, "ps_metrics_create: the feed was opened for another configuration: model.head and "
+                                  "model.problem_type ask for other targets than it has");
+    if (split != PS_SPLIT_TRAIN && split != PS_SPLIT_VALIDATION)
+        return PS_FAIL(PS_EINVAL, "ps_metrics_create: split %d of %d", (int)split, PS_SPLIT_COUNT);
+    if (!find_kind(task, &kind)) return PS_OK;
     PS_TRY(ps_mem_alloc(1, sizeof *m, &m));
-    *m = (ps_metrics){.feed = feed, .split = split};
+    *m = (ps_metrics){.kind = kind, .feed = feed, .split = split};
     const ps_status st = begin(m, config);
     if (st == PS_OK)
         *out = m;
@@ -136,7 +154,7 @@ static int32_t largest(const float *z, int64_t n)
 
 static void count_choice(ps_metrics *m, int32_t target, int32_t predicted)
 {
-    if (target == PS_TASK_IGNORED) return;
+    if (target == PS_IGNORE_INDEX) return;
     count(m, target, true, predicted == target);
     if (predicted != target) count(m, predicted, false, true);
 }
@@ -171,7 +189,7 @@ static void take_tokens(ps_metrics *m, const float *z, const int32_t *targets, i
 {
     int64_t n = 0;
     for (int64_t t = 0; t < T; t++) {
-        if (targets[t] == PS_TASK_IGNORED) continue;
+        if (targets[t] == PS_IGNORE_INDEX) continue;
         m->row[0][n] = targets[t];
         m->row[1][n++] = largest(z + t * m->n_classes, m->n_classes);
     }
@@ -198,6 +216,38 @@ static ps_status expect_unfinished(const ps_metrics *m, const char *call)
     return PS_FAIL(PS_ESTATE, "%s: these metrics are finished; ps_metrics_create makes others", call);
 }
 
+/* What the samples have is what these metrics are of. */
+static ps_status check_batch(const ps_metrics *m, const ps_batch *batch, int64_t B, int64_t T)
+{
+    static const char call[] = "ps_metrics_take";
+    const bool has_values = m->kind == KIND_NUMBERS || m->kind == KIND_LABELS;
+    if (has_values ? batch->values == NULL : batch->targets == NULL && m->kind != KIND_ANSWERS)
+        return PS_FAIL(PS_EINVAL, "%s: the batch has no %s", call, has_values ? "values" : "targets");
+    if (has_values || m->kind == KIND_ANSWERS) return PS_OK;
+    const int64_t n_targets = m->kind == KIND_CLASS ? B : B * T;
+    for (int64_t i = 0; i < n_targets; i++)
+        if (batch->targets[i] != PS_IGNORE_INDEX && (batch->targets[i] < 0 || batch->targets[i] >= m->n_classes))
+            return PS_FAIL(PS_EINVAL, "%s: target %lld of the batch is %d, of %lld classes", call, (long long)i,
+                           (int)batch->targets[i], (long long)m->n_classes);
+    return PS_OK;
+}
+
+static ps_status check_samples(const ps_metrics *m, int64_t B, int64_t T, int64_t n_outputs, int64_t first, int64_t n)
+{
+    static const char call[] = "ps_metrics_take";
+    const int64_t n_samples = ps_feed_sample_count(m->feed, m->split);
+    if (n_outputs != m->n_outputs)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: the engine gives %lld numbers a row, and the configuration of these metrics %lld", call,
+                       (long long)n_outputs, (long long)m->n_outputs);
+    if (T > m->T)
+        return PS_FAIL(PS_EINVAL, "%s: rows of %lld tokens, and the sequence length of these metrics is %lld", call,
+                       (long long)T, (long long)m->T);
+    if (n == 0 || (n > 0 && n <= B && first >= 0 && first <= n_samples - n)) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: samples %lld to %lld, of %lld, in a batch of %lld rows", call, (long long)first,
+                   (long long)(first + n - 1), (long long)n_samples, (long long)B);
+}
+
 ps_status ps_metrics_take(ps_metrics *m, ps_engine *engine, const ps_batch *batch, int64_t first, int64_t n)
 {
     int64_t B, T, n_outputs;
@@ -207,6 +257,8 @@ ps_status ps_metrics_take(ps_metrics *m, ps_engine *engine, const ps_batch *batc
     PS_TRY(expect_unfinished(m, "ps_metrics_take"));
     PS_TRY(PS_SIZED_TAKE(ps_batch, batch, &own));
     ps_engine_get_shape(engine, &B, &T, NULL, &n_outputs);
+    PS_TRY(check_samples(m, B, T, n_outputs, first, n));
+    PS_TRY(check_batch(m, &own, B, T));
     const bool has_rows_of_tokens = m->kind >= KIND_TOKENS;
     const int64_t row = n_outputs * (has_rows_of_tokens ? T : 1);
     PS_TRY(ps_mem_reserve(&m->output, (size_t)(B * row), sizeof *m->output));
@@ -315,7 +367,7 @@ ps_status ps_metrics_finish(ps_metrics *m, ps_comm *comm)
     if (m == NULL) return PS_OK;
     PS_TRY(expect_unfinished(m, "ps_metrics_finish"));
     m->is_finished = true;
-    if (m->kind == KIND_ANSWERS) PS_TRY(score_answers(m, comm));
+    if (m->kind == KIND_ANSWERS) PS_TRY(ps_comm_agree(comm, score_answers(m, comm)));
     const int64_t n_sums = m->n_classes * PER_CLASS + OTHERS;
     if (comm != NULL) PS_TRY(ps_comm_all_reduce(comm, m->sums, n_sums, PS_COMM_SUM));
     const double *s = other(m), *e = m->sums;

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "chunk/view.h"
+#include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
 #include "run/snapshot.h"
@@ -80,8 +81,7 @@ bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, in
     return *n > 0;
 }
 
-/* Before chunks are looked at. */
-static ps_status enter_tensors(ps_engine *e)
+static ps_status expect_looked_at(const ps_engine *e)
 {
     if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, "access to tensors");
     if (e->state == PS_ENGINE_BACKWARD && e->settings.may_update_early) /* on all ranks, whatever each one's plan */
@@ -89,7 +89,24 @@ static ps_status enter_tensors(ps_engine *e)
                        "between ps_backward and ps_step some parameters may be updated already, and gradients "
                        "used up, as updates may run within the backward pass; set memory.update_in_backward "
                        "= never to look at them");
+    return PS_OK;
+}
+
+/* Before chunks are looked at. */
+static ps_status enter_tensors(ps_engine *e)
+{
+    PS_TRY(expect_looked_at(e));
     return ps_engine_check(e, ps_runner_flush(e->runner));
+}
+
+/* Of a call that all ranks make: with the same range of the same tensor, st being what else this rank has found, or none
+ * goes on. */
+static ps_status enter_call(ps_engine *e, ps_status st, const char *call, int64_t tensor, int64_t first, int64_t n)
+{
+    if (st == PS_OK) st = check_range(e, tensor, first, n);
+    if (st == PS_OK) st = expect_looked_at(e);
+    return ps_comm_agree_alike(e->settings.ranks.comm, st, call,
+                               (const double[]){(double)tensor, (double)first, (double)n}, 3);
 }
 
 static ps_status view_piece(ps_engine *e, ps_list list, const piece *p, ps_access_mode mode, ps_view *v)
@@ -248,8 +265,8 @@ ps_list ps_engine_value_list(const ps_engine *e, int64_t tensor)
 ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
     PS_TRY(PS_NEED("engine out", e, PS_NEED_IF(n > 0, out)));
-    PS_TRY(ps_engine_expect_values(e, "ps_engine_read_tensor"));
-    PS_TRY(check_range(e, tensor, first, n));
+    static const char call[] = "ps_engine_read_tensor";
+    PS_TRY(enter_call(e, ps_engine_expect_values(e, call), call, tensor, first, n));
     array a = {.out = out, .first = first};
     return for_all_pieces(e, ps_engine_value_list(e, tensor), (int32_t)tensor, first, n, read_piece, &a);
 }
@@ -266,8 +283,10 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(PS_NEED("engine in", e, PS_NEED_IF(n > 0, in)));
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_tensor"));
-    PS_TRY(ps_engine_expect_values(e, "ps_engine_write_tensor"));
+    static const char call[] = "ps_engine_write_tensor";
+    ps_status st = ps_engine_expect(e, PS_ENGINE_READY, call);
+    if (st == PS_OK) st = ps_engine_expect_values(e, call);
+    PS_TRY(enter_call(e, st, call, tensor, first, n));
     /* a checkpoint under way has the values of before */
     PS_TRY(ps_engine_check_device(e, ps_snapshot_finish(e->runner)));
     return ps_engine_put_values(e, ps_engine_value_list(e, tensor), tensor, first, n, in);
@@ -279,11 +298,15 @@ typedef struct sum {
     int32_t tensor;
 } sum;
 
+/* A tensor that there is has gradient and states. */
 static ps_status expect_trained(const ps_engine *e, int64_t tensor)
 {
+    if (tensor < 0 || tensor >= e->program->n_params) return PS_OK;
     const ps_param *p = &e->program->params[tensor];
     if (!p->is_frozen) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "%s is frozen (train.freeze, ps_set_trainable): it has no gradient", p->name);
+    return PS_FAIL(PS_EINVAL,
+                   "%s is frozen (train.freeze, ps_set_trainable): it has no gradient, and no state of the optimizer",
+                   p->name);
 }
 
 /* ---- states of the optimizer ---- */
@@ -307,12 +330,12 @@ static ps_status no_such_state(const ps_engine *e, const char *call, const char 
                    kept[0] != '\0' ? kept : "none");
 }
 
-static ps_status find_state(const ps_engine *e, const char *call, const char *state, ps_list *out)
+static ps_status find_state(const ps_engine *e, const char *call, int64_t tensor, const char *state, ps_list *out)
 {
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no optimizer", call);
     for (int32_t i = 0; ps_engine_state_name(e, i) != NULL; i++) {
         *out = PS_LIST_STATES + i;
-        if (state != NULL && strcmp(state, ps_engine_state_name(e, i)) == 0) return PS_OK;
+        if (state != NULL && strcmp(state, ps_engine_state_name(e, i)) == 0) return expect_trained(e, tensor);
     }
     return no_such_state(e, call, state);
 }
@@ -320,9 +343,9 @@ static ps_status find_state(const ps_engine *e, const char *call, const char *st
 ps_status ps_engine_read_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n, float *out)
 {
     PS_TRY(PS_NEED("engine state out", e, state, PS_NEED_IF(n > 0, out)));
+    static const char call[] = "ps_engine_read_state";
     ps_list list = 0;
-    PS_TRY(find_state(e, "ps_engine_read_state", state, &list));
-    PS_TRY(check_range(e, tensor, first, n));
+    PS_TRY(enter_call(e, find_state(e, call, tensor, state, &list), call, tensor, first, n));
     array a = {.out = out, .first = first};
     return for_all_pieces(e, list, (int32_t)tensor, first, n, read_piece, &a);
 }
@@ -331,9 +354,11 @@ ps_status ps_engine_write_state(ps_engine *e, int64_t tensor, const char *state,
                                 const float *in)
 {
     PS_TRY(PS_NEED("engine state in", e, state, PS_NEED_IF(n > 0, in)));
+    static const char call[] = "ps_engine_write_state";
     ps_list list = 0;
-    PS_TRY(find_state(e, "ps_engine_write_state", state, &list));
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_write_state"));
+    ps_status st = find_state(e, call, tensor, state, &list);
+    if (st == PS_OK) st = ps_engine_expect(e, PS_ENGINE_READY, call);
+    PS_TRY(enter_call(e, st, call, tensor, first, n));
     /* a checkpoint under way has the values of before */
     PS_TRY(ps_engine_check_device(e, ps_snapshot_finish(e->runner)));
     return ps_engine_put_values(e, list, tensor, first, n, in);
@@ -344,27 +369,38 @@ int64_t ps_engine_get_update_count(const ps_engine *e)
     return e->n_updates;
 }
 
+static ps_status check_update_count(const ps_engine *e, const char *call, int64_t n_updates)
+{
+    if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no optimizer", call);
+    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, call));
+    if (ps_runner_micro(e->runner) > 0) return PS_FAIL(PS_ESTATE, "%s: finish the step under way first", call);
+    if (n_updates >= 0 && n_updates <= PS_UPDATES_MAX) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: %lld updates, expected 0 to %lld", call, (long long)n_updates,
+                   (long long)PS_UPDATES_MAX);
+}
+
 ps_status ps_engine_set_update_count(ps_engine *e, int64_t n_updates)
 {
     PS_TRY(PS_NEED("engine", e));
-    if (!e->settings.training)
-        return PS_FAIL(PS_ESTATE, "ps_engine_set_update_count: an inference engine has no optimizer");
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_set_update_count"));
-    if (ps_runner_micro(e->runner) > 0)
-        return PS_FAIL(PS_ESTATE, "ps_engine_set_update_count: finish the step under way first");
-    if (n_updates < 0)
-        return PS_FAIL(PS_EINVAL, "ps_engine_set_update_count: %lld updates, expected 0 or more", (long long)n_updates);
+    static const char call[] = "ps_engine_set_update_count";
+    PS_TRY(ps_comm_agree_alike(e->settings.ranks.comm, check_update_count(e, call, n_updates), call,
+                               (const double[]){(double)n_updates}, 1));
     e->n_updates = n_updates;
     e->last_step.step = n_updates;
     return PS_OK;
 }
 
+static ps_status enter_gradient(ps_engine *e, const char *call, int64_t tensor, int64_t first, int64_t n)
+{
+    ps_status st = ps_engine_expect(e, PS_ENGINE_BACKWARD, call);
+    if (st == PS_OK) st = expect_trained(e, tensor);
+    return enter_call(e, st, call, tensor, first, n);
+}
+
 ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)
 {
     PS_TRY(PS_NEED("engine out", e, PS_NEED_IF(n > 0, out)));
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_read_gradient"));
-    PS_TRY(check_range(e, tensor, first, n));
-    PS_TRY(expect_trained(e, tensor));
+    PS_TRY(enter_gradient(e, "ps_engine_read_gradient", tensor, first, n));
     array a = {.out = out, .first = first};
     const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
     return for_all_pieces(e, list, (int32_t)tensor, first, n, read_piece, &a);
@@ -373,9 +409,7 @@ ps_status ps_engine_read_gradient(ps_engine *e, int64_t tensor, int64_t first, i
 ps_status ps_engine_write_gradient(ps_engine *e, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(PS_NEED("engine in", e, PS_NEED_IF(n > 0, in)));
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_BACKWARD, "ps_engine_write_gradient"));
-    PS_TRY(check_range(e, tensor, first, n));
-    PS_TRY(expect_trained(e, tensor));
+    PS_TRY(enter_gradient(e, "ps_engine_write_gradient", tensor, first, n));
     array a = {.in = in, .first = first};
     const ps_list list = ps_blueprint_sum_list(e->blueprint, (int32_t)tensor);
     e->has_new_gradients = true;
@@ -513,9 +547,10 @@ static ps_status hash_piece(ps_engine *e, void *user, ps_list list, void *values
 ps_status ps_engine_weights_xxh3(ps_engine *e, uint64_t *hash)
 {
     PS_TRY(PS_NEED("engine hash", e, hash));
+    static const char call[] = "ps_engine_weights_xxh3";
     *hash = 0;
-    if (!e->settings.training) return PS_FAIL(PS_ESTATE, "ps_engine_weights_xxh3: an inference engine has no masters");
-    PS_TRY(ps_engine_expect_values(e, "ps_engine_weights_xxh3"));
+    if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no masters", call);
+    PS_TRY(enter_call(e, ps_engine_expect_values(e, call), call, 0, 0, 0));
     XXH3_state_t *state = XXH3_createState();
     if (state == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
     XXH3_64bits_reset(state);

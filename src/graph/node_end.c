@@ -31,7 +31,7 @@ ps_status ps_end_logits(ps_node_run *r, float *y, const void *x, int64_t rows)
                                                .b = r->w[1],
                                                .rows = rows,
                                                .n_in = n->n_in,
-                                               .n_out = n->attr.table.n,
+                                               .n_out = n->attr.loss.n,
                                                .layout = PS_WEIGHT_OUT_IN,
                                                .dtype = r->dtype,
                                                .y_dtype = PS_DTYPE_F32,
@@ -48,10 +48,9 @@ ps_status ps_end_output(ps_node_run *r)
 static ps_loss_terms terms_of(const ps_node_run *r)
 {
     const ps_node *n = r->node;
-    return (ps_loss_terms){.class_weights = n->n_constants > 0 ? r->constants : NULL,
-                           .mean_weight = n->attr.table.mean_weight,
-                           .smoothing = n->attr.table.smoothing,
-                           .z_loss = n->attr.table.z_loss};
+    ps_loss_terms terms = n->attr.loss.terms;
+    terms.class_weights = n->n_constants > 0 ? r->constants : NULL;
+    return terms;
 }
 
 static ps_status loss_forward(ps_node_run *r)
@@ -70,7 +69,7 @@ static ps_status loss_forward(ps_node_run *r)
                                                 .targets = r->batch[PS_BATCH_TARGETS],
                                                 .rows = n->rows,
                                                 .C = n->n_in,
-                                                .V = n->attr.table.n,
+                                                .V = n->attr.loss.n,
                                                 .terms = terms_of(r),
                                                 .dtype = r->dtype,
                                                 .keeps_logits = r->keeps_logits,
@@ -92,7 +91,7 @@ static ps_status loss_backward(ps_node_run *r)
                                                 .targets = r->batch[PS_BATCH_TARGETS],
                                                 .rows = n->rows,
                                                 .C = n->n_in,
-                                                .V = n->attr.table.n,
+                                                .V = n->attr.loss.n,
                                                 .scale = r->loss_scale / ps_end_divisor(r),
                                                 .terms = terms_of(r),
                                                 .dtype = r->dtype,
@@ -112,7 +111,7 @@ static int64_t loss_saved_cols(const ps_node *n, int i)
 
 static int64_t loss_logits_count(const ps_node *n)
 {
-    return ps_lm_logits_count(n->rows, n->attr.table.n);
+    return ps_lm_logits_count(n->rows, n->attr.loss.n);
 }
 
 static const ps_node_type loss_type = {
@@ -142,11 +141,11 @@ int32_t ps_end_param(ps_builder *b, const char *name, int n_dims, int64_t rows, 
 void ps_end_with_loss(ps_builder *b, const char *name, ps_node node, const char *weight, const char *bias)
 {
     ps_program *p = b->program;
-    const int64_t n = node.attr.table.n;
+    const int64_t n = node.attr.loss.n;
     node.n_in = ps_builder_cols(b, node.inputs[0]);
     node.params[0] = ps_end_param(b, weight, 2, n, node.n_in, b->init_std);
     node.params[1] = bias == NULL ? -1 : ps_end_param(b, bias, 1, 1, n, 0);
-    node.reads_batch = 1u << node.attr.table.ids;
+    node.reads_batch = 1u << node.attr.loss.targets;
     ps_builder_add_node(b, name, node, 0);
     if (b->failure != PS_OK) {
         ps_mem_free(node.constants);
@@ -155,7 +154,7 @@ void ps_end_with_loss(ps_builder *b, const char *name, ps_node node, const char 
     p->has_loss = true;
     p->n_outputs = n;
     p->n_rows = p->nodes[p->n_nodes - 1].rows;
-    p->target_array = node.attr.table.ids;
+    p->target_array = node.attr.loss.targets;
     p->n_targets = p->n_rows;
     p->n_target_classes = n;
     b->ended = true;
@@ -180,7 +179,7 @@ static ps_status take_class_weights(ps_builder *b, const float *weights, int64_t
     PS_TRY(ps_mem_alloc((size_t)n_classes, sizeof *node->constants, &node->constants));
     memcpy(node->constants, weights, (size_t)n_classes * sizeof *weights);
     node->n_constants = n_classes;
-    node->attr.table.mean_weight = (float)(sum / (double)n_classes);
+    node->attr.loss.terms.mean_weight = (float)(sum / (double)n_classes);
     return PS_OK;
 }
 
@@ -201,11 +200,9 @@ void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char 
     }
     ps_node node = {.type = &loss_type,
                     .inputs = {x, -1, -1},
-                    .attr.table = {.n = n_classes,
-                                   .ids = PS_BATCH_TARGETS,
-                                   .mean_weight = 1,
-                                   .smoothing = o.label_smoothing,
-                                   .z_loss = o.z_loss}};
+                    .attr.loss = {.n = n_classes,
+                                  .targets = PS_BATCH_TARGETS,
+                                  .terms = {.mean_weight = 1, .smoothing = o.label_smoothing, .z_loss = o.z_loss}}};
     if (o.class_weights != NULL && n_classes > 0) {
         const ps_status st = take_class_weights(b, o.class_weights, n_classes, &node);
         if (b->failure == PS_OK) b->failure = st;

@@ -6,11 +6,6 @@
 
 #define GRADIENT_ALIGN 256
 
-static ps_values_loss_kind kind_of(const ps_node *n)
-{
-    return n->attr.table.is_logistic ? PS_VALUES_LOGISTIC : PS_VALUES_SQUARED;
-}
-
 static const float *values_of(const ps_node_run *r)
 {
     return (const float *)(const void *)r->batch[PS_BATCH_VALUES];
@@ -34,8 +29,8 @@ static ps_status values_forward(ps_node_run *r)
                                                     .predicted = (int32_t *)(void *)r->saved[2],
                                                     .z = r->saved[0],
                                                     .values = values_of(r),
-                                                    .n = r->node->rows * r->node->attr.table.n,
-                                                    .kind = kind_of(r->node)}));
+                                                    .n = r->node->rows * r->node->attr.loss.n,
+                                                    .kind = r->node->attr.loss.kind}));
 }
 
 static ps_status values_gradient(ps_node_run *r, void *dz)
@@ -44,9 +39,9 @@ static ps_status values_gradient(ps_node_run *r, void *dz)
                         (&(ps_values_loss_bwd_args){.dz = dz,
                                                     .z = r->saved[0],
                                                     .values = values_of(r),
-                                                    .n = r->node->rows * r->node->attr.table.n,
+                                                    .n = r->node->rows * r->node->attr.loss.n,
                                                     .scale = r->loss_scale / ps_end_divisor(r),
-                                                    .kind = kind_of(r->node),
+                                                    .kind = r->node->attr.loss.kind,
                                                     .dtype = r->dtype}));
 }
 
@@ -97,7 +92,7 @@ static ps_status products(ps_node_run *r, const void *dz, void *workspace)
                                                          .w = r->w[0],
                                                          .rows = n->rows,
                                                          .n_in = n->n_in,
-                                                         .n_out = n->attr.table.n,
+                                                         .n_out = n->attr.loss.n,
                                                          .layout = PS_WEIGHT_OUT_IN,
                                                          .dtype = r->dtype,
                                                          .workspace = workspace})));
@@ -109,7 +104,7 @@ static ps_status products(ps_node_run *r, const void *dz, void *workspace)
                                                       .x = r->x[0],
                                                       .rows = n->rows,
                                                       .n_in = n->n_in,
-                                                      .n_out = n->attr.table.n,
+                                                      .n_out = n->attr.loss.n,
                                                       .layout = PS_WEIGHT_OUT_IN,
                                                       .dtype = r->dtype,
                                                       .grad_dtype = r->grad_dtype,
@@ -124,10 +119,10 @@ static ps_status head_backward(ps_node_run *r)
     const ps_node *n = r->node;
     const size_t whole = r->workspace_bytes;
     const size_t own =
-        (size_t)ps_round_up(n->rows * n->attr.table.n * (int64_t)ps_dtype_bytes(r->dtype), GRADIENT_ALIGN);
+        (size_t)ps_round_up(n->rows * n->attr.loss.n * (int64_t)ps_dtype_bytes(r->dtype), GRADIENT_ALIGN);
     char *const dz = r->workspace;
     const bool computes = r->mode == PS_RUN_COMPUTE;
-    PS_TRY(n->attr.table.ids == PS_BATCH_VALUES ? values_gradient(r, dz) : span_gradient(r, dz));
+    PS_TRY(n->attr.loss.targets == PS_BATCH_VALUES ? values_gradient(r, dz) : span_gradient(r, dz));
     r->workspace_bytes = computes ? whole - own : 0;
     PS_TRY(products(r, dz, computes ? dz + own : NULL));
     if (computes)
@@ -141,7 +136,7 @@ static ps_status head_backward(ps_node_run *r)
 static int64_t saved_cols(const ps_node *n, int i)
 {
     (void)i;
-    return n->attr.table.n;
+    return n->attr.loss.n;
 }
 
 static const ps_node_type values_type = {
@@ -165,13 +160,13 @@ static const ps_node_type span_type = {
 };
 
 static void end_with_values(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n,
-                            bool is_logistic)
+                            ps_values_loss_kind kind)
 {
     if (!ps_builder_is_value(b, x, weight)) return;
     ps_end_with_loss(b, "loss",
                      (ps_node){.type = &values_type,
                                .inputs = {x, -1, -1},
-                               .attr.table = {.n = n, .ids = PS_BATCH_VALUES, .is_logistic = is_logistic}},
+                               .attr.loss = {.n = n, .targets = PS_BATCH_VALUES, .kind = kind}},
                      weight, bias);
     if (b->failure == PS_OK) b->program->n_targets = b->program->n_rows * n;
 }
@@ -179,13 +174,13 @@ static void end_with_values(ps_builder *b, ps_value x, const char *weight, const
 void ps_mse_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n)
 {
     if (!PS_BUILDER_NEEDS(b, weight)) return;
-    end_with_values(b, x, weight, bias, n, false);
+    end_with_values(b, x, weight, bias, n, PS_VALUES_SQUARED);
 }
 
 void ps_bce_with_logits_loss(ps_builder *b, ps_value x, const char *weight, const char *bias, int64_t n)
 {
     if (!PS_BUILDER_NEEDS(b, weight)) return;
-    end_with_values(b, x, weight, bias, n, true);
+    end_with_values(b, x, weight, bias, n, PS_VALUES_LOGISTIC);
 }
 
 void ps_span_loss(ps_builder *b, ps_value x, const char *weight, const char *bias)
@@ -194,8 +189,8 @@ void ps_span_loss(ps_builder *b, ps_value x, const char *weight, const char *bia
     if (!ps_builder_is_sequence(b, x, weight)) return;
     ps_end_with_loss(
         b, "loss",
-        (ps_node){.type = &span_type, .inputs = {x, -1, -1}, .attr.table = {.n = 2, .ids = PS_BATCH_TARGETS}}, weight,
-        bias);
+        (ps_node){.type = &span_type, .inputs = {x, -1, -1}, .attr.loss = {.n = 2, .targets = PS_BATCH_TARGETS}},
+        weight, bias);
     if (b->failure != PS_OK) return;
     b->program->n_targets = b->program->B * 2;
     b->program->n_target_classes = b->program->T;

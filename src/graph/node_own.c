@@ -97,6 +97,7 @@ static ps_status backward(ps_node_run *r)
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         a.call.w[k] = reads & PS_READS_W ? r->w[k] : NULL;
         a.dw[k] = r->dw[k];
+        a.skips_dw[k] = !r->wants_dw[k];
     }
     if (is_loss(n)) a.call.scale = r->loss_scale / ps_end_divisor(r);
     return ps_node_call(r, own_bwd, &a);
@@ -128,7 +129,7 @@ static ps_status continues(const ps_program *p, const ps_node *n, int64_t positi
 #define TYPE(set, type_name, forward_function)                                                                         \
     {                                                                                                                  \
         .name = type_name, .forward = forward_function, .backward = backward, .saved_cols = saved_cols,                \
-        .backward_reads_x = READS(set, PS_READS_X), .backward_reads_y = READS(set, PS_READS_Y),                        \
+        .backward_reads_x = READS(set, PS_READS_X), .backward_reads_y = READS(set, PS_READS_Y), .leaves_out = true,    \
         .backward_reads_w = {READS(set, PS_READS_W), READS(set, PS_READS_W)}, .continues = continues                   \
     }
 #define TYPES(name, f)                                                                                                 \

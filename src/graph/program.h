@@ -71,11 +71,15 @@ struct ps_node {
             int64_t options[PS_OWN_OPTIONS_BYTES_MAX / 8];
         } own;
         struct {
-            int64_t n;                            /* rows of an embedding's table; classes of a loss */
-            ps_batch_array ids;                   /* what looks rows up; the targets */
-            bool is_logistic;                     /* of a loss of values */
-            float mean_weight, smoothing, z_loss; /* of a cross-entropy: ps_loss_terms */
+            int64_t n;          /* rows of an embedding */
+            ps_batch_array ids; /* what looks them up */
         } table;
+        struct {
+            int64_t n;                /* columns of what the loss is of: classes, values a row */
+            ps_batch_array targets;   /* where they come: targets, or values */
+            ps_values_loss_kind kind; /* of values */
+            ps_loss_terms terms;      /* of a cross-entropy; its class_weights are the node's constants */
+        } loss;
     } attr;
 };
 

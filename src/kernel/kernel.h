@@ -443,9 +443,6 @@ static inline uint32_t ps_dropout_threshold(float p)
     return (uint32_t)((double)p * 4294967296.0);
 }
 
-/* Target value that takes no part in the loss (PyTorch's ignore_index). */
-#define PS_IGNORE_INDEX (-100)
-
 /* Floats of logits that are kept from lm_loss_fwd to lm_loss_bwd; their order is the backend's own. */
 static inline int64_t ps_lm_logits_count(int64_t rows, int64_t V)
 {
@@ -671,6 +668,7 @@ typedef struct ps_own_args {
     int64_t saved_columns[PS_OWN_SAVED_MAX];
     ps_dtype grad_dtype;
     bool accumulate_grad;
+    bool skips_dw[PS_OWN_PARAMETERS_MAX]; /* nobody wants it: the function gets NULL, dw is not looked at */
     void *workspace;
 } ps_own_args;
 

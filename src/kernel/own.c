@@ -17,7 +17,7 @@ ps_own_functions ps_own_functions_of(const ps_own_operator *op, bool is_backward
 
 static int64_t dw_bytes(const ps_own_args *a, int k)
 {
-    return a->call.w_elements[k] * (int64_t)sizeof(float);
+    return a->skips_dw[k] ? 0 : a->call.w_elements[k] * (int64_t)sizeof(float);
 }
 
 /* All but the memory in the workspace. */
@@ -76,7 +76,7 @@ ps_own_call ps_own_call_of(const ps_own_args *a, ps_device_type device, bool is_
     if (!is_backward) return call;
     at += ps_round_up(call.scratch_bytes, PART_ALIGN);
     for (int k = 0; k < PS_OWN_PARAMETERS_MAX; k++) {
-        if (a->call.w_elements[k] == 0) continue;
+        if (dw_bytes(a, k) == 0) continue;
         call.dw[k] = (float *)(void *)at;
         at += ps_round_up(dw_bytes(a, k), PART_ALIGN);
     }

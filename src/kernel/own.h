@@ -1,6 +1,6 @@
 /* own.h - calling a user's operator (ps_own_operator), wherever it is computed.
  *
- *     workspace   | the function's scratch | dw of parameter 0, as floats | dw of parameter 1 |
+ *     workspace   | the function's scratch | dw of parameter 0, as floats | dw of parameter 1 |    those that are wanted
  *
  * The function writes gradients of parameters as floats into scratch; whoever calls it then rounds them into place, or
  * adds them. So it needs not know that a gradient may lie over its parameter, nor of what type it is. */

@@ -263,11 +263,6 @@ __attribute__((format(printf, 2, 3))) static void tell(ps_products *p, const cha
     va_end(ap);
 }
 
-void ps_products_tell(ps_products *p, const char *text)
-{
-    tell(p, "%s", text);
-}
-
 /* Of what the file has, what this code wants and the library takes. */
 static ps_status take_known(ps_products *p, const ps_settings *s, const char *path, const ps_cuda_product_list *l,
                             const ps_cuda_product_table *kept)

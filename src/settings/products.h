@@ -21,7 +21,7 @@ typedef struct ps_products {
     ps_cuda_product_table table; /* in use; without entries: heuristics rule */
     int n_measured;              /* at the start, on rank 0 */
     double seconds;              /* that took */
-    char trouble[1024]; /* in one line what the user should know, of other things beside products too; "": nothing */
+    char trouble[1024];          /* in one line what the user should know; "": nothing */
 } ps_products;
 
 /* Before the tiers take memory; the backend is open. All ranks call. Of training the products of all passes of `code`
@@ -38,9 +38,6 @@ PS_NODISCARD ps_status ps_products_resume(ps_products *p, const ps_settings *s, 
 
 /* Is a file of the cache folder that is named so the table of such a GPU, of whatever driver and library? */
 bool ps_products_is_file_of(const char *name, const char *gpu);
-
-/* Adds a text to `trouble`, as far as there is room. */
-void ps_products_tell(ps_products *p, const char *text);
 
 /* The products of a step, of training and of evaluation. */
 PS_NODISCARD ps_status ps_products_list(const ps_settings *s, const ps_code *code, ps_cuda_product_list *out);

@@ -174,8 +174,9 @@ static ps_status has_file(const char *folder, const char *name, bool *yes)
     return PS_OK;
 }
 
-/* The newest complete checkpoint in root by its name; "" when there is none, or no root. */
-static ps_status find_newest(const char *root, char name[PS_CHECKPOINT_NAME_MAX])
+/* The folder of the newest complete checkpoint in root, which may have stepped aside; "" when there is none, or no
+ * root. */
+static ps_status find_newest(const char *root, char name[PS_CHECKPOINT_HIDDEN_MAX])
 {
     ps_status st = PS_OK;
     int64_t newest = -1;
@@ -185,28 +186,19 @@ static ps_status find_newest(const char *root, char name[PS_CHECKPOINT_NAME_MAX]
     for (const struct dirent *e; (e = readdir(d)) != NULL;) {
         char *path = NULL;
         bool is_complete = false;
-        if (step_of(e->d_name) <= newest) continue;
+        const int64_t own = step_of(e->d_name), step = own >= 0 ? own : hidden_step_of(e->d_name, OLD_PREFIX);
+        if (step < newest || (step == newest && own < 0) || strlen(e->d_name) >= PS_CHECKPOINT_HIDDEN_MAX) continue;
         PS_TRY_GOTO(ps_folder_join(root, e->d_name, &path));
         st = has_file(path, PS_CHECKPOINT_STATE, &is_complete);
         ps_mem_free(path);
         if (st != PS_OK) break;
-        if (is_complete) newest = step_of(e->d_name);
+        if (!is_complete) continue;
+        newest = step;
+        strcpy(name, e->d_name);
     }
-    if (newest >= 0) (void)ps_checkpoint_name(newest, name);
 out:
     closedir(d);
     return st;
-}
-
-ps_status ps_checkpoint_folder_has_any(const char *root, bool *has_latest, bool *has_any)
-{
-    char name[PS_CHECKPOINT_NAME_MAX];
-    PS_TRY(has_file(root, PS_CHECKPOINT_LATEST, has_latest));
-    *has_any = *has_latest;
-    if (*has_any) return PS_OK;
-    PS_TRY(find_newest(root, name));
-    *has_any = name[0] != '\0';
-    return PS_OK;
 }
 
 /* Where the checkpoint `name` is while it has stepped aside; "" when it has not. */
@@ -234,30 +226,36 @@ static ps_status find_latest(const char *root, char **out)
     return ps_folder_join(root, hidden, out);
 }
 
+ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest)
+{
+    char name[PS_CHECKPOINT_HIDDEN_MAX];
+    bool has_latest = false;
+    PS_TRY(PS_NEED_FOR(path, "folder path", folder, path));
+    if (is_latest != NULL) *is_latest = 0;
+    PS_TRY(has_file(folder, PS_CHECKPOINT_LATEST, &has_latest));
+    if (is_latest != NULL) *is_latest = has_latest;
+    if (has_latest) return find_latest(folder, path);
+    PS_TRY(find_newest(folder, name));
+    return name[0] != '\0' ? ps_folder_join(folder, name, path) : PS_OK;
+}
+
 ps_status ps_checkpoint_folder_find(const char *path, char **out)
 {
     *out = NULL;
     bool yes;
     PS_TRY(has_file(path, PS_CHECKPOINT_STATE, &yes));
     if (yes) return ps_mem_strdup(path, out);
-    PS_TRY(has_file(path, PS_CHECKPOINT_LATEST, &yes));
-    if (yes) return find_latest(path, out);
-    char name[PS_CHECKPOINT_NAME_MAX];
-    PS_TRY(find_newest(path, name));
-    if (name[0] == '\0')
-        return PS_FAIL(PS_EIO, "%s: no checkpoint: it has neither " PS_CHECKPOINT_STATE " nor " PS_CHECKPOINT_LATEST,
-                       path);
-    return ps_folder_join(path, name, out);
+    PS_TRY(ps_checkpoint_find(path, out, NULL));
+    if (*out != NULL) return PS_OK;
+    return PS_FAIL(PS_EIO, "%s: no checkpoint: it has neither " PS_CHECKPOINT_STATE " nor " PS_CHECKPOINT_LATEST, path);
 }
 
 ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
 {
     *out = NULL;
     char *root = NULL;
-    bool has_latest, has_any;
     PS_TRY(ps_folder_join(run, "checkpoints", &root));
-    ps_status st = ps_checkpoint_folder_has_any(root, &has_latest, &has_any);
-    if (st == PS_OK && has_any) st = ps_checkpoint_folder_find(root, out);
+    const ps_status st = ps_checkpoint_find(root, out, NULL);
     ps_mem_free(root);
     return st;
 }

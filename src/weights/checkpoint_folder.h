@@ -59,7 +59,6 @@ void ps_checkpoint_folder_clean(const char *root);
  * one. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is
  * damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
-PS_NODISCARD ps_status ps_checkpoint_folder_has_any(const char *root, bool *has_latest, bool *has_any);
 
 /* The newest checkpoint of the run in output folder `run`, in its "checkpoints"; *out is NULL when there is none, else
  * freed with ps_mem_free. PS_EFORMAT when `latest` is damaged. */

@@ -36,7 +36,7 @@ typedef struct exporter {
     const char *folder;     /* where the files are made */
     ps_weight_copy *copies; /* [n] */
     int *shard_of;          /* [n] */
-    char **names;           /* [n], NULL: as in the source */
+    char **names;           /* [n] */
     int n;
 } exporter;
 
@@ -51,38 +51,67 @@ static ps_status write_text(const char *folder, const char *name, const char *te
 
 /* ---- names and shards ---- */
 
+/* The i-th name that a tensor has besides its own, NULL: no more. */
+static const char *tied_name(const exporter *x, const char *type, const char *name, int i)
+{
+    const char *tied;
+    if (!x->o->is_torch || !x->o->ties_head || type == NULL) return NULL;
+    for (; (tied = ps_weight_tied_name(type, name, i)) != NULL; i++)
+        if (ps_weight_source_find(x->source, tied) < 0) return tied;
+    return NULL;
+}
+
+static ps_status add_copy(exporter *x, int weight, const char *name)
+{
+    PS_TRY(ps_mem_reserve(&x->copies, (size_t)x->n + 1, sizeof *x->copies));
+    PS_TRY(ps_mem_reserve(&x->names, (size_t)x->n + 1, sizeof *x->names));
+    PS_TRY(ps_mem_strdup(name, &x->names[x->n]));
+    x->copies[x->n] = (ps_weight_copy){.weight = weight, .name = x->names[x->n]};
+    x->n++;
+    return PS_OK;
+}
+
 static ps_status name_tensors(exporter *x)
 {
     ps_status st = PS_OK;
     char text[PS_WEIGHT_NAME_MAX];
     json_t *config = x->o->config_json != NULL ? json_loads(x->o->config_json, 0, NULL) : NULL;
     const char *type = json_string_value(json_object_get(config, "model_type"));
-    for (int i = 0; i < x->n; i++) {
-        const char *name = ps_weight_source_get(x->source, i)->tensor.name;
-        const char *class_name = type != NULL ? ps_weight_class_name(type, name, text) : name;
-        if (class_name == text) PS_TRY_GOTO(ps_mem_strdup(text, &x->names[i]));
-        x->copies[i] = (ps_weight_copy){.weight = i, .name = x->names[i] != NULL ? x->names[i] : name};
+    for (int i = 0; i < ps_weight_source_count(x->source); i++) {
+        const char *name = ps_weight_source_get(x->source, i)->tensor.name, *tied;
+        PS_TRY_GOTO(add_copy(x, i, type != NULL ? ps_weight_class_name(type, name, text) : name));
+        for (int k = 0; (tied = tied_name(x, type, name, k)) != NULL; k++) PS_TRY_GOTO(add_copy(x, i, tied));
     }
+    PS_TRY_GOTO(ps_mem_alloc((size_t)x->n, sizeof *x->shard_of, &x->shard_of));
 out:
     json_decref(config);
     return st;
 }
 
+/* Does it share its data with the copy before it? */
+static bool is_shared(const exporter *x, int i)
+{
+    return x->o->is_torch && i > 0 &&
+           ps_weight_source_same_as(x->source, x->copies[i].weight) ==
+               ps_weight_source_same_as(x->source, x->copies[i - 1].weight);
+}
+
 static int64_t copied_bytes(const exporter *x, int i)
 {
-    const ps_weight *w = ps_weight_source_get(x->source, i);
+    const ps_weight *w = ps_weight_source_get(x->source, x->copies[i].weight);
     const int64_t items = w->tensor.n_bytes / ps_safetensors_dtype_bytes(w->tensor.dtype);
     return items * ps_safetensors_dtype_bytes(ps_weight_copy_dtype(w, x->o->dtype));
 }
 
-/* In order, a new shard when the next tensor would not fit: as transformers splits. */
+/* In order, a new shard when the next tensor would not fit: as transformers splits. What is shared counts once. */
 static void fill_shards(exporter *x)
 {
     int64_t shard_bytes = 0;
     x->info->n_shards = 1;
     for (int i = 0; i < x->n; i++) {
-        const int64_t n_bytes = copied_bytes(x, i);
-        if (shard_bytes > 0 && n_bytes > x->o->max_shard_bytes - shard_bytes) {
+        const bool shares = is_shared(x, i);
+        const int64_t n_bytes = shares ? 0 : copied_bytes(x, i);
+        if (!shares && shard_bytes > 0 && n_bytes > x->o->max_shard_bytes - shard_bytes) {
             x->info->n_shards++;
             shard_bytes = 0;
         }
@@ -94,10 +123,11 @@ static void fill_shards(exporter *x)
 
 static void shard_name(const exporter *x, int shard, char out[64])
 {
+    const char *stem = x->o->is_torch ? "pytorch_model" : "model", *end = x->o->is_torch ? "bin" : "safetensors";
     if (x->info->n_shards == 1)
-        snprintf(out, 64, "model.safetensors");
+        snprintf(out, 64, "%s.%s", stem, end);
     else
-        snprintf(out, 64, "model-%05d-of-%05d.safetensors", shard + 1, x->info->n_shards);
+        snprintf(out, 64, "%s-%05d-of-%05d.%s", stem, shard + 1, x->info->n_shards, end);
 }
 
 static ps_status write_index(const exporter *x)
@@ -113,7 +143,8 @@ static ps_status write_index(const exporter *x)
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)x->info->tensor_bytes, "weight_map", map);
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(root);
-    const ps_status st = text != NULL ? write_text(x->folder, "model.safetensors.index.json", text)
+    const char *const index = x->o->is_torch ? "pytorch_model.bin.index.json" : "model.safetensors.index.json";
+    const ps_status st = text != NULL ? write_text(x->folder, index, text)
                                       : PS_FAIL(PS_ENOMEM_HOST, "no memory for the index of %d tensors", x->n);
     free(text);
     return st;
@@ -192,6 +223,7 @@ out:
 static ps_status write_all(exporter *x)
 {
     PS_TRY(name_tensors(x));
+    x->info->n_tensors = x->n;
     fill_shards(x);
     PS_TRY(write_shards(x));
     PS_TRY(check_finite(x));
@@ -205,15 +237,12 @@ static ps_status write_all(exporter *x)
 ps_status ps_export(const ps_weight_source *s, const char *folder, const ps_export_options *o, ps_export_info *info)
 {
     PS_ASSERT(o->max_shard_bytes > 0);
-    exporter x = {.source = s, .o = o, .info = info, .n = ps_weight_source_count(s)};
+    exporter x = {.source = s, .o = o, .info = info};
     ps_folder_writer *w = NULL;
     ps_status st;
-    *info = (ps_export_info){.n_tensors = x.n};
+    *info = (ps_export_info){0};
     PS_TRY_GOTO(ps_folder_writer_open(folder, o->is_replacing, &w));
     x.folder = ps_folder_writer_path(w);
-    PS_TRY_GOTO(ps_mem_alloc((size_t)x.n, sizeof *x.copies, &x.copies));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)x.n, sizeof *x.shard_of, &x.shard_of));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)x.n, sizeof *x.names, &x.names));
     PS_TRY_GOTO(write_all(&x));
     st = ps_folder_writer_commit(w);
     w = NULL;

@@ -3,6 +3,8 @@
  *     config.json
  *     model.safetensors                                                   when all tensors fit max_shard_bytes, else
  *     model-00001-of-00003.safetensors ..., model.safetensors.index.json
+ *     pytorch_model.bin                                                   instead of it, with is_torch; or
+ *     pytorch_model-00001-of-00003.bin ..., pytorch_model.bin.index.json
  *     tokenizer.json, vocab.json, merges.txt, ...                         copied, those that are there
  *
  * Streams: memory for a piece of a tensor. The folder appears under its name when it is complete and synced. */
@@ -19,10 +21,14 @@ typedef struct ps_export_options {
     const char *config_json;      /* text of config.json; its "model_type" decides the prefix of names. NULL: none */
     const char *tokenizer_folder; /* NULL: none */
     bool has_generation;          /* a generation_config.json of that folder is copied too: for models that generate */
-    const ps_dtype *dtype;        /* NULL: as in the source */
-    int64_t max_shard_bytes;      /* of tensors in a file; a larger tensor has a file of its own. > 0 */
-    bool is_replacing;            /* as ps_folder_writer_open */
-    bool allows_nonfinite; /* infinities and NaNs are written; else they are PS_ENUMERIC, and there is no folder */
+    bool is_torch;                /* files of torch.save */
+    bool
+        ties_head; /* a model of language: with is_torch its tied output layer has its own name too, as the class' state_dict has
+                       it; safetensors has it once */
+    const ps_dtype *dtype;   /* NULL: as in the source */
+    int64_t max_shard_bytes; /* of tensors in a file; a larger tensor has a file of its own. > 0 */
+    bool is_replacing;       /* as ps_folder_writer_open */
+    bool allows_nonfinite;   /* infinities and NaNs are written; else they are PS_ENUMERIC, and there is no folder */
 } ps_export_options;
 
 typedef struct ps_export_info {

@@ -6,8 +6,6 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-#define PICKLE_BYTES_MAX (16 * PS_MIB)
-
 static ps_status check_byteorder(const char *path, const ps_torch_zip *zip)
 {
     char *order = NULL;
@@ -28,7 +26,7 @@ ps_status ps_torch_file_read_pickle(const char *path, const ps_torch_zip *zip, c
                        r == NULL ? "no record data.pkl in it: not written by torch.save" : "a TorchScript program");
     PS_TRY(check_byteorder(path, zip));
     *n = r->n_bytes;
-    return ps_torch_zip_read(zip, r, PICKLE_BYTES_MAX, data);
+    return ps_torch_zip_read(zip, r, PS_TORCH_PICKLE_BYTES_MAX, data);
 }
 
 ps_status ps_torch_file_place(const char *path, const ps_torch_zip *zip, const ps_torch_tensor *t, ps_safetensor *out)

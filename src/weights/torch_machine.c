@@ -4,56 +4,13 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "weights/torch_opcodes.h"
 
 #define STACK_MARK (-1)
 /* torch.save collects 1000 entries of a dictionary on the stack before it puts them in. */
 #define STACK_MAX ((int64_t)1 << 16)
 /* A tensor takes some 15. */
 #define VALUES_MAX ((int64_t)1 << 22)
-
-/* XX(name, code), as in Lib/pickletools.py */
-#define OPCODES(XX)                                                                                                    \
-    XX(PROTO, 0x80)                                                                                                    \
-    XX(FRAME, 0x95)                                                                                                    \
-    XX(STOP, '.')                                                                                                      \
-    XX(MARK, '(')                                                                                                      \
-    XX(NONE, 'N')                                                                                                      \
-    XX(NEWTRUE, 0x88)                                                                                                  \
-    XX(NEWFALSE, 0x89)                                                                                                 \
-    XX(BININT, 'J')                                                                                                    \
-    XX(BININT1, 'K')                                                                                                   \
-    XX(BININT2, 'M')                                                                                                   \
-    XX(LONG1, 0x8a)                                                                                                    \
-    XX(BINFLOAT, 'G')                                                                                                  \
-    XX(BINUNICODE, 'X')                                                                                                \
-    XX(SHORT_BINUNICODE, 0x8c)                                                                                         \
-    XX(EMPTY_TUPLE, ')')                                                                                               \
-    XX(TUPLE, 't')                                                                                                     \
-    XX(TUPLE1, 0x85)                                                                                                   \
-    XX(TUPLE2, 0x86)                                                                                                   \
-    XX(TUPLE3, 0x87)                                                                                                   \
-    XX(EMPTY_LIST, ']')                                                                                                \
-    XX(APPEND, 'a')                                                                                                    \
-    XX(APPENDS, 'e')                                                                                                   \
-    XX(EMPTY_DICT, '}')                                                                                                \
-    XX(SETITEM, 's')                                                                                                   \
-    XX(SETITEMS, 'u')                                                                                                  \
-    XX(BINPUT, 'q')                                                                                                    \
-    XX(LONG_BINPUT, 'r')                                                                                               \
-    XX(MEMOIZE, 0x94)                                                                                                  \
-    XX(BINGET, 'h')                                                                                                    \
-    XX(LONG_BINGET, 'j')                                                                                               \
-    XX(GLOBAL, 'c')                                                                                                    \
-    XX(STACK_GLOBAL, 0x93)                                                                                             \
-    XX(REDUCE, 'R')                                                                                                    \
-    XX(BUILD, 'b')                                                                                                     \
-    XX(BINPERSID, 'Q')
-
-enum {
-#define XX(name, code) OP_##name = (code),
-    OPCODES(XX)
-#undef XX
-};
 
 static const struct {
     const char *module, *name;
@@ -62,6 +19,9 @@ static const struct {
     {"collections", "OrderedDict", TORCH_ORDERED_DICT},
     {"torch._utils", "_rebuild_tensor_v2", TORCH_REBUILD_TENSOR},
     {"torch._utils", "_rebuild_parameter", TORCH_REBUILD_PARAMETER},
+    {"torch", "Size", TORCH_SIZE},
+    {"__builtin__", "set", TORCH_SET},
+    {"builtins", "set", TORCH_SET},
     {"torch", "DoubleStorage", TORCH_STORAGE_TYPE + PS_SAFETENSORS_F64},
     {"torch", "FloatStorage", TORCH_STORAGE_TYPE + PS_SAFETENSORS_F32},
     {"torch", "HalfStorage", TORCH_STORAGE_TYPE + PS_SAFETENSORS_F16},
@@ -73,6 +33,17 @@ static const struct {
     {"torch", "ByteStorage", TORCH_STORAGE_TYPE + PS_SAFETENSORS_U8},
     {"torch", "BoolStorage", TORCH_STORAGE_TYPE + PS_SAFETENSORS_BOOL},
 };
+
+bool torch_global_name(int global, const char **module, const char **name)
+{
+    for (size_t i = 0; i < PS_ARRAY_LEN(globals); i++) {
+        if (globals[i].global != global) continue;
+        *module = globals[i].module;
+        *name = globals[i].name;
+        return true;
+    }
+    return false;
+}
 
 /* ---- bytes ---- */
 
@@ -297,6 +268,15 @@ static ps_status rebuild_tensor(torch_machine *m, int32_t arguments)
                          .tensor = {.storage = a[0], .size = a[2], .stride = a[3], .offset = m->values[a[1]].integer}});
 }
 
+/* The only argument, of the kind wanted, stands for what is made of it: nobody looks at it. */
+static ps_status unwrap(torch_machine *m, int32_t arguments, torch_kind kind)
+{
+    int32_t first[1];
+    if (items_of(m, arguments, first, 1) != 1 || m->values[first[0]].kind != kind)
+        return fail_here(m, kind == TORCH_TUPLE ? "torch.Size of what is no tuple" : "a set of what is no list");
+    return push(m, first[0]);
+}
+
 static ps_status op_reduce(torch_machine *m)
 {
     int32_t arguments = 0, callable = 0, first[1];
@@ -313,6 +293,8 @@ static ps_status op_reduce(torch_machine *m)
         if (items_of(m, arguments, first, 1) != 3 || m->values[first[0]].kind != TORCH_TENSOR)
             return fail_here(m, "_rebuild_parameter of what is no tensor");
         return push(m, first[0]);
+    case TORCH_SIZE:
+    case TORCH_SET: return unwrap(m, arguments, m->values[callable].global == TORCH_SIZE ? TORCH_TUPLE : TORCH_LIST);
     default: return fail_here(m, "REDUCE of a storage type is not allowed");
     }
 }
@@ -381,15 +363,15 @@ static ps_status op_proto(torch_machine *m)
 static int number_bytes(int op)
 {
     switch (op) {
-    case OP_BININT1:
-    case OP_BINPUT:
-    case OP_BINGET: return 1;
-    case OP_BININT2: return 2;
-    case OP_BININT:
-    case OP_LONG_BINPUT:
-    case OP_LONG_BINGET: return 4;
-    case OP_BINFLOAT:
-    case OP_FRAME: return 8;
+    case TORCH_OP_BININT1:
+    case TORCH_OP_BINPUT:
+    case TORCH_OP_BINGET: return 1;
+    case TORCH_OP_BININT2: return 2;
+    case TORCH_OP_BININT:
+    case TORCH_OP_LONG_BINPUT:
+    case TORCH_OP_LONG_BINGET: return 4;
+    case TORCH_OP_BINFLOAT:
+    case TORCH_OP_FRAME: return 8;
     default: return 0;
     }
 }
@@ -406,40 +388,41 @@ static ps_status run_op(torch_machine *m, int op)
     uint64_t v = 0;
     PS_TRY(take_number(m, number_bytes(op), &v));
     switch (op) {
-    case OP_PROTO: return op_proto(m);
-    case OP_FRAME: return PS_OK; /* a hint for readers from a stream */
-    case OP_MARK: return push(m, STACK_MARK);
-    case OP_NONE: return new_value(m, (torch_value){.kind = TORCH_NONE});
-    case OP_NEWTRUE: return push_integer(m, 1);
-    case OP_NEWFALSE: return push_integer(m, 0);
-    case OP_BININT1:
-    case OP_BININT2: return push_integer(m, (int64_t)v);
-    case OP_BININT: return push_integer(m, (int32_t)(uint32_t)v);
-    case OP_LONG1: return op_long1(m);
-    case OP_BINFLOAT: return new_value(m, (torch_value){.kind = TORCH_FLOAT});
-    case OP_BINUNICODE: return op_text(m, 4);
-    case OP_SHORT_BINUNICODE: return op_text(m, 1);
-    case OP_EMPTY_TUPLE: return new_items(m, TORCH_TUPLE);
-    case OP_TUPLE: return op_mark_tuple(m);
-    case OP_TUPLE1:
-    case OP_TUPLE2:
-    case OP_TUPLE3: return make_tuple(m, m->n_stack - (op - OP_TUPLE1 + 1), m->n_stack - (op - OP_TUPLE1 + 1));
-    case OP_EMPTY_LIST: return new_items(m, TORCH_LIST);
-    case OP_APPEND: return append_one(m, TORCH_LIST);
-    case OP_APPENDS: return append_many(m, TORCH_LIST);
-    case OP_EMPTY_DICT: return new_items(m, TORCH_DICT);
-    case OP_SETITEM: return append_one(m, TORCH_DICT);
-    case OP_SETITEMS: return append_many(m, TORCH_DICT);
-    case OP_BINPUT:
-    case OP_LONG_BINPUT: return put_memo(m, v);
-    case OP_MEMOIZE: return put_memo(m, (uint64_t)m->n_memo);
-    case OP_BINGET:
-    case OP_LONG_BINGET: return get_memo(m, v);
-    case OP_GLOBAL: return op_global(m);
-    case OP_STACK_GLOBAL: return op_stack_global(m);
-    case OP_REDUCE: return op_reduce(m);
-    case OP_BUILD: return op_build(m);
-    case OP_BINPERSID: return op_binpersid(m);
+    case TORCH_OP_PROTO: return op_proto(m);
+    case TORCH_OP_FRAME: return PS_OK; /* a hint for readers from a stream */
+    case TORCH_OP_MARK: return push(m, STACK_MARK);
+    case TORCH_OP_NONE: return new_value(m, (torch_value){.kind = TORCH_NONE});
+    case TORCH_OP_NEWTRUE: return push_integer(m, 1);
+    case TORCH_OP_NEWFALSE: return push_integer(m, 0);
+    case TORCH_OP_BININT1:
+    case TORCH_OP_BININT2: return push_integer(m, (int64_t)v);
+    case TORCH_OP_BININT: return push_integer(m, (int32_t)(uint32_t)v);
+    case TORCH_OP_LONG1: return op_long1(m);
+    case TORCH_OP_BINFLOAT: return new_value(m, (torch_value){.kind = TORCH_FLOAT});
+    case TORCH_OP_BINUNICODE: return op_text(m, 4);
+    case TORCH_OP_SHORT_BINUNICODE: return op_text(m, 1);
+    case TORCH_OP_EMPTY_TUPLE: return new_items(m, TORCH_TUPLE);
+    case TORCH_OP_TUPLE: return op_mark_tuple(m);
+    case TORCH_OP_TUPLE1:
+    case TORCH_OP_TUPLE2:
+    case TORCH_OP_TUPLE3:
+        return make_tuple(m, m->n_stack - (op - TORCH_OP_TUPLE1 + 1), m->n_stack - (op - TORCH_OP_TUPLE1 + 1));
+    case TORCH_OP_EMPTY_LIST: return new_items(m, TORCH_LIST);
+    case TORCH_OP_APPEND: return append_one(m, TORCH_LIST);
+    case TORCH_OP_APPENDS: return append_many(m, TORCH_LIST);
+    case TORCH_OP_EMPTY_DICT: return new_items(m, TORCH_DICT);
+    case TORCH_OP_SETITEM: return append_one(m, TORCH_DICT);
+    case TORCH_OP_SETITEMS: return append_many(m, TORCH_DICT);
+    case TORCH_OP_BINPUT:
+    case TORCH_OP_LONG_BINPUT: return put_memo(m, v);
+    case TORCH_OP_MEMOIZE: return put_memo(m, (uint64_t)m->n_memo);
+    case TORCH_OP_BINGET:
+    case TORCH_OP_LONG_BINGET: return get_memo(m, v);
+    case TORCH_OP_GLOBAL: return op_global(m);
+    case TORCH_OP_STACK_GLOBAL: return op_stack_global(m);
+    case TORCH_OP_REDUCE: return op_reduce(m);
+    case TORCH_OP_BUILD: return op_build(m);
+    case TORCH_OP_BINPERSID: return op_binpersid(m);
     default:
         return PS_FAIL(PS_EFORMAT,
                        "%s: data.pkl: offset %lld: opcode 0x%02x is not one that torch.save writes for tensors",
@@ -454,7 +437,7 @@ ps_status torch_machine_run(torch_machine *m)
     for (;;) {
         const uint8_t *op = NULL;
         PS_TRY(take(m, 1, &op));
-        if (*op == OP_STOP) break;
+        if (*op == TORCH_OP_STOP) break;
         PS_TRY(run_op(m, *op));
     }
     PS_TRY(pop(m, &m->result));

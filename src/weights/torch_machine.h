@@ -3,6 +3,8 @@
 #ifndef PS_WEIGHTS_TORCH_MACHINE_H
 #define PS_WEIGHTS_TORCH_MACHINE_H
 
+#include <stdbool.h>
+
 #include "weights/safetensors.h"
 
 typedef enum torch_kind {
@@ -23,8 +25,13 @@ typedef enum torch_global {
     TORCH_ORDERED_DICT,
     TORCH_REBUILD_TENSOR,
     TORCH_REBUILD_PARAMETER,
+    TORCH_SIZE,         /* torch.Size((2, 3)): its tuple */
+    TORCH_SET,          /* set([...]): its list */
     TORCH_STORAGE_TYPE, /* + ps_safetensors_dtype */
 } torch_global;
+
+/* How a pickle names it; false: it has no name (a storage of a type that PyTorch has no class for). */
+bool torch_global_name(int global, const char **module, const char **name);
 
 typedef struct torch_items {
     int32_t first, last; /* cells, -1: none; a dictionary has keys and values by turns */

@@ -5,6 +5,7 @@
  *
  *     collections OrderedDict               torch._utils _rebuild_tensor_v2, _rebuild_parameter
  *     torch FloatStorage ... BoolStorage    as the type in a persistent id ('storage', type, key, device, elements)
+ *     torch Size, __builtin__ set           beside a state_dict, in what DeepSpeed saves: looked at by nobody
  *
  * Everything else is refused by name; nothing is ever imported or run. Opcodes: Python's Lib/pickletools.py. Memory is
  * bounded by the size of the pickle; nesting costs no stack of ours. */
@@ -12,6 +13,9 @@
 #define PS_WEIGHTS_TORCH_PICKLE_H
 
 #include "weights/safetensors.h"
+
+/* Larger ones are neither read nor written: a tensor takes some 150 bytes of it. */
+#define PS_TORCH_PICKLE_BYTES_MAX ((int64_t)16 << 20)
 
 typedef struct ps_torch_tensor {
     ps_safetensor tensor; /* offset: bytes from the start of its storage; elements lie in row order without gaps */

@@ -4,25 +4,13 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/crc32.h"
 #include "base/mem.h"
 #include "weights/name_index.h"
+#include "weights/torch_zip_format.h"
 
-#define END_BYTES ((int64_t)22)
-#define END64_BYTES ((int64_t)56)
-#define LOCATOR_BYTES ((int64_t)20)
-#define ENTRY_BYTES ((int64_t)46)
-#define LOCAL_BYTES ((int64_t)30)
 #define COMMENT_BYTES_MAX ((int64_t)65535)
-/* A record takes some 60 bytes of it, and a model has some thousands. */
-#define DIRECTORY_BYTES_MAX (64 * PS_MIB)
-
-#define SIGNATURE_END 0x06054b50u
-#define SIGNATURE_END64 0x06064b50u
-#define SIGNATURE_LOCATOR 0x07064b50u
-#define SIGNATURE_ENTRY 0x02014b50u
-#define SIGNATURE_LOCAL 0x04034b50u
 #define FLAG_ENCRYPTED 1u
-#define EXTRA_ZIP64 1u
 
 struct ps_torch_zip {
     const ps_file *file;
@@ -70,22 +58,22 @@ static ps_status no_end(const ps_torch_zip *z)
 /* The zip64 end, when the locator before the end at `end` names one; 32-bit fields are all ones then or equal. */
 static ps_status find_end64(ps_torch_zip *z, int64_t end)
 {
-    uint8_t locator[LOCATOR_BYTES], b[END64_BYTES];
-    if (end < LOCATOR_BYTES + END64_BYTES) return PS_OK;
-    PS_TRY(ps_file_read(z->file, end - LOCATOR_BYTES, locator, LOCATOR_BYTES));
-    if (get32(locator) != SIGNATURE_LOCATOR) return PS_OK;
+    uint8_t locator[ZIP_LOCATOR_BYTES], b[ZIP_END64_BYTES];
+    if (end < ZIP_LOCATOR_BYTES + ZIP_END64_BYTES) return PS_OK;
+    PS_TRY(ps_file_read(z->file, end - ZIP_LOCATOR_BYTES, locator, ZIP_LOCATOR_BYTES));
+    if (get32(locator) != ZIP_SIGNATURE_LOCATOR) return PS_OK;
     const uint64_t at = get64(locator + 8);
-    if (at > (uint64_t)(end - LOCATOR_BYTES - END64_BYTES))
+    if (at > (uint64_t)(end - ZIP_LOCATOR_BYTES - ZIP_END64_BYTES))
         return PS_FAIL(PS_EFORMAT, "%s: offset %lld: the zip64 end is said to be at %llu", ps_file_path(z->file),
-                       (long long)(end - LOCATOR_BYTES), (unsigned long long)at);
-    PS_TRY(ps_file_read(z->file, (int64_t)at, b, END64_BYTES));
-    if (get32(b) != SIGNATURE_END64)
+                       (long long)(end - ZIP_LOCATOR_BYTES), (unsigned long long)at);
+    PS_TRY(ps_file_read(z->file, (int64_t)at, b, ZIP_END64_BYTES));
+    if (get32(b) != ZIP_SIGNATURE_END64)
         return PS_FAIL(PS_EFORMAT, "%s: offset %llu: no zip64 end of central directory", ps_file_path(z->file),
                        (unsigned long long)at);
     if (get32(b + 16) != 0 || get32(b + 20) != 0 || get64(b + 24) != get64(b + 32))
         return PS_FAIL(PS_EFORMAT, "%s: a zip file of several volumes", ps_file_path(z->file));
     const uint64_t n = get64(b + 32), n_bytes = get64(b + 40), offset = get64(b + 48);
-    if (offset > at || n_bytes > at - offset || n > n_bytes / (uint64_t)ENTRY_BYTES)
+    if (offset > at || n_bytes > at - offset || n > n_bytes / (uint64_t)ZIP_ENTRY_BYTES)
         return PS_FAIL(PS_EFORMAT, "%s: offset %llu: %llu directory entries in %llu bytes at offset %llu",
                        ps_file_path(z->file), (unsigned long long)at, (unsigned long long)n,
                        (unsigned long long)n_bytes, (unsigned long long)offset);
@@ -104,27 +92,27 @@ static ps_status read_end(ps_torch_zip *z, const uint8_t *b, int64_t end)
     z->directory_offset = get32(b + 16);
     PS_TRY(find_end64(z, end));
     if (z->directory_offset > end || z->directory_bytes > end - z->directory_offset ||
-        z->n_entries > z->directory_bytes / ENTRY_BYTES)
+        z->n_entries > z->directory_bytes / ZIP_ENTRY_BYTES)
         return PS_FAIL(PS_EFORMAT, "%s: offset %lld: %lld directory entries in %lld bytes at offset %lld",
                        ps_file_path(z->file), (long long)end, (long long)z->n_entries, (long long)z->directory_bytes,
                        (long long)z->directory_offset);
-    if (z->directory_bytes > DIRECTORY_BYTES_MAX)
+    if (z->directory_bytes > ZIP_DIRECTORY_BYTES_MAX)
         return PS_FAIL(PS_EFORMAT, "%s: a directory of %lld bytes, expected at most %lld", ps_file_path(z->file),
-                       (long long)z->directory_bytes, (long long)DIRECTORY_BYTES_MAX);
+                       (long long)z->directory_bytes, (long long)ZIP_DIRECTORY_BYTES_MAX);
     return PS_OK;
 }
 
 /* Look for the end backwards: a comment may follow it. */
 static ps_status find_end(ps_torch_zip *z)
 {
-    const int64_t n = ps_min_i64(ps_file_bytes(z->file), END_BYTES + COMMENT_BYTES_MAX);
+    const int64_t n = ps_min_i64(ps_file_bytes(z->file), ZIP_END_BYTES + COMMENT_BYTES_MAX);
     const int64_t first = ps_file_bytes(z->file) - n;
     uint8_t *tail = NULL;
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, 1, &tail));
     PS_TRY_GOTO(ps_file_read(z->file, first, tail, n));
-    for (int64_t i = n - END_BYTES; i >= 0; i--) {
-        if (get32(tail + i) != SIGNATURE_END || get16(tail + i + 20) != n - END_BYTES - i) continue;
+    for (int64_t i = n - ZIP_END_BYTES; i >= 0; i--) {
+        if (get32(tail + i) != ZIP_SIGNATURE_END || get16(tail + i + 20) != n - ZIP_END_BYTES - i) continue;
         st = read_end(z, tail + i, first + i);
         goto out;
     }
@@ -150,7 +138,7 @@ static bool take_extra64(zip_entry *e, const uint8_t *extra, uint32_t n)
         const uint32_t id = get16(extra + at), n_field = get16(extra + at + 2);
         const uint8_t *p = extra + at + 4, *const field_end = p + n_field;
         if (n_field > n - at - 4) return false;
-        for (size_t f = 0; id == EXTRA_ZIP64 && f < PS_ARRAY_LEN(fields); f++) {
+        for (size_t f = 0; id == ZIP_EXTRA_ZIP64 && f < PS_ARRAY_LEN(fields); f++) {
             if (*fields[f] != UINT32_MAX) continue;
             if (field_end - p < 8) return false;
             *fields[f] = get64(p);
@@ -165,18 +153,18 @@ static bool take_extra64(zip_entry *e, const uint8_t *extra, uint32_t n)
 static ps_status check_local(const ps_torch_zip *z, const zip_entry *e, ps_torch_record *r)
 {
     const char *path = ps_file_path(z->file);
-    uint8_t b[LOCAL_BYTES], name[UINT16_MAX];
+    uint8_t b[ZIP_LOCAL_BYTES], name[UINT16_MAX];
     const uint64_t room = (uint64_t)z->directory_offset;
-    if (e->local_offset > room || room - e->local_offset < (uint64_t)LOCAL_BYTES + e->name_bytes)
+    if (e->local_offset > room || room - e->local_offset < (uint64_t)ZIP_LOCAL_BYTES + e->name_bytes)
         return PS_FAIL(PS_EFORMAT, "%s: record %.128s at offset %llu, but the directory begins at %lld", path, r->name,
                        (unsigned long long)e->local_offset, (long long)z->directory_offset);
-    PS_TRY(ps_file_read(z->file, (int64_t)e->local_offset, b, LOCAL_BYTES));
-    PS_TRY(ps_file_read(z->file, (int64_t)e->local_offset + LOCAL_BYTES, name, e->name_bytes));
-    if (get32(b) != SIGNATURE_LOCAL || get16(b + 8) != e->method || get16(b + 26) != e->name_bytes ||
+    PS_TRY(ps_file_read(z->file, (int64_t)e->local_offset, b, ZIP_LOCAL_BYTES));
+    PS_TRY(ps_file_read(z->file, (int64_t)e->local_offset + ZIP_LOCAL_BYTES, name, e->name_bytes));
+    if (get32(b) != ZIP_SIGNATURE_LOCAL || get16(b + 8) != e->method || get16(b + 26) != e->name_bytes ||
         memcmp(name, e->name, e->name_bytes) != 0)
         return PS_FAIL(PS_EFORMAT, "%s: offset %llu: the header of record %.128s is not the directory's", path,
                        (unsigned long long)e->local_offset, r->name);
-    const uint64_t data = e->local_offset + (uint64_t)LOCAL_BYTES + e->name_bytes + get16(b + 28);
+    const uint64_t data = e->local_offset + (uint64_t)ZIP_LOCAL_BYTES + e->name_bytes + get16(b + 28);
     if (data > room || e->n_bytes > room - data)
         return PS_FAIL(PS_EFORMAT, "%s: record %.128s of %llu bytes at offset %llu, but the directory begins at %lld",
                        path, r->name, (unsigned long long)e->n_bytes, (unsigned long long)data,
@@ -191,10 +179,10 @@ static ps_status take_entry(ps_torch_zip *z, const uint8_t **p, int64_t room, ch
 {
     const char *path = ps_file_path(z->file);
     const uint8_t *b = *p;
-    if (room < ENTRY_BYTES || get32(b) != SIGNATURE_ENTRY)
+    if (room < ZIP_ENTRY_BYTES || get32(b) != ZIP_SIGNATURE_ENTRY)
         return PS_FAIL(PS_EFORMAT, "%s: offset %lld: no entry of the directory, expected %lld of them", path,
                        (long long)(z->directory_offset + z->directory_bytes - room), (long long)z->n_entries);
-    zip_entry e = {.name = b + ENTRY_BYTES,
+    zip_entry e = {.name = b + ZIP_ENTRY_BYTES,
                    .name_bytes = get16(b + 28),
                    .flags = get16(b + 8),
                    .method = get16(b + 10),
@@ -202,7 +190,7 @@ static ps_status take_entry(ps_torch_zip *z, const uint8_t **p, int64_t room, ch
                    .n_bytes = get32(b + 24),
                    .local_offset = get32(b + 42)};
     const uint32_t n_extra = get16(b + 30);
-    const int64_t n = ENTRY_BYTES + e.name_bytes + n_extra + get16(b + 32);
+    const int64_t n = ZIP_ENTRY_BYTES + e.name_bytes + n_extra + get16(b + 32);
     if (n > room || memchr(e.name, 0, e.name_bytes) != NULL || !take_extra64(&e, e.name + e.name_bytes, n_extra))
         return PS_FAIL(PS_EFORMAT, "%s: offset %lld: a damaged entry of the directory", path,
                        (long long)(z->directory_offset + z->directory_bytes - room));
@@ -313,29 +301,20 @@ const ps_torch_record *ps_torch_zip_find(const ps_torch_zip *z, const char *name
     return i >= 0 ? &z->records[i] : NULL;
 }
 
-/* The CRC of zip (APPNOTE 4.4.7), a bit at a time: it is asked for small records only. */
-static uint32_t crc32_of(const char *data, int64_t n)
-{
-    uint32_t crc = ~0u;
-    for (int64_t i = 0; i < n; i++) {
-        crc ^= (uint8_t)data[i];
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1u)));
-    }
-    return ~crc;
-}
-
 ps_status ps_torch_zip_read(const ps_torch_zip *z, const ps_torch_record *r, int64_t max_bytes, char **data)
 {
     const char *path = ps_file_path(z->file);
     ps_status st = PS_OK;
     *data = NULL;
     char *bytes = NULL;
+    ps_crc32_table table;
     if (r->n_bytes > max_bytes)
         return PS_FAIL(PS_EFORMAT, "%s: record %.128s has %lld bytes, expected at most %lld", path, r->name,
                        (long long)r->n_bytes, (long long)max_bytes);
     PS_TRY_GOTO(ps_mem_alloc((size_t)r->n_bytes + 1, 1, &bytes));
     PS_TRY_GOTO(ps_file_read(z->file, r->offset, bytes, r->n_bytes));
-    const uint32_t crc = crc32_of(bytes, r->n_bytes);
+    ps_crc32_table_init(&table);
+    const uint32_t crc = ps_crc32_update(&table, 0, bytes, r->n_bytes);
     if (r->crc32 != 0 && crc != r->crc32) {
         st = PS_FAIL(PS_EFORMAT, "%s: record %.128s is damaged: its CRC-32 is %08x, expected %08x", path, r->name, crc,
                      r->crc32);

@@ -8,12 +8,13 @@
 #include "base/mem.h"
 #include "kernel/backend.h"
 #include "weights/weight_convert.h"
+#include "weights/weight_writer.h"
 
 #define PIECE_ELEMENTS ((int64_t)1 << 17)
 
 typedef struct copier {
     const ps_weight_source *source;
-    ps_safetensors_writer *writer;
+    ps_weight_writer *writer;
     ps_backend *backend;
     char *in, *out; /* [PIECE_ELEMENTS] of at most 8 bytes; of at most 4 */
 } copier;
@@ -60,36 +61,54 @@ static ps_status copier_copy(copier *c, const ps_weight *w, int i, ps_safetensor
         if (found != NULL) n_before += ps_weight_count_nonfinite(w->tensor.dtype, c->in, n);
         PS_TRY(copier_round(c, w->tensor.dtype, to, n, &piece));
         if (found != NULL) n_after += ps_weight_count_nonfinite(to, piece, n);
-        PS_TRY(ps_safetensors_writer_append(c->writer, i, piece, n * ps_safetensors_dtype_bytes(to)));
+        PS_TRY(ps_weight_writer_append(c->writer, i, piece, n * ps_safetensors_dtype_bytes(to)));
     }
     note_nonfinite(found, w, n_before, n_after);
+    return PS_OK;
+}
+
+/* same_as[i]: the first copy of what copy i is of. */
+static ps_status find_same(const ps_weight_source *s, const ps_weight_copy *copies, int n, int *same_as)
+{
+    int *copy_of = NULL; /* [tensors of the source], 1 + the copy */
+    PS_TRY(ps_mem_alloc((size_t)ps_weight_source_count(s), sizeof *copy_of, &copy_of));
+    for (int i = 0; i < n; i++) {
+        int *first = &copy_of[ps_weight_source_same_as(s, copies[i].weight)];
+        if (*first == 0) *first = 1 + i;
+        same_as[i] = *first - 1;
+    }
+    ps_mem_free(copy_of);
     return PS_OK;
 }
 
 ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *copies, int n, const ps_dtype *dtype,
                               const char *path, ps_weight_nonfinite *found)
 {
-    static const ps_safetensors_metadata metadata = {"format", "pt"};
     copier c = {.source = s};
     ps_safetensor *tensors = NULL;
+    int *same_as = NULL;
     ps_status st;
     PS_TRY_GOTO(ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &c.backend));
     PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(double), &c.in));
     PS_TRY_GOTO(ps_mem_alloc((size_t)PIECE_ELEMENTS, sizeof(float), &c.out));
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *same_as, &same_as));
     for (int i = 0; i < n; i++) {
         const ps_weight *w = ps_weight_source_get(s, copies[i].weight);
         tensors[i] = w->tensor;
         tensors[i].name = copies[i].name;
         tensors[i].dtype = ps_weight_copy_dtype(w, dtype);
     }
-    PS_TRY_GOTO(ps_safetensors_writer_open(path, tensors, n, &metadata, 1, &c.writer));
+    PS_TRY_GOTO(find_same(s, copies, n, same_as));
+    PS_TRY_GOTO(ps_weight_writer_open(path, tensors, n, same_as, &c.writer));
     for (int i = 0; i < n; i++)
-        PS_TRY_GOTO(copier_copy(&c, ps_weight_source_get(s, copies[i].weight), i, tensors[i].dtype, found));
-    st = ps_safetensors_writer_commit(c.writer);
+        if (ps_weight_writer_wants(c.writer, i))
+            PS_TRY_GOTO(copier_copy(&c, ps_weight_source_get(s, copies[i].weight), i, tensors[i].dtype, found));
+    st = ps_weight_writer_commit(c.writer);
     c.writer = NULL;
 out:
-    ps_safetensors_writer_cancel(c.writer);
+    ps_weight_writer_cancel(c.writer);
+    ps_mem_free(same_as);
     ps_mem_free(tensors);
     ps_mem_free(c.out);
     ps_mem_free(c.in);

@@ -1,5 +1,5 @@
-/* weight_copy.h - tensors of a source into a new safetensors file, piece by piece: memory for one piece, never for a
- * model. */
+/* weight_copy.h - tensors of a source into a new file, piece by piece: memory for one piece, never for a model. The
+ * file's name says its format (weight_writer.h). */
 #ifndef PS_WEIGHTS_WEIGHT_COPY_H
 #define PS_WEIGHTS_WEIGHT_COPY_H
 
@@ -22,7 +22,8 @@ typedef struct ps_weight_nonfinite {
     char first[256]; /* name of one in the source, cut */
 } ps_weight_nonfinite;
 
-/* Write the n tensors; all or nothing. Adds to *found (NULL: does not look). */
+/* Write the n tensors; all or nothing. In a file of torch.save those that share their bytes in the source, and several
+ * copies of one tensor, share them again. Adds to *found (NULL: does not look). */
 PS_NODISCARD ps_status ps_weight_copy_file(const ps_weight_source *s, const ps_weight_copy *copies, int n,
                                            const ps_dtype *dtype, const char *path, ps_weight_nonfinite *found);
 

@@ -35,6 +35,18 @@ static const char *behind(const char *base, const char *name)
     return strncmp(name, base, n) == 0 && name[n] == '.' ? name + n + 1 : NULL;
 }
 
+/* Without what modules around the model put before its names: DistributedDataParallel, torch.compile. */
+static const char *unwrapped(const char *name)
+{
+    static const char *const wrappers[] = {"module", "_orig_mod"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(wrappers);) {
+        const char *inner = behind(wrappers[i], name);
+        if (inner != NULL) name = inner;
+        i = inner != NULL ? 0 : i + 1;
+    }
+    return name;
+}
+
 /* Names alone decide, whatever the model: so any family's base is one. */
 static const char *without_base(const char *name)
 {
@@ -126,6 +138,7 @@ bool ps_weight_name_candidate(const char *name, int i, char out[PS_WEIGHT_NAME_M
 {
     const int n_forms = 2 + ps_family_count();
     char renamed[PS_WEIGHT_NAME_MAX];
+    name = unwrapped(name);
     if (strlen(name) >= PS_WEIGHT_NAME_MAX - BASE_MAX || i >= 2 * n_forms) return false;
     if (i >= n_forms) {
         if (!rename_end(name, renamed)) return false;
@@ -146,6 +159,16 @@ const char *ps_weight_tied_to(const char *name, int i)
         for (const ps_traits *t = &ps_family_at(k)->traits; t != NULL; t = t->more)
             for (const ps_family_tie *tie = t->ties; tie != NULL && tie->name != NULL; tie++)
                 if (strcmp(tie->name, name) == 0 && i-- == 0) return tie->to;
+    return NULL;
+}
+
+const char *ps_weight_tied_name(const char *model_type, const char *name, int i)
+{
+    ps_config_model type;
+    const ps_family *f = ps_family_find(model_type, &type);
+    for (const ps_traits *t = f != NULL ? &f->traits : NULL; t != NULL; t = t->more)
+        for (const ps_family_tie *tie = t->ties; tie != NULL && tie->name != NULL; tie++)
+            if (strcmp(tie->to, without_base(name)) == 0 && i-- == 0) return tie->name;
     return NULL;
 }
 
@@ -252,19 +275,19 @@ static ps_status matcher_assign(const matcher *x, int have, int32_t want)
 static ps_status matcher_rest(const matcher *x, int have)
 {
     ps_weight_match *m = x->m;
-    const char *name = x->have[have];
+    const char *name = unwrapped(x->have[have]);
     const int32_t tied = matcher_find_tied(x, name);
     if (tied >= 0 && m->of_want[tied] == PS_WEIGHT_NEW) return matcher_assign(x, have, tied);
     m->copy_of[have] = tied;
     m->n_ignored++;
     if (tied >= 0 || ps_weight_is_buffer(name)) return PS_OK;
     if (!ps_weight_is_head(name))
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is not one of the model's", x->path, name);
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is not one of the model's", x->path, x->have[have]);
     if (x->allow_new_head) return PS_OK;
     return PS_FAIL(
         PS_EFORMAT,
         "%s: tensor %.128s is not one of the model's: it belongs to another head; with model.new_head it is left out",
-        x->path, name);
+        x->path, x->have[have]);
 }
 
 static ps_status matcher_check_missing(const matcher *x)

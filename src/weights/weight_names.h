@@ -6,6 +6,7 @@
  *   1 same name              the model has it
  *   2 almost the same name   with or without a base's prefix ("transformer.", "model.", "bert.", of whatever family),
  *                            and with the names of layer norms that old BERT files have (gamma, beta: weight, bias)
+ *                            (for all rules: without the "module." or "_orig_mod." of a wrapper)
  *   3 tied                   lm_head.weight, cls.predictions.decoder.{weight,bias}, when the model has only what they
  *                            are tied to: a copy, or the value itself if the file has no other
  *   4 buffer                 what is no parameter: causal masks, position numbers, rotary frequencies: ignored
@@ -38,6 +39,10 @@ bool ps_weight_is_vocabulary(const char *name);
 /* Rule 3: the name that `name` is tied to, without the base's prefix, or NULL. i = 0, 1, ...: it may be one of
  * several. */
 const char *ps_weight_tied_to(const char *name, int i);
+
+/* The other way round: the i-th name that the class of a model_type has for the tensor `name`, of a model of language that
+ * ties them; NULL: no more. */
+const char *ps_weight_tied_name(const char *model_type, const char *name, int i);
 
 /* `name` as the class of a model_type ("gpt2", "llama", "bert", ...) has it: with its base's prefix. Returns out, or
  * name itself when nothing is to be added. */

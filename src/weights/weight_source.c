@@ -294,6 +294,19 @@ int ps_weight_source_find(const ps_weight_source *s, const char *name)
     return ps_name_index_find(&s->index, name);
 }
 
+int ps_weight_source_same_as(const ps_weight_source *s, int i)
+{
+    const ps_weight *w = ps_weight_source_get(s, i);
+    int first = i;
+    if (w->n_pieces > 0 || w->tensor.n_bytes == 0) return i;
+    for (int k = i - 1; k >= 0; k--) { /* in the order of the data */
+        const ps_weight *x = &s->weights[k];
+        if (x->n_pieces > 0 || x->file != w->file || x->tensor.offset != w->tensor.offset) break;
+        if (x->tensor.n_bytes == w->tensor.n_bytes && x->tensor.dtype == w->tensor.dtype) first = k;
+    }
+    return first;
+}
+
 static const ps_file *file_at(const ps_weight_source *s, int file)
 {
     const source_file *f = &s->files[file];

@@ -7,6 +7,7 @@
  *     FOLDER/pytorch_model.bin                  an older Hugging Face folder
  *     FOLDER/pytorch_model.bin.index.json       the same in shards
  *     FOLDER/model-{rank}-of-{n}.safetensors    a checkpoint of pstar, all ranks together
+ *     FOLDER/model-{rank}.pt                    a checkpoint of PatrickStar, ranks from 0 on
  *     FOLDER/checkpoints/latest                 the folder of a run: its newest checkpoint
  *
  * In a folder they are looked for in this order, and the first that is there is taken. Opening reads headers only and
@@ -49,6 +50,9 @@ const char *ps_weight_source_metadata(const ps_weight_source *s, int file, const
 int ps_weight_source_count(const ps_weight_source *s);
 const ps_weight *ps_weight_source_get(const ps_weight_source *s, int i);
 int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: there is none */
+/* The first tensor that has the same bytes of the same file, of the same type, as tensor i: i itself, or one that
+ * torch.save knew to be tied to it. */
+int ps_weight_source_same_as(const ps_weight_source *s, int i);
 
 /* Bytes [offset, offset + n_bytes) of the tensor's data, as they lie in the file. */
 PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,

@@ -101,6 +101,25 @@ out:
     return st;
 }
 
+/* Those of PatrickStar's ranks, "model-{rank}.pt": each has what its rank owns, and what all have. *n is 0 when there is
+ * no model-0.pt; a rank too few shows in what is missing. */
+static ps_status add_patrickstar_ranks(ps_weight_source *s, const char *folder, int *n)
+{
+    for (*n = 0;; ++*n) {
+        char name[64], *path = NULL;
+        snprintf(name, sizeof name, "model-%d.pt", *n);
+        PS_TRY(ps_folder_join(folder, name, &path));
+        if (!ps_file_exists(path)) {
+            ps_mem_free(path);
+            break;
+        }
+        PS_TRY(ps_weight_source_add_file(s, path));
+    }
+    s->may_repeat = s->may_repeat || *n > 0;
+    if (*n > 0) snprintf(s->kind, sizeof s->kind, "PatrickStar's files of %d rank%s", *n, *n == 1 ? "" : "s");
+    return PS_OK;
+}
+
 static ps_status has_file(const char *folder, const char *name, bool *out)
 {
     char *path = NULL;
@@ -115,12 +134,13 @@ static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool ma
     int n_ranks;
     char *latest = NULL;
     PS_TRY(add_ranks(s, folder, &n_ranks));
+    if (n_ranks == 0) PS_TRY(add_patrickstar_ranks(s, folder, &n_ranks));
     if (n_ranks > 0) return PS_OK;
     if (may_be_run) PS_TRY(ps_checkpoint_folder_of_run(folder, &latest));
     if (latest == NULL)
         return PS_FAIL(PS_EIO,
                        "%s: no weights in this folder: expected model.safetensors, pytorch_model.bin, one of them with "
-                       ".index.json, model-0-of-1.safetensors, or checkpoints/latest",
+                       ".index.json, model-0-of-1.safetensors, model-0.pt, or checkpoints/latest",
                        folder);
     const ps_status st = ps_weight_source_add_folder(s, latest, false);
     ps_mem_free(latest);

@@ -195,10 +195,28 @@ static void test_more_tokens(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-static ps_status begin_rank(ps_engine *e, ps_config *c, rank_task *t)
+/* Rows for the tokens of a tokenizer that nobody has counted: an error, not the rows of the folder. */
+static void test_tokens_not_counted(void **state)
 {
-    (void)t;
-    return ps_engine_begin_weights(e, c, c, NULL);
+    (void)state;
+    ps_engine *e = NULL;
+    ps_config *c = NULL;
+    char text[300];
+    snprintf(text, sizeof text, "{\"model\": {\"from_pretrained\": \"%s\", \"resize_token_embeddings\": true}}",
+             folder.path);
+    assert_ok(ps_config_parse(text, "c.json", &c));
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EINVAL);
+    assert_null(e);
+    assert_non_null(strstr(ps_last_error(), "call ps_config_resize_vocabulary first"));
+    ps_config_destroy(c);
+}
+
+/* Over the values that the engine of a rank has drawn. */
+static ps_status load_rank(ps_engine *e, ps_config *c, rank_task *t)
+{
+    (void)c, (void)t;
+    const ps_load_options options = {.struct_size = sizeof options, .allow_new_rows = 1};
+    return ps_engine_load_pretrained(e, folder.path, &options, NULL);
 }
 
 /* Each rank reads what it owns, of a table too that the file has less of. */
@@ -217,7 +235,7 @@ static void test_more_tokens_on_ranks(void **state)
     ps_engine_destroy(e);
     ps_config_destroy(c);
     for (int32_t n = 2; n <= RANKS_MAX; n++) {
-        const rank_task *tasks = try_ranks(ps_model_from_config, n, 0, begin_rank, changes);
+        const rank_task *tasks = try_ranks(ps_model_from_config, n, 0, load_rank, changes);
         for (int32_t i = 0; i < n; i++) {
             if (tasks[i].result.st != PS_OK) fail_msg("%d ranks, rank %d: %s", n, i, tasks[i].result.error);
             assert_true(tasks[i].result.hash == alone);
@@ -234,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_init_from),
         cmocka_unit_test(test_own_functions_load_by_names),
         cmocka_unit_test(test_more_tokens),
+        cmocka_unit_test(test_tokens_not_counted),
         cmocka_unit_test(test_more_tokens_on_ranks),
     };
     return RUN_ON_BACKENDS_IN(tests, make_folder, remove_folder);

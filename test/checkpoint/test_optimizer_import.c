@@ -402,6 +402,36 @@ static void test_odd_files(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* Frozen parameters have no states here, whether the file has them, lacks them, or does not know these parameters. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    static const char *const files[] = {GOLDEN("odd_trained.pt"), GOLDEN("odd_missing.pt"), GOLDEN("odd_fresh.pt")};
+    ps_config *c = TINY(MODEL, "train.freeze=transformer.h.0.attn.c_attn.weight"), *all = TINY(MODEL);
+    ps_engine *e = engine_of(c), *whole = engine_of(all);
+    expect_fails(ps_engine_load_optimizer(whole, GOLDEN("odd_trained.pt")), PS_EFORMAT,
+                 "an optimizer of 27 parameters, and the model has 28, of which 28 are trained");
+    for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
+        const bool is_fresh = i == 2;
+        assert_ok(ps_engine_load_optimizer(e, files[i]));
+        assert_int_equal(ps_engine_get_update_count(e), is_fresh ? 0 : 3);
+        for (int64_t t = 0; t < ps_engine_n_tensors(e); t++) {
+            const char *name;
+            float found[16];
+            (void)elements_of(e, t, &name);
+            const bool is_frozen = strcmp(name, "transformer.h.0.attn.c_attn.weight") == 0;
+            const ps_status st = ps_engine_read_state(e, t, "exp_avg_sq", 0, 16, found);
+            if (is_frozen) expect_fails(st, PS_EINVAL, "it has no gradient, and no state of the optimizer");
+            if (is_frozen) continue;
+            assert_ok(st);
+            for (int k = 0; k < 16; k++) assert_true(found[k] == (is_fresh ? 0 : (float)k / 64));
+        }
+    }
+    ps_engine_destroy(e), ps_engine_destroy(whole);
+    ps_config_destroy(c), ps_config_destroy(all);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 static void test_wrong_times(void **state)
 {
     (void)state;
@@ -453,9 +483,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_next_steps), cmocka_unit_test(test_ranks),     cmocka_unit_test(test_configured),
-        cmocka_unit_test(test_orders),     cmocka_unit_test(test_odd_files), cmocka_unit_test(test_wrong_times),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_next_steps),  cmocka_unit_test(test_ranks),     cmocka_unit_test(test_configured),
+        cmocka_unit_test(test_orders),      cmocka_unit_test(test_odd_files), cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_wrong_times), cmocka_unit_test(test_faults),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -14,6 +14,7 @@ for model in gpt2 llama; do
     cmp -s $model.out/model.safetensors $model.step/model.safetensors || fail "$model: other weights in the last step"
     expect 0 "$pstar" train $model.json --resume train.steps=3 memory.device=20MB train.output_dir=$model.copy
     says out "step 3/3"
+    says out "only its first and last samples are compared"
 done
 
 # another model is still another, and the option is named

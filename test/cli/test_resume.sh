@@ -52,6 +52,16 @@ done
 head -c 30000 "$work/bytes.u16" >"$work/other.u16"
 expect 2 "$pstar" train "$work/mini.json" --resume data.train="$work/other.u16"
 says err "train.init_from"
+# data of which one byte in the middle is another
+size=$(wc -c <"$work/bytes.u16")
+{ head -c $((size / 4 * 2)) "$work/bytes.u16"; printf '\001\000'; tail -c +$((size / 4 * 2 + 3)) "$work/bytes.u16"; } >"$work/middle.u16"
+[ "$(wc -c <"$work/middle.u16")" -eq "$size" ] && ! cmp -s "$work/bytes.u16" "$work/middle.u16" || fail "no other data"
+expect 2 "$pstar" train "$work/mini.json" --resume data.train="$work/middle.u16"
+says err "of as many samples the first and last are the same, but others"
+says err "xxh3 of all data"
+# the same under another name
+cp "$work/bytes.u16" "$work/same.u16"
+expect 0 "$pstar" train "$work/mini.json" --resume data.train="$work/same.u16" train.steps=12
 expect 3 "$pstar" train "$work/mini.json" --resume "$work/nowhere"
 says err "$work/nowhere"
 # the weights alone begin a new run

@@ -24,4 +24,7 @@ END
     expect 0 "$pstar" export "$work/run-$name" "$work/hf-$name" --max-shard-size 40KB
     expect 0 "$python" -W ignore test/golden/check_roundtrip.py "$model" "$work/hf-$name"
     cat "$work/out"
+    # and as pytorch_model.bin, in one file or in shards
+    expect 0 "$pstar" export "$work/run-$name" "$work/bin-$name" --format pt --max-shard-size 40KB
+    expect 0 "$python" -W ignore test/golden/check_roundtrip.py "$model" "$work/bin-$name"
 done

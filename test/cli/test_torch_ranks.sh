@@ -1,5 +1,6 @@
 #!/bin/sh
-# Ranks over a process group of PyTorch (torch_ranks.py) have the bits that they have over MPI (examples/two_models.c).
+# Ranks over a process group of PyTorch (torch_ranks.py), by its messages and by its all-to-all, have the bits that they have over MPI
+# (examples/two_models.c).
 #
 # usage: test/cli/test_torch_ranks.sh BUILD_FOLDER
 set -u
@@ -21,10 +22,17 @@ cat >"$work/config.json" <<'END'
 END
 ln -s "$PWD/$build/libpatrickstar.so" "$work/libpatrickstar.so.0"
 ranks="0 1"
-for rank in $ranks; do
-    timeout -k 5 300 /usr/bin/python3 test/cli/torch_ranks.py "$work/libpatrickstar.so.0" "$work/config.json" "$rank" 2 "$work/meet" >"$work/$rank" 2>&1 &
+for way in messages group; do
+    for rank in $ranks; do
+        timeout -k 5 300 /usr/bin/python3 test/cli/torch_ranks.py "$work/libpatrickstar.so.0" "$work/config.json" "$rank" 2 "$work/meet.$way" \
+            "$way" >"$work/$way.$rank" 2>&1 &
+    done
+    wait
 done
-wait
+for rank in $ranks; do
+    mv "$work/messages.$rank" "$work/$rank"
+    cmp -s "$work/group.$rank" "$work/$rank" || { tail -n 5 "$work/group.$rank" "$work/$rank"; echo "FAILED: other bits by an all-to-all"; exit 1; }
+done
 cmp -s "$work/0" "$work/1" && grep -Eq '^[0-9a-f]{16}$' "$work/0" || { tail -n 5 "$work/0" "$work/1"; echo "FAILED: over PyTorch"; exit 1; }
 
 command -v mpicc.openmpi >/dev/null && command -v mpirun.openmpi >/dev/null || { untried "MPI beside it"; finish; }

@@ -41,6 +41,8 @@ says out "2 shards of safetensors"
 says out "BF16"
 expect 2 "$pstar" export "$work/run" "$work/hf2" --config "$work/tiny.json" --dtype f8
 expect 2 "$pstar" export "$work/run" "$work/hf2" --config "$work/tiny.json" --max-shard-size 0
+expect 2 "$pstar" export "$work/run" "$work/hf2" --config "$work/tiny.json" --format onnx
+says err "expected safetensors or pt"
 expect 3 "$pstar" export "$work/absent" "$work/hf2" --config "$work/tiny.json"
 [ -e "$work/hf2" ] && fail "a folder after a failure"
 
@@ -59,6 +61,33 @@ expect 0 "$pstar" merge "$work/run/model.safetensors" "$work/whole.safetensors"
 cmp -s "$work/merged.safetensors" "$work/whole.safetensors" || fail "merging does not give the file back"
 expect 0 "$pstar" merge --pattern "$ckpt/model-*.safetensors" "$work/merged2.safetensors"
 cmp -s "$work/merged.safetensors" "$work/merged2.safetensors" || fail "merging by a pattern gives another file"
+expect 0 "$pstar" merge --num 2 --pattern "$ckpt/model-*-of-2.safetensors" "$work/merged4.safetensors"
+cmp -s "$work/merged.safetensors" "$work/merged4.safetensors" || fail "merging two numbered files gives another file"
+expect 3 "$pstar" merge --num 3 --pattern "$ckpt/model-*-of-2.safetensors" "$work/merged5.safetensors"
+says err "model-2-of-2.safetensors"
+expect 2 "$pstar" merge --num 1 --pattern "$ckpt/model-*-of-2.safetensors" "$work/merged5.safetensors"
+says err "model-1-of-2.safetensors is there too, but --num says 1 files"
+expect 2 "$pstar" merge --num 2 --pattern "$ckpt/*-*" "$work/merged5.safetensors"
+says err "with --num it has one '*'"
+expect 0 "$pstar" merge --num 2 "$ckpt" "$work/merged5.safetensors"
+expect 2 "$pstar" merge --num 4 "$ckpt" "$work/merged6.safetensors"
+says err "2 files of weights, but --num says 4"
+expect 2 "$pstar" merge --num 4294967298 "$ckpt" "$work/merged6.safetensors"
+[ ! -e "$work/merged6.safetensors" ] || fail "a file was written that should have been refused"
+# those of PatrickStar's ranks, and what all of them have once
+mkdir "$work/parts"
+cp test/golden/torch_old_rank-0.pt "$work/parts/model-0.pt"
+cp test/golden/torch_old_rank-1.pt "$work/parts/model-1.pt"
+expect 0 "$pstar" merge --num 2 --pattern "$work/parts/model-*.pt" "$work/merged7.safetensors"
+says out "merged7.safetensors: 5 tensors"
+# its own command line names the result; .pt is torch.save's format
+expect 0 "$pstar" merge --pattern="$work/parts/model-*.pt" --num=2
+says out "model-merged.pt: 5 tensors"
+expect 0 "$pstar" merge "$work/parts/model-merged.pt" "$work/merged8.safetensors"
+cmp -s "$work/merged7.safetensors" "$work/merged8.safetensors" || fail "other tensors by way of torch.save's format"
+expect 2 "$pstar" merge --pattern "$work/parts/model-*.pt"
+expect 0 "$pstar" inspect "$work/parts"
+says out "PatrickStar's files of 2 ranks"
 expect 3 "$pstar" merge --pattern "$work/none-*" "$work/merged3.safetensors"
 expect 2 "$pstar" merge "$ckpt"
 expect 0 "$pstar" merge --pattern "$work/run/model.safetensors" "$work/merged3.safetensors"
@@ -78,6 +107,29 @@ for from in "$work/run/model.safetensors" "$work/hf3" "$work/ck"; do
     [ "${first:=$(summary "$work/more" weights_xxh3)}" = "$(summary "$work/more" weights_xxh3)" ] || fail "$from"
 done
 [ "$first" != "$weights" ] || fail "no step was made"
+
+# torch.save's format, with the tied output layer under its own name, but once; in one file and in shards
+expect 0 "$pstar" export "$work/run" "$work/pt" --config "$work/tiny.json" --format pt
+says out "1 file, config.json"
+expect 0 "$pstar" inspect "$work/pt"
+says out "torch.save"
+says out "lm_head.weight"
+bytes=$(($(wc -c <"$work/pt/pytorch_model.bin") - $(wc -c <"$work/hf4/model.safetensors")))
+[ "$bytes" -lt 10000 ] || fail "pytorch_model.bin has $bytes bytes more than model.safetensors"
+expect 0 "$pstar" export "$work/run" "$work/pt2" --config "$work/tiny.json" --format pt --max-shard-size 2MB
+[ -s "$work/pt2/pytorch_model-00001-of-00002.bin" ] || fail "no shards: $(ls "$work/pt2")"
+expect 0 "$pstar" inspect "$work/pt2"
+says out "2 shards of torch.save"
+for from in "$work/pt" "$work/pt2"; do
+    expect 0 "$pstar" train "$work/tiny.json" train.init_from="$from" train.steps=1 train.output_dir="$work/more"
+    [ "$first" = "$(summary "$work/more" weights_xxh3)" ] || fail "$from"
+done
+mv "$work/pt2/pytorch_model-00002-of-00002.bin" "$work/aside"
+expect 3 "$pstar" inspect "$work/pt2"
+says err "pytorch_model-00002-of-00002.bin"
+cp "$work/pt2/pytorch_model-00001-of-00002.bin" "$work/pt2/pytorch_model-00002-of-00002.bin"
+expect 2 "$pstar" inspect "$work/pt2"
+says err "pytorch_model.bin.index.json: tensor"
 
 # damage is named
 head -c 2000 "$work/hf/model-00002-of-00002.safetensors" >"$work/cut"

@@ -1,6 +1,6 @@
-"""Ranks over a process group of PyTorch: a model trains by messages that torch.distributed carries.
+"""Ranks over a process group of PyTorch: a model trains by messages that torch.distributed carries, or by its all-to-all.
 
-usage: torch_ranks.py LIBRARY CONFIG RANK SIZE FILE    (FILE: where the processes meet)
+usage: torch_ranks.py LIBRARY CONFIG RANK SIZE FILE messages|group    (FILE: where the processes meet)
 Prints the hash of the weights after some steps. The structures are those of patrickstar.h.
 """
 import ctypes as c
@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 library, config_path, rank, size, meeting = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+by_messages = sys.argv[6] == "messages"
 ps = c.CDLL(library)
 ps.ps_last_error.restype = c.c_char_p
 
@@ -24,6 +25,8 @@ def check(status):
 BEGIN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int32, c.c_int32, c.c_void_p, c.c_int64, c.POINTER(c.c_uint64), c.c_void_p)
 TEST = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(c.c_uint64), c.c_int64, c.POINTER(c.c_int32), c.c_void_p)
 CLOSE = c.CFUNCTYPE(None, c.c_void_p, c.c_int32)
+BYTES = c.POINTER(c.c_int64)
+ALL_TO_ALL = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, BYTES, c.c_void_p, BYTES, c.c_void_p)
 
 
 class Messages(c.Structure):
@@ -32,13 +35,18 @@ class Messages(c.Structure):
                 ("test", TEST), ("close", CLOSE)]
 
 
+class ProcessGroup(c.Structure):
+    _fields_ = [("struct_size", c.c_size_t), ("user", c.c_void_p), ("rank", c.c_int32), ("size", c.c_int32),
+                ("name", c.c_char_p), ("trouble", c.c_char_p), ("all_to_all", ALL_TO_ALL), ("close", CLOSE)]
+
+
 class EngineOptions(c.Structure):
     _fields_ = [("struct_size", c.c_size_t), ("comm", c.c_void_p), ("purpose", c.c_int), ("is_empty", c.c_int32)]
 
 
 class Batch(c.Structure):
     _fields_ = [("struct_size", c.c_size_t), ("tokens", c.c_void_p), ("targets", c.c_void_p),
-                ("attention_mask", c.c_void_p), ("token_type_ids", c.c_void_p)]
+                ("attention_mask", c.c_void_p), ("token_type_ids", c.c_void_p), ("values", c.c_void_p)]
 
 
 # gloo tells that a message is done only to who waits for it, so each has a thread that waits.
@@ -76,6 +84,24 @@ def test(user, request, n_bytes, is_done, error):
     return 0
 
 
+def tensor_at(address, n_bytes):
+    if n_bytes == 0:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer((c.c_char * n_bytes).from_address(address), dtype=torch.uint8)
+
+
+@ALL_TO_ALL
+def all_to_all(user, send, send_bytes, receive, receive_bytes, error):
+    try:
+        sent, received = send_bytes[:size], receive_bytes[:size]
+        dist.all_to_all_single(tensor_at(receive, sum(received)), tensor_at(send, sum(sent)), received, sent)
+        return 0
+    except RuntimeError as e:
+        text = str(e).encode()[:255]
+        c.memmove(error, text + b"\0", len(text) + 1)
+        return 1
+
+
 @CLOSE
 def close(user, is_orderly):
     pass
@@ -85,7 +111,11 @@ config, comm, engine = c.c_void_p(), c.c_void_p(), c.c_void_p()
 table = Messages(c.sizeof(Messages), None, rank, size, b"torch.distributed (gloo)", None, send_begin, receive_begin,
                  test, close)
 check(ps.ps_config_load(config_path.encode(), c.byref(config)))
-check(ps.ps_comm_meet_by(config, c.byref(table), c.byref(comm)))
+group = ProcessGroup(c.sizeof(ProcessGroup), None, rank, size, b"torch.distributed (gloo)", None, all_to_all, close)
+if by_messages:
+    check(ps.ps_comm_meet_by(config, c.byref(table), c.byref(comm)))
+else:
+    check(ps.ps_comm_meet_by_process_group(config, c.byref(group), c.byref(comm)))
 options = EngineOptions(c.sizeof(EngineOptions), comm, 1, 0)
 check(ps.ps_initialize_engine_with(c.cast(ps.ps_model_from_config, c.c_void_p), config, config, c.byref(options),
                                    c.byref(engine)))

@@ -95,8 +95,8 @@ static void patrickstar_readme_is_accepted(void **state)
     assert_int_equal(o->default_chunk_size, 64 * 1024 * 1024);
     assert_true(o->client_mem_tracer_overall_gpu_mem_ratio == 0.9);
     assert_true(o->client_opts_with_mem_cache); /* not in the file: the default */
-    assert_false(ps_config_is_given(config, PS_OPTION_client_opts_with_mem_cache));
-    assert_true(ps_config_is_given(config, PS_OPTION_fp16_enabled));
+    assert_false(ps_config_gives(config, PS_OPTION_client_opts_with_mem_cache));
+    assert_true(ps_config_gives(config, PS_OPTION_fp16_enabled));
     ps_config_destroy(config);
 }
 
@@ -411,7 +411,7 @@ static void null_is_the_default(void **state)
 {
     (void)state;
     ps_config *config = parse("{\"model\": {\"n_inner\": null}, \"data\": {\"train\": null}}");
-    assert_false(ps_config_is_given(config, PS_OPTION_model_intermediate_size));
+    assert_false(ps_config_gives(config, PS_OPTION_model_intermediate_size));
     assert_int_equal(ps_config_set(config, "train.steps", "7"), PS_OK);
     assert_int_equal(ps_config_options(config)->train_steps, 7);
     assert_int_equal(ps_config_set(config, "train.steps", "null"), PS_OK);
@@ -737,6 +737,15 @@ static void values_are_read_by_key(void **state)
     assert_int_equal(ps_config_get_string(c, "train.steps", &s), PS_EINVAL);
     assert_null(s);
     assert_int_equal(ps_config_get_range(c, "train.steps", &first, &last), PS_EINVAL);
+
+    int32_t yes = -1;
+    assert_int_equal(ps_config_is_given(c, "train.steps", &yes), PS_OK);
+    assert_int_equal(yes, 1);
+    assert_int_equal(ps_config_set(c, "train.steps", "null"), PS_OK);
+    assert_int_equal(ps_config_is_given(c, "train.steps", &yes), PS_OK);
+    assert_int_equal(yes, 0);
+    assert_int_equal(ps_config_is_given(c, "train.stesp", &yes), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "train.steps"));
 
     char *help = NULL;
     assert_int_equal(ps_config_help(&help), PS_OK);

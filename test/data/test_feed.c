@@ -723,6 +723,64 @@ static void test_rows(void **state)
     ps_feed_close(f);
 }
 
+/* Asked for with sizes that the arrays do not have: refused before anything is written. */
+static void test_rows_of_wrong_sizes(void **state)
+{
+    (void)state;
+    enum { N_ROWS = 2, T = 16 };
+    static const struct {
+        const char *says;
+        int64_t T, first, n;
+        int split;
+    } cases[] = {
+        {"rows of 64 tokens, expected 1 to 16", 64, 0, 1, PS_SPLIT_TRAIN},
+        {"rows of 17 tokens", T + 1, 0, 1, PS_SPLIT_TRAIN},
+        {"rows of -1 tokens", -1, 0, 1, PS_SPLIT_TRAIN},
+        {"6 samples, expected 0 to 2", 0, 0, 6, PS_SPLIT_TRAIN},
+        {"3 samples", 0, 0, N_ROWS + 1, PS_SPLIT_TRAIN},
+        {"-1 samples", 0, 0, -1, PS_SPLIT_TRAIN},
+        {"sample -1, samples are counted from 0", 0, -1, 2, PS_SPLIT_TRAIN},
+        {"sample 9223372036854775807", 0, INT64_MAX, 1, PS_SPLIT_TRAIN},
+        {"rows of 4 tokens, but samples from 12 on need 16 (ps_feed_length)", 4, 12, 2, PS_SPLIT_TRAIN},
+        {"split 2, expected 0 to 1", 0, 0, 1, PS_SPLIT_COUNT},
+        {"there are no validation data", 4, 0, 1, PS_SPLIT_VALIDATION},
+    };
+    ps_feed_options o = lines_options(0, 1);
+    o.in_file_order = true;
+    o.pad_to_multiple_of = 4;
+    ps_feed *f = open_feed(&o);
+    ps_rows *rows = NULL;
+    assert_int_equal(ps_rows_create(f, N_ROWS, &rows), PS_OK);
+    assert_int_equal(ps_rows_fill(rows, PS_SPLIT_TRAIN, 3, N_ROWS), PS_OK);
+    int32_t tokens[N_ROWS * T];
+    memcpy(tokens, ps_rows_batch(rows)->tokens, sizeof tokens);
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++)
+        for (int once = 0; once < 2; once++) {
+            ps_rows_set_length(rows, cases[i].T);
+            const ps_status st =
+                (once ? ps_rows_fill_once : ps_rows_fill)(rows, (ps_split)cases[i].split, cases[i].first, cases[i].n);
+            if (st != PS_EINVAL || strstr(ps_last_error(), cases[i].says) == NULL)
+                fail_msg("case %zu: %d: %s", i, st, st != PS_OK ? ps_last_error() : "taken");
+            assert_memory_equal(ps_rows_batch(rows)->tokens, tokens, sizeof tokens);
+        }
+    ps_rows_set_length(rows, 4);
+    assert_int_equal(ps_rows_fill(rows, PS_SPLIT_TRAIN, 2, N_ROWS), PS_OK); /* three and four tokens */
+    assert_int_equal(ps_rows_fill(rows, PS_SPLIT_TRAIN, 3, N_ROWS), PS_EINVAL);
+    assert_int_equal(ps_rows_fill(rows, PS_SPLIT_TRAIN, 3, 1), PS_OK);
+    ps_rows_destroy(rows);
+    ps_feed_close(f);
+    /* windows of a stream have one length */
+    o = causal_options(10, 0, 1);
+    f = open_feed(&o);
+    assert_int_equal(ps_rows_create(f, 1, &rows), PS_OK);
+    ps_rows_set_length(rows, 4);
+    assert_int_equal(ps_rows_fill(rows, PS_SPLIT_TRAIN, 0, 1), PS_EINVAL);
+    ps_rows_set_length(rows, 10);
+    assert_int_equal(ps_rows_fill(rows, PS_SPLIT_TRAIN, 0, 1), PS_OK);
+    ps_rows_destroy(rows);
+    ps_feed_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -730,6 +788,7 @@ int main(void)
         cmocka_unit_test(test_causal_windows),
         cmocka_unit_test(test_hash_of_all),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_of_wrong_sizes),
         cmocka_unit_test(test_rows_without_memory),
         cmocka_unit_test(test_masked_windows),
         cmocka_unit_test(test_samples_depend_on_their_number_only),

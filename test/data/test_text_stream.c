@@ -1,5 +1,6 @@
-/* The program's own file: it is not in the library. */
-#include "../../cli/text_stream.c"
+/* The program's own files: they are not in the library. */
+#include "../../cli/train/client.c"
+#include "../../cli/train/text_stream.c"
 
 #include "data/tokenizer.h"
 

@@ -95,6 +95,91 @@ static void test_places_of_gpt2(void **state)
     ps_tokenizer_close(t);
 }
 
+/* Does the tokenizer make of the first `at` bytes just the first n ids? */
+static bool is_cut(ps_tokenizer *t, const char *text, int64_t at, const int32_t *ids, int64_t n)
+{
+    const ps_encode_options options = {.bare = true};
+    ps_encoding e;
+    assert_int_equal(ps_tokenizer_encode_sequence(t, &options, text, at, NULL, 0, &e), PS_OK);
+    const bool is = e.n == n && (n == 0 || memcmp(e.ids, ids, (size_t)n * sizeof *ids) == 0);
+    ps_encoding_deinit(&e);
+    return is;
+}
+
+/* No spaces: one word, longer than what is encoded at once. Latin letters, Chinese, digits and emojis. */
+static const char *long_word(char *text, size_t bytes, int n_parts)
+{
+    static const char *const parts[] = {"\xE5\xA4\xA7\xE9\xAF\xA8", "\xE8\x88\xB9\xE9\x95\xBF\xE8\xAF\xB4\xEF\xBC\x9A",
+                                        "Ahab,1851", "\xF0\x9F\x90\x8B", "\xE6\xB5\xB7\xE3\x80\x82"};
+    size_t n = 0;
+    for (int i = 0; i < n_parts; i++) {
+        const char *const part = parts[(i * 7 + i / 5) % (int)PS_ARRAY_LEN(parts)];
+        assert_true(n + strlen(part) < bytes);
+        n += (size_t)snprintf(text + n, bytes - n, "%s", part);
+    }
+    return text;
+}
+
+/* Each token ends at the last place of the whole text that cuts it from the next, looked for everywhere; one without
+ * such a place has the characters that it shares. */
+static void test_long_word(void **state)
+{
+    (void)state;
+    char text[1024];
+    const int64_t n_bytes = (int64_t)strlen(long_word(text, sizeof text, 60));
+    for (size_t p = 0; p < PS_ARRAY_LEN(paths); p++) {
+        ps_tokenizer *t = open_tokenizer(paths[p]);
+        ps_token_offsets o;
+        assert_int_equal(ps_token_offsets_init(&o, t, false, text, n_bytes), PS_OK);
+        int64_t begin = 0;
+        for (int64_t i = 0; i + 1 < o.n; i++) {
+            int64_t end = -1;
+            for (int64_t at = begin + 1; at < n_bytes; at++)
+                if (((unsigned char)text[at] & 0xC0) != 0x80 && is_cut(t, text, at, o.ids, i + 1)) end = at;
+            if (o.begin[i] != begin || (end >= 0 && o.end[i] != end) || (end < 0 && o.end[i] <= begin))
+                fail_msg("%s: token %lld has [%lld, %lld), expected [%lld, %lld)", paths[p], (long long)i,
+                         (long long)o.begin[i], (long long)o.end[i], (long long)begin, (long long)end);
+            if (end >= 0) begin = end;
+        }
+        ps_token_offsets_deinit(&o);
+        ps_tokenizer_close(t);
+    }
+}
+
+static int64_t work_of(ps_tokenizer *t, const char *text)
+{
+    ps_token_offsets o;
+    assert_int_equal(ps_token_offsets_init(&o, t, false, text, (int64_t)strlen(text)), PS_OK);
+    const int64_t bytes = o.encoded_bytes;
+    assert_true(o.n > 0 && bytes >= (int64_t)strlen(text));
+    ps_token_offsets_deinit(&o);
+    return bytes;
+}
+
+/* Text without spaces, and a run of nothing but spaces: four times the length is about four times the work. */
+static void test_work_is_linear(void **state)
+{
+    (void)state;
+    static char once[8192], four[8192];
+    static char spaces[4096];
+    long_word(once, sizeof once, 150);
+    long_word(four, sizeof four, 600);
+    memset(spaces, ' ', sizeof spaces - 1);
+    memcpy(spaces + sizeof spaces - 14, "unbelievable!", 14);
+    for (size_t p = 0; p < PS_ARRAY_LEN(paths); p++) {
+        ps_tokenizer *t = open_tokenizer(paths[p]);
+        const int64_t a = work_of(t, once), b = work_of(t, four), n = (int64_t)strlen(four);
+        const int64_t few = work_of(t, spaces + 3072), many = work_of(t, spaces);
+        if (b > 5 * a || b > 500 * n)
+            fail_msg("%s: %lld bytes encoded for %lld, %lld for %lld", paths[p], (long long)b, (long long)n,
+                     (long long)a, (long long)strlen(once));
+        if (many > 5 * few)
+            fail_msg("%s: %lld bytes encoded for 4095 spaces, %lld for 1023", paths[p], (long long)many,
+                     (long long)few);
+        ps_tokenizer_close(t);
+    }
+}
+
 static void test_faults(void **state)
 {
     (void)state;
@@ -119,9 +204,8 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_tokenizer),
-        cmocka_unit_test(test_places_of_gpt2),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_every_tokenizer), cmocka_unit_test(test_places_of_gpt2), cmocka_unit_test(test_long_word),
+        cmocka_unit_test(test_work_is_linear),  cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,6 +120,8 @@ static inline ps_status rank_vanish(ps_engine *e, ps_config *c, rank_task *t)
 }
 
 #define ON_CPU "train.backend=cpu"
+/* Where the bits come from that others are compared with: the cpu, whose bits the fake GPU has; CUDA has its own. */
+#define FOR_BITS (OVER_GPU ? NOTHING : ON_CPU)
 
 /* Over the fake GPU, unless a change says that it is for the cpu; and then with memory through which ranks send. */
 static inline ps_status rank_config(const char *const *changes, ps_config **out)

@@ -297,6 +297,7 @@ static void test_set_when(void **state)
         forward_backward(e, 0);
         if (late) assert_ok(ps_engine_set_learning_rate(e, 0, 7e-4));
         assert_int_equal(ps_engine_write_gradient(e, 1, 0, 1, &value), PS_EINVAL); /* frozen */
+        assert_int_equal(ps_engine_set_learning_rate(e, 0, 1e300), PS_EINVAL);     /* infinite as a float */
         assert_int_equal(ps_engine_write_gradient(e, 0, TINY_VOCABULARY * 48, 1, &value), PS_EINVAL);
         assert_int_equal(ps_engine_set_loss_scale(e, 8), PS_ESTATE);
         assert_ok(ps_step(e));
@@ -469,8 +470,8 @@ static void test_ranks(void **state)
 {
     (void)state;
     for (int32_t n = 2; n <= 3; n++) {
-        const rank_result base = run_ranks(n, 3, rank_control, CHANGES(ON_CPU, BF16, GROUPS))->result;
-        const rank_result plain = run_ranks(n, 3, rank_train, CHANGES(ON_CPU, BF16, GROUPS))->result;
+        const rank_result base = run_ranks(n, 3, rank_control, CHANGES(FOR_BITS, BF16, GROUPS))->result;
+        const rank_result plain = run_ranks(n, 3, rank_train, CHANGES(FOR_BITS, BF16, GROUPS))->result;
         assert_true(plain.hash != base.hash);
         assert_true(base.norms[0] > plain.norms[0]);
         const rank_result *small =
@@ -480,7 +481,7 @@ static void test_ranks(void **state)
         assert_memory_equal(small->norms, base.norms, sizeof base.norms);
     }
     const rank_result sums =
-        run_ranks(2, 3, rank_control, CHANGES(ON_CPU, BF16, GROUPS, "gradient_accumulation_steps=2"))->result;
+        run_ranks(2, 3, rank_control, CHANGES(FOR_BITS, BF16, GROUPS, "gradient_accumulation_steps=2"))->result;
     assert_true(run_ranks(2, 3, rank_control,
                           CHANGES(BF16, GROUPS, "gradient_accumulation_steps=2", "default_chunk_size=2048",
                                   "memory.device=1MB", "memory.disk=20MB"))

@@ -504,7 +504,7 @@ static void test_ranks(void **state)
     static const char *const sums[] = {"gradient_accumulation_steps=1", "gradient_accumulation_steps=2"};
     for (int32_t n = 2; n <= 3; n++)
         for (size_t k = 0; k < PS_ARRAY_LEN(sums); k++) {
-            const uint64_t want = RANKS(n, STEPS, BF16, LATE, sums[k], OVER_GPU ? NOTHING : ON_CPU)->result.hash;
+            const uint64_t want = RANKS(n, STEPS, BF16, LATE, sums[k], FOR_BITS)->result.hash;
             for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++) {
                 const char *const *v = variations[i];
                 if (!is_my_share()) continue;

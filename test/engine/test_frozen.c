@@ -378,7 +378,7 @@ static void test_ranks(void **state)
 {
     (void)state;
     for (int32_t n = 2; n <= 3; n++) {
-        const rank_result base = RANKS(n, STEPS, ON_CPU, BF16, MIXED)->result;
+        const rank_result base = RANKS(n, STEPS, FOR_BITS, BF16, MIXED)->result;
         static const char *const other[][3] = {
             {"memory.device=900KB", "memory.disk=20MB", "default_chunk_size=2048"},
             {"memory.device=900KB", "memory.host=4MB", "activation_checkpointing.enabled=true"},
@@ -394,7 +394,7 @@ static void test_ranks(void **state)
         const int64_t all = RANKS(n, 2, BF16, "default_chunk_size=2048")->result.sent_bytes;
         assert_true(RANKS(n, 2, BF16, LOWER, "default_chunk_size=2048")->result.sent_bytes < all * 3 / 4);
     }
-    const rank_result apart = RANKS(2, STEPS, ON_CPU, BF16, MIXED, "gradient_accumulation_steps=2")->result;
+    const rank_result apart = RANKS(2, STEPS, FOR_BITS, BF16, MIXED, "gradient_accumulation_steps=2")->result;
     const rank_result *small =
         &RANKS(2, STEPS, BF16, MIXED, "gradient_accumulation_steps=2", "memory.device=900KB", "memory.disk=20MB")
              ->result;

@@ -42,16 +42,21 @@ static void test_numbers(void **state)
     snprintf(tokenizer_option, sizeof tokenizer_option, "data.tokenizer=%s", vocabulary);
     ps_config *c = TINY("model.head=sequence_classification", "model.num_labels=1", "data.validation_split=0",
                         "data.shuffle=false", train_option, tokenizer_option);
-    ps_engine *e = NULL;
+    ps_engine *e = NULL, *other = NULL;
     ps_feed *feed = NULL;
     ps_rows *rows = NULL;
     ps_metrics *m = NULL;
     assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &e));
     assert_ok(ps_feed_from_config(c, NULL, &feed));
+    ps_config *answers = TINY("model.head=question_answering");
+    assert_ok(ps_initialize_inference_engine(ps_model_from_config, answers, 0, answers, &other));
+    assert_int_equal(ps_metrics_create(answers, feed, PS_SPLIT_TRAIN, &m), PS_EINVAL);
+    assert_int_equal(ps_metrics_create(c, feed, PS_SPLIT_COUNT, &m), PS_EINVAL);
     assert_ok(ps_rows_create(feed, ROWS, &rows));
     assert_ok(ps_metrics_create(c, feed, PS_SPLIT_TRAIN, &m));
     double sum = 0, value = -1;
-    for (int64_t first = 0; first < 2 * N_SAMPLES; first += ROWS) {
+    for (int64_t first = 0; first < 2 * N_SAMPLES;
+         first += ROWS) { /* twice around: which sample it is does not matter */
         float z[ROWS];
         ps_batch changed;
         assert_ok(ps_rows_fill(rows, PS_SPLIT_TRAIN, first, ROWS));
@@ -63,8 +68,16 @@ static void test_numbers(void **state)
         assert_ok(ps_infer(e, &changed, PS_ALL_ROWS, z));
         for (int i = 0; i < ROWS; i++)
             if (!isnan(values[i])) sum += ((double)z[i] - (double)values[i]) * ((double)z[i] - (double)values[i]);
-        assert_ok(ps_metrics_take(m, e, &changed, first, ROWS));
+        assert_ok(ps_metrics_take(m, e, &changed, 0, ROWS));
     }
+    const ps_batch *full = ps_rows_batch(rows);
+    ps_batch empty = *full;
+    empty.values = NULL;
+    assert_int_equal(ps_metrics_take(m, e, &empty, 0, ROWS), PS_EINVAL);
+    assert_int_equal(ps_metrics_take(m, e, full, 0, ROWS + 1), PS_EINVAL);
+    assert_int_equal(ps_metrics_take(m, e, full, N_SAMPLES - 1, ROWS), PS_EINVAL);
+    assert_int_equal(ps_metrics_take(m, e, full, -1, ROWS), PS_EINVAL);
+    assert_int_equal(ps_metrics_take(m, other, full, 0, ROWS), PS_EINVAL);
     assert_int_equal(ps_metrics_count(m), 0);
     assert_null(ps_metrics_get(m, 0, &value));
     assert_ok(ps_metrics_finish(m, NULL));
@@ -83,6 +96,8 @@ static void test_numbers(void **state)
     ps_rows_destroy(rows);
     ps_feed_close(feed);
     ps_engine_destroy(e);
+    ps_engine_destroy(other);
+    ps_config_destroy(answers);
     ps_config_destroy(c);
     unlink(data);
     unlink(vocabulary);

@@ -1,5 +1,5 @@
 /* test_own.c - models with a user's operator, that of examples/own_operator.c: the same bits in all budgets, with peaks and
- * moved bytes as planned; what an operator cannot do is refused. */
+ * moved bytes as planned; no gradient is asked of what is frozen; what an operator cannot do is refused. */
 int main_of_example(int argc, char **argv);
 #define main main_of_example
 #define B EXAMPLE_B
@@ -14,13 +14,50 @@ int main_of_example(int argc, char **argv);
 
 enum { N_STEPS = 6 };
 
-static ps_own_operator op;
+/* ---- what backward is asked for, by block ---- */
+
+enum { BLOCKS = 3 };
+
+/* Of the engine to be created; false where there is none. In the fake GPU's process as it was at that time. */
+static struct {
+    bool snake_runs[BLOCKS], snake_dx[BLOCKS], snake_dw[BLOCKS], gate_dx[BLOCKS][2], gate_dw[BLOCKS][2];
+} wanted;
+static int n_unwanted; /* over CUDA nobody sees what a function returns */
+
+static void want_all(void)
+{
+    memset(&wanted, true, sizeof wanted);
+    n_unwanted = 0;
+}
+
+static ps_status unwanted(const char *what, int block)
+{
+    n_unwanted++;
+    fprintf(stderr, "block %d: %s\n", block, what);
+    return ps_set_last_error(PS_ESTATE, what);
+}
+
+static ps_status checked_snake_backward(const ps_own_call *c)
+{
+    const int block = *(const int *)c->options;
+    if (!wanted.snake_runs[block]) return unwanted("backward of snake is run", block);
+    if ((c->dx[0] != NULL) != wanted.snake_dx[block]) return unwanted("dx of snake", block);
+    if ((c->dw[0] != NULL) != wanted.snake_dw[block]) return unwanted("dw of snake", block);
+    return snake_backward(c);
+}
+
+static ps_own_operator op, checked_snake;
+
+typedef struct gate_options {
+    double factor;
+    int block;
+} gate_options;
 
 /* Two inputs, two parameters, statistics of rows and options: y = s (u x + b z), s = row's scale 1 / (1 + mean |x|) */
 static ps_status gate_forward(const ps_own_call *c)
 {
     const int64_t n = c->y_columns;
-    const double factor = *(const double *)c->options;
+    const double factor = ((const gate_options *)c->options)->factor;
     float *x = c->scratch, *z = x + n, *u = z + n, *b = u + n;
     if (factor < 1.5 || factor > 3.5 || c->batch * c->sequence < c->rows) return PS_EINVAL;
     ps_to_floats(c->dtype, c->w[0], 0, n, u);
@@ -45,16 +82,20 @@ static ps_status gate_backward(const ps_own_call *c)
     float *x = c->scratch, *z = x + n, *u = z + n, *b = u + n, *d = b + n;
     ps_to_floats(c->dtype, c->w[0], 0, n, u);
     ps_to_floats(c->dtype, c->w[1], 0, n, b);
-    memset(c->dw[0], 0, (size_t)n * sizeof(float));
-    memset(c->dw[1], 0, (size_t)n * sizeof(float));
+    const int block = ((const gate_options *)c->options)->block;
+    for (int k = 0; k < 2; k++) {
+        if ((c->dx[k] != NULL) != wanted.gate_dx[block][k]) return unwanted("dx of gate", block);
+        if ((c->dw[k] != NULL) != wanted.gate_dw[block][k]) return unwanted("dw of gate", block);
+        if (c->dw[k] != NULL) memset(c->dw[k], 0, (size_t)n * sizeof(float));
+    }
     for (int64_t row = 0; row < c->rows; row++) {
         const float s = c->saved[0][row];
         ps_to_floats(c->dtype, c->x[0], row * n, n, x);
         ps_to_floats(c->dtype, c->x[1], row * n, n, z);
         ps_to_floats(c->dtype, c->dy, row * n, n, d);
         for (int64_t i = 0; i < n; i++) {
-            c->dw[0][i] += d[i] * s * x[i];
-            c->dw[1][i] += d[i] * s * z[i];
+            if (c->dw[0] != NULL) c->dw[0][i] += d[i] * s * x[i];
+            if (c->dw[1] != NULL) c->dw[1][i] += d[i] * s * z[i];
             x[i] = d[i] * s * u[i];
             z[i] = d[i] * s * b[i];
         }
@@ -81,25 +122,28 @@ static const ps_own_operator gate_of_cpu = {.struct_size = sizeof gate_of_cpu,
                                             .scratch_bytes = gate_scratch};
 static ps_own_operator gate;
 
-/* A block has a snake, and a gate where the residual would be added. */
+/* A block has a snake, and a gate where the residual would be added. user: NULL, or not: snakes are declared frozen. */
 static ps_status own_model(ps_builder *b, void *user)
 {
     enum { C = 48 };
-    (void)user;
     ps_value x = ps_position_embedding(b, ps_token_embedding(b, "wte", TINY_VOCABULARY, C), "wpe", 16);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < BLOCKS; i++) {
         char name[16];
-        const double factor = 1.5 + i;
+        const gate_options gate_has = {.factor = 1.5 + i, .block = i};
         snprintf(name, sizeof name, "h.%d", i);
         ps_begin_block(b, name, 1);
         ps_value y = ps_linear(b, ps_layer_norm(b, x, "ln", 1e-5f), "qkv", 3 * C, 1);
         x = ps_add(b, x, ps_linear(b, ps_attention(b, y, 3, 1, 0), "out", C, 1));
         y = ps_linear(b, x, "up", 2 * C, 1);
+        ps_set_trainable(b, user == NULL);
         y = ps_apply(b, "snake",
                      &(ps_own_use){.struct_size = sizeof(ps_own_use),
                                    .op = &op,
                                    .x = {y},
-                                   .parameters = {{.suffix = "a", .columns = 2 * C, .mean = 1, .std = 0.1}}});
+                                   .parameters = {{.suffix = "a", .columns = 2 * C, .mean = 1, .std = 0.1}},
+                                   .options = &i,
+                                   .options_bytes = sizeof i});
+        ps_set_trainable(b, 1);
         y = ps_linear(b, y, "down", C, 1);
         /* two parameters need another operator over the fake GPU, which has one a program */
         x = OVER_GPU ? ps_add(b, x, y)
@@ -110,31 +154,35 @@ static ps_status own_model(ps_builder *b, void *user)
                                               .parameters = {{.suffix = "u", .columns = C, .mean = 1},
                                                              {.suffix = "b", .columns = C, .mean = 1}},
                                               .saved_columns = {1},
-                                              .options = &factor,
-                                              .options_bytes = sizeof factor});
+                                              .options = &gate_has,
+                                              .options_bytes = sizeof gate_has});
         ps_end_block(b);
     }
     ps_cross_entropy(b, ps_layer_norm(b, x, "ln_f", 1e-5f), "wte.weight", NULL, TINY_VOCABULARY, NULL);
     return PS_OK;
 }
 
-static ps_engine *own_engine(ps_config *c)
+static ps_engine *own_engine(ps_config *c, void *user)
 {
     ps_engine *e = NULL;
-    assert_ok(ps_initialize_engine(own_model, NULL, 0, c, &e));
+    assert_ok(ps_initialize_engine(own_model, user, 0, c, &e));
     return e;
 }
 
-static run_result train_own(ps_config *c, int n_steps)
+static void pass(ps_engine *e, int step, float *loss)
+{
+    int32_t tokens[32], targets[32];
+    fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step);
+    assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, loss));
+    assert_ok(ps_backward(e));
+}
+
+static run_result train_model(ps_config *c, void *user, int n_steps)
 {
     run_result r = {.memory.struct_size = sizeof r.memory};
-    ps_engine *e = own_engine(c);
-    int32_t tokens[32], targets[32];
+    ps_engine *e = own_engine(c, user);
     for (int step = 0; step < n_steps; step++) {
-        fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, step);
-        assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
-                             &r.losses[step]));
-        assert_ok(ps_backward(e));
+        pass(e, step, &r.losses[step]);
         assert_ok(ps_step(e));
     }
     assert_ok(ps_engine_get_memory_info(e, &r.memory));
@@ -142,7 +190,13 @@ static run_result train_own(ps_config *c, int n_steps)
     assert_ordered(e);
     ps_engine_destroy(e);
     ps_config_destroy(c);
+    assert_int_equal(n_unwanted, 0);
     return r;
+}
+
+static run_result train_own(ps_config *c, int n_steps)
+{
+    return train_model(c, NULL, n_steps);
 }
 
 static void test_same_bits(void **state)
@@ -169,6 +223,132 @@ static void test_same_bits(void **state)
             assert_int_equal(got.memory.host_peak_bytes, got.memory.planned_host_peak_bytes);
             assert_int_equal(got.memory.disk_peak_bytes, got.memory.planned_disk_peak_bytes);
         }
+    }
+}
+
+/* ---- frozen ---- */
+
+#define BLOCK_1_BELOW_SNAKE "w?e.*,h.0.*,h.1.ln.*,h.1.qkv.*,h.1.out.*,h.1.up.*"
+
+/* Gradients after one backward pass, or values: one array a tensor, NULL where it has no gradient. */
+static float **read_all(ps_engine *e, bool gradients)
+{
+    const int64_t n = ps_engine_n_tensors(e);
+    float **out = calloc((size_t)n, sizeof *out);
+    for (int64_t t = 0; t < n; t++) {
+        const int64_t elements = e->program->params[t].elements;
+        if (gradients && e->program->params[t].is_frozen) continue;
+        out[t] = calloc((size_t)elements, sizeof **out);
+        assert_ok(gradients ? ps_engine_read_gradient(e, t, 0, elements, out[t])
+                            : ps_engine_read_tensor(e, t, 0, elements, out[t]));
+    }
+    return out;
+}
+
+static void free_all(float **arrays, int64_t n)
+{
+    for (int64_t t = 0; t < n; t++) free(arrays[t]);
+    free(arrays);
+}
+
+/* What is trained has the gradient that it has where all is, to the bit; what is frozen has none, and keeps its value. The
+ * functions are asked for what is wanted (`wanted`, of the frozen engine), and nothing below the first trained one. */
+static void check_frozen(const char *format, const char *freeze, void *user)
+{
+    const char *const changes[] = {format, "memory.host=1MB", NULL}, *const frozen[] = {format, freeze,
+                                                                                        "memory.host=1MB", NULL};
+    ps_config *c = tiny_with(changes), *d = tiny_with(frozen);
+    const size_t bytes = sizeof wanted;
+    char mine[sizeof wanted];
+    memcpy(mine, &wanted, bytes);
+    want_all();
+    ps_engine *e = own_engine(c, NULL);
+    const int64_t n = ps_engine_n_tensors(e);
+    pass(e, 0, NULL);
+    float **want = read_all(e, true);
+    ps_engine_destroy(e);
+    memcpy(&wanted, mine, bytes);
+    e = own_engine(d, user);
+    float **before = read_all(e, false);
+    pass(e, 0, NULL);
+    float **have = read_all(e, true);
+    assert_ok(ps_step(e));
+    float **after = read_all(e, false);
+    int n_frozen = 0;
+    for (int64_t t = 0; t < n; t++) {
+        const ps_param *param = &e->program->params[t];
+        const size_t size = (size_t)param->elements * sizeof(float);
+        n_frozen += param->is_frozen;
+        if (!param->is_frozen && memcmp(have[t], want[t], size) != 0)
+            fail_msg("%s: %s changes its gradient", param->name, freeze);
+        if ((memcmp(before[t], after[t], size) == 0) != param->is_frozen)
+            fail_msg("%s: %s, and its value is another or the same", param->name, freeze);
+    }
+    assert_int_equal(n_unwanted, 0);
+    assert_true(n_frozen > 0);
+    free_all(want, n), free_all(before, n), free_all(have, n), free_all(after, n);
+    assert_ordered(e);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    ps_config_destroy(d);
+}
+
+/* The same bits in other memory, and what is predicted. */
+static void check_frozen_budgets(const char *format, const char *freeze)
+{
+    static const char *const budgets[][4] = {
+        {"memory.device=900KB", "memory.host=8MB", "memory.disk=0", "default_chunk_size=4096"},
+        {"memory.device=900KB", "memory.host=400KB", "memory.disk=20MB", "default_chunk_size=4096"},
+        {"memory.device=64MB", "memory.host=8MB", "activation_checkpointing.enabled=true", "default_chunk_size=16384"},
+        {"memory.device=900KB", "memory.host=8MB", OFFLOAD}};
+    const run_result want = train_own(TINY(format, freeze, "memory.host=1MB"), N_STEPS);
+    for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+        ps_config *c = TINY(format, freeze, budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]);
+        const run_result got = train_own(c, N_STEPS);
+        assert_memory_equal(got.losses, want.losses, sizeof want.losses);
+        assert_true(got.hash == want.hash);
+        if (got.memory.planned_step > N_STEPS) continue;
+        assert_int_equal(got.memory.device_peak_bytes, got.memory.planned_device_peak_bytes);
+        assert_int_equal(got.memory.host_peak_bytes, got.memory.planned_host_peak_bytes);
+        assert_int_equal(got.memory.disk_peak_bytes, got.memory.planned_disk_peak_bytes);
+    }
+}
+
+static const char *const frozen_formats[] = {"bf16.enabled=false", "bf16.enabled=true"};
+
+/* Parameters of operators: by the configuration, and as the model declares them. */
+static void test_frozen_parameters(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < PS_ARRAY_LEN(frozen_formats); f++) {
+        want_all();
+        memset(wanted.snake_dw, false, sizeof wanted.snake_dw);
+        check_frozen(frozen_formats[f], "train.freeze=*.snake.a", NULL);
+        check_frozen(frozen_formats[f], "train.seed=7", &op);
+        const uint64_t hash = train_own(TINY(frozen_formats[f], "train.freeze=*.snake.a"), 3).hash;
+        assert_true(train_model(TINY(frozen_formats[f]), &op, 3).hash == hash);
+        if (OVER_GPU) continue; /* there is no gate */
+        for (int i = 0; i < BLOCKS; i++) wanted.gate_dw[i][1] = false;
+        check_frozen(frozen_formats[f], "train.freeze=*.snake.a,*.gate.b", NULL);
+        check_frozen_budgets(frozen_formats[f], "train.freeze=*.snake.a,*.gate.b");
+    }
+}
+
+/* Below the first trained parameter nothing is called; it may be an operator's, whose dx nobody wants then; and of two
+ * inputs one may come from below it. */
+static void test_first_trained(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < PS_ARRAY_LEN(frozen_formats); f++) {
+        want_all();
+        wanted.snake_runs[0] = wanted.snake_dx[1] = false;
+        if (OVER_GPU) {
+            check_frozen(frozen_formats[f], "train.freeze=" BLOCK_1_BELOW_SNAKE, NULL);
+            continue;
+        }
+        wanted.gate_dx[1][0] = false;
+        check_frozen(frozen_formats[f], "train.freeze=" BLOCK_1_BELOW_SNAKE, NULL);
+        check_frozen_budgets(frozen_formats[f], "train.freeze=" BLOCK_1_BELOW_SNAKE);
     }
 }
 
@@ -310,7 +490,10 @@ static void test_decode(void **state)
 static int begin(void **state)
 {
     (void)state;
-    op = own_everywhere(&snake);
+    want_all();
+    checked_snake = snake;
+    checked_snake.backward = checked_snake_backward;
+    op = own_everywhere(&checked_snake);
     if (!OVER_GPU) gate = own_everywhere(&gate_of_cpu);
     own_add_kernels();
     return 0;
@@ -319,10 +502,9 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_same_bits, begin),
-        cmocka_unit_test_setup(test_refusals, begin),
-        cmocka_unit_test_setup(test_device, begin),
-        cmocka_unit_test_setup(test_decode, begin),
+        cmocka_unit_test_setup(test_same_bits, begin),     cmocka_unit_test_setup(test_frozen_parameters, begin),
+        cmocka_unit_test_setup(test_first_trained, begin), cmocka_unit_test_setup(test_refusals, begin),
+        cmocka_unit_test_setup(test_device, begin),        cmocka_unit_test_setup(test_decode, begin),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -151,8 +151,8 @@ static void test_same_bits(void **state)
     (void)state;
     static const char *const groups[] = {NOTHING, MSC};
     for (int32_t n = 2; n <= 3; n++) {
-        const uint64_t want = hash_of(n, ON_CPU, NOTHING, NOTHING, NOTHING);
-        const uint64_t want_summed = hash_of(n, ON_CPU, SUMMED, NOTHING, NOTHING);
+        const uint64_t want = hash_of(n, FOR_BITS, NOTHING, NOTHING, NOTHING);
+        const uint64_t want_summed = hash_of(n, FOR_BITS, SUMMED, NOTHING, NOTHING);
         for (size_t g = 0; g < PS_ARRAY_LEN(groups); g++) {
             for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++) check_same_bits(n, groups[g], variations[i], want);
             for (size_t i = 0; i < PS_ARRAY_LEN(summed_variations); i++)
@@ -169,7 +169,7 @@ static void test_same_bits_sgd(void **state)
     static const char *const momenta[] = {"optimizer.params.momentum=0.9", "optimizer.params.momentum=0"};
     uint64_t want[2];
     for (int i = 0; i < 2; i++) {
-        want[i] = hash_of(3, SGD, momenta[i], ON_CPU, "optimizer.params.betas=[0.9, 0.999]");
+        want[i] = hash_of(3, SGD, momenta[i], FOR_BITS, "optimizer.params.betas=[0.9, 0.999]");
         assert_true(hash_of(3, SGD, momenta[i], "default_chunk_size=4096", "optimizer.params.betas=[0.9, 0.999]") ==
                     want[i]);
     }

@@ -198,6 +198,98 @@ static void test_ranks(void **state)
     (void)run_ranks(3, 2, rank_rewrite, CHANGES(SMALL));
 }
 
+/* What one rank asks wrongly, or otherwise than the others, is refused on all, and all go on. */
+static ps_status rank_differ(ps_engine *e, ps_config *c, rank_task *t)
+{
+    const int64_t rank = ps_comm_rank(e->settings.ranks.comm);
+    float values[8] = {0};
+    PS_TRY(rank_train(e, c, t));
+    const ps_status refused[] = {
+        ps_engine_read_tensor(e, rank == 1 ? 999 : 0, 0, 4, values),
+        ps_engine_read_tensor(e, rank, 0, 4, values),
+        ps_engine_read_tensor(e, 0, 0, 4 + rank, values),
+        ps_engine_write_tensor(e, 0, rank, 4, values),
+        ps_engine_read_state(e, 0, rank == 0 ? "exp_avg" : "none", 0, 4, values),
+        ps_engine_write_state(e, rank, "exp_avg", 0, 4, values),
+        ps_engine_set_update_count(e, rank),
+        ps_engine_set_shape(e, ps_model_from_config, c, 1 + rank, 16),
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(refused); i++)
+        if (refused[i] != PS_EINVAL) return PS_FAIL(PS_ENUMERIC, "call %d: %s", (int)i, ps_status_name(refused[i]));
+    PS_TRY(ps_engine_read_tensor(e, 1, 0, 4, values));
+    return rank_step(e, t, t->n_steps);
+}
+
+/* Between backward and an update that may be early values cannot be read; asking for them ends nothing. */
+static ps_status rank_ask_early(ps_engine *e, ps_config *c, rank_task *t)
+{
+    static _Thread_local int32_t tokens[32], targets[32];
+    float values[4];
+    (void)c, (void)t;
+    fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
+    PS_TRY(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
+    PS_TRY(ps_backward(e));
+    const ps_status read = ps_engine_read_tensor(e, 0, 0, 4, values);
+    if (read != PS_ESTATE) return PS_FAIL(PS_ENUMERIC, "read: %s", ps_status_name(read));
+    return ps_step(e);
+}
+
+static void test_refused_on_ranks(void **state)
+{
+    (void)state;
+    (void)run_ranks(2, 2, rank_differ, CHANGES(SMALL));
+    (void)run_ranks(
+        2, 1, rank_ask_early,
+        CHANGES(SMALL, "gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=always"));
+}
+
+/* A gradient that may not be written leaves the step as it is. */
+static void test_refused_gradient(void **state)
+{
+    (void)state;
+    ps_config *c = TINY("train.threads=1", "gradient_clipping=0", "train.max_nonfinite_steps=1",
+                        "memory.update_in_backward=always");
+    double norms[2];
+    for (int asks = 0; asks < 2; asks++) {
+        ps_engine *e = engine_of(c);
+        static int32_t tokens[32], targets[32];
+        const float value = 1e9f;
+        ps_step_info info = {.struct_size = sizeof info};
+        fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1);
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
+        assert_ok(ps_backward(e));
+        if (asks) assert_int_equal(ps_engine_write_gradient(e, 0, 0, 1, &value), PS_ESTATE);
+        assert_ok(ps_step(e));
+        ps_engine_get_step_info(e, &info);
+        norms[asks] = info.grad_norm;
+        ps_engine_destroy(e);
+    }
+    assert_true(norms[0] == norms[1]);
+    ps_config_destroy(c);
+}
+
+/* Parameters without values are not saved, and values begin once. */
+static void test_began_empty(void **state)
+{
+    (void)state;
+    temp_folder folder = temp_folder_make();
+    const temp_path weights = temp_folder_file(&folder, "model.safetensors");
+    ps_config *c = TINY("train.threads=1");
+    const ps_engine_options o = {.struct_size = sizeof o, .purpose = PS_FOR_TRAINING, .is_empty = 1};
+    ps_engine *e = NULL;
+    assert_ok(ps_initialize_engine_with(ps_model_from_config, c, c, &o, &e));
+    assert_int_equal(ps_engine_save_weights(e, weights.text), PS_ESTATE);
+    assert_int_equal(ps_engine_save_checkpoint(e, folder.path, NULL, NULL), PS_ESTATE);
+    assert_ok(ps_engine_begin_weights(e, c, c, NULL));
+    expect_fails(ps_engine_begin_weights(e, c, c, NULL), PS_ESTATE, "have values already");
+    assert_ok(ps_engine_save_weights(e, weights.text));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    temp_folder_remove(&folder);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 static void test_wrong_calls(void **state)
 {
     (void)state;
@@ -212,6 +304,7 @@ static void test_wrong_calls(void **state)
     expect_fails(ps_engine_read_state(e, 999, "exp_avg", 0, 4, values), PS_EINVAL, "tensor 999 of");
     expect_fails(ps_engine_write_state(e, 0, "exp_avg", 131 * 48 - 3, 4, values), PS_EINVAL, "4 elements from 6285");
     expect_fails(ps_engine_set_update_count(e, -1), PS_EINVAL, "-1 updates");
+    expect_fails(ps_engine_set_update_count(e, INT64_MAX), PS_EINVAL, "expected 0 to 1099511627776");
     expect_fails(ps_engine_read_state(plain, 0, "exp_avg", 0, 4, values), PS_EINVAL,
                  "SGD with these options, which "
                  "keeps none");
@@ -233,6 +326,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adam_of_a_gradient),
+        cmocka_unit_test(test_refused_on_ranks),
+        cmocka_unit_test(test_refused_gradient),
+        cmocka_unit_test(test_began_empty),
         cmocka_unit_test(test_taken_over),
         cmocka_unit_test(test_written_beside_a_checkpoint),
         cmocka_unit_test(test_ranks),

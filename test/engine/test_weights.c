@@ -32,9 +32,12 @@ static void expect_fails(ps_status st, ps_status wanted, const char *message)
 static void test_save_and_load(void **state)
 {
     (void)state;
-    const temp_path p = temp_folder_file(&folder, "a.safetensors");
+    static const char *const files[] = {"a.safetensors", "a.pt",
+                                        "a.pth"}; /* the latter two as torch.save writes them */
     static const char *const formats[] = {"bf16.enabled=false", "bf16.enabled=true", "fp16.enabled=true"};
     for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++) {
+        const temp_path p = temp_folder_file(&folder, files[f]);
+        ps_weight_source *s;
         ps_config *from_config = TINY("train.threads=1", formats[f], "train.seed=3");
         ps_config *to_config = TINY("train.threads=1", formats[f], "train.seed=4", "default_chunk_size=2048",
                                     "memory.device=700KB", "memory.disk=20MB");
@@ -44,6 +47,9 @@ static void test_save_and_load(void **state)
         fill_batch(tokens, targets, 2, 16, 131, 1);
         assert_true(hash_of(from) != hash_of(to));
         assert_ok(ps_engine_save_weights(from, p.text));
+        assert_ok(ps_weight_source_open(p.text, &s));
+        assert_string_equal(ps_weight_source_kind(s), f == 0 ? "safetensors" : "torch.save");
+        ps_weight_source_close(s);
         assert_ok(ps_engine_load_pretrained(to, p.text, NULL, NULL));
         const int64_t live_bytes = ps_mem_live_bytes(); /* with what queues keep since their first use */
         assert_ok(ps_engine_load_pretrained(to, p.text, NULL, NULL));
@@ -114,8 +120,9 @@ static void test_export(void **state)
     const uint64_t hash = hash_of(e);
     assert_ok(ps_engine_save_weights(e, p.text));
     assert_ok(ps_weight_source_open(p.text, &s));
-    const ps_export_options o = {.config_json = "{\"model_type\": \"gpt2\"}", .max_shard_bytes = 60000};
+    const ps_export_options o = {.config_json = "{\"model_type\": \"gpt2\"}", .max_shard_bytes = 24000};
     assert_ok(ps_export(s, hf.text, &o, &info));
+    const ps_export_info whole = info;
     ps_weight_source_close(s);
     assert_true(info.n_shards > 3);
     expect_fails(ps_weight_source_open(hf.text, &s) == PS_OK ? ps_export(s, hf.text, &o, &info) : PS_OK, PS_EINVAL,
@@ -130,10 +137,43 @@ static void test_export(void **state)
     assert_ok(ps_engine_write_tensor(e, 0, 0, 131 * 48, zero));
     assert_ok(ps_engine_load_pretrained(e, merged.text, NULL, NULL));
     assert_true(hash_of(e) == hash);
-    ps_engine_destroy(e);
-    ps_config_destroy(c);
     temp_folder inner;
     snprintf(inner.path, sizeof inner.path, "%.60s", hf.text);
+    temp_folder_remove(&inner);
+    /* as torch.save writes them: the same shards, but the tied output layer is there, in that of the embedding */
+    ps_export_options torch = {
+        .config_json = "{\"model_type\": \"gpt2\"}", .is_torch = true, .ties_head = true, .max_shard_bytes = 24000};
+    assert_ok(ps_weight_source_open(p.text, &s));
+    assert_ok(ps_export(s, hf.text, &torch, &info));
+    ps_weight_source_close(s);
+    assert_int_equal(info.n_tensors, whole.n_tensors + 1);
+    assert_int_equal(info.n_shards, whole.n_shards);
+    assert_int_equal(info.tensor_bytes, whole.tensor_bytes);
+    assert_ok(ps_weight_source_open(hf.text, &s));
+    const int head = ps_weight_source_find(s, "lm_head.weight");
+    assert_true(head >= 0);
+    assert_int_equal(ps_weight_source_same_as(s, head),
+                     ps_weight_source_same_as(s, ps_weight_source_find(s, "transformer.wte.weight")));
+    /* once more it is there already; another class has none */
+    for (int k = 0; k < 2; k++) {
+        const temp_path again = temp_folder_file(&folder, k == 0 ? "again-hf" : "headless-hf");
+        temp_folder next;
+        ps_weight_source *from = s;
+        torch.ties_head = k == 0;
+        if (k == 1) assert_ok(ps_weight_source_open(p.text, &from));
+        assert_ok(ps_export(from, again.text, &torch, &info));
+        assert_int_equal(info.n_tensors, whole.n_tensors + (k == 0));
+        assert_int_equal(info.tensor_bytes, whole.tensor_bytes);
+        if (k == 1) ps_weight_source_close(from);
+        snprintf(next.path, sizeof next.path, "%.60s", again.text);
+        temp_folder_remove(&next);
+    }
+    ps_weight_source_close(s);
+    assert_ok(ps_engine_write_tensor(e, 0, 0, 131 * 48, zero));
+    assert_ok(ps_engine_load_pretrained(e, hf.text, NULL, NULL));
+    assert_true(hash_of(e) == hash);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
     temp_folder_remove(&inner);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
@@ -185,20 +225,27 @@ static void test_wrong_files(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* No memory, or a file that cannot be read: an error, no leak, and loading again succeeds. */
+/* No memory, or a file that cannot be read: an error, no leak, and all parameters are as they were, or the engine is
+ * failed; never some of the file and some not. */
 static void test_faults(void **state)
 {
     (void)state;
     const temp_path p = temp_folder_file(&folder, "a.safetensors");
-    ps_config *c = TINY("train.threads=1");
+    ps_config *c = TINY("train.threads=1"), *other = TINY("train.threads=1", "train.seed=2");
     ps_engine *e = engine_of(c);
     assert_ok(ps_engine_save_weights(e, p.text));
-    const uint64_t hash = hash_of(e);
+    const uint64_t loaded = hash_of(e);
+    ps_engine_destroy(e);
+    e = engine_of(other);
+    const uint64_t own = hash_of(e);
+    assert_true(own != loaded);
     static const ps_fault_kind kinds[] = {PS_FAULT_ALLOC, PS_FAULT_READ};
     static const ps_status codes[] = {PS_ENOMEM_HOST, PS_EIO};
-    for (int kind = 0; kind < 2; kind++)
+    int n_usable = 0, n_failed = 0;
+    for (int kind = 0; kind < 2; kind++) {
         for (long n = 0;; n++) {
             const int64_t live_bytes = ps_mem_live_bytes();
+            uint64_t hash = 0;
             ps_fault_arm(kinds[kind], n, false);
             const ps_status st = ps_engine_load_pretrained(e, p.text, NULL, NULL);
             const bool has_struck = ps_fault_has_struck(kinds[kind]);
@@ -206,10 +253,24 @@ static void test_faults(void **state)
             assert_int_equal(st, has_struck ? codes[kind] : PS_OK);
             assert_int_equal(ps_mem_live_bytes(), live_bytes);
             if (!has_struck) break;
+            const ps_status is_usable = ps_engine_weights_xxh3(e, &hash);
+            if (is_usable == PS_OK) {
+                assert_true(hash == own);
+                n_usable++;
+                continue;
+            }
+            assert_int_equal(is_usable, PS_ESTATE);
+            n_failed++;
+            ps_engine_destroy(e);
+            e = engine_of(other);
         }
-    assert_true(hash_of(e) == hash);
+        assert_true(hash_of(e) == loaded);
+        ps_engine_destroy(e);
+        e = engine_of(other);
+    }
+    assert_true(n_usable > 10 && n_failed > 0);
     ps_engine_destroy(e);
-    ps_config_destroy(c);
+    ps_config_destroy(c), ps_config_destroy(other);
 }
 
 static ps_status give_index(void *user, int64_t first, int64_t n, void *dst)

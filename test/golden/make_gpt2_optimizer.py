@@ -86,6 +86,9 @@ def odd(kind):
         state[4]["step"] += 1
     if kind == "missing":
         del state[4]
+    if kind == "trained":  # of all but number 4, as of filter(lambda p: p.requires_grad, model.parameters())
+        n -= 1
+        state = {i: state[i + (i >= 4)] for i in range(n)}
     cuts = [0, 2, 5, n] if kind == "three" else [0, n]
     groups = [{"lr": 1e-3, "params": list(range(a, b))} for a, b in zip(cuts, cuts[1:])]
     path = os.path.join(FOLDER, f"gpt2_optimizer_odd_{kind}.pt")
@@ -113,7 +116,7 @@ def main():
     make("adamw", 1, lambda p: tiny.decay_groups(p, 0.1), adamw, 0.5, cosine)
     make("adam", 2, lambda p: one_group(p, 0.0), adam, 0.5, cosine)
     make("named", 3, lambda p: reversed_groups(p, 0.1), adamw, 0.5, cosine)
-    for kind in ("three", "steps", "missing", "amsgrad", "fresh", "types"):
+    for kind in ("three", "steps", "missing", "amsgrad", "fresh", "types", "trained"):
         odd(kind)
     make("sgd", 4, lambda p: tiny.decay_groups(p, 0.01), sgd, 0.0, lambda s: 0.1)
 

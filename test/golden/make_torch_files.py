@@ -58,3 +58,21 @@ if NAME == "new":
     save("protocol4", {"w": values(0, (3, 5), torch.float32)}, pickle_protocol=4)
 else:
     save("legacy", {"w": values(0, (2,), torch.float32)}, _use_new_zipfile_serialization=False)
+
+# What PatrickStar's ranks write (runtime/checkpoint.py): parameters of their own chunks, as views of them, and what every rank
+# has. Tensor w.k is number 20 + k.
+chunks = [torch.cat([values(20 + k, (6,), torch.float32) for k in (2 * rank, 2 * rank + 1)]) for rank in range(2)]
+for rank, chunk in enumerate(chunks):
+    own = OrderedDict((f"w.{2 * rank + k}", chunk[6 * k:6 * k + 6].view(2, 3)) for k in range(2))
+    own["shared"] = values(30, (4,), torch.float32)
+    own._metadata = {"": {"version": 1}}
+    save(f"rank-{rank}", own)
+
+# DeepSpeed's mp_rank_00_model_states.pt (runtime/engine.py: _save_checkpoint), of a module in DistributedDataParallel
+module = OrderedDict(("module." + n, v) for n, v in Model().half().state_dict().items())
+save("deepspeed", {
+    "module": module, "buffer_names": ["mask"], "optimizer": None,
+    "param_shapes": [OrderedDict((n, v.shape) for n, v in module.items())], "frozen_param_shapes": None,
+    "shared_params": {}, "lr_scheduler": {"last_epoch": 3, "_last_lr": [1e-3]}, "sparse_tensor_module_names": set(),
+    "skipped_steps": 0, "global_steps": 3, "global_samples": 12, "dp_world_size": 2, "mp_world_size": 1,
+    "ds_config": {"train_batch_size": 4, "fp16": {"enabled": True}}, "ds_version": "0.14.4"})

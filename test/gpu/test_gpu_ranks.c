@@ -93,6 +93,27 @@ static void test_same_bits(void **state)
     }
 }
 
+/* Beside frozen parameters and groups with rates of their own; what is frozen is gathered, and no gradient of it is sent. */
+static void test_frozen_and_groups(void **state)
+{
+    (void)state;
+    static const char freeze[] = "train.freeze=*.w?e.weight,*.ln_1.*,*.c_fc.weight";
+    static const char groups[] = "optimizer.param_groups=[{\"params\": [\"*.attn.*\"], \"lr\": 2e-3, "
+                                 "\"weight_decay\": 0.3}]";
+    begin_gpus(2);
+    const rank_result all = RANKS(2, STEPS, SMALL, groups, BY_NCCL)->result;
+    const rank_result want = RANKS(2, STEPS, SMALL, groups, freeze, BY_NCCL)->result;
+    assert_true(want.sent_bytes < all.sent_bytes);
+    assert_true(want.hash != RANKS(2, STEPS, SMALL, freeze, BY_NCCL)->result.hash);
+    for (size_t i = 0; i < PS_ARRAY_LEN(carriers); i++) {
+        const rank_result *r =
+            &RANKS(2, STEPS, SMALL, groups, freeze, TWO_TIERS, i ? MSC : NOTHING, carriers[i])->result;
+        assert_true(r->hash == want.hash);
+        assert_memory_equal(r->losses, want.losses, sizeof want.losses);
+        assert_memory_equal(r->norms, want.norms, sizeof want.norms);
+    }
+}
+
 /* Peaks and bytes are those of the plan, and chunks did move. */
 static void test_as_planned(void **state)
 {
@@ -527,6 +548,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_losses),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_frozen_and_groups),
         cmocka_unit_test(test_as_planned),
         cmocka_unit_test(test_the_host_does_not_wait),
         cmocka_unit_test(test_order_of_transfers),

@@ -11,7 +11,7 @@ int main_of_example(int argc, char **argv);
 typedef struct own_case {
     int64_t rows, cols;
     ps_dtype dtype, grad_dtype;
-    bool accumulate, dw_over_w;
+    bool accumulate, dw_over_w, skips_dw;
 } own_case;
 
 static ps_own_operator op;
@@ -27,7 +27,8 @@ static ps_own_args sizes(const own_case *c, bool is_backward)
                                   .y_columns = c->cols,
                                   .w_elements = {c->cols}},
                          .grad_dtype = c->grad_dtype,
-                         .accumulate_grad = c->accumulate};
+                         .accumulate_grad = c->accumulate,
+                         .skips_dw = {c->skips_dw}};
 }
 
 static void run_fwd(ps_backend *k, const void *context, op_result *result)
@@ -54,9 +55,10 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
     if (!c->dw_over_w) op_mark_input();
     a.call.dx[0] = op_output(c->dtype, n, false, 0);
     a.dw[0] = c->dw_over_w ? (void *)(uintptr_t)a.call.w[0] : op_output(c->grad_dtype, c->cols, c->accumulate, 4);
+    if (c->skips_dw) a.dw[0] = NULL;
     OP_RUN(k, own_bwd, &a);
     op_record_exact(result, "dx", c->dtype, a.call.dx[0], n);
-    op_record(result, "da", c->grad_dtype, a.dw[0], c->cols, 0x1p-22);
+    if (!c->skips_dw) op_record(result, "da", c->grad_dtype, a.dw[0], c->cols, 0x1p-22);
 }
 
 static void test_backends(void **state)
@@ -77,6 +79,25 @@ static void test_backends(void **state)
             op_check_backends(run_bwd, &f32);
             op_check_same_bits(run_bwd, &c, &over, "da over a");
         }
+}
+
+/* A gradient that nobody wants: the function is not asked for it, it takes no scratch, and dx has the same bits. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    for (int t = 0; t < PS_DTYPE_COUNT; t++) {
+        const own_case c = {.rows = 37, .cols = 48, .dtype = (ps_dtype)t, .grad_dtype = (ps_dtype)t};
+        own_case frozen = c;
+        frozen.skips_dw = true;
+        op_label("%s", ps_dtype_name(c.dtype));
+        op_check_backends(run_bwd, &frozen);
+        op_check_same_bits(run_bwd, &frozen, &c, "da is left out");
+        const ps_own_args a = sizes(&c, true), b = sizes(&frozen, true);
+        const size_t least = op_bytes(op_reference(), PS_OP_own_bwd, &b);
+        assert_int_equal(op_bytes(op_reference(), PS_OP_own_bwd, &a), least + 256);
+        assert_true(ps_op_cost(PS_OP_own_bwd, &b).bytes < ps_op_cost(PS_OP_own_bwd, &a).bytes);
+        op_release();
+    }
 }
 
 typedef struct problem {
@@ -158,6 +179,7 @@ int main(void)
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_failure),
         cmocka_unit_test_setup(test_backends, begin),
+        cmocka_unit_test_setup(test_frozen, begin),
     };
     op = own_everywhere(&snake);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -253,7 +253,7 @@ static ps_status write_all(const ps_own_call *c)
     const bool is_backward = c->dy != NULL;
     for (int i = 0; i < 2 && is_backward; i++) {
         memset(c->dx[i], 0, (size_t)(c->rows * c->x_columns[i]) * 2);
-        memset(c->dw[i], 0, (size_t)c->w_elements[i] * sizeof(float));
+        if (c->dw[i] != NULL) memset(c->dw[i], 0, (size_t)c->w_elements[i] * sizeof(float));
     }
     memset(c->scratch, 0, (size_t)c->scratch_bytes);
     if (is_backward) return PS_OK;
@@ -317,20 +317,22 @@ static void check_loss(void)
                            .row_loss = out_f32(ROWS),
                            .predicted = (int32_t *)(void *)out_f32(ROWS)},
                   .saved_columns = {2});
-    CHECK_SCRATCH(own_bwd, .op = ps_own_functions_of(&op, true),
-                  .call = {.dtype = T16,
-                           .rows = ROWS,
-                           .x_columns = {C, V},
-                           .y_columns = C,
-                           .w_elements = {C, V},
-                           .x = {in(N), in(ROWS * V)},
-                           .w = {in(C), in(V)},
-                           .y = (void *)(uintptr_t)in(N),
-                           .dy = in(N),
-                           .dx = {out(N), out(ROWS * V)},
-                           .saved = {sum_f32(2 * ROWS)},
-                           .targets = ids(ROWS)},
-                  .saved_columns = {2}, .dw = {out_f32(C), out_f32(V)}, .grad_dtype = PS_DTYPE_F32);
+    for (int skips = 0; skips < 2; skips++)
+        CHECK_SCRATCH(own_bwd, .op = ps_own_functions_of(&op, true),
+                      .call = {.dtype = T16,
+                               .rows = ROWS,
+                               .x_columns = {C, V},
+                               .y_columns = C,
+                               .w_elements = {C, V},
+                               .x = {in(N), in(ROWS * V)},
+                               .w = {in(C), in(V)},
+                               .y = (void *)(uintptr_t)in(N),
+                               .dy = in(N),
+                               .dx = {out(N), out(ROWS * V)},
+                               .saved = {sum_f32(2 * ROWS)},
+                               .targets = ids(ROWS)},
+                      .saved_columns = {2}, .dw = {out_f32(C), skips ? NULL : out_f32(V)}, .grad_dtype = PS_DTYPE_F32,
+                      .skips_dw = {false, skips});
     CHECK(loss_sums, .sums = op_alloc(sizeof(ps_loss_sums)), .row_loss = in_f32(ROWS), .targets = ids(ROWS),
           .predicted = ids(ROWS), .class_weights = in_f32(V), .rows = ROWS, .n_classes = V);
     CHECK(loss_sums, .sums = op_alloc(sizeof(ps_loss_sums)), .row_loss = in_f32(ROWS), .values = in_f32(ROWS),

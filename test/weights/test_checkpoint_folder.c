@@ -3,6 +3,7 @@
 #include "checkpoint/checkpoint_fixture.h"
 
 #include "base/file.h"
+#include "base/leftover.h"
 #include "checkpoint/crash_calls.h"
 #include "weights/checkpoint_folder.h"
 
@@ -130,6 +131,45 @@ static void test_aside_stays_without_its_name(void **state)
     crash.cannot_swap = false;
 }
 
+/* The public call: none yet, damaged, and there are three things; and without `latest` the newest counts, also one that
+ * has stepped aside. */
+static void test_find(void **state)
+{
+    (void)state;
+    char *path = NULL;
+    int32_t is_latest = -1;
+    begin();
+    for (int has_root = 0; has_root < 2; has_root++) {
+        assert_ok(ps_checkpoint_find(root, &path, &is_latest));
+        assert_null(path);
+        assert_int_equal(is_latest, 0);
+        if (!has_root) assert_ok(ps_folder_make(root));
+    }
+    save(3, "3");
+    assert_ok(ps_checkpoint_find(root, &path, &is_latest));
+    assert_string_equal(path, work_file(root, "step-000003").text);
+    assert_int_equal(is_latest, 1);
+    ps_free(path);
+    char mark[PS_LEFTOVER_MARK_MAX], hidden[160];
+    snprintf(hidden, sizeof hidden, ".tmp-old-%s-step-000003", ps_leftover_mark(mark));
+    const work_path latest = work_file(root, "latest"), name = work_file(root, "step-000003"),
+                    aside = work_file(root, hidden);
+    assert_int_equal(unlink(latest.text), 0);
+    for (int is_aside = 0; is_aside < 2; is_aside++) {
+        if (is_aside) assert_int_equal(rename(name.text, aside.text), 0);
+        assert_ok(ps_checkpoint_find(root, &path, &is_latest));
+        assert_non_null(path);
+        assert_string_equal(path, is_aside ? aside.text : name.text);
+        assert_int_equal(is_latest, 0);
+        ps_free(path);
+        assert_int_equal(latest_says(), '3');
+    }
+    assert_ok(ps_file_write_all(latest.text, "step-000003", 11)); /* without its checksum */
+    assert_int_equal(ps_checkpoint_find(root, &path, NULL), PS_EFORMAT);
+    assert_null(path);
+    assert_non_null(strstr(ps_last_error(), "damaged"));
+}
+
 /* Checkpoints that were moved to another disk, with a link left in their place. */
 static void test_links_are_not_followed(void **state)
 {
@@ -169,8 +209,11 @@ static void test_new_folder_is_synced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_at_every_change),       cmocka_unit_test(test_read_while_aside),
-        cmocka_unit_test(test_aside_stays_without_its_name), cmocka_unit_test(test_links_are_not_followed),
+        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_killed_at_every_change),
+        cmocka_unit_test(test_read_while_aside),
+        cmocka_unit_test(test_aside_stays_without_its_name),
+        cmocka_unit_test(test_links_are_not_followed),
         cmocka_unit_test(test_new_folder_is_synced),
     };
     work = work_make();

@@ -126,6 +126,43 @@ static void test_state_dicts(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* What PatrickStar's ranks and DeepSpeed write. */
+static void test_other_trainers(void **state)
+{
+    (void)state;
+    static const char *const ranks[] = {"test/golden/torch_old_rank-0.pt", "test/golden/torch_old_rank-1.pt"};
+    temp_folder parts = temp_folder_make();
+    ps_weight_source *s;
+    for (int i = 0; i < 2; i++) {
+        char name[32], *data;
+        int64_t n;
+        snprintf(name, sizeof name, "model-%d.pt", i);
+        assert_int_equal(ps_file_read_all(ranks[i], 1 << 20, &data, &n), PS_OK);
+        assert_int_equal(ps_file_write_all(temp_folder_file(&parts, name).text, data, n), PS_OK);
+        ps_mem_free(data);
+    }
+    for (int from_folder = 0; from_folder < 2; from_folder++) {
+        if ((from_folder ? ps_weight_source_open(parts.path, &s) : ps_weight_source_open_files(ranks, 2, &s)) != PS_OK)
+            fail_msg("%s", ps_last_error());
+        assert_string_equal(ps_weight_source_kind(s), from_folder ? "PatrickStar's files of 2 ranks" : "2 files");
+        assert_int_equal(ps_weight_source_count(s), 5);
+        for (int k = 0; k < 4; k++) {
+            char name[16];
+            snprintf(name, sizeof name, "w.%d", k);
+            expect_tensor(s, name, PS_SAFETENSORS_F32, 2, 2, 3, 20 + k, 0);
+        }
+        expect_tensor(s, "shared", PS_SAFETENSORS_F32, 1, 4, 0, 30, 0);
+        ps_weight_source_close(s);
+    }
+    temp_folder_remove(&parts);
+    s = open_golden("old_deepspeed");
+    assert_int_equal(ps_weight_source_count(s), 2);
+    expect_tensor(s, "module.weight", PS_SAFETENSORS_F16, 2, 3, 5, 0, 0);
+    expect_tensor(s, "module.mask", PS_SAFETENSORS_F16, 1, 4, 0, 1, 0);
+    ps_weight_source_close(s);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 static void test_refused_files(void **state)
 {
     (void)state;
@@ -195,6 +232,9 @@ static const pickle_case pickle_cases[] = {
     CASE(P "ctorch.storage\n_load_from_bytes\n.", "_load_from_bytes is not allowed"),
     CASE(P "ios\nsystem\n.", "opcode 0x69 is not one"), /* INST */
     CASE(P "cos", "a name without its end"),
+    CASE(P "ctorch\nSize\n]\x85R.", "torch.Size of what is no tuple"),
+    CASE(P "ctorch\nSize\n)R.", "torch.Size of what is no tuple"),
+    CASE(P "c__builtin__\nset\n)\x85R.", "a set of what is no list"),
     CASE(P "}}R.", "REDUCE of something that is no GLOBAL"),
     CASE(P "ctorch\nFloatStorage\n)R.", "REDUCE of a storage type is not allowed"),
     CASE(P "ccollections\nOrderedDict\nK\1\x85R.", "OrderedDict with arguments"),
@@ -369,9 +409,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_types), cmocka_unit_test(test_state_dicts), cmocka_unit_test(test_refused_files),
-        cmocka_unit_test(test_pickles),   cmocka_unit_test(test_bombs),       cmocka_unit_test(test_flipped_bytes),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_all_types),     cmocka_unit_test(test_state_dicts), cmocka_unit_test(test_other_trainers),
+        cmocka_unit_test(test_refused_files), cmocka_unit_test(test_pickles),     cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_flipped_bytes), cmocka_unit_test(test_faults),
     };
     folder = temp_folder_make();
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);

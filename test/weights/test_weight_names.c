@@ -94,6 +94,10 @@ static const match_case match_cases[] = {
     {.have = {"h.0.attn.bias"}, .want = {"h.0.attn.bias"}, .of_have = {0}},
     {.have = {"h.0.attn.c_attn.bias"}, .want = {"a"}, .message = "h.0.attn.c_attn.bias is not one of the model's"},
     /* old BERT */
+    {.have = {"module.transformer.wte.weight", "_orig_mod.module.wpe.weight", "module.lm_head.weight",
+              "module.h.0.attn.bias"},
+     .want = {"transformer.wte.weight", "transformer.wpe.weight"},
+     .of_have = {0, 1, -1, -1}},
     {.have = {"embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.beta"},
      .want = {"bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.weight"},
      .of_have = {1, 0}},
@@ -167,6 +171,33 @@ static void test_copies(void **state)
     ps_weight_match_deinit(&m);
 }
 
+/* What the class of a tied model has besides, by any of the forms of a name. */
+static void test_tied_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *name, *tied;
+    } cases[] = {
+        {"gpt2", "transformer.wte.weight", "lm_head.weight"},
+        {"gpt2", "wte.weight", "lm_head.weight"},
+        {"gpt2", "transformer.wpe.weight", NULL},
+        {"llama", "model.embed_tokens.weight", "lm_head.weight"},
+        {"qwen3", "model.embed_tokens.weight", "lm_head.weight"},
+        {"llama", "wte.weight", NULL},
+        {"bert", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
+        {"bert", "cls.predictions.bias", "cls.predictions.decoder.bias"},
+        {"nothing", "wte.weight", NULL},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        const char *tied = ps_weight_tied_name(cases[i].type, cases[i].name, 0);
+        if (cases[i].tied == NULL)
+            assert_null(tied);
+        else
+            assert_string_equal(tied, cases[i].tied);
+        assert_null(ps_weight_tied_name(cases[i].type, cases[i].name, 1));
+    }
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -189,7 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_buffers_and_heads), cmocka_unit_test(test_class_names),
         cmocka_unit_test(test_matching),          cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_tied_names),        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

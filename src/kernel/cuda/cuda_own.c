@@ -15,7 +15,7 @@ static ps_status own_bwd(const ps_cuda_issuer *to, const void *args)
     const ps_own_call call = ps_own_call_of(a, PS_DEVICE_CUDA, true);
     PS_TRY(to->own(to->self, a, &call));
     for (int k = 0; k < PS_OWN_PARAMETERS_MAX; k++)
-        if (call.w_elements[k] > 0)
+        if (call.dw[k] != NULL)
             PS_TRY(ps_cuda_column_sums(to, call.dw[k], 1, call.w_elements[k], a->dw[k], a->grad_dtype,
                                        a->accumulate_grad));
     return PS_OK;

@@ -16,7 +16,7 @@ static ps_status own_bwd(ps_backend *self, ps_queue *queue, const void *args, si
     const ps_own_call call = ps_own_call_of(a, PS_DEVICE_CPU, true);
     PS_TRY(ps_own_run(a, &call));
     for (int k = 0; k < PS_OWN_PARAMETERS_MAX; k++)
-        for (int64_t i = 0; i < call.w_elements[k]; i++)
+        for (int64_t i = 0; call.dw[k] != NULL && i < call.w_elements[k]; i++)
             ps_ref_store(a->grad_dtype, a->dw[k], i, (double)call.dw[k][i], a->accumulate_grad);
     return PS_OK;
 }
@@ -49,11 +49,14 @@ static int64_t y_elements(const ps_own_args *a)
 
 static ps_cost cost(const ps_own_args *a, bool is_backward)
 {
-    int64_t elements = y_elements(a), floats = 0, of_parameters = 0;
+    int64_t elements = y_elements(a), floats = 0, of_parameters = 0, of_gradients = 0;
     for (int i = 0; i < PS_OWN_INPUTS_MAX; i++) elements += x_elements(a, i);
-    for (int k = 0; k < PS_OWN_PARAMETERS_MAX; k++) of_parameters += a->call.w_elements[k];
+    for (int k = 0; k < PS_OWN_PARAMETERS_MAX; k++) {
+        of_parameters += a->call.w_elements[k];
+        if (is_backward && !a->skips_dw[k]) of_gradients += a->call.w_elements[k];
+    }
     for (int i = 0; i < PS_OWN_SAVED_MAX; i++) floats += a->call.rows * a->saved_columns[i];
-    const int64_t streams = elements * (is_backward ? 2 : 1) + of_parameters * (is_backward ? 2 : 1);
+    const int64_t streams = elements * (is_backward ? 2 : 1) + of_parameters + of_gradients;
     ps_own_call call = a->call;
     call.options = a->options;
     const double flops = a->op.flops != NULL ? a->op.flops(&call, is_backward) : (double)elements;
@@ -80,7 +83,7 @@ static void uses(const ps_own_args *a, ps_uses *out, bool is_backward)
     }
     for (int k = 0; k < PS_OWN_PARAMETERS_MAX; k++) {
         ps_ref_use(out, "w", c->w[k], ps_ref_bytes(c->dtype, c->w_elements[k]), false);
-        ps_ref_use(out, "dw", a->dw[k], ps_ref_bytes(a->grad_dtype, c->w_elements[k]), true);
+        if (!a->skips_dw[k]) ps_ref_use(out, "dw", a->dw[k], ps_ref_bytes(a->grad_dtype, c->w_elements[k]), true);
     }
     for (int i = 0; i < PS_OWN_SAVED_MAX; i++)
         ps_ref_use(out, "saved", c->saved[i], ps_ref_bytes(PS_DTYPE_F32, c->rows * a->saved_columns[i]), !is_backward);

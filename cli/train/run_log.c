@@ -1,4 +1,4 @@
-#include "train/run_log.h"
+#include "run_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,16 +11,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/folder.h"
-#include "base/mem.h"
-#include "base/status.h"
+#include "client_file.h"
 
-#define SUMMARY_BYTES_MAX (64 << 20)
+enum { FOLDER_BYTES = 4096, PATH_BYTES = FOLDER_BYTES + 16 };
 
 struct run_log {
-    char *folder;
-    char metrics_path[4096];
+    char folder[FOLDER_BYTES];
+    char metrics_path[PATH_BYTES];
     int metrics; /* descriptor, -1: not begun */
     int lock;    /* descriptor, -1: could not be opened */
     int64_t n_written;
@@ -28,39 +25,26 @@ struct run_log {
     size_t n_waiting;
 };
 
-/* Like mkdir -p. */
 static ps_status make_folders(const char *folder)
 {
-    char path[4096], cause[4200];
-    if (strlen(folder) >= sizeof path)
-        return PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu", sizeof path - 1);
-    strcpy(path, folder);
-    for (char *p = path + 1;; p++) {
-        const char at = *p;
-        if (at != '/' && at != '\0') continue;
-        *p = '\0';
-        const ps_status st = ps_folder_make(path);
-        if (st != PS_OK) {
-            snprintf(cause, sizeof cause, "%s", ps_last_error());
-            return PS_FAIL(st, "train.output_dir: %s", cause);
-        }
-        if (at == '\0') return PS_OK;
-        *p = at;
-    }
+    char cause[4200];
+    const ps_status st = client_make_folders(folder);
+    if (st == PS_OK) return PS_OK;
+    snprintf(cause, sizeof cause, "%s", ps_last_error());
+    return client_fail(st, "train.output_dir: %s", cause);
 }
 
 /* The kernel gives the lock back when the process ends, however it ends. A folder that cannot be locked is used
  * without. */
 static ps_status lock_folder(run_log *l)
 {
-    char *path = NULL;
-    PS_TRY(ps_folder_join(l->folder, ".lock", &path));
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/.lock", l->folder);
     l->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-    ps_mem_free(path);
     if (l->lock < 0 || flock(l->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return PS_OK;
-    return PS_FAIL(PS_EINVAL,
-                   "train.output_dir: another run is writing into %s: wait for its end, or name another folder",
-                   l->folder);
+    return client_fail(PS_EINVAL,
+                       "train.output_dir: another run is writing into %s: wait for its end, or name another folder",
+                       l->folder);
 }
 
 ps_status run_log_open(const char *folder, run_log **out)
@@ -68,16 +52,14 @@ ps_status run_log_open(const char *folder, run_log **out)
     ps_status st = PS_OK;
     run_log *l = NULL;
     *out = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *l, &l));
+    if (strlen(folder) >= FOLDER_BYTES)
+        return client_fail(PS_EINVAL, "train.output_dir is longer than %d", FOLDER_BYTES - 1);
+    TRY(client_alloc(1, sizeof *l, &l));
     l->metrics = l->lock = -1;
-    PS_TRY_GOTO(ps_mem_strdup(folder, &l->folder));
-    PS_TRY_GOTO(make_folders(folder));
-    PS_TRY_GOTO(lock_folder(l));
-    const int n = snprintf(l->metrics_path, sizeof l->metrics_path, "%s/metrics.jsonl", folder);
-    if (n < 0 || (size_t)n >= sizeof l->metrics_path) {
-        st = PS_FAIL(PS_EINVAL, "train.output_dir is longer than %zu", sizeof l->metrics_path - 16);
-        goto out;
-    }
+    snprintf(l->folder, sizeof l->folder, "%s", folder);
+    snprintf(l->metrics_path, sizeof l->metrics_path, "%s/metrics.jsonl", folder);
+    TRY_GOTO(make_folders(folder));
+    TRY_GOTO(lock_folder(l));
     *out = l;
     l = NULL;
 out:
@@ -105,18 +87,19 @@ static int64_t lines_of_steps(const char *text, int64_t n_bytes, int64_t last_st
 ps_status run_log_begin(run_log *l, int64_t last_step)
 {
     if (l == NULL) return PS_OK;
-    if (last_step > 0 && ps_file_exists(l->metrics_path)) {
+    if (last_step > 0) {
         char *text = NULL;
-        PS_TRY(ps_file_read_all(l->metrics_path, INT64_MAX - 1, &text, &l->n_written));
-        l->n_written = lines_of_steps(text, l->n_written, last_step);
-        ps_mem_free(text);
+        size_t n = 0;
+        TRY(client_read_file(l->metrics_path, &text, &n));
+        l->n_written = lines_of_steps(text, (int64_t)n, last_step);
+        free(text);
     }
     l->metrics = open(l->metrics_path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (l->metrics < 0 && errno == ELOOP)
-        return PS_FAIL(PS_EIO, "%s is a link to another file, which is not written over: remove the link",
-                       l->metrics_path);
+        return client_fail(PS_EIO, "%s is a link to another file, which is not written over: remove the link",
+                           l->metrics_path);
     if (l->metrics < 0 || ftruncate(l->metrics, l->n_written) != 0)
-        return PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
+        return client_fail(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
     return PS_OK;
 }
 
@@ -132,7 +115,7 @@ static ps_status write_waiting(run_log *l)
             continue;
         }
         const bool is_full = n == 0 || errno == ENOSPC || errno == EDQUOT;
-        const ps_status st = PS_FAIL(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
+        const ps_status st = client_fail(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
         if (ftruncate(l->metrics, l->n_written) != 0) return st;
         return is_full ? PS_OK : st;
     }
@@ -146,9 +129,9 @@ static ps_status put_line(run_log *l, json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT);
     json_decref(o);
-    if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a line of %s", l->metrics_path);
+    if (text == NULL) return client_fail(PS_ENOMEM_HOST, "no memory for a line of %s", l->metrics_path);
     const size_t n = strlen(text);
-    ps_status st = ps_mem_reserve(&l->waiting, l->n_waiting + n + 1, 1);
+    ps_status st = client_reserve(&l->waiting, (int64_t)(l->n_waiting + n + 1), 1);
     if (st == PS_OK) {
         memcpy(l->waiting + l->n_waiting, text, n);
         l->waiting[l->n_waiting + n] = '\n';
@@ -164,9 +147,8 @@ void run_log_close(run_log *l)
     if (l == NULL) return;
     if (l->metrics >= 0) close(l->metrics);
     if (l->lock >= 0) close(l->lock);
-    ps_mem_free(l->waiting);
-    ps_mem_free(l->folder);
-    ps_mem_free(l);
+    free(l->waiting);
+    free(l);
 }
 
 /* JSON has no infinity and no NaN: null. */
@@ -262,16 +244,14 @@ void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info
 
 bool run_log_has_summary(const run_log *l, int64_t steps)
 {
-    char *path = NULL, *text = NULL;
-    int64_t n = 0;
-    if (ps_folder_join(l->folder, "summary.json", &path) != PS_OK) return false;
-    const bool is_read = ps_file_exists(path) && ps_file_read_all(path, SUMMARY_BYTES_MAX, &text, &n) == PS_OK;
-    json_t *o = is_read ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+    char path[PATH_BYTES], *text = NULL;
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/summary.json", l->folder);
+    json_t *o = client_read_file(path, &text, &n) == PS_OK && text != NULL ? json_loadb(text, n, 0, NULL) : NULL;
     const json_t *has = json_object_get(o, "steps");
     const bool yes = json_is_integer(has) && json_integer_value(has) == steps;
     json_decref(o);
-    ps_mem_free(text);
-    ps_mem_free(path);
+    free(text);
     return yes;
 }
 
@@ -306,9 +286,10 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
 {
     const run_totals *t = s->totals;
     if (l == NULL) return PS_OK;
-    PS_TRY(write_waiting(l));
-    if (l->n_waiting > 0) return PS_FAIL(PS_EIO, "%s: the disk is full: the last lines are missing", l->metrics_path);
-    char hash[17], path[4200], version[32];
+    TRY(write_waiting(l));
+    if (l->n_waiting > 0)
+        return client_fail(PS_EIO, "%s: the disk is full: the last lines are missing", l->metrics_path);
+    char hash[17], path[PATH_BYTES], version[32];
     snprintf(hash, sizeof hash, "%016" PRIx64, s->weights_xxh3);
     snprintf(path, sizeof path, "%s/summary.json", l->folder);
     snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
@@ -334,8 +315,8 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     json_object_set_new(o, "config", json_loads(s->config_json, 0, NULL));
     char *text = json_dumps(o, JSON_INDENT(2));
     json_decref(o);
-    if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for %s", path);
-    const ps_status st = ps_file_write_all(path, text, (int64_t)strlen(text));
+    if (text == NULL) return client_fail(PS_ENOMEM_HOST, "no memory for %s", path);
+    const ps_status st = client_write_file(path, text, strlen(text));
     free(text);
     return st;
 }

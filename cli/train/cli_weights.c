@@ -1,0 +1,39 @@
+#include "cli_weights.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* Has the run left weights? */
+static ps_status has_weights(const char *run, bool *yes)
+{
+    char path[4200], *newest = NULL;
+    snprintf(path, sizeof path, "%s/model.safetensors", run);
+    *yes = access(path, F_OK) == 0;
+    if (*yes) return PS_OK;
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    TRY(ps_checkpoint_find(path, &newest, NULL));
+    *yes = newest != NULL;
+    ps_free(newest);
+    return PS_OK;
+}
+
+ps_status cli_choose_weights(const ps_config *config, const char *given, const char **path)
+{
+    const char *run = client_string(config, "train.output_dir"), *base = client_string(config, "model.from_pretrained");
+    bool has_run = false;
+    int32_t is_named = 0;
+    *path = given != NULL ? given : run;
+    if (given != NULL) return PS_OK;
+    TRY(has_weights(run, &has_run));
+    if (has_run || base[0] == '\0') return PS_OK;
+    TRY(ps_config_is_given(config, "train.output_dir", &is_named));
+    if (is_named || client_int(config, "model.new_head"))
+        return client_fail(
+            PS_EIO,
+            "%s (train.output_dir) has no weights: train first, or name others by --weights; for the model as it came "
+            "--weights %s",
+            run, base);
+    fprintf(stderr, "pstar: no run in %s (train.output_dir): the weights are those of %s\n", run, base);
+    *path = base;
+    return PS_OK;
+}

@@ -1,0 +1,16 @@
+/* client_file.h - folders and whole files. */
+#ifndef PSTAR_CLIENT_FILE_H
+#define PSTAR_CLIENT_FILE_H
+
+#include "client.h"
+
+/* The folder and those above it, as mkdir -p does. PS_EIO. */
+PS_NODISCARD ps_status client_make_folders(const char *path);
+
+/* All bytes of a file, with a zero byte behind them; freed by free. *text is NULL when there is no such file. PS_EIO. */
+PS_NODISCARD ps_status client_read_file(const char *path, char **text, size_t *n_bytes);
+
+/* All or nothing: a file of that name is replaced when "<path>.tmp" is complete on disk. One writer at a time. PS_EIO. */
+PS_NODISCARD ps_status client_write_file(const char *path, const char *text, size_t n_bytes);
+
+#endif

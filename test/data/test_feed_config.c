@@ -1,0 +1,123 @@
+/* What a configuration names of a tokenizer: its path, and as many tokens for the model. */
+#include "assert_status.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "config/config.h"
+#include "patrickstar_data.h"
+#include "temp_folder.h"
+
+static temp_folder folder;
+
+static void write_file(const char *name, const char *text)
+{
+    assert_ok(ps_file_write_all(temp_folder_file(&folder, name).text, text, (int64_t)strlen(text)));
+}
+
+/* A GPT-2 of 300 tokens, and a text; GPT-2's own tokenizer has 50257. */
+static int make_folder(void **state)
+{
+    (void)state;
+    static char line[] = "All this while the ship sailed on. ", text[40 * sizeof line];
+    folder = temp_folder_make();
+    write_file("config.json",
+               "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"vocab_size\": 300, "
+               "\"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2, \"n_positions\": 32}");
+    for (int i = 0; i < 40; i++) strcat(text, line);
+    write_file("text.txt", text);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    temp_folder_remove(&folder);
+    return 0;
+}
+
+static ps_config *load(const char *model, const char *tokenizer)
+{
+    char text[600];
+    ps_config *c = NULL;
+    snprintf(text, sizeof text,
+             "{\"model\": {\"from_pretrained\": \"%s\"%s}, \"data\": {\"train\": \"%s\", \"sequence_length\": 8, "
+             "\"tokenizer\": \"%s\"}}",
+             folder.path, model, temp_folder_file(&folder, "text.txt").text, tokenizer);
+    assert_ok(ps_config_parse(text, "c.json", &c));
+    return c;
+}
+
+static int64_t vocabulary(const ps_config *c)
+{
+    return ps_config_options(c)->model_vocab_size;
+}
+
+static void feed_is_refused(const ps_config *c, const char *remedy)
+{
+    ps_feed *feed = NULL;
+    assert_int_equal(ps_feed_from_config(c, NULL, &feed), PS_EINVAL);
+    assert_null(feed);
+    if (strstr(ps_last_error(), remedy) == NULL) fail_msg("'%s' does not say '%s'", ps_last_error(), remedy);
+}
+
+static void the_model_gets_as_many_tokens(void **state)
+{
+    (void)state;
+    ps_config *c = load(", \"resize_token_embeddings\": true", "data/gpt2");
+    ps_feed *feed = NULL;
+    feed_is_refused(c, "; ps_config_resize_vocabulary");
+    assert_int_equal(vocabulary(c), 300);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(ps_config_resize_vocabulary(c));
+        assert_int_equal(vocabulary(c), 50257);
+    }
+    assert_ok(ps_feed_from_config(c, NULL, &feed));
+    ps_feed_close(feed);
+    ps_config_destroy(c);
+
+    c = load(", \"resize_token_embeddings\": true, \"pad_to_multiple_of\": 64", "data/gpt2");
+    assert_ok(ps_config_resize_vocabulary(c));
+    assert_int_equal(vocabulary(c), 50304); /* 786 times 64 */
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void a_size_that_is_given_stays(void **state)
+{
+    (void)state;
+    ps_config *c = load(", \"resize_token_embeddings\": true, \"vocab_size\": 400", "data/gpt2");
+    assert_ok(ps_config_resize_vocabulary(c));
+    assert_int_equal(vocabulary(c), 400);
+    feed_is_refused(c, "; without model.vocab_size, model.resize_token_embeddings");
+    ps_config_destroy(c);
+    c = load("", "data/gpt2");
+    assert_ok(ps_config_resize_vocabulary(c));
+    assert_int_equal(vocabulary(c), 300);
+    feed_is_refused(c, "; model.resize_token_embeddings = true");
+    ps_config_destroy(c);
+}
+
+static void tokens_that_cannot_be_counted_are_an_error(void **state)
+{
+    (void)state;
+    ps_config *c = load(", \"resize_token_embeddings\": true", "");
+    assert_string_equal(ps_config_get_tokenizer_path(c), "");
+    assert_int_equal(ps_config_resize_vocabulary(c), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "no tokenizer to count tokens of"));
+    ps_config_destroy(c);
+    c = load(", \"resize_token_embeddings\": true", "/nowhere");
+    assert_string_equal(ps_config_get_tokenizer_path(c), "/nowhere");
+    assert_int_equal(ps_config_resize_vocabulary(c), PS_EIO);
+    assert_int_equal(vocabulary(c), 300);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_model_gets_as_many_tokens),
+        cmocka_unit_test(a_size_that_is_given_stays),
+        cmocka_unit_test(tokens_that_cannot_be_counted_are_an_error),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
