@@ -189,9 +189,9 @@ PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
  * their chunks afterwards, so the whole model never exists twice. Backward, memory and transfers are planned from the
  * description.
  *
- * Values are numbers; a function that cannot be described (wrong shape, double name) returns -1, later calls accept -1,
- * and ps_initialize_engine reports the first failure: a model function need not check each call. Activations are all
- * [B T, columns] (behind ps_pool: [B, columns]), of the type that the configuration names (f32, bf16, f16). */
+ * Values are numbers above 0; a function that cannot be described (wrong shape, double name) returns -1, later calls
+ * accept -1, and ps_initialize_engine reports the first failure: a model function need not check each call. Activations
+ * are all [B T, columns] (behind ps_pool: [B, columns]), of the type that the configuration names (f32, bf16, f16). */
 typedef struct ps_builder ps_builder;
 typedef int32_t ps_value;
 
@@ -421,12 +421,13 @@ typedef struct ps_batch {
     const int32_t *targets;
     const int32_t *attention_mask; /* [B T], 1: a token, 0: padding, which nobody looks at; NULL: no padding */
     const int32_t *token_type_ids; /* [B T]; NULL: all 0 */
-    const float *values; /* instead of targets, for ps_mse_loss and ps_bce_with_logits_loss: [rows, n]; NaN: no part */
+    /* instead of targets, for ps_mse_loss and ps_bce_with_logits_loss (of these 0 to 1): [rows, n]; NaN: no part */
+    const float *values;
 } ps_batch;
 
 /* Forward pass of a micro-batch; *loss gets its mean loss. With loss NULL nothing is waited for that the device
  * computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A failure
- * inside a step leaves the engine failed for good (PS_ESTATE from then on); wrong arguments do not. */
+ * inside a step leaves the engine failed for good (PS_ESTATE with its text from then on); wrong arguments do not. */
 PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batch, float *loss);
 /* Gradients of the last ps_forward. */
 PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);

@@ -1,5 +1,5 @@
-/* patrickstar.hpp - patrickstar.h for C++17: handles that end by themselves, a model function that is any callable, sizes
- * of structures that are set. Header only; every function of patrickstar.h works beside it.
+/* patrickstar.hpp - patrickstar.h for C++17: handles that end by themselves, a model function that is any callable,
+ * sizes of structures that are set. Header only; every function of patrickstar.h works beside it.
  *
  *     patrickstar::config config;
  *     patrickstar::engine engine;
@@ -9,8 +9,8 @@
  *     ...
  *     check(ps_forward(engine, &batch, &loss));
  *
- * Nothing here throws, and what fails returns its ps_status, but for patrickstar::check, which makes an exception of one:
- * whoever wants exceptions asks for them by calling it. Without them (-fno-exceptions) it is not there. */
+ * Nothing here throws, and what fails returns its ps_status, but for patrickstar::check, which makes an exception of
+ * one: whoever wants exceptions asks for them by calling it. Without them (-fno-exceptions) it is not there. */
 #ifndef PATRICKSTAR_HPP
 #define PATRICKSTAR_HPP
 
@@ -136,7 +136,8 @@ class config : public detail::owner<ps_config, ps_config_destroy>
   public:
     using owner::owner;
 
-    /* All options at their defaults; from a file; from JSON text, which messages call `name`. On failure out is empty. */
+    /* All options at their defaults; from a file; from JSON text, which messages call `name`. On failure out is
+     * empty. */
     [[nodiscard]] static ps_status create(config &out)
     {
         ps_config *c = nullptr;
@@ -180,8 +181,8 @@ class engine : public detail::owner<ps_engine, ps_engine_destroy>
   public:
     using owner::owner;
 
-    /* model: a callable ps_status(ps_builder *), which is called within this function only; or, without it, the model that
-     * the configuration describes. On failure out is empty. */
+    /* model: a callable ps_status(ps_builder *), which is called within this function only; or, without it, the model
+     * that the configuration describes. On failure out is empty. */
     template <typename Model>
     [[nodiscard]] static ps_status create(const config &c, Model &&model, engine &out, int local_rank = 0)
     {

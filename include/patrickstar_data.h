@@ -108,8 +108,8 @@ PS_API void ps_rows_set_length(ps_rows *rows, int64_t T);
  * empty or none, n is below 0 or more than the rows, first_sample is below 0, or the length that was set is below 0,
  * more than the sequence length or less than these samples need. */
 PS_API PS_NODISCARD ps_status ps_rows_fill(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
-/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of PS_IGNORE_INDEX only, or
- * values that are NaN. */
+/* The same for one pass over the split: rows for samples from ps_feed_sample_count on have targets of PS_IGNORE_INDEX
+ * only, or values that are NaN. */
 PS_API PS_NODISCARD ps_status ps_rows_fill_once(ps_rows *rows, ps_split split, int64_t first_sample, int64_t n);
 
 /* What was filled in last; valid as long as rows. targets or values, as the model's loss has it; attention_mask and
@@ -132,8 +132,8 @@ PS_API const ps_batch *ps_rows_batch(const ps_rows *rows);
 typedef struct ps_metrics ps_metrics;
 
 /* *out = NULL for language models, which have no others; the calls below accept it and do nothing. The feed, opened for
- * this configuration (else PS_EINVAL), must outlive it; nothing of config is kept. PS_EIO, PS_EFORMAT as ps_tokenizer_open, for answers;
- * PS_ENOMEM_HOST. */
+ * this configuration (else PS_EINVAL), must outlive it; nothing of config is kept. PS_EIO, PS_EFORMAT as
+ * ps_tokenizer_open, for answers; PS_ENOMEM_HOST. */
 PS_API PS_NODISCARD ps_status ps_metrics_create(const ps_config *config, const ps_feed *feed, ps_split split,
                                                 ps_metrics **out);
 PS_API void ps_metrics_destroy(ps_metrics *metrics); /* NULL is accepted */
@@ -148,8 +148,8 @@ PS_API PS_NODISCARD ps_status ps_metrics_take(ps_metrics *metrics, ps_engine *en
  * PS_ECOMM. After it this and ps_metrics_take are PS_ESTATE: each evaluation has metrics of its own. */
 PS_API PS_NODISCARD ps_status ps_metrics_finish(ps_metrics *metrics, ps_comm *comm);
 
-/* How many there are, 0 before ps_metrics_finish; the name of metric i, which lives for ever, and its value. NULL for an
- * i outside of them. */
+/* How many there are, 0 before ps_metrics_finish; the name of metric i, which lives for ever, and its value. NULL for
+ * an i outside of them. */
 PS_API int ps_metrics_count(const ps_metrics *metrics);
 PS_API const char *ps_metrics_get(const ps_metrics *metrics, int i, double *value);
 
@@ -200,9 +200,10 @@ typedef struct ps_sample_options {
 } ps_sample_options;
 
 /* The next token after logits [n], as ps_decode or ps_infer gives them: drawn from softmax(logits / temperature) by
- * random word number `index` of the seed, so that the same index gives the same token; a text counts on from 0. n may be
- * less than the model's vocabulary, to leave out rows behind the tokenizer's last. PS_ENUMERIC naming the first logit that
- * is not finite; PS_EINVAL for n < 1, a temperature that is not from 0, a top_k below 0; PS_ENOMEM_HOST. Any thread. */
+ * random word number `index` of the seed, so that the same index gives the same token; a text counts on from 0. n may
+ * be less than the model's vocabulary, to leave out rows behind the tokenizer's last. PS_ENUMERIC naming the first
+ * logit that is not finite; PS_EINVAL for n < 1, a temperature that is not from 0, a top_k below 0; PS_ENOMEM_HOST. Any
+ * thread. */
 PS_API PS_NODISCARD ps_status ps_sample_token(const float *logits, int64_t n, const ps_sample_options *options,
                                               int64_t index, int32_t *token);
 

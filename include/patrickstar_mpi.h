@@ -108,7 +108,7 @@ static inline const char *ps_mpi_trouble(void)
 
 /* The ranks of an MPI communicator, all of which call, with numbers as it has them. It is duplicated, and may be freed.
  * Close before MPI_Finalize. After a failure of another rank (PS_ECOMM) MPI itself may be of no use. PS_EINVAL when
- * MPI is not initialised with MPI_THREAD_MULTIPLE; else as ps_comm_meet. */
+ * MPI is not initialised with MPI_THREAD_MULTIPLE, or comm is MPI_COMM_NULL; else as ps_comm_meet. */
 static inline ps_status ps_comm_meet_mpi(const ps_config *config, MPI_Comm comm, ps_comm **out)
 {
     char name[96] = "mpi", error[PS_MESSAGE_ERROR_BYTES] = "";
@@ -118,6 +118,9 @@ static inline ps_status ps_comm_meet_mpi(const ps_config *config, MPI_Comm comm,
     m.size = 1;
     m.name = name;
     m.trouble = ps_mpi_trouble();
+    if (m.trouble == NULL && comm == MPI_COMM_NULL)
+        m.trouble =
+            "ps_comm_meet_mpi: the communicator is MPI_COMM_NULL: this process is no rank of it, and does not call";
     m.send_begin = ps_mpi_send_begin;
     m.receive_begin = ps_mpi_receive_begin;
     m.test = ps_mpi_test;

@@ -15,9 +15,9 @@ extern "C" {
  * The functions must be pure: what they write depends on what they read and on nothing else, not on where arrays lie,
  * so that a step has the same bits in any budgets, and when a block is run again (activation checkpointing). They are
  * called when the operator's turn has come, by a thread of the engine's, one call at a time for each engine; or, with
- * train.backend = cpu_async, in another process, forked by ps_initialize_engine, which sees memory as it was then. No
- * exception of C++ may leave them. What they return other than PS_OK fails the step as a failure of the library's
- * own. */
+ * train.backend = cpu_async, which debug builds have, in another process, forked by ps_initialize_engine, which sees
+ * memory as it was then. No exception of C++ may leave them. What they return other than PS_OK fails the step as a
+ * failure of the library's own. */
 
 #define PS_OWN_INPUTS_MAX 3
 #define PS_OWN_PARAMETERS_MAX 2

@@ -22,6 +22,9 @@ ps_status ps_progress_tell(ps_progress_kind what, int64_t done, int64_t total)
     if (listener.func == NULL) return PS_OK;
     const ps_progress p = {.struct_size = sizeof p, .what = what, .done = done, .total = total};
     if (listener.func(listener.user, &p) == 0) return PS_OK;
+    if (total == 0)
+        return PS_FAIL(PS_ECANCELED, "%s was ended by the program's progress function, at %lld", names[what],
+                       (long long)done);
     return PS_FAIL(PS_ECANCELED, "%s was ended by the program's progress function, at %lld of %lld", names[what],
                    (long long)done, (long long)total);
 }

@@ -90,6 +90,8 @@ out:
 ps_status ps_engine_save_weights(ps_engine *e, const char *path)
 {
     PS_TRY(PS_NEED("engine path", e, path));
+    if (path[0] == '\0')
+        return PS_FAIL(PS_EINVAL, "ps_engine_save_weights: path is empty, expected the name of a file");
     PS_TRY(ps_comm_agree(comm_of(e), ps_engine_expect_values(e, "ps_engine_save_weights")));
     return ps_weights_save(e, path, PS_DTYPE_F32);
 }

@@ -245,6 +245,7 @@ ps_status ps_config_get_range(const ps_config *config, const char *key, int64_t 
 
 ps_status ps_config_is_given(const ps_config *config, const char *key, int32_t *yes)
 {
+    PS_TRY(PS_NEED("config key yes", config, key, yes));
     ps_option_id id;
     *yes = 0;
     PS_TRY(find_option(key, &id));

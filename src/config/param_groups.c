@@ -87,6 +87,7 @@ static ps_status read_all(const ps_config *config, json_t *groups, ps_param_grou
     if (n > PS_PARAM_GROUPS_MAX)
         return ps_config_fail_for(config, PS_OPTION_optimizer_param_groups, KEY ": %zu groups, at most %d are taken", n,
                                   PS_PARAM_GROUPS_MAX);
+    if (n == 0) return PS_OK;
     PS_TRY(ps_mem_alloc(n, sizeof *out->group, &out->group));
     for (size_t i = 0; i < n; i++) {
         out->n++;

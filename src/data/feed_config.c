@@ -29,6 +29,7 @@ const char *ps_config_get_tokenizer_path(const ps_config *config)
 /* Known when the tokenizer's files are read, which is above what reads a configuration: so it is a call of its own. */
 ps_status ps_config_resize_vocabulary(ps_config *config)
 {
+    PS_TRY(PS_NEED("config", config));
     const ps_options *o = ps_config_options(config);
     const char *path = tokenizer_path(o);
     ps_tokenizer *t = NULL;

@@ -80,6 +80,7 @@ static ps_status check(const float *logits, int64_t n, const ps_sample_options *
 ps_status ps_sample_token(const float *logits, int64_t n, const ps_sample_options *options, int64_t index,
                           int32_t *token)
 {
+    PS_TRY(PS_NEED("logits options token", logits, options, token));
     ps_sample_options o;
     int32_t few[INSERTION_MAX], *all = NULL;
     PS_TRY(PS_SIZED_TAKE(ps_sample_options, options, &o));

@@ -181,9 +181,10 @@ ps_status ps_engine_expect(const ps_engine *e, ps_engine_state wanted, const cha
 {
     static const char *const after[] = {[PS_ENGINE_READY] = "ps_step or initialisation",
                                         [PS_ENGINE_FORWARD] = "ps_forward",
-                                        [PS_ENGINE_BACKWARD] = "ps_backward",
-                                        [PS_ENGINE_FAILED] = "a failure inside a step"};
+                                        [PS_ENGINE_BACKWARD] = "ps_backward"};
     if (e->state == wanted) return PS_OK;
+    if (e->state == PS_ENGINE_FAILED)
+        return PS_FAIL(PS_ESTATE, "%s is not allowed after a failure inside a step: %s", call, e->failure);
     return PS_FAIL(PS_ESTATE, "%s is not allowed after %s; it follows %s", call, after[e->state], after[wanted]);
 }
 
@@ -205,7 +206,9 @@ void ps_engine_get_ranks(const ps_engine *e, int32_t *rank, int32_t *size)
 
 ps_status ps_engine_check_agreed(ps_engine *e, ps_status st)
 {
-    if (st != PS_OK) e->state = PS_ENGINE_FAILED;
+    if (st == PS_OK) return st;
+    if (e->state != PS_ENGINE_FAILED) snprintf(e->failure, sizeof e->failure, "%s", ps_last_error());
+    e->state = PS_ENGINE_FAILED;
     return st;
 }
 

@@ -54,6 +54,7 @@ struct ps_engine {
     ps_tiers tiers;
     ps_runner *runner;
     ps_engine_state state;
+    char failure[512]; /* what turned it PS_ENGINE_FAILED: the text of the error */
     ps_loss_scaler scaler;
     ps_control control;
     bool has_new_gradients; /* some were replaced after the last backward pass: their norm has to be taken again */

@@ -49,9 +49,9 @@ ps_status ps_comm_meet_by(const ps_config *config, const ps_messages *messages, 
 
 ps_status ps_comm_meet_by_process_group(const ps_config *config, const ps_process_group *group, ps_comm **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "group out", group, out));
     ps_process_group own;
     ps_messages messages;
-    *out = NULL;
     PS_TRY(PS_SIZED_TAKE(ps_process_group, group, &own));
     PS_TRY(ps_rounds_make(&own, &messages));
     return meet_by(config, &messages, out);

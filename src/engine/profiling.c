@@ -138,6 +138,8 @@ ps_status ps_engine_get_profile_info(const ps_engine *e, ps_profile_info *out)
 ps_status ps_engine_save_profile(ps_engine *e, const char *path)
 {
     PS_TRY(PS_NEED("engine", e));
+    if (path != NULL && path[0] == '\0')
+        return PS_FAIL(PS_EINVAL, "ps_engine_save_profile: path is empty, expected the name of a file, or NULL");
     ps_profiling *p = &e->profiling;
     if (p->first == 0 && has_path(e) && !p->is_asked)
         return PS_FAIL(PS_ESTATE, "ps_engine_save_profile: no step was recorded; profile.steps = [%lld, %lld]",

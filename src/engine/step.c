@@ -28,10 +28,15 @@ static ps_status check_targets(const ps_program *p, const int32_t *targets)
 /* NaN takes no part. */
 static ps_status check_values(const ps_program *p, const float *values)
 {
-    for (int64_t i = 0; i < p->n_targets; i++)
+    const bool are_shares = p->nodes[p->n_nodes - 1].attr.table.is_logistic;
+    for (int64_t i = 0; i < p->n_targets; i++) {
         if (isinf(values[i]))
             return PS_FAIL(PS_EINVAL, "value %lld of the batch is infinite; NaN is for what takes no part",
                            (long long)i);
+        if (are_shares && (values[i] < 0 || values[i] > 1))
+            return PS_FAIL(PS_EINVAL, "value %lld of the batch is %g, expected 0 to 1; NaN is for what takes no part",
+                           (long long)i, (double)values[i]);
+    }
     return PS_OK;
 }
 

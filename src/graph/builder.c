@@ -1,4 +1,5 @@
 /* builder.c - recording a program: parameters, values, nodes, blocks. The operators are in node_*.c. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,8 +78,9 @@ bool ps_builder_is_named(ps_builder *b, const char *call, const char *what, cons
 bool ps_builder_is_value(ps_builder *b, ps_value x, const char *user)
 {
     if (b->failure != PS_OK) return false;
-    if (x >= 0 && x < b->program->n_values) return true;
-    ps_builder_refuse(b, "%s%s: input %d is not a value of this model", b->prefix, user, (int)x);
+    if (x > 0 && x < b->program->n_values) return true;
+    ps_builder_refuse(b, "%s%s: input %d is not a value of this model%s", b->prefix, user, (int)x,
+                      x == 0 ? ": it was not set" : "");
     return false;
 }
 
@@ -148,6 +150,8 @@ int64_t ps_builder_sequence_length(const ps_builder *b)
 
 void ps_set_initializer_range(ps_builder *b, double std)
 {
+    if (!(std >= 0) || isinf(std))
+        ps_builder_refuse(b, "ps_set_initializer_range: %g is no standard deviation, expected a number from 0 on", std);
     b->init_std = std;
 }
 
@@ -221,6 +225,9 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
     ps_status st = PS_OK;
     ps_program *p = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *p, &p));
+    PS_TRY_GOTO(ps_mem_reserve(&p->values, 1, sizeof *p->values));
+    p->values[0] = (ps_value_info){.maker = -1};
+    p->n_values = 1;
     p->B = B;
     p->T = T;
     p->n_input_tokens = p->n_types = INT64_MAX;
@@ -232,7 +239,7 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
         goto out;
     }
     PS_TRY_GOTO(check_elements(p));
-    for (int32_t v = 0; v < p->n_values; v++)
+    for (int32_t v = 1; v < p->n_values; v++)
         if (p->values[v].n_readers == 0) {
             st = PS_FAIL(PS_EINVAL, "model: nobody uses the result of %s", p->nodes[p->values[v].maker].label);
             goto out;

@@ -240,6 +240,8 @@ static const ps_node_type pool_type = {
 ps_value ps_pool(ps_builder *b, ps_value x, ps_pooling kind)
 {
     if (!ps_builder_is_sequence(b, x, "pool")) return -1;
+    if (kind != PS_POOLING_FIRST && kind != PS_POOLING_LAST)
+        return ps_builder_refuse(b, "%spool: %d is no ps_pooling", b->prefix, (int)kind);
     const int64_t cols = ps_builder_cols(b, x);
     return ps_builder_add_node(b, "pool",
                                (ps_node){.type = &pool_type,

@@ -58,6 +58,8 @@ static const ps_node_type gelu_type = {
 
 ps_value ps_gelu(ps_builder *b, ps_value x, ps_activation kind)
 {
+    if (kind != PS_ACTIVATION_GELU_TANH && kind != PS_ACTIVATION_GELU_ERF)
+        return ps_builder_refuse(b, "%sgelu: %d is no ps_activation", b->prefix, (int)kind);
     const ps_gelu_kind own = kind == PS_ACTIVATION_GELU_ERF ? PS_GELU_ERF : PS_GELU_TANH;
     return append_unary(b, x, (ps_node){.type = &gelu_type, .attr.gelu.kind = own});
 }

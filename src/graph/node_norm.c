@@ -1,5 +1,14 @@
 /* node_norm.c - normalising rows. */
+#include <math.h>
+
 #include "graph/builder.h"
+
+static bool check_eps(ps_builder *b, const char *name, float eps)
+{
+    if (eps >= 0 && !isinf(eps)) return true;
+    ps_builder_refuse(b, "%s%s: eps %g, expected a number from 0 on", b->prefix, name, (double)eps);
+    return false;
+}
 
 /* ---- layer norm: saved mean, rstd ---- */
 
@@ -60,7 +69,7 @@ static const ps_node_type layer_norm_type = {
 ps_value ps_layer_norm(ps_builder *b, ps_value x, const char *name, float eps)
 {
     if (!PS_BUILDER_NEEDS(b, name)) return -1;
-    if (!ps_builder_is_value(b, x, name)) return -1;
+    if (!ps_builder_is_value(b, x, name) || !check_eps(b, name, eps)) return -1;
     const int64_t cols = ps_builder_cols(b, x);
     const int32_t w = ps_builder_add_param(b, name, ".weight", 1, 1, cols, 1, 0);
     const int32_t bias = ps_builder_add_param(b, name, ".bias", 1, 1, cols, 0, 0);
@@ -181,7 +190,7 @@ static const ps_node_type rms_norm_type = {
 ps_value ps_rms_norm(ps_builder *b, ps_value x, const char *name, int64_t group, float eps)
 {
     if (!PS_BUILDER_NEEDS(b, name)) return -1;
-    if (!ps_builder_is_value(b, x, name)) return -1;
+    if (!ps_builder_is_value(b, x, name) || !check_eps(b, name, eps)) return -1;
     const int64_t cols = ps_builder_cols(b, x);
     if (group == 0) group = cols;
     if (group < 1 || cols % group != 0)

@@ -1,4 +1,5 @@
 /* node_own.c - operators and losses of the user's (ps_own_operator). */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,25 +21,24 @@ static bool is_loss(const ps_node *n)
 
 /* ---- can it run as it is asked to? ---- */
 
-static const char *const dtype_keys[PS_DTYPE_COUNT] = {[PS_DTYPE_F32] = "neither bf16.enabled nor fp16.enabled",
-                                                       [PS_DTYPE_BF16] = "bf16.enabled",
-                                                       [PS_DTYPE_F16] = "fp16.enabled"};
+static const char *const dtype_remedies[PS_DTYPE_COUNT] = {[PS_DTYPE_F32] = "set bf16.enabled or fp16.enabled",
+                                                           [PS_DTYPE_BF16] = "do without bf16.enabled",
+                                                           [PS_DTYPE_F16] = "do without fp16.enabled"};
 
-static ps_status check_call(const ps_node_run *r)
+static ps_status check_call(const ps_node_run *r, const ps_own_args *a, bool is_backward)
 {
     const ps_own_operator *op = &r->node->attr.own.op;
     const ps_device_type device = ps_backend_own_device(r->backend);
     if (!(op->dtypes >> r->dtype & 1))
-        return PS_FAIL(PS_ENOSYS,
-                       "%s: operator %s does not compute in %s (its dtypes are 0x%x): configure another type than %s",
-                       r->node->label, op->name, ps_dtype_name(r->dtype), op->dtypes, dtype_keys[r->dtype]);
+        return PS_FAIL(PS_ENOSYS, "%s: operator %s does not compute in %s (its dtypes are 0x%x): %s", r->node->label,
+                       op->name, ps_dtype_name(r->dtype), op->dtypes, dtype_remedies[r->dtype]);
     if (device == PS_DEVICE_CUDA && op->cuda_forward == NULL)
         return PS_FAIL(PS_ENOSYS, "%s: operator %s has no functions for a GPU (cuda_forward): use train.backend = cpu",
                        r->node->label, op->name);
     if (device == PS_DEVICE_CPU && op->forward == NULL)
         return PS_FAIL(PS_ENOSYS, "%s: operator %s has functions for a GPU only: use train.backend = cuda",
                        r->node->label, op->name);
-    return PS_OK;
+    return ps_own_check_scratch(a, device, is_backward);
 }
 
 /* ---- calls ---- */
@@ -69,8 +69,8 @@ static ps_own_args args_of(const ps_node_run *r, bool is_backward)
 
 static ps_status forward(ps_node_run *r)
 {
-    if (r->mode == PS_RUN_MEASURE) PS_TRY(check_call(r));
     ps_own_args a = args_of(r, false);
+    if (r->mode == PS_RUN_MEASURE) PS_TRY(check_call(r, &a, false));
     a.call.y = r->y;
     for (int k = 0; k < PS_NODE_PARAMS; k++) a.call.w[k] = r->w[k];
     if (is_loss(r->node)) {
@@ -85,6 +85,7 @@ static ps_status backward(ps_node_run *r)
     const ps_node *n = r->node;
     const unsigned reads = n->attr.own.op.backward_reads;
     ps_own_args a = args_of(r, true);
+    if (r->mode == PS_RUN_MEASURE) PS_TRY(check_call(r, &a, true));
     a.call.y = reads & PS_READS_Y ? r->y : NULL;
     a.call.dy = r->dy;
     a.grad_dtype = r->grad_dtype;
@@ -196,6 +197,9 @@ static int32_t add_parameter(ps_builder *b, const char *name, const ps_own_param
     if (w->suffix == NULL || w->suffix[0] == '\0' || n >= (int)sizeof full)
         return ps_builder_refuse(b, "%s%s: a parameter of an own operator has no suffix, or a long one", b->prefix,
                                  name);
+    if (!isfinite(w->mean) || !(w->std >= 0) || isinf(w->std))
+        return ps_builder_refuse(b, "%s%s%s: mean %g and std %g, expected numbers, std from 0 on", b->prefix, name,
+                                 full, w->mean, w->std);
     return ps_builder_add_param(b, name, full, w->rows != 0 ? 2 : 1, w->rows != 0 ? w->rows : 1, w->columns, w->mean,
                                 w->std);
 }

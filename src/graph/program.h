@@ -87,8 +87,8 @@ struct ps_program {
     int64_t B, T;
     ps_param *params;
     int32_t n_params;
-    ps_value_info *values;
-    int32_t n_values;
+    ps_value_info *values; /* from 1 on: 0 is a member of a structure that nobody has set */
+    int32_t n_values;      /* with that one */
     ps_node *nodes;
     int32_t n_nodes;
     int32_t n_segments;

@@ -46,7 +46,17 @@ static int64_t scratch_bytes(const ps_own_args *a, const ps_own_call *call, bool
     sizes.row_loss = NULL;
     sizes.predicted = NULL;
     sizes.scratch_bytes = 0;
-    return a->op.scratch_bytes != NULL ? ps_max_i64(a->op.scratch_bytes(&sizes, is_backward), 0) : 0;
+    return a->op.scratch_bytes != NULL ? a->op.scratch_bytes(&sizes, is_backward) : 0;
+}
+
+ps_status ps_own_check_scratch(const ps_own_args *a, ps_device_type device, bool is_backward)
+{
+    const ps_own_call call = begin_call(a, device);
+    const int64_t bytes = scratch_bytes(a, &call, is_backward);
+    if (bytes >= 0 && bytes <= PS_OWN_SCRATCH_MAX) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "operator %s: scratch_bytes gives %lld for %s of %lld rows, expected 0 to %lld",
+                   a->op.name, (long long)bytes, is_backward ? "backward" : "forward", (long long)call.rows,
+                   (long long)PS_OWN_SCRATCH_MAX);
 }
 
 int64_t ps_own_workspace_bytes(const ps_own_args *a, ps_device_type device, bool is_backward)

@@ -11,6 +11,12 @@
 
 ps_own_functions ps_own_functions_of(const ps_own_operator *op, bool is_backward);
 
+/* More is no scratch that any memory holds; sums with it stay far below 2^63. */
+#define PS_OWN_SCRATCH_MAX ((int64_t)1 << 44)
+
+/* Before anything else is asked of a: PS_EINVAL naming the operator unless its function gives 0 to PS_OWN_SCRATCH_MAX. */
+PS_NODISCARD ps_status ps_own_check_scratch(const ps_own_args *a, ps_device_type device, bool is_backward);
+
 int64_t ps_own_workspace_bytes(const ps_own_args *a, ps_device_type device, bool is_backward);
 
 /* What the function gets; options, and dw and scratch in a's workspace, are valid as long as a is. stream is NULL. */

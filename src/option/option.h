@@ -96,8 +96,8 @@ bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
 bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value *value, char *problem,
                     size_t problem_bytes);
 
-/* Of an option that is_names, an array of names as one text; of one that is_objects, an array of objects as one; else json
- * itself, also where a name is empty or has a comma. A new reference; NULL: no memory. */
+/* Of an option that is_names, an array of names as one text; of one that is_objects, an array of objects as one; of none
+ * ""; else json itself, also where a name is empty or has a comma. A new reference; NULL: no memory. */
 json_t *ps_option_join_names(const ps_option *option, json_t *json);
 
 /* Text of a command line as JSON: as it stands, or for strings, names, sizes and pairs the bare word (gelu, 64MB;

@@ -107,7 +107,7 @@ static bool are_objects(const json_t *array)
 {
     for (size_t i = 0; i < json_array_size(array); i++)
         if (!json_is_object(json_array_get(array, i))) return false;
-    return json_array_size(array) > 0;
+    return json_is_array(array);
 }
 
 static bool read_string(const ps_option *option, const json_t *json, const char **value)
@@ -156,11 +156,13 @@ static bool are_names(const json_t *array)
         const char *name = json_string_value(json_array_get(array, i));
         if (name == NULL || name[0] == '\0' || strchr(name, ',') != NULL) return false;
     }
-    return json_array_size(array) > 0;
+    return json_is_array(array);
 }
 
+/* None are "", the default. */
 static json_t *join_objects(const json_t *array)
 {
+    if (json_array_size(array) == 0) return json_string("");
     char *dumped = json_dumps(array, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_t *text = dumped != NULL ? json_string(dumped) : NULL;
     free(dumped);
@@ -191,9 +193,11 @@ json_t *ps_option_json_from_word(const ps_option *option, const char *word, char
         char array[128];
         if ((size_t)snprintf(array, sizeof array, "[%s]", word) < sizeof array) json = json_loads(array, 0, NULL);
     } else if (!is_word || word[0] == '"' || ((option->is_names || option->is_objects) && word[0] == '[')) {
-        json = json_loads(word, JSON_DECODE_ANY, NULL);
-        if (json == NULL && option->is_names && word[0] == '[') {
-            snprintf(problem, problem_bytes, "%s begins with [ and is no JSON array: \"%.80s\"", option->key, word);
+        json_error_t error;
+        json = json_loads(word, JSON_DECODE_ANY, &error);
+        if (json == NULL && (option->is_names || option->is_objects) && word[0] == '[') {
+            snprintf(problem, problem_bytes, "%s begins with [ and is no JSON array (%.80s): \"%.80s\"", option->key,
+                     ps_printable(error.text), word);
             return NULL;
         }
     }

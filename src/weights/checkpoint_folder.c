@@ -230,7 +230,7 @@ ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest
 {
     char name[PS_CHECKPOINT_HIDDEN_MAX];
     bool has_latest = false;
-    *path = NULL;
+    PS_TRY(PS_NEED_FOR(path, "folder path", folder, path));
     if (is_latest != NULL) *is_latest = 0;
     PS_TRY(has_file(folder, PS_CHECKPOINT_LATEST, &has_latest));
     if (is_latest != NULL) *is_latest = has_latest;

@@ -98,8 +98,8 @@ static ps_status load_beside(const char *weights, ps_config **out)
 
 ps_status ps_config_load_of_weights(const char *path, ps_config **out)
 {
+    PS_TRY(PS_NEED_FOR(out, "path out", path, out));
     char hint[PS_MODEL_FOLDER_HINT_BYTES];
-    *out = NULL;
     if (ps_folder_exists(path)) return load_of_folder(path, out);
     if (access(path, F_OK) != 0) {
         const char *cause = strerror(errno);
@@ -128,6 +128,7 @@ out:
 
 ps_status ps_config_take_labels(ps_config *config, const char *weights)
 {
+    PS_TRY(PS_NEED("config weights", config, weights));
     const ps_options *o = ps_config_options(config);
     ps_config *theirs = NULL;
     if (!ps_head_has_labels(o)) return PS_OK;

@@ -54,6 +54,23 @@ for mpi in openmpi mpich; do
     compile "$work/plain.c" plain || fail "$mpi: without threads it does not compile"
     timeout -k 5 60 "mpirun.$mpi" -np 2 "$work/plain" "$work/config.json" 1 1 >"$work/out" 2>&1 && fail "$mpi: MPI_Init was enough"
     grep -q 'initialise it by MPI_Init_thread with MPI_THREAD_MULTIPLE' "$work/out" || fail "$mpi: no remedy"
+
+    cat >"$work/null.c" <<'END'
+#include <patrickstar_mpi.h>
+int main(int argc, char **argv)
+{
+    int level;
+    ps_comm *comm = NULL;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    const ps_status st = ps_comm_meet_mpi(NULL, MPI_COMM_NULL, &comm);
+    printf("%s: %s\n", ps_status_name(st), ps_last_error());
+    MPI_Finalize();
+    return comm != NULL;
+}
+END
+    compile "$work/null.c" null || fail "$mpi: null.c does not compile"
+    run 2 "$work/null"
+    [ "$(grep -c 'EINVAL: .*MPI_COMM_NULL' "$work/out")" -eq 2 ] || fail "$mpi: MPI_COMM_NULL is not refused"
 done
 [ -n "$tried" ] || skip "no MPI"
 # C++ programs include it too

@@ -498,7 +498,8 @@ static void bad_words_change_nothing(void **state)
         {"flops_profiler.enabled", "true", "flops_profiler is not supported: remove it"},
         {"train.steps", "ten", "train.steps must be an integer from 0 to 1000000000, not \"ten\""},
         {"train.steps", "", "train.steps must be an integer from 0 to 1000000000, not \"\""},
-        {"memory.disk_path", "[\"/a\",]", "memory.disk_path begins with [ and is no JSON array: \"[\"/a\",]\""},
+        {"memory.disk_path", "[\"/a\",]",
+         "memory.disk_path begins with [ and is no JSON array (unexpected token near ']'): \"[\"/a\",]\""},
         {"train.save", "yes", "train.save must be true or false, not \"yes\""},
         {"optimizer.params.betas", "0.9", "optimizer.params.betas must be two numbers in [0, 1), not an array"},
         {"profile.steps", "7",
@@ -508,8 +509,6 @@ static void bad_words_change_nothing(void **state)
         {"memory.disk_path", "[\"/a,\", \"/b\"]",
          "memory.disk_path must be a string, or an array of strings that are not empty and have no commas, not an "
          "array"},
-        {"memory.disk_path", "[]",
-         "memory.disk_path must be a string, or an array of strings that are not empty and have no commas, not []"},
         {"data.train", "\xff", "the value of data.train is not valid UTF-8"},
     };
     ps_config *config = parse("{\"data\": {\"train\": \"t.txt\"}, \"train\": {\"steps\": 9}}");

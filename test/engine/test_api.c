@@ -340,6 +340,21 @@ static void test_batches_of_heads(void **state)
     ps_engine_destroy(e);
     ps_config_destroy(c);
 
+    c = TINY("model.head=sequence_classification", "model.num_labels=2",
+             "model.problem_type=multi_label_classification");
+    e = engine_of(c);
+    for (int i = 0; i < B * 2; i++) values[i] = i == 1 ? NAN : (float)i / (B * 2);
+    assert_ok(ps_evaluate(e, &numbers, &loss));
+    for (int i = 0; i < 2; i++) {
+        values[3] = i == 0 ? 2.0f : -1.0f;
+        assert_int_equal(ps_forward(e, &numbers, &loss), PS_EINVAL);
+        assert_int_equal(ps_evaluate(e, &numbers, &loss), PS_EINVAL);
+        const char *says = i == 0 ? "value 3 of the batch is 2, expected 0 to 1" : "value 3 of the batch is -1,";
+        assert_non_null(strstr(ps_last_error(), says));
+    }
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+
     c = TINY("model.head=question_answering");
     e = engine_of(c);
     int32_t positions[B * 2] = {0, T - 1, -100, 3};

@@ -201,8 +201,26 @@ static void test_refused_groups(void **state)
     REFUSED("group 2 ('*.h.0.*') has no parameter", PG "[{\"params\": \"*.h.*\"}, {\"params\": \"*.h.0.*\"}]");
     REFUSED("momentum must be 0 in all groups, or in none", "optimizer.params.betas=[0.9, 0.999]", "optimizer.type=SGD",
             PG "[{\"params\": \"*.h.*\", \"momentum\": 0.9}]");
+    REFUSED("is no JSON array (real number overflow near '1e400')", PG "[{\"params\": \"*\", \"lr\": 1e400}]");
 #undef PG
 #undef REFUSED
+}
+
+/* [] is none, as a file's and as set. */
+static void test_no_groups(void **state)
+{
+    (void)state;
+    ps_config *read = NULL, *set = TINY("optimizer.param_groups=[]", "train.freeze=[]");
+    assert_ok(ps_config_parse("{\"optimizer\": {\"param_groups\": []}, \"train\": {\"freeze\": []}}", "none", &read));
+    assert_string_equal(ps_config_options(set)->optimizer_param_groups, "");
+    assert_string_equal(ps_config_options(set)->train_freeze, "");
+    assert_string_equal(ps_config_options(read)->optimizer_param_groups, "");
+    assert_string_equal(ps_config_options(read)->train_freeze, "");
+    ps_engine *e = engine_of(set);
+    assert_int_equal(ps_engine_get_group_count(e), 1);
+    ps_engine_destroy(e);
+    ps_config_destroy(read);
+    ps_config_destroy(set);
 }
 
 /* ---- set by the program ------------------------------------------------------------------------------------------ */
@@ -569,6 +587,7 @@ int main(void)
         cmocka_unit_test(test_group_rate_acts),
         cmocka_unit_test(test_group_decay),
         cmocka_unit_test(test_refused_groups),
+        cmocka_unit_test(test_no_groups),
         cmocka_unit_test(test_set_rates),
         cmocka_unit_test(test_set_when),
         cmocka_unit_test(test_gradients_in_any_memory),

@@ -438,7 +438,9 @@ static void test_nonfinite_ends_it(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(said); i++)
         if (strstr(ps_last_error(), said[i]) == NULL) fail_msg("no \"%s\" in: %s", said[i], ps_last_error());
     assert_int_equal(ps_forward(e, &batch, NULL), PS_ESTATE);
+    assert_non_null(strstr(ps_last_error(), "ps_forward is not allowed after a failure inside a step: step "));
     assert_int_equal(ps_engine_read_tensor(e, 3, 0, 1, &loss), PS_ESTATE);
+    assert_non_null(strstr(ps_last_error(), "has gradients that are not finite")); /* what it was, not what came then */
     /* a checkpoint that was on its way has nothing of that step */
     assert_ok(ps_engine_finish_checkpoint(e, NULL));
     ps_engine_destroy(e);

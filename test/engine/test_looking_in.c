@@ -174,11 +174,15 @@ static void test_progress(void **state)
     ps_set_progress(look, &w);
     w.ends_what = PS_PROGRESS_PLAN, w.ends_at = 1;
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_ECANCELED);
-    assert_non_null(strstr(ps_last_error(), "planning"));
+    assert_non_null(strstr(ps_last_error(), "planning was ended by the program's progress function, at "));
+    assert_null(strstr(ps_last_error(), " of 0"));
     assert_null(e);
     w.ends_at = 0;
     assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
     assert_true(w.n[PS_PROGRESS_PLAN] >= 2);
+    assert_int_equal(ps_engine_save_weights(e, ""), PS_EINVAL);
+    assert_int_equal(ps_engine_save_profile(e, ""), PS_EINVAL);
+    assert_int_equal(w.n[PS_PROGRESS_SAVE], 0);
     assert_ok(ps_engine_save_weights(e, path));
     assert_int_equal(w.n[PS_PROGRESS_SAVE], ps_engine_get_tensor_count(e));
     assert_int_equal(w.last_done, w.total - 1);

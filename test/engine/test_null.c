@@ -24,6 +24,7 @@ static void test_configurations(void **state)
     char *text = ANY;
     const char *word;
     int64_t i;
+    int32_t yes;
     double d;
     refused(ps_config_create(NULL), "ps_config_create: out is NULL");
     refused(ps_config_load(NULL, &out), "ps_config_load: path is NULL");
@@ -56,6 +57,14 @@ static void test_configurations(void **state)
     assert_null(text);
     refused(ps_config_dump_json(ANY, NULL), "ps_config_dump_json: out is NULL");
     refused(ps_config_help(NULL), "ps_config_help: out is NULL");
+    refused(ps_config_load_of_weights(NULL, &out), "ps_config_load_of_weights: path is NULL");
+    refused(ps_config_load_of_weights("x", NULL), "ps_config_load_of_weights: out is NULL");
+    refused(ps_config_is_given(NULL, "x", &yes), "ps_config_is_given: config is NULL");
+    refused(ps_config_is_given(ANY, NULL, &yes), "ps_config_is_given: key is NULL");
+    refused(ps_config_is_given(ANY, "x", NULL), "ps_config_is_given: yes is NULL");
+    refused(ps_config_take_labels(NULL, "x"), "ps_config_take_labels: config is NULL");
+    refused(ps_config_take_labels(ANY, NULL), "ps_config_take_labels: weights is NULL");
+    refused(ps_config_resize_vocabulary(NULL), "ps_config_resize_vocabulary: config is NULL");
     refused(ps_config_set_cache_folder(NULL, "x"), "ps_config_set_cache_folder: config is NULL");
     refused(ps_config_set_cache_folder(ANY, NULL), "ps_config_set_cache_folder: folder is NULL");
 }
@@ -70,6 +79,8 @@ static void test_ranks(void **state)
     refused(ps_comm_meet(ANY, NULL), "ps_comm_meet: out is NULL");
     refused(ps_comm_meet_by(NULL, NULL, &comm), "ps_comm_meet_by: messages is NULL");
     refused(ps_comm_meet_by(NULL, ANY, NULL), "ps_comm_meet_by: out is NULL");
+    refused(ps_comm_meet_by_process_group(NULL, NULL, &comm), "ps_comm_meet_by_process_group: group is NULL");
+    refused(ps_comm_meet_by_process_group(NULL, ANY, NULL), "ps_comm_meet_by_process_group: out is NULL");
     refused(ps_comm_all_reduce(NULL, &v, 1, PS_COMM_SUM), "ps_comm_all_reduce: comm is NULL");
     refused(ps_comm_all_reduce(ANY, NULL, 1, PS_COMM_SUM), "ps_comm_all_reduce: values is NULL");
     refused(ps_comm_all_gather(NULL, &v, 1, &v), "ps_comm_all_gather: comm is NULL");
@@ -129,8 +140,6 @@ static void test_engines(void **state)
     float v = 0;
     int32_t i32 = 0;
     uint64_t u64;
-    int n;
-    const char *name;
     char *text;
     refused(ps_forward(NULL, ANY, &v), "ps_forward: engine is NULL");
     refused(ps_forward(ANY, NULL, &v), "ps_forward: batch is NULL");
@@ -213,6 +222,8 @@ static void test_weights_and_checkpoints(void **state)
     refused(ps_engine_begin_checkpoint(NULL, "x", NULL), "ps_engine_begin_checkpoint: engine is NULL");
     refused(ps_engine_begin_checkpoint(ANY, NULL, NULL), "ps_engine_begin_checkpoint: folder is NULL");
     refused(ps_engine_finish_checkpoint(NULL, NULL), "ps_engine_finish_checkpoint: engine is NULL");
+    refused(ps_checkpoint_find(NULL, &text, NULL), "ps_checkpoint_find: folder is NULL");
+    refused(ps_checkpoint_find("x", NULL, NULL), "ps_checkpoint_find: path is NULL");
     refused(ps_engine_load_checkpoint(NULL, "x", &text), "ps_engine_load_checkpoint: engine is NULL");
     assert_null(text);
     refused(ps_engine_load_checkpoint(ANY, NULL, NULL), "ps_engine_load_checkpoint: folder is NULL");
@@ -250,6 +261,10 @@ static void test_data(void **state)
     refused(ps_metrics_create(ANY, ANY, PS_SPLIT_TRAIN, NULL), "ps_metrics_create: out is NULL");
     refused(ps_metrics_take(ANY, NULL, ANY, 0, 1), "ps_metrics_take: engine is NULL");
     refused(ps_metrics_take(ANY, ANY, NULL, 0, 1), "ps_metrics_take: batch is NULL");
+    const float logit = 0;
+    refused(ps_sample_token(NULL, 1, ANY, 0, &end), "ps_sample_token: logits is NULL");
+    refused(ps_sample_token(&logit, 1, NULL, 0, &end), "ps_sample_token: options is NULL");
+    refused(ps_sample_token(&logit, 1, ANY, 0, NULL), "ps_sample_token: token is NULL");
     refused(ps_tokenizer_open(NULL, &tokenizer), "ps_tokenizer_open: path is NULL");
     assert_null(tokenizer);
     refused(ps_tokenizer_open("x", NULL), "ps_tokenizer_open: out is NULL");

@@ -354,10 +354,22 @@ static void test_first_trained(void **state)
 
 /* ---- refusals ---- */
 
+static int64_t scratch_below_0(const ps_own_call *c, int is_backward)
+{
+    (void)c;
+    return is_backward ? 0 : -1;
+}
+
+static int64_t scratch_without_end(const ps_own_call *c, int is_backward)
+{
+    (void)c;
+    return is_backward ? INT64_MAX : 64;
+}
+
 typedef struct wrong_use {
     ps_own_operator op;
     ps_own_use use;
-    bool is_loss, repeats_x;
+    bool is_loss, repeats_x, forgets_x;
     const char *want;
 } wrong_use;
 
@@ -365,10 +377,11 @@ static ps_status wrong_model(ps_builder *b, void *user)
 {
     const wrong_use *w = user;
     ps_own_use use = w->use;
-    const ps_value x = ps_token_embedding(b, "wte", TINY_VOCABULARY, 8);
+    ps_value x = ps_token_embedding(b, "wte", TINY_VOCABULARY, 8);
+    if (w->forgets_x) x = ps_relu(b, x);
     use.op = &w->op;
     use.x[0] = x;
-    use.x[1] = w->repeats_x ? x : 99;
+    use.x[1] = w->repeats_x ? x : w->forgets_x ? 0 : 99;
     if (w->is_loss) {
         ps_own_end(b, "mine", &use);
         return PS_OK;
@@ -386,7 +399,7 @@ static void test_refusals(void **state)
                                   .dtypes = 1,
                                   .forward = gate_forward,
                                   .backward = gate_backward};
-    wrong_use cases[20];
+    wrong_use cases[32];
     int n = 0;
 #define CASE(text, change)                                                                                             \
     do {                                                                                                               \
@@ -408,10 +421,19 @@ static void test_refusals(void **state)
     CASE("negative", w->use.saved_columns[1] = -1);
     CASE("both value", (w->op.n_inputs = 2, w->repeats_x = true));
     CASE("not a value", w->op.n_inputs = 2);
+    CASE("input 0 is not a value of this model: it was not set", (w->op.n_inputs = 2, w->forgets_x = true));
+    CASE("operator mine: scratch_bytes gives -1 for forward", w->op.scratch_bytes = scratch_below_0);
+    CASE("operator mine: scratch_bytes gives 9223372036854775807 for backward",
+         w->op.scratch_bytes = scratch_without_end);
     CASE("suffix", w->op.n_parameters = 1);
+    CASE("std -1",
+         (w->op.n_parameters = 1, w->use.parameters[0] = (ps_own_parameter){.suffix = "a", .columns = 8, .std = -1}));
+    CASE("mean nan", (w->op.n_parameters = 1,
+                      w->use.parameters[0] = (ps_own_parameter){.suffix = "a", .columns = 8, .mean = (double)NAN}));
     CASE("saved[0] only", (w->is_loss = true, w->use.saved_columns[1] = 1));
     CASE("no y", (w->is_loss = true, w->op.backward_reads = PS_READS_Y));
-    CASE("does not compute in f32", w->op.dtypes = 1u << PS_DTYPE_BF16);
+    CASE("does not compute in f32 (its dtypes are 0x2): set bf16.enabled or fp16.enabled",
+         w->op.dtypes = 1u << PS_DTYPE_BF16);
     for (int i = 0; i < n; i++) {
         ps_config *c = TINY("memory.host=1MB");
         ps_engine *e = NULL;

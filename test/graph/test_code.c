@@ -551,6 +551,13 @@ static ps_status model_wrong(ps_builder *b, void *user)
     case 23: ps_span_loss(b, ps_pool(b, x, PS_POOLING_FIRST), "qa", NULL); break;
     case 24: ps_mse_loss(b, x, "wte.weight", NULL, 1); break;
     case 25: ps_bce_with_logits_loss(b, x, "b", NULL, 0); break;
+    case 26: x = ps_layer_norm(b, x, "ln", -1); break;
+    case 27: x = ps_rms_norm(b, x, "ln", 0, NAN); break;
+    case 28: x = ps_layer_norm(b, x, "ln", INFINITY); break;
+    case 29: ps_set_initializer_range(b, (double)NAN); break;
+    case 30: ps_set_initializer_range(b, -0.02); break;
+    case 31: x = ps_gelu(b, x, (ps_activation)9); break;
+    case 32: x = ps_pool(b, x, (ps_pooling)7); break;
     case 19: x = ps_linear(b, x, "fc", (int64_t)1 << 42, 0); break;
     default: break;
     }
@@ -585,7 +592,14 @@ static void test_builder_errors(void **state)
                                   {"the weight of class 1 is -1", 22},
                                   {"one row a sequence", 23},
                                   {"wanted [1, 6]", 24},
-                                  {"b has shape", 25}};
+                                  {"b has shape", 25},
+                                  {"ln: eps -1", 26},
+                                  {"ln: eps nan", 27},
+                                  {"ln: eps inf", 28},
+                                  {"nan is no standard deviation", 29},
+                                  {"-0.02 is no standard deviation", 30},
+                                  {"9 is no ps_activation", 31},
+                                  {"7 is no ps_pooling", 32}};
     ps_program *p = NULL;
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         int which = cases[i].which;
