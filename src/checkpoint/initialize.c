@@ -7,7 +7,6 @@
 
 static ps_status begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_load_info *info)
 {
-    PS_TRY(PS_NEED("engine described config", e, model, config));
     const ps_options *m = ps_config_options(model), *o = ps_config_options(config);
     const ps_load_options may = {.allow_new_head = m->model_new_head || m->model_head == PS_CONFIG_HEAD_NONE,
                                  .allow_new_rows = m->model_resize_token_embeddings};
@@ -23,6 +22,7 @@ static ps_status begin_weights(ps_engine *e, const ps_config *model, const ps_co
 
 ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_load_info *info)
 {
+    PS_TRY(PS_NEED("engine described config", e, model, config));
     ps_status st = ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_begin_weights");
     if (st == PS_OK && e->is_filled == NULL)
         st = PS_FAIL(PS_ESTATE, "ps_engine_begin_weights: the parameters have values already; it is for engines that "

@@ -28,7 +28,7 @@ static ps_status check_targets(const ps_program *p, const int32_t *targets)
 /* NaN takes no part. */
 static ps_status check_values(const ps_program *p, const float *values)
 {
-    const bool are_shares = p->nodes[p->n_nodes - 1].attr.table.is_logistic;
+    const bool are_shares = p->nodes[p->n_nodes - 1].attr.loss.kind == PS_VALUES_LOGISTIC;
     for (int64_t i = 0; i < p->n_targets; i++) {
         if (isinf(values[i]))
             return PS_FAIL(PS_EINVAL, "value %lld of the batch is infinite; NaN is for what takes no part",

@@ -205,7 +205,7 @@ static void test_progress(void **state)
     /* some parameters are those of the file, others not: nobody goes on with such a mixture */
     assert_int_equal(ps_engine_get_weights_xxh3(e, &after), PS_ESTATE);
     assert_int_equal(ps_engine_load_pretrained(e, path, NULL, NULL), PS_ESTATE);
-    assert_int_equal(ps_forward(e, NULL, NULL), PS_ESTATE);
+    assert_int_equal(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch)}, NULL), PS_ESTATE);
     (void)unlink(path);
     ps_engine_destroy(e);
     ps_config_destroy(c);
