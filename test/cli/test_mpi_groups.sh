@@ -54,6 +54,17 @@ for mpi in openmpi mpich; do
     compile "$work/plain.c" plain || fail "$mpi: without threads it does not compile"
     timeout -k 5 60 "mpirun.$mpi" -np 2 "$work/plain" "$work/config.json" 1 1 >"$work/out" 2>&1 && fail "$mpi: MPI_Init was enough"
     grep -q 'initialise it by MPI_Init_thread with MPI_THREAD_MULTIPLE' "$work/out" || fail "$mpi: no remedy"
+
+    # closed in the midst, by the header and by the plug-in
+    "mpicc.$mpi" -std=c11 -Wall -Wextra -Werror -Iinclude -Isrc -o "$work/closes" test/cli/mpi_close.c "$work/libpatrickstar.so.0" -Wl,-rpath,"$work" -ldl ||
+        fail "$mpi: mpi_close.c does not compile"
+    closes() { timeout -k 5 60 "mpirun.$mpi" -np 2 "$work/closes" "$@" >"$work/out" 2>&1; } # not 0: without MPI_Finalize
+    closes
+    grep -q '^closed' "$work/out" || fail "$mpi: the header's messages"
+    if [ -e "$build/libpatrickstar_$mpi.so" ]; then
+        closes "$build/libpatrickstar_$mpi.so"
+        grep -q '^closed' "$work/out" || fail "$mpi: the plug-in's messages"
+    fi
 done
 [ -n "$tried" ] || skip "no MPI"
 # C++ programs include it too
