@@ -122,7 +122,7 @@ typedef void (*ps_log_func)(void *user, ps_log_level level, const char *line);
 PS_API void ps_set_log(ps_log_func func, void *user);
 
 typedef enum ps_progress_kind {
-    PS_PROGRESS_PLAN, /* ways to run a step that were tried; total 0: not known */
+    PS_PROGRESS_PLAN, /* ways to run a step that were tried, from 0 for each plan; total 0: not known */
     PS_PROGRESS_LOAD, /* tensors of a file, or of files of a checkpoint */
     PS_PROGRESS_SAVE, /* tensors of a file */
 } ps_progress_kind;

@@ -225,6 +225,15 @@ static void test_progress(void **state)
     w.ends_at = 0;
     assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
     assert_true(w.n[PS_PROGRESS_PLAN] >= 2);
+    /* of another engine, and of another shape, plans are counted anew */
+    const int64_t n_tried = w.n[PS_PROGRESS_PLAN] - 1;
+    assert_int_equal(w.last_done, n_tried - 1);
+    ps_engine_destroy(e);
+    assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
+    assert_int_equal(w.n[PS_PROGRESS_PLAN], 1 + 2 * n_tried);
+    assert_int_equal(w.last_done, n_tried - 1);
+    assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, 1, 16));
+    assert_true(w.last_done < w.n[PS_PROGRESS_PLAN] - 1 - 2 * n_tried);
     assert_ok(ps_engine_save_weights(e, path));
     assert_int_equal(w.n[PS_PROGRESS_SAVE], ps_engine_n_tensors(e));
     assert_int_equal(w.last_done, w.total - 1);
@@ -258,10 +267,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile_at_any_time),
         cmocka_unit_test(test_profile_of_configuration),
+        cmocka_unit_test(test_profile_before_the_configured),
         cmocka_unit_test(test_memory_use),
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_progress),
     };
     return RUN_ON_BACKENDS(tests);
 }
-        cmocka_unit_test(test_profile_before_the_configured),
