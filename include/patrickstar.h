@@ -832,8 +832,9 @@ PS_API ps_status ps_engine_get_bound_info(const ps_engine *engine, const ps_conf
 /* Record from the next step on, until stop, or until 64 MiB are full. What was recorded before is forgotten. PS_ESTATE
  * while a profile is being recorded, and for engines that do not train. */
 PS_API PS_NODISCARD ps_status ps_engine_start_profile(ps_engine *engine);
-/* No more; of a step under way what came so far. With profile.path it is written there, as told above. PS_ESTATE when
- * nothing is being recorded. */
+/* No more; of a step under way what came so far. With profile.path it is written there, as told above, unless steps
+ * that the configuration asks for are still to come: when they begin it is forgotten, so write it before
+ * (ps_engine_save_profile). PS_ESTATE when nothing is being recorded. */
 PS_API PS_NODISCARD ps_status ps_engine_stop_profile(ps_engine *engine);
 
 typedef struct ps_profile_info {
@@ -865,7 +866,7 @@ typedef void (*ps_log_func)(void *user, ps_log_level level, const char *line);
 PS_API void ps_set_log(ps_log_func func, void *user);
 
 typedef enum ps_progress_kind {
-    PS_PROGRESS_PLAN, /* ways to run a step that were tried; total 0: not known */
+    PS_PROGRESS_PLAN, /* ways to run a step that were tried, from 0 for each plan; total 0: not known */
     PS_PROGRESS_LOAD, /* tensors of a file, or of files of a checkpoint */
     PS_PROGRESS_SAVE, /* tensors of a file */
 } ps_progress_kind;

@@ -86,14 +86,17 @@ PS_API void ps_comm_close(ps_comm *comm);
 
 PS_API int32_t ps_comm_rank(const ps_comm *comm);
 PS_API int32_t ps_comm_size(const ps_comm *comm);
-PS_API int32_t ps_comm_local_rank(const ps_comm *comm);             /* among the ranks of this machine, */
-PS_API int32_t ps_comm_local_size(const ps_comm *comm);             /* of which there are so many */
-PS_API const char *ps_comm_host(const ps_comm *comm, int32_t rank); /* name of its machine */
-PS_API const char *ps_comm_describe(const ps_comm *comm);           /* "single", "mpi (Open MPI v4.1.4)" */
+PS_API int32_t ps_comm_local_rank(const ps_comm *comm); /* among the ranks of this machine, */
+PS_API int32_t ps_comm_local_size(const ps_comm *comm); /* of which there are so many */
+/* Name of its machine; "unknown host" also for what is no rank. */
+PS_API const char *ps_comm_host(const ps_comm *comm, int32_t rank);
+PS_API const char *ps_comm_describe(const ps_comm *comm); /* "single", "mpi (Open MPI v4.1.4)" */
 
 typedef enum ps_comm_op { PS_COMM_SUM, PS_COMM_MIN, PS_COMM_MAX } ps_comm_op;
 
-/* Small things beside an engine's own. In place, in the order of ranks; all get the same bits. */
+/* Small things beside an engine's own: all ranks call, with the same bytes, n, op and root. A negative size or one past
+ * all memory, a root or op that there is not: PS_EINVAL before anything is sent, and the communicator goes on. In place,
+ * in the order of ranks; all get the same bits. */
 PS_API PS_NODISCARD ps_status ps_comm_all_reduce(ps_comm *comm, double *values, int64_t n, ps_comm_op op);
 /* Every rank's `bytes`, one after the other, in all[size * bytes]. */
 PS_API PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *comm, const void *mine, int64_t bytes, void *all);

@@ -22,9 +22,18 @@
 
 #include "patrickstar_comm.h"
 
+/* A message under way, in memory of its own behind it: after a failure MPI may be at it when engines, communicator and
+ * their memory are gone. */
+typedef struct ps_mpi_message {
+    struct ps_mpi_message *next;
+    MPI_Request request;
+    void *data; /* where a receive goes once it is there; NULL: a send */
+} ps_mpi_message;
+
 /* Our own duplicate: no message of the program's can meet ours. */
 typedef struct ps_mpi_group {
     MPI_Comm comm;
+    ps_mpi_message *open;
 } ps_mpi_group;
 
 static inline int ps_mpi_failed(int rc, const char *call, char *error)
@@ -37,46 +46,96 @@ static inline int ps_mpi_failed(int rc, const char *call, char *error)
     return 1;
 }
 
+static inline ps_mpi_message *ps_mpi_message_new(ps_mpi_group *g, int64_t bytes, void *data, uint64_t *mark,
+                                                 char *error)
+{
+    ps_mpi_message *m = (ps_mpi_message *)malloc(sizeof *m + (size_t)bytes);
+    if (m == NULL) {
+        snprintf(error, PS_MESSAGE_ERROR_BYTES, "host memory exhausted");
+        return NULL;
+    }
+    m->next = g->open;
+    m->request = MPI_REQUEST_NULL;
+    m->data = data;
+    g->open = m;
+    *mark = (uint64_t)(uintptr_t)m;
+    return m;
+}
+
+/* MPI is not at it any more. */
+static inline void ps_mpi_message_free(ps_mpi_group *g, ps_mpi_message *m)
+{
+    ps_mpi_message **at = &g->open;
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+    free(m);
+}
+
 static inline int ps_mpi_send_begin(void *user, int32_t peer, int32_t channel, const void *data, int64_t bytes,
                                     uint64_t *mark, char *error)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int rc = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, channel, ((const ps_mpi_group *)user)->comm, &request);
-    memcpy(mark, &request, sizeof request);
-    return ps_mpi_failed(rc, "MPI_Isend", error);
+    ps_mpi_group *g = (ps_mpi_group *)user;
+    ps_mpi_message *m = ps_mpi_message_new(g, bytes, NULL, mark, error);
+    if (m == NULL) return 1;
+    memcpy(m + 1, data, (size_t)bytes);
+    return ps_mpi_failed(MPI_Isend(m + 1, (int)bytes, MPI_BYTE, peer, channel, g->comm, &m->request), "MPI_Isend",
+                         error);
 }
 
 static inline int ps_mpi_receive_begin(void *user, int32_t peer, int32_t channel, void *data, int64_t bytes,
                                        uint64_t *mark, char *error)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int rc = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, channel, ((const ps_mpi_group *)user)->comm, &request);
-    memcpy(mark, &request, sizeof request);
-    return ps_mpi_failed(rc, "MPI_Irecv", error);
+    ps_mpi_group *g = (ps_mpi_group *)user;
+    ps_mpi_message *m = ps_mpi_message_new(g, bytes, data, mark, error);
+    if (m == NULL) return 1;
+    return ps_mpi_failed(MPI_Irecv(m + 1, (int)bytes, MPI_BYTE, peer, channel, g->comm, &m->request), "MPI_Irecv",
+                         error);
 }
 
 static inline int ps_mpi_test(void *user, uint64_t *mark, int64_t bytes, int32_t *is_done, char *error)
 {
-    MPI_Request request;
+    ps_mpi_message *m = (ps_mpi_message *)(uintptr_t)*mark;
     MPI_Status status;
     int flag = 0, n = 0;
-    (void)user;
-    memcpy(&request, mark, sizeof request);
-    if (ps_mpi_failed(MPI_Test(&request, &flag, &status), "MPI_Test", error)) return 1;
-    memcpy(mark, &request, sizeof request);
+    if (ps_mpi_failed(MPI_Test(&m->request, &flag, &status), "MPI_Test", error)) return 1;
     *is_done = flag != 0;
-    if (!flag || bytes == 0) return 0;
-    if (ps_mpi_failed(MPI_Get_count(&status, MPI_BYTE, &n), "MPI_Get_count", error)) return 1;
-    if (n == bytes) return 0;
-    snprintf(error, PS_MESSAGE_ERROR_BYTES, "a message of %d bytes met a receive of %lld", n, (long long)bytes);
-    return 1;
+    if (!flag) return 0;
+    int failed = bytes > 0 && ps_mpi_failed(MPI_Get_count(&status, MPI_BYTE, &n), "MPI_Get_count", error);
+    if (!failed && n != bytes) {
+        snprintf(error, PS_MESSAGE_ERROR_BYTES, "a message of %d bytes met a receive of %lld", n, (long long)bytes);
+        failed = 1;
+    }
+    if (!failed && bytes > 0) memcpy(m->data, m + 1, (size_t)bytes);
+    ps_mpi_message_free((ps_mpi_group *)user, m);
+    return failed;
+}
+
+/* What ends within 0.2 s; receives are cancelled. The rest waits for a rank that is gone: its memory is left to MPI. */
+static inline void ps_mpi_end_open(ps_mpi_group *g)
+{
+    int is_finalized = 0;
+    MPI_Finalized(&is_finalized);
+    if (is_finalized) return;
+    for (ps_mpi_message *m = g->open; m != NULL; m = m->next)
+        if (m->data != NULL && m->request != MPI_REQUEST_NULL) MPI_Cancel(&m->request);
+    const double begin_s = MPI_Wtime();
+    while (g->open != NULL && MPI_Wtime() - begin_s < 0.2)
+        for (ps_mpi_message *m = g->open, *next; m != NULL; m = next) {
+            int flag = 0;
+            next = m->next;
+            if (MPI_Test(&m->request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag) ps_mpi_message_free(g, m);
+        }
 }
 
 /* After a failure MPI_Comm_free might wait for ever for a rank that is gone. */
 static inline void ps_mpi_close(void *user, int32_t is_orderly)
 {
     ps_mpi_group *g = (ps_mpi_group *)user;
-    if (g != NULL && is_orderly) MPI_Comm_free(&g->comm);
+    if (g == NULL) return;
+    if (is_orderly)
+        MPI_Comm_free(&g->comm);
+    else
+        ps_mpi_end_open(g);
     free(g);
 }
 
@@ -102,12 +161,12 @@ static inline const char *ps_mpi_trouble(void)
     if (level < MPI_THREAD_MULTIPLE)
         return "ps_comm_meet_mpi: a thread of this library uses MPI too: initialise it by MPI_Init_thread with "
                "MPI_THREAD_MULTIPLE, and see that it gives that level";
-    if (sizeof(MPI_Request) > sizeof(uint64_t)) return "ps_comm_meet_mpi: requests of this MPI have more than 8 bytes";
     return NULL;
 }
 
 /* The ranks of an MPI communicator, all of which call, with numbers as it has them. It is duplicated, and may be freed.
- * Close before MPI_Finalize. After a failure of another rank (PS_ECOMM) MPI itself may be of no use. PS_EINVAL when
+ * Close before MPI_Finalize. After a failure of another rank (PS_ECOMM) MPI itself may be of no use; messages that
+ * cannot be ended then, keep at most 1 MiB each, which are never given back, and write nowhere else. PS_EINVAL when
  * MPI is not initialised with MPI_THREAD_MULTIPLE, or comm is MPI_COMM_NULL; else as ps_comm_meet. */
 static inline ps_status ps_comm_meet_mpi(const ps_config *config, MPI_Comm comm, ps_comm **out)
 {

@@ -103,6 +103,7 @@ typedef struct ps_own_use {
     int64_t saved_columns[PS_OWN_SAVED_MAX]; /* 0: none */
     const void *options;                     /* options_bytes, copied: what the calls of this use get; may be NULL */
     size_t options_bytes;
+    int64_t n_classes; /* ps_own_end: targets are below it, or PS_IGNORE_INDEX; 0: as x[0] has columns */
 } ps_own_use;
 
 PS_API ps_value ps_own_apply(ps_builder *b, const char *name, const ps_own_use *use);

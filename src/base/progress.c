@@ -29,6 +29,11 @@ ps_status ps_progress_tell(ps_progress_kind what, int64_t done, int64_t total)
                    (long long)done, (long long)total);
 }
 
+void ps_progress_begin_plan(void)
+{
+    listener.n_trials = 0;
+}
+
 ps_status ps_progress_tell_trial(void)
 {
     return ps_progress_tell(PS_PROGRESS_PLAN, listener.n_trials++, 0);

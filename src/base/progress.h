@@ -7,7 +7,10 @@
 /* Of the thread that calls: where nobody listens, PS_OK. PS_ECANCELED, naming the work, when who listens says so. */
 PS_NODISCARD ps_status ps_progress_tell(ps_progress_kind what, int64_t done, int64_t total);
 
-/* One way more to run a step is tried: PS_PROGRESS_PLAN, counted from ps_set_progress on. */
+/* A plan begins: the ways to run a step that are tried for it are counted from 0. */
+void ps_progress_begin_plan(void);
+
+/* One way more to run a step is tried: PS_PROGRESS_PLAN. */
 PS_NODISCARD ps_status ps_progress_tell_trial(void);
 
 #endif

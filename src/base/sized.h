@@ -28,7 +28,7 @@
     XX(ps_attention_options, dropout_p, dropout_p)                                                                     \
     XX(ps_cross_entropy_options, z_loss, z_loss)                                                                       \
     XX(ps_own_operator, flops, flops)                                                                                  \
-    XX(ps_own_use, options_bytes, options_bytes)                                                                       \
+    XX(ps_own_use, options_bytes, n_classes)                                                                           \
     XX(ps_batch, token_type_ids, values)                                                                               \
     XX(ps_eval_info, n_correct, weight)                                                                                \
     XX(ps_step_info, loss, next_loss_scale)                                                                            \

@@ -191,6 +191,14 @@ static ps_status run_small(ps_comm *c, const ps_comm_transfer *head, const ps_co
     return c->own.ops->wait(&c->own, done);
 }
 
+/* What one rank checks the others check, too: nothing was sent, so nobody waits. */
+static ps_status check_small(const ps_comm *c, const char *call, const char *what, int64_t n, int64_t item_bytes)
+{
+    const int64_t most = INT64_MAX / c->size / item_bytes;
+    if (n >= 0 && n <= most) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: %s %lld, expected 0 to %lld", call, what, (long long)n, (long long)most);
+}
+
 /* all[r * bytes], with this rank's in place. */
 static ps_status gather_small(ps_comm *c, char *all, int64_t bytes, const char *name)
 {
@@ -206,6 +214,7 @@ static ps_status gather_small(ps_comm *c, char *all, int64_t bytes, const char *
 ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *all)
 {
     PS_TRY(PS_NEED("comm mine all", c, PS_NEED_IF(bytes > 0, mine), PS_NEED_IF(bytes > 0, all)));
+    PS_TRY(check_small(c, "ps_comm_all_gather", "bytes", bytes, 1));
     if (bytes > 0) memmove((char *)all + c->rank * bytes, mine, (size_t)bytes);
     return gather_small(c, all, bytes, "all-gather");
 }
@@ -223,6 +232,9 @@ ps_status ps_comm_barrier(ps_comm *c)
 ps_status ps_comm_broadcast(ps_comm *c, void *data, int64_t bytes, int32_t root)
 {
     PS_TRY(PS_NEED("comm data", c, PS_NEED_IF(bytes > 0, data)));
+    PS_TRY(check_small(c, "ps_comm_broadcast", "bytes", bytes, 1));
+    if (root < 0 || root >= c->size)
+        return PS_FAIL(PS_EINVAL, "ps_comm_broadcast: root %d, expected 0 to %d, a rank", root, c->size - 1);
     const ps_comm_part part = {.payload = data, .n = bytes, .owner = root};
     const ps_comm_transfer head = {.kind = PS_COMM_KIND_BROADCAST, .item_bytes = 1, .name = "broadcast", .n_parts = 1};
     return run_small(c, &head, &part);
@@ -242,6 +254,9 @@ ps_status ps_comm_all_reduce(ps_comm *c, double *values, int64_t n, ps_comm_op o
 {
     PS_TRY(PS_NEED("comm values", c, PS_NEED_IF(n > 0, values)));
     double *all = NULL;
+    PS_TRY(check_small(c, "ps_comm_all_reduce", "n", n, (int64_t)sizeof *all));
+    if ((int)op < PS_COMM_SUM || op > PS_COMM_MAX)
+        return PS_FAIL(PS_EINVAL, "ps_comm_all_reduce: operation %d, expected 0 to %d", (int)op, PS_COMM_MAX);
     const int64_t bytes = n * (int64_t)sizeof *all;
     PS_TRY(ps_mem_alloc((size_t)(c->size * n), sizeof *all, &all));
     if (n > 0) memcpy(all + c->rank * n, values, (size_t)bytes);

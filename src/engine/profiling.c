@@ -48,23 +48,33 @@ static ps_status write_file(ps_engine *e, const char *path)
     return ps_profile_write(e->profiling.recorder, &facts, path);
 }
 
-/* The file is a by-product: that it could not be written must not end the training. */
+/* The file is a by-product: that it could not be written must not end the training. The program's recording is not
+ * written while that of the configuration is still to come, whose file it is. */
 static void end_recording(ps_engine *e)
 {
     ps_profiling *p = &e->profiling;
     ps_store_profile_settle(e->tiers.store);
     ps_profile_stop(p->recorder);
-    p->has_ended = true;
-    if (!has_path(e)) return;
+    if (!p->is_asked || p->last >= e->settings.profile_steps[1]) p->is_past = true;
+    p->is_asked = false;
+    if (!has_path(e) || !p->is_past) return;
     p->is_written = write_file(e, e->settings.profile_path) == PS_OK;
     snprintf(p->error, sizeof p->error, "%s", p->is_written ? "" : ps_last_error());
     if (!p->is_written) ps_log(PS_LOG_WARNING, "the profile could not be written: %s", p->error);
 }
 
+static void forget(ps_profiling *p)
+{
+    ps_profile_clear(p->recorder);
+    p->first = p->last = 0;
+    p->is_written = false;
+    p->error[0] = '\0';
+}
+
 /* Does nothing of what the configuration asks for come any more, or did it never? */
 static bool is_done(const ps_engine *e)
 {
-    return e->profiling.has_ended || !has_path(e);
+    return e->profiling.is_past || !has_path(e);
 }
 
 void ps_profiling_begin_step(ps_engine *e, int64_t step)
@@ -74,11 +84,12 @@ void ps_profiling_begin_step(ps_engine *e, int64_t step)
     if (!p->is_asked) {
         if (is_done(e) || step < e->settings.profile_steps[0]) return;
         if (step > e->settings.profile_steps[1]) {
-            p->has_ended = true; /* resumed behind them */
+            p->is_past = true; /* resumed behind them */
             return;
         }
     }
     if (!ps_profile_is_on(p->recorder)) {
+        forget(p); /* what the program had recorded before */
         ps_profile_start(p->recorder);
         ps_store_profile_start(e->tiers.store);
     }
@@ -102,15 +113,21 @@ void ps_profiling_end_step(ps_engine *e)
     if (p->step == 0) return;
     record_step(e);
     if ((!p->is_asked && p->last >= e->settings.profile_steps[1]) || ps_profile_is_full(p->recorder)) end_recording(e);
-    if (p->has_ended) p->is_asked = false;
+}
+
+/* A step under way as far as it came. */
+static void stop_recording(ps_engine *e)
+{
+    ps_profiling *p = &e->profiling;
+    if (!ps_profile_is_on(p->recorder)) return;
+    if (p->step != 0) record_step(e);
+    end_recording(e);
 }
 
 void ps_profiling_finish(ps_engine *e)
 {
-    ps_profiling *p = &e->profiling;
-    if (!ps_profile_is_on(p->recorder)) return;
-    if (p->step != 0) record_step(e); /* as far as it came */
-    end_recording(e);
+    e->profiling.is_past = true; /* no step comes any more */
+    stop_recording(e);
 }
 
 void ps_profiling_close(ps_engine *e)
@@ -163,11 +180,7 @@ ps_status ps_engine_start_profile(ps_engine *e)
     if (p->is_asked || ps_profile_is_on(p->recorder))
         return PS_FAIL(PS_ESTATE, "ps_engine_start_profile: a profile is being recorded; end it by "
                                   "ps_engine_stop_profile");
-    ps_profile_clear(p->recorder);
-    p->first = p->last = 0;
-    p->is_written = false;
-    p->error[0] = '\0';
-    p->has_ended = false;
+    forget(p);
     p->is_asked = true;
     return PS_OK;
 }
@@ -178,8 +191,7 @@ ps_status ps_engine_stop_profile(ps_engine *e)
     ps_profiling *p = &e->profiling;
     if (!p->is_asked && !ps_profile_is_on(p->recorder))
         return PS_FAIL(PS_ESTATE, "ps_engine_stop_profile: nothing is being recorded");
-    p->is_asked = false;
-    ps_profiling_finish(e);
-    p->has_ended = true;
+    stop_recording(e);
+    p->is_asked = false; /* also when no step began */
     return PS_OK;
 }

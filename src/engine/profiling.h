@@ -12,7 +12,7 @@ typedef struct ps_profiling {
     int64_t step;         /* under way, when it is recorded; 0: none */
     ps_work_time begin;   /* of that step */
     int64_t first, last;  /* steps that are recorded and complete; 0: none */
-    bool has_ended;       /* nothing more is recorded */
+    bool is_past;         /* nothing more is recorded of what profile.steps asks for */
     bool is_written;      /* profile.path holds all that was recorded */
     char error[512];      /* why not */
 } ps_profiling;

@@ -240,6 +240,10 @@ ps_value ps_own_apply(ps_builder *b, const char *name, const ps_own_use *callers
     ps_own_use use;
     ps_node node;
     if (!make_node(b, name, callers, operator_types, &use, &node)) return -1;
+    if (use.n_classes != 0) {
+        ps_builder_refuse(b, "%s%s: n_classes is of losses", b->prefix, name);
+        return -1;
+    }
     node.n_out = use.y_columns > 0 ? use.y_columns : node.n_in;
     return ps_builder_add_node(b, name, node, node.n_out);
 }
@@ -258,6 +262,11 @@ void ps_own_end(ps_builder *b, const char *name, const ps_own_use *callers)
         ps_builder_refuse(b, "%s%s: a loss has no y that its backward could read", b->prefix, name);
         return;
     }
+    if (use.n_classes < 0 || use.n_classes > INT32_MAX) {
+        ps_builder_refuse(b, "%s%s: n_classes %lld, expected 1 to %d, or 0 for the columns of x[0]", b->prefix, name,
+                          (long long)use.n_classes, INT32_MAX);
+        return;
+    }
     node.reads_batch = 1u << PS_BATCH_TARGETS;
     const int64_t rows = b->program->values[use.x[0]].rows;
     ps_builder_add_node(b, name, node, 0);
@@ -265,6 +274,6 @@ void ps_own_end(ps_builder *b, const char *name, const ps_own_use *callers)
     b->program->n_outputs = node.n_in;
     b->program->n_rows = b->program->n_targets = rows;
     b->program->target_array = PS_BATCH_TARGETS;
-    b->program->n_target_classes = node.n_in;
+    b->program->n_target_classes = use.n_classes > 0 ? use.n_classes : node.n_in;
     b->ended = true;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/progress.h"
 #include "comm/agree.h"
 #include "plan/refusal.h"
 #include "plan/search.h"
@@ -73,6 +74,7 @@ static ps_status plan_first(ps_settings *settings, ps_shape *first)
 ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, ps_model_func model, void *user)
 {
     ps_shape *first = NULL;
+    ps_progress_begin_plan();
     ps_status st = ps_mem_reserve(&s->all, s->n + 1, sizeof *s->all);
     if (st == PS_OK) st = describe(settings, model, user, settings->B, settings->T, &first);
     st = ps_comm_agree(settings->ranks.comm, st);
@@ -150,6 +152,7 @@ ps_status ps_shapes_get(ps_shapes *s, const ps_settings *settings, ps_model_func
         return PS_OK;
     }
     ps_shape *shape = NULL;
+    ps_progress_begin_plan();
     ps_status st = ps_mem_reserve(&s->all, s->n + 1, sizeof *s->all);
     if (st == PS_OK) st = describe(settings, model, user, B, T, &shape);
     if (st == PS_OK) st = check_same_parameters(shape->program, s->all[0]->program);

@@ -102,6 +102,7 @@ static void test_sizes_of_then(void **state)
         {PS_SIZED_ps_rope, 96},         {PS_SIZED_ps_attention_options, 40}, {PS_SIZED_ps_batch, 40},
         {PS_SIZED_ps_eval_info, 32},    {PS_SIZED_ps_step_info, 56},         {PS_SIZED_ps_memory_info, 224},
         {PS_SIZED_ps_profile_info, 48}, {PS_SIZED_ps_load_info, 40},         {PS_SIZED_ps_checkpoint_info, 72},
+        {PS_SIZED_ps_own_use, 160},
     };
     for (size_t i = 0; i < sizeof then / sizeof then[0]; i++) {
         size_t from[512] = {0}, to[512] = {then[i].bytes};

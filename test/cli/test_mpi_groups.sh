@@ -71,6 +71,17 @@ END
     compile "$work/null.c" null || fail "$mpi: null.c does not compile"
     run 2 "$work/null"
     [ "$(grep -c 'EINVAL: .*MPI_COMM_NULL' "$work/out")" -eq 2 ] || fail "$mpi: MPI_COMM_NULL is not refused"
+
+    # closed in the midst, by the header and by the plug-in
+    "mpicc.$mpi" -std=c11 -Wall -Wextra -Werror -Iinclude -Isrc -o "$work/closes" test/cli/mpi_close.c "$work/libpatrickstar.so.0" -Wl,-rpath,"$work" -ldl ||
+        fail "$mpi: mpi_close.c does not compile"
+    closes() { timeout -k 5 60 "mpirun.$mpi" -np 2 "$work/closes" "$@" >"$work/out" 2>&1; } # not 0: without MPI_Finalize
+    closes
+    grep -q '^closed' "$work/out" || fail "$mpi: the header's messages"
+    if [ -e "$build/libpatrickstar_$mpi.so" ]; then
+        closes "$build/libpatrickstar_$mpi.so"
+        grep -q '^closed' "$work/out" || fail "$mpi: the plug-in's messages"
+    fi
 done
 [ -n "$tried" ] || skip "no MPI"
 # C++ programs include it too

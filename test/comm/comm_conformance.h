@@ -395,6 +395,28 @@ static int check_small(ps_comm *c)
     return 0;
 }
 
+/* The same wrong arguments on all ranks: all are told, nobody waits, and the communicator goes on. */
+static int check_refusals(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    double v[1] = {1};
+    char mine[1] = "", *all = calloc((size_t)p, 1);
+    for (int i = 0; i < 2; i++) {
+        CHECK(rank, ps_comm_broadcast(c, mine, 1, i == 0 ? p : -1) == PS_EINVAL);
+        CHECK(rank, strstr(ps_last_error(), "ps_comm_broadcast: root ") != NULL);
+    }
+    CHECK(rank, ps_comm_broadcast(c, mine, -1, 0) == PS_EINVAL);
+    CHECK(rank, ps_comm_all_gather(c, mine, -1, all) == PS_EINVAL);
+    CHECK(rank, strstr(ps_last_error(), "bytes -1, expected 0 to ") != NULL);
+    CHECK(rank, ps_comm_all_reduce(c, v, -1, PS_COMM_SUM) == PS_EINVAL);
+    CHECK(rank, ps_comm_all_reduce(c, v, INT64_MAX / 8 + 1, PS_COMM_SUM) == PS_EINVAL);
+    CHECK(rank, ps_comm_all_reduce(c, v, 1, (ps_comm_op)3) == PS_EINVAL);
+    CHECK(rank, strcmp(ps_comm_host(c, p), "unknown host") == 0 && strcmp(ps_comm_host(c, -1), "unknown host") == 0);
+    CHECK(rank, ps_comm_failed_rank(c) == -1 && ps_comm_barrier(c) == PS_OK);
+    free(all);
+    return 0;
+}
+
 static int check_identity(ps_comm *c, int32_t p, const char *describe)
 {
     const int32_t rank = ps_comm_rank(c);
@@ -422,7 +444,7 @@ static inline int conformance_run(ps_comm *c, int32_t p, const char *describe)
         }
     }
     ps_comm_set_message_bytes(c, PS_COMM_MESSAGE_BYTES);
-    return check_many(c) != 0 || with_queues(c, check_events) != 0 || check_small(c) != 0;
+    return check_many(c) != 0 || with_queues(c, check_events) != 0 || check_small(c) != 0 || check_refusals(c) != 0;
 }
 
 #endif

@@ -76,6 +76,52 @@ static void test_profile_of_configuration(void **state)
     assert_int_equal(unlink("looking_in.configured.json"), 0);
 }
 
+/* One of the program before the configured steps, or of their first ones, takes nothing from those that come: the file
+ * is that of the configuration. */
+static void test_profile_before_the_configured(void **state)
+{
+    (void)state;
+    static const char configured[] = "looking_in.configured.json";
+    static const struct {
+        int start, stop, first; /* before which step; the first of the file */
+    } cases[] = {{2, 3, 5}, {4, 6, 6}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        ps_config *c = TINY("profile.path=looking_in.configured.json", "profile.steps=[5, 6]");
+        ps_engine *e = engine_of(c);
+        for (int s = 1; s <= 7; s++) {
+            if (s == cases[k].start) assert_ok(ps_engine_start_profile(e));
+            if (s == cases[k].stop) {
+                assert_ok(ps_engine_stop_profile(e));
+                assert_int_equal(profile_of(e).first_step, cases[k].start);
+                assert_int_equal(profile_of(e).last_step, cases[k].stop - 1);
+                assert_int_equal(profile_of(e).is_written, 0);
+                assert_int_equal(access(configured, F_OK), -1);
+            }
+            step(e, s - 1);
+        }
+        assert_int_equal(profile_of(e).first_step, cases[k].first);
+        assert_int_equal(profile_of(e).last_step, 6);
+        assert_int_equal(profile_of(e).is_written, 1);
+        assert_int_equal(unlink(configured), 0);
+        ps_engine_destroy(e);
+        assert_int_equal(access(configured, F_OK), -1); /* nothing was left to write */
+        ps_config_destroy(c);
+    }
+    /* over all of them: their file is the program's */
+    ps_config *c = TINY("profile.path=looking_in.configured.json", "profile.steps=[2, 3]");
+    ps_engine *e = engine_of(c);
+    assert_ok(ps_engine_start_profile(e));
+    for (int s = 1; s <= 3; s++) step(e, s - 1);
+    assert_ok(ps_engine_stop_profile(e));
+    assert_int_equal(profile_of(e).is_written, 1);
+    step(e, 3);
+    assert_int_equal(profile_of(e).first_step, 1);
+    assert_int_equal(profile_of(e).last_step, 3);
+    assert_int_equal(unlink(configured), 0);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
 /* ---- memory ---- */
 
 static void test_memory_use(void **state)
@@ -183,6 +229,15 @@ static void test_progress(void **state)
     assert_int_equal(ps_engine_save_weights(e, ""), PS_EINVAL);
     assert_int_equal(ps_engine_save_profile(e, ""), PS_EINVAL);
     assert_int_equal(w.n[PS_PROGRESS_SAVE], 0);
+    /* of another engine, and of another shape, plans are counted anew */
+    const int64_t n_tried = w.n[PS_PROGRESS_PLAN] - 1;
+    assert_int_equal(w.last_done, n_tried - 1);
+    ps_engine_destroy(e);
+    assert_ok(ps_initialize_engine(ps_model_from_config, c, 0, c, &e));
+    assert_int_equal(w.n[PS_PROGRESS_PLAN], 1 + 2 * n_tried);
+    assert_int_equal(w.last_done, n_tried - 1);
+    assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, 1, 16));
+    assert_true(w.last_done < w.n[PS_PROGRESS_PLAN] - 1 - 2 * n_tried);
     assert_ok(ps_engine_save_weights(e, path));
     assert_int_equal(w.n[PS_PROGRESS_SAVE], ps_engine_get_tensor_count(e));
     assert_int_equal(w.last_done, w.total - 1);
@@ -216,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile_at_any_time),
         cmocka_unit_test(test_profile_of_configuration),
+        cmocka_unit_test(test_profile_before_the_configured),
         cmocka_unit_test(test_memory_use),
         cmocka_unit_test(test_log),
         cmocka_unit_test(test_progress),

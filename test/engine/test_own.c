@@ -352,6 +352,128 @@ static void test_first_trained(void **state)
     }
 }
 
+/* ---- a head with a loss ---- */
+
+/* -log softmax(W x)[target], W [classes, x_columns]; f32 only */
+static void softmax_of_row(const ps_own_call *c, int64_t row, double *p)
+{
+    const int64_t n = c->x_columns[0], n_classes = c->w_elements[0] / n;
+    const float *x = (const float *)c->x[0] + row * n, *w = c->w[0];
+    double sum = 0;
+    for (int64_t k = 0; k < n_classes; k++) {
+        p[k] = 0;
+        for (int64_t i = 0; i < n; i++) p[k] += (double)w[k * n + i] * (double)x[i];
+        p[k] = exp(p[k]);
+        sum += p[k];
+    }
+    for (int64_t k = 0; k < n_classes; k++) p[k] /= sum;
+}
+
+static ps_status head_forward(const ps_own_call *c)
+{
+    double *p = c->scratch;
+    for (int64_t row = 0; row < c->rows; row++) {
+        const int32_t target = c->targets[row];
+        softmax_of_row(c, row, p);
+        c->predicted[row] = -1;
+        c->row_loss[row] = target == -100 ? 0 : (float)-log(p[target]);
+    }
+    return PS_OK;
+}
+
+static ps_status head_backward(const ps_own_call *c)
+{
+    const int64_t n = c->x_columns[0], n_classes = c->w_elements[0] / n;
+    double *p = c->scratch;
+    memset(c->dw[0], 0, (size_t)c->w_elements[0] * sizeof(float));
+    for (int64_t row = 0; row < c->rows; row++) {
+        const int32_t target = c->targets[row];
+        const float *x = (const float *)c->x[0] + row * n, *w = c->w[0];
+        float *dx = (float *)c->dx[0] + row * n;
+        memset(dx, 0, (size_t)n * sizeof *dx);
+        if (target == -100) continue;
+        softmax_of_row(c, row, p);
+        p[target] -= 1;
+        for (int64_t k = 0; k < n_classes; k++)
+            for (int64_t i = 0; i < n; i++) {
+                const float d = c->scale * (float)p[k];
+                dx[i] += d * w[k * n + i];
+                c->dw[0][k * n + i] += d * x[i];
+            }
+    }
+    return PS_OK;
+}
+
+static int64_t head_scratch(const ps_own_call *c, int is_backward)
+{
+    (void)is_backward;
+    return c->w_elements[0] / c->x_columns[0] * (int64_t)sizeof(double);
+}
+
+static ps_own_operator head;
+
+typedef struct head_model_options {
+    int64_t n_rows, n_classes;
+} head_model_options;
+
+static ps_status head_model(ps_builder *b, void *user)
+{
+    enum { C = 8 };
+    const head_model_options *o = user;
+    const ps_value x = ps_token_embedding(b, "wte", TINY_VOCABULARY, C);
+    ps_own_end(b, "head",
+               &(ps_own_use){.struct_size = sizeof(ps_own_use),
+                             .op = &head,
+                             .x = {x},
+                             .parameters = {{.suffix = "weight", .rows = o->n_rows, .columns = C, .std = 0.02}},
+                             .n_classes = o->n_classes});
+    return PS_OK;
+}
+
+/* A loss with the head in it has other classes than x has columns; targets are looked at before anything is computed. */
+static void test_head_with_loss(void **state)
+{
+    (void)state;
+    static const head_model_options cases[] = {{TINY_VOCABULARY, TINY_VOCABULARY}, {8, 0}, {5, 5}};
+    if (OVER_GPU) skip(); /* another operator, of which the fake GPU has one a program */
+    const ps_own_operator of_cpu = {.struct_size = sizeof of_cpu,
+                                    .name = "head and loss",
+                                    .n_inputs = 1,
+                                    .n_parameters = 1,
+                                    .dtypes = 1u << PS_DTYPE_F32,
+                                    .backward_reads = PS_READS_X | PS_READS_W,
+                                    .forward = head_forward,
+                                    .backward = head_backward,
+                                    .scratch_bytes = head_scratch};
+    head = own_everywhere(&of_cpu);
+    for (size_t k = 0; k < PS_ARRAY_LEN(cases); k++) {
+        head_model_options o = cases[k];
+        const int32_t n = (int32_t)(o.n_classes > 0 ? o.n_classes : 8);
+        int32_t tokens[32], targets[32];
+        char want[64];
+        ps_config *c = TINY("memory.host=1MB", "optimizer.params.lr=0.02");
+        ps_engine *e = NULL;
+        assert_ok(ps_initialize_engine(head_model, &o, 0, c, &e));
+        for (int i = 0; i < 32; i++) tokens[i] = i % 7, targets[i] = i % 5 == 0 ? -100 : n - 1 - i % 4;
+        const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
+        float first = 0, last = 0;
+        for (int s = 0; s < 40; s++) {
+            assert_ok(ps_forward(e, &batch, s == 0 ? &first : &last));
+            assert_ok(ps_backward(e));
+            assert_ok(ps_step(e));
+        }
+        assert_true(fabs((double)first - log(n)) < 0.1 && last < 0.8F * first);
+        for (int wrong = 0; wrong < 2; wrong++) {
+            targets[7] = wrong == 0 ? n : -1;
+            snprintf(want, sizeof want, "target 7 of the batch is %d, the model has %d", targets[7], n);
+            assert_int_equal(ps_forward(e, &batch, NULL), PS_EINVAL);
+            assert_non_null(strstr(ps_last_error(), want));
+        }
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+    }
+}
+
 /* ---- refusals ---- */
 
 static int64_t scratch_below_0(const ps_own_call *c, int is_backward)
@@ -431,6 +553,8 @@ static void test_refusals(void **state)
     CASE("mean nan", (w->op.n_parameters = 1,
                       w->use.parameters[0] = (ps_own_parameter){.suffix = "a", .columns = 8, .mean = (double)NAN}));
     CASE("saved[0] only", (w->is_loss = true, w->use.saved_columns[1] = 1));
+    CASE("n_classes -1", (w->is_loss = true, w->use.n_classes = -1));
+    CASE("n_classes is of losses", w->use.n_classes = 8);
     CASE("no y", (w->is_loss = true, w->op.backward_reads = PS_READS_Y));
     CASE("does not compute in f32 (its dtypes are 0x2): set bf16.enabled or fp16.enabled",
          w->op.dtypes = 1u << PS_DTYPE_BF16);
@@ -502,9 +626,10 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_same_bits, begin),     cmocka_unit_test_setup(test_frozen_parameters, begin),
-        cmocka_unit_test_setup(test_first_trained, begin), cmocka_unit_test_setup(test_refusals, begin),
-        cmocka_unit_test_setup(test_device, begin),        cmocka_unit_test_setup(test_decode, begin),
+        cmocka_unit_test_setup(test_same_bits, begin),      cmocka_unit_test_setup(test_frozen_parameters, begin),
+        cmocka_unit_test_setup(test_first_trained, begin),  cmocka_unit_test_setup(test_refusals, begin),
+        cmocka_unit_test_setup(test_device, begin),         cmocka_unit_test_setup(test_decode, begin),
+        cmocka_unit_test_setup(test_head_with_loss, begin),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -11,10 +11,15 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include "base/fault.h"
+#include "base/file.h"
 #include "comm/comm.h"
 #include "engine/engine_fixture.h"
+#include "engine/sameness.h"
+#include "temp_folder.h"
 
 enum { GROUPS = 2, RANKS = 2, STEPS = 3 };
 
@@ -377,6 +382,30 @@ static void test_meet_alone(void **state)
     ps_config_destroy(c);
 }
 
+/* A program may have more than a GiB: it is read in pieces. */
+static void test_hash_of_files(void **state)
+{
+    (void)state;
+    enum { N = (5 << 19) + 3 }; /* two pieces and a half */
+    static char bytes[N];
+    uint64_t hash, other;
+    temp_folder folder = temp_folder_make();
+    const temp_path program = temp_folder_file(&folder, "program");
+    const char *const path = program.text;
+    for (size_t i = 0; i < N; i++) bytes[i] = (char)(i * 2654435761u >> 13);
+    assert_ok(ps_file_write_all(path, bytes, N));
+    assert_ok(ps_sameness_hash_file(path, &hash));
+    assert_true(hash == XXH3_64bits(bytes, N));
+    assert_int_equal(truncate(path, (off_t)1 << 30), 0);
+    assert_ok(ps_sameness_hash_file(path, &hash));
+    assert_int_equal(truncate(path, ((off_t)1 << 30) + 1), 0);
+    assert_ok(ps_sameness_hash_file(path, &other));
+    assert_true(hash != other);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(ps_sameness_hash_file(path, &hash), PS_EIO);
+    temp_folder_remove(&folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_messages_that_are_none),
         cmocka_unit_test(test_one_rank),
         cmocka_unit_test(test_meet_alone),
+        cmocka_unit_test(test_hash_of_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

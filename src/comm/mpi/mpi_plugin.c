@@ -13,9 +13,19 @@
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "ps_request.mark holds an MPI_Request");
 
+/* Where MPI is the program's: a message under way, in memory of its own, as MPI may be at it after a failure when the
+ * library's memory is gone. */
+typedef struct mpi_message {
+    struct mpi_message *next;
+    MPI_Request request;
+    void *data; /* where a receive goes once it is there; NULL: a send */
+    _Alignas(64) char content[];
+} mpi_message;
+
 typedef struct mpi_world {
-    MPI_Comm comm; /* our own: no message of the program's can meet ours */
-    bool is_owner; /* of MPI: finalises it */
+    MPI_Comm comm;     /* our own: no message of the program's can meet ours */
+    bool is_owner;     /* of MPI: finalises it, and nobody calls it behind close */
+    mpi_message *open; /* not is_owner */
 } mpi_world;
 
 /* True when rc is success. */
@@ -94,15 +104,46 @@ static bool mpi_open(ps_transport *t)
     return true;
 }
 
+/* NULL: no memory. */
+static mpi_message *message_new(ps_transport *t, int64_t bytes, void *data, ps_request *out)
+{
+    mpi_world *w = t->self;
+    mpi_message *m = aligned_alloc(64, (sizeof *m + (size_t)bytes + 63) / 64 * 64);
+    if (m == NULL) {
+        mpi_refuse(t, "host memory exhausted");
+        return NULL;
+    }
+    *m = (mpi_message){.next = w->open, .request = MPI_REQUEST_NULL, .data = data};
+    w->open = m;
+    out->mark = (uint64_t)(uintptr_t)m;
+    return m;
+}
+
+static void message_free(mpi_world *w, mpi_message *m)
+{
+    mpi_message **at = &w->open;
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+    free(m);
+}
+
 static bool mpi_send_begin(ps_transport *t, int32_t peer, ps_channel channel, const void *buffer, int64_t bytes,
                            ps_request *out)
 {
     const mpi_world *w = t->self;
-    MPI_Request request;
-    if (!mpi_check(t, "MPI_Isend", MPI_Isend(buffer, (int)bytes, MPI_BYTE, peer, (int)channel, w->comm, &request)))
-        return false;
+    MPI_Request request = MPI_REQUEST_NULL;
+    mpi_message *m = NULL;
     *out = (ps_request){0};
-    memcpy(&out->mark, &request, sizeof request);
+    if (!w->is_owner) {
+        m = message_new(t, bytes, NULL, out);
+        if (m == NULL) return false;
+        buffer = memcpy(m->content, buffer, (size_t)bytes);
+    }
+    if (!mpi_check(
+            t, "MPI_Isend",
+            MPI_Isend(buffer, (int)bytes, MPI_BYTE, peer, (int)channel, w->comm, m != NULL ? &m->request : &request)))
+        return false;
+    if (m == NULL) memcpy(&out->mark, &request, sizeof request);
     return true;
 }
 
@@ -110,34 +151,71 @@ static bool mpi_recv_begin(ps_transport *t, int32_t peer, ps_channel channel, vo
                            ps_request *out)
 {
     const mpi_world *w = t->self;
-    MPI_Request request;
-    if (!mpi_check(t, "MPI_Irecv", MPI_Irecv(buffer, (int)bytes, MPI_BYTE, peer, (int)channel, w->comm, &request)))
-        return false;
+    MPI_Request request = MPI_REQUEST_NULL;
+    mpi_message *m = NULL;
     *out = (ps_request){.bytes = bytes};
-    memcpy(&out->mark, &request, sizeof request);
+    if (!w->is_owner) {
+        m = message_new(t, bytes, buffer, out);
+        if (m == NULL) return false;
+        buffer = m->content;
+    }
+    if (!mpi_check(
+            t, "MPI_Irecv",
+            MPI_Irecv(buffer, (int)bytes, MPI_BYTE, peer, (int)channel, w->comm, m != NULL ? &m->request : &request)))
+        return false;
+    if (m == NULL) memcpy(&out->mark, &request, sizeof request);
     return true;
 }
 
-static bool mpi_test(ps_transport *t, ps_request *r, bool *is_done)
+/* A receive that is there: all of it. */
+static bool take_count(ps_transport *t, const ps_request *r, const MPI_Status *status)
 {
-    MPI_Request request;
-    MPI_Status status;
-    int flag = 0, bytes = 0;
-    memcpy(&request, &r->mark, sizeof request);
-    *is_done = false;
-    if (!mpi_check(t, "MPI_Test", MPI_Test(&request, &flag, &status))) return false;
-    if (!flag) return true;
-    *is_done = true;
+    int bytes = 0;
     if (r->bytes == 0) return true;
-    if (!mpi_check(t, "MPI_Get_count", MPI_Get_count(&status, MPI_BYTE, &bytes))) return false;
+    if (!mpi_check(t, "MPI_Get_count", MPI_Get_count(status, MPI_BYTE, &bytes))) return false;
     if (bytes == r->bytes) return true;
     snprintf(t->error, sizeof t->error, "a message of %d bytes met a receive of %lld", bytes, (long long)r->bytes);
     return false;
 }
 
+static bool mpi_test(ps_transport *t, ps_request *r, bool *is_done)
+{
+    mpi_world *w = t->self;
+    mpi_message *m = w->is_owner ? NULL : (mpi_message *)(uintptr_t)r->mark;
+    MPI_Request request;
+    MPI_Status status;
+    int flag = 0;
+    memcpy(&request, &r->mark, sizeof request);
+    *is_done = false;
+    if (!mpi_check(t, "MPI_Test", MPI_Test(m != NULL ? &m->request : &request, &flag, &status))) return false;
+    if (!flag) return true;
+    *is_done = true;
+    const bool is_whole = take_count(t, r, &status);
+    if (m == NULL) return is_whole;
+    if (is_whole && r->bytes > 0) memcpy(m->data, m->content, (size_t)r->bytes);
+    message_free(w, m);
+    return is_whole;
+}
+
+/* What ends within 0.2 s; receives are cancelled. The rest waits for a rank that is gone: its memory is left to MPI. */
+static void end_open(mpi_world *w)
+{
+    int is_finalized = 0;
+    if (MPI_Finalized(&is_finalized) != MPI_SUCCESS || is_finalized) return;
+    for (mpi_message *m = w->open; m != NULL; m = m->next)
+        if (m->data != NULL && m->request != MPI_REQUEST_NULL) MPI_Cancel(&m->request);
+    const double begin_s = MPI_Wtime();
+    while (w->open != NULL && MPI_Wtime() - begin_s < 0.2)
+        for (mpi_message *m = w->open, *next; m != NULL; m = next) {
+            int flag = 0;
+            next = m->next;
+            if (MPI_Test(&m->request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag) message_free(w, m);
+        }
+}
+
 /* After a failure MPI_Finalize may wait for ever for a rank that is gone, and MPI_Abort would end the program
  * before it has said why. So MPI stays as it is: when the process ends with a status other than 0, the launcher
- * ends the others. */
+ * ends the others. Only a program that has MPI itself calls it afterwards, which may then go on with our messages. */
 static void mpi_close(ps_transport *t, bool is_orderly)
 {
     mpi_world *w = t->self;
@@ -145,6 +223,8 @@ static void mpi_close(ps_transport *t, bool is_orderly)
     if (is_orderly) {
         MPI_Comm_free(&w->comm);
         if (w->is_owner) MPI_Finalize();
+    } else if (!w->is_owner) {
+        end_open(w);
     }
     free(w);
 }
