@@ -95,8 +95,8 @@ PS_API const char *ps_comm_describe(const ps_comm *comm); /* "single", "mpi (Ope
 typedef enum ps_comm_op { PS_COMM_SUM, PS_COMM_MIN, PS_COMM_MAX } ps_comm_op;
 
 /* Small things beside an engine's own: all ranks call, with the same bytes, n, op and root. A negative size or one past
- * all memory, a root or op that there is not: PS_EINVAL before anything is sent, and the communicator goes on. In place,
- * in the order of ranks; all get the same bits. */
+ * all memory, a root or op that there is not: PS_EINVAL before anything is sent, and the communicator goes on. In
+ * place, in the order of ranks; all get the same bits. */
 PS_API PS_NODISCARD ps_status ps_comm_all_reduce(ps_comm *comm, double *values, int64_t n, ps_comm_op op);
 /* Every rank's `bytes`, one after the other, in all[size * bytes]. */
 PS_API PS_NODISCARD ps_status ps_comm_all_gather(ps_comm *comm, const void *mine, int64_t bytes, void *all);
