@@ -67,7 +67,7 @@ static void test_newer_program(void **state)
     assert_int_equal(taken.nonfinite_steps, 4);
     out.added = (int64_t)1 << 40;
     assert_int_equal(ps_sized_take(PS_SIZED_ps_step_info, &out, &taken), PS_EINVAL);
-    assert_non_null(strstr(ps_last_error(), "ps_step_info: byte 69 of its 72 is set"));
+    assert_non_null(strstr(ps_last_error(), "ps_step_info: byte 77 of its 80 is set"));
     assert_non_null(strstr(ps_last_error(), ps_version(NULL, NULL, NULL)));
     assert_int_equal(taken.step, 0);
 }
