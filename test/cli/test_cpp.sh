@@ -30,6 +30,10 @@ grep -q '^loss' "$tmp/output"
 cat >"$tmp/throws.cpp" <<'END'
 #include <patrickstar.hpp>
 #include <cstring>
+static ps_status no_model(ps_builder *)
+{
+    return ps_set_last_error(PS_ENOSYS, "a plain function");
+}
 int main()
 {
     patrickstar::config config;
@@ -37,6 +41,8 @@ int main()
     patrickstar::check(patrickstar::config::create(config));
     const auto model = [](ps_builder *) -> ps_status { throw std::runtime_error("no such layer"); };
     try {
+        if (patrickstar::engine::create(config, no_model, engine) != PS_ENOSYS) return 5;
+        if (patrickstar::engine::create(config, &no_model, engine) != PS_ENOSYS) return 6;
         patrickstar::check(patrickstar::engine::create(config, model, engine));
     } catch (const patrickstar::error &e) {
         if (e.status() != PS_EINVAL || std::strstr(e.what(), "no such layer") == nullptr) return 2;
