@@ -601,8 +601,8 @@ typedef struct ps_tensor_info {
 PS_API ps_status ps_engine_get_tensor_info(const ps_engine *engine, int64_t tensor, ps_tensor_info *out);
 
 /* Read or replace `n` elements from `first` of a tensor's fp32 value (inference engines, and frozen parameters: of its
- * rounded value). All ranks get all that is read. PS_ESTATE between ps_backward and ps_step where updates may run
- * within the backward pass (memory.update_in_backward), as for the hash above. */
+ * rounded value). All ranks get all that is read. Replacing is for between steps (else PS_ESTATE); so is reading, as
+ * for the hash above, where updates may run within the backward pass (memory.update_in_backward). */
 PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                     float *out);
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,

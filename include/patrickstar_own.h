@@ -86,7 +86,7 @@ typedef struct ps_own_operator {
 } ps_own_operator;
 
 /* A parameter "name.suffix" of an operator: [columns], or [rows, columns] where rows is not 0. Begins normally
- * distributed. */
+ * distributed. It lies in ps_own_use, so it has no size of its own and no room to grow; nor have the numbers above. */
 typedef struct ps_own_parameter {
     const char *suffix; /* "weight" */
     int64_t rows, columns;
