@@ -234,6 +234,7 @@ static void test_faults(void **state)
     over.checks_order = false; /* the checker has no memory then either, which is another failure */
     ps_config *c = TINY("train.threads=1"), *other = TINY("train.threads=1", "train.seed=2");
     over.checks_order = true;
+    const int64_t live_bytes = ps_mem_live_bytes();
     ps_engine *e = engine_of(c);
     assert_ok(ps_engine_save_weights(e, p.text));
     const uint64_t loaded = hash_of(e);
@@ -246,7 +247,6 @@ static void test_faults(void **state)
     int n_usable = 0, n_failed = 0;
     for (int kind = 0; kind < 2; kind++) {
         for (long n = 0;; n++) {
-            const int64_t live_bytes = ps_mem_live_bytes();
             uint64_t hash = 0;
             ps_fault_arm(kinds[kind], n, false);
             const ps_status st = ps_engine_load_pretrained(e, p.text, NULL, NULL);
@@ -254,7 +254,6 @@ static void test_faults(void **state)
             ps_fault_arm(kinds[kind], -1, false);
             if (st != (has_struck ? codes[kind] : PS_OK))
                 fail_msg("%ld: %s %s", n, ps_status_name(st), ps_last_error());
-            assert_int_equal(ps_mem_live_bytes(), live_bytes);
             if (!has_struck) break;
             const ps_status is_usable = ps_engine_get_weights_xxh3(e, &hash);
             if (is_usable == PS_OK) {
@@ -265,10 +264,12 @@ static void test_faults(void **state)
             assert_int_equal(is_usable, PS_ESTATE);
             n_failed++;
             ps_engine_destroy(e);
+            assert_int_equal(ps_mem_live_bytes(), live_bytes);
             e = engine_of(other);
         }
         assert_true(hash_of(e) == loaded);
         ps_engine_destroy(e);
+        assert_int_equal(ps_mem_live_bytes(), live_bytes);
         e = engine_of(other);
     }
     assert_true(n_usable > 10 && n_failed > 0);
