@@ -470,13 +470,14 @@ static ps_status open_checkpoint(loader *l, const char *folder)
 static ps_status check_same_step(const loader *l, ps_comm *c)
 {
     if (c == NULL) return PS_OK;
-    double least[2] = {(double)l->state.steps, -(double)l->state.steps};
-    PS_TRY(ps_comm_all_reduce(c, least, 2, PS_COMM_MIN));
-    if (least[0] == -least[1]) return PS_OK;
+    const double step = (double)l->state.steps;
+    double least, most;
+    PS_TRY(ps_comm_find_range(c, &step, 1, &least, &most));
+    if (least == most) return PS_OK;
     return PS_FAIL(
         PS_EIO,
         "%s is of step %lld, but the ranks have found checkpoints of steps %.0f to %.0f; they need one file system",
-        l->folder, (long long)l->state.steps, least[0], -least[1]);
+        l->folder, (long long)l->state.steps, least, most);
 }
 
 /* Of training only: nobody expects bits of what is evaluated elsewhere. */

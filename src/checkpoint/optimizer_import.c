@@ -77,6 +77,12 @@ static bool has_shape(const ps_torch_state *s, const ps_param *p)
     return t->n_dims == p->n_dims && t->shape[0] == p->shape[0] && (p->n_dims == 1 || t->shape[1] == p->shape[1]);
 }
 
+/* Is the tensor one of those that the file has numbers for? */
+static bool is_numbered(const importer *x, int32_t tensor)
+{
+    return x->n == x->e->program->n_params || !x->e->program->params[tensor].is_frozen;
+}
+
 /* What the file says of frozen parameters, which have no states here, is not looked at. */
 static bool is_trained(const importer *x, int32_t i)
 {
@@ -127,7 +133,7 @@ static ps_status number_tensors(importer *x, ps_param_numbering numbering)
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *all, &all));
     const ps_status st = ps_optimizer_numbering(x->e, numbering, all);
     for (int32_t i = 0; i < n && st == PS_OK; i++)
-        if (x->n == n || !x->e->program->params[all[i]].is_frozen) x->tensors[n_numbered++] = all[i];
+        if (is_numbered(x, all[i])) x->tensors[n_numbered++] = all[i];
     ps_mem_free(all);
     return st;
 }
@@ -161,7 +167,7 @@ static ps_status match_names(importer *x, const char **have, const char **want)
     ps_weight_match m;
     int32_t n_wanted = 0;
     for (int32_t t = 0; t < program->n_params; t++)
-        if (x->n == program->n_params || !program->params[t].is_frozen) x->tensors[n_wanted++] = t;
+        if (is_numbered(x, t)) x->tensors[n_wanted++] = t;
     for (int32_t i = 0; i < x->n; i++) {
         have[i] = ps_torch_optimizer_get(x->file, i)->name;
         want[i] = program->params[x->tensors[i]].name;

@@ -1,6 +1,5 @@
 #include "comm/agree.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,22 +45,25 @@ ps_status ps_comm_agree(ps_comm *c, ps_status st)
     return st;
 }
 
+ps_status ps_comm_find_range(ps_comm *c, const double *numbers, int n, double *least, double *most)
+{
+    double both[2 * PS_COMM_NUMBERS_MAX];
+    PS_ASSERT(n <= PS_COMM_NUMBERS_MAX);
+    for (int i = 0; i < n; i++) both[i] = numbers[i], both[n + i] = -numbers[i];
+    PS_TRY(ps_comm_all_reduce(c, both, 2 * n, PS_COMM_MIN));
+    for (int i = 0; i < n; i++) least[i] = both[i], most[i] = -both[n + i];
+    return PS_OK;
+}
+
 ps_status ps_comm_agree_alike(ps_comm *c, ps_status st, const char *call, const double *numbers, int n)
 {
-    enum { NUMBERS_MAX = 8 };
-    double least[2 * NUMBERS_MAX];
-    PS_ASSERT(n <= NUMBERS_MAX);
+    double least[PS_COMM_NUMBERS_MAX], most[PS_COMM_NUMBERS_MAX];
     PS_TRY(ps_comm_agree(c, st));
     if (c == NULL || ps_comm_size(c) == 1) return PS_OK;
-    for (int i = 0; i < n; i++) {
-        const double number = isnan(numbers[i]) ? -(double)INFINITY : numbers[i];
-        least[2 * i] = number;
-        least[2 * i + 1] = -number;
-    }
-    PS_TRY(ps_comm_all_reduce(c, least, 2 * n, PS_COMM_MIN));
+    PS_TRY(ps_comm_find_range(c, numbers, n, least, most));
     for (int i = 0; i < n; i++)
-        if (least[2 * i] != -least[2 * i + 1])
+        if (least[i] != most[i])
             return PS_FAIL(PS_EINVAL, "%s: the ranks call it with different values, from %g to %g; nothing is done",
-                           call, least[2 * i], -least[2 * i + 1]);
+                           call, least[i], most[i]);
     return PS_OK;
 }

@@ -4,8 +4,12 @@
 
 #include "comm/comm.h"
 
-/* ps_comm_agree for a call that all ranks make with the same numbers [n]: PS_EINVAL on all, naming the call, when one
- * has another. NaN is equal to NaN; whole numbers are exact up to 2^53. comm NULL: st. */
+/* The least and the most that ranks have of each number; all call. 0 <= n <= PS_COMM_NUMBERS_MAX, no NaN. */
+enum { PS_COMM_NUMBERS_MAX = 8 };
+PS_NODISCARD ps_status ps_comm_find_range(ps_comm *comm, const double *numbers, int n, double *least, double *most);
+
+/* ps_comm_agree for a call that all ranks make with the same numbers, as above: PS_EINVAL on all, naming the call, when
+ * one has another. Whole numbers are exact up to 2^53. comm NULL: st. */
 PS_NODISCARD ps_status ps_comm_agree_alike(ps_comm *comm, ps_status st, const char *call, const double *numbers, int n);
 
 #endif

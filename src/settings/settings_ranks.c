@@ -84,9 +84,9 @@ ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t r
 static ps_status agree_on_backend(const ps_settings *s, ps_comm *comm)
 {
     const double kind = (double)s->backend_kind;
-    double least[2] = {kind, -kind};
-    PS_TRY(ps_comm_all_reduce(comm, least, 2, PS_COMM_MIN));
-    if (least[0] == -least[1]) return PS_OK;
+    double least, most;
+    PS_TRY(ps_comm_find_range(comm, &kind, 1, &least, &most));
+    if (least == most) return PS_OK;
     const bool says_why = s->backend_kind == PS_BACKEND_CPU && s->gpu.why_not[0] != '\0';
     const ps_status st =
         PS_FAIL(PS_EINVAL, "train.backend is not the same on all ranks: %s on this one%s%s; set it, the same on all",
@@ -99,9 +99,9 @@ static ps_status agree_on_backend(const ps_settings *s, ps_comm *comm)
 static ps_status agree_on_attention(const ps_settings *s, ps_comm *comm)
 {
     const double name = (double)(XXH3_64bits(s->gpu.found.attention, strlen(s->gpu.found.attention)) >> 12);
-    double least[2] = {name, -name};
-    PS_TRY(ps_comm_all_reduce(comm, least, 2, PS_COMM_MIN));
-    if (least[0] == -least[1]) return PS_OK;
+    double least, most;
+    PS_TRY(ps_comm_find_range(comm, &name, 1, &least, &most));
+    if (least == most) return PS_OK;
     return PS_FAIL(PS_EINVAL,
                    "attention is not computed by the same on all ranks: by %s on this one; install the same cuDNN "
                    "everywhere, or set train.attention = own",
