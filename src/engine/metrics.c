@@ -338,8 +338,9 @@ static ps_status score_answers(ps_metrics *m, ps_comm *comm)
     bool *is_best = NULL, may_have_none = false;
     ps_status st;
     for (int64_t i = 0; i < n; i++) may_have_none = may_have_none || ps_task_set_question(set, i).n_answers == 0;
-    PS_TRY_GOTO(ps_mem_alloc((size_t)n * 3, sizeof *best, &best));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *is_best, &is_best));
+    st = ps_mem_alloc((size_t)n * 3, sizeof *best, &best);
+    if (st == PS_OK) st = ps_mem_alloc((size_t)n, sizeof *is_best, &is_best);
+    PS_TRY_GOTO(ps_comm_agree(comm, st)); /* before the others wait for what this rank has */
     PS_TRY_GOTO(find_best_of_ranks(m, n, comm, best, is_best));
     for (int64_t i = 0; i < n; i++) {
         const ps_task_question q = ps_task_set_question(set, i);
