@@ -7,7 +7,7 @@
 /* Device bytes that activations will take beyond what they have, up to `distance` moments ahead. */
 static int64_t non_model_growth(const ps_store *s, int32_t distance)
 {
-    if (s->non_model == NULL) return 0;
+    if (!has_non_model(s)) return 0;
     return ps_max_i64(0, ps_store_non_model_ahead(s, distance) - s->non_model_committed_bytes);
 }
 

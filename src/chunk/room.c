@@ -16,8 +16,7 @@ static bool shrink_non_model(ps_store *s, int32_t n_ahead)
     if (knows_need) keep = ps_max_i64(keep, ps_store_non_model_ahead(s, n_ahead));
     const int64_t have = s->non_model_committed_bytes;
     if (keep >= have) return false;
-    const ps_events after = ps_store_computed(s);
-    ps_region_decommit(s->non_model, keep, have - keep, &after);
+    ps_store_release_non_model(s, keep, have - keep);
     s->non_model_committed_bytes = keep;
     ps_store_record_memory(s, PS_TIER_DEVICE);
     return true;
@@ -56,7 +55,7 @@ static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
 static int64_t lasting_free_bytes(const ps_store *s)
 {
     const int64_t free_bytes = ps_store_free_bytes(s, PS_TIER_DEVICE);
-    if (s->schedule == NULL || s->non_model == NULL || s->now < 0) return free_bytes;
+    if (s->schedule == NULL || !has_non_model(s) || s->now < 0) return free_bytes;
     const int64_t ahead = ps_store_non_model_ahead(s, PS_ACTIVATION_LOOK_AHEAD * s->d.prefetch);
     return free_bytes - ps_max_i64(0, ahead - s->non_model_committed_bytes);
 }

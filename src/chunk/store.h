@@ -35,7 +35,7 @@
  * So a run without payloads (sim devices) predicts moved bytes and peaks of a real one exactly.
  *
  * Knows no operator, no model, no CUDA, no MPI. A foreign framework drives it so:
- *   per operator: ps_store_begin_moment, ps_store_pin for each chunk, compute, ps_store_unpin
+ *   with counts_non_model, per operator: ps_store_begin_moment, ps_store_pin for each chunk, compute, ps_store_unpin
  *   the first step with a trace (ps_trace_add_*), then ps_store_set_schedule.
  * One thread owns a store. */
 #ifndef PS_CHUNK_STORE_H
@@ -89,7 +89,10 @@ typedef struct ps_store_desc {
     /* Device and host are one memory, of devices that do not work later: what is on one of them is handed to the other
      * where it lies. A trial is told so of the tiers that it stands for */
     bool hands_over;
-    bool wait_at_once;          /* copies do not overlap computing (client.opts.with_async_move false) */
+    bool wait_at_once; /* copies do not overlap computing (client.opts.with_async_move false) */
+    /* Activations lie in memory of a foreign framework's own: the bytes of ps_store_begin_moment count, and chunks leave for
+     * them, but there is no region (ps_store_reserve_non_model is not called) */
+    bool counts_non_model;
     const ps_link_rates *rates; /* estimates; NULL: ps_link_rates_default */
     ps_profile *profile;        /* gets copies, waits, chunks that come and go; must outlive the store. NULL: none */
 } ps_store_desc;

@@ -214,6 +214,13 @@ void ps_store_record_wait(const ps_store *s, ps_chunk_id id, ps_link link, int64
 /* store_moment.c */
 /* All memory of activations is given back; its addresses stay. */
 void ps_store_decommit_non_model(ps_store *s);
+/* store_moment.c: `bytes` of the non-model memory from `from` on are given back, or do not count any more. */
+void ps_store_release_non_model(ps_store *s, int64_t from, int64_t bytes);
+/* Do activations take memory of the device? */
+static inline bool has_non_model(const ps_store *s)
+{
+    return s->non_model != NULL || s->d.counts_non_model;
+}
 /* Returns st. When that is PS_EBUDGET, the message gets the moment under way and what it needs at once. */
 ps_status ps_store_with_moment(const ps_store *s, ps_status st);
 

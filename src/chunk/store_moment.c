@@ -45,10 +45,25 @@ void ps_store_limit_chunks(ps_store *s, ps_tier tier, int64_t bytes)
     s->chunk_limit_bytes[tier] = bytes;
 }
 
-void ps_store_decommit_non_model(ps_store *s)
+void ps_store_release_non_model(ps_store *s, int64_t from, int64_t bytes)
 {
     const ps_events after = ps_store_computed(s);
-    if (s->non_model_committed_bytes > 0) ps_region_decommit(s->non_model, 0, s->non_model_committed_bytes, &after);
+    if (bytes == 0) return;
+    if (s->d.counts_non_model)
+        ps_device_unclaim(s->d.ram[PS_TIER_DEVICE], bytes);
+    else
+        ps_region_decommit(s->non_model, from, bytes, &after);
+}
+
+static ps_status take_non_model(ps_store *s, int64_t from, int64_t bytes)
+{
+    if (s->d.counts_non_model) return ps_device_claim(s->d.ram[PS_TIER_DEVICE], bytes);
+    return ps_region_commit(s->non_model, from, bytes);
+}
+
+void ps_store_decommit_non_model(ps_store *s)
+{
+    ps_store_release_non_model(s, 0, s->non_model_committed_bytes);
     s->non_model_committed_bytes = s->non_model_needed_bytes = 0;
 }
 
@@ -124,7 +139,7 @@ static ps_status commit_non_model(ps_store *s)
     const int64_t need = s->non_model_needed_bytes, have = s->non_model_committed_bytes;
     if (need <= have) return PS_OK; /* an excess stays until room is needed */
     PS_TRY(ps_store_make_room(s, PS_TIER_DEVICE, need - have, PS_REASON_ACTIVATIONS));
-    PS_TRY(ps_region_commit(s->non_model, have, need - have));
+    PS_TRY(take_non_model(s, have, need - have));
     s->non_model_committed_bytes = need;
     PS_TRY(ps_store_await_non_model(s));
     ps_store_note_use(s, PS_TIER_DEVICE);
@@ -174,10 +189,10 @@ void ps_store_end_moment(ps_store *s)
 
 ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
 {
-    PS_ASSERT(non_model_bytes <= s->non_model_reserved_bytes || s->non_model == NULL);
+    PS_ASSERT(s->non_model == NULL || non_model_bytes <= s->non_model_reserved_bytes);
     s->moment_serial++;
     s->is_resting = false;
-    s->non_model_needed_bytes = s->non_model == NULL ? 0 : ps_round_up(non_model_bytes, s->page_bytes);
+    s->non_model_needed_bytes = has_non_model(s) ? ps_round_up(non_model_bytes, s->page_bytes) : 0;
     if (s->schedule == NULL) return commit_non_model(s);
     const ps_trace *t = ps_schedule_trace(s->schedule);
     ps_store_end_moment(s);
