@@ -66,7 +66,7 @@ ps_status ps_sameness_compare(ps_comm *c, const ps_trait *traits, int n)
     PS_ASSERT(n <= (int)PS_ARRAY_LEN(mine));
     for (int i = 0; i < n; i++) mine[i] = traits[i].value;
     ps_status st = PS_OK;
-    PS_TRY(ps_comm_agree(c, ps_mem_alloc((size_t)size * (size_t)n, sizeof *all, &all)));
+    PS_TRY_GOTO(ps_comm_agree(c, ps_mem_alloc((size_t)size * (size_t)n, sizeof *all, &all)));
     PS_TRY_GOTO(ps_comm_all_gather(c, mine, n * (int64_t)sizeof *mine, all));
     for (int32_t r = 1; r < size && st == PS_OK; r++)
         for (int i = 0; i < n && st == PS_OK; i++) {

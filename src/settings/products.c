@@ -457,10 +457,10 @@ static ps_status resume(ps_products *p, const ps_settings *s, ps_cuda_product_ta
 
 ps_status ps_products_resume(ps_products *p, const ps_settings *s, const char *text, const char *name)
 {
-    ps_cuda_product_table t;
+    ps_cuda_product_table t = {0};
     if (!p->has_choice || text == NULL) return PS_OK; /* all ranks have read the same file */
-    PS_TRY(ps_comm_agree(s->ranks.comm, ps_cuda_product_table_parse(text, (int64_t)strlen(text), name, &t)));
-    const ps_status st = resume(p, s, &t, name);
+    ps_status st = ps_comm_agree(s->ranks.comm, ps_cuda_product_table_parse(text, (int64_t)strlen(text), name, &t));
+    if (st == PS_OK) st = resume(p, s, &t, name);
     ps_cuda_product_table_deinit(&t);
     return st;
 }

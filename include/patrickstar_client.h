@@ -1,0 +1,268 @@
+/* patrickstar_client.h - parameters of another framework in our chunks: a module of PyTorch, a program's own network.
+ *
+ * The framework computes; this library keeps what it computes with. The framework says before and after each use of a
+ * tensor that it uses it, gives gradients, and asks for the update. Residency over device, host and disk, the optimizer
+ * and its states, mixed precision, ranks and knowledge of the future are ours. The first step is watched; from the
+ * second on chunks are there before they are asked for. A step that goes another way than the last one is carried out
+ * all the same, and watched anew. Bits do not depend on budgets.
+ *
+ *     ps_client_create(config, NULL, &client);
+ *     for each tensor                                  its first values, in memory that need not all be there at once
+ *         ps_client_add(client, &tensor, &number, &values);  fill values;  ps_client_rest(client, number);
+ *     ps_client_begin(client);                         lays out chunks, and moves the values there
+ *     for each step
+ *         for each operator, forward, then backward
+ *             ps_client_moment(client, PS_CLIENT_FORWARD, "h.3.mlp", bytes);
+ *             ps_client_pin(client, number, PS_CLIENT_PARAM, PS_CLIENT_READ, &place);
+ *             compute with place.address;
+ *             ps_client_unpin(client, number, PS_CLIENT_PARAM);
+ *             backward also: ps_client_give_gradient(client, number, gradient, PS_DTYPE_F32, 0);
+ *         ps_client_step(client, &info);
+ *     ps_client_destroy(client);
+ *
+ * examples/own_framework.c is such a program. Configurations are those of ps_engine; of what describes a model or its
+ * data nothing is read.
+ *
+ * Threads: any, also several at once; calls wait for each other. With several ranks the calls marked (ranks) are made by
+ * all of them in the same order: what depends on that order is compared in each ps_client_step. */
+#ifndef PATRICKSTAR_CLIENT_H
+#define PATRICKSTAR_CLIENT_H
+
+#include "patrickstar.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ps_client ps_client;
+
+/* ---- beginning and end ------------------------------------------------------------------------------------ */
+
+/* A client without tensors. config: optimizer, number format (bf16, fp16, else f32), memory.*, gradient_clipping, fp16.*,
+ * scheduler, chunk size, prefetch, comm; it is copied. comm (ranks) NULL: this process alone; else it is kept until
+ * ps_client_destroy. PS_EINVAL, PS_ENOSYS, PS_ECOMM, PS_ENOMEM_HOST; *out is NULL then. */
+PS_API PS_NODISCARD ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **out);
+
+/* (ranks) Ends what was begun and gives everything back; what is still lent (ps_client_lend) stays readable until it
+ * comes back, and keeps the memory of all chunks until then. NULL is accepted. */
+PS_API void ps_client_destroy(ps_client *client);
+
+typedef struct ps_client_tensor {
+    size_t struct_size;
+    const char *name;     /* of its own; copied. NULL: "tensor <number>" until ps_client_name */
+    const int64_t *shape; /* [n_dims], each at least 1; copied */
+    int32_t n_dims;       /* 0 .. PS_CLIENT_DIMS_MAX; 0: one element */
+    ps_dtype dtype;       /* of the values that are given: f32, bf16, or f16 */
+    int32_t is_frozen;    /* 1: without gradient for now: neither its fp32 value nor states take memory until it has one */
+    int32_t is_apart;     /* 1: kept out of chunks, as fp32 in device memory at one address for ever */
+} ps_client_tensor;
+
+enum { PS_CLIENT_DIMS_MAX = 8 };
+
+/* One tensor more, before ps_client_begin. *number counts from 0; *values gets memory for its values, row by row, zeros
+ * at first, in a file without a name in memory.disk_path (without one: in memory), so that a model that is larger than
+ * memory can be built. Neighbours in this order are neighbours in chunks: give parameters in the order of their use.
+ * PS_EINVAL, PS_ESTATE after ps_client_begin, PS_EIO when there is no room for the file, PS_ENOMEM_HOST. */
+PS_API PS_NODISCARD ps_status ps_client_add(ps_client *client, const ps_client_tensor *tensor, int32_t *number,
+                                            void **values);
+
+/* The memory of a tensor's values is not needed for now: pages may leave to the file. They can be read and written as
+ * before, until ps_client_begin. */
+PS_API void ps_client_rest(ps_client *client, int32_t tensor);
+
+/* It was added in vain (a head, before it is tied): its values' memory is given back, and it takes no part; its number
+ * is not given again. Before ps_client_begin, else PS_ESTATE. */
+PS_API PS_NODISCARD ps_status ps_client_drop(ps_client *client, int32_t tensor);
+
+/* Before ps_client_begin: its name, and whether it is frozen, when these are known later than its shape. PS_EINVAL: a
+ * name that another tensor has, no such tensor. PS_ESTATE. */
+PS_API PS_NODISCARD ps_status ps_client_name(ps_client *client, int32_t tensor, const char *name, int32_t is_frozen);
+
+/* (ranks) Lays out chunks and moves the values there, a tensor at a time; what ps_client_add gave is zeros from then on,
+ * and nothing writes there any more. Groups of optimizer.param_groups get their parameters by name. PS_EBUDGET with what
+ * would do: the least that a step needs is the largest tensor on the device, and one chunk with its states where updates
+ * run. PS_EINVAL: no tensor, a group without parameters; values that differ between ranks. After a failure the client
+ * can only be destroyed. */
+PS_API PS_NODISCARD ps_status ps_client_begin(ps_client *client);
+
+/* ---- access ----------------------------------------------------------------------------------------------- */
+
+typedef enum ps_client_what {
+    PS_CLIENT_PARAM,    /* the parameter as operators read it, of the configuration's number format; apart: fp32 */
+    PS_CLIENT_MASTER,   /* its fp32 value. To write there: the parameter follows when it is let go (apart: the same) */
+    PS_CLIENT_GRADIENT, /* PS_ESTATE when there is none */
+} ps_client_what;
+
+typedef enum ps_client_mode {
+    PS_CLIENT_READ,
+    PS_CLIENT_WRITE, /* read and change. Of PS_CLIENT_PARAM: its fp32 value follows when it is let go */
+} ps_client_mode;
+
+/* Where a tensor is: elements row by row. */
+typedef struct ps_client_place {
+    size_t struct_size;
+    void *address;
+    ps_dtype dtype;
+    int32_t is_on_gpu; /* address is of the GPU's memory, else of the host's */
+    int32_t gpu;       /* its number for CUDA */
+} ps_client_place;
+
+/* Bring it, and keep it where it is until ps_client_unpin; each success needs one. A gradient that lies over its
+ * parameter makes way when the parameter is asked for: the parameter comes back from its fp32 value, and the gradient
+ * gets memory of its own, in this step and those to come. (ranks) of PS_CLIENT_PARAM.
+ * PS_EBUDGET: there is no room beside what is in use; the message says which moment, how much, and what would do. */
+PS_API PS_NODISCARD ps_status ps_client_pin(ps_client *client, int32_t tensor, ps_client_what what, ps_client_mode mode,
+                                            ps_client_place *place);
+PS_API void ps_client_unpin(ps_client *client, int32_t tensor, ps_client_what what);
+
+/* The same as a tensor of DLPack: *managed gets a DLManagedTensor (dlpack.h of DLPack, before version 1: without
+ * flags), whose deleter, called by whoever drops the tensor, on any thread, lets the place go. It may outlive the
+ * client. PyTorch: from_dlpack of a capsule named "dltensor". */
+PS_API PS_NODISCARD ps_status ps_client_lend(ps_client *client, int32_t tensor, ps_client_what what,
+                                             ps_client_mode mode, void **managed);
+
+/* So many times each tensor is pinned or lent as PS_CLIENT_PARAM now: [number of tensors], valid from ps_client_begin to
+ * ps_client_destroy, to be read at any time. While it is above 0 the place does not change. */
+PS_API const int32_t *ps_client_get_pin_counts(const ps_client *client);
+
+/* ---- moments ---------------------------------------------------------------------------------------------- */
+
+typedef enum ps_client_phase {
+    PS_CLIENT_FORWARD,
+    PS_CLIENT_BACKWARD, /* recomputation of a checkpointed segment too */
+    PS_CLIENT_ASIDE,    /* not part of a step (evaluation): chunks come on demand, and nothing is learnt */
+} ps_client_phase;
+
+enum { PS_CLIENT_MEASURE = -1 };
+
+/* The next operator begins: what it is called, and how much device memory the framework itself has in use now
+ * (activations: torch.cuda.memory_allocated), or PS_CLIENT_MEASURE: memory of the process beyond that of chunks, and
+ * beyond what there was at ps_client_begin, where the device is the processor. It counts in the budget memory.device;
+ * from the second step on chunks leave before it grows. label is copied when it is new. PS_EBUDGET with the bytes that
+ * would do. */
+PS_API PS_NODISCARD ps_status ps_client_moment(ps_client *client, ps_client_phase phase, const char *label,
+                                               int64_t framework_bytes);
+
+/* ---- gradients and update --------------------------------------------------------------------------------- */
+
+/* The tensor's gradient of one backward pass, carrying the loss scale; added to what there is since the last step, in
+ * fp32. gradient: elements row by row, where PS_CLIENT_PARAM is computed (GPU: its memory); copied. is_read_again: 1
+ * when the framework will read the parameter again before the step; else the gradient may lie over it, in its number
+ * format, when it is the first and nobody has the parameter in use. (ranks) */
+PS_API PS_NODISCARD ps_status ps_client_give_gradient(ps_client *client, int32_t tensor, const void *gradient,
+                                                      ps_dtype dtype, int32_t is_read_again);
+
+/* Has it a gradient since the last step? 0 also for a tensor that there is not. */
+PS_API int32_t ps_client_has_gradient(const ps_client *client, int32_t tensor);
+
+/* All gradients are dropped, parameters under them come back. (ranks) */
+PS_API PS_NODISCARD ps_status ps_client_drop_gradients(ps_client *client);
+
+/* Numbers of a group of tensors: below 0 (weight_decay: NaN), as the configuration has it; the rate follows scheduler
+ * then. All tensors of a group decay. */
+typedef struct ps_client_group {
+    size_t struct_size;
+    double lr, weight_decay, beta1, beta2, eps;
+} ps_client_group;
+
+/* Group 0 has all tensors that no pattern of optimizer.param_groups names. _get fills in what is in force in the next
+ * step; _set tells what is from then on; _join moves a tensor to another group, new ones (group == count) begin as group
+ * 0 is. PS_EINVAL. (ranks: the same on all) */
+PS_API int32_t ps_client_get_group_count(const ps_client *client);
+PS_API PS_NODISCARD ps_status ps_client_get_group(const ps_client *client, int32_t group, ps_client_group *out);
+PS_API PS_NODISCARD ps_status ps_client_set_group(ps_client *client, int32_t group, const ps_client_group *numbers);
+PS_API PS_NODISCARD ps_status ps_client_join_group(ps_client *client, int32_t tensor, int32_t group);
+
+/* What the loss of the next backward pass is to be multiplied by; 1 but for fp16. */
+PS_API double ps_client_get_loss_scale(const ps_client *client);
+
+typedef struct ps_client_step_info {
+    size_t struct_size;
+    int64_t step;        /* updates made, this one included */
+    int32_t is_skipped;  /* 1: gradients were not finite; parameters are as before */
+    double grad_norm;    /* of all gradients, without loss scale, before clipping; infinite when skipped */
+    double loss_scale;   /* of this step */
+    int32_t is_watched;  /* 1: the step went another way than the one before, or was the first */
+    int64_t n_restored;  /* parameters that were read after their gradients had overwritten them */
+    int64_t n_beside;    /* gradients with memory of their own */
+} ps_client_step_info;
+
+/* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the configured
+ * optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. info may be NULL. PS_ESTATE:
+ * a gradient's or master's place is in use. PS_EINVAL on all ranks when they accessed chunks in another order. */
+PS_API PS_NODISCARD ps_status ps_client_step(ps_client *client, ps_client_step_info *info);
+
+/* ---- values and states, by tensor ------------------------------------------------------------------------- */
+
+typedef struct ps_client_tensor_info {
+    size_t struct_size;
+    const char *name;     /* valid as long as the client */
+    const int64_t *shape; /* likewise, [n_dims] */
+    int32_t n_dims;
+    int32_t is_dropped, is_apart;
+    int64_t elements;
+    int32_t group;
+    int32_t owner;       /* rank that keeps its fp32 value and states; of its first chunk, when it has several */
+    int32_t chunk;       /* the first; -1: apart, or before ps_client_begin */
+    int64_t steps;       /* updates made of it */
+} ps_client_tensor_info;
+
+PS_API int32_t ps_client_get_tensor_count(const ps_client *client); /* dropped ones too */
+PS_API ps_status ps_client_get_tensor_info(const ps_client *client, int32_t tensor, ps_client_tensor_info *out);
+
+/* States by the name that torch gives them, "exp_avg" and "exp_avg_sq" of Adam and AdamW, "momentum_buffer" of SGD with
+ * momentum; static. NULL past the last. */
+PS_API const char *ps_client_get_state_name(const ps_client *client, int32_t i);
+
+/* n elements from `first` of a tensor's fp32 value (state NULL) or of a state, copied; what has none yet reads as the
+ * parameter, and as zeros. Writing a value also changes the parameter; neither touches gradients or counts of steps.
+ * (ranks): all get all that is read, each takes what it owns of what is written. PS_EINVAL, PS_ESTATE before
+ * ps_client_begin, PS_EBUDGET. */
+PS_API PS_NODISCARD ps_status ps_client_read(ps_client *client, int32_t tensor, const char *state, int64_t first,
+                                             int64_t n, float *out);
+PS_API PS_NODISCARD ps_status ps_client_write(ps_client *client, int32_t tensor, const char *state, int64_t first,
+                                              int64_t n, const float *in);
+
+/* Go on with a run that was saved: counts of updates, of a tensor, and of the schedule of rates (tensor -1). */
+PS_API PS_NODISCARD ps_status ps_client_set_steps(ps_client *client, int32_t tensor, int64_t steps);
+PS_API int64_t ps_client_get_steps(const ps_client *client, int32_t tensor);
+/* The scaler of fp16 as a text of JSON, for what a program saves; the caller frees it by ps_free. */
+PS_API PS_NODISCARD ps_status ps_client_get_scaler(const ps_client *client, char **json);
+PS_API PS_NODISCARD ps_status ps_client_set_scaler(ps_client *client, const char *json);
+
+/* ---- looking in ------------------------------------------------------------------------------------------- */
+
+typedef struct ps_client_info {
+    size_t struct_size;
+    ps_dtype dtype;      /* of PS_CLIENT_PARAM */
+    int32_t is_on_gpu, gpu;
+    int32_t rank, n_ranks;
+    int32_t n_chunks;    /* of a list */
+    int64_t chunk_elements;
+    int64_t parameters;  /* elements in chunks */
+    int64_t model_data_bytes; /* parameters, fp32 values and states of what has them: what chunks would take together */
+    int64_t budget_bytes[3], used_bytes[3], peak_bytes[3]; /* device, host, disk; of the first two with what is in use
+                                                              besides chunks */
+    int64_t framework_bytes, framework_peak_bytes;         /* of the device's use: the framework's own, as told or measured */
+    int64_t moved_bytes[4]; /* host to device, device to host, disk read, disk written */
+    int64_t sent_bytes;     /* to other ranks */
+    int64_t wait_ns;        /* callers stood still for copies */
+    int64_t n_steps, n_watched_steps, n_moments; /* of the last step that was watched */
+} ps_client_info;
+
+PS_API ps_status ps_client_get_info(const ps_client *client, ps_client_info *out);
+
+/* Use by chunk list ("PARAM16", "MASTER", ...), the framework's own, and others; together what is in use. Index from 0;
+ * PS_EINVAL behind the last one. */
+PS_API ps_status ps_client_get_memory_use(const ps_client *client, int index, ps_memory_use *out);
+
+/* Record what happens from now on: memory by tier, moves of chunks, moments, waits. _save writes a file of Perfetto's
+ * that `pstar report` draws. PS_ESTATE: nothing recorded, or recording already. */
+PS_API PS_NODISCARD ps_status ps_client_profile_start(ps_client *client);
+PS_API PS_NODISCARD ps_status ps_client_profile_stop(ps_client *client);
+PS_API PS_NODISCARD ps_status ps_client_profile_save(ps_client *client, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
