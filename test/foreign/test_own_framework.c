@@ -64,7 +64,7 @@ static void gradient_of(network *n, int32_t tensor, float *out)
 {
     ps_client_place place = {.struct_size = sizeof place};
     assert_ok(ps_client_pin(n->client, tensor, PS_CLIENT_GRADIENT, PS_CLIENT_READ, &place));
-    assert_false(place.is_on_gpu);
+    assert_int_equal(place.gpu, -1);
     ps_to_floats(place.dtype, place.address, 0, elements_of(n, tensor), out);
     ps_client_unpin(n->client, tensor, PS_CLIENT_GRADIENT);
 }
@@ -134,7 +134,7 @@ static void test_gradients(void **state)
         assert_true(ps_client_has_gradient(n.client, t));
         gradient_of(&n, t, gradients[t]);
     }
-    assert_ok(ps_client_drop_gradients(n.client));
+    assert_ok(ps_client_drop_gradients(n.client, -1));
     for (int32_t t = 0; t < TENSORS; t++) assert_false(ps_client_has_gradient(n.client, t));
     for (int32_t t = 0; t < TENSORS; t++) check_gradient(&n, t, gradients[t]);
     close_network(&n);
