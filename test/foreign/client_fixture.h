@@ -97,6 +97,21 @@ static inline ps_client_step_info stepped(ps_client *client)
     return info;
 }
 
+/* Before each test, so that one that failed does not fail those after it. */
+static int64_t live_before;
+
+static inline int note_live(void **state)
+{
+    (void)state;
+    live_before = ps_mem_live_bytes();
+    return 0;
+}
+
+static inline void expect_nothing_left(void)
+{
+    assert_int_equal(ps_mem_live_bytes(), live_before);
+}
+
 static inline int make_folder(void **state)
 {
     (void)state;

@@ -102,7 +102,7 @@ static void test_what_is_lent(void **state)
         assert_int_equal(ps_client_lend(c, 2, PS_CLIENT_PARAM, PS_CLIENT_READ, &none), PS_EINVAL);
         assert_null(none);
         ps_client_destroy(c);
-        assert_int_equal(ps_mem_live_bytes(), 0);
+        expect_nothing_left();
     }
 }
 
@@ -125,7 +125,7 @@ static void test_lent_while_others_move(void **state)
     assert_true(info_of(c).moved_bytes[2] > 0);
     give_back(m);
     ps_client_destroy(c);
-    assert_int_equal(ps_mem_live_bytes(), 0);
+    expect_nothing_left();
 }
 
 /* A step beside what is lent: the program sees new values where it looked at the old ones, and nowhere NaN. */
@@ -146,7 +146,7 @@ static void test_step_beside_what_is_lent(void **state)
     }
     give_back(m);
     ps_client_destroy(c);
-    assert_int_equal(ps_mem_live_bytes(), 0);
+    expect_nothing_left();
 }
 
 static void test_given_back_after_the_client(void **state)
@@ -164,7 +164,7 @@ static void test_given_back_after_the_client(void **state)
         give_back(order == 0 ? a : b);
         assert_true(ps_mem_live_bytes() > 0);
         give_back(order == 0 ? b : a);
-        assert_int_equal(ps_mem_live_bytes(), 0);
+        expect_nothing_left();
     }
 }
 
@@ -225,7 +225,7 @@ static void test_threads(void **state)
     }
     for (int32_t t = 0; t < TENSORS; t++) assert_int_equal(ps_client_get_pin_counts(c)[t], 0);
     ps_client_destroy(c);
-    assert_int_equal(ps_mem_live_bytes(), 0);
+    expect_nothing_left();
 }
 
 static void *give_back_later(void *managed)
@@ -250,19 +250,19 @@ static void test_others_give_back(void **state)
         if (round % 2 == 0) (void)stepped(c);
         ps_client_destroy(c);
         for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-        assert_int_equal(ps_mem_live_bytes(), 0);
+        expect_nothing_left();
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_lent),
-        cmocka_unit_test(test_lent_while_others_move),
-        cmocka_unit_test(test_step_beside_what_is_lent),
-        cmocka_unit_test(test_given_back_after_the_client),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_others_give_back),
+        cmocka_unit_test_setup(test_what_is_lent, note_live),
+        cmocka_unit_test_setup(test_lent_while_others_move, note_live),
+        cmocka_unit_test_setup(test_step_beside_what_is_lent, note_live),
+        cmocka_unit_test_setup(test_given_back_after_the_client, note_live),
+        cmocka_unit_test_setup(test_threads, note_live),
+        cmocka_unit_test_setup(test_others_give_back, note_live),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -158,12 +158,13 @@ static void update_plainly(plain *a, int64_t n)
     }
 }
 
-/* The library rounds in another order; then the arrays go on with what it has, so that the next step is exact. */
-static void compare(walk *w, int32_t t, const char *state, float *want)
+/* The library rounds in another order, and has 1 - beta2 as a float (0.00100004673), so that exp_avg_sq is 5e-5 off and
+ * an update 3e-5 of 0.1 at most; then the arrays go on with what it has, so that the next step is exact. */
+static void compare(walk *w, int32_t t, const char *state, float *want, double tolerance)
 {
     assert_ok(ps_client_read(w->client, t, state, 0, sizes[t], buffer));
     for (int64_t i = 0; i < sizes[t]; i++) {
-        if (fabs((double)buffer[i] - (double)want[i]) > 2e-6 * (0.01 + fabs((double)want[i])))
+        if (fabs((double)buffer[i] - (double)want[i]) > tolerance + 1e-6 * fabs((double)want[i]))
             fail_msg("step %d, %s of tensor %d, element %lld: %.9g, not %.9g", w->step, state == NULL ? "value" : state,
                      t, (long long)i, (double)buffer[i], (double)want[i]);
         want[i] = buffer[i];
@@ -182,9 +183,9 @@ static void update(walk *w)
         assert_int_equal(ps_client_get_steps(w->client, t), arrays[t].steps);
         assert_false(ps_client_has_gradient(w->client, t));
         if (!w->is_plain) continue;
-        compare(w, t, NULL, arrays[t].w);
-        compare(w, t, "exp_avg", arrays[t].m);
-        compare(w, t, "exp_avg_sq", arrays[t].v);
+        compare(w, t, NULL, arrays[t].w, 3e-6);
+        compare(w, t, "exp_avg", arrays[t].m, 1e-6);
+        compare(w, t, "exp_avg_sq", arrays[t].v, 5e-7);
     }
 }
 
@@ -263,7 +264,7 @@ static walk walked(const char *changes, uint64_t seed, bool is_plain)
     for (int tier = 0; tier < 3; tier++) assert_true(info.peak_bytes[tier] <= info.budget_bytes[tier]);
     assert_true(w.n_watched > 1);
     ps_client_destroy(w.client);
-    assert_int_equal(ps_mem_live_bytes(), 0);
+    expect_nothing_left();
     return w;
 }
 
@@ -301,8 +302,8 @@ static void test_budgets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_budgets),
+        cmocka_unit_test_setup(test_values, note_live),
+        cmocka_unit_test_setup(test_budgets, note_live),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
