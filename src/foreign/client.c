@@ -114,6 +114,7 @@ static void free_apart(ps_client *c)
 
 void ps_client_free(ps_client *c)
 {
+    ps_client_end_recording(c);
     if (c->tiers.ram[PS_TIER_DEVICE] != NULL) free_apart(c);
     if (c->tiers.results == NULL) ps_mem_free(c->sums);
     if (c->tiers.results == NULL) ps_mem_free(c->scratch);

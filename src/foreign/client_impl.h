@@ -10,6 +10,7 @@
  *     group.c      its numbers
  *     values.c     values and states from outside
  *     looking_in.c what it says of itself
+ *     client_profile.c what it does, as a profile
  *
  * Each public function enters, does its work, and leaves: one thread at a time is inside. */
 #ifndef PS_FOREIGN_CLIENT_IMPL_H
@@ -26,6 +27,7 @@
 #include "patrickstar_client.h"
 #include "run/lists.h"
 #include "run/tiers.h"
+#include "run/work_time.h"
 #include "settings/settings.h"
 
 #define PS_CLIENT_WHAT_COUNT 3
@@ -113,6 +115,17 @@ typedef struct ps_client_sharing {
     ps_comm_part *parts;                   /* scratch: of one transfer */
 } ps_client_sharing;
 
+/* What a profile gets to know of operators and steps. */
+typedef struct ps_client_recording {
+    bool is_asked;     /* by the program; the recorder may be full meanwhile */
+    const char *label; /* of the moment under way; NULL: none, or it began before */
+    ps_phase phase;
+    int32_t number; /* in its step, as far as that is recorded */
+    int64_t framework_bytes, waited_ns;
+    ps_work_time began, step_began;
+    bool is_in_step;
+} ps_client_recording;
+
 struct ps_client {
     pthread_mutex_t lock;
     pid_t process;
@@ -149,6 +162,7 @@ struct ps_client {
 
     ps_client_held held;
     ps_client_steps steps;
+    ps_client_recording recording;
     int64_t n_restored, n_beside, n_steps, n_watched_steps;
     int64_t n_lent; /* tensors of DLPack that are out */
     bool is_closing;
@@ -214,6 +228,15 @@ PS_NODISCARD ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_ti
 /* The step has ended: *was_watched when it went another way than foretold. */
 PS_NODISCARD ps_status ps_client_end_step(ps_client *c, bool *was_watched);
 void ps_client_steps_deinit(ps_client_steps *s);
+
+/* ---- client_profile.c ---- */
+
+/* An operator begins, and the one before it has ended. label: kept as long as the client. is_in_step: not aside. */
+void ps_client_record_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes, bool is_in_step);
+/* The step has ended, before it counts. */
+void ps_client_record_step(ps_client *c);
+/* Nothing comes any more. */
+void ps_client_end_recording(ps_client *c);
 
 /* ---- gradient.c ---- */
 

@@ -128,6 +128,7 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
     }
     PS_TRY(ps_trace_add_moment(s->trace, phase, label, framework_bytes, 1));
     PS_TRY(note_held(c));
+    ps_client_record_moment(c, phase, label, framework_bytes, true);
     s->is_recording = true;
     const int64_t bytes = is_foretold ? ps_max_i64(framework_bytes, next->non_model_bytes) : framework_bytes;
     s->told_bytes = framework_bytes;
@@ -214,6 +215,7 @@ ps_status ps_client_end_step(ps_client *c, bool *was_watched)
     ps_client_steps *s = &c->steps;
     ps_status st = PS_OK;
     *was_watched = false;
+    ps_client_record_step(c);
     if (s->trace == NULL) return PS_OK;
     finish_moment(c, s->told_bytes);
     s->is_recording = false;
@@ -254,6 +256,8 @@ static ps_status moment(ps_client *c, ps_client_phase phase, const char *label, 
     if (phase == PS_CLIENT_ASIDE) {
         finish_moment(c, framework_bytes);
         c->steps.is_recording = false;
+        PS_TRY(keep_label(&c->steps, label, &label));
+        ps_client_record_moment(c, PS_PHASE_FORWARD, label, framework_bytes, false);
         return PS_OK;
     }
     return ps_client_begin_moment(c, phase == PS_CLIENT_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, label,
