@@ -1,4 +1,4 @@
-"""Makes the wheel of the package `patrickstar`: its modules, and in patrickstar/lib the shared library, plug-ins and pstar.
+"""Makes the wheel of the package `patrickstar`: its modules, and in patrickstar/lib the library, plug-ins and pstar.
 
     pip install ./python                          calls this (PEP 517)
     make python                                   also: python3 python/build_wheel.py FOLDER writes the wheel there
@@ -9,8 +9,8 @@ Which library goes in, the first of these that there is:
 2. that of the source tree around this folder, brought up to date by `make` (a minute or so the first time)
 3. one that is installed in the system. It is not copied: the wheel has modules only, and loads that one
 
-The wheel is for this machine's kind of processor and system. Libraries that libpatrickstar.so itself needs (jansson, pcre2,
-uring, utf8proc, xxhash) are the system's and not inside.
+The wheel is for this machine's kind of processor and system. Libraries that libpatrickstar.so itself needs (jansson,
+pcre2, uring, utf8proc, xxhash) are the system's and not inside.
 """
 import base64
 import ctypes
@@ -87,7 +87,8 @@ def _make() -> Optional[str]:
         command.append("MPI=")  # without the plug-in for mpirun
     _say("building the library: " + " ".join(command))
     # Not as a part of a make that may run this: its flags are not ours.
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    foreign = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     if done.returncode == 0:
         return None
@@ -117,14 +118,14 @@ def _version_of(library: str) -> str:
     try:
         handle = ctypes.CDLL(library)
     except OSError as error:
-        raise SystemExit("patrickstar: %s cannot be loaded: %s. What is missing is a library of the system: `make deps` "
-                         "installs them on Debian" % (library, error))
+        raise SystemExit("patrickstar: %s cannot be loaded: %s. What is missing is a library of the system: "
+                         "`make deps` installs them on Debian" % (library, error))
     handle.ps_version.restype = ctypes.c_char_p
     version = handle.ps_version(None, None, None).decode()
     wanted = _version_of_header()
     if wanted is not None and version != wanted:
-        raise SystemExit("patrickstar: %s is version %s, and this source tree is %s: build the tree's own (make), or take "
-                         "the sources of %s" % (library, version, wanted, version))
+        raise SystemExit("patrickstar: %s is version %s, and this source tree is %s: build the tree's own (make), or "
+                         "take the sources of %s" % (library, version, wanted, version))
     return version
 
 
@@ -134,7 +135,8 @@ def _version_of_header() -> Optional[str]:
         return None
     with open(path) as header:
         text = header.read()
-    return ".".join(re.search(r"^#define PS_VERSION_%s (\d+)" % part, text, re.M)[1] for part in ("MAJOR", "MINOR", "PATCH"))
+    parts = ("MAJOR", "MINOR", "PATCH")
+    return ".".join(re.search(r"^#define PS_VERSION_%s (\d+)" % part, text, re.M)[1] for part in parts)
 
 
 def _say(text: str) -> None:
@@ -218,7 +220,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def build_sdist(sdist_directory, config_settings=None) -> str:
-    raise SystemExit("patrickstar: the source distribution is the whole tree (git archive): the package is built from it")
+    raise SystemExit("patrickstar: the source distribution is the whole tree (git archive)")
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class Ranks:
             atexit.register(self._close_at_exit)
 
     def close(self) -> None:
-        """Leave; ranks that are well wait for each other. After everything that uses `comm` has ended; all ranks call."""
+        """Leave, after everything that uses `comm` has ended. All ranks call; those that are well wait for each other."""
         if self.comm is None or self._pid != os.getpid():  # a forked child has the handle, and none of its threads
             return
         comm, self.comm = self.comm, None
@@ -114,7 +114,8 @@ class _GlooGroup:
         """After the library's thread has ended. A group that has failed is left to the end of the process."""
         if self._is_orderly and dist.is_initialized():
             dist.destroy_process_group(self._group)
-            # The last reference: threads of gloo's that still give tensors back, which takes the interpreter, are joined.
+            # The last reference: threads of gloo's that still give tensors back, which takes the interpreter, are
+            # joined.
             self._group = None
 
 

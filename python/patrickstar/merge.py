@@ -1,8 +1,9 @@
 """The files of all ranks as one: python -m patrickstar.merge --pattern 'model-*.pt' --num 4
 
-A thin way to `pstar merge`. The '*' of the pattern stands for 0 to num - 1; what is written is the pattern with "merged"
-in its place, here model-merged.pt, or the file that is named last. A tensor that several ranks have must be the same in all
-of them. The result is what torch.save makes of a whole state_dict: torch.load reads it without this package.
+A thin way to `pstar merge`. The '*' of the pattern stands for 0 to num - 1; what is written is the pattern with
+"merged" in its place, here model-merged.pt, or the file that is named last. A tensor that several ranks have must be
+the same in all of them. The result is what torch.save makes of a whole state_dict: torch.load reads it without this
+package.
 """
 import argparse
 import sys

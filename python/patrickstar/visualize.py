@@ -25,8 +25,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("profile", help="a file of profiler.save()")
     parser.add_argument("--fig_type", choices=sorted(_FIGURES), default="memory")
     parser.add_argument("--memory_type", choices=sorted(_COUNTERS),
-                        help="of the figure memory: only the device (GPU; where the processor computes, its budget for that), "
-                             "or only the host (CPU); without it both")
+                        help="of the figure memory: only the device (GPU; where the processor computes, its budget "
+                             "for that), or only the host (CPU); without it both")
     parser.add_argument("--rm_warmup", action="store_true", help="leave the first step of the training out")
     parser.add_argument("-o", "--output", help="figure to write; without it the profile's name with -FIG_TYPE.svg")
     a = parser.parse_args(arguments)
@@ -63,7 +63,8 @@ def _read(parser: argparse.ArgumentParser, path: str) -> Dict[str, Any]:
         parser.error("%s: %s" % (path, error.strerror))
     except (ValueError, TypeError):  # PatrickStar's own profiles are pickles
         pass
-    parser.error("%s is no profile of this package: profiler.save() writes JSON, with \"traceEvents\" and \"patrickstar\"" % path)
+    parser.error("%s is no profile of this package: profiler.save() writes JSON, with \"traceEvents\" and "
+                 "\"patrickstar\"" % path)
 
 
 def _keep_memory_type(profile: Dict[str, Any], kept: str) -> None:
@@ -75,7 +76,8 @@ def _remove_first_step(parser: argparse.ArgumentParser, profile: Dict[str, Any])
     """Without its event figures begin at the next step; where chunks were then comes from what happened before."""
     first, last = profile["patrickstar"]["steps"]
     if first > 1:
-        print("--rm_warmup: the profile begins at step %d, without the first step of the training" % first, file=sys.stderr)
+        print("--rm_warmup: the profile begins at step %d, without the first step of the training" % first,
+              file=sys.stderr)
         return
     if last == first:
         parser.error("--rm_warmup: the profile has the first step of the training only")

@@ -1,4 +1,4 @@
-"""What a rank of test_ranks.py does: argument 1 is the case. Writes one line, "rank N of M: ...", when all went well."""
+"""What a rank of test_ranks.py does: argument 1 is the case. Writes "rank N of M: ..." when all went well."""
 import ctypes
 import os
 import sys

@@ -25,7 +25,8 @@ def main():
     os.environ["PYTHONPATH"] = os.path.dirname(HERE)  # of processes that tests start
     sys.path[:0] = [os.path.dirname(HERE), HERE]
     name = os.path.splitext(os.path.basename(path))[0]
-    result = unittest.TextTestRunner(verbosity=2, stream=sys.stdout).run(unittest.defaultTestLoader.loadTestsFromName(name))
+    tests = unittest.defaultTestLoader.loadTestsFromName(name)
+    result = unittest.TextTestRunner(verbosity=2, stream=sys.stdout).run(tests)
     n_failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
     n_skipped = len(result.skipped)
     for test, why in result.skipped:

@@ -76,7 +76,8 @@ class Visualize(unittest.TestCase):
         path = os.path.join(cls.folder.name, "config.json")
         with open(path, "w") as file:
             json.dump(config, file)
-        subprocess.run([_program.find(), "train", path], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run([_program.find(), "train", path], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
 
     def figure(self, *arguments):
         output = os.path.join(self.folder.name, "figure.svg")
@@ -144,8 +145,8 @@ class Program(unittest.TestCase):
             os.chmod(own, 0o755)
             code = ("from patrickstar import _library, _program; _library.path = lambda: 'libpatrickstar.so.0'\n"
                     "print(_program.find())")
-            done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=dict(os.environ, PATH=folder), text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=dict(os.environ, PATH=folder),
+                                  text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("there is no program pstar, nor in PATH", done.stderr)
 

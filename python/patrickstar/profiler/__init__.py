@@ -61,9 +61,10 @@ class Profiler:
 
     def _need_engine(self, what: str) -> None:
         if self._client is None:
-            raise PatrickStarError("ESTATE", "%s: %s" % (what, "the engine that was recorded has ended, and the record with "
-                                                         "it: save while it lives" if self._is_gone else
-                                                         "nothing was recorded: there is no engine; initialize_engine first"))
+            why = "nothing was recorded: there is no engine; initialize_engine first"
+            if self._is_gone:
+                why = "the engine that was recorded has ended, and the record with it: save while it lives"
+            raise PatrickStarError("ESTATE", "%s: %s" % (what, why))
 
     def _attach(self, client: ctypes.c_void_p, rank: int = 0, n_ranks: int = 1) -> None:
         """From the runtime, when an engine has begun: this one from now on."""
