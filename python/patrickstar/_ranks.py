@@ -65,7 +65,7 @@ class Ranks:
             atexit.register(self._close_at_exit)
 
     def close(self) -> None:
-        """Leave, after everything that uses `comm` has ended. All ranks call; those that are well wait for each other."""
+        """Leave, after everything that uses `comm` has ended. All ranks call; the well ones wait for each other."""
         if self.comm is None or self._pid != os.getpid():  # a forked child has the handle, and none of its threads
             return
         comm, self.comm = self.comm, None
