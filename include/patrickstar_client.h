@@ -24,7 +24,8 @@
  * data nothing is read.
  *
  * Threads: any, also several at once; calls wait for each other. With several ranks the calls marked (ranks) are made by
- * all of them in the same order: what depends on that order is compared in each ps_client_step. */
+ * all of them in the same order: what depends on that order is compared in each ps_client_step. A process that was
+ * forked off has no client: its calls do nothing but fail, with PS_ESTATE. */
 #ifndef PATRICKSTAR_CLIENT_H
 #define PATRICKSTAR_CLIENT_H
 
@@ -53,7 +54,7 @@ typedef struct ps_client_tensor {
     const int64_t *shape; /* [n_dims], each at least 1; copied */
     int32_t n_dims;       /* 0 .. PS_CLIENT_DIMS_MAX; 0: one element */
     ps_dtype dtype;       /* of the values that are given: f32, bf16, or f16 */
-    int32_t is_frozen;    /* 1: without gradient for now: neither its fp32 value nor states take memory until it has one */
+    int32_t is_frozen;    /* 1: without gradient for now: no memory for its fp32 value and states until it has one */
     int32_t is_apart;     /* 1: kept out of chunks, as fp32 in device memory at one address for ever */
 } ps_client_tensor;
 
@@ -78,11 +79,17 @@ PS_API PS_NODISCARD ps_status ps_client_drop(ps_client *client, int32_t tensor);
  * name that another tensor has, no such tensor. PS_ESTATE. */
 PS_API PS_NODISCARD ps_status ps_client_name(ps_client *client, int32_t tensor, const char *name, int32_t is_frozen);
 
+/* Where the device is a GPU (train.backend), before ps_client_begin: the stream (CUstream, cudaStream_t) on which the
+ * framework computes, not the default one. What is pinned is there for what is issued to the stream from then on, and
+ * stays for what was issued before it is let go: nobody waits. It must outlive the client. PS_EINVAL for NULL, PS_ENOSYS
+ * where the device is no GPU. */
+PS_API PS_NODISCARD ps_status ps_client_use_stream(ps_client *client, void *stream);
+
 /* (ranks) Lays out chunks and moves the values there, a tensor at a time; what ps_client_add gave is zeros from then on,
- * and nothing writes there any more. Groups of optimizer.param_groups get their parameters by name. PS_EBUDGET with what
- * would do: the least that a step needs is the largest tensor on the device, and one chunk with its states where updates
- * run. PS_EINVAL: no tensor, a group without parameters; values that differ between ranks. After a failure the client
- * can only be destroyed. */
+ * and nothing may write there any more. Groups of optimizer.param_groups get their tensors by name, and train.freeze
+ * freezes by name. PS_EBUDGET with what would do: the least that a step needs is the largest tensor on the device, and
+ * one chunk with its states where updates run. PS_EINVAL: no tensor, a group or pattern without one; tensors that differ
+ * between ranks. After a failure the client can only be destroyed. */
 PS_API PS_NODISCARD ps_status ps_client_begin(ps_client *client);
 
 /* ---- access ----------------------------------------------------------------------------------------------- */
@@ -103,8 +110,7 @@ typedef struct ps_client_place {
     size_t struct_size;
     void *address;
     ps_dtype dtype;
-    int32_t is_on_gpu; /* address is of the GPU's memory, else of the host's */
-    int32_t gpu;       /* its number for CUDA */
+    int32_t gpu; /* whose memory it is of, by its number for CUDA; -1: the host's */
 } ps_client_place;
 
 /* Bring it, and keep it where it is until ps_client_unpin; each success needs one. A gradient that lies over its
@@ -155,8 +161,9 @@ PS_API PS_NODISCARD ps_status ps_client_give_gradient(ps_client *client, int32_t
 /* Has it a gradient since the last step? 0 also for a tensor that there is not. */
 PS_API int32_t ps_client_has_gradient(const ps_client *client, int32_t tensor);
 
-/* All gradients are dropped, parameters under them come back. (ranks) */
-PS_API PS_NODISCARD ps_status ps_client_drop_gradients(ps_client *client);
+/* The gradient of a tensor, or of all (tensor -1), is dropped; a parameter under it comes back. PS_ESTATE: its place is
+ * in use. (ranks) */
+PS_API PS_NODISCARD ps_status ps_client_drop_gradients(ps_client *client, int32_t tensor);
 
 /* Numbers of a group of tensors: below 0 (weight_decay: NaN), as the configuration has it; the rate follows scheduler
  * then. All tensors of a group decay. */
@@ -178,13 +185,13 @@ PS_API double ps_client_get_loss_scale(const ps_client *client);
 
 typedef struct ps_client_step_info {
     size_t struct_size;
-    int64_t step;        /* updates made, this one included */
-    int32_t is_skipped;  /* 1: gradients were not finite; parameters are as before */
-    double grad_norm;    /* of all gradients, without loss scale, before clipping; infinite when skipped */
-    double loss_scale;   /* of this step */
-    int32_t is_watched;  /* 1: the step went another way than the one before, or was the first */
-    int64_t n_restored;  /* parameters that were read after their gradients had overwritten them */
-    int64_t n_beside;    /* gradients with memory of their own */
+    int64_t step;       /* updates made, this one included */
+    int32_t is_skipped; /* 1: gradients were not finite; parameters are as before */
+    double grad_norm;   /* of all gradients, without loss scale, before clipping; infinite when skipped */
+    double loss_scale;  /* of this step */
+    int32_t is_watched; /* 1: the step went another way than the one before, or was the first */
+    int64_t n_restored; /* parameters that were asked for after their gradients had overwritten them */
+    int64_t n_beside;   /* gradients with memory of their own */
 } ps_client_step_info;
 
 /* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the configured
@@ -199,12 +206,12 @@ typedef struct ps_client_tensor_info {
     const char *name;     /* valid as long as the client */
     const int64_t *shape; /* likewise, [n_dims] */
     int32_t n_dims;
-    int32_t is_dropped, is_apart;
+    int32_t is_dropped, is_frozen, is_apart;
     int64_t elements;
     int32_t group;
-    int32_t owner;       /* rank that keeps its fp32 value and states; of its first chunk, when it has several */
-    int32_t chunk;       /* the first; -1: apart, or before ps_client_begin */
-    int64_t steps;       /* updates made of it */
+    int32_t owner; /* rank that keeps its fp32 value and states; of its first chunk, when it has several */
+    int32_t chunk; /* the first; -1: apart, or before ps_client_begin */
+    int64_t steps; /* updates made of it */
 } ps_client_tensor_info;
 
 PS_API int32_t ps_client_get_tensor_count(const ps_client *client); /* dropped ones too */
@@ -234,20 +241,21 @@ PS_API PS_NODISCARD ps_status ps_client_set_scaler(ps_client *client, const char
 
 typedef struct ps_client_info {
     size_t struct_size;
-    ps_dtype dtype;      /* of PS_CLIENT_PARAM */
-    int32_t is_on_gpu, gpu;
+    ps_dtype dtype; /* of PS_CLIENT_PARAM */
+    int32_t gpu;    /* that computes, by its number for CUDA; -1: the processor does */
     int32_t rank, n_ranks;
-    int32_t n_chunks;    /* of a list */
+    int32_t n_chunks; /* of a list */
     int64_t chunk_elements;
-    int64_t parameters;  /* elements in chunks */
+    int64_t parameters;       /* elements in chunks */
     int64_t model_data_bytes; /* parameters, fp32 values and states of what has them: what chunks would take together */
     int64_t budget_bytes[3], used_bytes[3], peak_bytes[3]; /* device, host, disk; of the first two with what is in use
                                                               besides chunks */
-    int64_t framework_bytes, framework_peak_bytes;         /* of the device's use: the framework's own, as told or measured */
-    int64_t moved_bytes[4]; /* host to device, device to host, disk read, disk written */
-    int64_t sent_bytes;     /* to other ranks */
-    int64_t wait_ns;        /* callers stood still for copies */
-    int64_t n_steps, n_watched_steps, n_moments; /* of the last step that was watched */
+    int64_t framework_bytes, framework_peak_bytes; /* of the device's use: the framework's own, as told or measured */
+    int64_t moved_bytes[4];                        /* host to device, device to host, disk read, disk written */
+    int64_t sent_bytes;                            /* to other ranks */
+    int64_t wait_ns;                               /* callers stood still for copies */
+    int64_t n_steps, n_watched_steps;              /* calls of ps_client_step, and those of them that set is_watched */
+    int64_t n_moments;                             /* of the step that the schedule is of */
 } ps_client_info;
 
 PS_API ps_status ps_client_get_info(const ps_client *client, ps_client_info *out);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "patrickstar_client.h"
 #include "patrickstar_comm.h"
 #include "patrickstar_data.h"
 #include "patrickstar_own.h"

@@ -19,6 +19,12 @@
     XX(ps_device_info, products_trouble, products_trouble)                                                             \
     XX(ps_disk_info, processor_ns, processor_ns)                                                                       \
     XX(ps_bound_info, between, between)                                                                                \
+    XX(ps_client_tensor, is_apart, is_apart)                                                                           \
+    XX(ps_client_place, gpu, gpu)                                                                                      \
+    XX(ps_client_group, eps, eps)                                                                                      \
+    XX(ps_client_step_info, n_beside, n_beside)                                                                        \
+    XX(ps_client_tensor_info, steps, steps)                                                                            \
+    XX(ps_client_info, n_moments, n_moments)                                                                           \
     XX(ps_failure, host, host)                                                                                         \
     XX(ps_messages, close, close)                                                                                      \
     XX(ps_process_group, close, close)                                                                                 \

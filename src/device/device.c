@@ -380,6 +380,7 @@ void ps_device_free(ps_device *d, void *block, int64_t bytes, const ps_events *a
     if (block == NULL) return;
     ps_device_release_after(d, block, bytes, after);
     bytes = ps_device_round_to_pages(d, bytes);
+    ps_device_poison(d, block, bytes); /* whoever still looks there shall see it */
     ps_device_count_used(d, -bytes);
     if (d->keep)
         ps_device_keep_block(d, block, bytes);

@@ -127,6 +127,7 @@ ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t)
         .works_later = o->space->device->works_later,
         .hands_over = o->space->is_one_memory,
         .wait_at_once = o->wait_at_once,
+        .counts_non_model = o->counts_non_model,
         .rates = o->rates,
         .profile = o->profile,
     };

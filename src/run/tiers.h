@@ -54,6 +54,7 @@ typedef struct ps_tiers_options {
     int64_t cache_bytes;        /* of keys and values, on the device; 0: none */
     int64_t host_block_bytes;   /* of instructions that the host computes (ps_code.host_bytes); 0: none */
     int64_t results_bytes;      /* of what kernels sum up, where the host cannot touch the device; 0: none */
+    bool counts_non_model;      /* as in ps_store_desc */
     ps_profile *profile;        /* must outlive the tiers; NULL: none */
     ps_order *order; /* looks at the order of all that is issued here; must outlive the tiers. NULL: nobody */
 } ps_tiers_options;

@@ -1,0 +1,313 @@
+/* client.c - a client's beginning and end, and its tensors while there are no chunks yet. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/sized.h"
+#include "comm/agree.h"
+#include "cuda/gpu.h"
+#include "foreign/client_impl.h"
+
+/* ---- one thread inside ---- */
+
+ps_status ps_client_enter(ps_client *c, const char *call, ps_client_stage wanted)
+{
+    if (c->process != getpid())
+        return PS_FAIL(PS_ESTATE, "%s: the client belongs to process %lld, from which this one was forked off", call,
+                       (long long)c->process);
+    pthread_mutex_lock(&c->lock);
+    if (c->stage == wanted) return PS_OK;
+    const ps_status st = c->stage == PS_CLIENT_BROKEN
+                             ? PS_FAIL(PS_ESTATE, "%s is not allowed after a failure: %s", call, c->failure)
+                             : PS_FAIL(PS_ESTATE, "%s is for %s ps_client_begin", call,
+                                       wanted == PS_CLIENT_BUILDING ? "before" : "after");
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+void ps_client_leave(ps_client *c)
+{
+    pthread_mutex_unlock(&c->lock);
+}
+
+ps_status ps_client_enter_with(ps_client *c, const char *call, ps_client_stage wanted, int32_t tensor)
+{
+    PS_TRY(ps_client_enter(c, call, wanted));
+    const bool is_there = tensor >= 0 && tensor < c->n_tensors;
+    if (is_there && !c->tensors[tensor].is_dropped) return PS_OK;
+    const ps_status st =
+        is_there ? PS_FAIL(PS_EINVAL, "%s: tensor %d (%s) was dropped", call, tensor, c->tensors[tensor].name)
+                 : PS_FAIL(PS_EINVAL, "%s: tensor %d of %d", call, tensor, c->n_tensors);
+    ps_client_leave(c);
+    return st;
+}
+
+ps_status ps_client_break(ps_client *c, ps_status st)
+{
+    if (st == PS_OK || c->stage == PS_CLIENT_BROKEN) return st;
+    snprintf(c->failure, sizeof c->failure, "%s", ps_last_error());
+    c->stage = PS_CLIENT_BROKEN;
+    if (c->comm != NULL && st != PS_ECOMM) ps_comm_fail(c->comm, c->failure);
+    return st;
+}
+
+/* ---- beginning and end ---- */
+
+static ps_status copy_config(const ps_config *config, ps_config **out)
+{
+    char *text;
+    PS_TRY(ps_config_dump_json(config, &text));
+    const ps_status st = ps_config_parse(text, ps_config_name(config), out);
+    ps_free(text);
+    return st;
+}
+
+static ps_status open_settings(ps_client *c)
+{
+    ps_settings *s = &c->settings;
+    PS_TRY(ps_comm_agree(c->comm, ps_settings_read_of_rank(c->config, true, c->comm, s)));
+    PS_TRY(c->comm != NULL ? ps_settings_join(s, c->config, c->comm) : ps_settings_set_ranks(s, c->config, 0, 1));
+    PS_TRY(ps_comm_agree(c->comm, ps_settings_open_backend(s)));
+    PS_TRY(ps_loss_scaler_init(&c->scaler, &s->scaler));
+    return ps_client_read_groups(c);
+}
+
+static ps_status create(const ps_config *config, ps_client *c)
+{
+    PS_TRY(copy_config(config, &c->config));
+    PS_TRY(open_settings(c));
+    PS_TRY(
+        ps_nursery_create(c->settings.budgets.bytes[PS_TIER_DISK] > 0 ? c->settings.disk_folders : NULL, &c->nursery));
+    PS_TRY(ps_resident_open(&c->steps.resident));
+    return ps_profile_create(NULL, &c->profile);
+}
+
+ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **out)
+{
+    PS_TRY(PS_NEED_FOR(out, "config out", config, out));
+    ps_client *c;
+    PS_TRY(ps_mem_alloc(1, sizeof *c, &c));
+    pthread_mutex_init(&c->lock, NULL);
+    c->process = getpid();
+    c->steps.resident.fd = -1;
+    c->comm = comm;
+    if (comm != NULL) ps_comm_keep(comm);
+    const ps_status st = ps_comm_agree(comm, create(config, c));
+    if (st == PS_OK)
+        *out = c;
+    else
+        ps_client_free(c);
+    return st;
+}
+
+static void free_apart(ps_client *c)
+{
+    for (int32_t t = 0; t < c->n_tensors; t++) {
+        ps_client_tensor_state *x = &c->tensors[t];
+        if (x->apart == NULL) continue;
+        const int64_t bytes = (int64_t)sizeof(float) * x->elements * (c->lists.n - 2);
+        ps_device_free(c->tiers.ram[PS_TIER_DEVICE], x->apart, bytes, NULL);
+    }
+}
+
+void ps_client_free(ps_client *c)
+{
+    if (c->tiers.ram[PS_TIER_DEVICE] != NULL) free_apart(c);
+    if (c->tiers.results == NULL) ps_mem_free(c->sums);
+    if (c->tiers.results == NULL) ps_mem_free(c->scratch);
+    ps_tiers_close(&c->tiers);
+    ps_queue_destroy(c->stream);
+    ps_client_steps_deinit(&c->steps);
+    ps_nursery_destroy(c->nursery);
+    for (int32_t t = 0; t < c->n_tensors; t++) ps_mem_free(c->tensors[t].name);
+    ps_mem_free(c->tensors);
+    ps_mem_free(c->pin_counts);
+    ps_layout_destroy(c->layout);
+    ps_mem_free(c->in_order);
+    ps_mem_free(c->pieces);
+    ps_mem_free(c->first_piece);
+    ps_mem_free(c->has_master);
+    ps_mem_free(c->groups);
+    ps_profile_destroy(c->profile);
+    ps_settings_close_backend(&c->settings);
+    ps_config_destroy(c->config);
+    ps_comm_close(c->comm);
+    pthread_mutex_destroy(&c->lock);
+    ps_mem_free(c);
+}
+
+void ps_client_destroy(ps_client *c)
+{
+    if (c == NULL || c->process != getpid()) return;
+    pthread_mutex_lock(&c->lock);
+    c->is_closing = true;
+    const bool is_last = c->n_lent == 0;
+    pthread_mutex_unlock(&c->lock);
+    if (is_last) ps_client_free(c);
+}
+
+/* ---- tensors ---- */
+
+static ps_status check_tensor(const ps_client_tensor *t, int64_t *elements)
+{
+    const char *name = t->name != NULL ? t->name : "a tensor";
+    if (t->n_dims < 0 || t->n_dims > PS_CLIENT_DIMS_MAX)
+        return PS_FAIL(PS_EINVAL, "ps_client_add: %.200s has %d dimensions, expected 0 to %d", name, t->n_dims,
+                       PS_CLIENT_DIMS_MAX);
+    if (t->n_dims > 0 && t->shape == NULL) return PS_FAIL(PS_EINVAL, "ps_client_add: %.200s has no shape", name);
+    if (t->dtype < 0 || t->dtype >= PS_DTYPE_COUNT)
+        return PS_FAIL(PS_EINVAL, "ps_client_add: %.200s: %d is no ps_dtype", name, (int)t->dtype);
+    if (t->is_apart != 0 && t->is_frozen != 0)
+        return PS_FAIL(PS_EINVAL, "ps_client_add: %.200s: what is frozen need not be kept apart", name);
+    *elements = 1;
+    for (int32_t i = 0; i < t->n_dims; i++)
+        if (t->shape[i] < 1 || __builtin_mul_overflow(*elements, t->shape[i], elements) || *elements > (int64_t)1 << 40)
+            return PS_FAIL(PS_EINVAL,
+                           "ps_client_add: %.200s: dimension %d is %lld, expected 1 or more, and at most "
+                           "2^40 elements",
+                           name, i, (long long)t->shape[i]);
+    return PS_OK;
+}
+
+static bool has_name(const ps_client *c, const char *name, int32_t but)
+{
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (t != but && !c->tensors[t].is_dropped && strcmp(c->tensors[t].name, name) == 0) return true;
+    return false;
+}
+
+static ps_status set_name(ps_client *c, int32_t tensor, const char *name, const char *call)
+{
+    char *copy, number[32];
+    snprintf(number, sizeof number, "tensor %d", tensor);
+    if (name == NULL) name = number;
+    if (has_name(c, name, tensor)) return PS_FAIL(PS_EINVAL, "%s: there is a tensor '%.200s' already", call, name);
+    PS_TRY(ps_mem_strdup(name, &copy));
+    ps_mem_free(c->tensors[tensor].name);
+    c->tensors[tensor].name = copy;
+    return PS_OK;
+}
+
+static ps_status add(ps_client *c, const ps_client_tensor *t, int32_t *number, void **values)
+{
+    int64_t elements = 0;
+    PS_TRY(check_tensor(t, &elements));
+    if (c->n_tensors == INT32_MAX) return PS_FAIL(PS_EINVAL, "ps_client_add: too many tensors");
+    PS_TRY(ps_mem_reserve(&c->tensors, (size_t)c->n_tensors + 1, sizeof *c->tensors));
+    ps_client_tensor_state *x = &c->tensors[c->n_tensors];
+    *x = (ps_client_tensor_state){.elements = elements,
+                                  .n_dims = t->n_dims,
+                                  .given_dtype = t->dtype,
+                                  .is_frozen = t->is_frozen != 0,
+                                  .is_apart = t->is_apart != 0,
+                                  .in_layout = -1};
+    if (t->n_dims > 0) memcpy(x->shape, t->shape, (size_t)t->n_dims * sizeof *x->shape);
+    PS_TRY(set_name(c, c->n_tensors, t->name, "ps_client_add"));
+    const ps_status st = ps_nursery_take(c->nursery, elements * (int64_t)ps_dtype_bytes(t->dtype), &x->given);
+    if (st != PS_OK) {
+        ps_mem_free(x->name);
+        return st;
+    }
+    *values = x->given.address;
+    *number = c->n_tensors++;
+    return PS_OK;
+}
+
+ps_status ps_client_add(ps_client *c, const ps_client_tensor *tensor, int32_t *number, void **values)
+{
+    PS_TRY(PS_NEED_FOR(values, "client tensor number values", c, tensor, number, values));
+    ps_client_tensor own;
+    *number = -1;
+    PS_TRY(PS_SIZED_TAKE(ps_client_tensor, tensor, &own));
+    PS_TRY(ps_client_enter(c, "ps_client_add", PS_CLIENT_BUILDING));
+    const ps_status st = add(c, &own, number, values);
+    ps_client_leave(c);
+    return st;
+}
+
+void ps_client_rest(ps_client *c, int32_t tensor)
+{
+    if (c == NULL || ps_client_enter_with(c, "ps_client_rest", PS_CLIENT_BUILDING, tensor) != PS_OK) return;
+    ps_nursery_rest(c->nursery, &c->tensors[tensor].given);
+    ps_client_leave(c);
+}
+
+ps_status ps_client_drop(ps_client *c, int32_t tensor)
+{
+    PS_TRY(PS_NEED("client", c));
+    PS_TRY(ps_client_enter_with(c, "ps_client_drop", PS_CLIENT_BUILDING, tensor));
+    ps_nursery_give(c->nursery, &c->tensors[tensor].given);
+    c->tensors[tensor].is_dropped = true;
+    ps_client_leave(c);
+    return PS_OK;
+}
+
+ps_status ps_client_name(ps_client *c, int32_t tensor, const char *name, int32_t is_frozen)
+{
+    PS_TRY(PS_NEED("client name", c, name));
+    PS_TRY(ps_client_enter_with(c, "ps_client_name", PS_CLIENT_BUILDING, tensor));
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    const ps_status st = t->is_apart && is_frozen != 0
+                             ? PS_FAIL(PS_EINVAL, "ps_client_name: %.200s is kept apart, and cannot be frozen", name)
+                             : set_name(c, tensor, name, "ps_client_name");
+    if (st == PS_OK) t->is_frozen = is_frozen != 0;
+    ps_client_leave(c);
+    return st;
+}
+
+static ps_status use_stream(ps_client *c, void *stream)
+{
+    if (c->settings.backend_kind != PS_BACKEND_CUDA)
+        return PS_FAIL(PS_ENOSYS, "ps_client_use_stream: the device is no GPU (train.backend)");
+    if (c->stream != NULL) return PS_FAIL(PS_ESTATE, "ps_client_use_stream: the client has a stream already");
+    return ps_gpu_open_foreign(ps_backend_space(c->settings.backend)->driver, "framework", stream, &c->stream);
+}
+
+ps_status ps_client_use_stream(ps_client *c, void *stream)
+{
+    PS_TRY(PS_NEED("client stream", c, stream));
+    PS_TRY(ps_client_enter(c, "ps_client_use_stream", PS_CLIENT_BUILDING));
+    const ps_status st = use_stream(c, stream);
+    ps_client_leave(c);
+    return st;
+}
+
+/* ---- what it says of tensors ---- */
+
+int32_t ps_client_get_tensor_count(const ps_client *c)
+{
+    return c != NULL ? c->n_tensors : 0;
+}
+
+ps_status ps_client_get_tensor_info(const ps_client *client, int32_t tensor, ps_client_tensor_info *out)
+{
+    PS_TRY(PS_NEED("client out", client, out));
+    if (tensor < 0 || tensor >= client->n_tensors)
+        return PS_FAIL(PS_EINVAL, "ps_client_get_tensor_info: tensor %d of %d", tensor, client->n_tensors);
+    const ps_client_tensor_state *t = &client->tensors[tensor];
+    const int32_t chunk = t->in_layout >= 0 ? ps_client_place_of(client, tensor).chunk : -1;
+    const ps_client_tensor_info info = {.name = t->name,
+                                        .shape = t->shape,
+                                        .n_dims = t->n_dims,
+                                        .is_dropped = t->is_dropped,
+                                        .is_frozen = t->is_frozen,
+                                        .is_apart = t->is_apart,
+                                        .elements = t->elements,
+                                        .group = t->group,
+                                        .owner = chunk >= 0 ? chunk % client->settings.ranks.n : 0,
+                                        .chunk = chunk,
+                                        .steps = t->steps};
+    return PS_SIZED_GIVE(ps_client_tensor_info, &info, out);
+}
+
+const int32_t *ps_client_get_pin_counts(const ps_client *c)
+{
+    return c != NULL ? c->pin_counts : NULL;
+}
+
+int32_t ps_client_has_gradient(const ps_client *c, int32_t tensor)
+{
+    return c != NULL && tensor >= 0 && tensor < c->n_tensors && c->tensors[tensor].gradient != PS_GRADIENT_NONE;
+}

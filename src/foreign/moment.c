@@ -1,0 +1,223 @@
+/* moment.c - operators as moments: the first step is watched, and from then on each step is foretold by the last one
+ * that was watched.
+ *
+ *     step under way   trace: grows with each moment and each access
+ *     foretold         the schedule's trace. As long as moments come with its labels the store is told of each, and
+ *                      brings what is to come; at the first that has another label it is told of no schedule for the rest
+ *                      of the step
+ *     end of step      was it another step than the foretold one? Then it is what the next one is foretold from */
+#include <string.h>
+
+#include "base/machine.h"
+#include "base/mem.h"
+#include "foreign/client_impl.h"
+
+/* What is measured changes a little all the time; the store looks again at all that is to come when it is told of
+ * more. */
+static const int64_t grain_bytes = (int64_t)4 << 20;
+
+/* ---- the framework's own memory ---- */
+
+static int64_t used_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
+        const ps_device_stats s = ps_device_get_stats(c->tiers.ram[i]);
+        bytes += s.used_bytes + s.kept_bytes;
+    }
+    return bytes - ps_store_get_stats(c->tiers.store).non_model_bytes;
+}
+
+ps_status ps_client_begin_measuring(ps_client *c)
+{
+    int64_t resident;
+    PS_TRY(ps_resident_measure(&c->steps.resident, &resident));
+    c->steps.base_bytes = resident - used_bytes(c);
+    return PS_OK;
+}
+
+static ps_status measure(ps_client *c, int64_t *bytes)
+{
+    int64_t resident;
+    PS_TRY(ps_resident_measure(&c->steps.resident, &resident));
+    const int64_t own = resident - used_bytes(c) - c->steps.base_bytes;
+    *bytes = own <= 0 ? 0 : ps_round_up(own, grain_bytes);
+    return PS_OK;
+}
+
+static ps_status check_framework(const ps_client *c, ps_status st, int64_t framework_bytes)
+{
+    char cause[256];
+    if (st != PS_EBUDGET) return st;
+    strncpy(cause, ps_last_error(), sizeof cause - 1);
+    cause[sizeof cause - 1] = '\0';
+    return PS_FAIL(st,
+                   "the framework itself has %lld bytes of memory.device = %lld in use (activations), beside which "
+                   "chunks find no room: raise it, or use smaller batches or checkpointing: %s",
+                   (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE], cause);
+}
+
+/* ---- watching ---- */
+
+static ps_status keep_label(ps_client_steps *s, const char *label, const char **out)
+{
+    for (size_t i = 0; i < s->n_labels; i++)
+        if (strcmp(s->labels[i], label) == 0) {
+            *out = s->labels[i];
+            return PS_OK;
+        }
+    PS_TRY(ps_mem_reserve(&s->labels, s->n_labels + 1, sizeof *s->labels));
+    PS_TRY(ps_mem_strdup(label, &s->labels[s->n_labels]));
+    *out = s->labels[s->n_labels++];
+    return PS_OK;
+}
+
+/* The moment that ends now took so long without waiting, and the framework had this much at its end. */
+static void finish_moment(ps_client *c, int64_t framework_bytes)
+{
+    ps_client_steps *s = &c->steps;
+    const int64_t now = ps_clock_ns(), waited = ps_store_get_stats(c->tiers.store).wait_ns;
+    if (s->trace != NULL && s->trace->n_moments > 0 && s->is_recording) {
+        ps_moment *m = &s->trace->moments[s->trace->n_moments - 1];
+        m->cost_ns = ps_max_i64(1, now - s->began_ns - (waited - s->waited_ns));
+        m->non_model_bytes = ps_max_i64(m->non_model_bytes, framework_bytes);
+    }
+    s->began_ns = now;
+    s->waited_ns = waited;
+    s->peak_bytes = ps_max_i64(s->peak_bytes, framework_bytes);
+}
+
+/* NULL: none is foretold, or the step has gone another way. */
+static const ps_moment *foretold_moment(const ps_client_steps *s)
+{
+    if (!s->follows || s->trace->n_moments >= s->foretold->n_moments) return NULL;
+    return &s->foretold->moments[s->trace->n_moments];
+}
+
+static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes)
+{
+    ps_client_steps *s = &c->steps;
+    const ps_moment *next = foretold_moment(s);
+    const bool is_foretold = next != NULL && next->phase == phase && strcmp(next->label, label) == 0;
+    if (is_foretold)
+        label = next->label;
+    else
+        PS_TRY(keep_label(s, label, &label));
+    if (!is_foretold && s->follows) {
+        s->follows = false;
+        ps_store_set_schedule(c->tiers.store, NULL);
+    }
+    PS_TRY(ps_trace_add_moment(s->trace, phase, label, framework_bytes, 1));
+    s->is_recording = true;
+    const int64_t bytes = is_foretold ? ps_max_i64(framework_bytes, next->non_model_bytes) : framework_bytes;
+    s->told_bytes = framework_bytes;
+    return check_framework(c, ps_store_begin_moment(c->tiers.store, bytes), framework_bytes);
+}
+
+ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes)
+{
+    ps_client_steps *s = &c->steps;
+    finish_moment(c, framework_bytes);
+    if (s->trace == NULL) {
+        PS_TRY(ps_trace_create(&s->trace));
+        s->follows = s->schedule != NULL;
+    }
+    return begin_moment(c, phase, label, framework_bytes);
+}
+
+ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
+{
+    if (!c->steps.is_recording) return PS_OK;
+    return ps_trace_add_access(c->steps.trace, id, tier, mode);
+}
+
+/* ---- the next step ---- */
+
+static bool is_same(const ps_trace *a, const ps_trace *b)
+{
+    if (a->n_moments != b->n_moments || a->n_accesses != b->n_accesses) return false;
+    for (int32_t i = 0; i < a->n_moments; i++) {
+        const ps_moment *m = &a->moments[i], *n = &b->moments[i];
+        if (m->phase != n->phase || m->label != n->label || m->n_accesses != n->n_accesses) return false;
+    }
+    for (int32_t i = 0; i < a->n_accesses; i++) {
+        const ps_access *x = &a->accesses[i], *y = &b->accesses[i];
+        if (x->chunk != y->chunk || x->tier != y->tier || x->mode != y->mode) return false;
+    }
+    return true;
+}
+
+static ps_status foretell(ps_client *c)
+{
+    ps_client_steps *s = &c->steps;
+    ps_schedule *schedule;
+    PS_TRY(ps_schedule_create(s->trace, ps_lists_n_ids(&c->lists, c->layout), &schedule));
+    ps_store_set_schedule(c->tiers.store, schedule);
+    ps_store_limit_chunks(c->tiers.store, PS_TIER_DEVICE, INT64_MAX);
+    ps_schedule_destroy(s->schedule);
+    ps_trace_destroy(s->foretold);
+    s->schedule = schedule;
+    s->foretold = s->trace;
+    s->trace = NULL;
+    return PS_OK;
+}
+
+ps_status ps_client_end_step(ps_client *c, bool *was_watched)
+{
+    ps_client_steps *s = &c->steps;
+    ps_status st = PS_OK;
+    *was_watched = false;
+    if (s->trace == NULL) return PS_OK;
+    finish_moment(c, s->told_bytes);
+    s->is_recording = false;
+    if (s->trace->n_moments > 0 && (s->foretold == NULL || !is_same(s->trace, s->foretold))) {
+        *was_watched = true;
+        st = foretell(c);
+    }
+    ps_trace_destroy(s->trace);
+    s->trace = NULL;
+    return st;
+}
+
+void ps_client_steps_deinit(ps_client_steps *s)
+{
+    ps_schedule_destroy(s->schedule);
+    ps_trace_destroy(s->foretold);
+    ps_trace_destroy(s->trace);
+    for (size_t i = 0; i < s->n_labels; i++) ps_mem_free(s->labels[i]);
+    ps_mem_free(s->labels);
+    ps_resident_close(&s->resident);
+}
+
+/* ---- from outside ---- */
+
+/* Beside a step nothing is told to the store: what is there stays as the step wants it, as far as there is room. */
+static ps_status moment(ps_client *c, ps_client_phase phase, const char *label, int64_t framework_bytes)
+{
+    if (phase < PS_CLIENT_FORWARD || phase > PS_CLIENT_ASIDE)
+        return PS_FAIL(PS_EINVAL, "ps_client_moment: %d is no ps_client_phase", (int)phase);
+    if (framework_bytes < PS_CLIENT_MEASURE)
+        return PS_FAIL(PS_EINVAL, "ps_client_moment: %lld bytes; PS_CLIENT_MEASURE is %d", (long long)framework_bytes,
+                       PS_CLIENT_MEASURE);
+    if (framework_bytes == PS_CLIENT_MEASURE) {
+        if (c->settings.backend_kind == PS_BACKEND_CUDA)
+            return PS_FAIL(PS_EINVAL, "ps_client_moment: what a framework has of a GPU's memory only it can tell");
+        PS_TRY(measure(c, &framework_bytes));
+    }
+    if (phase == PS_CLIENT_ASIDE) {
+        finish_moment(c, framework_bytes);
+        c->steps.is_recording = false;
+        return PS_OK;
+    }
+    return ps_client_begin_moment(c, phase == PS_CLIENT_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, label,
+                                  framework_bytes);
+}
+
+ps_status ps_client_moment(ps_client *c, ps_client_phase phase, const char *label, int64_t framework_bytes)
+{
+    PS_TRY(PS_NEED("client label", c, label));
+    PS_TRY(ps_client_enter(c, "ps_client_moment", PS_CLIENT_READY));
+    const ps_status st = moment(c, phase, label, framework_bytes);
+    ps_client_leave(c);
+    return st;
+}

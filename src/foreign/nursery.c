@@ -1,0 +1,109 @@
+#include "foreign/nursery.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "device/disk_backend.h"
+#include "device/disk_folders.h"
+
+struct ps_nursery {
+    ps_disk_file file; /* .path NULL: of memory */
+    int64_t bytes;     /* so far */
+    ps_nursery_piece *pieces;
+    size_t n;
+};
+
+static ps_status open_in(const char *folders, ps_nursery *n)
+{
+    ps_disk_folders f;
+    PS_TRY(ps_disk_folders_read(folders, &f));
+    return ps_disk_file_open(f.name[0], PS_DISK_NO_DIRECT, &n->file); /* it is mapped, not transferred */
+}
+
+static ps_status open_memory(ps_nursery *n)
+{
+    n->file = (ps_disk_file){.fd = memfd_create("patrickstar", MFD_CLOEXEC)};
+    if (n->file.fd >= 0) return PS_OK;
+    return PS_FAIL(PS_ENOMEM_HOST, "no memory to build the model in: %s", strerror(errno));
+}
+
+ps_status ps_nursery_create(const char *folders, ps_nursery **out)
+{
+    *out = NULL;
+    ps_nursery *n;
+    PS_TRY(ps_mem_alloc(1, sizeof *n, &n));
+    n->file.fd = -1;
+    const ps_status st = folders != NULL ? open_in(folders, n) : open_memory(n);
+    if (st == PS_OK)
+        *out = n;
+    else
+        ps_nursery_destroy(n);
+    return st;
+}
+
+void ps_nursery_destroy(ps_nursery *n)
+{
+    if (n == NULL) return;
+    for (size_t i = 0; i < n->n; i++) munmap(n->pieces[i].address, (size_t)n->pieces[i].bytes);
+    if (n->file.path != NULL)
+        ps_disk_file_close(&n->file);
+    else if (n->file.fd >= 0)
+        close(n->file.fd);
+    ps_mem_free(n->pieces);
+    ps_mem_free(n);
+}
+
+static ps_status fail_room(const ps_nursery *n, int64_t bytes, int error)
+{
+    return PS_FAIL(n->file.path != NULL ? PS_EIO : PS_ENOMEM_HOST,
+                   "%s has no room for %lld bytes of first values, after %lld: %s; free some, or name another folder "
+                   "(memory.disk_path)",
+                   n->file.path != NULL ? n->file.path : "memory", (long long)bytes, (long long)n->bytes,
+                   strerror(error));
+}
+
+/* Not every file system can set room aside (EOPNOTSUPP); there a full one kills who writes, as it does any program that
+ * maps a file. */
+static ps_status set_aside(ps_nursery *n, int64_t bytes)
+{
+    if (ps_fault_hit(PS_FAULT_WRITE)) return fail_room(n, bytes, EIO);
+    if (fallocate(n->file.fd, 0, n->bytes, bytes) == 0) return PS_OK;
+    if (errno == EOPNOTSUPP && ftruncate(n->file.fd, n->bytes + bytes) == 0) return PS_OK;
+    return fail_room(n, bytes, errno);
+}
+
+ps_status ps_nursery_take(ps_nursery *n, int64_t bytes, ps_nursery_piece *out)
+{
+    *out = (ps_nursery_piece){.offset = n->bytes, .bytes = ps_round_up(ps_max_i64(bytes, 1), PS_PAGE_BYTES)};
+    PS_TRY(ps_mem_reserve(&n->pieces, n->n + 1, sizeof *n->pieces));
+    PS_TRY(set_aside(n, out->bytes));
+    void *p = mmap(NULL, (size_t)out->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, n->file.fd, out->offset);
+    if (p == MAP_FAILED) return fail_room(n, out->bytes, errno);
+    /* a process that is forked off, to load data, has no business here */
+    (void)madvise(p, (size_t)out->bytes, MADV_DONTFORK);
+    out->address = p;
+    n->bytes += out->bytes;
+    n->pieces[n->n++] = *out;
+    return PS_OK;
+}
+
+/* What is on its way to the disk by itself leaves memory later: this asks for no more than that nobody counts it as the
+ * process's. */
+void ps_nursery_rest(ps_nursery *n, const ps_nursery_piece *p)
+{
+    (void)n;
+    if (p->address != NULL) (void)madvise(p->address, (size_t)p->bytes, MADV_DONTNEED);
+}
+
+void ps_nursery_give(ps_nursery *n, const ps_nursery_piece *p)
+{
+    if (p->address == NULL) return;
+    ps_nursery_rest(n, p);
+    (void)fallocate(n->file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, p->offset, p->bytes);
+}

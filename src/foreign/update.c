@@ -1,0 +1,178 @@
+/* update.c - the optimizer's step: norm and overflow first, then chunk by chunk, each a moment of its own. */
+#include <math.h>
+#include <string.h>
+
+#include "base/sized.h"
+#include "comm/agree.h"
+#include "foreign/client_impl.h"
+#include "optim/grad_clip.h"
+
+/* What the updates of a step have in common. */
+typedef struct step {
+    bool skips;
+    float grad_scale;
+    int64_t framework_bytes;
+} step;
+
+/* ---- a tensor, or what of it lies in a chunk ---- */
+
+static ps_status update_elements(ps_client *c, const step *s, const ps_client_tensor_state *t, ps_tier tier,
+                                 ps_optimizer_piece *p)
+{
+    const ps_client_group_state *g = &c->groups[t->group];
+    const ps_optimizer_step o = {
+        .t = t->steps + 1, .lr = (float)ps_client_learning_rate(c, t->group), .grad_scale = s->grad_scale};
+    p->weight_decay = (float)g->optimizer.weight_decay;
+    return ps_optimizer_update(ps_client_backend(c, tier), c->tiers.compute[tier], &g->optimizer, &o, p);
+}
+
+static ps_status update_piece(ps_client *c, const step *s, const ps_client_piece *x, ps_tier tier)
+{
+    const ps_client_tensor_state *t = &c->tensors[x->tensor];
+    const bool is_over = t->gradient == PS_GRADIENT_OVER;
+    void *param = ps_client_element(c, PS_LIST_PARAM16, x->chunk, x->chunk_offset);
+    float *master = ps_client_element(c, PS_LIST_MASTER, x->chunk, x->chunk_offset);
+    if (s->skips)
+        return is_over ? ps_client_cast(c, tier, param, c->settings.dtype, master, PS_DTYPE_F32, x->n) : PS_OK;
+    ps_optimizer_piece p = {.param = param,
+                            .grad = is_over ? param
+                                            : ps_client_element(c, ps_lists_grad(&c->lists), x->chunk, x->chunk_offset),
+                            .master = master,
+                            .n = x->n,
+                            .param_dtype = c->settings.dtype,
+                            .grad_dtype = is_over ? c->settings.dtype : PS_DTYPE_F32};
+    for (int32_t i = 0; i < c->settings.optimizer.n_states; i++)
+        p.state[i] = ps_client_element(c, PS_LIST_STATES + i, x->chunk, x->chunk_offset);
+    return update_elements(c, s, t, tier, &p);
+}
+
+/* ---- a chunk ---- */
+
+static bool has_gradient(const ps_client *c, int32_t chunk, ps_client_gradient_place place)
+{
+    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
+        if (c->tensors[c->pieces[i].tensor].gradient == place) return true;
+    return false;
+}
+
+/* How the update of a chunk uses a list; false: not at all. */
+static bool uses_list(const ps_client *c, const step *s, int32_t chunk, ps_list list, ps_access_mode *mode)
+{
+    *mode = s->skips && list != PS_LIST_PARAM16 ? PS_ACCESS_READ : PS_ACCESS_WRITE;
+    if (list <= PS_LIST_MASTER) return true;
+    if (s->skips) return false;
+    if (list < PS_LIST_STATES + c->settings.optimizer.n_states) return true;
+    *mode = PS_ACCESS_READ;
+    return list == ps_lists_grad(&c->lists) && has_gradient(c, chunk, PS_GRADIENT_BESIDE);
+}
+
+static ps_status update_pieces(ps_client *c, const step *s, int32_t chunk, ps_tier tier)
+{
+    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
+        if (c->tensors[c->pieces[i].tensor].gradient != PS_GRADIENT_NONE)
+            PS_TRY(update_piece(c, s, &c->pieces[i], tier));
+    return PS_OK;
+}
+
+static ps_status update_chunk(ps_client *c, const step *s, int32_t chunk)
+{
+    const ps_tier tier = ps_client_update_tier(c, chunk);
+    ps_access_mode mode;
+    ps_status st = PS_OK;
+    ps_list held = 0;
+    PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update", s->framework_bytes));
+    for (; held < c->lists.n && st == PS_OK; held++)
+        if (uses_list(c, s, chunk, held, &mode)) st = ps_client_hold(c, held, chunk, tier, mode);
+    if (st == PS_OK)
+        st = update_pieces(c, s, chunk, tier);
+    else
+        held--; /* the one that could not be held */
+    for (ps_list list = 0; list < held; list++)
+        if (uses_list(c, s, chunk, list, &mode)) ps_client_let_go(c, list, chunk);
+    return st;
+}
+
+/* ---- all ---- */
+
+static ps_status update_apart(ps_client *c, const step *s, ps_client_tensor_state *t)
+{
+    if (s->skips) return PS_OK;
+    float *value = ps_client_apart(t, PS_LIST_MASTER);
+    ps_optimizer_piece p = {.param = value,
+                            .grad = ps_client_apart(t, ps_lists_grad(&c->lists)),
+                            .master = value,
+                            .n = t->elements,
+                            .param_dtype = PS_DTYPE_F32,
+                            .grad_dtype = PS_DTYPE_F32};
+    for (int32_t i = 0; i < c->settings.optimizer.n_states; i++) p.state[i] = ps_client_apart(t, PS_LIST_STATES + i);
+    return update_elements(c, s, t, PS_TIER_DEVICE, &p);
+}
+
+/* What the program has written to a parameter or its master since its gradient came. */
+static ps_status settle_written(ps_client *c)
+{
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        const ps_client_tensor_state *t = &c->tensors[i];
+        if (t->gradient == PS_GRADIENT_NONE || t->is_apart) continue;
+        if (t->is_param_newer || t->is_master_newer) PS_TRY(ps_client_settle(c, i));
+    }
+    return PS_OK;
+}
+
+static ps_status update_all(ps_client *c, const step *s)
+{
+    PS_TRY(settle_written(c));
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) {
+        const bool is_beside = has_gradient(c, k, PS_GRADIENT_BESIDE);
+        if (!is_beside && !has_gradient(c, k, PS_GRADIENT_OVER)) continue;
+        PS_TRY(update_chunk(c, s, k));
+        if (is_beside) ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), k));
+    }
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        ps_client_tensor_state *t = &c->tensors[i];
+        if (t->gradient == PS_GRADIENT_NONE) continue;
+        if (t->is_apart) PS_TRY(update_apart(c, s, t));
+        t->gradient = PS_GRADIENT_NONE;
+        t->is_master_newer = t->is_gradient_changed = false;
+        t->steps += !s->skips;
+    }
+    return PS_OK;
+}
+
+static ps_status run_step(ps_client *c, ps_client_step_info *info)
+{
+    ps_grad_sums sums;
+    bool was_watched;
+    PS_TRY(ps_client_expect_gradients_free(c, "ps_client_step"));
+    const double scale = (double)c->scaler.scale;
+    PS_TRY(ps_client_break(c, ps_client_sum_gradients(c, &sums)));
+    const double norm = ps_grad_norm(&sums.sum_squares, scale);
+    const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
+    const step s = {.skips = ps_loss_scaler_update(&c->scaler, overflow),
+                    .grad_scale = (float)(ps_grad_clip_factor(norm, c->settings.clip_norm) / scale),
+                    .framework_bytes = c->steps.told_bytes};
+    PS_TRY(ps_client_break(c, update_all(c, &s)));
+    if (!s.skips) c->n_updates++;
+    PS_TRY(ps_client_break(c, ps_client_end_step(c, &was_watched)));
+    c->n_steps++;
+    c->n_watched_steps += was_watched;
+    *info = (ps_client_step_info){.step = c->n_updates,
+                                  .is_skipped = s.skips,
+                                  .grad_norm = overflow ? INFINITY : norm,
+                                  .loss_scale = scale,
+                                  .is_watched = was_watched,
+                                  .n_restored = c->n_restored,
+                                  .n_beside = c->n_beside};
+    c->n_restored = c->n_beside = 0;
+    return PS_OK;
+}
+
+ps_status ps_client_step(ps_client *c, ps_client_step_info *info)
+{
+    PS_TRY(PS_NEED("client", c));
+    ps_client_step_info own;
+    PS_TRY(ps_client_enter(c, "ps_client_step", PS_CLIENT_READY));
+    ps_status st = run_step(c, &own);
+    ps_client_leave(c);
+    return st == PS_OK && info != NULL ? PS_SIZED_GIVE(ps_client_step_info, &own, info) : st;
+}

@@ -1,0 +1,232 @@
+/* values.c - fp32 values and states of tensors, from outside: read and replaced where chunks lie. */
+#include <jansson.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "chunk/view.h"
+#include "foreign/client_impl.h"
+#include "patrickstar_own.h"
+
+enum { VALUE = -1 };
+
+/* ---- which ---- */
+
+const char *ps_client_get_state_name(const ps_client *c, int32_t i)
+{
+    if (c == NULL || i < 0 || i >= c->settings.optimizer.n_states) return NULL;
+    return c->settings.optimizer.optimizer->states[i].suffix + 1; /* ".exp_avg" */
+}
+
+static ps_status find_state(const ps_client *c, const char *name, int32_t *out)
+{
+    *out = VALUE;
+    if (name == NULL) return PS_OK;
+    for (int32_t i = 0; i < c->settings.optimizer.n_states; i++)
+        if (strcmp(ps_client_get_state_name(c, i), name) == 0) {
+            *out = i;
+            return PS_OK;
+        }
+    return PS_FAIL(PS_EINVAL, "%s keeps no state '%.100s'%s%s%s", c->settings.optimizer.optimizer->name, name,
+                   c->settings.optimizer.n_states > 0 ? "; the first it keeps is '" : "",
+                   c->settings.optimizer.n_states > 0 ? ps_client_get_state_name(c, 0) : "",
+                   c->settings.optimizer.n_states > 0 ? "'" : "");
+}
+
+static ps_status check_range(const ps_client_tensor_state *t, int64_t first, int64_t n)
+{
+    if (first >= 0 && n >= 0 && n <= t->elements && first <= t->elements - n) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%.200s: %lld elements from %lld of %lld", t->name, (long long)n, (long long)first,
+                   (long long)t->elements);
+}
+
+/* The list that has it; a value without a master is that of the parameter. */
+static ps_list list_of(const ps_client *c, int32_t state, int32_t chunk)
+{
+    if (state != VALUE) return PS_LIST_STATES + state;
+    return c->has_master[chunk] ? PS_LIST_MASTER : PS_LIST_PARAM16;
+}
+
+static ps_dtype dtype_of(const ps_client *c, ps_list list)
+{
+    return list == PS_LIST_PARAM16 ? c->settings.dtype : PS_DTYPE_F32;
+}
+
+/* ---- a piece ---- */
+
+static ps_client_piece piece_at(const ps_client *c, int32_t tensor, int64_t at, int64_t n)
+{
+    ps_client_piece p = ps_client_piece_at(c, tensor, at);
+    p.n = ps_min_i64(ps_min_i64(p.n, n), PS_VIEW_BYTES_MAX / (int64_t)sizeof(float));
+    return p;
+}
+
+static ps_status open_view(ps_client *c, const ps_client_piece *p, ps_list list, ps_access_mode mode, ps_view *v)
+{
+    const int64_t item = c->lists.list[list].item_bytes;
+    return ps_view_open(c->tiers.store, ps_store_chunk(c->layout, list, p->chunk), ps_client_update_tier(c, p->chunk),
+                        p->chunk_offset * item, p->n * item, mode, v);
+}
+
+static ps_status read_piece(ps_client *c, const ps_client_piece *p, int32_t state, float *out)
+{
+    const ps_list list = list_of(c, state, p->chunk);
+    ps_view v;
+    PS_TRY(open_view(c, p, list, PS_ACCESS_READ, &v));
+    ps_to_floats(dtype_of(c, list), v.bytes, 0, p->n, out);
+    return ps_view_close(c->tiers.store, &v);
+}
+
+static ps_status write_list(ps_client *c, const ps_client_piece *p, ps_list list, const float *in)
+{
+    ps_view v;
+    PS_TRY(open_view(c, p, list, PS_ACCESS_WRITE, &v));
+    ps_from_floats(dtype_of(c, list), v.bytes, 0, p->n, in);
+    return ps_view_close(c->tiers.store, &v);
+}
+
+/* A parameter that its gradient lies over gets its value when that has made way. */
+static ps_status write_piece(ps_client *c, const ps_client_piece *p, int32_t state, const float *in)
+{
+    const ps_list list = list_of(c, state, p->chunk);
+    PS_TRY(write_list(c, p, list, in));
+    if (list != PS_LIST_MASTER || c->tensors[p->tensor].gradient == PS_GRADIENT_OVER) return PS_OK;
+    return write_list(c, p, PS_LIST_PARAM16, in);
+}
+
+/* ---- memory of its own ---- */
+
+static ps_status read_apart(ps_client *c, const ps_client_tensor_state *t, int32_t state, int64_t first, int64_t n,
+                            float *out)
+{
+    const float *src = ps_client_apart(t, state == VALUE ? PS_LIST_MASTER : PS_LIST_STATES + state);
+    return ps_queue_get(c->tiers.compute[PS_TIER_DEVICE], out, src + first, n * (int64_t)sizeof *out);
+}
+
+static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, int32_t state, int64_t first, int64_t n,
+                             const float *in)
+{
+    float *dst = ps_client_apart(t, state == VALUE ? PS_LIST_MASTER : PS_LIST_STATES + state);
+    return ps_queue_put(c->tiers.compute[PS_TIER_DEVICE], dst + first, in, n * (int64_t)sizeof *in);
+}
+
+/* ---- from outside ---- */
+
+static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, float *out)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    int32_t state;
+    PS_TRY(find_state(c, name, &state));
+    PS_TRY(check_range(t, first, n));
+    if (t->is_apart) return read_apart(c, t, state, first, n, out);
+    if (state == VALUE && t->is_param_newer) PS_TRY(ps_client_settle(c, tensor));
+    for (int64_t done = 0; done < n;) {
+        const ps_client_piece p = piece_at(c, tensor, first + done, n - done);
+        PS_TRY(read_piece(c, &p, state, out + done));
+        done += p.n;
+    }
+    return PS_OK;
+}
+
+ps_status ps_client_read(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, float *out)
+{
+    PS_TRY(PS_NEED("client out", c, PS_NEED_IF(n > 0, out)));
+    PS_TRY(ps_client_enter_with(c, "ps_client_read", PS_CLIENT_READY, tensor));
+    const ps_status st = read_range(c, tensor, state, first, n, out);
+    ps_client_leave(c);
+    return st;
+}
+
+static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, const float *in)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    int32_t state;
+    PS_TRY(find_state(c, name, &state));
+    PS_TRY(check_range(t, first, n));
+    if (t->is_apart) return write_apart(c, t, state, first, n, in);
+    if (state != VALUE) PS_TRY(ps_client_need_master(c, tensor));
+    if (state == VALUE && (t->is_param_newer || t->is_master_newer)) PS_TRY(ps_client_settle(c, tensor));
+    for (int64_t done = 0; done < n;) {
+        const ps_client_piece p = piece_at(c, tensor, first + done, n - done);
+        PS_TRY(write_piece(c, &p, state, in + done));
+        done += p.n;
+    }
+    return PS_OK;
+}
+
+ps_status ps_client_write(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, const float *in)
+{
+    PS_TRY(PS_NEED("client in", c, PS_NEED_IF(n > 0, in)));
+    PS_TRY(ps_client_enter_with(c, "ps_client_write", PS_CLIENT_READY, tensor));
+    const ps_status st = write_range(c, tensor, state, first, n, in);
+    ps_client_leave(c);
+    return st;
+}
+
+/* ---- counts and scaler ---- */
+
+ps_status ps_client_set_steps(ps_client *c, int32_t tensor, int64_t steps)
+{
+    const char *call = "ps_client_set_steps";
+    PS_TRY(PS_NEED("client", c));
+    if (steps < 0 || steps > (int64_t)1 << 40)
+        return PS_FAIL(PS_EINVAL, "%s: %lld steps, expected 0 to 2^40", call, (long long)steps);
+    PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_READY)
+                        : ps_client_enter_with(c, call, PS_CLIENT_READY, tensor));
+    if (tensor == -1)
+        c->n_updates = steps;
+    else
+        c->tensors[tensor].steps = steps;
+    ps_client_leave(c);
+    return PS_OK;
+}
+
+int64_t ps_client_get_steps(const ps_client *c, int32_t tensor)
+{
+    if (c == NULL || tensor < -1 || tensor >= c->n_tensors) return 0;
+    return tensor == -1 ? c->n_updates : c->tensors[tensor].steps;
+}
+
+ps_status ps_client_get_scaler(const ps_client *c, char **out)
+{
+    PS_TRY(PS_NEED_FOR(out, "client json", c, out));
+    json_t *j = json_pack("{s:f, s:I, s:i, s:I}", "loss_scale", (double)c->scaler.scale, "clean_steps",
+                          (json_int_t)c->scaler.n_clean_steps, "hysteresis_left", c->scaler.hysteresis_left,
+                          "skipped_steps", (json_int_t)c->scaler.n_skipped_steps);
+    char *text = j != NULL ? json_dumps(j, JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(j);
+    if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "ps_client_get_scaler: no memory for the text");
+    const ps_status st = ps_mem_strdup(text, out);
+    free(text);
+    return st;
+}
+
+static ps_status set_scaler(ps_client *c, const char *text)
+{
+    json_error_t e;
+    double scale;
+    json_int_t clean, skipped;
+    int hysteresis;
+    json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &e);
+    if (j == NULL) return PS_FAIL(PS_EFORMAT, "ps_client_set_scaler: %s", e.text);
+    const int rc = json_unpack_ex(j, &e, JSON_STRICT, "{s:F, s:I, s:i, s:I}", "loss_scale", &scale, "clean_steps",
+                                  &clean, "hysteresis_left", &hysteresis, "skipped_steps", &skipped);
+    json_decref(j);
+    if (rc != 0) return PS_FAIL(PS_EFORMAT, "ps_client_set_scaler: %s", e.text);
+    ps_loss_scaler s = c->scaler;
+    s.scale = (float)scale;
+    s.n_clean_steps = clean;
+    s.hysteresis_left = hysteresis;
+    s.n_skipped_steps = skipped;
+    PS_TRY(ps_loss_scaler_check(&s));
+    c->scaler = s;
+    return PS_OK;
+}
+
+ps_status ps_client_set_scaler(ps_client *c, const char *json)
+{
+    PS_TRY(PS_NEED("client json", c, json));
+    PS_TRY(ps_client_enter(c, "ps_client_set_scaler", PS_CLIENT_READY));
+    const ps_status st = set_scaler(c, json);
+    ps_client_leave(c);
+    return st;
+}
