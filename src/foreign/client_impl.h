@@ -223,6 +223,8 @@ PS_NODISCARD ps_status ps_client_need_master(ps_client *c, int32_t tensor);
 /* What the process has in memory now, besides chunks, does not count as the framework's. */
 PS_NODISCARD ps_status ps_client_begin_measuring(ps_client *c);
 PS_NODISCARD ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes);
+/* Of the moment of a step that is under way; NULL: none. */
+const char *ps_client_moment_label(const ps_client *c);
 /* The moment under way is about to access the chunk. */
 PS_NODISCARD ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_access_mode mode);
 /* The step has ended: *was_watched when it went another way than foretold. */

@@ -146,6 +146,12 @@ ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label
     return begin_moment(c, phase, label, framework_bytes);
 }
 
+const char *ps_client_moment_label(const ps_client *c)
+{
+    const ps_client_steps *s = &c->steps;
+    return s->is_recording && s->trace->n_moments > 0 ? s->trace->moments[s->trace->n_moments - 1].label : NULL;
+}
+
 static bool has_access(const ps_trace *t, ps_chunk_id id)
 {
     const ps_moment *m = &t->moments[t->n_moments - 1];
