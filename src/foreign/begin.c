@@ -37,6 +37,7 @@ ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
             c->tensors[t].pins[PS_CLIENT_GRADIENT] > 0)
             return PS_TIER_DEVICE; /* where it is in use */
     }
+    if (chunk / c->settings.ranks.n < c->n_margin) return PS_TIER_DEVICE;
     return fits_host ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
 
