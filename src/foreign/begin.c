@@ -373,6 +373,8 @@ static ps_status begin(ps_client *c)
 {
     PS_TRY(ps_comm_agree(c->comm, prepare(c)));
     PS_TRY(ps_comm_agree(c->comm, open_tiers(c)));
+    PS_TRY(ps_comm_agree(c->comm, ps_carrier_open(&c->carrier, &c->settings, &c->tiers)));
+    PS_TRY(ps_comm_agree(c->comm, ps_carrier_join(&c->carrier, &c->settings, &c->tiers)));
     limit_chunks(c);
     PS_TRY(ps_comm_agree(c->comm, fill(c)));
     return ps_client_begin_measuring(c);

@@ -99,6 +99,7 @@ void ps_client_free(ps_client *c)
     ps_client_end_recording(c);
     if (c->tiers.results == NULL) ps_mem_free(c->sums);
     if (c->tiers.results == NULL) ps_mem_free(c->scratch);
+    ps_carrier_close(&c->carrier);
     ps_tiers_close(&c->tiers);
     ps_queue_destroy(c->stream);
     ps_client_steps_deinit(&c->steps);

@@ -25,6 +25,7 @@
 #include "kernel/kernel.h"
 #include "optim/loss_scaler.h"
 #include "patrickstar_client.h"
+#include "run/carrier.h"
 #include "run/lists.h"
 #include "run/tiers.h"
 #include "run/work_time.h"
@@ -149,6 +150,7 @@ struct ps_client {
     int32_t *by_tensor; /* [number of pieces] those of each tensor, in order */
     bool *has_master;   /* [n_chunks] this rank keeps fp32 values of the chunk */
     ps_client_sharing sharing;
+    ps_carrier carrier;
     ps_tiers tiers;
     ps_queue *stream; /* the framework's own; NULL: none */
     ps_profile *profile;
