@@ -55,7 +55,7 @@ ps_status ps_client_get_info(const ps_client *client, ps_client_info *out)
 {
     PS_TRY(PS_NEED("client out", client, out));
     ps_client *c = (ps_client *)(uintptr_t)client; /* its lock */
-    PS_TRY(ps_client_enter(c, "ps_client_get_info", c->stage));
+    PS_TRY(ps_client_enter(c, "ps_client_get_info", PS_CLIENT_ANY_STAGE));
     const ps_client_info info = describe(c);
     ps_client_leave(c);
     return PS_SIZED_GIVE(ps_client_info, &info, out);
