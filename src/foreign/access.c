@@ -215,21 +215,47 @@ static void *apart_place(const ps_client *c, const ps_client_tensor_state *t, ps
     return ps_client_apart(t, what == PS_CLIENT_GRADIENT ? ps_lists_grad(&c->lists) : PS_LIST_MASTER);
 }
 
+/* Who has the room, and how much more would do: all that is in use stays, and this comes beside it. */
+static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, ps_status st)
+{
+    char cause[256];
+    int64_t held = 0;
+    const int64_t framework = ps_store_get_stats(c->tiers.store).non_model_bytes;
+    if (st != PS_EBUDGET) return st;
+    strncpy(cause, ps_last_error(), sizeof cause - 1);
+    cause[sizeof cause - 1] = '\0';
+    for (int32_t i = 0; i < c->held.n; i++) {
+        const ps_list list = ps_lists_list_of(&c->lists, c->layout, c->held.ids[i]);
+        held += ps_lists_chunk_bytes(&c->lists, c->layout, list);
+    }
+    const int64_t wanted = t->n_pieces * ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16);
+    const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
+    const char *label = ps_client_moment_label(c);
+    return PS_FAIL(
+        st,
+        "%.200s%s%.100s: no room for its chunks, %lld bytes, beside chunks in use, %lld bytes, and %lld of the "
+        "framework itself, in memory.device = %lld: %lld would do, as would smaller chunks "
+        "(default_chunk_size) or letting tensors go before others are used: %s",
+        t->name, label != NULL ? " in " : "", label != NULL ? label : "", (long long)wanted, (long long)held,
+        (long long)framework, (long long)budget, (long long)ps_max_i64(budget + wanted, held + wanted + framework),
+        cause);
+}
+
 static ps_status pin(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, ps_client_place *place)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (what < 0 || what >= PS_CLIENT_WHAT_COUNT) return PS_FAIL(PS_EINVAL, "%d is no ps_client_what", (int)what);
     if (mode != PS_CLIENT_READ && mode != PS_CLIENT_WRITE)
         return PS_FAIL(PS_EINVAL, "%d is no ps_client_mode", (int)mode);
-    PS_TRY(make_ready(c, tensor, what));
+    PS_TRY(tell_room(c, t, make_ready(c, tensor, what)));
     const ps_list list = list_of(c, tensor, what);
     *place = (ps_client_place){.dtype = t->is_apart || list != PS_LIST_PARAM16 ? PS_DTYPE_F32 : c->settings.dtype,
                                .gpu = c->settings.backend_kind == PS_BACKEND_CUDA ? c->settings.gpu.ordinal : -1};
     if (t->is_apart) {
         place->address = apart_place(c, t, what);
     } else {
-        PS_TRY(hold_all(c, tensor, list, what == PS_CLIENT_PARAM,
-                        mode == PS_CLIENT_READ ? PS_ACCESS_READ : PS_ACCESS_WRITE));
+        const ps_access_mode access = mode == PS_CLIENT_READ ? PS_ACCESS_READ : PS_ACCESS_WRITE;
+        PS_TRY(tell_room(c, t, hold_all(c, tensor, list, what == PS_CLIENT_PARAM, access)));
         const ps_place p = ps_client_place_of(c, tensor);
         place->address = ps_client_element(c, list, p.chunk, p.offset);
     }

@@ -102,20 +102,9 @@ ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **o
     return st;
 }
 
-static void free_apart(ps_client *c)
-{
-    for (int32_t t = 0; t < c->n_tensors; t++) {
-        ps_client_tensor_state *x = &c->tensors[t];
-        if (x->apart == NULL) continue;
-        const int64_t bytes = (int64_t)sizeof(float) * x->elements * (c->lists.n - 2);
-        ps_device_free(c->tiers.ram[PS_TIER_DEVICE], x->apart, bytes, NULL);
-    }
-}
-
 void ps_client_free(ps_client *c)
 {
     ps_client_end_recording(c);
-    if (c->tiers.ram[PS_TIER_DEVICE] != NULL) free_apart(c);
     if (c->tiers.results == NULL) ps_mem_free(c->sums);
     if (c->tiers.results == NULL) ps_mem_free(c->scratch);
     ps_tiers_close(&c->tiers);

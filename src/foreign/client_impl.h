@@ -104,17 +104,6 @@ typedef struct ps_client_steps {
     int64_t told_bytes, peak_bytes; /* of the framework's own: in the present moment, and at most */
 } ps_client_steps;
 
-/* What a profile gets to know of operators and steps. */
-typedef struct ps_client_recording {
-    bool is_asked;     /* by the program; the recorder may be full meanwhile */
-    const char *label; /* of the moment under way; NULL: none, or it began before */
-    ps_phase phase;
-    int32_t number; /* in its step, as far as that is recorded */
-    int64_t framework_bytes, waited_ns;
-    ps_work_time began, step_began;
-    bool is_in_step;
-} ps_client_recording;
-
 enum { PS_CLIENT_GROUPS_HERE = 2 };
 
 /* With several ranks: groups of chunks, one of each rank, as in run/span.h. */
@@ -125,6 +114,17 @@ typedef struct ps_client_sharing {
     int32_t *n_fresh, *n_trained;          /* [n_groups] pieces with is_fresh; those that wait for a gradient */
     ps_comm_part *parts;                   /* scratch: of one transfer */
 } ps_client_sharing;
+
+/* What a profile gets to know of operators and steps. */
+typedef struct ps_client_recording {
+    bool is_asked;     /* by the program; the recorder may be full meanwhile */
+    const char *label; /* of the moment under way; NULL: none, or it began before */
+    ps_phase phase;
+    int32_t number; /* in its step, as far as that is recorded */
+    int64_t framework_bytes, waited_ns;
+    ps_work_time began, step_began;
+    bool is_in_step;
+} ps_client_recording;
 
 struct ps_client {
     pthread_mutex_t lock;
@@ -223,6 +223,8 @@ PS_NODISCARD ps_status ps_client_need_master(ps_client *c, int32_t tensor);
 /* What the process has in memory now, besides chunks, does not count as the framework's. */
 PS_NODISCARD ps_status ps_client_begin_measuring(ps_client *c);
 PS_NODISCARD ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes);
+/* Of the moment of a step that is under way; NULL: none. */
+const char *ps_client_moment_label(const ps_client *c);
 /* The moment under way is about to access the chunk. */
 PS_NODISCARD ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_access_mode mode);
 /* The step has ended: *was_watched when it went another way than foretold. */

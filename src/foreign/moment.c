@@ -127,8 +127,8 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
         ps_store_set_schedule(c->tiers.store, NULL);
     }
     PS_TRY(ps_trace_add_moment(s->trace, phase, label, framework_bytes, 1));
-    ps_client_record_moment(c, phase, label, framework_bytes, true);
     PS_TRY(note_held(c));
+    ps_client_record_moment(c, phase, label, framework_bytes, true);
     s->is_recording = true;
     const int64_t bytes = is_foretold ? ps_max_i64(framework_bytes, next->non_model_bytes) : framework_bytes;
     s->told_bytes = framework_bytes;
@@ -144,6 +144,12 @@ ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label
         s->follows = s->schedule != NULL;
     }
     return begin_moment(c, phase, label, framework_bytes);
+}
+
+const char *ps_client_moment_label(const ps_client *c)
+{
+    const ps_client_steps *s = &c->steps;
+    return s->is_recording && s->trace->n_moments > 0 ? s->trace->moments[s->trace->n_moments - 1].label : NULL;
 }
 
 static bool has_access(const ps_trace *t, ps_chunk_id id)

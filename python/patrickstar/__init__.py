@@ -1,0 +1,16 @@
+"""PatrickStar: training of PyTorch modules whose model data does not fit the device (doc/pytorch.md).
+
+    from patrickstar.runtime import initialize_engine
+    model, optimizer = initialize_engine(model_func=lambda: MyModule(), local_rank=0, config={...})
+    for batch in data:
+        optimizer.zero_grad()
+        loss = model(**batch)
+        model.backward(loss)
+        optimizer.step()
+
+The package is thin: parameters, gradients and optimizer states lie in the chunks of libpatrickstar
+(include/patrickstar_client.h), which move between device, host and disk; modules stay PyTorch's. Nothing is compiled."""
+from ._library import BudgetError, PatrickStarError, Refused
+from ._build import torch_scope
+
+__all__ = ["BudgetError", "PatrickStarError", "Refused", "torch_scope"]

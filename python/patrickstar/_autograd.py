@@ -1,0 +1,152 @@
+"""What autograd keeps between forward and backward: handles in place of parameters.
+
+Operators save views of parameters (F.linear the transposed weight). Kept as they are, these would hold a chunk where it
+is until the backward pass, or dangle. So saved_tensors_hooks, in force while parameters are in use, replace whatever
+lies on a lent place by a handle (parameter, strides, offset), which borrows the place again when backward asks for it.
+Hooks of others (activation checkpointing, save_on_cpu, the user's) get what is no parameter."""
+import functools
+import weakref
+from typing import Any, List
+
+import torch
+
+from ._library import BACKWARD, PARAM, READ, Refused
+from ._parked import Parked
+from ._slot import Slot
+from ._torch import pop_saved_tensors_hooks, push_saved_tensors_hooks, storage_address
+
+
+class Handle:
+    """A parameter, or a view of it, within a graph."""
+    __slots__ = ("slot", "version", "shape", "strides", "offset")
+
+    def __init__(self, slot: Slot, tensor: torch.Tensor, is_whole: bool) -> None:
+        self.slot, self.version = slot, slot.version
+        self.shape = tensor.shape
+        self.strides, self.offset = (slot.strides, 0) if is_whole else (tensor.stride(), tensor.storage_offset())
+        slot.n_saved += 1
+
+    def __del__(self) -> None:
+        self.slot.n_saved -= 1
+
+    def borrow(self) -> torch.Tensor:
+        slot = self.slot
+        if self.version != slot.version:
+            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
+                               "operation: parameter %s was updated or written to after the forward pass that used it"
+                               % slot.name)
+        tensor = slot.lend(PARAM, READ)
+        if self.strides == slot.strides and self.shape == slot.shape:
+            return tensor
+        return tensor.as_strided(self.shape, self.strides, self.offset)
+
+
+class SavedTensors:
+    """The hooks of one front."""
+
+    def __init__(self, front: Any) -> None:
+        self._front = weakref.ref(front)
+        self._n_in_use = 0
+        self._is_pushed = False
+        self.holes = {}  # address of a hole's element: its slot
+
+    def begin_use(self) -> None:
+        """Parameters are in use from now on. An activation that is saved elsewhere costs nothing."""
+        if self._n_in_use == 0 and _n_foreign == 0:
+            push_saved_tensors_hooks(self.pack, self.unpack)
+            self._is_pushed = True
+        self._n_in_use += 1
+
+    def end_use(self) -> None:
+        self._n_in_use -= 1
+        if self._n_in_use == 0 and self._is_pushed:
+            pop_saved_tensors_hooks()
+            self._is_pushed = False
+
+    def pack_parameter(self, tensor: torch.Tensor) -> Any:
+        """A handle, or None for what is no parameter of this front."""
+        front = self._front()
+        if type(tensor) is Parked:  # given to autograd.Function.apply, which is no torch function
+            return Handle(tensor._ps, tensor, True) if tensor._ps.front is front else None
+        address = storage_address(tensor)
+        slot = front.lent.get(address)
+        if slot is not None and slot.address == address and slot.is_lent():
+            if tensor.dtype == slot.dtype:
+                return Handle(slot, tensor, False)
+            return None  # a view by another type stays lent, which is safe
+        if address in self.holes:
+            raise Refused("parameter %s is read where PyTorch tells nobody; use it within the forward of the module "
+                          "that it belongs to" % self.holes[address].name)
+        return None
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        handle = self.pack_parameter(tensor)
+        if handle is not None:
+            return handle
+        # An operator's own output (softmax, relu) kept as it is would be a cycle that no collector sees.
+        return (tensor if tensor.is_leaf else tensor.detach()), tensor._version
+
+    def unpack(self, packed: Any) -> torch.Tensor:
+        if type(packed) is Handle:
+            return unpack_handle(packed)
+        tensor, version = packed
+        if tensor._version != version:  # where there are hooks PyTorch does not look
+            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
+                               "operation: a tensor of shape %s is at version %d; expected version %d instead"
+                               % (tuple(tensor.shape), tensor._version, version))
+        return tensor
+
+
+def unpack_handle(handle: Handle) -> torch.Tensor:
+    front = handle.slot.front
+    if handle.slot.site is not front.last_site:
+        front.last_site = handle.slot.site
+        front.client.moment(BACKWARD, handle.slot.site)
+    return handle.borrow()
+
+
+_active: List["weakref.ref[SavedTensors]"] = []
+_n_foreign = 0  # hooks of others that are in force
+
+
+def activate(saved: SavedTensors) -> None:
+    """From now on parameters of that front are handles also within the hooks of others."""
+    _compose_with_others()
+    _active[:] = [other for other in _active if other() is not None] + [weakref.ref(saved)]
+
+
+def _pack_any(tensor: torch.Tensor) -> Any:
+    for reference in _active:
+        saved = reference()
+        handle = saved.pack_parameter(tensor) if saved is not None and saved._front() is not None else None
+        if handle is not None:
+            return handle
+    return None
+
+
+@functools.lru_cache(maxsize=None)  # once a process
+def _compose_with_others() -> None:
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    init, enter, leave = hooks.__init__, hooks.__enter__, hooks.__exit__
+
+    def composed_init(self: Any, pack_hook: Any, unpack_hook: Any) -> None:
+        def pack(tensor: torch.Tensor) -> Any:
+            handle = _pack_any(tensor)
+            return pack_hook(tensor) if handle is None else handle
+
+        def unpack(packed: Any) -> torch.Tensor:
+            return unpack_handle(packed) if type(packed) is Handle else unpack_hook(packed)
+
+        init(self, pack, unpack)
+
+    def counted_enter(self: Any) -> Any:
+        global _n_foreign
+        _n_foreign += 1
+        return enter(self)
+
+    def counted_leave(self: Any, *error: Any) -> Any:
+        global _n_foreign
+        _n_foreign -= 1
+        return leave(self, *error)
+
+    hooks.__init__, hooks.__enter__, hooks.__exit__ = composed_init, counted_enter, counted_leave

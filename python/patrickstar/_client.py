@@ -1,0 +1,210 @@
+"""A client of the library (patrickstar_client.h) for tensors of PyTorch.
+
+Everything here is a call of the same name with its arguments turned; include/patrickstar_client.h has the contracts."""
+import ctypes
+import json
+import os
+from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, ClientGroup, ClientInfo, ClientStepInfo,
+                       ClientTensor, ClientTensorInfo, PatrickStarError, check, library)
+
+TORCH_DTYPES = {DTYPE_F32: torch.float32, DTYPE_BF16: torch.bfloat16, DTYPE_F16: torch.float16}
+DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [c_void_p, c_char_p, c_void_p]
+_CAPSULE_NAME = c_char_p(b"dltensor")  # PyCapsule keeps the pointer: it lives as long as this module
+
+
+class Config:
+    """A configuration: a dictionary with DeepSpeed's and PatrickStar's keys (doc/config.md), the path of a JSON file of
+    them, or None for the defaults."""
+
+    def __init__(self, given: Union[Dict[str, Any], str, os.PathLike, None]) -> None:
+        self.handle = c_void_p()
+        if isinstance(given, (str, os.PathLike)):
+            check(library.ps_config_load(os.fsencode(given), byref(self.handle)))
+            return
+        if given is not None and not isinstance(given, dict):
+            raise PatrickStarError("EINVAL", "config is %s; it must be a dictionary, the path of a JSON file, or None"
+                                   % type(given).__name__)
+        try:
+            text = json.dumps(given or {})
+        except (TypeError, ValueError) as error:
+            raise PatrickStarError("EINVAL", "config: %s; it must hold what JSON can: numbers, texts, true and false, "
+                                   "lists and dictionaries" % error) from None
+        check(library.ps_config_parse(text.encode(), b"config", byref(self.handle)))
+
+    def get_int(self, key: str) -> int:
+        out = c_int64()
+        check(library.ps_config_get_int(self.handle, key.encode(), byref(out)))
+        return out.value
+
+    def get_string(self, key: str) -> str:
+        out = c_char_p()
+        check(library.ps_config_get_string(self.handle, key.encode(), byref(out)))
+        return out.value.decode()
+
+    def to_dict(self) -> Dict[str, Any]:
+        """All options with the values in force."""
+        return json.loads(_take_text(library.ps_config_dump_json, self.handle))
+
+    def __del__(self) -> None:
+        library.ps_config_destroy(self.handle)
+
+
+class Client:
+    """The tensors of one model, by number. comm: a ps_comm, which must outlive the client, or None."""
+
+    def __init__(self, config: Config, comm: Optional[c_void_p] = None) -> None:
+        self.handle = c_void_p()
+        self._pid = os.getpid()
+        self._labels: Dict[str, bytes] = {}
+        self._is_alone = not comm
+        check(library.ps_client_create(config.handle, comm, byref(self.handle)))
+
+    def close(self) -> None:
+        """ps_client_destroy; a process that was forked from the one that made the client has nothing to give back."""
+        handle, self.handle = self.handle, c_void_p()
+        if handle and os.getpid() == self._pid:
+            self.pin_counts = (c_int32 * max(library.ps_client_get_tensor_count(handle), 1))()
+            library.ps_client_destroy(handle)
+
+    def __del__(self) -> None:
+        if self._is_alone:  # of several ranks all must call: Engine.close
+            self.close()
+
+    # ---- before begin
+
+    def add(self, shape: Tuple[int, ...], dtype: torch.dtype, is_apart: bool) -> Tuple[int, int]:
+        """Number and address of a tensor more."""
+        number, values = c_int32(), c_void_p()
+        dims = (c_int64 * max(len(shape), 1))(*shape)
+        tensor = ClientTensor(shape=dims, n_dims=len(shape), dtype=DTYPES[dtype], is_apart=is_apart)
+        check(library.ps_client_add(self.handle, byref(tensor), byref(number), byref(values)))
+        return number.value, values.value
+
+    def rest(self, number: int) -> None:
+        library.ps_client_rest(self.handle, number)
+
+    def drop(self, number: int) -> None:
+        check(library.ps_client_drop(self.handle, number))
+
+    def name(self, number: int, name: str, is_frozen: bool) -> None:
+        check(library.ps_client_name(self.handle, number, name.encode(), is_frozen))
+
+    def begin(self) -> None:
+        check(library.ps_client_begin(self.handle))
+        self.pin_counts = library.ps_client_get_pin_counts(self.handle)
+        self.info = self.get_info()
+        self.dtype = TORCH_DTYPES[self.info.dtype]
+        self.device = torch.device("cuda", self.info.gpu) if self.info.is_on_gpu else torch.device("cpu")
+
+    # ---- access
+
+    def lend(self, number: int, what: int, mode: int) -> torch.Tensor:
+        """The tensor where it is; it stays there until the last tensor on that storage is gone."""
+        managed = c_void_p()
+        status = library.ps_client_lend(self.handle, number, what, mode, byref(managed))
+        if status != 0:
+            check(status)
+        return from_dlpack(_new_capsule(managed, _CAPSULE_NAME, None))
+
+    def moment(self, phase: int, label: str) -> None:
+        text = self._labels.get(label)
+        if text is None:
+            text = self._labels[label] = label.encode()
+        bytes_in_use = torch.cuda.memory_allocated(self.device) if self.info.is_on_gpu else MEASURE
+        status = library.ps_client_moment(self.handle, phase, text, bytes_in_use)
+        if status != 0:
+            check(status)
+
+    # ---- gradients and update
+
+    def give_gradient(self, number: int, gradient: torch.Tensor, is_read_again: bool) -> None:
+        check(library.ps_client_give_gradient(self.handle, number, gradient.data_ptr(), DTYPES[gradient.dtype],
+                                              is_read_again))
+
+    def has_gradient(self, number: int) -> bool:
+        return library.ps_client_has_gradient(self.handle, number) != 0
+
+    def drop_gradients(self) -> None:
+        check(library.ps_client_drop_gradients(self.handle))
+
+    def get_groups(self) -> List[ClientGroup]:
+        groups = []
+        for number in range(library.ps_client_get_group_count(self.handle)):
+            group = ClientGroup()
+            check(library.ps_client_get_group(self.handle, number, byref(group)))
+            groups.append(group)
+        return groups
+
+    def set_group(self, number: int, group: ClientGroup) -> None:
+        check(library.ps_client_set_group(self.handle, number, byref(group)))
+
+    def get_loss_scale(self) -> float:
+        return library.ps_client_get_loss_scale(self.handle)
+
+    def step(self) -> ClientStepInfo:
+        info = ClientStepInfo()
+        check(library.ps_client_step(self.handle, byref(info)))
+        return info
+
+    # ---- values and states
+
+    def get_tensor_info(self, number: int) -> ClientTensorInfo:
+        info = ClientTensorInfo()
+        check(library.ps_client_get_tensor_info(self.handle, number, byref(info)))
+        return info
+
+    def get_state_names(self) -> List[str]:
+        names: List[str] = []
+        while True:
+            name = library.ps_client_get_state_name(self.handle, len(names))
+            if name is None:
+                return names
+            names.append(name.decode())
+
+    def read(self, number: int, state: Optional[str], shape: torch.Size) -> torch.Tensor:
+        """The fp32 value of a tensor, or a state of it, copied."""
+        out = torch.empty(shape, dtype=torch.float32, device="cpu")
+        check(library.ps_client_read(self.handle, number, state.encode() if state else None, 0, out.numel(),
+                                     out.data_ptr()))
+        return out
+
+    def write(self, number: int, state: Optional[str], values: torch.Tensor) -> None:
+        values = values.detach().to(device="cpu", dtype=torch.float32).contiguous()
+        check(library.ps_client_write(self.handle, number, state.encode() if state else None, 0, values.numel(),
+                                      values.data_ptr()))
+
+    def get_steps(self, number: int = -1) -> int:
+        return library.ps_client_get_steps(self.handle, number)
+
+    def set_steps(self, number: int, steps: int) -> None:
+        check(library.ps_client_set_steps(self.handle, number, steps))
+
+    def get_scaler(self) -> Dict[str, Any]:
+        return json.loads(_take_text(library.ps_client_get_scaler, self.handle))
+
+    def set_scaler(self, scaler: Dict[str, Any]) -> None:
+        check(library.ps_client_set_scaler(self.handle, json.dumps(scaler).encode()))
+
+    def get_info(self) -> ClientInfo:
+        info = ClientInfo()
+        check(library.ps_client_get_info(self.handle, byref(info)))
+        return info
+
+
+def _take_text(function: Any, handle: c_void_p) -> str:
+    """What a function of the library hands out for its caller to free."""
+    text = c_void_p()
+    check(function(handle, byref(text)))
+    try:
+        return ctypes.string_at(text).decode()
+    finally:
+        library.ps_free(text)

@@ -1,0 +1,228 @@
+"""The front: puts parameters into use while a module runs, and takes their gradients when they are accumulated.
+
+While the forward of a module runs, its own parameters are plain nn.Parameters on their places; before and after they are
+parked (_parked.py). A place is lent by DLPack: it stays as long as a storage on it lives, so that nothing can dangle.
+What autograd keeps are handles (_autograd.py), so nothing stays that need not."""
+import contextlib
+import functools
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+import torch
+import torch.nn as nn
+
+from ._autograd import SavedTensors, activate
+from ._client import DTYPES, Client
+from ._library import ASIDE, BACKWARD, FORWARD, PARAM, READ, WRITE, Refused
+from ._parked import Parked
+from ._slot import Slot
+from ._torch import HAS_POST_ACCUMULATE_HOOKS, is_autocast_on, no_torch_function, not_compiled
+
+
+class Front:
+    """Of one engine. One thread at a time runs the model; backward may run in others."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.slots: List[Slot] = []
+        self.lent: Dict[int, Slot] = {}  # by address of their place when it was last lent
+        self.saved = SavedTensors(self)
+        self.with_gradient: List[Slot] = []  # since the last step
+        self.phase: Optional[int] = None  # of the engine's forward that runs
+        self.is_in_backward = False  # of the engine's
+        self.last_site: Optional[str] = None  # of the moment before
+        self.version = 0  # counts changes of any value
+        activate(self.saved)
+
+    # ---- modules
+
+    def wrap(self, module: nn.Module, label: str, slots: Sequence[Slot]) -> None:
+        """Have these parameters in use while the forward of the module runs."""
+        forward = module.forward
+        cast_to = self._input_dtype(module, slots)
+
+        @functools.wraps(forward)
+        def in_use(*args: Any, **kwargs: Any) -> Any:
+            if cast_to is not None and not is_autocast_on(self.client.device.type):
+                args = tuple(_cast(value, cast_to) for value in args)
+                kwargs = {key: _cast(value, cast_to) for key, value in kwargs.items()}
+            self._enter(label, slots)
+            try:
+                return forward(*args, **kwargs)
+            finally:  # also when checkpointing ends a recomputation early, by an exception
+                self._leave(slots)
+
+        module.forward = not_compiled(in_use)
+
+    def _input_dtype(self, module: nn.Module, slots: Sequence[Slot]) -> Optional[torch.dtype]:
+        """The type that floating-point inputs are brought to: fp32 in a torch_scope, as PatrickStar's guide has it; the
+        parameters' for PyTorch's own modules, which refuse to mix. Others may mix on purpose."""
+        if any(slot.is_apart for slot in slots):
+            return torch.float32
+        if type(module).__module__.startswith("torch.nn.") and self.client.dtype != torch.float32:
+            return self.client.dtype
+        return None
+
+    def _enter(self, label: str, slots: Sequence[Slot]) -> None:
+        self.last_site = label
+        self.client.moment(self._get_phase(), label)
+        begun: List[Slot] = []
+        try:
+            for slot in slots:
+                self._begin(slot, READ)
+                begun.append(slot)
+        except BaseException:
+            for slot in begun:
+                self._end(slot)
+            raise
+        self.saved.begin_use()
+
+    def _leave(self, slots: Sequence[Slot]) -> None:
+        self.saved.end_use()
+        for slot in slots:
+            self._end(slot)
+
+    def _get_phase(self) -> int:
+        if self.is_in_backward:
+            return BACKWARD
+        if self.phase is not None:
+            return self.phase
+        return FORWARD if torch.is_grad_enabled() else ASIDE
+
+    # ---- parameters
+
+    def _begin(self, slot: Slot, mode: int) -> None:
+        if slot.n_uses > 0:
+            slot.n_uses += 1
+            return
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):  # tensors of inference must not become a parameter's
+                place = slot.lend(PARAM, mode)
+        else:
+            place = slot.lend(PARAM, mode)
+        slot.n_uses = 1
+        param = slot.param
+        param.__class__ = nn.Parameter
+        param.data = place
+        slot.version_in_use = param._version
+        if slot.watched is None and param.requires_grad:
+            self._watch(slot)
+
+    def _end(self, slot: Slot) -> None:
+        slot.n_uses -= 1
+        if slot.n_uses > 0:
+            return
+        param = slot.param
+        if param.data_ptr() == slot.address:
+            is_replaced, is_written = False, param._version != slot.version_in_use
+        else:
+            is_replaced, is_written = True, False
+        if is_written:  # in place, by its module: the fp32 value follows
+            self._write(slot, param.data)
+        param.data = slot.hole
+        param.__class__ = Parked
+        if is_replaced:
+            raise Refused("%s.data was replaced while its module ran; write to it in place: %s.data.copy_(...)"
+                          % (slot.name, slot.name))
+
+    def _write(self, slot: Slot, values: torch.Tensor) -> None:
+        self.client.write(slot.number, None, values)
+        self.note_written(slot)
+
+    def note_written(self, slot: Slot) -> None:
+        slot.version += 1
+        self.version += 1
+
+    @contextlib.contextmanager
+    def using(self, slots: Sequence[Slot], written: Sequence[Slot] = (), is_overwritten: bool = False,
+              may_be_written_later: bool = False) -> Iterator[None]:
+        """Have parameters in use for one function outside of a module. Those that it writes are their fp32 values."""
+        written = [slot for slot in dict.fromkeys(written) if slot.n_uses == 0]
+        read = [slot for slot in dict.fromkeys(slots) if slot not in written]
+        begun: List[Slot] = []
+        try:
+            for slot in read:
+                self._begin(slot, WRITE if may_be_written_later else READ)
+                begun.append(slot)
+                if may_be_written_later:
+                    self.version += 1
+            for slot in written:
+                self._begin_write(slot, is_overwritten)
+                begun.append(slot)
+            self.saved.begin_use()
+            try:
+                yield
+            finally:
+                self.saved.end_use()
+            for slot in written:
+                self._write(slot, slot.param.data)
+        finally:
+            for slot in begun:
+                if slot in written:
+                    self._end_write(slot)
+                else:
+                    self._end(slot)
+
+    def _begin_write(self, slot: Slot, is_overwritten: bool) -> None:
+        if is_overwritten:
+            value = torch.empty(slot.shape, dtype=torch.float32)
+        else:
+            value = self.client.read(slot.number, None, slot.shape)
+        slot.n_uses = 1
+        slot.param.__class__ = nn.Parameter
+        slot.param.data = value.to(self.client.device)
+
+    def _end_write(self, slot: Slot) -> None:
+        slot.n_uses = 0
+        slot.param.data = slot.hole
+        slot.param.__class__ = Parked
+        if not HAS_POST_ACCUMULATE_HOOKS and slot.dtype != torch.float32:
+            slot.watched = None  # data of another type: torch makes a new node that accumulates, without our hook
+
+    # ---- gradients
+
+    def _watch(self, slot: Slot) -> None:
+        if HAS_POST_ACCUMULATE_HOOKS:
+            slot.watched = slot.param.register_post_accumulate_grad_hook(lambda _: self._take_gradient(slot))
+            return
+        with torch.enable_grad():
+            node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]  # that accumulates: torch holds it weakly
+        node.register_hook(lambda *_: self._take_gradient(slot))
+        slot.watched = node
+
+    @torch.no_grad()
+    def _take_gradient(self, slot: Slot) -> None:
+        param = slot.param
+        with no_torch_function():
+            gradient, param.grad = param.grad, None
+        if gradient is None:
+            return
+        if gradient.layout != torch.strided:
+            raise Refused("%s has a sparse gradient; build the embedding with sparse=False" % slot.name)
+        if not self.is_in_backward and self.client.get_loss_scale() != 1:
+            raise Refused("loss.backward() in fp16: call model.backward(loss), which multiplies the loss by its scale")
+        if gradient.dtype not in DTYPES:
+            gradient = gradient.float()
+        self.client.give_gradient(slot.number, gradient.contiguous(), slot.n_saved > 0)
+        self.with_gradient.append(slot)
+
+    def forget_gradients(self) -> None:
+        self.client.drop_gradients()
+        self.with_gradient.clear()
+
+    # ---- steps
+
+    def end_step(self) -> None:
+        """Values have been updated."""
+        for slot in self.with_gradient:
+            slot.version += 1
+        self.with_gradient.clear()
+        self.version += 1
+        self.last_site = None
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() and value.dtype != dtype else value
+    if type(value) is tuple:
+        return tuple(_cast(part, dtype) for part in value)
+    return value

@@ -1,0 +1,179 @@
+"""The shared library: where it is, what of it is called, and how its failures become exceptions.
+
+It is looked for in this order: the file that the environment variable PATRICKSTAR_LIBRARY names; lib/ of this package
+(a wheel has it there); build/ of the source tree that this package lies in; the system's libraries. Its version must
+be one that the declarations below fit."""
+import ctypes
+import ctypes.util
+import os
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from typing import Optional
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_VERSION = (0, 1)  # PS_VERSION_MAJOR, PS_VERSION_MINOR of the headers that are declared here
+
+
+class PatrickStarError(RuntimeError):
+    """What the library refused or failed in: `status` is the name of its ps_status, the text its last error."""
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+    def __reduce__(self):
+        return type(self), (self.status, self.args[0])
+
+
+class BudgetError(PatrickStarError):
+    """The memory budgets cannot hold what is needed; the text says what would do."""
+
+
+class Refused(PatrickStarError):
+    """What this package does not do with a module, by name and with what would do instead."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("ENOSYS", text)
+
+    def __reduce__(self):
+        return type(self), (self.args[0],)
+
+
+class _Sized(ctypes.Structure):
+    """A structure of the library's: begins with its size (patrickstar.h, versions)."""
+
+    def __init__(self, **members) -> None:
+        super().__init__(**members)
+        self.struct_size = ctypes.sizeof(self)
+
+
+class ClientTensor(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", POINTER(c_int64)), ("n_dims", c_int32),
+                ("dtype", c_int), ("is_frozen", c_int32), ("is_apart", c_int32)]
+
+
+class ClientGroup(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("lr", c_double), ("weight_decay", c_double), ("beta1", c_double),
+                ("beta2", c_double), ("eps", c_double)]
+
+
+class ClientStepInfo(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("step", c_int64), ("is_skipped", c_int32), ("grad_norm", c_double),
+                ("loss_scale", c_double), ("is_watched", c_int32), ("n_restored", c_int64), ("n_beside", c_int64)]
+
+
+class ClientTensorInfo(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", POINTER(c_int64)), ("n_dims", c_int32),
+                ("is_dropped", c_int32), ("is_apart", c_int32), ("elements", c_int64), ("group", c_int32),
+                ("owner", c_int32), ("chunk", c_int32), ("steps", c_int64)]
+
+
+class ClientInfo(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("dtype", c_int), ("is_on_gpu", c_int32), ("gpu", c_int32),
+                ("rank", c_int32), ("n_ranks", c_int32), ("n_chunks", c_int32), ("chunk_elements", c_int64),
+                ("parameters", c_int64), ("model_data_bytes", c_int64), ("budget_bytes", c_int64 * 3),
+                ("used_bytes", c_int64 * 3), ("peak_bytes", c_int64 * 3), ("framework_bytes", c_int64),
+                ("framework_peak_bytes", c_int64), ("moved_bytes", c_int64 * 4), ("sent_bytes", c_int64),
+                ("wait_ns", c_int64), ("n_steps", c_int64), ("n_watched_steps", c_int64), ("n_moments", c_int64)]
+
+
+# Enumerations of patrickstar.h and patrickstar_client.h.
+DTYPE_F32, DTYPE_BF16, DTYPE_F16 = range(3)
+PARAM, MASTER, GRADIENT = range(3)
+READ, WRITE = range(2)
+FORWARD, BACKWARD, ASIDE = range(3)
+MEASURE = -1
+
+_client, _config = c_void_p, c_void_p
+_text = c_char_p
+
+# name: (result, arguments); c_int as a result is a ps_status.
+_FUNCTIONS = {
+    "ps_version": (_text, (POINTER(c_int), POINTER(c_int), POINTER(c_int))),
+    "ps_status_name": (_text, (c_int,)),
+    "ps_last_error": (_text, ()),
+    "ps_free": (None, (c_void_p,)),
+    "ps_config_parse": (c_int, (_text, _text, POINTER(_config))),
+    "ps_config_load": (c_int, (_text, POINTER(_config))),
+    "ps_config_get_int": (c_int, (_config, _text, POINTER(c_int64))),
+    "ps_config_get_double": (c_int, (_config, _text, POINTER(c_double))),
+    "ps_config_get_string": (c_int, (_config, _text, POINTER(_text))),
+    "ps_config_dump_json": (c_int, (_config, POINTER(c_void_p))),
+    "ps_config_destroy": (None, (_config,)),
+    "ps_client_create": (c_int, (_config, c_void_p, POINTER(_client))),
+    "ps_client_destroy": (None, (_client,)),
+    "ps_client_add": (c_int, (_client, POINTER(ClientTensor), POINTER(c_int32), POINTER(c_void_p))),
+    "ps_client_rest": (None, (_client, c_int32)),
+    "ps_client_drop": (c_int, (_client, c_int32)),
+    "ps_client_name": (c_int, (_client, c_int32, _text, c_int32)),
+    "ps_client_begin": (c_int, (_client,)),
+    "ps_client_lend": (c_int, (_client, c_int32, c_int, c_int, POINTER(c_void_p))),
+    "ps_client_get_pin_counts": (POINTER(c_int32), (_client,)),
+    "ps_client_moment": (c_int, (_client, c_int, _text, c_int64)),
+    "ps_client_give_gradient": (c_int, (_client, c_int32, c_void_p, c_int, c_int32)),
+    "ps_client_has_gradient": (c_int32, (_client, c_int32)),
+    "ps_client_drop_gradients": (c_int, (_client,)),
+    "ps_client_get_group_count": (c_int32, (_client,)),
+    "ps_client_get_group": (c_int, (_client, c_int32, POINTER(ClientGroup))),
+    "ps_client_set_group": (c_int, (_client, c_int32, POINTER(ClientGroup))),
+    "ps_client_get_loss_scale": (c_double, (_client,)),
+    "ps_client_step": (c_int, (_client, POINTER(ClientStepInfo))),
+    "ps_client_get_tensor_count": (c_int32, (_client,)),
+    "ps_client_get_tensor_info": (c_int, (_client, c_int32, POINTER(ClientTensorInfo))),
+    "ps_client_get_state_name": (_text, (_client, c_int32)),
+    "ps_client_read": (c_int, (_client, c_int32, _text, c_int64, c_int64, c_void_p)),
+    "ps_client_write": (c_int, (_client, c_int32, _text, c_int64, c_int64, c_void_p)),
+    "ps_client_set_steps": (c_int, (_client, c_int32, c_int64)),
+    "ps_client_get_steps": (c_int64, (_client, c_int32)),
+    "ps_client_get_scaler": (c_int, (_client, POINTER(c_void_p))),
+    "ps_client_set_scaler": (c_int, (_client, _text)),
+    "ps_client_get_info": (c_int, (_client, POINTER(ClientInfo))),
+}
+
+
+def _find() -> str:
+    given = os.environ.get("PATRICKSTAR_LIBRARY")
+    if given:
+        return given
+    for folder in (os.path.join(_PACKAGE, "lib"), os.path.join(_PACKAGE, "..", "..", "build")):
+        path = os.path.join(folder, "libpatrickstar.so")
+        if os.path.exists(path):
+            return os.path.realpath(path)
+    return ctypes.util.find_library("patrickstar") or "libpatrickstar.so.0"
+
+
+def _load(path: str) -> ctypes.CDLL:
+    try:
+        loaded = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError("%s: the library of PatrickStar cannot be loaded; install it (make install), or name its "
+                          "file in the environment variable PATRICKSTAR_LIBRARY" % error) from None
+    for name, (result, arguments) in _FUNCTIONS.items():
+        try:
+            function = getattr(loaded, name)
+        except AttributeError:
+            raise ImportError("%s has no %s: this package needs a library of version %d.%d or later"
+                              % (path, name, *_VERSION)) from None
+        function.restype, function.argtypes = result, arguments
+    major, minor = c_int(), c_int()
+    text = loaded.ps_version(byref(major), byref(minor), None)
+    if (major.value, minor.value) != _VERSION:
+        raise ImportError("%s is version %s, this package is for %d.%d" % (path, text.decode(), *_VERSION))
+    return loaded
+
+
+_path = _find()
+library = _load(_path)  # CDLL: other threads of Python run while the library works
+
+
+def path() -> str:
+    """The file that the library was loaded from."""
+    return _path
+
+
+def check(status: int, what: Optional[str] = None) -> None:
+    """Raise PatrickStarError, or BudgetError, unless status is PS_OK."""
+    if status != 0:
+        text = library.ps_last_error().decode("utf-8", "replace")
+        name = library.ps_status_name(status).decode()
+        kind = BudgetError if name == "EBUDGET" else PatrickStarError
+        raise kind(name, "%s: %s" % (what, text) if what else text)

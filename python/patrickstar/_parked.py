@@ -1,0 +1,137 @@
+"""The class of a parameter that no module has in use.
+
+Its data is a hole. Each function of PyTorch's on it has it in use for that function: reading it lends its place, and what
+writes gets its fp32 value, which the place then follows. What only asks for its shape, type or hooks needs neither."""
+from typing import Any, Iterable, Iterator, List, Optional
+
+import torch
+import torch.nn as nn
+
+from ._library import GRADIENT, WRITE, Refused
+from ._slot import Slot
+from ._torch import no_torch_function
+
+# Attributes that are values; all others are about the parameter, not of it.
+_VALUE_ATTRIBUTES = {"data", "T", "H", "mT", "mH", "real", "imag"}
+
+# Functions that need no values.
+_ABOUT = {"size", "dim", "ndimension", "numel", "nelement", "__len__", "__hash__", "is_floating_point", "is_complex",
+          "is_signed", "is_same_size", "is_inference", "element_size", "get_device", "has_names", "result_type",
+          "type", "requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook", "_is_view",
+          "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_empty", "new_zeros",
+          "new_ones", "new_full", "new_tensor"}
+
+# What gives a tensor on the same memory that may be written to without gradients.
+_ALIASES = {"data", "detach", "numpy", "__array__", "__dlpack__"}
+_VIEWS = {"view", "view_as", "reshape", "flatten", "unflatten", "t", "transpose", "permute", "narrow", "select",
+          "__getitem__", "squeeze", "unsqueeze", "expand", "chunk", "split", "unbind", "diagonal", "T", "mT", "H", "mH",
+          "as_strided", "movedim", "swapaxes"}
+
+_IN_PLACE_OPERATORS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__ipow__",
+                       "__imod__", "__iand__", "__ior__", "__ixor__"}
+
+# What leaves nothing of the value that was there.
+OVERWRITING = {"copy_", "zero_", "fill_", "normal_", "uniform_", "zeros_", "ones_", "constant_"}
+
+
+class Parked(nn.Parameter):
+    """The slot is its attribute _ps."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        slots = list(_slots_in(args)) + list(_slots_in(kwargs.values()))
+        name = getattr(func, "__name__", "")
+        attribute = func.__self__.__name__ if name in ("__get__", "__set__", "__delete__") else None
+        if not slots:
+            with no_torch_function():
+                return func(*args, **kwargs)
+        if attribute == "grad":
+            return _gradient(slots[0], name, args)
+        if name == "__set__" and attribute == "data":
+            return _set_data(slots[0], args[0], args[1])
+        about = _about(slots[0], name, args, kwargs) if attribute is None else None
+        if about is not None:
+            return about[0]
+        if (attribute is not None and attribute not in _VALUE_ATTRIBUTES) or _is_about(name, args):
+            with no_torch_function():
+                return func(*args, **kwargs)
+        called = attribute or name
+        written = list(_slots_written(name, args, kwargs))
+        aliased = called in _ALIASES or (called in _VIEWS and not torch.is_grad_enabled())
+        with slots[0].front.using(slots, written, is_overwritten=name in OVERWRITING, may_be_written_later=aliased):
+            return func(*args, **kwargs)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise Refused("deepcopy of parameter %s, which lies in chunks: copy model.state_dict()" % self._ps.name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise Refused("pickle of parameter %s, which lies in chunks: save model.state_dict()" % self._ps.name)
+
+
+def _slots_in(values: Iterable[Any]) -> Iterator[Slot]:
+    for value in values:
+        if type(value) is Parked:
+            yield value._ps
+        elif isinstance(value, (list, tuple)):
+            yield from _slots_in(value)
+
+
+def _slots_written(name: str, args: Any, kwargs: Any) -> Iterator[Slot]:
+    out = kwargs.get("out")
+    yield from _slots_in(out if isinstance(out, (list, tuple)) else [out])
+    if (name[-1:] == "_" and name[-2:] != "__") or name in _IN_PLACE_OPERATORS:
+        yield from _slots_in([args[0] if args else next(iter(kwargs.values()))])  # nn.init gives it by keyword
+
+
+def _is_about(name: str, args: Any) -> bool:
+    return name in _ABOUT and not (name == "type" and len(args) > 1)
+
+
+def _about(slot: Slot, name: str, args: Any, kwargs: Any) -> Optional[List[Any]]:
+    """[answer] to what the hole would answer wrongly."""
+    if name == "stride":
+        dim = args[1] if len(args) > 1 else kwargs.get("dim")
+        return [slot.strides if dim is None else slot.strides[dim]]
+    if name == "is_contiguous" and len(args) == 1 and not kwargs:
+        return [True]
+    if name == "storage_offset":
+        return [0]
+    return None
+
+
+def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
+    """p.grad, between backward and step: lies in chunks."""
+    client, has = slot.front.client, slot.front.client.has_gradient(slot.number)
+    if access == "__get__":
+        return slot.lend(GRADIENT, WRITE) if has else None
+    value = args[1] if access == "__set__" else None
+    if value is None:
+        if has:
+            raise Refused("%s.grad = None: gradients of all parameters are dropped together, by optimizer.zero_grad() "
+                          "of the optimizer that initialize_engine gave" % slot.name)
+    elif value.shape != slot.shape:
+        raise Refused("%s.grad: expected shape %s, found %s" % (slot.name, tuple(slot.shape), tuple(value.shape)))
+    elif has:
+        with torch.no_grad():
+            slot.lend(GRADIENT, WRITE).copy_(value)
+    else:
+        client.give_gradient(slot.number, value.detach().to(slot.dtype).contiguous(), slot.n_saved > 0)
+        slot.front.with_gradient.append(slot)
+    return None
+
+
+def _set_data(slot: Slot, param: "Parked", value: torch.Tensor) -> None:
+    if value is param:
+        return
+    if value.shape != slot.shape:
+        raise Refused("%s.data: expected shape %s, found %s; the layout of chunks is fixed: give model_func a model that "
+                      "has the shape" % (slot.name, tuple(slot.shape), tuple(value.shape)))
+    if value.dtype not in (slot.dtype, torch.float32):
+        raise Refused("%s.data: expected %s, found %s; the number format is that of the configuration (bf16.enabled, "
+                      "fp16.enabled)" % (slot.name, slot.dtype, value.dtype))
+    if value.device != slot.hole.device:
+        raise Refused("%s.data: expected a tensor on %s, found one on %s; where parameters are computed with is the "
+                      "configuration's matter (train.backend)" % (slot.name, slot.hole.device, value.device))
+    with torch.no_grad():
+        param.copy_(value)

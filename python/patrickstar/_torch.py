@@ -1,0 +1,35 @@
+"""What differs between the versions of PyTorch, 1.13 to the 2.x of today, and is no public interface of all of them."""
+import collections
+from typing import Any, Callable, Optional, Tuple
+
+import torch
+
+VERSION: Tuple[int, ...] = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+push_saved_tensors_hooks: Callable = torch._C._autograd._push_saved_tensors_default_hooks
+pop_saved_tensors_hooks: Callable = torch._C._autograd._pop_saved_tensors_default_hooks
+
+# Functions on subclasses of tensors within it are those of torch.Tensor.
+no_torch_function: Any = torch._C.DisableTorchFunctionSubclass if VERSION >= (2, 0) else torch._C.DisableTorchFunction
+
+# The class of module._parameters.
+ParametersDict: type = dict if VERSION >= (2, 0) else collections.OrderedDict
+
+HAS_POST_ACCUMULATE_HOOKS: bool = VERSION >= (2, 1)
+
+
+def storage_address(tensor: torch.Tensor) -> Optional[int]:
+    """Where its storage begins; None for tensors without one (sparse, functional)."""
+    try:
+        return (tensor.untyped_storage() if VERSION >= (2, 0) else tensor._storage()).data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def not_compiled(function: Callable) -> Callable:
+    """torch.compile breaks its graph at this function, and calls it as it is."""
+    return torch.compiler.disable(function) if VERSION >= (2, 1) else function
+
+
+def is_autocast_on(device_type: str) -> bool:
+    return torch.is_autocast_enabled() if device_type == "cuda" else torch.is_autocast_cpu_enabled()

@@ -1,0 +1,65 @@
+"""From a configuration and a function that builds a module to a model in chunks."""
+from typing import Any, Optional, Tuple
+
+import torch
+import torch.nn as nn
+
+from .. import _ranks
+from .._build import Builder
+from .._client import Client, Config
+from .._front import Front
+from .._library import PatrickStarError, Refused
+from .._state import save_by
+
+
+def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Module, Front, Config, Any]:
+    config = Config(given)
+    dtype = _check_number_format(config)
+    if local_rank is not None and local_rank >= 0 and torch.cuda.is_available():
+        torch.cuda.set_device(local_rank)
+    ranks = _ranks.meet(config.handle)
+    try:
+        client = Client(config, ranks.comm)
+        builder = Builder(client, ranks.size)
+        with builder.open():
+            model = model_func if isinstance(model_func, nn.Module) else model_func()
+            if not isinstance(model, nn.Module):
+                raise PatrickStarError("EINVAL", "model_func gave %s; expected a torch.nn.Module" % type(model).__name__)
+            _check_module(model)
+            builder.adopt(model)
+        front = builder.finish(model, dtype)
+    except BaseException:
+        if ranks.size == 1:
+            ranks.close()
+        raise
+    for name, module in model.named_modules():
+        slots = list(dict.fromkeys(param._ps for param in module._parameters.values() if hasattr(param, "_ps")))
+        save_by(front, module)
+        if slots:
+            front.wrap(module, name or "model", slots)
+    if client.info.is_on_gpu:
+        for buffer in model.buffers():
+            buffer.data = buffer.data.to(client.device)
+    return model, front, config, ranks
+
+
+def _check_number_format(config: Config) -> torch.dtype:
+    if config.get_int("bf16.enabled"):
+        return torch.bfloat16
+    if not config.get_int("fp16.enabled"):
+        return torch.float32
+    if not torch.cuda.is_available():
+        half = torch.ones(2, 2, dtype=torch.float16)
+        try:
+            half @ half
+        except RuntimeError as error:
+            raise Refused("fp16.enabled: PyTorch %s does not multiply fp16 on this processor (%s); take bf16.enabled, "
+                          "which needs no loss scale, or a newer PyTorch" % (torch.__version__, error)) from None
+    return torch.float16
+
+
+def _check_module(model: nn.Module) -> None:
+    for name in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule"):
+        if type(model).__name__ == name:
+            raise Refused("model_func gave a %s: give the module that is in it; ranks and chunks are initialize_engine's "
+                          "matter" % name)

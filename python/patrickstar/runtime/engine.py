@@ -1,0 +1,142 @@
+"""The engine: a module of PyTorch whose parameters lie in chunks."""
+import atexit
+import contextlib
+import sys
+import weakref
+from typing import Any, Dict, Iterator, List, Mapping, Optional
+
+import torch
+import torch.nn as nn
+
+from .._build import _Parameters
+from .._client import Config
+from .._front import Front
+from .._library import ASIDE, FORWARD, Refused
+from .._torch import not_compiled
+
+
+class Engine(nn.Module):
+    """What initialize_engine gives: called as the module that model_func built, which is its attribute `module`. Other
+    attributes are that module's (engine.generate(...), engine.config)."""
+
+    def __init__(self, module: nn.Module, front: Front, config: Config, ranks: Any) -> None:
+        super().__init__()
+        self.module = module
+        self.front, self.client, self.ranks = front, front.client, ranks
+        self.ps_config = config
+        self.accumulation_steps = config.get_int("gradient_accumulation_steps")
+        self.n_backward = 0  # passes since the last step
+        if ranks.size > 1:
+            atexit.register(self.close)
+
+    # ---- the guide's calls
+
+    @not_compiled
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module gives. With gradients, and in training mode, it is part of a step; else it is an evaluation,
+        from which the schedule learns nothing."""
+        _refuse_compilation()
+        front, before = self.front, self.front.phase
+        front.phase = FORWARD if torch.is_grad_enabled() and self.training else ASIDE
+        try:
+            return self.module(*args, **kwargs)
+        finally:
+            front.phase = before
+
+    def backward(self, loss: torch.Tensor, retain_graph: bool = False) -> None:
+        """Gradients of the loss, times the loss scale of fp16, go into chunks, added to those that are there since the
+        last step. With gradient_accumulation_steps in the configuration the loss counts divided by it, and the optimizer
+        steps in every so-many-th call of step(), as DeepSpeed's engine does."""
+        scale = self.client.get_loss_scale() / self.accumulation_steps
+        with self._in_backward():
+            (loss if scale == 1 else loss * scale).backward(retain_graph=retain_graph)
+        self.n_backward += 1
+
+    @contextlib.contextmanager
+    def _in_backward(self) -> Iterator[None]:
+        self.front.is_in_backward = True
+        try:
+            yield
+        finally:
+            self.front.is_in_backward, self.front.last_site = False, None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients since the last step."""
+        self.front.forget_gradients()
+        self.n_backward = 0
+
+    # ---- state
+
+    def state_dict(self, *args: Any, whole: bool = True, **kwargs: Any) -> Dict[str, Any]:
+        """fp32 values of the parameters, and buffers, by the names of the module. whole=False: of the parameters only
+        those that this rank keeps, for one file a rank (python -m patrickstar.merge). Several ranks: all call."""
+        state = self.module.state_dict(*args, **kwargs)
+        if not whole and self.ranks.size > 1:
+            for slot in self.front.slots:
+                if self.client.get_tensor_info(slot.number).owner != self.ranks.rank:
+                    state.pop(kwargs.get("prefix", "") + slot.name, None)
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+        """Values of parameters, fp32 or other types, and buffers. Several ranks: all call, with all that is loaded."""
+        return self.module.load_state_dict(state_dict, strict=strict)
+
+    def close(self) -> None:
+        """Give memory and files back; the model cannot be used any more. Several ranks: all call. An engine that nobody
+        refers to any more is closed by itself, those of several ranks at the end of the program."""
+        self.client.close()
+        self.ranks.close()
+        atexit.unregister(self.close)
+
+    def check_modules(self) -> None:
+        """Refuse modules that were added after initialize_engine: nothing would train them."""
+        for name, module in self.module.named_modules():
+            if module._parameters and type(module._parameters) is not _Parameters:
+                raise Refused("module %s was added after initialize_engine; create it in model_func" % name)
+
+    # ---- as the module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_is_accelerate_prepared":
+            raise Refused("accelerate.prepare (Trainer calls it) of an engine: initialize_engine gave model and "
+                          "optimizer as they are to be used; write the loop, as doc/pytorch.md does")
+        super().__setattr__(name, value)
+
+    @property
+    def _ddp_params_and_buffers_to_ignore(self) -> Any:
+        raise Refused("DistributedDataParallel of an engine: gradients are averaged over the ranks already; use the "
+                      "engine as it is")
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        raise Refused(_NO_COMPILATION)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise Refused("deepcopy of an engine: copy its state_dict()")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise Refused("pickle of an engine: save its state_dict()")
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "Engine":
+        super()._apply(fn, *args, **kwargs)
+        return self
+
+
+_NO_COMPILATION = ("torch.compile of an engine: its parameters change their places between operators, which a compiled "
+                   "graph does not see; compile functions that have no parameters")
+
+
+def _refuse_compilation() -> None:
+    """torch.compile calls the engine from within torch._dynamo."""
+    if "torch._dynamo" not in sys.modules:
+        return
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch._dynamo.eval_frame" and frame.f_code.co_name != "_fn":
+            raise Refused(_NO_COMPILATION)
+        frame = frame.f_back

@@ -1,0 +1,227 @@
+"""The optimizer: the library's, in the clothes of torch.optim."""
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+
+from .._library import ClientGroup, PatrickStarError, Refused
+from .engine import Engine
+
+_OWN_KEY = "patrickstar"  # of state_dict: what torch.optim has no place for
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What the last step did."""
+    step: int  # updates made, this one included
+    is_skipped: bool  # gradients were not finite: parameters are as before
+    grad_norm: float  # of all gradients, without the loss scale, before clipping
+    loss_scale: float  # of this step
+    is_watched: bool  # it went another way than the step before, or was the first
+    n_restored: int  # parameters that were read after their gradients had overwritten them
+    n_beside: int  # gradients with memory of their own
+
+
+class Optimizer(torch.optim.Optimizer):
+    """What initialize_engine gives: Adam, AdamW or SGD (optimizer.type of the configuration) in chunks.
+
+    param_groups are those of the configuration (optimizer.param_groups; the first has the parameters that no pattern
+    names). What a program or a torch.optim.lr_scheduler writes to a group's lr, weight_decay, betas or eps acts from the
+    next step on, in place of what the configuration says."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.client = engine, engine.client
+        self.last_step: Optional[StepInfo] = None
+        options = engine.ps_config.to_dict()["optimizer"]
+        self._kind = options["type"]
+        self._fixed = {} if self._kind != "SGD" else {
+            key: options["params"][key] for key in ("momentum", "dampening", "nesterov")}
+        self._slots = engine.front.slots
+        groups: List[Dict[str, Any]] = [{"params": []} for _ in self.client.get_groups()]
+        for slot in self._slots:
+            groups[self.client.get_tensor_info(slot.number).group]["params"].append(slot.param)
+        self._known: List[Dict[str, Any]] = [self._read_group(group) for group in self.client.get_groups()]
+        for group, numbers in zip(groups, self._known):
+            group.update(numbers, **self._fixed)
+        self._is_built = False
+        super().__init__(groups, {})
+        self._is_built = True
+        self._set: List[ClientGroup] = [
+            ClientGroup(lr=-1, weight_decay=float("nan"), beta1=-1, beta2=-1, eps=-1) for _ in groups]
+
+    # ---- steps
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Update all parameters that have a gradient; what closure gave, or None. `last_step` says what it did."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        engine, front = self.engine, self.engine.front
+        if engine.n_backward % engine.accumulation_steps != 0:
+            return loss  # within gradient_accumulation_steps
+        engine.check_modules()
+        self._tell_groups()
+        info = self.client.step()
+        engine.n_backward = 0
+        front.end_step()
+        self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
+                                  bool(info.is_watched), info.n_restored, info.n_beside)
+        self._learn_groups()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients since the last step; none are left after a step. Within gradient_accumulation_steps of the
+        configuration they stay, so that a loop may call it before each backward pass."""
+        if self.engine.accumulation_steps == 1:
+            self.engine.zero_grad()
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        if getattr(self, "_is_built", True):
+            raise Refused("add_param_group: all parameters have a group already; optimizer.param_groups of the "
+                          "configuration makes groups by patterns of names")
+        super().add_param_group(param_group)
+
+    # ---- numbers of groups
+
+    def _read_group(self, group: ClientGroup) -> Dict[str, Any]:
+        numbers: Dict[str, Any] = {"lr": group.lr, "weight_decay": group.weight_decay}
+        if self._kind != "SGD":
+            numbers.update(betas=(group.beta1, group.beta2), eps=group.eps)
+        return numbers
+
+    def _learn_groups(self) -> None:
+        """What the configuration's schedule made of the rates."""
+        for number, client_group in enumerate(self.client.get_groups()):
+            group, numbers = self.param_groups[number], self._read_group(client_group)
+            for key, value in numbers.items():
+                if group[key] == self._known[number][key]:
+                    group[key] = value
+            self._known[number] = numbers
+
+    def _tell_groups(self) -> None:
+        """What the program wrote."""
+        for number, (group, known, told) in enumerate(zip(self.param_groups, self._known, self._set)):
+            for key, value in self._fixed.items():
+                if group[key] != value:
+                    raise Refused("param_groups[%d][%r] = %r: it is fixed, %r; set optimizer.params.%s of the "
+                                  "configuration" % (number, key, group[key], value, key))
+            changed = [key for key in known if not _same(group[key], known[key])]
+            for key in changed:
+                value = group[key]
+                if key == "betas":
+                    told.beta1, told.beta2 = float(value[0]), float(value[1])
+                else:
+                    setattr(told, key, float(value))
+                if key == "lr" and not float(value) >= 0:
+                    raise PatrickStarError("EINVAL", "param_groups[%d]['lr'] is %r; it must be at least 0"
+                                           % (number, value))
+            if changed:
+                self.client.set_group(number, told)
+                self._known[number] = self._read_group(self.client.get_groups()[number])
+                for key in changed:
+                    self._known[number][key] = group[key]
+
+    # ---- state
+
+    def state_dict(self, whole: bool = True) -> Dict[str, Any]:
+        """As that of torch.optim's class of the same name, which loads it; beside it, under "patrickstar", the count of
+        updates and the loss scaler. whole=False: of the states only those that this rank keeps. Several ranks: all
+        call."""
+        numbers = self._number_params()
+        state: Dict[int, Dict[str, Any]] = {}
+        names = self.client.get_state_names()
+        for slot in self._slots:
+            info = self.client.get_tensor_info(slot.number)
+            if info.steps == 0:
+                continue
+            values: Dict[str, Any] = {} if self._kind == "SGD" else {"step": torch.tensor(float(info.steps))}
+            for name in names:
+                values[name] = self.client.read(slot.number, name, slot.shape)
+            if whole or info.owner == self.engine.ranks.rank:
+                state[numbers[id(slot.param)]] = values
+        groups = []
+        for group in self.param_groups:
+            packed = {key: value for key, value in group.items() if key != "params"}
+            packed["params"] = [numbers[id(param)] for param in group["params"]]
+            groups.append(packed)
+        own = {"steps": self.client.get_steps(), "scaler": self.client.get_scaler(),
+               "tensor_steps": {numbers[id(slot.param)]: self.client.get_steps(slot.number) for slot in self._slots}}
+        return {"state": state, "param_groups": groups, _OWN_KEY: own}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """That of state_dict, or of a torch.optim optimizer of the same kind over the same parameters, in the same order
+        of groups. Several ranks: all call."""
+        groups = state_dict["param_groups"]
+        sizes, mine = [len(group["params"]) for group in groups], [len(group["params"]) for group in self.param_groups]
+        if sizes != mine:
+            raise ValueError("optimizer state: groups of %s parameters, this optimizer has %s; make its groups by "
+                             "optimizer.param_groups of the configuration" % (sizes, mine))
+        saved = [number for group in groups for number in group["params"]]
+        slot_of = dict(zip(saved, (param._ps for group in self.param_groups for param in group["params"])))
+        names = self.client.get_state_names()
+        self._check_states(state_dict["state"], slot_of, names)
+        own = state_dict.get(_OWN_KEY, {})
+        most = 0
+        for number, slot in slot_of.items():
+            values = state_dict["state"].get(number)
+            steps = int(values["step"]) if values and "step" in values else own.get("tensor_steps", {}).get(number, 0)
+            if values is not None and "step" not in values:
+                steps = max(steps, 1)
+            for name in names:
+                if values is not None and values.get(name) is not None:
+                    self.client.write(slot.number, name, values[name])
+                elif self.client.get_steps(slot.number) > 0:
+                    self.client.write(slot.number, name, torch.zeros(slot.shape))
+            self.client.set_steps(slot.number, steps)
+            most = max(most, steps)
+        self.client.set_steps(-1, own.get("steps", most))
+        if "scaler" in own:
+            self.client.set_scaler(own["scaler"])
+        for group, packed in zip(self.param_groups, groups):
+            group.update({key: value for key, value in packed.items() if key != "params" and key in group
+                          or key == "initial_lr"})
+
+    def _check_states(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str]) -> None:
+        for number, values in states.items():
+            if number not in slot_of:
+                raise ValueError("optimizer state: parameter %r is in no group" % number)
+            slot = slot_of[number]
+            for name, value in values.items():
+                if isinstance(value, torch.Tensor) and name != "step":
+                    if name not in names:
+                        raise ValueError("optimizer state: %s of %s; %s keeps %s" % (name, slot.name, self._kind, names))
+                    if value.shape != slot.shape:
+                        raise ValueError("optimizer state: %s of %s has shape %s, expected %s"
+                                         % (name, slot.name, tuple(value.shape), tuple(slot.shape)))
+
+    def _number_params(self) -> Dict[int, int]:
+        numbers: Dict[int, int] = {}
+        for group in self.param_groups:
+            for param in group["params"]:
+                numbers[id(param)] = len(numbers)
+        return numbers
+
+    # ---- what would take it for another
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        raise Refused("GradScaler: model.backward(loss) and optimizer.step() have the loss scale of fp16 already; leave "
+                      "the scaler out")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_is_accelerate_prepared":
+            raise Refused("accelerate.prepare of an engine's optimizer: use it as initialize_engine gave it")
+        super().__setattr__(name, value)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise Refused("pickle of an optimizer whose states lie in chunks: save its state_dict()")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise Refused("deepcopy of an optimizer whose states lie in chunks: copy its state_dict()")
+
+
+def _same(one: Any, other: Any) -> bool:
+    return tuple(one) == tuple(other) if isinstance(other, tuple) else one == other
