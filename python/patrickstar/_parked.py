@@ -108,8 +108,7 @@ def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
     value = args[1] if access == "__set__" else None
     if value is None:
         if has:
-            raise Refused("%s.grad = None: gradients of all parameters are dropped together, by optimizer.zero_grad() "
-                          "of the optimizer that initialize_engine gave" % slot.name)
+            client.drop_gradients(slot.number)
     elif value.shape != slot.shape:
         raise Refused("%s.grad: expected shape %s, found %s" % (slot.name, tuple(slot.shape), tuple(value.shape)))
     elif has:
