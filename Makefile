@@ -25,6 +25,10 @@
 #: make bench-peers [ARGS="--rounds 5"]
 #:                             a training step of ours and of PyTorch's in turns (half an hour); `make torch-peer` first, for
 #:                             the current PyTorch beside Debian's (6 GB)
+#: make python                 the package for PyTorch (doc/pytorch.md) as a wheel, library and pstar inside: build/python
+#: make python-check           its tests with the current PyTorch and transformers of PyPI (6 GB, as make torch-peer)
+#: make bench-pytorch [ARGS="--turns 5"]
+#:                             a training step through the package beside plain PyTorch's (ten minutes), by the same PyTorch
 #: make install [PREFIX=/usr/local] [DESTDIR=]
 #: make uninstall              (with the same PREFIX and DESTDIR)
 #: make deps                   install the Debian packages needed; the commands above do it by themselves
@@ -390,6 +394,18 @@ build/torch/.done: | build/.deps
 	$(@D)/bin/pip install torch numpy
 	@touch $@
 
+# The package for PyTorch (doc/pytorch.md). A wheel has machine code of its build.
+PYTHON_NEEDS := $B/pstar $B/libpatrickstar.so $(PLUGINS:%=$B/%)
+python: $(PYTHON_NEEDS)
+	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so python3 python/build_wheel.py build/python
+python-check: build/torch/.transformers $(PYTHON_NEEDS)
+	@PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
+bench-pytorch: build/torch/.transformers $(PYTHON_NEEDS)
+	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
+build/torch/.transformers: build/torch/.done
+	build/torch/bin/pip install transformers
+	@touch $@
+
 replay: $(FUZZ:%=$B/test/fuzz/replay_%)
 	@for name in $(FUZZ); do echo "$$name:"; $B/test/fuzz/replay_$$name test/fuzz/corpus/$$name || exit 1; done
 
@@ -490,6 +506,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test gpu-tests gpu-check gpu-bench gpu-bench-programs cuda bench bench-peers torch-peer replay fuzz format check check-long install uninstall clean
+.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test gpu-tests gpu-check gpu-bench gpu-bench-programs cuda bench bench-peers torch-peer python python-check bench-pytorch replay fuzz format check check-long install uninstall clean
 .SECONDARY:
 -include $(wildcard build/cuda/*.d) $(OBJ:.o=.d) $(EMULATED:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

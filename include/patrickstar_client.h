@@ -1,10 +1,10 @@
 /* patrickstar_client.h - parameters of another framework in our chunks: a module of PyTorch, a program's own network.
  *
  * The framework computes; this library keeps what it computes with. The framework says before and after each use of a
- * tensor that it uses it, gives gradients, and asks for the update. Residency over device, host and disk, the optimizer
- * and its states, mixed precision, ranks and knowledge of the future are ours. The first step is watched; from the
- * second on chunks are there before they are asked for. A step that goes another way than the last one is carried out
- * all the same, and watched anew. Bits do not depend on budgets.
+ * tensor that it uses it, gives gradients, and asks for the update. Residency over device, host and disk, the
+ * optimizer and its states, mixed precision, ranks and knowledge of the future are ours. The first step is watched;
+ * from the second on chunks are there before they are asked for. A step that goes another way than the last one is
+ * carried out all the same, and watched anew. Bits do not depend on budgets.
  *
  *     ps_client_create(config, NULL, &client);
  *     for each tensor                                  its first values, in memory that need not all be there at once
@@ -23,8 +23,8 @@
  * examples/own_framework.c is such a program. Configurations are those of ps_engine; of what describes a model or its
  * data nothing is read.
  *
- * Threads: any, also several at once; calls wait for each other. With several ranks the calls marked (ranks) are made by
- * all of them in the same order: what depends on that order is compared in each ps_client_step. A process that was
+ * Threads: any, also several at once; calls wait for each other. With several ranks the calls marked (ranks) are made
+ * by all of them in the same order: each exchange begins by comparing which one it is (PS_EINVAL). A process that was
  * forked off has no client: its calls do nothing but fail, with PS_ESTATE. */
 #ifndef PATRICKSTAR_CLIENT_H
 #define PATRICKSTAR_CLIENT_H
@@ -39,9 +39,9 @@ typedef struct ps_client ps_client;
 
 /* ---- beginning and end ------------------------------------------------------------------------------------ */
 
-/* A client without tensors. config: optimizer, number format (bf16, fp16, else f32), memory.*, gradient_clipping, fp16.*,
- * scheduler, chunk size, prefetch, comm; it is copied. comm (ranks) NULL: this process alone; else it is kept until
- * ps_client_destroy. PS_EINVAL, PS_ENOSYS, PS_ECOMM, PS_ENOMEM_HOST; *out is NULL then. */
+/* A client without tensors. config: optimizer, number format (bf16, fp16, else f32), memory.*, gradient_clipping,
+ * fp16.*, scheduler, chunk size, prefetch, comm; it is copied. comm (ranks) NULL: this process alone; else it is kept
+ * until ps_client_destroy. PS_EINVAL, PS_ENOSYS, PS_ECOMM, PS_ENOMEM_HOST; *out is NULL then. */
 PS_API PS_NODISCARD ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **out);
 
 /* (ranks) Ends what was begun and gives everything back; what is still lent (ps_client_lend) stays readable until it
@@ -81,15 +81,15 @@ PS_API PS_NODISCARD ps_status ps_client_name(ps_client *client, int32_t tensor, 
 
 /* Where the device is a GPU (train.backend), before ps_client_begin: the stream (CUstream, cudaStream_t) on which the
  * framework computes, not the default one. What is pinned is there for what is issued to the stream from then on, and
- * stays for what was issued before it is let go: nobody waits. It must outlive the client. PS_EINVAL for NULL, PS_ENOSYS
- * where the device is no GPU. */
+ * stays for what was issued before it is let go: nobody waits. It must outlive the client. PS_EINVAL for NULL,
+ * PS_ENOSYS where the device is no GPU. */
 PS_API PS_NODISCARD ps_status ps_client_use_stream(ps_client *client, void *stream);
 
-/* (ranks) Lays out chunks and moves the values there, a tensor at a time; what ps_client_add gave is zeros from then on,
- * and nothing may write there any more. Groups of optimizer.param_groups get their tensors by name, and train.freeze
- * freezes by name. PS_EBUDGET with what would do: the least that a step needs is the largest tensor on the device, and
- * one chunk with its states where updates run. PS_EINVAL: no tensor, a group or pattern without one; tensors that differ
- * between ranks. After a failure the client can only be destroyed. */
+/* (ranks) Lays out chunks and moves the values there, a tensor at a time; what ps_client_add gave is zeros from then
+ * on, and nothing may write there any more. Groups of optimizer.param_groups get their tensors by name, and
+ * train.freeze freezes by name. PS_EBUDGET with what would do: the least that a step needs is the largest tensor on
+ * the device, and one chunk with its states where updates run. PS_EINVAL: no tensor, a group or pattern without one;
+ * tensors that differ between ranks. After a failure the client can only be destroyed. */
 PS_API PS_NODISCARD ps_status ps_client_begin(ps_client *client);
 
 /* ---- access ----------------------------------------------------------------------------------------------- */
@@ -127,8 +127,8 @@ PS_API void ps_client_unpin(ps_client *client, int32_t tensor, ps_client_what wh
 PS_API PS_NODISCARD ps_status ps_client_lend(ps_client *client, int32_t tensor, ps_client_what what,
                                              ps_client_mode mode, void **managed);
 
-/* So many times each tensor is pinned or lent as PS_CLIENT_PARAM now: [number of tensors], valid from ps_client_begin to
- * ps_client_destroy, to be read at any time. While it is above 0 the place does not change. */
+/* So many times each tensor is pinned or lent as PS_CLIENT_PARAM now: [number of tensors], valid from ps_client_begin
+ * to ps_client_destroy, to be read at any time. While it is above 0 the place does not change. */
 PS_API const int32_t *ps_client_get_pin_counts(const ps_client *client);
 
 /* ---- moments ---------------------------------------------------------------------------------------------- */
@@ -173,8 +173,8 @@ typedef struct ps_client_group {
 } ps_client_group;
 
 /* Group 0 has all tensors that no pattern of optimizer.param_groups names. _get fills in what is in force in the next
- * step; _set tells what is from then on; _join moves a tensor to another group, new ones (group == count) begin as group
- * 0 is. PS_EINVAL. (ranks: the same on all) */
+ * step; _set tells what is from then on; _join moves a tensor to another group, new ones (group == count) begin as
+ * group 0 is. PS_EINVAL. (ranks: the same on all) */
 PS_API int32_t ps_client_get_group_count(const ps_client *client);
 PS_API PS_NODISCARD ps_status ps_client_get_group(const ps_client *client, int32_t group, ps_client_group *out);
 PS_API PS_NODISCARD ps_status ps_client_set_group(ps_client *client, int32_t group, const ps_client_group *numbers);
@@ -194,9 +194,9 @@ typedef struct ps_client_step_info {
     int64_t n_beside;   /* gradients with memory of their own */
 } ps_client_step_info;
 
-/* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the configured
- * optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. info may be NULL. PS_ESTATE:
- * a gradient's or master's place is in use. PS_EINVAL on all ranks when they accessed chunks in another order. */
+/* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the
+ * configured optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. info may be
+ * NULL. PS_ESTATE: a gradient's place is in use. PS_EINVAL on all ranks when they have gone different ways. */
 PS_API PS_NODISCARD ps_status ps_client_step(ps_client *client, ps_client_step_info *info);
 
 /* ---- values and states, by tensor ------------------------------------------------------------------------- */

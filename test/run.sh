@@ -3,8 +3,11 @@
 #
 # usage: test/run.sh BUILD_FOLDER [NAME_PATTERN]
 # Test programs are cmocka mains (BUILD/test/*/test_*); test/cli/*.sh are scripts that get the build folder as $1 and
-# succeed with 0, are skipped with 77. Each has a process and a time limit of its own.
+# succeed with 0, are skipped with 77; python/test/test_*.py are tests of the package for PyTorch (python/test/run.py),
+# by Debian's PyTorch, with transformers beside it where `make test-data` has made that. Each has a process and a time
+# limit of its own.
 #   PS_TEST_JOBS     how many run at once; one a processor, four at most
+#   PS_PYTHON        the interpreter of python/test, another one than that
 #   PS_TEST_LIMIT_S  a test that takes longer has failed
 #   PS_TEST_ONLY, PS_TEST_LEAVE  files with a test a line ("comm/test_comm", "cli/%"; # begins a comment): only these;
 #                    all but these, each line of which counts as skipped
@@ -20,6 +23,7 @@ run_one() {
     begin=$(date +%s)
     case $2 in
     *.sh) timeout "$limit_s" sh "$2" "$1" >"$log" 2>&1; rc=$? ;;
+    *.py) timeout -k 10 "$limit_s" "$python" -W ignore python/test/run.py "$1" "$2" >"$log" 2>&1; rc=$? ;;
     *)    timeout "$limit_s" "$2" >"$log" 2>&1; rc=$? ;;
     esac
     seconds=$(($(date +%s) - begin))
@@ -27,6 +31,7 @@ run_one() {
     p=${p:-0} s=${s:-0} f=${f:-0}
     case $2 in
     *.sh) case $rc in 0) p=1 ;; 77) s=1 rc=0 ;; *) f=1 ;; esac ;;
+    *.py) if [ "$rc" -eq 77 ]; then s=1 rc=0; else p=$((p > s ? p - s : 0)); fi ;;
     *)    p=$((p > s ? p - s : 0)) ;; # cmocka 1.1 counts skipped tests as passed
     esac
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi # crash, time limit, sanitizer report
@@ -49,7 +54,9 @@ pattern=${2:-}
 limit_s=${PS_TEST_LIMIT_S:-600}
 jobs=${PS_TEST_JOBS:-$(n=$(nproc); echo $((n < 4 ? n : 4)))}
 results=$(mktemp -d)
-export limit_s results
+python=${PS_PYTHON:-$PWD/build/transformers/bin/python}
+[ -x "$python" ] || python=/usr/bin/python3
+export limit_s results python
 # Rates of no particular PC, whatever this machine is and does meanwhile; what is kept is not the user's.
 export PSTAR_HARDWARE=none XDG_CACHE_HOME="$results/cache"
 trap 'rm -rf "$results"' EXIT
@@ -58,6 +65,7 @@ trap 'rm -rf "$results"' EXIT
 all_tests() {
     ls "$build"/test/*/test_* 2>/dev/null | grep -v '\.[a-z]*$' | sed "s|^$build/test/\(.*\)|\1 &|"
     ls test/cli/test_*.sh 2>/dev/null | sed 's|^test/\(.*\)|\1 &|'
+    ls python/test/test_*.py 2>/dev/null | sed 's|^python/test/\(.*\)\.py|python/\1 &|'
 }
 lines() { sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$1"; }
 # Does a line of list $1 mean test $2?

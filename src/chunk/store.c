@@ -239,6 +239,12 @@ void ps_store_unpin(ps_store *s, ps_chunk_id id)
     STORE_CHECK(s);
 }
 
+ps_tier ps_store_pin_tier(const ps_store *s, ps_chunk_id id)
+{
+    PS_ASSERT(s->chunks[id].pins > 0);
+    return s->chunks[id].pin_tier;
+}
+
 void *ps_store_payload(const ps_store *s, ps_chunk_id id)
 {
     const chunk *c = &s->chunks[id];

@@ -204,6 +204,8 @@ void ps_store_unpin(ps_store *s, ps_chunk_id chunk);
 ps_events ps_store_usable(const ps_store *s, ps_chunk_id chunk);
 PS_NODISCARD ps_status ps_store_use_until(ps_store *s, ps_chunk_id chunk, ps_event e);
 
+/* Where a pinned chunk is. */
+ps_tier ps_store_pin_tier(const ps_store *s, ps_chunk_id chunk);
 /* Address of a pinned chunk. Pinned chunks of a run lie one after the other. */
 void *ps_store_payload(const ps_store *s, ps_chunk_id chunk);
 

@@ -309,7 +309,7 @@ ps_status ps_engine_get_memory_use(const ps_engine *e, int index, ps_memory_use 
 {
     PS_TRY(PS_NEED("engine out", e, out));
     ps_memory_use uses[PS_MEMORY_USES_MAX];
-    const int n = ps_memory_uses(e->blueprint, &e->tiers, uses);
+    const int n = ps_memory_uses(&e->blueprint->lists, &e->tiers, uses);
     if (index < 0 || index >= n) return PS_FAIL(PS_EINVAL, "ps_engine_get_memory_use: number %d of %d", index, n);
     return PS_SIZED_GIVE(ps_memory_use, &uses[index], out);
 }

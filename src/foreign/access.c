@@ -12,13 +12,22 @@
 ps_status ps_client_hold(ps_client *c, ps_list list, int32_t chunk, ps_tier tier, ps_access_mode mode)
 {
     const ps_chunk_id id = ps_store_chunk(c->layout, list, chunk);
+    ps_client_held *h = &c->held;
     PS_TRY(ps_client_note_access(c, id, tier, mode));
-    return ps_store_pin(c->tiers.store, id, tier, mode, NULL);
+    PS_TRY(ps_store_pin(c->tiers.store, id, tier, mode, NULL));
+    if (h->count[id]++ == 0) h->ids[h->n++] = id;
+    return PS_OK;
 }
 
 void ps_client_let_go(ps_client *c, ps_list list, int32_t chunk)
 {
-    ps_store_unpin(c->tiers.store, ps_store_chunk(c->layout, list, chunk));
+    const ps_chunk_id id = ps_store_chunk(c->layout, list, chunk);
+    ps_client_held *h = &c->held;
+    ps_store_unpin(c->tiers.store, id);
+    if (--h->count[id] > 0) return;
+    int32_t i = h->n - 1;
+    while (h->ids[i] != id) i--;
+    memmove(h->ids + i, h->ids + i + 1, (size_t)(--h->n - i) * sizeof *h->ids);
 }
 
 void *ps_client_element(const ps_client *c, ps_list list, int32_t chunk, int64_t offset)
@@ -85,12 +94,19 @@ static ps_status follow(ps_client *c, const ps_client_piece *p, ps_list from, ps
 
 static ps_status follow_all(ps_client *c, int32_t tensor, ps_list from, ps_list to)
 {
-    for (int64_t at = 0; at < c->tensors[tensor].elements;) {
-        const ps_client_piece p = ps_client_piece_at(c, tensor, at);
-        if (c->has_master[p.chunk]) PS_TRY(follow(c, &p, from, to));
-        at += p.n;
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    for (int32_t k = 0; k < t->n_pieces; k++) {
+        const ps_client_piece *p = ps_client_piece_of(c, t, k);
+        if (c->has_master[p->chunk]) PS_TRY(follow(c, p, from, to));
     }
     return PS_OK;
+}
+
+static bool is_overwritten(const ps_client *c, const ps_client_tensor_state *t)
+{
+    for (int32_t k = 0; k < t->n_pieces; k++)
+        if (ps_client_piece_of(c, t, k)->gradient == PS_GRADIENT_OVER) return true;
+    return false;
 }
 
 ps_status ps_client_settle(ps_client *c, int32_t tensor)
@@ -98,9 +114,9 @@ ps_status ps_client_settle(ps_client *c, int32_t tensor)
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (t->is_param_newer) PS_TRY(follow_all(c, tensor, PS_LIST_PARAM16, PS_LIST_MASTER));
     t->is_param_newer = false;
-    if (t->is_master_newer && t->gradient != PS_GRADIENT_OVER)
-        PS_TRY(follow_all(c, tensor, PS_LIST_MASTER, PS_LIST_PARAM16));
-    t->is_master_newer = t->is_master_newer && t->gradient == PS_GRADIENT_OVER;
+    if (!t->is_master_newer || is_overwritten(c, t)) return PS_OK; /* the parameter comes when it is asked for */
+    PS_TRY(follow_all(c, tensor, PS_LIST_MASTER, PS_LIST_PARAM16));
+    t->is_master_newer = false;
     return PS_OK;
 }
 
@@ -124,7 +140,7 @@ ps_status ps_client_need_master(ps_client *c, int32_t tensor)
 {
     const ps_place p = ps_client_place_of(c, tensor);
     for (int32_t k = 0; k < p.n_chunks; k++)
-        if (!c->has_master[p.chunk + k]) PS_TRY(make_master(c, p.chunk + k));
+        if (!c->has_master[p.chunk + k] && ps_client_owns(c, p.chunk + k)) PS_TRY(make_master(c, p.chunk + k));
     return PS_OK;
 }
 
@@ -134,7 +150,7 @@ static ps_list list_of(const ps_client *c, int32_t tensor, ps_client_what what)
 {
     if (what == PS_CLIENT_PARAM) return PS_LIST_PARAM16;
     if (what == PS_CLIENT_MASTER) return PS_LIST_MASTER;
-    return ps_client_gradient_list(c, tensor);
+    return ps_client_gradient_list(c, ps_client_piece_of(c, &c->tensors[tensor], 0));
 }
 
 static int32_t *pins_of(ps_client *c, int32_t tensor, ps_client_what what)
@@ -142,25 +158,51 @@ static int32_t *pins_of(ps_client *c, int32_t tensor, ps_client_what what)
     return what == PS_CLIENT_PARAM ? &c->pin_counts[tensor] : &c->tensors[tensor].pins[what];
 }
 
+/* With several ranks a gradient is one rank's as long as it is not summed up, then its owner's. */
+static ps_status expect_gradient_here(const ps_client *c, const ps_client_tensor_state *t)
+{
+    for (int32_t k = 0; k < t->n_pieces; k++)
+        if (ps_client_piece_of(c, t, k)->gradient == PS_GRADIENT_NONE)
+            return PS_FAIL(PS_ESTATE, "%.200s: its gradient is with rank %d, who owns it", t->name,
+                           ps_client_piece_of(c, t, k)->chunk % c->settings.ranks.n);
+    return PS_OK;
+}
+
+static ps_status expect_own(const ps_client *c, int32_t tensor)
+{
+    const ps_place p = ps_client_place_of(c, tensor);
+    for (int32_t k = 0; k < p.n_chunks; k++)
+        if (!ps_client_owns(c, p.chunk + k))
+            return PS_FAIL(PS_ESTATE, "%.200s: its fp32 value is with rank %d, who owns it; ps_client_read gives it",
+                           c->tensors[tensor].name, (p.chunk + k) % c->settings.ranks.n);
+    return PS_OK;
+}
+
 /* What is asked for is there, and up to date. */
 static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (what == PS_CLIENT_GRADIENT) {
-        if (t->gradient == PS_GRADIENT_NONE) return PS_FAIL(PS_ESTATE, "%.200s has no gradient", t->name);
-        return PS_OK;
+        if (!t->has_gradient) return PS_FAIL(PS_ESTATE, "%.200s has no gradient", t->name);
+        return t->is_apart ? PS_OK : expect_gradient_here(c, t);
     }
     if (t->is_apart) return PS_OK;
-    if (what == PS_CLIENT_PARAM && t->gradient == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, tensor));
+    if (what == PS_CLIENT_PARAM && t->has_gradient && !t->keeps_param) {
+        t->keeps_param = true;
+        c->n_restored++;
+    }
+    if (what == PS_CLIENT_PARAM && is_overwritten(c, t)) PS_TRY(ps_client_restore(c, tensor));
+    if (what == PS_CLIENT_MASTER) PS_TRY(expect_own(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(ps_client_need_master(c, tensor));
     return t->is_param_newer || t->is_master_newer ? ps_client_settle(c, tensor) : PS_OK;
 }
 
-static ps_status hold_all(ps_client *c, int32_t tensor, ps_list list, ps_access_mode mode)
+static ps_status hold_all(ps_client *c, int32_t tensor, ps_list list, bool is_param, ps_access_mode mode)
 {
     const ps_place p = ps_client_place_of(c, tensor);
     for (int32_t k = 0; k < p.n_chunks; k++) {
-        const ps_status st = ps_client_hold(c, list, p.chunk + k, PS_TIER_DEVICE, mode);
+        ps_status st = list == PS_LIST_PARAM16 && is_param ? ps_client_gather(c, p.chunk + k) : PS_OK;
+        if (st == PS_OK) st = ps_client_hold(c, list, p.chunk + k, PS_TIER_DEVICE, mode);
         if (st == PS_OK) continue;
         while (k-- > 0) ps_client_let_go(c, list, p.chunk + k);
         return st;
@@ -173,20 +215,47 @@ static void *apart_place(const ps_client *c, const ps_client_tensor_state *t, ps
     return ps_client_apart(t, what == PS_CLIENT_GRADIENT ? ps_lists_grad(&c->lists) : PS_LIST_MASTER);
 }
 
+/* Who has the room, and how much more would do: all that is in use stays, and this comes beside it. */
+static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, ps_status st)
+{
+    char cause[256];
+    int64_t held = 0;
+    const int64_t framework = ps_store_get_stats(c->tiers.store).non_model_bytes;
+    if (st != PS_EBUDGET) return st;
+    strncpy(cause, ps_last_error(), sizeof cause - 1);
+    cause[sizeof cause - 1] = '\0';
+    for (int32_t i = 0; i < c->held.n; i++) {
+        const ps_list list = ps_lists_list_of(&c->lists, c->layout, c->held.ids[i]);
+        held += ps_lists_chunk_bytes(&c->lists, c->layout, list);
+    }
+    const int64_t wanted = t->n_pieces * ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16);
+    const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
+    const char *label = ps_client_moment_label(c);
+    return PS_FAIL(
+        st,
+        "%.200s%s%.100s: no room for its chunks, %lld bytes, beside chunks in use, %lld bytes, and %lld of the "
+        "framework itself, in memory.device = %lld: %lld would do, as would smaller chunks "
+        "(default_chunk_size) or letting tensors go before others are used: %s",
+        t->name, label != NULL ? " in " : "", label != NULL ? label : "", (long long)wanted, (long long)held,
+        (long long)framework, (long long)budget, (long long)ps_max_i64(budget + wanted, held + wanted + framework),
+        cause);
+}
+
 static ps_status pin(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, ps_client_place *place)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (what < 0 || what >= PS_CLIENT_WHAT_COUNT) return PS_FAIL(PS_EINVAL, "%d is no ps_client_what", (int)what);
     if (mode != PS_CLIENT_READ && mode != PS_CLIENT_WRITE)
         return PS_FAIL(PS_EINVAL, "%d is no ps_client_mode", (int)mode);
-    PS_TRY(make_ready(c, tensor, what));
+    PS_TRY(tell_room(c, t, make_ready(c, tensor, what)));
     const ps_list list = list_of(c, tensor, what);
     *place = (ps_client_place){.dtype = t->is_apart || list != PS_LIST_PARAM16 ? PS_DTYPE_F32 : c->settings.dtype,
                                .gpu = c->settings.backend_kind == PS_BACKEND_CUDA ? c->settings.gpu.ordinal : -1};
     if (t->is_apart) {
         place->address = apart_place(c, t, what);
     } else {
-        PS_TRY(hold_all(c, tensor, list, mode == PS_CLIENT_READ ? PS_ACCESS_READ : PS_ACCESS_WRITE));
+        const ps_access_mode access = mode == PS_CLIENT_READ ? PS_ACCESS_READ : PS_ACCESS_WRITE;
+        PS_TRY(tell_room(c, t, hold_all(c, tensor, list, what == PS_CLIENT_PARAM, access)));
         const ps_place p = ps_client_place_of(c, tensor);
         place->address = ps_client_element(c, list, p.chunk, p.offset);
     }

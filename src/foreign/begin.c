@@ -40,17 +40,6 @@ ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
     return fits_host ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
 
-ps_client_piece ps_client_piece_at(const ps_client *c, int32_t tensor, int64_t at)
-{
-    const ps_place p = ps_client_place_of(c, tensor);
-    const int64_t size = c->layout->chunk_elements, k = (p.offset + at) / size, offset = (p.offset + at) % size;
-    return (ps_client_piece){.tensor = tensor,
-                             .chunk = p.chunk + (int32_t)k,
-                             .chunk_offset = offset,
-                             .tensor_offset = at,
-                             .n = ps_min_i64(p.elements - at, size - offset)};
-}
-
 /* ---- who is trained ---- */
 
 static ps_status check_pattern(const ps_client *c, const char *pattern)
@@ -122,22 +111,40 @@ static ps_status create_layout(ps_client *c)
     return st;
 }
 
+static ps_client_piece piece_at(const ps_client *c, int32_t tensor, int64_t at)
+{
+    const ps_place p = ps_client_place_of(c, tensor);
+    const int64_t size = c->layout->chunk_elements, k = (p.offset + at) / size, offset = (p.offset + at) % size;
+    return (ps_client_piece){.tensor = tensor,
+                             .chunk = p.chunk + (int32_t)k,
+                             .chunk_offset = offset,
+                             .tensor_offset = at,
+                             .n = ps_min_i64(p.elements - at, size - offset)};
+}
+
 /* By chunk: first how many each has, then where they begin, then themselves. */
 static ps_status cut_pieces(ps_client *c)
 {
     const ps_layout *l = c->layout;
+    int32_t n = 0;
     PS_TRY(ps_mem_alloc((size_t)l->n_chunks + 2, sizeof *c->first_piece, &c->first_piece));
     PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->has_master, &c->has_master));
     for (int32_t i = 0; i < l->n_tensors; i++)
         for (int32_t k = 0; k < l->places[i].n_chunks; k++) c->first_piece[l->places[i].chunk + k + 2]++;
     for (int32_t i = 2; i < l->n_chunks + 2; i++) c->first_piece[i] += c->first_piece[i - 1];
     PS_TRY(ps_mem_alloc((size_t)c->first_piece[l->n_chunks + 1], sizeof *c->pieces, &c->pieces));
-    for (int32_t i = 0; i < l->n_tensors; i++)
-        for (int64_t at = 0; at < l->places[i].elements;) {
-            const ps_client_piece p = ps_client_piece_at(c, c->in_order[i], at);
+    PS_TRY(ps_mem_alloc((size_t)c->first_piece[l->n_chunks + 1], sizeof *c->by_tensor, &c->by_tensor));
+    for (int32_t i = 0; i < l->n_tensors; i++) {
+        ps_client_tensor_state *t = &c->tensors[c->in_order[i]];
+        t->first_piece = n;
+        for (int64_t at = 0; at < t->elements;) {
+            const ps_client_piece p = piece_at(c, c->in_order[i], at);
+            c->by_tensor[n++] = c->first_piece[p.chunk + 1];
             c->pieces[c->first_piece[p.chunk + 1]++] = p;
             at += p.n;
         }
+        t->n_pieces = n - t->first_piece;
+    }
     return PS_OK;
 }
 
@@ -149,7 +156,7 @@ static int64_t chunks_bytes(const ps_client *c)
     const ps_list n = ps_lists_grad(&c->lists);
     for (int32_t i = 0; i < c->layout->n_chunks; i++) {
         const bool is_frozen = c->tensors[c->pieces[c->first_piece[i]].tensor].is_frozen;
-        if (i % c->settings.ranks.n != c->settings.ranks.rank) continue;
+        if (!ps_client_owns(c, i)) continue;
         for (ps_list list = 0; list < (is_frozen ? 1 : n); list++) bytes += chunk_bytes(c, list);
     }
     return bytes;
@@ -197,7 +204,8 @@ static ps_status open_tiers(ps_client *c)
 {
     const ps_settings *s = &c->settings;
     const bool is_apart = !ps_backend_space(s->backend)->device->host_can_touch;
-    const int64_t sums = ps_round_up(c->n_tensors * (int64_t)sizeof *c->sums, 64);
+    const int64_t n_sums = ps_client_piece_count(c) + c->n_tensors;
+    const int64_t sums = ps_round_up(n_sums * (int64_t)sizeof *c->sums, 64);
     const int64_t scratch = PS_CLIENT_SCRATCH_ELEMENTS * (int64_t)sizeof(float);
     const ps_tiers_options o = {.space = ps_backend_space(s->backend),
                                 .budgets = s->budgets,
@@ -217,13 +225,16 @@ static ps_status open_tiers(ps_client *c)
                                 .results_bytes = is_apart ? sums + scratch : 0,
                                 .counts_non_model = true,
                                 .profile = c->profile};
+    const size_t n_ids = (size_t)ps_lists_n_ids(&c->lists, c->layout);
+    PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.count, &c->held.count));
+    PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.ids, &c->held.ids));
     PS_TRY(ps_tiers_open(&o, &c->tiers));
     if (is_apart) {
         c->sums = c->tiers.results;
         c->scratch = (float *)(void *)((char *)c->tiers.results + sums);
         return PS_OK;
     }
-    PS_TRY(ps_mem_alloc((size_t)c->n_tensors, sizeof *c->sums, &c->sums));
+    PS_TRY(ps_mem_alloc((size_t)n_sums, sizeof *c->sums, &c->sums));
     return ps_mem_alloc((size_t)PS_CLIENT_SCRATCH_ELEMENTS, sizeof *c->scratch, &c->scratch);
 }
 
@@ -265,11 +276,18 @@ static ps_status fill_piece(ps_client *c, const ps_client_piece *p, ps_tier tier
         PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, master, PS_DTYPE_F32));
         PS_TRY(ps_client_cast(c, tier, param, c->settings.dtype, master, PS_DTYPE_F32, p->n));
     }
-    if (p->tensor_offset + p->n == t->elements) {
+    return PS_OK;
+}
+
+/* Of a chunk that has been filled, or is another rank's. */
+static void give_back(ps_client *c, int32_t chunk)
+{
+    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++) {
+        ps_client_tensor_state *t = &c->tensors[c->pieces[i].tensor];
+        if (c->pieces[i].tensor_offset + c->pieces[i].n < t->elements) continue;
         ps_nursery_give(c->nursery, &t->given);
         t->given.address = NULL;
     }
-    return PS_OK;
 }
 
 static ps_status fill_chunk(ps_client *c, int32_t chunk)
@@ -308,7 +326,10 @@ static ps_status fill(ps_client *c)
 {
     for (int32_t t = 0; t < c->n_tensors; t++)
         if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) PS_TRY(fill_apart(c, &c->tensors[t]));
-    for (int32_t i = 0; i < c->layout->n_chunks; i++) PS_TRY(fill_chunk(c, i));
+    for (int32_t i = 0; i < c->layout->n_chunks; i++) {
+        if (ps_client_owns(c, i)) PS_TRY(fill_chunk(c, i));
+        give_back(c, i);
+    }
     return PS_OK;
 }
 
@@ -321,6 +342,7 @@ static ps_status prepare(ps_client *c)
     c->lists = ps_lists_of(&c->settings, &(ps_code){0});
     PS_TRY(cut_pieces(c));
     PS_TRY(ps_client_deal_groups(c));
+    PS_TRY(ps_client_sharing_init(c));
     return check_budgets(c);
 }
 

@@ -18,7 +18,7 @@ ps_status ps_client_enter(ps_client *c, const char *call, ps_client_stage wanted
         return PS_FAIL(PS_ESTATE, "%s: the client belongs to process %lld, from which this one was forked off", call,
                        (long long)c->process);
     pthread_mutex_lock(&c->lock);
-    if (c->stage == wanted) return PS_OK;
+    if (c->stage == wanted || wanted == PS_CLIENT_ANY_STAGE) return PS_OK;
     const ps_status st = c->stage == PS_CLIENT_BROKEN
                              ? PS_FAIL(PS_ESTATE, "%s is not allowed after a failure: %s", call, c->failure)
                              : PS_FAIL(PS_ESTATE, "%s is for %s ps_client_begin", call,
@@ -114,6 +114,7 @@ static void free_apart(ps_client *c)
 
 void ps_client_free(ps_client *c)
 {
+    ps_client_end_recording(c);
     if (c->tiers.ram[PS_TIER_DEVICE] != NULL) free_apart(c);
     if (c->tiers.results == NULL) ps_mem_free(c->sums);
     if (c->tiers.results == NULL) ps_mem_free(c->scratch);
@@ -128,6 +129,10 @@ void ps_client_free(ps_client *c)
     ps_mem_free(c->in_order);
     ps_mem_free(c->pieces);
     ps_mem_free(c->first_piece);
+    ps_mem_free(c->by_tensor);
+    ps_mem_free(c->held.count);
+    ps_mem_free(c->held.ids);
+    ps_client_sharing_deinit(&c->sharing);
     ps_mem_free(c->has_master);
     ps_mem_free(c->groups);
     ps_profile_destroy(c->profile);
@@ -309,5 +314,5 @@ const int32_t *ps_client_get_pin_counts(const ps_client *c)
 
 int32_t ps_client_has_gradient(const ps_client *c, int32_t tensor)
 {
-    return c != NULL && tensor >= 0 && tensor < c->n_tensors && c->tensors[tensor].gradient != PS_GRADIENT_NONE;
+    return c != NULL && tensor >= 0 && tensor < c->n_tensors && c->tensors[tensor].has_gradient;
 }

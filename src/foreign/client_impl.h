@@ -5,10 +5,12 @@
  *     access.c     places of tensors: pinned, lent
  *     moment.c     operators as moments: watched in one step, foretold in the next (resident.h)
  *     gradient.c   gradients come: over their parameters, or beside them
+ *     sharing.c    chunks go from rank to rank
  *     update.c     the optimizer's step, chunk by chunk
  *     group.c      its numbers
  *     values.c     values and states from outside
  *     looking_in.c what it says of itself
+ *     client_profile.c what it does, as a profile
  *
  * Each public function enters, does its work, and leaves: one thread at a time is inside. */
 #ifndef PS_FOREIGN_CLIENT_IMPL_H
@@ -25,6 +27,7 @@
 #include "patrickstar_client.h"
 #include "run/lists.h"
 #include "run/tiers.h"
+#include "run/work_time.h"
 #include "settings/settings.h"
 
 #define PS_CLIENT_WHAT_COUNT 3
@@ -35,16 +38,26 @@ typedef enum ps_client_gradient_place {
     PS_GRADIENT_BESIDE, /* in list GRAD, or in memory of its own where the tensor is apart */
 } ps_client_gradient_place;
 
+/* What of a tensor lies in one chunk. */
+typedef struct ps_client_piece {
+    int32_t tensor, chunk;
+    int64_t chunk_offset, tensor_offset, n; /* elements */
+    ps_client_gradient_place gradient;      /* with several ranks: this one's own, or for the owner the sum of all */
+    bool is_narrow;                         /* beside, but rounded to the parameter's type, over which it lay */
+    bool is_fresh;                          /* has a gradient that other ranks do not know of yet */
+} ps_client_piece;
+
 typedef struct ps_client_tensor_state {
     char *name;
     int64_t shape[PS_CLIENT_DIMS_MAX], elements;
     int32_t n_dims, group;
     ps_dtype given_dtype; /* of its first values */
     bool is_frozen, is_apart, is_dropped;
-    ps_nursery_piece given; /* first values; without address once they are in chunks */
-    int32_t in_layout;      /* its number there; -1: none */
+    ps_nursery_piece given;        /* first values; without address once they are in chunks */
+    int32_t in_layout;             /* its number there; -1: none */
+    int32_t first_piece, n_pieces; /* in the client's by_tensor; an apart one has none */
     int64_t steps;
-    ps_client_gradient_place gradient;
+    bool has_gradient;                     /* since the last step */
     bool keeps_param;                      /* was asked for after its gradient once: gradients come beside it */
     bool is_gradient_changed;              /* by the program: its sums are to be taken again */
     bool is_param_newer, is_master_newer;  /* the other one is to follow */
@@ -52,12 +65,6 @@ typedef struct ps_client_tensor_state {
     bool is_writing[PS_CLIENT_WHAT_COUNT]; /* one of them may write */
     float *apart;                          /* value, states, gradient: `elements` of each, one after the other */
 } ps_client_tensor_state;
-
-/* What of a tensor lies in one chunk. */
-typedef struct ps_client_piece {
-    int32_t tensor, chunk;
-    int64_t chunk_offset, tensor_offset, n; /* elements */
-} ps_client_piece;
 
 typedef struct ps_client_group_state {
     ps_options options; /* of which the optimizer's numbers are read */
@@ -71,15 +78,24 @@ typedef enum ps_client_stage {
     PS_CLIENT_BUILDING, /* before ps_client_begin */
     PS_CLIENT_READY,
     PS_CLIENT_BROKEN, /* a failure that leaves tensors half done */
+    PS_CLIENT_ANY_STAGE,
 } ps_client_stage;
+
+/* Chunks that are pinned now. */
+typedef struct ps_client_held {
+    int32_t *count;   /* [chunk ids] pins */
+    ps_chunk_id *ids; /* [n] those with pins */
+    int32_t n;
+} ps_client_held;
 
 /* Watching a step, and telling the store of the next one. */
 typedef struct ps_client_steps {
     ps_trace *trace;    /* of the step under way; NULL between steps */
     ps_trace *foretold; /* that of the schedule */
     ps_schedule *schedule;
-    bool follows;      /* the step has gone as foretold so far */
-    bool is_recording; /* a moment of the step is under way */
+    bool follows;                            /* the step has gone as foretold so far */
+    bool is_recording;                       /* a moment of the step is under way, */
+    int64_t wanted_bytes[PS_RAM_TIER_COUNT]; /* whose accesses take so much */
     int64_t began_ns, waited_ns;
     char **labels; /* all there have been; traces point to them */
     size_t n_labels;
@@ -87,6 +103,28 @@ typedef struct ps_client_steps {
     int64_t base_bytes;             /* private memory of the process that is neither chunks' nor the framework's own */
     int64_t told_bytes, peak_bytes; /* of the framework's own: in the present moment, and at most */
 } ps_client_steps;
+
+enum { PS_CLIENT_GROUPS_HERE = 2 };
+
+/* With several ranks: groups of chunks, one of each rank, as in run/span.h. */
+typedef struct ps_client_sharing {
+    int32_t n_groups;
+    bool *is_here;                         /* [n_groups] every rank has the parameters of its chunks */
+    int32_t recent[PS_CLIENT_GROUPS_HERE]; /* the groups that were gathered last, -1: none */
+    int32_t *n_fresh, *n_trained;          /* [n_groups] pieces with is_fresh; those that wait for a gradient */
+    ps_comm_part *parts;                   /* scratch: of one transfer */
+} ps_client_sharing;
+
+/* What a profile gets to know of operators and steps. */
+typedef struct ps_client_recording {
+    bool is_asked;     /* by the program; the recorder may be full meanwhile */
+    const char *label; /* of the moment under way; NULL: none, or it began before */
+    ps_phase phase;
+    int32_t number; /* in its step, as far as that is recorded */
+    int64_t framework_bytes, waited_ns;
+    ps_work_time began, step_began;
+    bool is_in_step;
+} ps_client_recording;
 
 struct ps_client {
     pthread_mutex_t lock;
@@ -108,7 +146,9 @@ struct ps_client {
     int32_t *in_order;       /* [layout->n_tensors] tensor of each of the layout's */
     ps_client_piece *pieces; /* by chunk: those of chunk i are [first_piece[i], first_piece[i + 1]) */
     int32_t *first_piece;
-    bool *has_master; /* [n_chunks] */
+    int32_t *by_tensor; /* [number of pieces] those of each tensor, in order */
+    bool *has_master;   /* [n_chunks] this rank keeps fp32 values of the chunk */
+    ps_client_sharing sharing;
     ps_tiers tiers;
     ps_queue *stream; /* the framework's own; NULL: none */
     ps_profile *profile;
@@ -117,10 +157,12 @@ struct ps_client {
     int32_t n_groups;
     ps_loss_scaler scaler;
     int64_t n_updates;
-    ps_grad_sums *sums; /* [n_tensors] where the device's kernels write */
+    ps_grad_sums *sums; /* [number of pieces], then of tensors [n_tensors] that are apart: where kernels write */
     float *scratch;     /* likewise, of PS_CLIENT_SCRATCH_ELEMENTS */
 
+    ps_client_held held;
     ps_client_steps steps;
+    ps_client_recording recording;
     int64_t n_restored, n_beside, n_steps, n_watched_steps;
     int64_t n_lent; /* tensors of DLPack that are out */
     bool is_closing;
@@ -145,8 +187,18 @@ void ps_client_free(ps_client *c);
 ps_backend *ps_client_backend(const ps_client *c, ps_tier tier);
 /* Where optimizer data of a chunk is worked on now. */
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
-/* The piece of a tensor that begins with element `at`. */
-ps_client_piece ps_client_piece_at(const ps_client *c, int32_t tensor, int64_t at);
+static inline ps_client_piece *ps_client_piece_of(const ps_client *c, const ps_client_tensor_state *t, int32_t k)
+{
+    return &c->pieces[c->by_tensor[t->first_piece + k]];
+}
+static inline bool ps_client_owns(const ps_client *c, int32_t chunk)
+{
+    return ps_ranks_owns(&c->settings.ranks, chunk);
+}
+static inline int32_t ps_client_piece_count(const ps_client *c)
+{
+    return c->first_piece[c->layout->n_chunks];
+}
 static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 {
     return c->layout->places[c->tensors[tensor].in_layout];
@@ -171,29 +223,57 @@ PS_NODISCARD ps_status ps_client_need_master(ps_client *c, int32_t tensor);
 /* What the process has in memory now, besides chunks, does not count as the framework's. */
 PS_NODISCARD ps_status ps_client_begin_measuring(ps_client *c);
 PS_NODISCARD ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes);
-/* The moment under way accesses the chunk. */
+/* Of the moment of a step that is under way; NULL: none. */
+const char *ps_client_moment_label(const ps_client *c);
+/* The moment under way is about to access the chunk. */
 PS_NODISCARD ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_access_mode mode);
 /* The step has ended: *was_watched when it went another way than foretold. */
 PS_NODISCARD ps_status ps_client_end_step(ps_client *c, bool *was_watched);
 void ps_client_steps_deinit(ps_client_steps *s);
 
+/* ---- client_profile.c ---- */
+
+/* An operator begins, and the one before it has ended. label: kept as long as the client. is_in_step: not aside. */
+void ps_client_record_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes, bool is_in_step);
+/* The step has ended, before it counts. */
+void ps_client_record_step(ps_client *c);
+/* Nothing comes any more. */
+void ps_client_end_recording(ps_client *c);
+
 /* ---- gradient.c ---- */
 
-/* A gradient that lies over its parameter makes way. PS_ESTATE: the program has its place in use. */
+/* Gradients that lie over the parameter make way. PS_ESTATE: the program has their place in use. */
 PS_NODISCARD ps_status ps_client_restore(ps_client *c, int32_t tensor);
-/* The list that has it. */
-static inline ps_list ps_client_gradient_list(const ps_client *c, int32_t tensor)
-{
-    return c->tensors[tensor].gradient == PS_GRADIENT_OVER ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
-}
+/* A gradient that is beside its parameter, and held, becomes what it would be there. */
+PS_NODISCARD ps_status ps_client_round_gradient(ps_client *c, const ps_client_piece *p);
 /* PS_ESTATE naming the call when the program has some gradient's place in use. */
 PS_NODISCARD ps_status ps_client_expect_gradients_free(const ps_client *c, const char *call);
-/* What all gradients amount to, and this rank has; waits for it. */
+/* Take the sums of a piece's gradient, which is held. */
+PS_NODISCARD ps_status ps_client_sum_piece(ps_client *c, const ps_client_piece *p);
+/* What all gradients amount to that this rank has; waits for it. */
 PS_NODISCARD ps_status ps_client_sum_gradients(ps_client *c, ps_grad_sums *all);
+static inline ps_list ps_client_gradient_list(const ps_client *c, const ps_client_piece *p)
+{
+    return p->gradient == PS_GRADIENT_OVER ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
+}
 static inline float *ps_client_apart(const ps_client_tensor_state *t, ps_list list)
 {
     return t->apart + (list - PS_LIST_MASTER) * t->elements;
 }
+
+/* ---- sharing.c: with several ranks; with one all return at once ---- */
+
+PS_NODISCARD ps_status ps_client_sharing_init(ps_client *c);
+void ps_client_sharing_deinit(ps_client_sharing *s);
+/* Every rank has the parameters of the chunk's group. */
+PS_NODISCARD ps_status ps_client_gather(ps_client *c, int32_t chunk);
+/* The tensor has got a gradient: groups that have all of theirs are summed up, each piece to its owner. */
+PS_NODISCARD ps_status ps_client_note_gradient(ps_client *c, int32_t tensor);
+/* Before the update: what is not summed up yet. */
+PS_NODISCARD ps_status ps_client_reduce_rest(ps_client *c);
+PS_NODISCARD ps_status ps_client_share_sums(ps_client *c, ps_grad_sums *sums);
+/* After the update parameters have changed: nobody has those of others. */
+void ps_client_forget_others(ps_client *c);
 
 /* ---- group.c ---- */
 

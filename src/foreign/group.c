@@ -68,8 +68,7 @@ double ps_client_learning_rate(const ps_client *c, int32_t group)
 
 static ps_status enter_group(ps_client *c, const char *call, int32_t group)
 {
-    if (c->stage == PS_CLIENT_BROKEN) return ps_client_enter(c, call, PS_CLIENT_READY);
-    PS_TRY(ps_client_enter(c, call, c->stage));
+    PS_TRY(ps_client_enter(c, call, PS_CLIENT_ANY_STAGE));
     if (group >= 0 && group < c->n_groups) return PS_OK;
     const ps_status st = PS_FAIL(PS_EINVAL, "%s: group %d of %d", call, group, c->n_groups);
     ps_client_leave(c);
@@ -150,7 +149,7 @@ static ps_status join_group(ps_client *c, int32_t tensor, int32_t group)
 ps_status ps_client_join_group(ps_client *c, int32_t tensor, int32_t group)
 {
     PS_TRY(PS_NEED("client", c));
-    PS_TRY(ps_client_enter_with(c, "ps_client_join_group", c->stage, tensor));
+    PS_TRY(ps_client_enter_with(c, "ps_client_join_group", PS_CLIENT_ANY_STAGE, tensor));
     const ps_status st = join_group(c, tensor, group);
     ps_client_leave(c);
     return st;

@@ -1,6 +1,7 @@
 /* looking_in.c - what a client says of itself. */
 #include "base/sized.h"
 #include "foreign/client_impl.h"
+#include "run/memory_dump.h"
 
 static int64_t model_data_bytes(const ps_client *c)
 {
@@ -54,8 +55,20 @@ ps_status ps_client_get_info(const ps_client *client, ps_client_info *out)
 {
     PS_TRY(PS_NEED("client out", client, out));
     ps_client *c = (ps_client *)(uintptr_t)client; /* its lock */
-    PS_TRY(ps_client_enter(c, "ps_client_get_info", c->stage));
+    PS_TRY(ps_client_enter(c, "ps_client_get_info", PS_CLIENT_ANY_STAGE));
     const ps_client_info info = describe(c);
     ps_client_leave(c);
     return PS_SIZED_GIVE(ps_client_info, &info, out);
+}
+
+ps_status ps_client_get_memory_use(const ps_client *client, int index, ps_memory_use *out)
+{
+    PS_TRY(PS_NEED("client out", client, out));
+    ps_client *c = (ps_client *)(uintptr_t)client; /* its lock */
+    ps_memory_use uses[PS_MEMORY_USES_MAX];
+    PS_TRY(ps_client_enter(c, "ps_client_get_memory_use", PS_CLIENT_READY));
+    const int n = ps_memory_uses(&c->lists, &c->tiers, uses);
+    ps_client_leave(c);
+    if (index < 0 || index >= n) return PS_FAIL(PS_EINVAL, "ps_client_get_memory_use: number %d of %d", index, n);
+    return PS_SIZED_GIVE(ps_memory_use, &uses[index], out);
 }

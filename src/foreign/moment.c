@@ -59,6 +59,11 @@ static ps_status check_framework(const ps_client *c, ps_status st, int64_t frame
 
 /* ---- watching ---- */
 
+static int64_t id_bytes(const ps_client *c, ps_chunk_id id)
+{
+    return ps_lists_chunk_bytes(&c->lists, c->layout, ps_lists_list_of(&c->lists, c->layout, id));
+}
+
 static ps_status keep_label(ps_client_steps *s, const char *label, const char **out)
 {
     for (size_t i = 0; i < s->n_labels; i++)
@@ -94,6 +99,20 @@ static const ps_moment *foretold_moment(const ps_client_steps *s)
     return &s->foretold->moments[s->trace->n_moments];
 }
 
+/* What is in use when the moment begins is in use in it. */
+static ps_status note_held(ps_client *c)
+{
+    ps_trace *t = c->steps.trace;
+    memset(c->steps.wanted_bytes, 0, sizeof c->steps.wanted_bytes);
+    for (int32_t i = 0; i < c->held.n; i++) {
+        const ps_chunk_id id = c->held.ids[i];
+        const ps_tier tier = ps_store_pin_tier(c->tiers.store, id);
+        PS_TRY(ps_trace_add_access(t, id, tier, PS_ACCESS_READ));
+        c->steps.wanted_bytes[tier] += id_bytes(c, id);
+    }
+    return PS_OK;
+}
+
 static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes)
 {
     ps_client_steps *s = &c->steps;
@@ -108,6 +127,8 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
         ps_store_set_schedule(c->tiers.store, NULL);
     }
     PS_TRY(ps_trace_add_moment(s->trace, phase, label, framework_bytes, 1));
+    PS_TRY(note_held(c));
+    ps_client_record_moment(c, phase, label, framework_bytes, true);
     s->is_recording = true;
     const int64_t bytes = is_foretold ? ps_max_i64(framework_bytes, next->non_model_bytes) : framework_bytes;
     s->told_bytes = framework_bytes;
@@ -125,10 +146,43 @@ ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label
     return begin_moment(c, phase, label, framework_bytes);
 }
 
+const char *ps_client_moment_label(const ps_client *c)
+{
+    const ps_client_steps *s = &c->steps;
+    return s->is_recording && s->trace->n_moments > 0 ? s->trace->moments[s->trace->n_moments - 1].label : NULL;
+}
+
+static bool has_access(const ps_trace *t, ps_chunk_id id)
+{
+    const ps_moment *m = &t->moments[t->n_moments - 1];
+    for (int32_t i = 0; i < m->n_accesses; i++)
+        if (t->accesses[m->first_access + i].chunk == id) return true;
+    return false;
+}
+
+/* What a moment accesses is brought together in the next step. A program that says few moments, and uses one tensor
+ * after the other within one, would find it too large; so it goes on in another one of that name when what has been let
+ * go since it began begins to count. */
+static bool is_too_large(const ps_client *c, ps_chunk_id id, ps_tier tier)
+{
+    const int64_t share = c->settings.budgets.bytes[tier] / 4;
+    int64_t held = 0;
+    if (c->steps.wanted_bytes[tier] + id_bytes(c, id) <= share) return false;
+    for (int32_t i = 0; i < c->held.n; i++)
+        if (ps_store_pin_tier(c->tiers.store, c->held.ids[i]) == tier) held += id_bytes(c, c->held.ids[i]);
+    return held < c->steps.wanted_bytes[tier];
+}
+
 ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
 {
-    if (!c->steps.is_recording) return PS_OK;
-    return ps_trace_add_access(c->steps.trace, id, tier, mode);
+    ps_client_steps *s = &c->steps;
+    if (!s->is_recording) return PS_OK;
+    if (!has_access(s->trace, id)) {
+        const ps_moment *now = &s->trace->moments[s->trace->n_moments - 1];
+        if (is_too_large(c, id, tier)) PS_TRY(begin_moment(c, now->phase, now->label, s->told_bytes));
+        s->wanted_bytes[tier] += id_bytes(c, id);
+    }
+    return ps_trace_add_access(s->trace, id, tier, mode);
 }
 
 /* ---- the next step ---- */
@@ -167,6 +221,7 @@ ps_status ps_client_end_step(ps_client *c, bool *was_watched)
     ps_client_steps *s = &c->steps;
     ps_status st = PS_OK;
     *was_watched = false;
+    ps_client_record_step(c);
     if (s->trace == NULL) return PS_OK;
     finish_moment(c, s->told_bytes);
     s->is_recording = false;
@@ -207,6 +262,8 @@ static ps_status moment(ps_client *c, ps_client_phase phase, const char *label, 
     if (phase == PS_CLIENT_ASIDE) {
         finish_moment(c, framework_bytes);
         c->steps.is_recording = false;
+        PS_TRY(keep_label(&c->steps, label, &label));
+        ps_client_record_moment(c, PS_PHASE_FORWARD, label, framework_bytes, false);
         return PS_OK;
     }
     return ps_client_begin_moment(c, phase == PS_CLIENT_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, label,

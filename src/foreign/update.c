@@ -29,7 +29,7 @@ static ps_status update_elements(ps_client *c, const step *s, const ps_client_te
 static ps_status update_piece(ps_client *c, const step *s, const ps_client_piece *x, ps_tier tier)
 {
     const ps_client_tensor_state *t = &c->tensors[x->tensor];
-    const bool is_over = t->gradient == PS_GRADIENT_OVER;
+    const bool is_over = x->gradient == PS_GRADIENT_OVER;
     void *param = ps_client_element(c, PS_LIST_PARAM16, x->chunk, x->chunk_offset);
     float *master = ps_client_element(c, PS_LIST_MASTER, x->chunk, x->chunk_offset);
     if (s->skips)
@@ -51,7 +51,7 @@ static ps_status update_piece(ps_client *c, const step *s, const ps_client_piece
 static bool has_gradient(const ps_client *c, int32_t chunk, ps_client_gradient_place place)
 {
     for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
-        if (c->tensors[c->pieces[i].tensor].gradient == place) return true;
+        if (c->pieces[i].gradient == place) return true;
     return false;
 }
 
@@ -69,8 +69,7 @@ static bool uses_list(const ps_client *c, const step *s, int32_t chunk, ps_list 
 static ps_status update_pieces(ps_client *c, const step *s, int32_t chunk, ps_tier tier)
 {
     for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
-        if (c->tensors[c->pieces[i].tensor].gradient != PS_GRADIENT_NONE)
-            PS_TRY(update_piece(c, s, &c->pieces[i], tier));
+        if (c->pieces[i].gradient != PS_GRADIENT_NONE) PS_TRY(update_piece(c, s, &c->pieces[i], tier));
     return PS_OK;
 }
 
@@ -113,7 +112,7 @@ static ps_status settle_written(ps_client *c)
 {
     for (int32_t i = 0; i < c->n_tensors; i++) {
         const ps_client_tensor_state *t = &c->tensors[i];
-        if (t->gradient == PS_GRADIENT_NONE || t->is_apart) continue;
+        if (!t->has_gradient || t->is_apart) continue;
         if (t->is_param_newer || t->is_master_newer) PS_TRY(ps_client_settle(c, i));
     }
     return PS_OK;
@@ -124,18 +123,19 @@ static ps_status update_all(ps_client *c, const step *s)
     PS_TRY(settle_written(c));
     for (int32_t k = 0; k < c->layout->n_chunks; k++) {
         const bool is_beside = has_gradient(c, k, PS_GRADIENT_BESIDE);
-        if (!is_beside && !has_gradient(c, k, PS_GRADIENT_OVER)) continue;
+        if (!ps_client_owns(c, k) || (!is_beside && !has_gradient(c, k, PS_GRADIENT_OVER))) continue;
         PS_TRY(update_chunk(c, s, k));
         if (is_beside) ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), k));
     }
     for (int32_t i = 0; i < c->n_tensors; i++) {
         ps_client_tensor_state *t = &c->tensors[i];
-        if (t->gradient == PS_GRADIENT_NONE) continue;
+        if (!t->has_gradient) continue;
         if (t->is_apart) PS_TRY(update_apart(c, s, t));
-        t->gradient = PS_GRADIENT_NONE;
-        t->is_master_newer = t->is_gradient_changed = false;
+        t->has_gradient = t->is_master_newer = t->is_gradient_changed = false;
         t->steps += !s->skips;
     }
+    for (int32_t i = 0; i < ps_client_piece_count(c); i++) c->pieces[i].gradient = PS_GRADIENT_NONE;
+    ps_client_forget_others(c);
     return PS_OK;
 }
 
@@ -144,12 +144,14 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     ps_grad_sums sums;
     bool was_watched;
     PS_TRY(ps_client_expect_gradients_free(c, "ps_client_step"));
-    const double scale = (double)c->scaler.scale;
+    const double scale = (double)c->scaler.scale, grad_scale = scale * c->settings.ranks.n; /* sums, not means */
+    PS_TRY(ps_client_break(c, ps_client_reduce_rest(c)));
     PS_TRY(ps_client_break(c, ps_client_sum_gradients(c, &sums)));
-    const double norm = ps_grad_norm(&sums.sum_squares, scale);
+    PS_TRY(ps_client_break(c, ps_client_share_sums(c, &sums)));
+    const double norm = ps_grad_norm(&sums.sum_squares, grad_scale);
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
     const step s = {.skips = ps_loss_scaler_update(&c->scaler, overflow),
-                    .grad_scale = (float)(ps_grad_clip_factor(norm, c->settings.clip_norm) / scale),
+                    .grad_scale = (float)(ps_grad_clip_factor(norm, c->settings.clip_norm) / grad_scale),
                     .framework_bytes = c->steps.told_bytes};
     PS_TRY(ps_client_break(c, update_all(c, &s)));
     if (!s.skips) c->n_updates++;

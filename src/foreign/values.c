@@ -9,6 +9,9 @@
 
 enum { VALUE = -1 };
 
+/* What a view shows, and an owner sends, at once. */
+#define PIECE_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
+
 /* ---- which ---- */
 
 const char *ps_client_get_state_name(const ps_client *c, int32_t i)
@@ -53,10 +56,17 @@ static ps_dtype dtype_of(const ps_client *c, ps_list list)
 
 /* ---- a piece ---- */
 
+/* What a view shows at once from element `at` on, at most n. */
 static ps_client_piece piece_at(const ps_client *c, int32_t tensor, int64_t at, int64_t n)
 {
-    ps_client_piece p = ps_client_piece_at(c, tensor, at);
-    p.n = ps_min_i64(ps_min_i64(p.n, n), PS_VIEW_BYTES_MAX / (int64_t)sizeof(float));
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    int32_t k = 0;
+    while (ps_client_piece_of(c, t, k)->tensor_offset + ps_client_piece_of(c, t, k)->n <= at) k++;
+    ps_client_piece p = *ps_client_piece_of(c, t, k);
+    const int64_t skipped = at - p.tensor_offset;
+    p.chunk_offset += skipped;
+    p.tensor_offset += skipped;
+    p.n = ps_min_i64(ps_min_i64(p.n - skipped, n), PIECE_ELEMENTS);
     return p;
 }
 
@@ -89,7 +99,7 @@ static ps_status write_piece(ps_client *c, const ps_client_piece *p, int32_t sta
 {
     const ps_list list = list_of(c, state, p->chunk);
     PS_TRY(write_list(c, p, list, in));
-    if (list != PS_LIST_MASTER || c->tensors[p->tensor].gradient == PS_GRADIENT_OVER) return PS_OK;
+    if (list != PS_LIST_MASTER || p->gradient == PS_GRADIENT_OVER) return PS_OK;
     return write_list(c, p, PS_LIST_PARAM16, in);
 }
 
@@ -111,6 +121,17 @@ static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, int3
 
 /* ---- from outside ---- */
 
+/* All ranks get what its owner has read. */
+static ps_status share_piece(ps_client *c, const ps_client_piece *p, float *values)
+{
+    const ps_comm_part part = {.payload = values, .n = p->n, .owner = p->chunk % c->settings.ranks.n};
+    ps_collectives *x = ps_comm_messages(c->comm);
+    ps_event done;
+    PS_TRY(ps_collectives_gather(
+        x, &(ps_transfer){.parts = &part, .n_parts = 1, .dtype = PS_DTYPE_F32, .what = "tensors"}, &done));
+    return ps_collectives_wait(x, done);
+}
+
 static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, float *out)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
@@ -121,7 +142,8 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
     if (state == VALUE && t->is_param_newer) PS_TRY(ps_client_settle(c, tensor));
     for (int64_t done = 0; done < n;) {
         const ps_client_piece p = piece_at(c, tensor, first + done, n - done);
-        PS_TRY(read_piece(c, &p, state, out + done));
+        if (ps_client_owns(c, p.chunk)) PS_TRY(read_piece(c, &p, state, out + done));
+        if (c->settings.ranks.n > 1) PS_TRY(share_piece(c, &p, out + done));
         done += p.n;
     }
     return PS_OK;
@@ -147,9 +169,10 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
     if (state == VALUE && (t->is_param_newer || t->is_master_newer)) PS_TRY(ps_client_settle(c, tensor));
     for (int64_t done = 0; done < n;) {
         const ps_client_piece p = piece_at(c, tensor, first + done, n - done);
-        PS_TRY(write_piece(c, &p, state, in + done));
+        if (ps_client_owns(c, p.chunk)) PS_TRY(write_piece(c, &p, state, in + done));
         done += p.n;
     }
+    ps_client_forget_others(c); /* who has it from its owner */
     return PS_OK;
 }
 

@@ -22,6 +22,7 @@ typedef struct writer {
     ps_text_out *j;
     const ps_profile *p;
     const ps_profile_facts *facts;
+    const ps_profile_chunks *chunks;
     ps_profile_sum sum;
     ps_profile_rate rates[PS_RATE_COUNT];
 } writer;
@@ -57,14 +58,13 @@ static const char *phase_name(ps_phase phase)
 
 static const char *list_of(const writer *w, int32_t chunk)
 {
-    const ps_blueprint *b = w->facts->blueprint;
-    return b->lists.list[ps_lists_list_of(&b->lists, b->layout, chunk)].name;
+    const ps_profile_chunks *c = w->chunks;
+    return c->lists.list[ps_lists_list_of(&c->lists, c->layout, chunk)].name;
 }
 
 static int index_of(const writer *w, int32_t chunk)
 {
-    const ps_blueprint *b = w->facts->blueprint;
-    return ps_lists_index_of(&b->lists, b->layout, chunk);
+    return ps_lists_index_of(&w->chunks->lists, w->chunks->layout, chunk);
 }
 
 static void put_step(writer *w, const ps_profile_record *r)
@@ -226,27 +226,32 @@ static void put_phases(writer *w)
 
 /* ---- the run's facts ---- */
 
+static bool is_planned(const writer *w)
+{
+    return w->facts->blueprint != NULL;
+}
+
 static void put_tensors(writer *w, int32_t index)
 {
-    const ps_blueprint *b = w->facts->blueprint;
-    for (int32_t i = b->first_piece[index]; i < b->first_piece[index + 1]; i++) {
-        if (i > b->first_piece[index]) ps_text_out_format(w->j, ",");
-        ps_text_out_json(w->j, b->program->params[b->pieces[i].tensor].name);
+    const ps_profile_chunks *c = w->chunks;
+    for (int32_t i = c->first[index]; i < c->first[index + 1]; i++) {
+        if (i > c->first[index]) ps_text_out_format(w->j, ",");
+        ps_text_out_json(w->j, c->names[c->tensors[i]]);
     }
 }
 
 static void put_chunks(writer *w)
 {
-    const ps_blueprint *b = w->facts->blueprint;
+    const ps_profile_chunks *c = w->chunks;
     const char *separator = "";
-    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++)
-        for (int32_t i = 0; i < ps_lists_length(&b->lists, b->layout, list); i++) {
-            if (!ps_blueprint_has_chunk(b, list, i)) continue;
-            const int64_t bytes = ps_blueprint_chunk_bytes(b, list);
+    for (ps_list list = 0; list < ps_lists_n_all(&c->lists); list++)
+        for (int32_t i = 0; i < ps_lists_length(&c->lists, c->layout, list); i++) {
+            const ps_chunk_id id = ps_store_chunk(c->layout, list, i);
+            if (!c->is_there[id]) continue;
+            const int64_t bytes = ps_round_up(ps_lists_chunk_bytes(&c->lists, c->layout, list), c->page_bytes);
             ps_text_out_format(w->j, "%s\n  {\"id\":%d,\"list\":\"%s\",\"index\":%d,\"bytes\":%lld,\"tensors\":[",
-                               separator, ps_store_chunk(b->layout, list, i), b->lists.list[list].name, i,
-                               (long long)bytes);
-            if (!ps_lists_is_apart(&b->lists, list)) put_tensors(w, i);
+                               separator, id, c->lists.list[list].name, i, (long long)bytes);
+            if (!ps_lists_is_apart(&c->lists, list)) put_tensors(w, i);
             ps_text_out_format(w->j, "]}");
             separator = ",";
         }
@@ -340,7 +345,7 @@ static void put_facts(writer *w)
 {
     const ps_profile_facts *f = w->facts;
     const ps_profile_sum *s = &w->sum;
-    const ps_layout *l = f->blueprint->layout;
+    const ps_layout *l = w->chunks->layout;
     const int64_t first = s->n_steps > 0 ? s->steps[0]->step : 0;
     const int64_t last = s->n_steps > 0 ? s->steps[s->n_steps - 1]->step : 0;
     ps_text_out_format(w->j, "\"patrickstar\":{\"version\":1,\"simulated\":%s,\"rank\":%d,\"n_ranks\":%d,\n \"title\":",
@@ -349,39 +354,55 @@ static void put_facts(writer *w)
     ps_text_out_format(w->j, ",\"begin_ns\":0,\"steps\":[%lld,%lld],\n ", (long long)first, (long long)last);
     put_tier_bytes(w, "budgets", f->budgets.bytes);
     ps_text_out_format(w->j, ",\n \"chunk_elements\":%lld,\"n_chunks\":%d,\"n_lists\":%d,\"waste\":",
-                       (long long)l->chunk_elements, l->n_chunks, f->blueprint->lists.n);
+                       (long long)l->chunk_elements, l->n_chunks, w->chunks->lists.n);
     ps_text_out_fixed(w->j, (int64_t)(ps_layout_waste(l) * 1e6), 6);
     ps_text_out_format(w->j, ",\n \"chunks\":[");
     put_chunks(w);
     ps_text_out_format(w->j, "],");
-    put_predicted(w);
-    ps_text_out_format(w->j, ",");
+    if (is_planned(w)) {
+        put_predicted(w);
+        ps_text_out_format(w->j, ",");
+    }
     put_measured(w);
-    ps_text_out_format(w->j, ",");
-    put_bound(w);
-    ps_text_out_format(w->j, ",");
-    put_rates(w);
+    if (is_planned(w)) {
+        ps_text_out_format(w->j, ",");
+        put_bound(w);
+        ps_text_out_format(w->j, ",");
+        put_rates(w);
+    }
     ps_text_out_format(w->j, "}");
+}
+
+static ps_status write_file(writer *w, const char *path)
+{
+    ps_text_out out;
+    w->j = &out;
+    PS_TRY(ps_text_out_open(w->j, path));
+    ps_text_out_format(w->j, "{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[\n");
+    put_metadata(w);
+    put_phases(w);
+    for (int64_t i = 0; i < ps_profile_count(w->p); i++) put_record(w, ps_profile_at(w->p, i));
+    ps_text_out_format(w->j, "],\n");
+    put_facts(w);
+    ps_text_out_format(w->j, "}\n");
+    return ps_text_out_close(w->j);
 }
 
 ps_status ps_profile_write(const ps_profile *p, const ps_profile_facts *facts, const char *path)
 {
-    ps_status st;
-    ps_text_out out;
-    writer w = {.p = p, .facts = facts, .j = &out};
+    ps_status st = PS_OK;
+    ps_profile_chunks planned = {0};
+    writer w = {.p = p, .facts = facts, .chunks = facts->chunks};
     if (ps_profile_count(p) == 0) return PS_FAIL(PS_ESTATE, "%s: nothing was recorded", path);
     PS_TRY(ps_profile_sum_init(&w.sum, p));
-    PS_TRY_GOTO(ps_profile_rates_find(&w.sum, facts->blueprint, facts->forecast, w.rates));
-    PS_TRY_GOTO(ps_text_out_open(w.j, path));
-    ps_text_out_format(w.j, "{\"displayTimeUnit\":\"ms\",\n\"traceEvents\":[\n");
-    put_metadata(&w);
-    put_phases(&w);
-    for (int64_t i = 0; i < ps_profile_count(p); i++) put_record(&w, ps_profile_at(p, i));
-    ps_text_out_format(w.j, "],\n");
-    put_facts(&w);
-    ps_text_out_format(w.j, "}\n");
-    st = ps_text_out_close(w.j);
+    if (is_planned(&w)) {
+        PS_TRY_GOTO(ps_profile_rates_find(&w.sum, facts->blueprint, facts->forecast, w.rates));
+        PS_TRY_GOTO(ps_profile_chunks_init_planned(facts->blueprint, &planned));
+        w.chunks = &planned;
+    }
+    st = write_file(&w, path);
 out:
+    ps_profile_chunks_deinit(&planned);
     ps_profile_sum_deinit(&w.sum);
     return st;
 }

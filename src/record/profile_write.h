@@ -4,7 +4,7 @@
 #ifndef PS_RECORD_PROFILE_WRITE_H
 #define PS_RECORD_PROFILE_WRITE_H
 
-#include "run/blueprint.h"
+#include "record/profile_chunks.h"
 #include "run/forecast.h"
 #include "run/work_time.h"
 
@@ -13,9 +13,11 @@ typedef struct ps_profile_facts {
     const char *title; /* "": none */
     bool simulated;
     int rank, n_ranks;
-    const ps_blueprint *blueprint;
+    const ps_blueprint
+        *blueprint; /* NULL: nothing was planned, and the file has neither "predicted" nor "bound" nor "rates" */
     ps_budgets budgets;
-    const ps_forecast *forecast;
+    const ps_forecast *forecast;     /* of the blueprint */
+    const ps_profile_chunks *chunks; /* without a blueprint */
 } ps_profile_facts;
 
 /* All or nothing. No record may be added meanwhile. PS_ESTATE when nothing was recorded, PS_EIO, PS_ENOMEM_HOST. */

@@ -136,11 +136,12 @@ void ps_figure_memory(ps_text_out *o, const ps_figures *f, bool is_alone)
                                       {"update-band", "update"}};
     const ps_svg_scale x = time_scale(f);
     const bool has_host = most_bytes(f->profile, PS_REPORT_HOST) > 0;
-    const double bottom = has_host ? 400 : 260;
+    const bool has_device = most_bytes(f->profile, PS_REPORT_DEVICE) > 0 || !has_host;
+    const double host_top = has_device ? 280 : 24, bottom = has_host ? host_top + 120 : 260;
     ps_svg_begin(o, (int)bottom + 70, "Memory over time", is_alone);
     step_names(o, f, &x, 16);
-    memory_panel(o, f, PS_REPORT_DEVICE, 24, 260);
-    if (has_host) memory_panel(o, f, PS_REPORT_HOST, 280, bottom);
+    if (has_device) memory_panel(o, f, PS_REPORT_DEVICE, 24, 260);
+    if (has_host) memory_panel(o, f, PS_REPORT_HOST, host_top, bottom);
     ps_svg_time_axis(o, &x, bottom, bottom);
     ps_svg_legend(o, bottom + 58, keys, (int)PS_ARRAY_LEN(keys));
     ps_svg_end(o);

@@ -50,7 +50,7 @@ static ps_memory_use use_of(const char *name, const int64_t bytes[PS_TIER_COUNT]
                            .disk_bytes = bytes[PS_TIER_DISK]};
 }
 
-int ps_memory_uses(const ps_blueprint *b, const ps_tiers *t, ps_memory_use uses[PS_MEMORY_USES_MAX])
+int ps_memory_uses(const ps_lists *lists, const ps_tiers *t, ps_memory_use uses[PS_MEMORY_USES_MAX])
 {
     const ps_store_stats s = ps_store_get_stats(t->store);
     const int64_t page_bytes = ps_device_page_bytes(t->ram[PS_TIER_DEVICE]);
@@ -63,11 +63,11 @@ int ps_memory_uses(const ps_blueprint *b, const ps_tiers *t, ps_memory_use uses[
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++)
         other[i] =
             ps_device_get_stats(t->ram[i]).used_bytes - s.chunk_bytes[i] - activations[i] - staging[i] - cache[i];
-    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) {
+    for (ps_list list = 0; list < ps_lists_n_all(lists); list++) {
         int64_t bytes[PS_TIER_COUNT];
-        if (!ps_lists_exists(&b->lists, list)) continue;
+        if (!ps_lists_exists(lists, list)) continue;
         for (int i = 0; i < PS_TIER_COUNT; i++) bytes[i] = ps_store_list_bytes(t->store, list, (ps_tier)i);
-        uses[n++] = use_of(b->lists.list[list].name, bytes);
+        uses[n++] = use_of(lists->list[list].name, bytes);
     }
     uses[n++] = use_of("activations", activations);
     uses[n++] = use_of("staging", staging);
@@ -80,7 +80,7 @@ static void put_tiers(page *p, const ps_blueprint *b, const ps_tiers *t)
 {
     const ps_store_stats s = ps_store_get_stats(t->store);
     ps_memory_use uses[PS_MEMORY_USES_MAX];
-    const int n = ps_memory_uses(b, t, uses);
+    const int n = ps_memory_uses(&b->lists, t, uses);
     int64_t budget[PS_TIER_COUNT] = {0}, used[PS_TIER_COUNT] = {0}, peak[PS_TIER_COUNT] = {0};
     int64_t kept[PS_TIER_COUNT] = {0}, free_bytes[PS_TIER_COUNT];
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {

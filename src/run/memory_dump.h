@@ -9,9 +9,9 @@
 enum { PS_MEMORY_DUMP_MAX = 8192 }; /* bytes, NUL included; what is more is cut */
 
 /* Who takes memory now, by tier: chunk lists, then activations, staging, keys and values where there are some, and
- * others. Together they are what is in use. Returns how many there are. */
+ * others. Together they are what is in use. lists: those of the tiers' store. Returns how many there are. */
 enum { PS_MEMORY_USES_MAX = PS_LISTS_MAX + 4 };
-int ps_memory_uses(const ps_blueprint *b, const ps_tiers *t, ps_memory_use uses[PS_MEMORY_USES_MAX]);
+int ps_memory_uses(const ps_lists *lists, const ps_tiers *t, ps_memory_use uses[PS_MEMORY_USES_MAX]);
 
 /* The table as it is now. */
 void ps_memory_dump_write(const ps_blueprint *b, const ps_tiers *t, char text[PS_MEMORY_DUMP_MAX]);

@@ -1,6 +1,7 @@
 /* Pointers that are NULL: each function that returns a status says which call, and which pointer. None looks at its other
  * handles before, so these need not be real. */
 #include "engine/engine_fixture.h"
+#include "patrickstar_client.h"
 #include "patrickstar_data.h"
 
 static char seen[32768]; /* names of the functions that were called, with a space behind each */
@@ -282,6 +283,77 @@ static void test_data(void **state)
     refused(ps_tokenizer_decode_plain(ANY, &end, 1, &text, NULL), "ps_tokenizer_decode_plain: out_n_bytes is NULL");
 }
 
+static void test_clients(void **state)
+{
+    (void)state;
+    ps_client *c = ANY;
+    int32_t number;
+    void *out = ANY;
+    char *text = ANY;
+    refused(ps_client_create(NULL, NULL, &c), "ps_client_create: config is NULL");
+    assert_null(c);
+    refused(ps_client_create(ANY, NULL, NULL), "ps_client_create: out is NULL");
+    refused(ps_client_add(NULL, ANY, &number, &out), "ps_client_add: client is NULL");
+    assert_null(out);
+    refused(ps_client_add(ANY, NULL, &number, &out), "ps_client_add: tensor is NULL");
+    refused(ps_client_add(ANY, ANY, NULL, &out), "ps_client_add: number is NULL");
+    refused(ps_client_add(ANY, ANY, &number, NULL), "ps_client_add: values is NULL");
+    refused(ps_client_drop(NULL, 0), "ps_client_drop: client is NULL");
+    refused(ps_client_name(NULL, 0, "x", 0), "ps_client_name: client is NULL");
+    refused(ps_client_name(ANY, 0, NULL, 0), "ps_client_name: name is NULL");
+    refused(ps_client_use_stream(NULL, ANY), "ps_client_use_stream: client is NULL");
+    refused(ps_client_use_stream(ANY, NULL), "ps_client_use_stream: stream is NULL");
+    refused(ps_client_begin(NULL), "ps_client_begin: client is NULL");
+    refused(ps_client_pin(NULL, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, ANY), "ps_client_pin: client is NULL");
+    refused(ps_client_pin(ANY, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, NULL), "ps_client_pin: place is NULL");
+    out = ANY;
+    refused(ps_client_lend(NULL, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, &out), "ps_client_lend: client is NULL");
+    assert_null(out);
+    refused(ps_client_lend(ANY, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, NULL), "ps_client_lend: managed is NULL");
+    refused(ps_client_moment(NULL, PS_CLIENT_FORWARD, "x", 0), "ps_client_moment: client is NULL");
+    refused(ps_client_moment(ANY, PS_CLIENT_FORWARD, NULL, 0), "ps_client_moment: label is NULL");
+    refused(ps_client_give_gradient(NULL, 0, ANY, PS_DTYPE_F32, 0), "ps_client_give_gradient: client is NULL");
+    refused(ps_client_give_gradient(ANY, 0, NULL, PS_DTYPE_F32, 0), "ps_client_give_gradient: gradient is NULL");
+    refused(ps_client_drop_gradients(NULL, -1), "ps_client_drop_gradients: client is NULL");
+    refused(ps_client_get_group(NULL, 0, ANY), "ps_client_get_group: client is NULL");
+    refused(ps_client_get_group(ANY, 0, NULL), "ps_client_get_group: out is NULL");
+    refused(ps_client_set_group(NULL, 0, ANY), "ps_client_set_group: client is NULL");
+    refused(ps_client_set_group(ANY, 0, NULL), "ps_client_set_group: numbers is NULL");
+    refused(ps_client_join_group(NULL, 0, 0), "ps_client_join_group: client is NULL");
+    refused(ps_client_step(NULL, NULL), "ps_client_step: client is NULL");
+    refused(ps_client_get_tensor_info(NULL, 0, ANY), "ps_client_get_tensor_info: client is NULL");
+    refused(ps_client_get_tensor_info(ANY, 0, NULL), "ps_client_get_tensor_info: out is NULL");
+    refused(ps_client_read(NULL, 0, NULL, 0, 1, ANY), "ps_client_read: client is NULL");
+    refused(ps_client_read(ANY, 0, NULL, 0, 1, NULL), "ps_client_read: out is NULL");
+    refused(ps_client_write(NULL, 0, NULL, 0, 1, ANY), "ps_client_write: client is NULL");
+    refused(ps_client_write(ANY, 0, NULL, 0, 1, NULL), "ps_client_write: in is NULL");
+    refused(ps_client_set_steps(NULL, 0, 0), "ps_client_set_steps: client is NULL");
+    refused(ps_client_get_scaler(NULL, &text), "ps_client_get_scaler: client is NULL");
+    assert_null(text);
+    refused(ps_client_get_scaler(ANY, NULL), "ps_client_get_scaler: json is NULL");
+    refused(ps_client_set_scaler(NULL, "{}"), "ps_client_set_scaler: client is NULL");
+    refused(ps_client_set_scaler(ANY, NULL), "ps_client_set_scaler: json is NULL");
+    refused(ps_client_get_info(NULL, ANY), "ps_client_get_info: client is NULL");
+    refused(ps_client_get_info(ANY, NULL), "ps_client_get_info: out is NULL");
+    refused(ps_client_get_memory_use(NULL, 0, ANY), "ps_client_get_memory_use: client is NULL");
+    refused(ps_client_get_memory_use(ANY, 0, NULL), "ps_client_get_memory_use: out is NULL");
+    refused(ps_client_profile_start(NULL), "ps_client_profile_start: client is NULL");
+    refused(ps_client_profile_stop(NULL), "ps_client_profile_stop: client is NULL");
+    refused(ps_client_profile_save(NULL, "x"), "ps_client_profile_save: client is NULL");
+    refused(ps_client_profile_save(ANY, NULL), "ps_client_profile_save: path is NULL");
+    /* what returns no status does nothing, or gives nothing */
+    ps_client_destroy(NULL);
+    ps_client_rest(NULL, 0);
+    ps_client_unpin(NULL, 0, PS_CLIENT_PARAM);
+    assert_null(ps_client_get_pin_counts(NULL));
+    assert_int_equal(ps_client_has_gradient(NULL, 0), 0);
+    assert_int_equal(ps_client_get_group_count(NULL), 0);
+    assert_true(ps_client_get_loss_scale(NULL) == 1);
+    assert_int_equal(ps_client_get_tensor_count(NULL), 0);
+    assert_null(ps_client_get_state_name(NULL, 0));
+    assert_int_equal(ps_client_get_steps(NULL, 0), 0);
+}
+
 /* ---- names in models ---- */
 
 enum nameless {
@@ -358,7 +430,8 @@ static void test_models(void **state)
 static void test_all_functions(void **state)
 {
     static const char *const headers[] = {"include/patrickstar.h", "include/patrickstar_comm.h",
-                                          "include/patrickstar_own.h", "include/patrickstar_data.h"};
+                                          "include/patrickstar_own.h", "include/patrickstar_data.h",
+                                          "include/patrickstar_client.h"};
     /* what takes NULL, or no pointers */
     static const char others[] = "ps_set_last_error ps_get_last_failure ps_comm_agree ps_metrics_finish ";
     static const char mark[] = "ps_status ps_";
@@ -387,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_engines),
         cmocka_unit_test(test_weights_and_checkpoints),
         cmocka_unit_test(test_data),
+        cmocka_unit_test(test_clients),
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_all_functions),
     };

@@ -1,0 +1,46 @@
+"""The program pstar, that is where the library is."""
+import os
+import shutil
+import subprocess
+import sys
+from typing import List, NoReturn
+
+from . import _library
+
+
+def find() -> str:
+    """The path of pstar: beside the library that is loaded (a wheel's, a build's), where `make install` puts it beside
+    that, or in PATH. SystemExit when there is none."""
+    folder = os.path.dirname(os.path.realpath(_library.path())) if os.path.sep in _library.path() else ""
+    places = [os.path.join(folder, "pstar"), os.path.join(folder, "..", "bin", "pstar")] if folder else []
+    for path in places:
+        if os.access(path, os.X_OK):
+            return path
+    for path in filter(None, (shutil.which("pstar", path=entry) for entry in os.get_exec_path())):
+        if not _is_this_package(path):
+            return path
+    raise SystemExit("patrickstar: there is no program pstar%s, nor in PATH: `make install` puts it there"
+                     % (" beside " + folder if folder else ""))
+
+
+def _is_this_package(path: str) -> bool:
+    """The command that pip makes of main() below would find itself."""
+    with open(path, "rb") as file:
+        return b"patrickstar._program" in file.read(4096)
+
+
+def run(arguments: List[str]) -> int:
+    """pstar with these arguments: its exit status, the output being its own."""
+    sys.stdout.flush()
+    return subprocess.run([find()] + arguments).returncode
+
+
+def run_quietly(arguments: List[str]) -> int:
+    """The same without what pstar says of its success; errors are its own."""
+    return subprocess.run([find()] + arguments, stdout=subprocess.DEVNULL).returncode
+
+
+def main() -> NoReturn:
+    """The command `pstar` of an installed wheel."""
+    path = find()
+    os.execv(path, [path] + sys.argv[1:])

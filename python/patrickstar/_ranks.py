@@ -1,0 +1,182 @@
+"""Ranks: how the processes that train one model together meet, as PyTorch or MPI has started them.
+
+Where torch.distributed has a process group, the library's messages go through an all-to-all of bytes in a gloo group
+beside it, of the same processes, whatever the default group's backend is (gloo carries bytes of the host, NCCL would
+not). It is the library's alone: one thread of the library makes all its calls, so that it never meets the program's own
+collectives. Under mpirun or srun without torch.distributed, the library speaks MPI itself.
+
+Sums are added by the library in the order of ranks: bits are the same over gloo and MPI.
+"""
+import atexit
+import ctypes
+import os
+import sys
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+
+from ._library import PatrickStarError, check, library
+
+_ERROR_BYTES = 256  # PS_MESSAGE_ERROR_BYTES
+
+_Bytes = ctypes.POINTER(ctypes.c_int64)
+_AllToAll = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, _Bytes, ctypes.c_void_p, _Bytes,
+                             ctypes.c_void_p)
+_Close = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
+
+
+class _ProcessGroup(ctypes.Structure):
+    """ps_process_group of patrickstar_comm.h"""
+    _fields_ = [("struct_size", ctypes.c_size_t), ("user", ctypes.c_void_p), ("rank", ctypes.c_int32),
+                ("size", ctypes.c_int32), ("name", ctypes.c_char_p), ("trouble", ctypes.c_char_p),
+                ("all_to_all", _AllToAll), ("close", _Close)]
+
+
+library.ps_config_parse.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
+library.ps_config_destroy.argtypes = [ctypes.c_void_p]
+library.ps_config_destroy.restype = None
+library.ps_comm_meet.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]
+library.ps_comm_meet_by_process_group.argtypes = [ctypes.c_void_p, ctypes.POINTER(_ProcessGroup),
+                                                  ctypes.POINTER(ctypes.c_void_p)]
+library.ps_comm_close.argtypes = [ctypes.c_void_p]
+library.ps_comm_close.restype = None
+library.ps_comm_rank.argtypes = [ctypes.c_void_p]
+library.ps_comm_size.argtypes = [ctypes.c_void_p]
+library.ps_comm_local_rank.argtypes = [ctypes.c_void_p]
+library.ps_comm_describe.argtypes = [ctypes.c_void_p]
+library.ps_comm_describe.restype = ctypes.c_char_p
+library.ps_comm_fail.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+library.ps_comm_fail.restype = None
+
+
+class Ranks:
+    """A communicator of the library, until close(). `comm` is its handle, or None: this process is alone."""
+
+    def __init__(self, comm: Optional[ctypes.c_void_p], group: Optional["_GlooGroup"] = None) -> None:
+        self.comm = comm
+        self._group = group
+        self._pid = os.getpid()
+        self.rank = library.ps_comm_rank(comm) if comm else 0
+        self.size = library.ps_comm_size(comm) if comm else 1
+        self.local_rank = library.ps_comm_local_rank(comm) if comm else 0
+        self.description = library.ps_comm_describe(comm).decode() if comm else "single"
+        if comm:
+            atexit.register(self._close_at_exit)
+
+    def close(self) -> None:
+        """Leave, after everything that uses `comm` has ended. All ranks call; the well ones wait for each other."""
+        if self.comm is None or self._pid != os.getpid():  # a forked child has the handle, and none of its threads
+            return
+        comm, self.comm = self.comm, None
+        library.ps_comm_close(comm)
+        if self._group is not None:
+            self._group.leave()
+        atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        # The library's thread calls into Python: it must have ended before the interpreter does. Others should not wait
+        # for a rank that ends by an exception.
+        error = getattr(sys, "last_value", None)
+        if error is not None and self.comm is not None and self._pid == os.getpid():
+            library.ps_comm_fail(self.comm, ("%s: %s" % (type(error).__name__, error)).encode()[:495])
+        self.close()
+
+
+class _GlooGroup:
+    """A gloo group of the processes of `group`, as the library calls it."""
+
+    def __init__(self, group: Any) -> None:
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self._group = _new_gloo_group(group)
+        self._is_orderly = False
+        # ctypes keeps no reference to callbacks: they live as long as this object, which Ranks has.
+        self._all_to_all, self._close = _AllToAll(self._on_all_to_all), _Close(self._on_close)
+        self._name = "torch.distributed (gloo beside %s)" % dist.get_backend(group)
+        self.table = _ProcessGroup(ctypes.sizeof(_ProcessGroup), None, self.rank, self.size, self._name.encode(), None,
+                                   self._all_to_all, self._close)
+
+    def _on_all_to_all(self, _user, send, send_bytes, receive, receive_bytes, error) -> int:
+        try:
+            sent, received = send_bytes[:self.size], receive_bytes[:self.size]
+            dist.all_to_all_single(_bytes_at(receive, sum(received)), _bytes_at(send, sum(sent)), received, sent,
+                                   group=self._group)
+            return 0
+        except BaseException as failure:  # nothing may leave a callback
+            text = ("%s: %s" % (type(failure).__name__, failure)).encode()[:_ERROR_BYTES - 1]
+            ctypes.memmove(error, text + b"\0", len(text) + 1)
+            return 1
+
+    def _on_close(self, _user, is_orderly) -> None:
+        self._is_orderly = bool(is_orderly)
+
+    def leave(self) -> None:
+        """After the library's thread has ended. A group that has failed is left to the end of the process."""
+        if self._is_orderly and dist.is_initialized():
+            dist.destroy_process_group(self._group)
+            # The last reference: threads of gloo's that still give tensors back, which takes the interpreter, are
+            # joined.
+            self._group = None
+
+
+def meet(config: Optional[ctypes.c_void_p] = None, group: Any = None) -> Ranks:
+    """The ranks that this process is one of; all of them call.
+
+    config: a ps_config, whose section comm is read (None: the defaults). group: a process group of torch.distributed;
+    None is its default group where there is one. Processes that torchrun has started without one get one, of gloo. Else
+    those that mpirun or srun has started; else this process is alone.
+    """
+    if group is None and not _has_process_group() and _torchrun_size() > 1:
+        dist.init_process_group("gloo")
+    comm = ctypes.c_void_p()
+    if group is None and not _has_process_group():
+        _meet_by_launcher(config, comm)
+        if library.ps_comm_size(comm) > 1:
+            return Ranks(comm)
+        library.ps_comm_close(comm)
+        return Ranks(None)
+    if dist.get_world_size(group) == 1:
+        return Ranks(None)
+    gloo = _GlooGroup(group)
+    check(library.ps_comm_meet_by_process_group(config, ctypes.byref(gloo.table), ctypes.byref(comm)))
+    return Ranks(comm, gloo)
+
+
+def _meet_by_launcher(config: Optional[ctypes.c_void_p], comm: ctypes.c_void_p) -> None:
+    defaults = ctypes.c_void_p()
+    if config is None:
+        check(library.ps_config_parse(b"{}", b"defaults", ctypes.byref(defaults)))
+    try:
+        check(library.ps_comm_meet(config or defaults, ctypes.byref(comm)))
+    finally:
+        library.ps_config_destroy(defaults)
+
+
+def _has_process_group() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def _torchrun_size() -> int:
+    """How many processes torchrun has started, where it has told them how to meet."""
+    known = all(os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    return int(os.environ["WORLD_SIZE"]) if known and dist.is_available() else 1
+
+
+def _new_gloo_group(group: Any) -> Any:
+    if not dist.is_gloo_available():
+        raise PatrickStarError("ENOSYS", "several ranks over torch.distributed: this PyTorch has no gloo; start the "
+                               "processes by mpirun, without init_process_group")
+    if group is None or dist.get_world_size(group) == dist.get_world_size():
+        return dist.new_group(backend="gloo")
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 1):
+        raise PatrickStarError("ENOSYS", "a group of %d of %d processes: before PyTorch 2.1, here %s, a group of gloo "
+                               "beside it can only be made by all processes; take the default group, or a newer PyTorch"
+                               % (dist.get_world_size(group), dist.get_world_size(), torch.__version__))
+    ranks = [dist.get_global_rank(group, rank) for rank in range(dist.get_world_size(group))]
+    return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+
+
+def _bytes_at(address: Optional[int], n_bytes: int) -> torch.Tensor:
+    if n_bytes == 0:
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
+    return torch.frombuffer((ctypes.c_char * n_bytes).from_address(address), dtype=torch.uint8)

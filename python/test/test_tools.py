@@ -1,0 +1,155 @@
+"""The guide's tools: python -m patrickstar.merge, python -m patrickstar.visualize, and where they find pstar."""
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+from patrickstar import _library, _program
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def tool(name, *arguments, folder=None):
+    """(status, output, errors) of python -m patrickstar.NAME"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-m", "patrickstar." + name] + list(arguments), cwd=folder,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Merge(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        torch.manual_seed(0)
+        self.parts = [collections.OrderedDict([("wte.weight", torch.randn(7, 3)), ("shared", torch.arange(4.0))]),
+                      collections.OrderedDict([("h.0.weight", torch.randn(3, 3)), ("shared", torch.arange(4.0))])]
+        self.save()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def save(self):
+        for rank, part in enumerate(self.parts):
+            torch.save(part, self.path("model-%d.pt" % rank))
+
+    def test_files_of_ranks(self):
+        status, _, errors = tool("merge", "--pattern", "model-*.pt", "--num", "2", folder=self.folder.name)
+        self.assertEqual(status, 0, errors)
+        merged = torch.load(self.path("model-merged.pt"))
+        whole = {**self.parts[0], **self.parts[1]}
+        self.assertEqual(set(merged), set(whole))
+        for name, tensor in whole.items():
+            self.assertTrue(torch.equal(merged[name], tensor), name)
+
+    def test_a_file_is_missing(self):
+        status, _, errors = tool("merge", "--pattern", "model-*.pt", "--num", "3", folder=self.folder.name)
+        self.assertNotEqual(status, 0)
+        self.assertIn("model-2.pt", errors)
+
+    def test_ranks_that_differ(self):
+        self.parts[1]["shared"][0] = 5
+        self.save()
+        status, _, errors = tool("merge", "--pattern", "model-*.pt", "--num", "2", folder=self.folder.name)
+        self.assertNotEqual(status, 0)
+        self.assertIn("shared", errors)
+        self.assertFalse(os.path.exists(self.path("model-merged.pt")))
+
+
+class Visualize(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.profile = os.path.join(cls.folder.name, "profile.json")
+        config = {
+            "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "optimizer": {"type": "AdamW"},
+            "model": {"n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2},
+            "data": {"train": ROOT + "/data/text/moby-dick.txt", "tokenizer": ROOT + "/data/gpt2"},
+            "memory": {"device": "20MB", "host": "30MB", "disk": 0, "disk_path": cls.folder.name},
+            "train": {"steps": 3, "output_dir": os.path.join(cls.folder.name, "run")},
+            "profile": {"path": cls.profile, "steps": [1, 3]}}
+        path = os.path.join(cls.folder.name, "config.json")
+        with open(path, "w") as file:
+            json.dump(config, file)
+        subprocess.run([_program.find(), "train", path], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+
+    def figure(self, *arguments):
+        output = os.path.join(self.folder.name, "figure.svg")
+        status, said, errors = tool("visualize", self.profile, "-o", output, *arguments)
+        self.assertEqual((status, said.strip()), (0, output), errors)
+        with open(output) as file:
+            return file.read()
+
+    def refused(self, *arguments):
+        status, _, errors = tool("visualize", *arguments)
+        self.assertEqual(status, 2)
+        return errors
+
+    def test_name_of_the_figure(self):
+        for figure in ("memory", "access"):
+            status, said, errors = tool("visualize", self.profile, "--fig_type=" + figure)
+            self.assertEqual(status, 0, errors)
+            self.assertEqual(said.strip(), os.path.join(self.folder.name, "profile-%s.svg" % figure))
+
+    def test_kinds(self):
+        self.assertIn("<title>Memory over time</title>", self.figure("--fig_type", "memory"))
+        self.assertIn("<title>Where each chunk is over time</title>", self.figure("--fig_type", "access"))
+
+    def test_memory_type(self):
+        for kind, kept, dropped in (("GPU", "device (", "host ("), ("CPU", "host (", "device (")):
+            figure = self.figure("--memory_type", kind)
+            self.assertIn(kept, figure)
+            self.assertNotIn(dropped, figure)
+
+    def test_rm_warmup(self):
+        figure = self.figure("--rm_warmup")
+        self.assertIn("step 2", figure)
+        self.assertNotIn("step 1", figure)
+        self.assertIn("step 1", self.figure())
+
+    def test_profile_without_the_first_step(self):
+        with open(self.profile) as file:
+            profile = json.load(file)
+        profile["patrickstar"]["steps"][0] = 2
+        later = os.path.join(self.folder.name, "later.json")
+        with open(later, "w") as file:
+            json.dump(profile, file)
+        status, _, errors = tool("visualize", later, "--rm_warmup")
+        self.assertEqual(status, 0)
+        self.assertIn("begins at step 2", errors)
+
+    def test_refused_by_name(self):
+        self.assertIn("--memory_type", self.refused(self.profile, "--fig_type", "access", "--memory_type", "GPU"))
+        self.assertIn("SVG", self.refused(self.profile, "-o", "figure.png"))
+        pickled = os.path.join(self.folder.name, "profile.pkl")
+        torch.save({"start_time": 1.0}, pickled)
+        self.assertIn("no profile of this package", self.refused(pickled, "--rm_warmup"))
+
+
+class Program(unittest.TestCase):
+    def test_beside_the_library(self):
+        self.assertEqual(os.path.dirname(_program.find()), os.path.dirname(os.path.realpath(_library.path())))
+
+    def test_none(self):
+        """Not this package's own command, which would start itself again and again."""
+        with tempfile.TemporaryDirectory() as folder:
+            own = os.path.join(folder, "pstar")
+            with open(own, "w") as file:
+                file.write("#!/bin/sh\nexec python3 -c 'from patrickstar._program import main; main()'\n")
+            os.chmod(own, 0o755)
+            code = ("from patrickstar import _library, _program; _library.path = lambda: 'libpatrickstar.so.0'\n"
+                    "print(_program.find())")
+            done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=dict(os.environ, PATH=folder),
+                                  text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("there is no program pstar, nor in PATH", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

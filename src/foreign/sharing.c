@@ -1,0 +1,385 @@
+/* sharing.c - with several ranks: chunk i belongs to rank i mod p. Who needs a parameter of another rank's chunk gathers
+ * its group; gradients go back to their owners when all tensors of a group have theirs.
+ *
+ *     pin        the group is not here: all-gather; the one gathered before the last few is forgotten
+ *     gradient   the last one of the group: reduce-scatter; others' chunks are dropped
+ *     step       reductions that are left, then each owner updates its chunks, and all others are forgotten
+ *
+ * All of it follows from the order of calls, which is the same on all ranks; each exchange begins with each rank saying
+ * which one it means. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "foreign/client_impl.h"
+
+static bool is_alone(const ps_client *c)
+{
+    return c->settings.ranks.n == 1;
+}
+
+static int32_t group_of(const ps_client *c, int32_t chunk)
+{
+    return chunk / c->settings.ranks.n;
+}
+
+static int32_t first_chunk(const ps_client *c, int32_t group)
+{
+    return group * c->settings.ranks.n;
+}
+
+static int32_t end_chunk(const ps_client *c, int32_t group)
+{
+    return (int32_t)ps_min_i64(c->layout->n_chunks, (int64_t)(group + 1) * c->settings.ranks.n);
+}
+
+ps_status ps_client_sharing_init(ps_client *c)
+{
+    ps_client_sharing *s = &c->sharing;
+    s->n_groups = (c->layout->n_chunks + c->settings.ranks.n - 1) / c->settings.ranks.n;
+    for (int i = 0; i < PS_CLIENT_GROUPS_HERE; i++) s->recent[i] = -1;
+    PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->is_here, &s->is_here));
+    PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->n_fresh, &s->n_fresh));
+    PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->n_trained, &s->n_trained));
+    for (int32_t i = 0; i < ps_client_piece_count(c); i++)
+        s->n_trained[group_of(c, c->pieces[i].chunk)] += !c->tensors[c->pieces[i].tensor].is_frozen;
+    return ps_mem_alloc((size_t)ps_client_piece_count(c) + (size_t)c->settings.ranks.n, sizeof *s->parts, &s->parts);
+}
+
+void ps_client_sharing_deinit(ps_client_sharing *s)
+{
+    ps_mem_free(s->is_here);
+    ps_mem_free(s->n_fresh);
+    ps_mem_free(s->n_trained);
+    ps_mem_free(s->parts);
+}
+
+/* ---- others' chunks go ---- */
+
+/* What is still in use stays until the next time; it is not used for anything else. */
+static void discard(ps_client *c, ps_list list, int32_t chunk)
+{
+    const ps_chunk_id id = ps_store_chunk(c->layout, list, chunk);
+    if (c->held.count[id] == 0) ps_store_discard(c->tiers.store, id);
+}
+
+static bool has_gradient(const ps_client *c, int32_t chunk)
+{
+    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
+        if (c->pieces[i].gradient != PS_GRADIENT_NONE) return true;
+    return false;
+}
+
+static void discard_others(ps_client *c, int32_t group)
+{
+    for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++)
+        if (!ps_client_owns(c, k) && !has_gradient(c, k)) discard(c, PS_LIST_PARAM16, k);
+}
+
+static void forget(ps_client *c, int32_t group)
+{
+    c->sharing.is_here[group] = false;
+    discard_others(c, group);
+    for (int i = 0; i < PS_CLIENT_GROUPS_HERE; i++)
+        if (c->sharing.recent[i] == group) c->sharing.recent[i] = -1;
+}
+
+void ps_client_forget_others(ps_client *c)
+{
+    if (is_alone(c)) return;
+    for (int32_t g = 0; g < c->sharing.n_groups; g++) forget(c, g);
+}
+
+/* The oldest goes, but for a group that waits for gradients: they lie over its parameters. */
+static void note_recent(ps_client *c, int32_t group)
+{
+    ps_client_sharing *s = &c->sharing;
+    const int32_t oldest = s->recent[0];
+    memmove(s->recent, s->recent + 1, sizeof s->recent - sizeof *s->recent);
+    s->recent[PS_CLIENT_GROUPS_HERE - 1] = group;
+    if (oldest >= 0 && oldest != group && s->n_fresh[oldest] == 0) forget(c, oldest);
+}
+
+/* ---- the same on all ranks ---- */
+
+typedef enum exchange_kind { GATHER = 1, REDUCE } exchange_kind;
+
+/* Every rank's `n` bytes behind what it is about to do, in all[size * n]; the caller frees it. */
+static ps_status announce(ps_client *c, exchange_kind kind, int32_t group, const uint8_t *mine, int32_t n,
+                          uint8_t **all)
+{
+    static const char *const names[] = {[GATHER] = "gathers", [REDUCE] = "sums up gradients of"};
+    enum { HEAD = 8 };
+    const int32_t size = c->settings.ranks.n, bytes = HEAD + n;
+    uint8_t *both;
+    *all = NULL;
+    PS_TRY(ps_mem_alloc((size_t)bytes, (size_t)size + 1, &both));
+    memcpy(both, &(int32_t){kind}, 4);
+    memcpy(both + 4, &group, 4);
+    if (n > 0) memcpy(both + HEAD, mine, (size_t)n);
+    ps_status st = ps_comm_all_gather(c->comm, both, bytes, both + bytes);
+    for (int32_t r = 0; r < size && st == PS_OK; r++) {
+        int32_t head[2];
+        memcpy(head, both + (r + 1) * bytes, sizeof head);
+        if (head[0] == (int32_t)kind && head[1] == group) continue;
+        const bool is_known = head[0] == GATHER || head[0] == REDUCE;
+        st = PS_FAIL(
+            PS_EINVAL,
+            "ranks have gone different ways: rank %d %s group %d of chunks, rank %d %s group %d; all ranks must "
+            "use the same tensors in the same order",
+            c->settings.ranks.rank, names[kind], group, r, is_known ? names[head[0]] : "is busy with", head[1]);
+    }
+    for (int32_t r = 0; r < size && n > 0; r++) memmove(both + r * n, both + (r + 1) * bytes + HEAD, (size_t)n);
+    if (st == PS_OK && n > 0)
+        *all = both;
+    else
+        ps_mem_free(both);
+    return st;
+}
+
+/* ---- transfers ---- */
+
+static ps_status hold_group(ps_client *c, int32_t group, ps_list list, ps_access_mode of_own, ps_access_mode of_others)
+{
+    for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++) {
+        const ps_access_mode mode = ps_client_owns(c, k) ? of_own : of_others;
+        const ps_status st = ps_client_hold(c, list, k, PS_TIER_DEVICE, mode);
+        if (st == PS_OK) continue;
+        while (k-- > first_chunk(c, group)) ps_client_let_go(c, list, k);
+        return st;
+    }
+    return PS_OK;
+}
+
+static void let_go_group(ps_client *c, int32_t group, ps_list list)
+{
+    for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++) ps_client_let_go(c, list, k);
+}
+
+static void add_part(ps_client *c, int32_t *n, ps_list list, int32_t chunk, int64_t offset, int64_t elements)
+{
+    c->sharing.parts[(*n)++] = (ps_comm_part){
+        .payload = ps_client_element(c, list, chunk, offset), .n = elements, .owner = chunk % c->settings.ranks.n};
+}
+
+static ps_status carry(ps_client *c, int32_t n_parts, ps_list list, bool is_reduction)
+{
+    ps_collectives *x = ps_comm_collectives(c->comm);
+    ps_events after = {.n = 0};
+    ps_event done;
+    ps_events_add(&after, ps_queue_event(c->tiers.compute[PS_TIER_DEVICE]));
+    const ps_transfer t = {.parts = c->sharing.parts,
+                           .n_parts = n_parts,
+                           .dtype = list == PS_LIST_PARAM16 ? c->settings.dtype : PS_DTYPE_F32,
+                           .on_device = true,
+                           .what = is_reduction ? "reduction of gradients" : "gathering of parameters",
+                           .after = &after};
+    PS_TRY(is_reduction ? ps_collectives_reduce(x, &t, &done) : ps_collectives_gather(x, &t, &done));
+    return ps_collectives_wait(x, done);
+}
+
+/* ---- parameters come ---- */
+
+/* What owners send is the parameters as they are now. */
+static ps_status make_whole(ps_client *c, int32_t group)
+{
+    for (int32_t i = c->first_piece[first_chunk(c, group)]; i < c->first_piece[end_chunk(c, group)]; i++) {
+        const ps_client_piece *p = &c->pieces[i];
+        const ps_client_tensor_state *t = &c->tensors[p->tensor];
+        if (p->gradient == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, p->tensor));
+        if (t->is_master_newer || t->is_param_newer) PS_TRY(ps_client_settle(c, p->tensor));
+    }
+    return PS_OK;
+}
+
+static ps_status gather(ps_client *c, int32_t group)
+{
+    uint8_t *none;
+    int32_t n = 0;
+    PS_TRY(announce(c, GATHER, group, NULL, 0, &none));
+    PS_TRY(make_whole(c, group));
+    PS_TRY(hold_group(c, group, PS_LIST_PARAM16, PS_ACCESS_READ, PS_ACCESS_WRITE));
+    for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++)
+        add_part(c, &n, PS_LIST_PARAM16, k, 0, c->layout->used_elements[k]);
+    const ps_status st = carry(c, n, PS_LIST_PARAM16, false);
+    let_go_group(c, group, PS_LIST_PARAM16);
+    PS_TRY(st);
+    c->sharing.is_here[group] = true;
+    note_recent(c, group);
+    return PS_OK;
+}
+
+ps_status ps_client_gather(ps_client *c, int32_t chunk)
+{
+    if (is_alone(c) || c->sharing.is_here[group_of(c, chunk)]) return PS_OK;
+    return ps_client_break(c, gather(c, group_of(c, chunk)));
+}
+
+/* ---- gradients go ---- */
+
+enum { NARROW = PS_GRADIENT_BESIDE + 1 }; /* beside, but rounded */
+
+static uint8_t place_of(const ps_client_piece *p)
+{
+    return p->gradient == PS_GRADIENT_BESIDE && p->is_narrow ? NARROW : (uint8_t)p->gradient;
+}
+
+/* In what one rank has beside its parameter, or not at all, the others take part in fp32; the sum is rounded where all
+ * that were given are. */
+static ps_status agree_on_places(ps_client *c, const uint8_t *all, int32_t first, int32_t n)
+{
+    const ps_list grad = ps_lists_grad(&c->lists);
+    for (int32_t i = 0; i < n; i++) {
+        ps_client_piece *p = &c->pieces[first + i];
+        bool has_any = false, is_over_everywhere = true, is_narrow = true;
+        for (int32_t r = 0; r < c->settings.ranks.n; r++) {
+            has_any = has_any || all[r * n + i] != PS_GRADIENT_NONE;
+            is_over_everywhere = is_over_everywhere && all[r * n + i] == PS_GRADIENT_OVER;
+            is_narrow = is_narrow && all[r * n + i] != PS_GRADIENT_BESIDE;
+        }
+        c->tensors[p->tensor].has_gradient = c->tensors[p->tensor].has_gradient || has_any;
+        if (!has_any || is_over_everywhere) continue;
+        if (p->gradient == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, p->tensor));
+        p->is_narrow = is_narrow;
+        if (p->gradient != PS_GRADIENT_NONE) continue;
+        PS_TRY(ps_client_need_master(c, p->tensor));
+        PS_TRY(ps_client_hold(c, grad, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+        const ps_status st =
+            ps_queue_fill(c->tiers.compute[PS_TIER_DEVICE], ps_client_element(c, grad, p->chunk, p->chunk_offset), 0,
+                          p->n * (int64_t)sizeof(float));
+        ps_client_let_go(c, grad, p->chunk);
+        PS_TRY(st);
+        p->gradient = PS_GRADIENT_BESIDE;
+    }
+    return PS_OK;
+}
+
+/* Whether a gradient had to make way depends on the chunks, the sum does not. */
+static ps_status finish_sum(ps_client *c, const ps_client_piece *p)
+{
+    if (p->gradient == PS_GRADIENT_BESIDE && p->is_narrow) PS_TRY(ps_client_round_gradient(c, p));
+    return ps_client_sum_piece(c, p);
+}
+
+/* Of the pieces whose gradients lie there: the owners have sums afterwards. */
+static ps_status reduce_list(ps_client *c, int32_t group, ps_client_gradient_place place)
+{
+    const ps_list list = place == PS_GRADIENT_OVER ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
+    const int32_t first = c->first_piece[first_chunk(c, group)], end = c->first_piece[end_chunk(c, group)];
+    int32_t n = 0, n_pieces = 0;
+    for (int32_t i = first; i < end; i++) n_pieces += c->pieces[i].gradient == place;
+    if (n_pieces == 0) return PS_OK;
+    PS_TRY(hold_group(c, group, list, PS_ACCESS_WRITE, PS_ACCESS_WRITE));
+    for (int32_t i = first; i < end; i++)
+        if (c->pieces[i].gradient == place)
+            add_part(c, &n, list, c->pieces[i].chunk, c->pieces[i].chunk_offset, c->pieces[i].n);
+    ps_status st = carry(c, n, list, true);
+    for (int32_t i = first; i < end && st == PS_OK; i++)
+        if (c->pieces[i].gradient == place && ps_client_owns(c, c->pieces[i].chunk)) st = finish_sum(c, &c->pieces[i]);
+    let_go_group(c, group, list);
+    return st;
+}
+
+static void drop_others(ps_client *c, int32_t group)
+{
+    const ps_list grad = ps_lists_grad(&c->lists);
+    for (int32_t i = c->first_piece[first_chunk(c, group)]; i < c->first_piece[end_chunk(c, group)]; i++) {
+        ps_client_piece *p = &c->pieces[i];
+        p->is_fresh = false;
+        if (!ps_client_owns(c, p->chunk)) p->gradient = PS_GRADIENT_NONE;
+    }
+    for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++)
+        if (!ps_client_owns(c, k)) discard(c, grad, k);
+    c->sharing.n_fresh[group] = 0;
+    forget(c, group);
+}
+
+static ps_status reduce(ps_client *c, int32_t group)
+{
+    const int32_t first = c->first_piece[first_chunk(c, group)], n = c->first_piece[end_chunk(c, group)] - first;
+    uint8_t *places = NULL, *all = NULL;
+    PS_TRY(ps_mem_alloc((size_t)n, 1, &places));
+    for (int32_t i = 0; i < n; i++) places[i] = place_of(&c->pieces[first + i]);
+    ps_status st = announce(c, REDUCE, group, places, n, &all);
+    if (st == PS_OK) st = agree_on_places(c, all, first, n);
+    if (st == PS_OK) st = reduce_list(c, group, PS_GRADIENT_OVER);
+    if (st == PS_OK) st = reduce_list(c, group, PS_GRADIENT_BESIDE);
+    if (st == PS_OK) drop_others(c, group);
+    ps_mem_free(all);
+    ps_mem_free(places);
+    return st;
+}
+
+ps_status ps_client_note_gradient(ps_client *c, int32_t tensor)
+{
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    if (is_alone(c)) return PS_OK;
+    for (int32_t k = 0; k < t->n_pieces; k++) {
+        ps_client_piece *p = ps_client_piece_of(c, t, k);
+        c->sharing.n_fresh[group_of(c, p->chunk)] += !p->is_fresh;
+        p->is_fresh = true;
+    }
+    for (int32_t k = 0; k < t->n_pieces; k++) {
+        const int32_t g = group_of(c, ps_client_piece_of(c, t, k)->chunk);
+        if (c->sharing.n_fresh[g] > 0 && c->sharing.n_fresh[g] == c->sharing.n_trained[g]) PS_TRY(reduce(c, g));
+    }
+    return PS_OK;
+}
+
+/* Those that are apart are the same on all ranks, and all update them. */
+static ps_status reduce_apart(ps_client *c)
+{
+    ps_collectives *x = ps_comm_collectives(c->comm);
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        ps_client_tensor_state *t = &c->tensors[i];
+        double has = t->has_gradient;
+        if (!t->is_apart || t->is_dropped) continue;
+        PS_TRY(ps_comm_all_reduce(c->comm, &has, 1, PS_COMM_MAX));
+        if (has < 1) continue;
+        float *gradient = ps_client_apart(t, ps_lists_grad(&c->lists));
+        ps_queue *q = c->tiers.compute[PS_TIER_DEVICE];
+        if (!t->has_gradient) PS_TRY(ps_queue_fill(q, gradient, 0, t->elements * (int64_t)sizeof *gradient));
+        t->has_gradient = t->is_gradient_changed = true;
+        ps_events after = {.n = 0};
+        ps_event done;
+        ps_events_add(&after, ps_queue_event(q));
+        const ps_comm_part part = {.payload = gradient, .n = t->elements};
+        const ps_transfer transfer = {.parts = &part,
+                                      .n_parts = 1,
+                                      .dtype = PS_DTYPE_F32,
+                                      .on_device = true,
+                                      .what = "sum of gradients",
+                                      .after = &after};
+        PS_TRY(ps_collectives_all_reduce(x, &transfer, &done));
+        PS_TRY(ps_collectives_wait(x, done));
+    }
+    return PS_OK;
+}
+
+ps_status ps_client_reduce_rest(ps_client *c)
+{
+    double *has;
+    ps_status st = PS_OK;
+    if (is_alone(c)) return PS_OK;
+    PS_TRY(ps_mem_alloc((size_t)c->sharing.n_groups, sizeof *has, &has));
+    for (int32_t g = 0; g < c->sharing.n_groups; g++) has[g] = c->sharing.n_fresh[g] > 0;
+    PS_TRY_GOTO(ps_comm_all_reduce(c->comm, has, c->sharing.n_groups, PS_COMM_MAX));
+    for (int32_t g = 0; g < c->sharing.n_groups; g++)
+        if (has[g] > 0) PS_TRY_GOTO(reduce(c, g));
+    PS_TRY_GOTO(reduce_apart(c));
+out:
+    ps_mem_free(has);
+    return st;
+}
+
+ps_status ps_client_share_sums(ps_client *c, ps_grad_sums *sums)
+{
+    double v[PS_EXACT_SUM_DIGITS + 1];
+    if (is_alone(c)) return PS_OK;
+    ps_exact_sum_carry(&sums->sum_squares);
+    for (int i = 0; i < PS_EXACT_SUM_DIGITS; i++) v[i] = (double)sums->sum_squares.digit[i];
+    v[PS_EXACT_SUM_DIGITS] = (double)sums->n_nonfinite;
+    PS_TRY(ps_comm_all_reduce(c->comm, v, PS_EXACT_SUM_DIGITS + 1, PS_COMM_SUM));
+    for (int i = 0; i < PS_EXACT_SUM_DIGITS; i++) sums->sum_squares.digit[i] = (int64_t)v[i];
+    sums->n_nonfinite = (int64_t)v[PS_EXACT_SUM_DIGITS];
+    return PS_OK;
+}

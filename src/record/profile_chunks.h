@@ -1,0 +1,24 @@
+/* profile_chunks.h - which chunks a run has, and whose tensors lie in them: what a profile says of them. */
+#ifndef PS_RECORD_PROFILE_CHUNKS_H
+#define PS_RECORD_PROFILE_CHUNKS_H
+
+#include "run/blueprint.h"
+
+typedef struct ps_profile_chunks {
+    const ps_layout *layout; /* must outlive it */
+    ps_lists lists;
+    int64_t page_bytes; /* payloads take whole pages of so many */
+    bool *is_there;     /* [ps_lists_n_ids] by id */
+    const char **names; /* [layout->n_tensors] of tensors; they must outlive it */
+    int32_t *first;     /* [layout->n_chunks + 1] chunk i has tensors[first[i]] up to tensors[first[i + 1]] */
+    int32_t *tensors;   /* numbers in the layout */
+} ps_profile_chunks;
+
+/* All chunks of lists that exist; names are "", and the caller's to fill in. PS_ENOMEM_HOST: it is empty then. */
+PS_NODISCARD ps_status ps_profile_chunks_init(const ps_layout *layout, const ps_lists *lists, int64_t page_bytes,
+                                              ps_profile_chunks *c);
+/* Those of a blueprint, with the names of its program's parameters; both must outlive it. */
+PS_NODISCARD ps_status ps_profile_chunks_init_planned(const ps_blueprint *b, ps_profile_chunks *c);
+void ps_profile_chunks_deinit(ps_profile_chunks *c); /* an empty one is accepted */
+
+#endif

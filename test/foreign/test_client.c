@@ -1,0 +1,629 @@
+/* test_client.c - what patrickstar_client.h promises and refuses, call by call. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "foreign/client_fixture.h"
+
+enum { A, LONG, FROZEN, APART, TENSORS };
+
+static const int64_t sizes[TENSORS] = {700, 5000, 300, 40};
+static const char *const names[TENSORS] = {"a", "long", "frozen", "apart"};
+
+static ps_client *begun(const char *changes)
+{
+    ps_client *c = client_of(changes);
+    for (int32_t t = 0; t < TENSORS; t++) {
+        int32_t number;
+        assert_ok(add_tensor(c, names[t], sizes[t], PS_DTYPE_F32, t == FROZEN, t == APART, &number));
+        assert_int_equal(number, t);
+    }
+    assert_ok(ps_client_begin(c));
+    return c;
+}
+
+static void end(ps_client *c)
+{
+    ps_client_destroy(c);
+    expect_nothing_left();
+}
+
+#define MEMORY "memory.device=300KB memory.host=300KB memory.disk=4MB"
+
+static float buffer[5000], other[5000];
+
+static void give(ps_client *c, int32_t t, float value, int is_read_again)
+{
+    for (int64_t i = 0; i < sizes[t]; i++) buffer[i] = value;
+    assert_ok(ps_client_give_gradient(c, t, buffer, PS_DTYPE_F32, is_read_again));
+}
+
+/* ---- tensors before there are chunks ---- */
+
+static ps_status add(ps_client *c, ps_client_tensor tensor, void **values)
+{
+    int32_t number = 5;
+    tensor.struct_size = sizeof tensor;
+    *values = buffer;
+    const ps_status st = ps_client_add(c, &tensor, &number, values);
+    if (st != PS_OK) assert_true(*values == NULL);
+    return st;
+}
+
+static void test_tensors_are_refused(void **state)
+{
+    (void)state;
+    ps_client *c = client_of(MEMORY);
+    void *v;
+    const int64_t ok[] = {2, 3}, zero[] = {2, 0}, below[] = {-1, 3};
+    const int64_t huge[] = {INT64_MAX, 2}, wrapping[] = {(int64_t)1 << 32, (int64_t)1 << 32};
+    const int64_t nine[] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = zero, .n_dims = 2}, &v), PS_EINVAL);
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = below, .n_dims = 2}, &v), PS_EINVAL);
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = huge, .n_dims = 2}, &v), PS_EINVAL);
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = wrapping, .n_dims = 2}, &v), PS_EINVAL);
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = nine, .n_dims = 9}, &v), PS_EINVAL);
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = ok, .n_dims = -1}, &v), PS_EINVAL);
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = NULL, .n_dims = 2}, &v), PS_EINVAL);
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = ok, .n_dims = 2, .dtype = 77}, &v), PS_EINVAL);
+    assert_int_equal(add(c, (ps_client_tensor){.name = "x", .shape = ok, .n_dims = 2, .dtype = (ps_dtype)-1}, &v),
+                     PS_EINVAL);
+    assert_int_equal(ps_client_get_tensor_count(c), 0);
+    assert_ok(add(c, (ps_client_tensor){.name = "x", .shape = ok, .n_dims = 2}, &v));
+    assert_fails(add(c, (ps_client_tensor){.name = "x", .shape = ok, .n_dims = 2}, &v), PS_EINVAL, "'x'");
+    assert_ok(add(c, (ps_client_tensor){.shape = nine, .n_dims = 8}, &v)); /* "tensor 1" */
+    assert_ok(add(c, (ps_client_tensor){.name = "scalar", .shape = NULL, .n_dims = 0}, &v));
+    assert_int_equal(ps_client_get_tensor_count(c), 3);
+    ps_client_tensor_info info = {.struct_size = sizeof info};
+    assert_ok(ps_client_get_tensor_info(c, 1, &info));
+    assert_string_equal(info.name, "tensor 1");
+    assert_int_equal(info.n_dims, 8);
+    assert_int_equal(info.elements, 1);
+    assert_int_equal(info.chunk, -1);
+    assert_int_equal(ps_client_get_tensor_info(c, 3, &info), PS_EINVAL);
+    assert_int_equal(ps_client_get_tensor_info(c, -1, &info), PS_EINVAL);
+    ps_client_rest(c, 77);
+    ps_client_rest(c, -1);
+    end(c);
+}
+
+static void test_names_and_drops(void **state)
+{
+    (void)state;
+    ps_client *c = client_of(MEMORY);
+    int32_t n;
+    for (int32_t t = 0; t < 4; t++) assert_ok(add_tensor(c, NULL, 50, PS_DTYPE_F32, 0, 0, &n));
+    assert_ok(ps_client_name(c, 0, "first", 0));
+    assert_ok(ps_client_name(c, 0, "first", 1)); /* its own */
+    assert_int_equal(ps_client_name(c, 1, "first", 0), PS_EINVAL);
+    assert_int_equal(ps_client_name(c, 4, "x", 0), PS_EINVAL);
+    assert_ok(ps_client_drop(c, 1));
+    assert_int_equal(ps_client_drop(c, 1), PS_EINVAL);
+    assert_int_equal(ps_client_drop(c, 4), PS_EINVAL);
+    assert_int_equal(ps_client_name(c, 1, "x", 0), PS_EINVAL);
+    assert_ok(ps_client_name(c, 2, "tensor 1", 0)); /* the name that the dropped one had */
+    assert_ok(add_tensor(c, "last", 50, PS_DTYPE_F32, 0, 0, &n));
+    assert_int_equal(n, 4); /* 1 is not given again */
+    assert_ok(ps_client_begin(c));
+    assert_int_equal(ps_client_get_tensor_count(c), 5);
+    ps_client_tensor_info info = {.struct_size = sizeof info};
+    assert_ok(ps_client_get_tensor_info(c, 1, &info));
+    assert_int_equal(info.is_dropped, 1);
+    assert_int_equal(info.chunk, -1);
+    assert_ok(ps_client_get_tensor_info(c, 0, &info));
+    assert_int_equal(info.is_frozen, 1);
+    ps_client_place place = {.struct_size = sizeof place};
+    assert_int_equal(ps_client_pin(c, 1, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_EINVAL);
+    assert_int_equal(ps_client_give_gradient(c, 1, buffer, PS_DTYPE_F32, 0), PS_EINVAL);
+    assert_int_equal(ps_client_read(c, 1, NULL, 0, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_drop(c, 2), PS_ESTATE);
+    assert_int_equal(ps_client_name(c, 2, "x", 0), PS_ESTATE);
+    assert_int_equal(add_tensor(c, "late", 50, PS_DTYPE_F32, 0, 0, &n), PS_ESTATE);
+    assert_int_equal(ps_client_begin(c), PS_ESTATE);
+    end(c);
+}
+
+static void test_before_and_after_begin(void **state)
+{
+    (void)state;
+    int32_t n;
+    ps_client_place place = {.struct_size = sizeof place};
+    ps_client *c = client_of(MEMORY);
+    assert_ok(add_tensor(c, "x", 50, PS_DTYPE_F32, 0, 0, &n));
+    assert_int_equal(ps_client_pin(c, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_ESTATE);
+    assert_int_equal(ps_client_moment(c, PS_CLIENT_FORWARD, "x", 0), PS_ESTATE);
+    assert_int_equal(ps_client_give_gradient(c, 0, buffer, PS_DTYPE_F32, 0), PS_ESTATE);
+    assert_int_equal(ps_client_step(c, NULL), PS_ESTATE);
+    assert_int_equal(ps_client_read(c, 0, NULL, 0, 1, buffer), PS_ESTATE);
+    assert_int_equal(ps_client_write(c, 0, NULL, 0, 1, buffer), PS_ESTATE);
+    end(c);
+    c = client_of(MEMORY); /* without a tensor */
+    assert_int_equal(ps_client_begin(c), PS_EINVAL);
+    assert_int_not_equal(ps_client_begin(c), PS_OK);
+    end(c);
+    ps_client_destroy(NULL);
+}
+
+/* ---- access ---- */
+
+static void test_access_is_refused(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY);
+    ps_client_place place = {.struct_size = sizeof place};
+    assert_int_equal(ps_client_pin(c, TENSORS, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_EINVAL);
+    assert_int_equal(ps_client_pin(c, -1, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_EINVAL);
+    assert_int_equal(ps_client_pin(c, A, (ps_client_what)9, PS_CLIENT_READ, &place), PS_EINVAL);
+    assert_int_equal(ps_client_pin(c, A, (ps_client_what)-1, PS_CLIENT_READ, &place), PS_EINVAL);
+    assert_int_equal(ps_client_pin(c, A, PS_CLIENT_PARAM, (ps_client_mode)9, &place), PS_EINVAL);
+    assert_int_equal(ps_client_pin(c, A, PS_CLIENT_GRADIENT, PS_CLIENT_READ, &place), PS_ESTATE);
+    assert_int_equal(ps_client_moment(c, (ps_client_phase)9, "x", 0), PS_EINVAL);
+    assert_int_equal(ps_client_moment(c, PS_CLIENT_FORWARD, "x", -2), PS_EINVAL);
+    assert_int_equal(ps_client_give_gradient(c, TENSORS, buffer, PS_DTYPE_F32, 0), PS_EINVAL);
+    assert_int_equal(ps_client_give_gradient(c, A, buffer, (ps_dtype)77, 0), PS_EINVAL);
+    assert_int_equal(ps_client_drop_gradients(c, TENSORS), PS_EINVAL);
+    assert_int_equal(ps_client_drop_gradients(c, -2), PS_EINVAL);
+    assert_int_equal(ps_client_has_gradient(c, TENSORS), 0);
+    assert_int_equal(ps_client_has_gradient(c, -1), 0);
+    assert_int_equal(ps_client_has_gradient(NULL, 0), 0);
+    end(c);
+}
+
+/* More than is there to be let go is let go without harm. */
+static void test_unpin_without_pin(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY);
+    ps_client_unpin(c, A, PS_CLIENT_PARAM);
+    ps_client_unpin(c, TENSORS, PS_CLIENT_PARAM);
+    ps_client_unpin(c, -1, PS_CLIENT_MASTER);
+    ps_client_unpin(c, A, (ps_client_what)9);
+    ps_client_unpin(NULL, A, PS_CLIENT_PARAM);
+    assert_int_equal(ps_client_get_pin_counts(c)[A], 0);
+    (void)pinned(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ);
+    (void)pinned(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ);
+    assert_int_equal(ps_client_get_pin_counts(c)[A], 2);
+    ps_client_unpin(c, A, PS_CLIENT_PARAM);
+    ps_client_unpin(c, A, PS_CLIENT_PARAM);
+    ps_client_unpin(c, A, PS_CLIENT_PARAM);
+    assert_int_equal(ps_client_get_pin_counts(c)[A], 0);
+    give(c, A, 1, 0);
+    (void)stepped(c);
+    end(c);
+}
+
+static void test_written_places_follow(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {MEMORY, MEMORY " bf16.enabled=true", MEMORY " fp16.enabled=true"};
+    for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++) {
+        ps_client *c = begun(formats[f]);
+        for (int32_t t = 0; t < TENSORS; t++) {
+            const float two = 2, third = 1.0f / 3;
+            float value;
+            ps_client_place p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_WRITE);
+            ps_from_floats(p.dtype, p.address, 7, 1, &two);
+            ps_client_unpin(c, t, PS_CLIENT_PARAM);
+            assert_ok(ps_client_read(c, t, NULL, 7, 1, &value));
+            assert_true(value == 2);
+            assert_ok(ps_client_read(c, t, NULL, 8, 1, &value));
+            p = pinned(c, t, PS_CLIENT_MASTER, PS_CLIENT_WRITE);
+            assert_int_equal(p.dtype, PS_DTYPE_F32);
+            if (t != FROZEN || f == 0) assert_true(((float *)p.address)[8] == value);
+            ((float *)p.address)[7] = third;
+            ps_client_unpin(c, t, PS_CLIENT_MASTER);
+            p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+            char rounded[4];
+            ps_from_floats(p.dtype, rounded, 0, 1, &third);
+            const size_t item = p.dtype == PS_DTYPE_F32 ? 4 : 2;
+            assert_memory_equal((char *)p.address + 7 * item, rounded, item);
+            ps_client_unpin(c, t, PS_CLIENT_PARAM);
+            assert_ok(ps_client_read(c, t, NULL, 7, 1, &value));
+            assert_true(value == third);
+        }
+        end(c);
+    }
+}
+
+static void test_apart_stays(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " bf16.enabled=true");
+    const void *address = pinned(c, APART, PS_CLIENT_PARAM, PS_CLIENT_READ).address;
+    ps_client_unpin(c, APART, PS_CLIENT_PARAM);
+    for (int i = 0; i < 3; i++) {
+        for (int32_t t = 0; t < TENSORS; t++) {
+            const ps_client_place p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+            assert_int_equal(p.dtype, t == APART ? PS_DTYPE_F32 : PS_DTYPE_BF16);
+            if (t == APART) assert_ptr_equal(p.address, address);
+            ps_client_unpin(c, t, PS_CLIENT_PARAM);
+            if (t != FROZEN) give(c, t, 1, 0);
+        }
+        const float before = ((const float *)address)[3];
+        (void)stepped(c);
+        assert_true(((const float *)address)[3] < before);
+    }
+    end(c);
+}
+
+/* ---- gradients and updates ---- */
+
+static void test_gradients_add_up(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " bf16.enabled=true");
+    for (int again = 0; again < 2; again++) {
+        give(c, A, 1.0f + 0x1p-12f, again); /* bf16 has no such number */
+        give(c, A, 3, 0);
+        ps_client_place p = pinned(c, A, PS_CLIENT_GRADIENT, PS_CLIENT_READ);
+        float sum;
+        ps_to_floats(p.dtype, p.address, sizes[A] - 1, 1, &sum);
+        ps_client_unpin(c, A, PS_CLIENT_GRADIENT);
+        assert_true(again ? sum == 4.0f + 0x1p-12f : fabsf(sum - 4) <= 0x1p-12f);
+        assert_ok(ps_client_drop_gradients(c, A));
+        assert_int_equal(ps_client_has_gradient(c, A), 0);
+        assert_int_equal(ps_client_pin(c, A, PS_CLIENT_GRADIENT, PS_CLIENT_READ, &p), PS_ESTATE);
+    }
+    end(c);
+}
+
+static void test_a_parameter_comes_back(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " bf16.enabled=true");
+    static char before[2 * 5000], after[2 * 5000];
+    ps_client_place p = pinned(c, LONG, PS_CLIENT_PARAM, PS_CLIENT_READ);
+    memcpy(before, p.address, sizeof before);
+    ps_client_unpin(c, LONG, PS_CLIENT_PARAM);
+    for (int i = 0; i < 3; i++) {
+        give(c, LONG, 0.5f, 0);
+        if (i < 2) {
+            p = pinned(c, LONG, PS_CLIENT_PARAM, PS_CLIENT_READ);
+            memcpy(after, p.address, sizeof after);
+            ps_client_unpin(c, LONG, PS_CLIENT_PARAM);
+            if (i == 0) assert_memory_equal(before, after, sizeof before);
+        }
+        p = pinned(c, LONG, PS_CLIENT_GRADIENT, PS_CLIENT_READ);
+        ps_to_floats(p.dtype, p.address, 0, sizes[LONG], other);
+        ps_client_unpin(c, LONG, PS_CLIENT_GRADIENT);
+        for (int64_t k = 0; k < sizes[LONG]; k++) assert_true(other[k] == 0.5f);
+        const ps_client_step_info info = stepped(c);
+        assert_int_equal(info.n_restored, i == 0); /* from then on the gradient comes beside it */
+        assert_int_equal(info.n_beside, 1);
+    }
+    end(c);
+}
+
+static void test_frozen_gets_trained(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " bf16.enabled=true");
+    const int64_t without = info_of(c).model_data_bytes;
+    float before[2], after[2];
+    assert_ok(ps_client_read(c, FROZEN, NULL, 0, 2, before));
+    assert_ok(ps_client_read(c, FROZEN, "exp_avg", 0, 2, after));
+    assert_true(after[0] == 0 && after[1] == 0);
+    give(c, A, 1, 0);
+    (void)stepped(c);
+    give(c, FROZEN, 1, 0);
+    (void)stepped(c);
+    assert_ok(ps_client_read(c, FROZEN, NULL, 0, 2, after));
+    assert_true(fabs((double)(before[0] - after[0]) - 0.01) < 1e-6); /* the first step of Adam is the rate */
+    assert_int_equal(ps_client_get_steps(c, FROZEN), 1);
+    assert_int_equal(ps_client_get_steps(c, A), 1);
+    assert_int_equal(ps_client_get_steps(c, -1), 2);
+    assert_true(info_of(c).model_data_bytes > without);
+    end(c);
+}
+
+static void test_step_is_refused_while_in_use(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY);
+    give(c, A, 1, 0);
+    (void)pinned(c, A, PS_CLIENT_GRADIENT, PS_CLIENT_READ);
+    assert_int_equal(ps_client_step(c, NULL), PS_ESTATE);
+    ps_client_unpin(c, A, PS_CLIENT_GRADIENT);
+    (void)pinned(c, A, PS_CLIENT_MASTER, PS_CLIENT_READ); /* may stay in use */
+    const ps_client_place p = pinned(c, LONG, PS_CLIENT_PARAM, PS_CLIENT_READ); /* may stay in use */
+    float before, after;
+    ps_to_floats(p.dtype, p.address, 0, 1, &before);
+    assert_ok(ps_client_step(c, NULL));
+    ps_to_floats(p.dtype, p.address, 0, 1, &after);
+    assert_true(before == after);
+    ps_client_unpin(c, LONG, PS_CLIENT_PARAM);
+    ps_client_unpin(c, A, PS_CLIENT_MASTER);
+    end(c);
+}
+
+static void test_overflow_skips(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " fp16.enabled=true fp16.initial_scale_power=8 fp16.hysteresis=1");
+    float before, after;
+    assert_true(ps_client_get_loss_scale(c) == 256);
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before));
+    give(c, LONG, 256, 0);
+    give(c, A, INFINITY, 0);
+    ps_client_step_info info = stepped(c);
+    assert_int_equal(info.is_skipped, 1);
+    assert_true(isinf(info.grad_norm));
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_true(before == after);
+    assert_int_equal(ps_client_get_steps(c, A), 0);
+    assert_true(ps_client_get_loss_scale(c) < 256);
+    give(c, A, (float)ps_client_get_loss_scale(c), 0);
+    info = stepped(c);
+    assert_int_equal(info.is_skipped, 0);
+    assert_true(fabs(info.grad_norm - sqrt((double)sizes[A])) < 1e-6 * sqrt((double)sizes[A]));
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_true(fabs((double)(before - after) - 0.01) < 1e-6);
+    end(c);
+}
+
+static void test_clipping(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " optimizer.type=SGD gradient_clipping=1.0");
+    float before, after;
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before));
+    give(c, A, 2, 0);
+    const ps_client_step_info info = stepped(c);
+    const double norm = 2 * sqrt((double)sizes[A]);
+    assert_true(fabs(info.grad_norm - norm) < 1e-6 * norm);
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_true(fabs((double)(before - after) - 0.01 * 2 / norm) < 1e-7);
+    end(c);
+}
+
+/* ---- values, states, groups ---- */
+
+static void test_values_are_refused(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY);
+    assert_int_equal(ps_client_read(c, A, NULL, -1, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read(c, A, NULL, 0, sizes[A] + 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read(c, A, NULL, sizes[A], 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read(c, A, NULL, 1, INT64_MAX, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read(c, A, NULL, 0, -1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read(c, A, "momentum_buffer", 0, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read(c, A, "", 0, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_write(c, A, NULL, INT64_MAX, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_write(c, A, "exp", 0, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_set_steps(c, A, -1), PS_EINVAL);
+    assert_int_equal(ps_client_set_steps(c, TENSORS, 1), PS_EINVAL);
+    assert_int_equal(ps_client_set_steps(c, -2, 1), PS_EINVAL);
+    assert_ok(ps_client_read(c, A, NULL, sizes[A], 0, buffer));
+    end(c);
+}
+
+/* A run that is saved by tensor and goes on in another client ends with the same bits. */
+static void test_saved_and_loaded(void **state)
+{
+    (void)state;
+    static float want[TENSORS][5000];
+    ps_client *c = begun(MEMORY " bf16.enabled=true"), *d = begun("memory.device=4MB memory.host=0 bf16.enabled=true");
+    for (int i = 0; i < 3; i++) {
+        for (int32_t t = 0; t < TENSORS; t++)
+            if (t != FROZEN && (t != LONG || i == 1)) give(c, t, (float)(i + t + 1), 0);
+        (void)stepped(c);
+    }
+    for (int32_t t = 0; t < TENSORS; t++) {
+        const char *name;
+        assert_ok(ps_client_read(c, t, NULL, 0, sizes[t], buffer));
+        assert_ok(ps_client_write(d, t, NULL, 0, sizes[t], buffer));
+        for (int32_t s = 0; t != FROZEN && (name = ps_client_get_state_name(c, s)) != NULL; s++) {
+            assert_ok(ps_client_read(c, t, name, 0, sizes[t], buffer));
+            assert_ok(ps_client_write(d, t, name, 0, sizes[t], buffer));
+        }
+        assert_ok(ps_client_set_steps(d, t, ps_client_get_steps(c, t)));
+    }
+    assert_ok(ps_client_set_steps(d, -1, ps_client_get_steps(c, -1)));
+    for (int32_t t = 0; t < TENSORS; t++) {
+        if (t == FROZEN) continue;
+        give(c, t, 0.25f, 0);
+        give(d, t, 0.25f, 0);
+    }
+    assert_int_equal(stepped(c).step, 4);
+    assert_int_equal(stepped(d).step, 4);
+    for (int32_t t = 0; t < TENSORS; t++) {
+        assert_ok(ps_client_read(c, t, NULL, 0, sizes[t], want[t]));
+        assert_ok(ps_client_read(d, t, NULL, 0, sizes[t], buffer));
+        assert_memory_equal(buffer, want[t], (size_t)sizes[t] * sizeof *buffer);
+    }
+    ps_client_destroy(d);
+    end(c);
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY);
+    ps_client_group g = {.struct_size = sizeof g};
+    float before[2], after[2];
+    assert_int_equal(ps_client_get_group_count(c), 1);
+    assert_int_equal(ps_client_join_group(c, A, 2), PS_EINVAL);
+    assert_int_equal(ps_client_join_group(c, A, -1), PS_EINVAL);
+    assert_int_equal(ps_client_join_group(c, TENSORS, 0), PS_EINVAL);
+    assert_int_equal(ps_client_get_group(c, 1, &g), PS_EINVAL);
+    assert_int_equal(ps_client_set_group(c, -1, &g), PS_EINVAL);
+    assert_ok(ps_client_join_group(c, A, 1));
+    assert_int_equal(ps_client_get_group_count(c), 2);
+    assert_ok(ps_client_get_group(c, 1, &g));
+    assert_true(g.lr == 0.01 && g.beta1 == 0.9 && g.beta2 == 0.999);
+    ps_client_group wrong = g;
+    wrong.beta1 = 1.5;
+    assert_int_equal(ps_client_set_group(c, 1, &wrong), PS_EINVAL);
+    wrong = g;
+    wrong.lr = NAN;
+    assert_int_equal(ps_client_set_group(c, 1, &wrong), PS_EINVAL);
+    g.lr = 0.5;
+    assert_ok(ps_client_set_group(c, 1, &g));
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before[0]));
+    assert_ok(ps_client_read(c, LONG, NULL, 0, 1, &before[1]));
+    give(c, A, 1, 0);
+    give(c, LONG, 1, 0);
+    (void)stepped(c);
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after[0]));
+    assert_ok(ps_client_read(c, LONG, NULL, 0, 1, &after[1]));
+    assert_true(fabs((double)(before[0] - after[0]) - 0.5) < 1e-5);
+    assert_true(fabs((double)(before[1] - after[1]) - 0.01) < 1e-6);
+    end(c);
+}
+
+/* ---- budgets ---- */
+
+static void test_too_little_memory(void **state)
+{
+    (void)state;
+    static const char *const too_little[] = {"memory.device=8KB memory.host=300KB memory.disk=4MB",
+                                             "memory.device=300KB memory.host=0 memory.disk=0",
+                                             "memory.device=40KB memory.host=0 memory.disk=4MB"};
+    static const char *const says[] = {"memory.device", "memory.disk", "memory.device"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(too_little); i++) {
+        ps_client *c = client_of(too_little[i]);
+        int32_t n;
+        for (int32_t t = 0; t < 8; t++) assert_ok(add_tensor(c, NULL, 5000, PS_DTYPE_F32, 0, 0, &n));
+        assert_fails(ps_client_begin(c), PS_EBUDGET, says[i]);
+        assert_fails(ps_client_begin(c), PS_ESTATE, "not allowed after a failure");
+        end(c);
+    }
+}
+
+/* What is refused while others are in use works when they are not, and the message says which moment. */
+static void test_no_room_beside_what_is_in_use(void **state)
+{
+    (void)state;
+    ps_client *c = client_of("memory.device=100KB memory.host=400KB memory.disk=4MB");
+    ps_client_place place = {.struct_size = sizeof place};
+    int32_t n, fitting = 0;
+    for (int32_t t = 0; t < 8; t++) assert_ok(add_tensor(c, NULL, 4096, PS_DTYPE_F32, 0, 0, &n));
+    assert_ok(ps_client_begin(c));
+    assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "greedy", 0));
+    while (fitting < 8 && ps_client_pin(c, fitting, PS_CLIENT_PARAM, PS_CLIENT_READ, &place) == PS_OK) fitting++;
+    assert_in_range(fitting, 4, 7); /* of 16 KB each, beside what the library needs itself */
+    assert_fails(ps_client_pin(c, 7, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_EBUDGET, "greedy");
+    assert_int_equal(ps_client_get_pin_counts(c)[7], 0);
+    for (int32_t t = 0; t < fitting; t++) ps_client_unpin(c, t, PS_CLIENT_PARAM);
+    assert_int_equal(ps_client_moment(c, PS_CLIENT_FORWARD, "huge", 1 << 20), PS_EBUDGET);
+    assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "modest", 0));
+    for (int32_t t = 0; t < 8; t++) {
+        const ps_client_place p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+        for (int64_t i = 0; i < 4096; i++) assert_true(((const float *)p.address)[i] == drawn((uint64_t)t, i));
+        ps_client_unpin(c, t, PS_CLIENT_PARAM);
+    }
+    end(c);
+}
+
+/* What is let go before the next is pinned need not be there together, however few moments a program tells of. */
+static void test_many_in_one_moment(void **state)
+{
+    (void)state;
+    ps_client *c = client_of("memory.device=100KB memory.host=400KB memory.disk=4MB");
+    int32_t n;
+    for (int32_t t = 0; t < 12; t++) assert_ok(add_tensor(c, NULL, 4096, PS_DTYPE_F32, 0, 0, &n));
+    assert_ok(ps_client_begin(c));
+    for (int i = 0; i < 4; i++) {
+        assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "all", 4096));
+        for (int32_t t = 0; t < 12; t++) {
+            const ps_client_place p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+            assert_true(((const float *)p.address)[5] == drawn((uint64_t)t, 5));
+            ps_client_unpin(c, t, PS_CLIENT_PARAM);
+        }
+        assert_int_equal(stepped(c).is_watched, i == 0);
+    }
+    end(c);
+}
+
+/* ---- looking in ---- */
+
+static void test_info(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " bf16.enabled=true");
+    for (int i = 0; i < 4; i++) {
+        for (int32_t t = 0; t < TENSORS; t++) {
+            assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, names[t], i == 3 ? 0 : 8192 * (t + 1)));
+            (void)pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+            ps_client_unpin(c, t, PS_CLIENT_PARAM);
+            if (t != FROZEN) give(c, t, 1, 0);
+        }
+        assert_int_equal(stepped(c).is_watched, i == 0);
+    }
+    const ps_client_info info = info_of(c);
+    assert_int_equal(info.dtype, PS_DTYPE_BF16);
+    assert_int_equal(info.n_ranks, 1);
+    assert_int_equal(info.parameters, sizes[A] + sizes[LONG] + sizes[FROZEN]);
+    const int64_t least = 14 * (sizes[A] + sizes[LONG]) + 2 * sizes[FROZEN]; /* chunks are not full */
+    assert_in_range(info.model_data_bytes, least, least + 14 * 3 * 4096);
+    assert_int_equal(info.chunk_elements, 4096);
+    assert_int_equal(info.framework_peak_bytes, 8192 * TENSORS);
+    assert_int_equal(info.n_steps, 4);
+    assert_int_equal(info.n_watched_steps, 1);
+    assert_int_equal(info.n_moments >= TENSORS, 1);
+    int64_t sum[3] = {0};
+    ps_memory_use use = {.struct_size = sizeof use};
+    int n = 0;
+    for (; ps_client_get_memory_use(c, n, &use) == PS_OK; n++)
+        sum[0] += use.device_bytes, sum[1] += use.host_bytes, sum[2] += use.disk_bytes;
+    assert_true(n > 4);
+    assert_int_equal(ps_client_get_memory_use(c, -1, &use), PS_EINVAL);
+    assert_int_equal(ps_client_get_memory_use(c, n, &use), PS_EINVAL);
+    for (int tier = 0; tier < 3; tier++) assert_int_equal(sum[tier], info.used_bytes[tier]);
+    end(c);
+}
+
+/* ---- processes ---- */
+
+/* A child that leaves by the usual way (a DataLoader's worker) neither waits nor frees what is not its own. */
+static void test_forked_child(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY);
+    (void)pinned(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        ps_client_place place = {.struct_size = sizeof place};
+        ps_client_unpin(c, A, PS_CLIENT_PARAM);
+        const bool good = ps_client_pin(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ, &place) == PS_ESTATE &&
+                          ps_client_step(c, NULL) == PS_ESTATE && ps_client_read(c, A, NULL, 0, 1, buffer) == PS_ESTATE;
+        ps_client_destroy(c);
+        _exit(good ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ps_client_unpin(c, A, PS_CLIENT_PARAM);
+    give(c, A, 1, 0);
+    (void)stepped(c);
+    end(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_tensors_are_refused, note_live),
+        cmocka_unit_test_setup(test_names_and_drops, note_live),
+        cmocka_unit_test_setup(test_before_and_after_begin, note_live),
+        cmocka_unit_test_setup(test_access_is_refused, note_live),
+        cmocka_unit_test_setup(test_unpin_without_pin, note_live),
+        cmocka_unit_test_setup(test_written_places_follow, note_live),
+        cmocka_unit_test_setup(test_apart_stays, note_live),
+        cmocka_unit_test_setup(test_gradients_add_up, note_live),
+        cmocka_unit_test_setup(test_a_parameter_comes_back, note_live),
+        cmocka_unit_test_setup(test_frozen_gets_trained, note_live),
+        cmocka_unit_test_setup(test_step_is_refused_while_in_use, note_live),
+        cmocka_unit_test_setup(test_overflow_skips, note_live),
+        cmocka_unit_test_setup(test_clipping, note_live),
+        cmocka_unit_test_setup(test_values_are_refused, note_live),
+        cmocka_unit_test_setup(test_saved_and_loaded, note_live),
+        cmocka_unit_test_setup(test_groups, note_live),
+        cmocka_unit_test_setup(test_too_little_memory, note_live),
+        cmocka_unit_test_setup(test_no_room_beside_what_is_in_use, note_live),
+        cmocka_unit_test_setup(test_many_in_one_moment, note_live),
+        cmocka_unit_test_setup(test_info, note_live),
+        cmocka_unit_test_setup(test_forked_child, note_live),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
