@@ -264,6 +264,8 @@ class Builder:
             front.saved.holes[slot.hole_element.data_ptr()] = slot
             param.data = slot.hole
             param._ps = slot
+            if self.client.get_tensor_info(slot.number).is_frozen:
+                param.requires_grad_(False)  # train.freeze
             param.__class__ = Parked
         return front
 

@@ -72,7 +72,8 @@ class Client:
         """ps_client_destroy; a process that was forked from the one that made the client has nothing to give back."""
         handle, self.handle = self.handle, c_void_p()
         if handle and os.getpid() == self._pid:
-            self.pin_counts = (c_int32 * max(library.ps_client_get_tensor_count(handle), 1))()
+            count = library.ps_client_get_tensor_count(handle)
+            self.pin_counts = (c_int32 * max(count, 1))()
             library.ps_client_destroy(handle)
 
     def __del__(self) -> None:
@@ -98,12 +99,24 @@ class Client:
     def name(self, number: int, name: str, is_frozen: bool) -> None:
         check(library.ps_client_name(self.handle, number, name.encode(), is_frozen))
 
+    def use_stream(self) -> None:
+        """Where a GPU computes, have PyTorch issue its work to a stream of its own, which the library follows."""
+        stream = torch.cuda.Stream()
+        try:
+            check(library.ps_client_use_stream(self.handle, stream.cuda_stream))
+        except PatrickStarError as error:
+            if error.status != "ENOSYS":  # the processor computes (train.backend)
+                raise
+            return
+        torch.cuda.set_stream(stream)
+        self._stream = stream  # lives as long as the client
+
     def begin(self) -> None:
         check(library.ps_client_begin(self.handle))
         self.pin_counts = library.ps_client_get_pin_counts(self.handle)
         self.info = self.get_info()
         self.dtype = TORCH_DTYPES[self.info.dtype]
-        self.device = torch.device("cuda", self.info.gpu) if self.info.is_on_gpu else torch.device("cpu")
+        self.device = torch.device("cuda", self.info.gpu) if self.info.gpu >= 0 else torch.device("cpu")
 
     # ---- access
 
@@ -115,12 +128,13 @@ class Client:
             check(status)
         return from_dlpack(_new_capsule(managed, _CAPSULE_NAME, None))
 
-    def moment(self, phase: int, label: str) -> None:
+    def moment(self, phase: int, label: str, framework_bytes: Optional[int] = None) -> None:
         text = self._labels.get(label)
         if text is None:
             text = self._labels[label] = label.encode()
-        bytes_in_use = torch.cuda.memory_allocated(self.device) if self.info.is_on_gpu else MEASURE
-        status = library.ps_client_moment(self.handle, phase, text, bytes_in_use)
+        if framework_bytes is None:
+            framework_bytes = torch.cuda.memory_allocated(self.device) if self.info.gpu >= 0 else MEASURE
+        status = library.ps_client_moment(self.handle, phase, text, framework_bytes)
         if status != 0:
             check(status)
 
@@ -133,8 +147,8 @@ class Client:
     def has_gradient(self, number: int) -> bool:
         return library.ps_client_has_gradient(self.handle, number) != 0
 
-    def drop_gradients(self) -> None:
-        check(library.ps_client_drop_gradients(self.handle))
+    def drop_gradients(self, number: int = -1) -> None:
+        check(library.ps_client_drop_gradients(self.handle, number))
 
     def get_groups(self) -> List[ClientGroup]:
         groups = []
@@ -156,6 +170,9 @@ class Client:
         return info
 
     # ---- values and states
+
+    def get_tensor_count(self) -> int:
+        return library.ps_client_get_tensor_count(self.handle)
 
     def get_tensor_info(self, number: int) -> ClientTensorInfo:
         info = ClientTensorInfo()

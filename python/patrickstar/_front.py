@@ -5,6 +5,7 @@ parked (_parked.py). A place is lent by DLPack: it stays as long as a storage on
 What autograd keeps are handles (_autograd.py), so nothing stays that need not."""
 import contextlib
 import functools
+import weakref
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import torch
@@ -12,7 +13,7 @@ import torch.nn as nn
 
 from ._autograd import SavedTensors, activate
 from ._client import DTYPES, Client
-from ._library import ASIDE, BACKWARD, FORWARD, PARAM, READ, WRITE, Refused
+from ._library import ASIDE, BACKWARD, FORWARD, GRADIENT, PARAM, READ, WRITE, Refused
 from ._parked import Parked
 from ._slot import Slot
 from ._torch import HAS_POST_ACCUMULATE_HOOKS, is_autocast_on, no_torch_function, not_compiled
@@ -27,6 +28,7 @@ class Front:
         self.lent: Dict[int, Slot] = {}  # by address of their place when it was last lent
         self.saved = SavedTensors(self)
         self.with_gradient: List[Slot] = []  # since the last step
+        self._lent_gradients: List["weakref.ref[torch.Tensor]"] = []  # that p.grad gave out
         self.phase: Optional[int] = None  # of the engine's forward that runs
         self.is_in_backward = False  # of the engine's
         self.last_site: Optional[str] = None  # of the moment before
@@ -205,7 +207,21 @@ class Front:
         self.client.give_gradient(slot.number, gradient.contiguous(), slot.n_saved > 0)
         self.with_gradient.append(slot)
 
+    def lend_gradient(self, slot: Slot) -> torch.Tensor:
+        gradient = slot.lend(GRADIENT, WRITE)
+        self._lent_gradients.append(weakref.ref(gradient))
+        return gradient
+
+    def let_gradients_go(self) -> None:
+        """What a program still has of p.grad (the variable of a loop) becomes a copy: the gradient itself is needed."""
+        for reference in self._lent_gradients:
+            gradient = reference()
+            if gradient is not None:
+                gradient.data = gradient.data.clone()
+        self._lent_gradients.clear()
+
     def forget_gradients(self) -> None:
+        self.let_gradients_go()
         self.client.drop_gradients()
         self.with_gradient.clear()
 

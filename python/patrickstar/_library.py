@@ -63,12 +63,12 @@ class ClientStepInfo(_Sized):
 
 class ClientTensorInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", POINTER(c_int64)), ("n_dims", c_int32),
-                ("is_dropped", c_int32), ("is_apart", c_int32), ("elements", c_int64), ("group", c_int32),
-                ("owner", c_int32), ("chunk", c_int32), ("steps", c_int64)]
+                ("is_dropped", c_int32), ("is_frozen", c_int32), ("is_apart", c_int32), ("elements", c_int64),
+                ("group", c_int32), ("owner", c_int32), ("chunk", c_int32), ("steps", c_int64)]
 
 
 class ClientInfo(_Sized):
-    _fields_ = [("struct_size", c_size_t), ("dtype", c_int), ("is_on_gpu", c_int32), ("gpu", c_int32),
+    _fields_ = [("struct_size", c_size_t), ("dtype", c_int), ("gpu", c_int32),
                 ("rank", c_int32), ("n_ranks", c_int32), ("n_chunks", c_int32), ("chunk_elements", c_int64),
                 ("parameters", c_int64), ("model_data_bytes", c_int64), ("budget_bytes", c_int64 * 3),
                 ("used_bytes", c_int64 * 3), ("peak_bytes", c_int64 * 3), ("framework_bytes", c_int64),
@@ -105,13 +105,14 @@ _FUNCTIONS = {
     "ps_client_rest": (None, (_client, c_int32)),
     "ps_client_drop": (c_int, (_client, c_int32)),
     "ps_client_name": (c_int, (_client, c_int32, _text, c_int32)),
+    "ps_client_use_stream": (c_int, (_client, c_void_p)),
     "ps_client_begin": (c_int, (_client,)),
     "ps_client_lend": (c_int, (_client, c_int32, c_int, c_int, POINTER(c_void_p))),
     "ps_client_get_pin_counts": (POINTER(c_int32), (_client,)),
     "ps_client_moment": (c_int, (_client, c_int, _text, c_int64)),
     "ps_client_give_gradient": (c_int, (_client, c_int32, c_void_p, c_int, c_int32)),
     "ps_client_has_gradient": (c_int32, (_client, c_int32)),
-    "ps_client_drop_gradients": (c_int, (_client,)),
+    "ps_client_drop_gradients": (c_int, (_client, c_int32)),
     "ps_client_get_group_count": (c_int32, (_client,)),
     "ps_client_get_group": (c_int, (_client, c_int32, POINTER(ClientGroup))),
     "ps_client_set_group": (c_int, (_client, c_int32, POINTER(ClientGroup))),

@@ -104,12 +104,12 @@ def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
     """p.grad, between backward and step: lies in chunks."""
     client, has = slot.front.client, slot.front.client.has_gradient(slot.number)
     if access == "__get__":
-        return slot.lend(GRADIENT, WRITE) if has else None
+        return slot.front.lend_gradient(slot) if has else None
     value = args[1] if access == "__set__" else None
     if value is None:
         if has:
-            raise Refused("%s.grad = None: gradients of all parameters are dropped together, by optimizer.zero_grad() "
-                          "of the optimizer that initialize_engine gave" % slot.name)
+            slot.front.let_gradients_go()
+            client.drop_gradients(slot.number)
     elif value.shape != slot.shape:
         raise Refused("%s.grad: expected shape %s, found %s" % (slot.name, tuple(slot.shape), tuple(value.shape)))
     elif has:

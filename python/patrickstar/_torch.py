@@ -32,4 +32,6 @@ def not_compiled(function: Callable) -> Callable:
 
 
 def is_autocast_on(device_type: str) -> bool:
+    if VERSION >= (2, 4):
+        return torch.is_autocast_enabled(device_type)
     return torch.is_autocast_enabled() if device_type == "cuda" else torch.is_autocast_cpu_enabled()

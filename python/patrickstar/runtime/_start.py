@@ -27,6 +27,8 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
                 raise PatrickStarError("EINVAL", "model_func gave %s; expected a torch.nn.Module" % type(model).__name__)
             _check_module(model)
             builder.adopt(model)
+        if torch.cuda.is_available():
+            client.use_stream()
         front = builder.finish(model, dtype)
     except BaseException:
         if ranks.size == 1:
@@ -37,7 +39,7 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
         save_by(front, module)
         if slots:
             front.wrap(module, name or "model", slots)
-    if client.info.is_on_gpu:
+    if client.device.type == "cuda":
         for buffer in model.buffers():
             buffer.data = buffer.data.to(client.device)
     return model, front, config, ranks

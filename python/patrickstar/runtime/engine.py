@@ -37,6 +37,7 @@ class Engine(nn.Module):
         from which the schedule learns nothing."""
         _refuse_compilation()
         front, before = self.front, self.front.phase
+        front.let_gradients_go()
         front.phase = FORWARD if torch.is_grad_enabled() and self.training else ASIDE
         try:
             return self.module(*args, **kwargs)

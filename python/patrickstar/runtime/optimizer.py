@@ -63,6 +63,7 @@ class Optimizer(torch.optim.Optimizer):
             return loss  # within gradient_accumulation_steps
         engine.check_modules()
         self._tell_groups()
+        front.let_gradients_go()
         info = self.client.step()
         engine.n_backward = 0
         front.end_step()

@@ -1,0 +1,225 @@
+"""What the tests share: training by the package and by plain PyTorch, to be compared for equality.
+
+Plain PyTorch computes forward and backward with ordinary tensors; its gradients go to the library one by one, which
+updates (its Adam rounds other than torch.optim's; test_optimizer.py compares these). So both have the same arithmetic,
+and any difference is the hooks' or the chunks': a weight that moved under a graph, a gradient that came twice.
+
+The package trains in so little memory that chunks leave as soon as they can: before each operator the framework says that
+it needs all of the device. With a library of DEBUG=3 each place that a chunk has left is filled with NaN, and what is
+stale shows."""
+import ctypes
+import gc
+import os
+import sys
+import unittest
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+import torch.nn as nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from patrickstar import _client, _library  # noqa: E402
+from patrickstar.runtime import Engine, initialize_engine  # noqa: E402
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(2)
+
+VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+BF16, F32 = torch.bfloat16, torch.float32
+WIDTH = 16
+CHUNK = 512  # elements
+LR = 1e-2
+
+Make = Callable[[], nn.Module]
+Step = Callable[[Any, int], torch.Tensor]
+
+
+def config(dtype: torch.dtype = BF16, **changed: Any) -> Dict[str, Any]:
+    """A configuration of small chunks, and memory for anything; keys with a dot are those of sections."""
+    given: Dict[str, Any] = {
+        "optimizer": {"type": "AdamW", "params": {"lr": LR}}, "bf16": {"enabled": dtype == BF16},
+        "fp16": {"enabled": dtype == torch.float16}, "default_chunk_size": CHUNK,
+        "memory": {"device": "64MB", "host": "64MB", "disk": "256MB"}, "train": {"threads": 2}}
+    for key, value in changed.items():
+        section, _, name = key.replace("__", ".").rpartition(".")
+        (given.setdefault(section, {}) if section else given)[name] = value
+    return given
+
+
+def engine(make: Make, dtype: torch.dtype = BF16, **changed: Any) -> Tuple[Engine, Any]:
+    torch.manual_seed(0)
+    return initialize_engine(make, 0, config(dtype, **changed))
+
+
+def module_of(model: Any) -> nn.Module:
+    return model.module if isinstance(model, Engine) else model
+
+
+def master(model: Engine, name: str) -> torch.Tensor:
+    slot = next(slot for slot in model.front.slots if slot.name == name)
+    return model.client.read(slot.number, None, slot.shape)
+
+
+def masters(model: Engine) -> Dict[str, torch.Tensor]:
+    return {slot.name: model.client.read(slot.number, None, slot.shape) for slot in model.front.slots}
+
+
+def pinned(model: Engine) -> List[str]:
+    return [slot.name for slot in model.front.slots if slot.is_lent()]
+
+
+def values(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.randn(*(shape or (4, WIDTH))).to(dtype)
+
+
+def square(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float().pow(2).mean()
+
+
+def once(model: Engine, optimizer: Any, x: torch.Tensor) -> None:
+    model.backward(square(model(x)))
+    optimizer.step()
+
+
+class Two(nn.Module):
+    """Two linear modules, and what to do with them."""
+
+    def __init__(self, run: Callable = lambda self, x: self.b(self.a(x))) -> None:
+        super().__init__()
+        self.a, self.b, self.run = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), run
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run(self, *args, **kwargs)
+
+
+class Trained:
+    """What a training gave: losses, fp32 values by name, and counts."""
+
+    def __init__(self) -> None:
+        self.losses: List[float] = []
+        self.values: Dict[str, torch.Tensor] = {}
+        self.n_restored = self.n_beside = self.moved_bytes = 0
+
+
+def train_plain(make: Make, step: Step, n: int = 4, dtype: torch.dtype = BF16, micro: int = 1,
+                **changed: Any) -> Trained:
+    """By plain PyTorch, and the library's update."""
+    torch.manual_seed(0)
+    model = make()
+    model.train()
+    given = config(dtype, **changed)
+    given["memory"] = {"device": "64MB", "host": "64MB", "disk": "256MB"}
+    client = _client.Client(_client.Config(given))
+    params = dict(model.named_parameters())
+    numbers = {}
+    for name, param in params.items():
+        number, address = client.add(tuple(param.shape), F32, False)
+        first = param.detach().float().contiguous()
+        ctypes.memmove(address, first.data_ptr(), first.numel() * 4)
+        client.name(number, name, not param.requires_grad)
+        numbers[name] = number
+    client.begin()
+    trained = Trained()
+
+    def read_all() -> None:
+        for name, param in params.items():
+            trained.values[name] = client.read(numbers[name], None, param.shape)
+            param.data = trained.values[name].to(dtype, copy=True)
+
+    read_all()
+    for t in range(1, n + 1):
+        for u in range(micro):
+            torch.manual_seed(10 * t + u)
+            loss = step(model, t)
+            loss.backward()
+            trained.losses.append(loss.item())
+            for name, param in params.items():
+                if param.grad is not None:
+                    client.give_gradient(numbers[name], param.grad.contiguous(), True)
+                    param.grad = None
+        client.moment(_library.FORWARD, "step")
+        client.step()
+        read_all()
+    client.close()
+    return trained
+
+
+class _Squeeze:
+    """Before each operator the framework needs all of the device for a moment, so that every chunk that is not in use
+    leaves for disk."""
+
+    def __init__(self, is_tight: bool) -> None:
+        self.is_tight = is_tight
+
+    def __enter__(self) -> None:
+        self._moment = real = _client.Client.moment
+        is_tight = self.is_tight
+
+        def moment(client: _client.Client, phase: int, label: str) -> None:
+            if is_tight and not any(client.pin_counts[:client.get_tensor_count()]):
+                real(client, phase, "before", 0)
+                real(client, phase, "squeeze", client.info.budget_bytes[0] // 4096 * 4096)
+                real(client, phase, "after", 0)
+            real(client, phase, label, 0)
+
+        _client.Client.moment = moment
+
+    def __exit__(self, *error: Any) -> None:
+        _client.Client.moment = self._moment
+
+
+def train(make: Make, step: Step, n: int = 4, dtype: torch.dtype = BF16, micro: int = 1, is_tight: bool = True,
+          **changed: Any) -> Trained:
+    """By the package."""
+    if is_tight:
+        changed = {"memory__device": "1MB", "memory__host": 0, **changed}
+    with _Squeeze(is_tight):
+        model, optimizer = engine(make, dtype, **changed)
+        model.train()
+        trained = Trained()
+        for t in range(1, n + 1):
+            for u in range(micro):
+                torch.manual_seed(10 * t + u)
+                loss = step(model, t)
+                model.backward(loss)
+                trained.losses.append(loss.item())
+                del loss
+            optimizer.step()
+            trained.n_restored += optimizer.last_step.n_restored
+            trained.n_beside += optimizer.last_step.n_beside
+            gc.collect()
+            assert not pinned(model), "still pinned: %s" % pinned(model)
+            assert all(slot.n_saved == 0 and slot.n_uses == 0 for slot in model.front.slots)
+        trained.values = masters(model)
+        trained.moved_bytes = sum(model.client.get_info().moved_bytes)
+        model.close()
+        return trained
+
+
+class Case(unittest.TestCase):
+    def same(self, make: Make, step: Step, restored: Optional[int] = 0, beside: Optional[int] = None,
+             within: Optional[float] = None, **options: Any) -> None:
+        """Training by the package has the bits of plain PyTorch's, with so many parameters restored after their
+        gradients (None: any number)."""
+        plain = train_plain(make, step, **{key: value for key, value in options.items()
+                                           if key != "is_tight"})
+        ours = train(make, step, **options)
+        if within is not None:
+            for one, other in zip(plain.losses, ours.losses):
+                self.assertAlmostEqual(one, other, delta=within)
+        else:
+            self.assertEqual(plain.losses, ours.losses)
+            for name, value in plain.values.items():
+                self.assertTrue(torch.equal(value, ours.values[name]), name)
+        self.assertEqual(ours.losses[-1], ours.losses[-1])
+        if restored is not None:
+            self.assertEqual(ours.n_restored, restored)
+        if beside is not None:
+            self.assertEqual(ours.n_beside, beside)
+
+    def refused(self, call: Callable[[], Any], what: str, kind: type = RuntimeError) -> None:
+        with self.assertRaises(kind) as caught:
+            call()
+        self.assertIn(what, str(caught.exception))

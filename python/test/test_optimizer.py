@@ -1,0 +1,203 @@
+"""The optimizer: torch.optim's numbers, groups, schedulers and state."""
+import copy
+import io
+import unittest
+
+import torch
+import torch.nn as nn
+
+from support import BF16, F32, LR, WIDTH, Case, Two, engine, master, masters, once, square, values
+
+
+def plain_of(model, kind=torch.optim.AdamW, **numbers):
+    plain = Two()
+    plain.load_state_dict(model.state_dict())
+    return plain, kind(plain.parameters(), lr=LR, **numbers)
+
+
+def plain_step(plain, optimizer, x):
+    optimizer.zero_grad()
+    loss = square(plain(x))
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+class Updates(Case):
+    def compare(self, kind, options, **numbers):
+        model, optimizer = engine(Two, F32, optimizer={"type": kind.__name__, "params": {"lr": LR, **options}})
+        plain, theirs = plain_of(model, kind, **numbers)
+        for _ in range(5):
+            x = values(dtype=F32)
+            optimizer.zero_grad()
+            loss = square(model(x))
+            model.backward(loss)
+            optimizer.step()
+            self.assertAlmostEqual(loss.item(), plain_step(plain, theirs, x), delta=1e-5)
+        for name, param in plain.named_parameters():
+            self.assertTrue(torch.allclose(param, master(model, name), atol=1e-5), name)
+        return model, optimizer, plain, theirs
+
+    def test_adamw(self):
+        self.compare(torch.optim.AdamW, {"weight_decay": .1}, weight_decay=.1)
+
+    def test_adam(self):
+        self.compare(torch.optim.Adam, {"weight_decay": .1, "betas": [.8, .9], "eps": 1e-6}, weight_decay=.1,
+                     betas=(.8, .9), eps=1e-6)
+
+    def test_sgd(self):
+        self.compare(torch.optim.SGD, {"momentum": .9, "nesterov": True}, momentum=.9, nesterov=True)
+
+    def test_step_gives_what_closure_gave(self):
+        model, optimizer = engine(Two)
+        x = values()
+
+        def closure():
+            loss = square(model(x))
+            model.backward(loss)
+            return loss
+        expected = square(model(x)).item()
+        self.assertEqual(optimizer.step(closure).item(), expected)
+        self.assertIsNone(optimizer.step())
+
+
+class Groups(Case):
+    def test_numbers_act_in_the_next_step(self):
+        model, optimizer = engine(Two, F32)
+        plain, theirs = plain_of(model, weight_decay=0)
+        for t in range(6):
+            for o in (optimizer, theirs):
+                o.param_groups[0]["lr"] = LR / (t + 1)
+                if t == 3:
+                    o.param_groups[0].update(betas=(.5, .6), weight_decay=.3, eps=1e-3)
+            x = values(dtype=F32)
+            once(model, optimizer, x)
+            plain_step(plain, theirs, x)
+        for name, param in plain.named_parameters():
+            self.assertTrue(torch.allclose(param, master(model, name), atol=1e-5), name)
+
+    def test_schedulers_of_pytorch(self):
+        model, optimizer = engine(Two, F32)
+        plain, theirs = plain_of(model, weight_decay=0)
+        schedulers = [torch.optim.lr_scheduler.OneCycleLR(o, max_lr=.1, total_steps=6, cycle_momentum=False)
+                      for o in (optimizer, theirs)]
+        for _ in range(5):
+            x = values(dtype=F32)
+            once(model, optimizer, x)
+            plain_step(plain, theirs, x)
+            for scheduler in schedulers:
+                scheduler.step()
+            self.assertEqual(optimizer.param_groups[0]["lr"], theirs.param_groups[0]["lr"])
+        for name, param in plain.named_parameters():
+            self.assertTrue(torch.allclose(param, master(model, name), atol=1e-5), name)
+
+    def test_the_scheduler_of_the_configuration(self):
+        model, optimizer = engine(Two, F32, scheduler={"type": "linear", "params": {
+            "total_num_steps": 4, "warmup_num_steps": 0}})
+        rates = []
+        for _ in range(4):
+            rates.append(optimizer.param_groups[0]["lr"])
+            once(model, optimizer, values(dtype=F32))
+        self.assertEqual(rates, [LR, LR * .75, LR * .5, LR * .25])
+
+    def test_groups_of_the_configuration(self):
+        model, optimizer = engine(Two, F32, optimizer={"type": "AdamW", "params": {"lr": LR}, "param_groups": [
+            {"params": "*.bias", "lr": .5, "weight_decay": .25}]})
+        self.assertEqual([len(group["params"]) for group in optimizer.param_groups], [2, 2])
+        self.assertEqual([group["lr"] for group in optimizer.param_groups], [LR, .5])
+        self.assertEqual([group["weight_decay"] for group in optimizer.param_groups], [0, .25])
+        before = masters(model)
+        optimizer.param_groups[0]["lr"] = 0.
+        once(model, optimizer, values(dtype=F32))
+        self.assertTrue(torch.equal(before["a.weight"], master(model, "a.weight")))
+        self.assertFalse(torch.equal(before["a.bias"], master(model, "a.bias")))
+
+    def test_wrong_numbers(self):
+        model, optimizer = engine(Two, optimizer={"type": "SGD", "params": {"lr": LR, "momentum": .9}})
+        optimizer.param_groups[0]["momentum"] = .5
+        self.refused(lambda: once(model, optimizer, values()), "optimizer.params.momentum")
+        optimizer.param_groups[0].update(momentum=.9, lr=-1.)
+        self.refused(optimizer.step, "at least 0")
+        self.refused(lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]}),
+                     "optimizer.param_groups")
+
+
+class State(Case):
+    def trained(self, n=3, dtype=F32, **options):
+        model, optimizer = engine(Two, dtype, **options)
+        for t in range(n):
+            torch.manual_seed(t)
+            once(model, optimizer, values(dtype=dtype))
+        return model, optimizer
+
+    def test_going_on_from_saved_states_has_the_same_bits(self):
+        for dtype in (F32, BF16):
+            model, optimizer = self.trained(dtype=dtype)
+            file = io.BytesIO()
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+            file.seek(0)
+            saved = torch.load(file)
+            other, theirs = engine(Two, dtype)
+            other.load_state_dict(saved["model"])
+            theirs.load_state_dict(saved["optimizer"])
+            for t in range(3):
+                x = values(dtype=dtype)
+                once(model, optimizer, x)
+                once(other, theirs, x)
+            for name, value in masters(model).items():
+                self.assertTrue(torch.equal(value, master(other, name)), name)
+            self.assertEqual(theirs.last_step.step, 6)
+
+    def test_to_and_from_adamw_of_pytorch(self):
+        model, optimizer = self.trained()
+        plain, theirs = plain_of(model, weight_decay=0)
+        theirs.load_state_dict(optimizer.state_dict())
+        x = values(dtype=F32)
+        once(model, optimizer, x)
+        plain_step(plain, theirs, x)
+        for name, param in plain.named_parameters():
+            self.assertTrue(torch.allclose(param, master(model, name), atol=1e-6), name)
+        self.assertEqual(float(theirs.state[plain.a.weight]["step"]), 4)
+        other, ours = engine(Two, F32)
+        other.load_state_dict(plain.state_dict())
+        ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
+        x = values(dtype=F32)
+        once(other, ours, x)
+        plain_step(plain, theirs, x)
+        self.assertEqual(ours.last_step.step, 5)
+        for name, param in plain.named_parameters():
+            self.assertTrue(torch.allclose(param, master(other, name), atol=1e-6), name)
+
+    def test_a_parameter_that_was_never_updated_has_no_state(self):
+        model, optimizer = engine(lambda: Two(lambda s, x: s.b(x)), F32)
+        once(model, optimizer, values(dtype=F32))
+        self.assertEqual(sorted(optimizer.state_dict()["state"]), [2, 3])
+
+    def test_a_state_that_does_not_fit_changes_nothing(self):
+        model, optimizer = self.trained()
+        state = optimizer.state_dict()
+        wrong = copy.deepcopy(state)
+        wrong["state"][1]["exp_avg"] = torch.zeros(3)
+        self.refused(lambda: optimizer.load_state_dict(wrong), "a.bias", ValueError)
+        wrong = copy.deepcopy(state)
+        wrong["param_groups"][0]["params"].pop()
+        self.refused(lambda: optimizer.load_state_dict(wrong), "groups of [3]", ValueError)
+        after = optimizer.state_dict()
+        for number, values_of in state["state"].items():
+            for key, value in values_of.items():
+                self.assertTrue(torch.equal(value, after["state"][number][key]))
+
+    def test_rates_are_part_of_it(self):
+        model, optimizer = self.trained()
+        optimizer.param_groups[0]["lr"] = .125
+        state = optimizer.state_dict()
+        other, theirs = engine(Two, F32)
+        theirs.load_state_dict(state)
+        self.assertEqual(theirs.param_groups[0]["lr"], .125)
+        before = master(other, "a.weight")
+        once(other, theirs, values(dtype=F32))
+        self.assertGreater((master(other, "a.weight") - before).abs().max(), .02)
+
+
+if __name__ == "__main__":
+    unittest.main()
