@@ -12,6 +12,7 @@ from torch.utils.dlpack import from_dlpack
 
 from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, ClientGroup, ClientInfo, ClientStepInfo,
                        ClientTensor, ClientTensorInfo, PatrickStarError, check, library)
+from .profiler import profiler
 
 TORCH_DTYPES = {DTYPE_F32: torch.float32, DTYPE_BF16: torch.bfloat16, DTYPE_F16: torch.float16}
 DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
@@ -71,6 +72,7 @@ class Client:
     def close(self) -> None:
         """ps_client_destroy; a process that was forked from the one that made the client has nothing to give back."""
         handle, self.handle = self.handle, c_void_p()
+        profiler._detach(handle)
         if handle and os.getpid() == self._pid:
             count = library.ps_client_get_tensor_count(handle)
             self.pin_counts = (c_int32 * max(count, 1))()

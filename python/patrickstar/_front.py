@@ -183,13 +183,24 @@ class Front:
     # ---- gradients
 
     def _watch(self, slot: Slot) -> None:
+        reference = weakref.ref(slot)  # the collector does not see what graphs hold
+
+        def take(*_: Any) -> None:
+            slot = reference()
+            if slot is not None:
+                slot.front._take_gradient(slot)
+
         if HAS_POST_ACCUMULATE_HOOKS:
-            slot.watched = slot.param.register_post_accumulate_grad_hook(lambda _: self._take_gradient(slot))
+            slot.watched = slot.param.register_post_accumulate_grad_hook(take)
             return
         with torch.enable_grad():
             node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]  # that accumulates: torch holds it weakly
-        node.register_hook(lambda *_: self._take_gradient(slot))
+        node.register_hook(take)
         slot.watched = node
+
+    def unwatch(self) -> None:
+        for slot in self.slots:
+            slot.watched = None
 
     @torch.no_grad()
     def _take_gradient(self, slot: Slot) -> None:

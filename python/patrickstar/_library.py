@@ -2,11 +2,13 @@
 
 It is looked for in this order: the file that the environment variable PATRICKSTAR_LIBRARY names; lib/ of this package
 (a wheel has it there); build/ of the source tree that this package lies in; the system's libraries. Its version must
-be one that the declarations below fit."""
+be one that the declarations below fit. What it logs goes to logging.getLogger("patrickstar")."""
+import atexit
 import ctypes
 import ctypes.util
+import logging
 import os
-from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import Optional
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -85,6 +87,7 @@ MEASURE = -1
 
 _client, _config = c_void_p, c_void_p
 _text = c_char_p
+_LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 # name: (result, arguments); c_int as a result is a ps_status.
 _FUNCTIONS = {
@@ -92,6 +95,7 @@ _FUNCTIONS = {
     "ps_status_name": (_text, (c_int,)),
     "ps_last_error": (_text, ()),
     "ps_free": (None, (c_void_p,)),
+    "ps_set_log": (None, (_LogFunction, c_void_p)),
     "ps_config_parse": (c_int, (_text, _text, POINTER(_config))),
     "ps_config_load": (c_int, (_text, POINTER(_config))),
     "ps_config_get_int": (c_int, (_config, _text, POINTER(c_int64))),
@@ -162,8 +166,16 @@ def _load(path: str) -> ctypes.CDLL:
     return loaded
 
 
+@_LogFunction
+def _log(_user: None, level: int, line: bytes) -> None:
+    logging.getLogger("patrickstar").log(logging.WARNING if level else logging.INFO, "%s",
+                                         line.decode("utf-8", "replace"))
+
+
 _path = _find()
 library = _load(_path)  # CDLL: other threads of Python run while the library works
+library.ps_set_log(_log, None)
+atexit.register(library.ps_set_log, _LogFunction(), None)  # before the interpreter ends
 
 
 def path() -> str:

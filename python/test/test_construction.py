@@ -75,6 +75,15 @@ class Built(Case):
             once(model, optimizer, values())
             self.assertEqual(len(model.front.slots), 4)
 
+    def test_of_lazy_modules(self):
+        def make():
+            model = nn.Sequential(nn.LazyLinear(WIDTH), nn.LazyLinear(WIDTH))
+            model(torch.ones(1, WIDTH))
+            return model
+        model, optimizer = engine(make)
+        self.assertEqual(len(model.front.slots), 4)
+        once(model, optimizer, values())
+
     def test_numbers_format(self):
         model, _ = engine(lambda: Two().to(BF16), F32)
         self.assertEqual(model.module.a.weight.dtype, F32)
@@ -140,11 +149,13 @@ class Built(Case):
         real = _client.Client.rest
         _client.Client.rest = lambda client, number: (told.append(number), real(client, number))[1]
         try:
-            model, _ = engine(lambda: nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(12)]), F32,
-                              memory__device="256MB", default_chunk_size=1 << 20)
+            def make():
+                model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(12)])
+                self.assertEqual(sorted(set(told)), list(range(12 - 8)))  # the nursery keeps 32 MB of 48
+                return model
+            engine(make, F32, memory__device="256MB", default_chunk_size=1 << 20)
         finally:
             _client.Client.rest = real
-        self.assertEqual(sorted(set(told)), list(range(12 - 8)))  # the nursery keeps 32 MB of 48
 
 
 class Kept(Case):

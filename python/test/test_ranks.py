@@ -25,10 +25,14 @@ def run(command):
 
 
 def torchrun(case, n_ranks=2):
+    return torchrun_script(WORKER, [case], n_ranks)
+
+
+def torchrun_script(script, arguments, n_ranks):
     # Torch 1.13 on Python 3.11 knows neither its own default, 0, nor 3.
     tee = ["--redirects", "1", "--tee", "1"] if torch.__version__.startswith("1.") else []
     return run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(n_ranks), "--master_addr",
-                "127.0.0.1", "--master_port", str(free_port())] + tee + [WORKER, case])
+                "127.0.0.1", "--master_port", str(free_port())] + tee + [script] + arguments)
 
 
 def free_port():

@@ -9,7 +9,8 @@ from .._build import Builder
 from .._client import Client, Config
 from .._front import Front
 from .._library import PatrickStarError, Refused
-from .._state import save_by
+from .._state import save_by, save_root_by
+from ..profiler import profiler
 
 
 def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Module, Front, Config, Any]:
@@ -34,11 +35,13 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
         if ranks.size == 1:
             ranks.close()
         raise
+    profiler._attach(client.handle, ranks.rank, ranks.size)
     for name, module in model.named_modules():
         slots = list(dict.fromkeys(param._ps for param in module._parameters.values() if hasattr(param, "_ps")))
         save_by(front, module)
         if slots:
             front.wrap(module, name or "model", slots)
+    save_root_by(front, model)
     if client.device.type == "cuda":
         for buffer in model.buffers():
             buffer.data = buffer.data.to(client.device)

@@ -3,7 +3,7 @@ import atexit
 import contextlib
 import sys
 import weakref
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, Mapping
 
 import torch
 import torch.nn as nn
@@ -26,6 +26,8 @@ class Engine(nn.Module):
         self.ps_config = config
         self.accumulation_steps = config.get_int("gradient_accumulation_steps")
         self.n_backward = 0  # passes since the last step
+        # Before PyTorch 2.1 the collector cannot follow what gradients are taken by back to their parameters.
+        weakref.finalize(self, front.unwatch).atexit = False
         if ranks.size > 1:
             atexit.register(self.close)
 
