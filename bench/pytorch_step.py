@@ -85,7 +85,7 @@ def contestant(kind, B, T, threads, device_bytes, disk):
             seconds.append(time.perf_counter() - begin)
         answer = {"seconds": seconds, "losses": losses, "peak": peak_bytes()}
         if kind != "plain":
-            info = model.client.info
+            info = model.client.get_info()
             answer.update(model_data=info.model_data_bytes, framework=info.framework_peak_bytes,
                           device_peak=info.peak_bytes[0], moved=list(info.moved_bytes), watched=info.n_watched_steps)
         say(answer)
