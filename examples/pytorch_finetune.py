@@ -17,13 +17,13 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from patrickstar.runtime import initialize_engine
 
-VOCABULARY, LENGTH, BATCH, TOKEN = 2000, 32, 16, 7
+VOCABULARY, LENGTH, BATCH, TOKEN = 2000, 32, 8, 7
 
 
 def model_func():
     """Each parameter goes straight into chunks: the model is never in memory as a whole."""
     return BertForSequenceClassification(BertConfig(
-        vocab_size=VOCABULARY, hidden_size=384, num_hidden_layers=8, num_attention_heads=6, intermediate_size=1536,
+        vocab_size=VOCABULARY, hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536,
         max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=2))
 
 
@@ -87,7 +87,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--lr", type=float, default=3e-4)
-    parser.add_argument("--device", default="180MB", help="memory of the device: chunks, and PyTorch's activations")
+    parser.add_argument("--device", default="120MB", help="memory of the device: chunks, and PyTorch's activations")
     parser.add_argument("--host", default="0", help="memory for chunks on the host")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where chunks on disk and saved files go")
     given = parser.parse_args()
