@@ -37,6 +37,7 @@ ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
             c->tensors[t].pins[PS_CLIENT_GRADIENT] > 0)
             return PS_TIER_DEVICE; /* where it is in use */
     }
+    if (chunk / c->settings.ranks.n < c->n_margin) return PS_TIER_DEVICE;
     return fits_host ? PS_TIER_HOST : PS_TIER_DEVICE;
 }
 
@@ -200,6 +201,20 @@ static ps_status check_budgets(const ps_client *c)
 
 /* ---- memory ---- */
 
+/* Value, states and gradient. */
+static int64_t apart_bytes(const ps_client *c, const ps_client_tensor_state *t)
+{
+    return ps_round_up((int64_t)sizeof(float) * t->elements * (c->lists.n - 2), 64);
+}
+
+static int64_t all_apart_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) bytes += apart_bytes(c, &c->tensors[t]);
+    return bytes;
+}
+
 static ps_status open_tiers(ps_client *c)
 {
     const ps_settings *s = &c->settings;
@@ -223,6 +238,7 @@ static ps_status open_tiers(ps_client *c)
                                 .comm_staging_bytes = ps_settings_comm_bytes(s),
                                 .comm_on_device = s->nccl.is_used,
                                 .results_bytes = is_apart ? sums + scratch : 0,
+                                .apart_bytes = all_apart_bytes(c),
                                 .counts_non_model = true,
                                 .profile = c->profile};
     const size_t n_ids = (size_t)ps_lists_n_ids(&c->lists, c->layout);
@@ -306,17 +322,16 @@ static ps_status fill_chunk(ps_client *c, int32_t chunk)
     return st;
 }
 
-static ps_status fill_apart(ps_client *c, ps_client_tensor_state *t)
+/* At the start of its part of the block, whose size is *at so far. */
+static ps_status fill_apart(ps_client *c, ps_client_tensor_state *t, int64_t *at)
 {
-    const int64_t bytes = (int64_t)sizeof(float) * t->elements * (c->lists.n - 2);
-    void *memory;
-    PS_TRY(ps_device_alloc(c->tiers.ram[PS_TIER_DEVICE], bytes, &memory));
-    t->apart = memory;
+    const int64_t bytes = apart_bytes(c, t);
     ps_queue *q = c->tiers.compute[PS_TIER_DEVICE];
-    PS_TRY(ps_queue_wait(q, ps_device_gave_after(c->tiers.ram[PS_TIER_DEVICE])));
-    PS_TRY(ps_queue_fill(q, memory, 0, bytes));
+    t->apart = (float *)(void *)((char *)c->tiers.apart + *at);
+    *at += bytes;
+    PS_TRY(ps_queue_fill(q, t->apart, 0, bytes));
     PS_TRY(ps_event_wait(ps_queue_event(q)));
-    PS_TRY(move_values(c, t, 0, t->elements, PS_TIER_DEVICE, memory, PS_DTYPE_F32));
+    PS_TRY(move_values(c, t, 0, t->elements, PS_TIER_DEVICE, t->apart, PS_DTYPE_F32));
     ps_nursery_give(c->nursery, &t->given);
     t->given.address = NULL;
     return PS_OK;
@@ -324,8 +339,9 @@ static ps_status fill_apart(ps_client *c, ps_client_tensor_state *t)
 
 static ps_status fill(ps_client *c)
 {
+    int64_t at = 0;
     for (int32_t t = 0; t < c->n_tensors; t++)
-        if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) PS_TRY(fill_apart(c, &c->tensors[t]));
+        if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) PS_TRY(fill_apart(c, &c->tensors[t], &at));
     for (int32_t i = 0; i < c->layout->n_chunks; i++) {
         if (ps_client_owns(c, i)) PS_TRY(fill_chunk(c, i));
         give_back(c, i);
@@ -357,6 +373,8 @@ static ps_status begin(ps_client *c)
 {
     PS_TRY(ps_comm_agree(c->comm, prepare(c)));
     PS_TRY(ps_comm_agree(c->comm, open_tiers(c)));
+    PS_TRY(ps_comm_agree(c->comm, ps_carrier_open(&c->carrier, &c->settings, &c->tiers)));
+    PS_TRY(ps_comm_agree(c->comm, ps_carrier_join(&c->carrier, &c->settings, &c->tiers)));
     limit_chunks(c);
     PS_TRY(ps_comm_agree(c->comm, fill(c)));
     return ps_client_begin_measuring(c);

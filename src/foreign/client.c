@@ -9,6 +9,7 @@
 #include "comm/agree.h"
 #include "cuda/gpu.h"
 #include "foreign/client_impl.h"
+#include "foreign/unused.h"
 
 /* ---- one thread inside ---- */
 
@@ -55,29 +56,20 @@ ps_status ps_client_break(ps_client *c, ps_status st)
 
 /* ---- beginning and end ---- */
 
-static ps_status copy_config(const ps_config *config, ps_config **out)
-{
-    char *text;
-    PS_TRY(ps_config_dump_json(config, &text));
-    const ps_status st = ps_config_parse(text, ps_config_name(config), out);
-    ps_free(text);
-    return st;
-}
-
-static ps_status open_settings(ps_client *c)
+static ps_status open_settings(const ps_config *config, ps_client *c)
 {
     ps_settings *s = &c->settings;
-    PS_TRY(ps_comm_agree(c->comm, ps_settings_read_of_rank(c->config, true, c->comm, s)));
-    PS_TRY(c->comm != NULL ? ps_settings_join(s, c->config, c->comm) : ps_settings_set_ranks(s, c->config, 0, 1));
+    PS_TRY(ps_comm_agree(c->comm, ps_client_check_options(config)));
+    PS_TRY(ps_comm_agree(c->comm, ps_settings_read_of_rank(config, true, c->comm, s)));
+    PS_TRY(c->comm != NULL ? ps_settings_join(s, config, c->comm) : ps_settings_set_ranks(s, config, 0, 1));
     PS_TRY(ps_comm_agree(c->comm, ps_settings_open_backend(s)));
     PS_TRY(ps_loss_scaler_init(&c->scaler, &s->scaler));
-    return ps_client_read_groups(c);
+    return ps_client_read_groups(c, config);
 }
 
 static ps_status create(const ps_config *config, ps_client *c)
 {
-    PS_TRY(copy_config(config, &c->config));
-    PS_TRY(open_settings(c));
+    PS_TRY(open_settings(config, c));
     PS_TRY(
         ps_nursery_create(c->settings.budgets.bytes[PS_TIER_DISK] > 0 ? c->settings.disk_folders : NULL, &c->nursery));
     PS_TRY(ps_resident_open(&c->steps.resident));
@@ -102,22 +94,12 @@ ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **o
     return st;
 }
 
-static void free_apart(ps_client *c)
-{
-    for (int32_t t = 0; t < c->n_tensors; t++) {
-        ps_client_tensor_state *x = &c->tensors[t];
-        if (x->apart == NULL) continue;
-        const int64_t bytes = (int64_t)sizeof(float) * x->elements * (c->lists.n - 2);
-        ps_device_free(c->tiers.ram[PS_TIER_DEVICE], x->apart, bytes, NULL);
-    }
-}
-
 void ps_client_free(ps_client *c)
 {
     ps_client_end_recording(c);
-    if (c->tiers.ram[PS_TIER_DEVICE] != NULL) free_apart(c);
     if (c->tiers.results == NULL) ps_mem_free(c->sums);
     if (c->tiers.results == NULL) ps_mem_free(c->scratch);
+    ps_carrier_close(&c->carrier);
     ps_tiers_close(&c->tiers);
     ps_queue_destroy(c->stream);
     ps_client_steps_deinit(&c->steps);
@@ -137,7 +119,6 @@ void ps_client_free(ps_client *c)
     ps_mem_free(c->groups);
     ps_profile_destroy(c->profile);
     ps_settings_close_backend(&c->settings);
-    ps_config_destroy(c->config);
     ps_comm_close(c->comm);
     pthread_mutex_destroy(&c->lock);
     ps_mem_free(c);

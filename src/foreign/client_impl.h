@@ -25,6 +25,7 @@
 #include "kernel/kernel.h"
 #include "optim/loss_scaler.h"
 #include "patrickstar_client.h"
+#include "run/carrier.h"
 #include "run/lists.h"
 #include "run/tiers.h"
 #include "run/work_time.h"
@@ -67,7 +68,7 @@ typedef struct ps_client_tensor_state {
 } ps_client_tensor_state;
 
 typedef struct ps_client_group_state {
-    ps_options options; /* of which the optimizer's numbers are read */
+    ps_options options; /* of which the optimizer's numbers are read; texts in it are not valid any more */
     ps_optimizer_setup optimizer;
     double lr; /* NaN: by the schedule */
     ps_lr_schedule schedule;
@@ -108,6 +109,7 @@ enum { PS_CLIENT_GROUPS_HERE = 2 };
 
 /* With several ranks: groups of chunks, one of each rank, as in run/span.h. */
 typedef struct ps_client_sharing {
+    int32_t group_chunks; /* of a group: one of each rank; 1 with memory-saving communication */
     int32_t n_groups;
     bool *is_here;                         /* [n_groups] every rank has the parameters of its chunks */
     int32_t recent[PS_CLIENT_GROUPS_HERE]; /* the groups that were gathered last, -1: none */
@@ -132,7 +134,6 @@ struct ps_client {
     ps_client_stage stage;
     char failure[512];
 
-    ps_config *config;
     ps_settings settings;
     ps_comm *comm; /* NULL: alone */
 
@@ -149,6 +150,7 @@ struct ps_client {
     int32_t *by_tensor; /* [number of pieces] those of each tensor, in order */
     bool *has_master;   /* [n_chunks] this rank keeps fp32 values of the chunk */
     ps_client_sharing sharing;
+    ps_carrier carrier;
     ps_tiers tiers;
     ps_queue *stream; /* the framework's own; NULL: none */
     ps_profile *profile;
@@ -163,6 +165,8 @@ struct ps_client {
     ps_client_held held;
     ps_client_steps steps;
     ps_client_recording recording;
+    int64_t n_nonfinite_steps; /* in a row that were skipped without remedy */
+    int32_t n_margin; /* this rank's first chunks are updated on the device, where that is apart; see moment.c */
     int64_t n_restored, n_beside, n_steps, n_watched_steps;
     int64_t n_lent; /* tensors of DLPack that are out */
     bool is_closing;
@@ -278,7 +282,7 @@ void ps_client_forget_others(ps_client *c);
 /* ---- group.c ---- */
 
 /* From the configuration; then tensors by name. */
-PS_NODISCARD ps_status ps_client_read_groups(ps_client *c);
+PS_NODISCARD ps_status ps_client_read_groups(ps_client *c, const ps_config *config);
 PS_NODISCARD ps_status ps_client_deal_groups(ps_client *c);
 double ps_client_learning_rate(const ps_client *c, int32_t group);
 

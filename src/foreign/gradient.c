@@ -251,7 +251,7 @@ static void drop(ps_client *c, ps_client_tensor_state *t)
         ps_client_piece *p = ps_client_piece_of(c, t, k);
         t->is_master_newer = t->is_master_newer || p->gradient == PS_GRADIENT_OVER;
         p->gradient = PS_GRADIENT_NONE;
-        if (p->is_fresh) c->sharing.n_fresh[p->chunk / c->settings.ranks.n]--;
+        if (p->is_fresh) c->sharing.n_fresh[p->chunk / c->sharing.group_chunks]--;
         p->is_fresh = false;
     }
     t->has_gradient = t->is_gradient_changed = false;

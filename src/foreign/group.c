@@ -22,11 +22,11 @@ static ps_status add_group(ps_client *c, const ps_options *o, const ps_lr_schedu
     return PS_OK;
 }
 
-ps_status ps_client_read_groups(ps_client *c)
+ps_status ps_client_read_groups(ps_client *c, const ps_config *config)
 {
     ps_param_groups read;
-    PS_TRY(ps_param_groups_read(c->config, &read));
-    ps_status st = add_group(c, ps_config_options(c->config), &c->settings.lr);
+    PS_TRY(ps_param_groups_read(config, &read));
+    ps_status st = add_group(c, ps_config_options(config), &c->settings.lr);
     for (int32_t i = 0; i < read.n && st == PS_OK; i++)
         st = add_group(c, &read.group[i].options, &c->settings.groups[i + 1].lr);
     ps_param_groups_free(&read);

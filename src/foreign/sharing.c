@@ -1,5 +1,6 @@
 /* sharing.c - with several ranks: chunk i belongs to rank i mod p. Who needs a parameter of another rank's chunk gathers
- * its group; gradients go back to their owners when all tensors of a group have theirs.
+ * its group, p chunks or, with memory-saving communication, that one; gradients go back to their owners when all tensors
+ * of a group have theirs.
  *
  *     pin        the group is not here: all-gather; the one gathered before the last few is forgotten
  *     gradient   the last one of the group: reduce-scatter; others' chunks are dropped
@@ -19,23 +20,24 @@ static bool is_alone(const ps_client *c)
 
 static int32_t group_of(const ps_client *c, int32_t chunk)
 {
-    return chunk / c->settings.ranks.n;
+    return chunk / c->sharing.group_chunks;
 }
 
 static int32_t first_chunk(const ps_client *c, int32_t group)
 {
-    return group * c->settings.ranks.n;
+    return group * c->sharing.group_chunks;
 }
 
 static int32_t end_chunk(const ps_client *c, int32_t group)
 {
-    return (int32_t)ps_min_i64(c->layout->n_chunks, (int64_t)(group + 1) * c->settings.ranks.n);
+    return (int32_t)ps_min_i64(c->layout->n_chunks, (int64_t)(group + 1) * c->sharing.group_chunks);
 }
 
 ps_status ps_client_sharing_init(ps_client *c)
 {
     ps_client_sharing *s = &c->sharing;
-    s->n_groups = (c->layout->n_chunks + c->settings.ranks.n - 1) / c->settings.ranks.n;
+    s->group_chunks = c->settings.ranks.saves_memory ? 1 : c->settings.ranks.n;
+    s->n_groups = (c->layout->n_chunks + s->group_chunks - 1) / s->group_chunks;
     for (int i = 0; i < PS_CLIENT_GROUPS_HERE; i++) s->recent[i] = -1;
     PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->is_here, &s->is_here));
     PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->n_fresh, &s->n_fresh));

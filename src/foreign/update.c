@@ -139,6 +139,23 @@ static ps_status update_all(ps_client *c, const step *s)
     return PS_OK;
 }
 
+/* As of ps_step: skipped steps in a row to which the loss scale does not answer. */
+static ps_status check_nonfinite(ps_client *c, bool skipped)
+{
+    const ps_loss_scale_event event = c->scaler.event;
+    const int64_t most = c->settings.max_nonfinite_steps;
+    if (!skipped || event == PS_LOSS_SCALE_HYSTERESIS || event == PS_LOSS_SCALE_SHRANK)
+        c->n_nonfinite_steps = 0;
+    else
+        c->n_nonfinite_steps++;
+    if (most == 0 || c->n_nonfinite_steps < most) return PS_OK;
+    return PS_FAIL(PS_ENUMERIC,
+                   "%lld steps in a row have gradients that are not finite (train.max_nonfinite_steps). They were "
+                   "skipped: the weights are those of before. Try a lower learning rate, gradient_clipping, or bf16 in "
+                   "place of fp16, and look at the data and the weights that training began with",
+                   (long long)c->n_nonfinite_steps);
+}
+
 static ps_status run_step(ps_client *c, ps_client_step_info *info)
 {
     ps_grad_sums sums;
@@ -166,15 +183,17 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
                                   .n_restored = c->n_restored,
                                   .n_beside = c->n_beside};
     c->n_restored = c->n_beside = 0;
-    return PS_OK;
+    return check_nonfinite(c, s.skips);
 }
 
 ps_status ps_client_step(ps_client *c, ps_client_step_info *info)
 {
     PS_TRY(PS_NEED("client", c));
-    ps_client_step_info own;
+    ps_client_step_info own = {0};
     PS_TRY(ps_client_enter(c, "ps_client_step", PS_CLIENT_READY));
     ps_status st = run_step(c, &own);
     ps_client_leave(c);
-    return st == PS_OK && info != NULL ? PS_SIZED_GIVE(ps_client_step_info, &own, info) : st;
+    if (info == NULL || (st != PS_OK && st != PS_ENUMERIC)) return st;
+    const ps_status given = PS_SIZED_GIVE(ps_client_step_info, &own, info);
+    return given != PS_OK ? given : st;
 }

@@ -49,56 +49,16 @@ static ps_status open_stand_in(ps_runner *r)
     return PS_OK;
 }
 
-static ps_status create_copies(ps_runner *r, const char *name, ps_queue **out)
-{
-    PS_TRY(ps_queue_create(r->tiers->ram[PS_TIER_DEVICE], name, PS_QUEUE_COPY, out));
-    ps_queue_set_order(*out, NULL); /* what is looked at is the transfer that they are part of */
-    return PS_OK;
-}
-
-/* The communicator's, for payloads that the host cannot touch; NCCL's queue, where that goes from GPU to GPU. */
-static ps_status open_copies(ps_runner *r)
-{
-    ps_comm *comm = r->bp->settings->ranks.comm;
-    if (!r->o.compute || comm == NULL) return PS_OK;
-    ps_comm_set_order(comm, ps_device_order(r->tiers->ram[PS_TIER_DEVICE]));
-    if (r->bp->settings->nccl.is_used)
-        return ps_queue_create(r->tiers->ram[PS_TIER_DEVICE], "exchange", PS_QUEUE_EXCHANGE, &r->exchange);
-    if (r->tiers->comm_staging == NULL) return PS_OK;
-    PS_TRY(create_copies(r, "messages-out", &r->copies.out));
-    PS_TRY(create_copies(r, "messages-in", &r->copies.in));
-    r->copies.staging = r->tiers->comm_staging;
-    ps_comm_set_device(comm, &r->copies);
-    return PS_OK;
-}
-
-static void close_copies(ps_runner *r)
-{
-    ps_comm *comm = r->bp->settings->ranks.comm;
-    if (!r->o.compute || comm == NULL) return;
-    if (r->exchange != NULL) ps_comm_set_collectives(comm, NULL);
-    ps_queue_destroy(r->exchange);
-    ps_comm_set_device(comm, NULL);
-    ps_comm_set_order(comm, NULL);
-    ps_queue_destroy(r->copies.out);
-    ps_queue_destroy(r->copies.in);
-}
-
 ps_status ps_exchange_open(ps_runner *r)
 {
     PS_TRY(ps_exchange_fit(r, r->bp));
-    PS_TRY(open_copies(r));
+    if (r->o.compute) PS_TRY(ps_carrier_open(&r->carrier, r->bp->settings, r->tiers));
     return open_stand_in(r);
 }
 
 ps_status ps_exchange_join(ps_runner *r)
 {
-    const ps_settings *s = r->bp->settings;
-    ps_collectives *x;
-    if (r->exchange == NULL) return PS_OK;
-    PS_TRY(ps_settings_open_nccl(s, r->exchange, r->tiers->comm_staging, r->tiers->comm_staging_bytes, &x));
-    ps_comm_set_collectives(s->ranks.comm, x);
-    return PS_OK;
+    return ps_carrier_join(&r->carrier, r->bp->settings, r->tiers);
 }
 
 /* Until the communicator touches no payload any more; after a failure it does not from then on. */
@@ -113,7 +73,7 @@ static void finish(ps_runner *r)
 void ps_exchange_close(ps_runner *r)
 {
     finish(r);
-    close_copies(r);
+    ps_carrier_close(&r->carrier);
     ps_queue_destroy(r->stand_in);
     ps_mem_free(r->exchanges);
     ps_mem_free(r->parts);

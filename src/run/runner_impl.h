@@ -2,6 +2,7 @@
 #ifndef PS_RUN_RUNNER_IMPL_H
 #define PS_RUN_RUNNER_IMPL_H
 
+#include "run/carrier.h"
 #include "run/results.h"
 #include "run/runner.h"
 #include "run/snapshot.h"
@@ -28,8 +29,7 @@ struct ps_runner {
     int32_t next_event;       /* index into the events of the blueprint's spans */
     ps_exchange *exchanges;   /* [spans.n] with other ranks, under way or done */
     ps_comm_part *parts;      /* scratch: those of one exchange */
-    ps_queue *exchange;       /* by which NCCL brings chunks from rank to rank; NULL: messages do */
-    ps_comm_device copies;    /* of a device that the host cannot touch, by a communicator; else of NULLs */
+    ps_carrier carrier;       /* empty in a trial, and with one rank */
     ps_queue *stand_in;       /* for who carries exchanges, of a trial that is looked at; else NULL */
     bool update_pending;      /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;

@@ -34,6 +34,7 @@ static ps_status take_blocks(const ps_tiers_options *o, ps_tiers *t)
 {
     PS_TRY(take_block(t, PS_TIER_DEVICE, "generation.max_length", o->cache_bytes, &t->cache, &t->cache_bytes));
     PS_TRY(take_block(t, PS_TIER_DEVICE, "what a step sums up", o->results_bytes, &t->results, &t->results_bytes));
+    PS_TRY(take_block(t, PS_TIER_DEVICE, "what is kept out of chunks", o->apart_bytes, &t->apart, &t->apart_bytes));
     PS_TRY(take_block(t, PS_TIER_HOST, "use_cpu_embedding", o->host_block_bytes, &t->host_block, &t->host_block_bytes));
     if (t->host_block == NULL) return PS_OK; /* copies there come after what had its memory before */
     return ps_queue_wait(t->compute[PS_TIER_DEVICE], ps_device_gave_after(t->ram[PS_TIER_HOST]));
@@ -148,6 +149,7 @@ void ps_tiers_close(ps_tiers *t)
     if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes, NULL);
     if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes, NULL);
     if (t->host_block != NULL) ps_device_free(t->ram[PS_TIER_HOST], t->host_block, t->host_block_bytes, NULL);
+    if (t->apart != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->apart, t->apart_bytes, NULL);
     if (t->results != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->results, t->results_bytes, NULL);
     if (t->comm_staging != NULL)
         ps_device_free(t->ram[t->comm_staging_tier], t->comm_staging, t->comm_staging_bytes, NULL);

@@ -32,6 +32,8 @@ typedef struct ps_tiers {
     int64_t host_block_bytes;
     void *results; /* a block of the device for what kernels sum up (results.h); NULL: none */
     int64_t results_bytes;
+    void *apart; /* a block of the device for tensors that are kept out of chunks; NULL: none */
+    int64_t apart_bytes;
 } ps_tiers;
 
 typedef struct ps_tiers_options {
@@ -54,6 +56,7 @@ typedef struct ps_tiers_options {
     int64_t cache_bytes;        /* of keys and values, on the device; 0: none */
     int64_t host_block_bytes;   /* of instructions that the host computes (ps_code.host_bytes); 0: none */
     int64_t results_bytes;      /* of what kernels sum up, where the host cannot touch the device; 0: none */
+    int64_t apart_bytes;        /* of tensors that are kept out of chunks, on the device; 0: none */
     bool counts_non_model;      /* as in ps_store_desc */
     ps_profile *profile;        /* must outlive the tiers; NULL: none */
     ps_order *order; /* looks at the order of all that is issued here; must outlive the tiers. NULL: nobody */

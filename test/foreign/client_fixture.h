@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "patrickstar_client.h"
 #include "patrickstar_own.h"
+#include "tensor/dtype.h"
 #include "temp_folder.h"
 
 #define OPTIONS                                                                                                        \

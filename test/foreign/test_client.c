@@ -323,7 +323,7 @@ static void test_step_is_refused_while_in_use(void **state)
     (void)pinned(c, A, PS_CLIENT_GRADIENT, PS_CLIENT_READ);
     assert_int_equal(ps_client_step(c, NULL), PS_ESTATE);
     ps_client_unpin(c, A, PS_CLIENT_GRADIENT);
-    (void)pinned(c, A, PS_CLIENT_MASTER, PS_CLIENT_READ); /* may stay in use */
+    (void)pinned(c, A, PS_CLIENT_MASTER, PS_CLIENT_READ);                       /* may stay in use */
     const ps_client_place p = pinned(c, LONG, PS_CLIENT_PARAM, PS_CLIENT_READ); /* may stay in use */
     float before, after;
     ps_to_floats(p.dtype, p.address, 0, 1, &before);
