@@ -103,6 +103,7 @@ class Builder:
         self._by_address: Dict[int, _Nursling] = {}
         self._touched: Dict[int, _Nursling] = {}  # since they were told to rest; in the order of their last touch
         self._touched_bytes = 0
+        self._shared: List[Tuple[int, int]] = []  # id of a parameter, and the number whose memory it was to share
         self._params: List["weakref.ref[nn.Parameter]"] = []  # all that were ever taken
 
     @contextlib.contextmanager
@@ -131,15 +132,16 @@ class Builder:
 
     def take(self, param: Optional[nn.Parameter]) -> None:
         """Move it into the nursery, unless it takes no memory there or is PyTorch's."""
-        if param is None or type(param) is Nursed or param.device.type == "meta" or param.numel() == 0:
+        if param is None or type(param) is Nursed or nn.parameter.is_lazy(param) or param.device.type == "meta":
+            return
+        if param.numel() == 0:
             return
         if param.is_complex():
             raise Refused("a parameter of complex numbers, %s: keep its parts in two parameters" % _describe(param))
         if not param.is_floating_point():
             return
         if type(param) is not nn.Parameter:
-            raise Refused("a parameter of class %s: run the module once before (lazy modules), or give "
-                          "initialize_engine one with plain parameters" % type(param).__name__)
+            raise Refused("a parameter of class %s: only plain torch.nn.Parameters lie in chunks" % type(param).__name__)
         if param.layout != torch.strided or param.device.type != "cpu":
             raise Refused("%s: model_func builds on the processor (or on meta); chunks bring parameters to where they "
                           "are computed with" % _describe(param))
@@ -191,9 +193,8 @@ class Builder:
         if values is param:
             return
         other = self._by_address.get(storage_address(values))
-        if other is not None and other is not nursling:
-            raise Refused("param.data = a tensor on another parameter, %s: tie them by assigning the parameter itself "
-                          "(module.weight = other.weight), or give it a copy (.clone())" % _describe(values))
+        if other is not None and other is not nursling:  # a copy does unless both are in the model in the end
+            self._shared.append((id(param), other.number))
         with no_torch_function(), torch.no_grad():
             if values.device.type == "cpu" and (values.shape, values.dtype) == (nursling.shape, nursling.dtype):
                 torch.Tensor.copy_(param.data, values)
@@ -218,6 +219,10 @@ class Builder:
                     mine[key] = param
                 module.__dict__["_parameters"] = mine
             for key, param in list(module._parameters.items()):
+                if nn.parameter.is_lazy(param):
+                    raise Refused("%s has parameters without a shape (lazy modules): have model_func run a dummy batch"
+                                  % (name or "the model"))
+                self.take(param)  # a lazy one has its shape only now
                 if param is not None and param.device.type == "meta":
                     if id(param) not in real:
                         new = nn.Parameter(torch.zeros(param.shape, dtype=param.dtype), param.requires_grad)
@@ -245,6 +250,7 @@ class Builder:
             if param.data.data_ptr() != param.__dict__["_ps_nursling"].address:
                 self.set_data(param, param.data)  # it was replaced where no function of PyTorch's was called
         self._let_others_go(names)
+        self._check_that_none_share(names)
         places = []
         for param, name in names:
             nursling = param.__dict__.pop("_ps_nursling")
@@ -279,6 +285,14 @@ class Builder:
                 param.__dict__.pop("_ps_nursling")
                 param.data = param.data.clone()
         self._params.clear()
+
+    def _check_that_none_share(self, names: List[Tuple[nn.Parameter, str]]) -> None:
+        name_of = {param.__dict__["_ps_nursling"].number: name for param, name in names}
+        for param, name in names:
+            for other in [number for key, number in self._shared if key == id(param)]:
+                if other in name_of:
+                    raise Refused("%s.data = %s.data shares memory: tie them by assigning the parameter itself "
+                                  "(module.weight = other.weight), or give it a copy (.clone())" % (name, name_of[other]))
 
     def _check_that_nobody_looks(self, places: List[Tuple[nn.Parameter, str, _Nursling]]) -> None:
         gc.collect()

@@ -27,6 +27,19 @@ def save_by(front: Front, module: nn.Module) -> None:
     module._save_to_state_dict = save
 
 
+def save_root_by(front: Front, model: nn.Module) -> None:
+    """Have each call of the model's state_dict read anew: with several ranks all read the same, whatever each has kept of
+    the last."""
+    inner = model.state_dict
+
+    @functools.wraps(inner)
+    def state_dict(*args: Any, **kwargs: Any) -> Any:
+        front.version += 1
+        return inner(*args, **kwargs)
+
+    model.state_dict = state_dict
+
+
 def _value(front: Front, slot: Slot) -> torch.Tensor:
     value = slot.saved_value() if slot.saved_value is not None else None
     if value is None or slot.saved_version != front.version:

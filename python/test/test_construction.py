@@ -75,6 +75,15 @@ class Built(Case):
             once(model, optimizer, values())
             self.assertEqual(len(model.front.slots), 4)
 
+    def test_of_lazy_modules(self):
+        def make():
+            model = nn.Sequential(nn.LazyLinear(WIDTH), nn.LazyLinear(WIDTH))
+            model(torch.ones(1, WIDTH))
+            return model
+        model, optimizer = engine(make)
+        self.assertEqual(len(model.front.slots), 4)
+        once(model, optimizer, values())
+
     def test_numbers_format(self):
         model, _ = engine(lambda: Two().to(BF16), F32)
         self.assertEqual(model.module.a.weight.dtype, F32)

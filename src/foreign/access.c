@@ -14,7 +14,9 @@ ps_status ps_client_hold(ps_client *c, ps_list list, int32_t chunk, ps_tier tier
     const ps_chunk_id id = ps_store_chunk(c->layout, list, chunk);
     ps_client_held *h = &c->held;
     PS_TRY(ps_client_note_access(c, id, tier, mode));
-    PS_TRY(ps_store_pin(c->tiers.store, id, tier, mode, NULL));
+    ps_status st = ps_store_pin(c->tiers.store, id, tier, mode, NULL);
+    if (st == PS_EBUDGET && ps_client_stop_following(c)) st = ps_store_pin(c->tiers.store, id, tier, mode, NULL);
+    PS_TRY(st);
     if (h->count[id]++ == 0) h->ids[h->n++] = id;
     return PS_OK;
 }

@@ -30,15 +30,17 @@ static int64_t update_bytes(const ps_client *c)
 
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
 {
-    const bool fits_host = c->settings.budgets.bytes[PS_TIER_HOST] >= update_bytes(c);
     for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++) {
         const int32_t t = c->pieces[i].tensor;
         if (c->pin_counts[t] > 0 || c->tensors[t].pins[PS_CLIENT_MASTER] > 0 ||
             c->tensors[t].pins[PS_CLIENT_GRADIENT] > 0)
             return PS_TIER_DEVICE; /* where it is in use */
     }
-    if (chunk / c->settings.ranks.n < c->n_margin) return PS_TIER_DEVICE;
-    return fits_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+    const int64_t *budget = c->settings.budgets.bytes, bytes = update_bytes(c);
+    if (chunk / c->settings.ranks.n < c->n_margin || budget[PS_TIER_HOST] < bytes) return PS_TIER_DEVICE;
+    /* one memory: what the device does not keep is handed over, and the other way round */
+    const bool is_same = ps_backend_space(c->settings.backend)->is_one_memory;
+    return is_same && budget[PS_TIER_DEVICE] >= 2 * bytes ? PS_TIER_DEVICE : PS_TIER_HOST;
 }
 
 /* ---- who is trained ---- */
@@ -163,6 +165,41 @@ static int64_t chunks_bytes(const ps_client *c)
     return bytes;
 }
 
+/* Value, states and gradient. */
+static int64_t apart_bytes(const ps_client *c, const ps_client_tensor_state *t)
+{
+    return (int64_t)sizeof(float) * ps_round_up(t->elements, PS_TENSOR_ALIGN_ELEMENTS) * (c->lists.n - 2);
+}
+
+static int64_t all_apart_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) bytes += apart_bytes(c, &c->tensors[t]);
+    return bytes;
+}
+
+/* Where the host cannot touch the device: what kernels sum up, and scratch. */
+static int64_t results_bytes(const ps_client *c, int64_t *sums_bytes)
+{
+    const int64_t n_sums = ps_client_piece_count(c) + c->n_tensors;
+    *sums_bytes = ps_round_up(n_sums * (int64_t)sizeof *c->sums, 64);
+    if (ps_backend_space(c->settings.backend)->device->host_can_touch) return 0;
+    return *sums_bytes + 2 * PS_CLIENT_SCRATCH_ELEMENTS * (int64_t)sizeof(float);
+}
+
+/* What of the tiers is no chunk's, in pages. */
+static void count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT])
+{
+    const ps_settings *s = &c->settings;
+    const int64_t page = ps_settings_page_bytes(s);
+    int64_t sums;
+    const ps_tier staging = ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets);
+    blocks[PS_TIER_HOST] = 0;
+    blocks[PS_TIER_DEVICE] = ps_round_up(all_apart_bytes(c), page) + ps_round_up(results_bytes(c, &sums), page);
+    blocks[s->nccl.is_used ? PS_TIER_DEVICE : staging] += ps_round_up(ps_settings_comm_bytes(s), page);
+}
+
 static ps_status refuse(const char *key, int64_t given, int64_t wanted, const char *what, const char *other)
 {
     char given_text[PS_BYTES_TEXT_MAX], wanted_text[PS_BYTES_TEXT_MAX];
@@ -185,43 +222,41 @@ static ps_status check_budgets(const ps_client *c)
         snprintf(what, sizeof what, "the chunks of %.200s take %lld bytes", c->tensors[c->in_order[i]].name,
                  (long long)bytes);
     }
-    const int64_t device_least = ps_max_i64(widest, b[PS_TIER_HOST] >= update ? 0 : update);
-    if (widest < update && b[PS_TIER_HOST] < update)
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    count_blocks(c, blocks);
+    const bool is_host_enough = b[PS_TIER_HOST] >= update + blocks[PS_TIER_HOST];
+    const int64_t device_least = ps_max_i64(widest, is_host_enough ? 0 : update) + blocks[PS_TIER_DEVICE];
+    if (widest < update && !is_host_enough)
         snprintf(what, sizeof what, "the update of a chunk takes %lld bytes there, where memory.host has too little",
                  (long long)update);
     if (b[PS_TIER_DEVICE] / page * page < device_least)
         return refuse("memory.device", b[PS_TIER_DEVICE], device_least, what, "; or a smaller default_chunk_size");
-    if (b[PS_TIER_DEVICE] + b[PS_TIER_HOST] + b[PS_TIER_DISK] >= all) return PS_OK;
+    const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
+    if (ram + b[PS_TIER_DISK] >= all) return PS_OK;
     snprintf(what, sizeof what,
              "parameters, fp32 values and optimizer states take %lld bytes, of which device and "
              "host hold %lld",
-             (long long)all, (long long)(b[PS_TIER_DEVICE] + b[PS_TIER_HOST]));
+             (long long)all, (long long)ram);
     return refuse("memory.disk", b[PS_TIER_DISK], all, what, ", as would more of memory.device or memory.host");
 }
 
 /* ---- memory ---- */
 
-/* Value, states and gradient. */
-static int64_t apart_bytes(const ps_client *c, const ps_client_tensor_state *t)
+/* What host and disk cannot keep between steps, the device does. */
+static void keep_margin(ps_client *c)
 {
-    return ps_round_up((int64_t)sizeof(float) * t->elements * (c->lists.n - 2), 64);
-}
-
-static int64_t all_apart_bytes(const ps_client *c)
-{
-    int64_t bytes = 0;
-    for (int32_t t = 0; t < c->n_tensors; t++)
-        if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) bytes += apart_bytes(c, &c->tensors[t]);
-    return bytes;
+    const int64_t below = c->settings.budgets.bytes[PS_TIER_HOST] + c->settings.budgets.bytes[PS_TIER_DISK];
+    const int64_t n_own = (c->layout->n_chunks + c->settings.ranks.n - 1) / c->settings.ranks.n;
+    c->n_margin = (int32_t)ps_max_i64(0, n_own - below / update_bytes(c));
 }
 
 static ps_status open_tiers(ps_client *c)
 {
     const ps_settings *s = &c->settings;
     const bool is_apart = !ps_backend_space(s->backend)->device->host_can_touch;
-    const int64_t n_sums = ps_client_piece_count(c) + c->n_tensors;
-    const int64_t sums = ps_round_up(n_sums * (int64_t)sizeof *c->sums, 64);
-    const int64_t scratch = PS_CLIENT_SCRATCH_ELEMENTS * (int64_t)sizeof(float);
+    int64_t sums;
+    const int64_t results = results_bytes(c, &sums);
+    if (s->checks_order) PS_TRY(ps_order_create(false, &c->order));
     const ps_tiers_options o = {.space = ps_backend_space(s->backend),
                                 .budgets = s->budgets,
                                 .disk_folders = s->disk_folders,
@@ -237,21 +272,23 @@ static ps_status open_tiers(ps_client *c)
                                 .rates = &s->rates.links,
                                 .comm_staging_bytes = ps_settings_comm_bytes(s),
                                 .comm_on_device = s->nccl.is_used,
-                                .results_bytes = is_apart ? sums + scratch : 0,
+                                .results_bytes = results,
                                 .apart_bytes = all_apart_bytes(c),
                                 .counts_non_model = true,
-                                .profile = c->profile};
+                                .profile = c->profile,
+                                .order = c->order};
     const size_t n_ids = (size_t)ps_lists_n_ids(&c->lists, c->layout);
     PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.count, &c->held.count));
     PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.ids, &c->held.ids));
     PS_TRY(ps_tiers_open(&o, &c->tiers));
+    keep_margin(c);
     if (is_apart) {
         c->sums = c->tiers.results;
         c->scratch = (float *)(void *)((char *)c->tiers.results + sums);
         return PS_OK;
     }
-    PS_TRY(ps_mem_alloc((size_t)n_sums, sizeof *c->sums, &c->sums));
-    return ps_mem_alloc((size_t)PS_CLIENT_SCRATCH_ELEMENTS, sizeof *c->scratch, &c->scratch);
+    PS_TRY(ps_mem_alloc((size_t)sums, 1, &c->sums));
+    return ps_mem_alloc(2 * (size_t)PS_CLIENT_SCRATCH_ELEMENTS, sizeof *c->scratch, &c->scratch);
 }
 
 /* ---- first values ---- */
@@ -264,7 +301,7 @@ static ps_status move_values(ps_client *c, const ps_client_tensor_state *t, int6
     _Alignas(64) char rounded[AT_ONCE * sizeof(float)];
     ps_backend *host = ps_backend_host(c->settings.backend);
     const char *src = (const char *)t->given.address + first * (int64_t)ps_dtype_bytes(t->given_dtype);
-    const bool is_reached = ps_device_host_can_touch(c->tiers.ram[tier]) && !ps_device_works_later(c->tiers.ram[tier]);
+    const bool is_reached = ps_device_host_can_touch(c->tiers.ram[PS_TIER_DEVICE]); /* else fills may be under way */
     const int64_t at_once = is_reached ? n : AT_ONCE;
     for (int64_t done = 0; done < n; done += at_once) {
         const int64_t here = ps_min_i64(at_once, n - done);

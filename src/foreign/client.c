@@ -101,6 +101,7 @@ void ps_client_free(ps_client *c)
     if (c->tiers.results == NULL) ps_mem_free(c->scratch);
     ps_carrier_close(&c->carrier);
     ps_tiers_close(&c->tiers);
+    ps_order_destroy(c->order);
     ps_queue_destroy(c->stream);
     ps_client_steps_deinit(&c->steps);
     ps_nursery_destroy(c->nursery);

@@ -64,7 +64,7 @@ typedef struct ps_client_tensor_state {
     bool is_param_newer, is_master_newer;  /* the other one is to follow */
     int32_t pins[PS_CLIENT_WHAT_COUNT];    /* those of PS_CLIENT_PARAM are the client's pin_counts */
     bool is_writing[PS_CLIENT_WHAT_COUNT]; /* one of them may write */
-    float *apart;                          /* value, states, gradient: `elements` of each, one after the other */
+    float *apart;                          /* value, states, gradient, one after the other: ps_client_apart */
 } ps_client_tensor_state;
 
 typedef struct ps_client_group_state {
@@ -151,6 +151,7 @@ struct ps_client {
     bool *has_master;   /* [n_chunks] this rank keeps fp32 values of the chunk */
     ps_client_sharing sharing;
     ps_carrier carrier;
+    ps_order *order; /* looks at the order of all that is issued; NULL: nobody does */
     ps_tiers tiers;
     ps_queue *stream; /* the framework's own; NULL: none */
     ps_profile *profile;
@@ -160,7 +161,7 @@ struct ps_client {
     ps_loss_scaler scaler;
     int64_t n_updates;
     ps_grad_sums *sums; /* [number of pieces], then of tensors [n_tensors] that are apart: where kernels write */
-    float *scratch;     /* likewise, of PS_CLIENT_SCRATCH_ELEMENTS */
+    float *scratch;     /* likewise, two of PS_CLIENT_SCRATCH_ELEMENTS each */
 
     ps_client_held held;
     ps_client_steps steps;
@@ -229,6 +230,9 @@ PS_NODISCARD ps_status ps_client_begin_measuring(ps_client *c);
 PS_NODISCARD ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes);
 /* Of the moment of a step that is under way; NULL: none. */
 const char *ps_client_moment_label(const ps_client *c);
+/* There is no room as long as the store keeps what is foretold of this moment; for the rest of the step nothing is. False:
+ * nothing was. */
+bool ps_client_stop_following(ps_client *c);
 /* The moment under way is about to access the chunk. */
 PS_NODISCARD ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_access_mode mode);
 /* The step has ended: *was_watched when it went another way than foretold. */
@@ -262,7 +266,7 @@ static inline ps_list ps_client_gradient_list(const ps_client *c, const ps_clien
 }
 static inline float *ps_client_apart(const ps_client_tensor_state *t, ps_list list)
 {
-    return t->apart + (list - PS_LIST_MASTER) * t->elements;
+    return t->apart + (list - PS_LIST_MASTER) * ps_round_up(t->elements, PS_TENSOR_ALIGN_ELEMENTS);
 }
 
 /* ---- sharing.c: with several ranks; with one all return at once ---- */

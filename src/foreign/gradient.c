@@ -148,22 +148,37 @@ ps_status ps_client_round_gradient(ps_client *c, const ps_client_piece *p)
 
 /* ---- comes ---- */
 
-/* dst[i] += src[i] */
+/* What kernels want of addresses. A framework's gradient may be a view into something larger. */
+static const uintptr_t align_bytes = 64;
+
+/* dst[i] += src[i], of at most PS_CLIENT_SCRATCH_ELEMENTS when that is not fp32 */
 static ps_status add(ps_client *c, float *dst, const void *src, ps_dtype dtype, int64_t n)
 {
-    ps_queue *q = c->tiers.compute[PS_TIER_DEVICE];
-    ps_add_args a = {.dtype = PS_DTYPE_F32};
-    for (int64_t done = 0; done < n; done += a.n) {
-        const char *from = (const char *)src + done * (int64_t)ps_dtype_bytes(dtype);
-        a.n = dtype == PS_DTYPE_F32 ? n : ps_min_i64(PS_CLIENT_SCRATCH_ELEMENTS, n - done);
-        a.y = dst + done;
-        a.a = a.y;
-        a.b = from;
-        if (dtype != PS_DTYPE_F32) {
-            PS_TRY(ps_client_cast(c, PS_TIER_DEVICE, c->scratch, PS_DTYPE_F32, from, dtype, a.n));
-            a.b = c->scratch;
+    float *widened = c->scratch + PS_CLIENT_SCRATCH_ELEMENTS;
+    if (dtype != PS_DTYPE_F32) PS_TRY(ps_client_cast(c, PS_TIER_DEVICE, widened, PS_DTYPE_F32, src, dtype, n));
+    const ps_add_args a = {
+        .y = dst, .a = dst, .b = dtype != PS_DTYPE_F32 ? widened : src, .n = n, .dtype = PS_DTYPE_F32};
+    return ps_run_add(c->settings.backend, c->tiers.compute[PS_TIER_DEVICE], &a, 0);
+}
+
+/* n elements of a gradient to where they stay; adds: to what is there. */
+static ps_status take(ps_client *c, void *dst, ps_dtype dst_dtype, const void *src, ps_dtype dtype, int64_t n,
+                      bool adds)
+{
+    const int64_t item = (int64_t)ps_dtype_bytes(dtype), dst_item = (int64_t)ps_dtype_bytes(dst_dtype);
+    const bool is_aligned = (uintptr_t)src % align_bytes == 0;
+    const bool is_whole = is_aligned && (!adds || dtype == PS_DTYPE_F32);
+    const int64_t at_once = is_whole ? n : PS_CLIENT_SCRATCH_ELEMENTS;
+    for (int64_t done = 0; done < n; done += at_once) {
+        const int64_t here = ps_min_i64(at_once, n - done);
+        const void *from = (const char *)src + done * item;
+        char *to = (char *)dst + done * dst_item;
+        if (!is_aligned) {
+            PS_TRY(ps_queue_copy(c->tiers.compute[PS_TIER_DEVICE], c->scratch, from, here * item));
+            from = c->scratch;
         }
-        PS_TRY(ps_run_add(c->settings.backend, q, &a, 0));
+        PS_TRY(adds ? add(c, (float *)(void *)to, from, dtype, here)
+                    : ps_client_cast(c, PS_TIER_DEVICE, to, dst_dtype, from, dtype, here));
     }
     return PS_OK;
 }
@@ -177,8 +192,7 @@ static ps_status take_piece(ps_client *c, ps_client_piece *p, const void *gradie
     const ps_list list = ps_client_gradient_list(c, p);
     PS_TRY(ps_client_hold(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
     void *dst = ps_client_element(c, list, p->chunk, p->chunk_offset);
-    ps_status st = adds ? add(c, dst, src, dtype, p->n)
-                        : ps_client_cast(c, PS_TIER_DEVICE, dst, gradient_dtype(c, p), src, dtype, p->n);
+    ps_status st = take(c, dst, gradient_dtype(c, p), src, dtype, p->n, adds);
     if (st == PS_OK) st = ps_client_sum_piece(c, p);
     ps_client_let_go(c, list, p->chunk);
     return st;
@@ -188,8 +202,7 @@ static ps_status take_apart(ps_client *c, int32_t tensor, const void *gradient, 
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     float *dst = ps_client_apart(t, ps_lists_grad(&c->lists));
-    PS_TRY(t->has_gradient ? add(c, dst, gradient, dtype, t->elements)
-                           : ps_client_cast(c, PS_TIER_DEVICE, dst, PS_DTYPE_F32, gradient, dtype, t->elements));
+    PS_TRY(take(c, dst, PS_DTYPE_F32, gradient, dtype, t->elements, t->has_gradient));
     t->has_gradient = true;
     return sum_apart(c, tensor);
 }

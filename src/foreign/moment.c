@@ -16,6 +16,14 @@
  * more. */
 static const int64_t grain_bytes = (int64_t)4 << 20;
 
+/* NULL: none is foretold, or the step has gone another way. */
+static const ps_moment *foretold_moment(const ps_client_steps *s)
+{
+    const int32_t n = s->trace != NULL ? s->trace->n_moments : 0;
+    const bool follows = s->trace != NULL ? s->follows : s->schedule != NULL;
+    return follows && n < s->foretold->n_moments ? &s->foretold->moments[n] : NULL;
+}
+
 /* ---- the framework's own memory ---- */
 
 static int64_t used_bytes(const ps_client *c)
@@ -36,13 +44,23 @@ ps_status ps_client_begin_measuring(ps_client *c)
     return PS_OK;
 }
 
-static ps_status measure(ps_client *c, int64_t *bytes)
+static ps_status measure_once(const ps_client *c, int64_t *bytes)
 {
     int64_t resident;
     PS_TRY(ps_resident_measure(&c->steps.resident, &resident));
     const int64_t own = resident - used_bytes(c) - c->steps.base_bytes;
     *bytes = own <= 0 ? 0 : ps_round_up(own, grain_bytes);
     return PS_OK;
+}
+
+/* What has been freed may still be in the heap: it is asked to give that back before more than was foretold counts. */
+static ps_status measure(ps_client *c, int64_t *bytes)
+{
+    const ps_moment *next = foretold_moment(&c->steps);
+    PS_TRY(measure_once(c, bytes));
+    if (next == NULL || *bytes <= next->non_model_bytes + 4 * grain_bytes) return PS_OK;
+    ps_resident_trim();
+    return measure_once(c, bytes);
 }
 
 static ps_status check_framework(const ps_client *c, ps_status st, int64_t framework_bytes)
@@ -92,13 +110,6 @@ static void finish_moment(ps_client *c, int64_t framework_bytes)
     s->peak_bytes = ps_max_i64(s->peak_bytes, framework_bytes);
 }
 
-/* NULL: none is foretold, or the step has gone another way. */
-static const ps_moment *foretold_moment(const ps_client_steps *s)
-{
-    if (!s->follows || s->trace->n_moments >= s->foretold->n_moments) return NULL;
-    return &s->foretold->moments[s->trace->n_moments];
-}
-
 /* What is in use when the moment begins is in use in it. */
 static ps_status note_held(ps_client *c)
 {
@@ -111,6 +122,16 @@ static ps_status note_held(ps_client *c)
         c->steps.wanted_bytes[tier] += id_bytes(c, id);
     }
     return PS_OK;
+}
+
+bool ps_client_stop_following(ps_client *c)
+{
+    ps_client_steps *s = &c->steps;
+    if (s->trace == NULL || !s->follows) return false;
+    s->follows = false;
+    ps_store_set_schedule(c->tiers.store, NULL);
+    /* what the moment was foretold to want may leave now */
+    return ps_store_begin_moment(c->tiers.store, s->told_bytes) == PS_OK;
 }
 
 static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes)
@@ -132,7 +153,9 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
     s->is_recording = true;
     const int64_t bytes = is_foretold ? ps_max_i64(framework_bytes, next->non_model_bytes) : framework_bytes;
     s->told_bytes = framework_bytes;
-    return check_framework(c, ps_store_begin_moment(c->tiers.store, bytes), framework_bytes);
+    ps_status st = ps_store_begin_moment(c->tiers.store, bytes);
+    if (st == PS_EBUDGET && ps_client_stop_following(c)) st = PS_OK;
+    return check_framework(c, st, framework_bytes);
 }
 
 ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes)
@@ -228,7 +251,7 @@ static ps_status foretell(ps_client *c)
     PS_TRY(ps_schedule_create(s->trace, ps_lists_n_ids(&c->lists, c->layout), &schedule));
     ps_store_set_schedule(c->tiers.store, schedule);
     if (!c->settings.static_partition) ps_store_limit_chunks(c->tiers.store, PS_TIER_DEVICE, INT64_MAX);
-    if (s->foretold == NULL) c->n_margin = count_margin(c);
+    if (s->foretold == NULL) c->n_margin = (int32_t)ps_max_i64(c->n_margin, count_margin(c));
     ps_schedule_destroy(s->schedule);
     ps_trace_destroy(s->foretold);
     s->schedule = schedule;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,4 +32,11 @@ ps_status ps_resident_measure(const ps_resident *r, int64_t *bytes)
         return PS_FAIL(PS_EIO, "/proc/self/statm: no sizes in '%.60s'", text);
     *bytes = (int64_t)(resident - shared) * sysconf(_SC_PAGESIZE);
     return PS_OK;
+}
+
+void ps_resident_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -15,4 +15,7 @@ void ps_resident_close(ps_resident *r);
 /* Private pages in memory, in bytes; a few microseconds. PS_EIO. */
 PS_NODISCARD ps_status ps_resident_measure(const ps_resident *r, int64_t *bytes);
 
+/* Ask the C library to give back to the system what was freed. */
+void ps_resident_trim(void);
+
 #endif

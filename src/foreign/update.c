@@ -73,13 +73,11 @@ static ps_status update_pieces(ps_client *c, const step *s, int32_t chunk, ps_ti
     return PS_OK;
 }
 
-static ps_status update_chunk(ps_client *c, const step *s, int32_t chunk)
+static ps_status update_on(ps_client *c, const step *s, int32_t chunk, ps_tier tier)
 {
-    const ps_tier tier = ps_client_update_tier(c, chunk);
     ps_access_mode mode;
     ps_status st = PS_OK;
     ps_list held = 0;
-    PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update", s->framework_bytes));
     for (; held < c->lists.n && st == PS_OK; held++)
         if (uses_list(c, s, chunk, held, &mode)) st = ps_client_hold(c, held, chunk, tier, mode);
     if (st == PS_OK)
@@ -89,6 +87,24 @@ static ps_status update_chunk(ps_client *c, const step *s, int32_t chunk)
     for (ps_list list = 0; list < held; list++)
         if (uses_list(c, s, chunk, list, &mode)) ps_client_let_go(c, list, chunk);
     return st;
+}
+
+/* Where there is no room beside what the framework has, the other tier may have it. */
+static ps_status update_chunk(ps_client *c, const step *s, int32_t chunk)
+{
+    const ps_tier tier = ps_client_update_tier(c, chunk), other = tier == PS_TIER_HOST ? PS_TIER_DEVICE : PS_TIER_HOST;
+    PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update", s->framework_bytes));
+    const ps_status st = update_on(c, s, chunk, tier);
+    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0) return st;
+    PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update elsewhere", s->framework_bytes));
+    return update_on(c, s, chunk, other);
+}
+
+/* What has been issued in the wrong order. */
+static ps_status expect_order(const ps_client *c)
+{
+    if (c->order == NULL || ps_order_get_stats(c->order).n_reports == 0) return PS_OK;
+    return PS_FAIL(PS_EDEVICE, "check_order: %s", ps_order_text(c->order, 0));
 }
 
 /* ---- all ---- */
@@ -172,6 +188,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
                     .framework_bytes = c->steps.told_bytes};
     PS_TRY(ps_client_break(c, update_all(c, &s)));
     if (!s.skips) c->n_updates++;
+    PS_TRY(ps_client_break(c, expect_order(c)));
     PS_TRY(ps_client_break(c, ps_client_end_step(c, &was_watched)));
     c->n_steps++;
     c->n_watched_steps += was_watched;

@@ -1,5 +1,5 @@
-/* client_fixture.h - clients for tests: with a few tensors of odd sizes, beside plain arrays that say what these should
- * hold. */
+/* client_fixture.h - clients for tests, on what engine/backends.h has them compute on. A program whose device is not the
+ * processor gets at places by the queue that computes there; on the processor it is one of patrickstar_client.h alone. */
 #ifndef CLIENT_FIXTURE_H
 #define CLIENT_FIXTURE_H
 
@@ -12,14 +12,16 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/backends.h"
+#include "foreign/client_impl.h"
 #include "patrickstar_client.h"
 #include "patrickstar_own.h"
-#include "tensor/dtype.h"
 #include "temp_folder.h"
+#include "tensor/dtype.h"
 
 #define OPTIONS                                                                                                        \
     "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.01}}, \"default_chunk_size\": 4096,"                  \
-    " \"train\": {\"backend\": \"cpu\", \"threads\": 1}}"
+    " \"train\": {\"threads\": 1}}"
 
 static temp_folder folder;
 
@@ -37,6 +39,7 @@ static inline ps_config *config_of(const char *changes)
         assert_ok(ps_config_set(config, key, value));
         at += length;
     }
+    over_backend(config);
     return config;
 }
 
@@ -75,13 +78,55 @@ static inline ps_status add_tensor(ps_client *client, const char *name, int64_t 
     return PS_OK;
 }
 
+/* n bytes of a place, from `at` on; and to there. */
+static inline void get_bytes(ps_client *client, const ps_client_place *p, int64_t at, void *out, int64_t n)
+{
+    const char *from = (const char *)p->address + at;
+    if (OVER_APART)
+        assert_ok(ps_queue_get(client->tiers.compute[PS_TIER_DEVICE], out, from, n));
+    else
+        memcpy(out, from, (size_t)n);
+}
+
+static inline void put_bytes(ps_client *client, const ps_client_place *p, int64_t at, const void *in, int64_t n)
+{
+    char *to = (char *)p->address + at;
+    if (OVER_APART)
+        assert_ok(ps_queue_put(client->tiers.compute[PS_TIER_DEVICE], to, in, n));
+    else
+        memcpy(to, in, (size_t)n);
+}
+
+static inline void put_value(ps_client *client, const ps_client_place *p, int64_t i, float value)
+{
+    const int64_t item = (int64_t)ps_dtype_bytes(p->dtype);
+    char rounded[4];
+    ps_from_floats(p->dtype, rounded, 0, 1, &value);
+    put_bytes(client, p, i * item, rounded, item);
+}
+
 static inline ps_client_place pinned(ps_client *client, int32_t tensor, ps_client_what what, ps_client_mode mode)
 {
     ps_client_place place = {.struct_size = sizeof place};
     assert_ok(ps_client_pin(client, tensor, what, mode, &place));
     assert_non_null(place.address);
-    assert_int_equal(place.gpu, -1);
+    assert_int_equal(place.gpu, OVER_GPU ? 0 : -1);
     return place;
+}
+
+/* A tensor to be kept apart, of so many elements at least, in which gradients are told where their device is another one. */
+static int32_t gradients_at = -1;
+
+static inline void give_gradient(ps_client *client, int32_t tensor, const float *gradient, int64_t n, int is_read_again)
+{
+    if (!OVER_APART) {
+        assert_ok(ps_client_give_gradient(client, tensor, gradient, PS_DTYPE_F32, is_read_again));
+        return;
+    }
+    const ps_client_place p = pinned(client, gradients_at, PS_CLIENT_PARAM, PS_CLIENT_WRITE);
+    put_bytes(client, &p, 0, gradient, n * (int64_t)sizeof *gradient);
+    assert_ok(ps_client_give_gradient(client, tensor, p.address, PS_DTYPE_F32, is_read_again));
+    ps_client_unpin(client, gradients_at, PS_CLIENT_PARAM);
 }
 
 static inline ps_client_info info_of(const ps_client *client)

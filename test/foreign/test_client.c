@@ -471,6 +471,117 @@ static void test_groups(void **state)
     end(c);
 }
 
+/* As torch's AdamW: all tensors of a group decay, whatever their shape, and what has no gradient does not. */
+static void test_decay(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " optimizer.type=AdamW optimizer.params.weight_decay=0.5");
+    static const int32_t trained[] = {A, APART};
+    for (size_t i = 0; i < PS_ARRAY_LEN(trained); i++) {
+        const int32_t t = trained[i];
+        const double before = (double)drawn((uint64_t)t, 5);
+        float after;
+        for (int64_t k = 0; k < sizes[t]; k++) buffer[k] = 0;
+        assert_ok(ps_client_give_gradient(c, t, buffer, PS_DTYPE_F32, 0));
+        (void)stepped(c);
+        assert_ok(ps_client_read(c, t, NULL, 5, 1, &after));
+        assert_true(fabs((double)after - before * (1 - 0.01 * 0.5)) < 1e-7);
+        assert_ok(ps_client_read(c, LONG, NULL, 5, 1, &after));
+        assert_true(after == drawn(LONG, 5));
+    }
+    end(c);
+}
+
+static double rate_of(const ps_client *c)
+{
+    ps_client_group g = {.struct_size = sizeof g};
+    assert_ok(ps_client_get_group(c, 0, &g));
+    return g.lr;
+}
+
+/* What an update of a gradient that stays the same changes is its rate. */
+static double changed_by_step(ps_client *c)
+{
+    float before, after;
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before));
+    give(c, A, 1, 0);
+    (void)stepped(c);
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    return (double)before - (double)after;
+}
+
+static void test_rates(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " scheduler.type=WarmupLR scheduler.params.warmup_num_steps=8"
+                                " scheduler.params.warmup_max_lr=0.25 scheduler.params.warmup_type=linear");
+    double last = -1;
+    for (int i = 0; i < 10; i++) {
+        const double rate = rate_of(c);
+        assert_true(i < 8 ? rate > last : rate == 0.25);
+        assert_true(fabs(changed_by_step(c) - rate) < 1e-5);
+        last = rate;
+    }
+    ps_client_group g = {
+        .struct_size = sizeof g, .lr = 0.125, .weight_decay = NAN, .beta1 = -1, .beta2 = -1, .eps = -1};
+    assert_ok(ps_client_set_group(c, 0, &g));
+    assert_true(rate_of(c) == 0.125);
+    assert_true(fabs(changed_by_step(c) - 0.125) < 1e-5);
+    g.lr = -1; /* by the scheduler again */
+    assert_ok(ps_client_set_group(c, 0, &g));
+    assert_true(rate_of(c) == 0.25);
+    assert_ok(ps_client_get_group(c, 0, &g));
+    assert_true(g.beta1 == 0.9 && g.beta2 == 0.999 && g.eps == 1e-8);
+    assert_ok(ps_client_set_steps(c, -1, 2)); /* of the schedule */
+    assert_true(rate_of(c) < 0.25);
+    end(c);
+}
+
+static void test_scaler(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"", "{", "[]", "{}", "{\"scale\":0}", "null", "{\"scale\":\"x\"}"};
+    ps_client *c = begun(MEMORY " fp16.enabled=true fp16.initial_scale_power=8 fp16.hysteresis=1"),
+              *d = begun(MEMORY " fp16.enabled=true fp16.initial_scale_power=16 fp16.hysteresis=1");
+    char *text, *again;
+    give(c, A, INFINITY, 0);
+    assert_int_equal(stepped(c).is_skipped, 1);
+    assert_ok(ps_client_get_scaler(c, &text));
+    assert_ok(ps_client_set_scaler(d, text));
+    assert_true(ps_client_get_loss_scale(d) == 128);
+    assert_ok(ps_client_get_scaler(d, &again));
+    assert_string_equal(text, again);
+    for (size_t i = 0; i < PS_ARRAY_LEN(wrong); i++) {
+        const ps_status st = ps_client_set_scaler(d, wrong[i]);
+        if (st != PS_EINVAL && st != PS_EFORMAT) fail_msg("'%s': %s", wrong[i], ps_status_name(st));
+        assert_true(ps_client_get_loss_scale(d) == 128);
+    }
+    ps_free(text);
+    ps_free(again);
+    ps_client_destroy(d);
+    end(c);
+}
+
+static void test_sgd(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " optimizer.type=SGD optimizer.params.momentum=0.5");
+    float before, after, momentum;
+    assert_string_equal(ps_client_get_state_name(c, 0), "momentum_buffer");
+    assert_null(ps_client_get_state_name(c, 1));
+    assert_null(ps_client_get_state_name(c, -1));
+    assert_ok(ps_client_read(c, LONG, NULL, 4999, 1, &before));
+    give(c, LONG, 1, 0);
+    (void)stepped(c);
+    give(c, LONG, 1, 0);
+    (void)stepped(c);
+    assert_ok(ps_client_read(c, LONG, NULL, 4999, 1, &after));
+    assert_ok(ps_client_read(c, LONG, "momentum_buffer", 4999, 1, &momentum));
+    assert_true(momentum == 1.5f);
+    assert_true(fabs((double)(before - after) - 0.01 * 2.5) < 1e-7);
+    end(c);
+}
+
 /* ---- budgets ---- */
 
 static void test_too_little_memory(void **state)
@@ -532,6 +643,60 @@ static void test_many_in_one_moment(void **state)
         }
         assert_int_equal(stepped(c).is_watched, i == 0);
     }
+    end(c);
+}
+
+/* From the second step on chunks come before they are asked for. */
+static void test_the_future_is_known(void **state)
+{
+    (void)state;
+    static const char *const prefetch[] = {"memory.prefetch=4", "memory.prefetch=0"};
+    for (int k = 0; k < 2; k++) {
+        char changes[128];
+        int32_t n;
+        snprintf(changes, sizeof changes, "memory.device=100KB memory.host=0 memory.disk=4MB %s", prefetch[k]);
+        ps_client *c = client_of(changes);
+        for (int32_t t = 0; t < 12; t++) assert_ok(add_tensor(c, NULL, 4096, PS_DTYPE_F32, 0, 0, &n));
+        assert_ok(ps_client_begin(c));
+        int64_t before = 0;
+        for (int i = 0; i < 4; i++) {
+            for (int32_t t = 0; t < 12; t++) {
+                assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "one", 8192 * (t / 4)));
+                (void)pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+                ps_client_unpin(c, t, PS_CLIENT_PARAM);
+            }
+            (void)stepped(c);
+            const int64_t now = ps_store_get_stats(c->tiers.store).n_prefetched;
+            if (i == 0 || k == 1) assert_int_equal(now, 0);
+            if (i > 0 && k == 0) assert_true(now > before + 4);
+            before = now;
+        }
+        end(c);
+    }
+}
+
+/* What the program allocates and fills counts as its own, until it is given back. */
+static void test_measured_memory(void **state)
+{
+    (void)state;
+    enum { BYTES = 48 << 20 };
+    ps_client *c = begun("memory.device=400MB memory.host=0 memory.disk=0");
+    assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "before", PS_CLIENT_MEASURE));
+    const int64_t before = info_of(c).framework_bytes;
+    char *memory = malloc(BYTES);
+    assert_non_null(memory);
+    for (size_t i = 0; i < BYTES; i += 512) memory[i] = (char)i;
+    assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "within", PS_CLIENT_MEASURE));
+    const int64_t within = info_of(c).framework_bytes;
+    assert_in_range(within - before, BYTES - (8 << 20), BYTES + (16 << 20));
+    assert_true(info_of(c).used_bytes[0] >= within);
+    assert_true(memory[1024] == 0);
+    free(memory);
+    assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "after", PS_CLIENT_MEASURE));
+    assert_true(info_of(c).framework_peak_bytes >= within);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* which keep what was freed */
+    assert_true(info_of(c).framework_bytes < within - BYTES / 2);
+#endif
     end(c);
 }
 
@@ -619,9 +784,15 @@ int main(void)
         cmocka_unit_test_setup(test_values_are_refused, note_live),
         cmocka_unit_test_setup(test_saved_and_loaded, note_live),
         cmocka_unit_test_setup(test_groups, note_live),
+        cmocka_unit_test_setup(test_decay, note_live),
+        cmocka_unit_test_setup(test_rates, note_live),
+        cmocka_unit_test_setup(test_scaler, note_live),
+        cmocka_unit_test_setup(test_sgd, note_live),
         cmocka_unit_test_setup(test_too_little_memory, note_live),
         cmocka_unit_test_setup(test_no_room_beside_what_is_in_use, note_live),
         cmocka_unit_test_setup(test_many_in_one_moment, note_live),
+        cmocka_unit_test_setup(test_the_future_is_known, note_live),
+        cmocka_unit_test_setup(test_measured_memory, note_live),
         cmocka_unit_test_setup(test_info, note_live),
         cmocka_unit_test_setup(test_forked_child, note_live),
     };

@@ -212,11 +212,6 @@ class Optimizer(torch.optim.Optimizer):
         raise Refused("GradScaler: model.backward(loss) and optimizer.step() have the loss scale of fp16 already; leave "
                       "the scaler out")
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "_is_accelerate_prepared":
-            raise Refused("accelerate.prepare of an engine's optimizer: use it as initialize_engine gave it")
-        super().__setattr__(name, value)
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise Refused("pickle of an optimizer whose states lie in chunks: save its state_dict()")
 

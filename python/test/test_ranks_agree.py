@@ -10,19 +10,19 @@ import unittest
 import torch
 import torch.distributed as dist
 
-import ranks_train_worker
+import ranks_agree_worker
 from test_ranks import run, torchrun
 
-WORKER = ranks_train_worker.__file__
+WORKER = ranks_agree_worker.__file__
 
 
 def plain_losses():
     """PyTorch alone, on whole batches."""
-    model = ranks_train_worker.make()
+    model = ranks_agree_worker.make()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
     losses = []
-    for step in range(ranks_train_worker.N_STEPS):
-        loss = ranks_train_worker.loss_of(model, ranks_train_worker.batch_of(step))
+    for step in range(ranks_agree_worker.N_STEPS):
+        loss = ranks_agree_worker.loss_of(model, ranks_agree_worker.batch_of(step))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -1,6 +1,6 @@
-"""Trains a small network on this rank's part of each batch: what test_ranks_train.py starts.
+"""Trains a small network on this rank's part of each batch: what test_ranks_agree.py starts.
 
-usage: ranks_train_worker.py FOLDER [FORMAT]
+usage: ranks_agree_worker.py FOLDER [FORMAT]
 Writes FOLDER/losses.json (rank 0: the mean over all ranks, step by step), model-RANK.pt (what this rank keeps),
 whole.pt and optimizer.pt (rank 0).
 """

@@ -1,0 +1,148 @@
+"""What does not work in chunks is refused by name, with what would do instead."""
+import copy
+import importlib.util
+import io
+import os
+import pickle
+import tempfile
+import unittest
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+
+from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, once, square, values
+from patrickstar import PatrickStarError
+from patrickstar.runtime import initialize_engine
+
+
+class Configurations(Case):
+    def test_kinds(self):
+        self.refused(lambda: initialize_engine(Two, 0, {"optimizer": {"type": "Lion"}}), "optimizer.type")
+        self.refused(lambda: initialize_engine(Two, 0, {"optimiser": {}}), "optimiser")
+        self.refused(lambda: initialize_engine(Two, 0, [1]), "dictionary")
+        self.refused(lambda: initialize_engine(Two, 0, {"optimizer": {1, 2}}), "JSON")
+        self.refused(lambda: initialize_engine(Two, 0, "nowhere.json"), "nowhere.json")
+        self.refused(lambda: initialize_engine("Two"), "model_func")
+        self.refused(lambda: initialize_engine(lambda: None), "NoneType")
+        self.refused(lambda: initialize_engine(Two, 0, None, object()), "client=object")
+
+    def test_of_the_guide(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "config.json")
+            with open(path, "w") as file:
+                file.write("""{"optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.9, 0.999],
+                    "eps": 1e-6, "weight_decay": 0, "use_hybrid_adam": true}},
+                    "fp16": {"enabled": false, "loss_scale": 0, "initial_scale_power": 8, "loss_scale_window": 1000,
+                    "hysteresis": 2, "min_loss_scale": 1}, "default_chunk_size": 65536, "release_after_init": true,
+                    "use_cpu_embedding": false, "client": {"mem_tracer": {"use_async_mem_monitor": true,
+                    "warmup_gpu_chunk_mem_ratio": 0.1, "overall_gpu_mem_ratio": 0.8, "overall_cpu_mem_ratio": 0.8,
+                    "margin_use_ratio": 0.8, "use_fake_dist": false, "with_static_partition": false},
+                    "opts": {"with_mem_saving_comm": false, "with_mem_cache": true, "with_async_move": true}}}""")
+            model, optimizer = initialize_engine(model_func=Two, local_rank=0, config=path)
+            once(model, optimizer, values(dtype=F32))
+        model, optimizer = initialize_engine(Two)  # the guide's own fails without a configuration
+        once(model, optimizer, values(dtype=F32))
+
+
+class Models(Case):
+    def test_parameters(self):
+        class Strange(nn.Parameter):
+            pass
+
+        def of(param):
+            def make():
+                model = nn.Module()
+                model.p = param()
+                return model
+            return make
+        self.refused(lambda: engine(of(lambda: Strange(torch.ones(2)))), "class Strange")
+        self.refused(lambda: engine(of(lambda: nn.Parameter(torch.ones(2, dtype=torch.complex64)))), "complex")
+        self.refused(lambda: engine(of(lambda: nn.Parameter(torch.ones(2, dtype=torch.float64)))), "float64")
+        self.refused(lambda: engine(of(lambda: nn.Parameter(torch.ones(2).to_sparse()))), "float32")
+        self.refused(lambda: engine(lambda: nn.LazyLinear(4)), "dummy batch")
+        self.refused(lambda: engine(lambda: nn.Embedding(9, 4, sparse=True)), "sparse=False")
+        self.refused(lambda: engine(lambda: nn.DataParallel(Two())), "DataParallel")
+
+    def test_after_initialize_engine(self):
+        model, optimizer = engine(Two)
+        self.refused(lambda: setattr(model.module, "c", nn.Parameter(torch.ones(2))), "after initialize_engine")
+        self.refused(lambda: setattr(model.module.a.weight, "data", torch.ones(3)), "expected shape")
+        self.refused(lambda: model.half(), "fp16.enabled")
+        self.refused(lambda: setattr(model.module.a.weight, "grad", torch.ones(3)), "expected shape")
+        model.to("cpu")
+        model.module.c = nn.Linear(2, 2)
+        self.refused(lambda: once(model, optimizer, values()), "module c")
+
+    def test_data_replaced_within_forward(self):
+        class Replaces(nn.Linear):
+            def forward(self, x):
+                self.weight.data = torch.zeros(WIDTH, WIDTH, dtype=x.dtype)
+                return super().forward(x)
+        model, _ = engine(lambda: nn.Sequential(Replaces(WIDTH, WIDTH)))
+        self.refused(lambda: model(values()), "0.weight.data.copy_")
+        self.assertEqual(model.front.slots[0].n_uses, 0)
+
+
+class Copies(Case):
+    def test_deepcopy_and_pickle(self):
+        model, optimizer = engine(Two)
+        for what, copied in (("deepcopy of an engine", model), ("deepcopy of parameter a.weight", model.module.a.weight),
+                             ("deepcopy of parameter", model.module), ("deepcopy of an optimizer", optimizer)):
+            with self.subTest(what=what):
+                self.refused(lambda: copy.deepcopy(copied), what)
+        for what, pickled in (("pickle of an engine", model), ("pickle of", model.module),
+                              ("pickle of an optimizer", optimizer)):
+            with self.subTest(what=what):
+                self.refused(lambda: pickle.dumps(pickled), what)
+                self.refused(lambda: torch.save(pickled, io.BytesIO()), what)
+
+
+class Companions(Case):
+    """What else wraps models and optimizers."""
+
+    def test_distributed_data_parallel(self):
+        model, _ = engine(Two)
+        with tempfile.TemporaryDirectory() as folder:
+            dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=0, world_size=1)
+            try:
+                self.refused(lambda: nn.parallel.DistributedDataParallel(model), "averaged over the ranks already")
+            finally:
+                dist.destroy_process_group()
+
+    @unittest.skipIf(VERSION < (2, 3), "this PyTorch has a GradScaler for CUDA only")
+    def test_grad_scaler(self):
+        model, optimizer = engine(Two)
+        scaler = torch.amp.GradScaler("cpu")
+        loss = square(model(values()))
+        scaler.scale(loss).backward()
+        self.refused(lambda: scaler.step(optimizer), "leave the scaler out")
+
+    @unittest.skipIf(VERSION < (2, 1), "torch.compile is of PyTorch 2")
+    def test_compile(self):
+        model, _ = engine(Two)
+        self.refused(lambda: torch.compile(model, backend="eager")(values()), "torch.compile")
+        self.refused(lambda: model.compile(), "torch.compile")
+
+    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "accelerate is not installed")
+    def test_accelerate(self):
+        from accelerate import Accelerator
+        model, optimizer = engine(Two)
+        accelerator = Accelerator(cpu=True)
+        self.refused(lambda: accelerator.prepare(model), "accelerate.prepare")
+        self.refused(lambda: accelerator.prepare(model, optimizer), "accelerate.prepare")
+
+    @unittest.skipUnless(importlib.util.find_spec("transformers") and importlib.util.find_spec("accelerate"),
+                         "transformers and accelerate are not installed")
+    def test_trainer(self):
+        from transformers import Trainer, TrainingArguments
+        model, _ = engine(Two)
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = TrainingArguments(output_dir=folder, use_cpu=True, report_to=[], max_steps=1,
+                                          per_device_train_batch_size=1)
+            trainer = Trainer(model=model, args=arguments, train_dataset=[{"x": torch.ones(WIDTH)}] * 4)
+            self.refused(trainer.train, "Trainer")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,88 @@
+"""Several ranks train as one: by torchrun and gloo, chunks owned in turn."""
+import glob
+import os
+import tempfile
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import test_ranks
+from support import BF16, F32, Case, config, masters
+from test_modules import Own
+from train_worker import N_STEPS, batch
+from patrickstar.runtime import initialize_engine
+
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train_worker.py")
+
+
+def train_alone(dtype, n_parts):
+    """One rank, with the parts of a step one after the other."""
+    torch.manual_seed(0)
+    model, optimizer = initialize_engine(Own, 0, config(dtype))
+    model.eval()
+    losses = []
+    for step in range(N_STEPS):
+        of_parts = []
+        for part in range(n_parts):
+            loss = model(batch(step, part, n_parts))
+            model.backward(loss / n_parts)
+            of_parts.append(loss.item())
+        optimizer.step()
+        losses.append(of_parts)
+    return model, optimizer, losses
+
+
+@unittest.skipUnless(dist.is_available() and dist.is_gloo_available(), "torch.distributed with gloo")
+class Ranks(Case):
+    def train(self, n_ranks, dtype):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        status, text = test_ranks.torchrun(WORKER, folder.name, dtype, n_ranks=n_ranks)
+        self.assertEqual(status, 0, text)
+        self.folder = folder.name
+        return [torch.load(os.path.join(folder.name, "rank-%d.pt" % rank)) for rank in range(n_ranks)]
+
+    def test_two_ranks_are_one_in_f32(self):
+        ranks = self.train(2, "f32")
+        model, optimizer, losses = train_alone(F32, 2)
+        for step in range(N_STEPS):
+            self.assertEqual([rank["losses"][step] for rank in ranks], losses[step])
+        for rank in ranks:
+            self.assertAlmostEqual(rank["norm"], optimizer.last_step.grad_norm, delta=1e-6)
+            for name, value in masters(model).items():
+                self.assertTrue(torch.equal(rank["values"][name], value), name)
+        self.merged(ranks, model)
+
+    def merged(self, ranks, model):
+        """Files of the ranks together are the model; plain PyTorch loads it."""
+        merged, states = {}, {}
+        for path in sorted(glob.glob(os.path.join(self.folder, "model-*.pt"))):
+            part = torch.load(path)
+            self.assertLess(len(part), len(ranks[0]["whole"]))
+            merged.update(part)
+        plain = Own()
+        plain.load_state_dict(merged)
+        for name, param in plain.named_parameters():
+            self.assertTrue(torch.equal(param, ranks[0]["whole"][name]), name)
+            self.assertTrue(torch.equal(param, ranks[1]["whole"][name]), name)
+        for path in glob.glob(os.path.join(self.folder, "optimizer-*.pt")):
+            states.update(torch.load(path)["state"])
+        whole = ranks[0]["optimizer"]["state"]
+        self.assertEqual(sorted(states), sorted(whole))
+        for number, values in whole.items():
+            self.assertTrue(torch.equal(values["exp_avg"], states[number]["exp_avg"]))
+
+    def test_three_ranks_agree_in_bf16(self):
+        ranks = self.train(3, "bf16")
+        _, _, losses = train_alone(BF16, 3)
+        for rank in ranks[1:]:
+            for name, value in ranks[0]["values"].items():
+                self.assertTrue(torch.equal(rank["values"][name], value), name)
+        for step in range(N_STEPS):
+            for rank in range(3):
+                self.assertAlmostEqual(ranks[rank]["losses"][step], losses[step][rank], delta=.02)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,155 @@
+"""Models of Hugging Face's transformers, of random weights, unchanged: as plain PyTorch trains them, in chunks that hardly
+stay in memory."""
+import tempfile
+import unittest
+
+import torch
+import torch.nn as nn
+
+from support import BF16, F32, Case, config, engine, masters, pinned, train
+from patrickstar.runtime import initialize_engine
+
+try:
+    import transformers
+    from transformers import (BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                              LlamaForCausalLM)
+    transformers.logging.set_verbosity_error()
+except ImportError:
+    raise unittest.SkipTest("transformers is not installed")
+
+VOCABULARY, LABELS = 200, 3
+
+
+def gpt2():
+    return GPT2LMHeadModel(GPT2Config(n_embd=64, n_layer=3, n_head=4, vocab_size=VOCABULARY, n_positions=64,
+                                      bos_token_id=0, eos_token_id=0))
+
+
+def llama():
+    return LlamaForCausalLM(LlamaConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=VOCABULARY, max_position_embeddings=64, bos_token_id=0, eos_token_id=0, pad_token_id=0))
+
+
+def bert():
+    return BertForSequenceClassification(BertConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4, vocab_size=VOCABULARY,
+        max_position_embeddings=64, num_labels=LABELS))
+
+
+def tokens():
+    return torch.randint(0, VOCABULARY, (3, 16))
+
+
+def causal(model, t):
+    ids = tokens()
+    return model(input_ids=ids, labels=ids).loss
+
+
+def classes(model, t):
+    mask = (torch.arange(16)[None] < torch.tensor([16, 9, 12])[:, None]).long()
+    return model(input_ids=tokens(), labels=torch.randint(0, LABELS, (3,)), attention_mask=mask).loss
+
+
+CHUNK = 1 << 13
+MODELS = ((gpt2, causal), (llama, causal), (bert, classes))
+
+
+def checkpointed(make, is_reentrant):
+    def build():
+        model = make()
+        if is_reentrant is not None:
+            model.gradient_checkpointing_enable({"use_reentrant": is_reentrant})
+        return model
+    return build
+
+
+class Training(Case):
+    def test_bits(self):
+        for make, step in MODELS:
+            for dtype in (BF16, F32):
+                for is_reentrant in (None, False, True):
+                    with self.subTest(model=make.__name__, dtype=dtype, checkpointing=is_reentrant):
+                        self.same(checkpointed(make, is_reentrant), step, n=5, dtype=dtype, default_chunk_size=CHUNK,
+                                  memory__device="4MB", beside=0)
+
+    def test_losses_are_those_of_adamw_of_pytorch(self):
+        for make, step in MODELS:
+            with self.subTest(model=make.__name__):
+                model, optimizer = engine(make, F32, default_chunk_size=CHUNK)
+                plain = make()
+                plain.load_state_dict(model.state_dict())
+                theirs = torch.optim.AdamW(plain.parameters(), lr=1e-2, weight_decay=0)
+                plain.eval(), model.eval()  # without dropout
+                for t in range(10):
+                    torch.manual_seed(t)
+                    loss = step(model, t)
+                    model.backward(loss)
+                    optimizer.step()
+                    torch.manual_seed(t)
+                    theirs.zero_grad()
+                    other = step(plain, t)
+                    other.backward()
+                    theirs.step()
+                    self.assertAlmostEqual(loss.item(), other.item(), delta=1e-4 * (t + 1))
+
+    def test_a_third_of_the_model_data_and_disk(self):
+        """Budgets have the same bits; memory is kept."""
+        def big():
+            return GPT2LMHeadModel(GPT2Config(n_embd=256, n_layer=6, n_head=4, vocab_size=2000, n_positions=64,
+                                              bos_token_id=0, eos_token_id=0))
+        n_bytes = sum(p.numel() for p in big().parameters()) * 14
+        third = n_bytes // 3
+        roomy = train(big, causal, n=3, is_tight=False, default_chunk_size=1 << 17, memory__device="128MB",
+                      memory__host="256MB")
+        tight = train(big, causal, n=3, is_tight=False, default_chunk_size=1 << 17, memory__device=third * 3 // 4,
+                      memory__host=third // 4, memory__disk="1GB")
+        self.assertGreater(tight.moved_bytes, n_bytes)
+        self.assertEqual(roomy.losses, tight.losses)
+        for name, value in roomy.values.items():
+            self.assertTrue(torch.equal(value, tight.values[name]), name)
+
+
+class Using(Case):
+    def test_generate_and_files(self):
+        for make in (gpt2, llama):
+            with self.subTest(model=make.__name__):
+                torch.manual_seed(0)
+                plain = make().to(BF16).eval()
+                model, _ = engine(make, default_chunk_size=CHUNK)
+                model.eval()
+                ids = tokens()[:, :4]
+                expected = plain.generate(ids, max_new_tokens=12, do_sample=False)
+                self.assertTrue(torch.equal(model.generate(ids, max_new_tokens=12, do_sample=False), expected))
+                self.assertEqual(pinned(model), [])
+                with tempfile.TemporaryDirectory() as folder:
+                    model.module.save_pretrained(folder)
+                    read = type(plain).from_pretrained(folder, torch_dtype=F32)
+                    for name, value in masters(model).items():
+                        self.assertTrue(torch.equal(read.state_dict()[name], value), name)
+                    self.from_pretrained(make, type(plain), folder, masters(model))
+
+    def from_pretrained(self, make, kind, folder, expected):
+        for dtype in (F32, BF16):
+            model, optimizer = initialize_engine(lambda: kind.from_pretrained(folder, torch_dtype=dtype), 0,
+                                                 config(default_chunk_size=CHUNK))
+            for name, value in masters(model).items():
+                self.assertTrue(torch.equal(value, expected[name].to(dtype).float()), name)
+            model.train()
+            model.backward(causal(model, 1))
+            optimizer.step()
+
+    def test_resized_embeddings(self):
+        def make():
+            model = gpt2()
+            model.resize_token_embeddings(VOCABULARY + 7)
+            return model
+        model, optimizer = engine(make, default_chunk_size=CHUNK)
+        self.assertEqual(model.module.transformer.wte.weight.shape, (VOCABULARY + 7, 64))
+        self.assertIs(model.module.lm_head.weight, model.module.transformer.wte.weight)
+        model.backward(causal(model, 1))
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    unittest.main()

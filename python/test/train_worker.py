@@ -1,0 +1,53 @@
+"""One rank of test_train_ranks.py, as torchrun starts it: train_worker.py FOLDER FORMAT."""
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
+
+from support import BF16, F32, config, masters  # noqa: E402
+from test_modules import Own  # noqa: E402
+from patrickstar import _client  # noqa: E402
+from patrickstar.runtime import initialize_engine  # noqa: E402
+
+N_STEPS, SAMPLES = 6, 6
+
+
+def batch(step, rank, n_ranks):
+    """A rank's part of a step's samples."""
+    torch.manual_seed(step)
+    ids = torch.randint(0, 50, (SAMPLES, 8))
+    return ids.chunk(n_ranks)[rank]
+
+
+def main():
+    folder, dtype = sys.argv[1], {"f32": F32, "bf16": BF16}[sys.argv[2]]
+    dist.init_process_group("gloo")
+    _client.MEASURE = 0  # PyTorch itself takes more than these budgets
+    rank, n_ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model, optimizer = initialize_engine(Own, rank, config(
+        dtype, memory__device="256KB", memory__host="128KB", comm__staging=65536))
+    model.eval()  # without dropout
+    losses = []
+    for step in range(N_STEPS):
+        optimizer.zero_grad()
+        loss = model(batch(step, rank, n_ranks))
+        model.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    torch.save({"losses": losses, "values": masters(model), "whole": model.state_dict(),
+                "optimizer": optimizer.state_dict(), "norm": optimizer.last_step.grad_norm},
+               os.path.join(folder, "rank-%d.pt" % rank))
+    torch.save(model.state_dict(whole=False), os.path.join(folder, "model-%d.pt" % rank))
+    torch.save(optimizer.state_dict(whole=False), os.path.join(folder, "optimizer-%d.pt" % rank))
+    model.load_state_dict(model.state_dict())
+    optimizer.load_state_dict(optimizer.state_dict())
+    model.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
