@@ -261,6 +261,7 @@ class Builder:
             param.data = torch.full((), float("nan"), dtype=dtype).expand(param.shape)
             places.append((param, name, nursling))
         self._check_that_nobody_looks(places)
+        _give_freed_memory_back()
         self.client.begin()
         front = Front(self.client)
         for param, name, nursling in places:
@@ -315,6 +316,13 @@ def _names(model: nn.Module) -> List[Tuple[nn.Parameter, str]]:
             if type(param) is Nursed:
                 names.setdefault(id(param), (param, prefix + "." * bool(prefix) + key))
     return list(names.values())
+
+
+def _give_freed_memory_back() -> None:
+    """What loading and initialising left in malloc's keeping would count as the framework's."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 def _describe(tensor: torch.Tensor) -> str:

@@ -1,0 +1,39 @@
+"""Memory of the process: a model whose data is three times the budgets is built, trained, and refused by name."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from support import Case
+
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "memory_worker.py")
+DEVICE, HOST = 78 << 20, 18 << 20
+MARGIN = 40 << 20  # what PyTorch and Python take beside chunks: activations are 0.25 MB a layer
+
+
+def run(*arguments):
+    done = subprocess.run([sys.executable, WORKER] + [str(argument) for argument in arguments],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
+
+
+class Memory(Case):
+    def test_a_third_of_the_model_data(self):
+        took = run(DEVICE, HOST, 64)
+        self.assertGreater(took["model_data_bytes"], 2.8 * (DEVICE + HOST))
+        self.assertLess(took["built_bytes"], DEVICE + HOST + MARGIN)
+        self.assertLess(took["trained_bytes"], DEVICE + HOST + MARGIN)
+        for peak, budget in zip(took["peak_bytes"], took["budget_bytes"]):
+            self.assertLessEqual(peak, budget)
+        self.assertGreater(took["framework_bytes"], 0)  # what PyTorch takes itself is measured
+
+    def test_activations_that_leave_no_room_are_refused_by_name(self):
+        took = run(DEVICE, HOST, 3000)  # 12 MB a layer
+        self.assertIn("the framework itself", took.get("refused", str(took)))
+
+
+if __name__ == "__main__":
+    unittest.main()
