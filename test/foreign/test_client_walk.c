@@ -291,6 +291,16 @@ static void backward(walk *w)
     }
 }
 
+static void drop_one(walk *w)
+{
+    const int32_t t = roll(w, TENSORS);
+    assert_ok(ps_client_drop_gradients(w->client, t));
+    assert_false(ps_client_has_gradient(w->client, t));
+    memset(arrays[t].gradient, 0, sizeof arrays[t].gradient);
+    arrays[t].has_gradient = false;
+    if (roll(w, 2) == 0) use(w, PS_CLIENT_BACKWARD, t);
+}
+
 static void one_step(walk *w)
 {
     if (roll(w, 3) == 0) { /* another way */
@@ -303,6 +313,7 @@ static void one_step(walk *w)
         for (int i = 0; i < TENSORS; i++) use(w, PS_CLIENT_FORWARD, w->order[i]);
         backward(w);
     }
+    if (roll(w, 3) == 0) drop_one(w);
     if (roll(w, 8) == 0) {
         assert_ok(ps_client_drop_gradients(w->client, -1));
         forget_gradients();
