@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, once, square, values
-from patrickstar import PatrickStarError
+from support import F32, VERSION, WIDTH, Case, Two, config, engine, once, square, values
 from patrickstar.runtime import initialize_engine
 
 
@@ -87,7 +86,8 @@ class Models(Case):
 class Copies(Case):
     def test_deepcopy_and_pickle(self):
         model, optimizer = engine(Two)
-        for what, copied in (("deepcopy of an engine", model), ("deepcopy of parameter a.weight", model.module.a.weight),
+        for what, copied in (("deepcopy of an engine", model),
+                             ("deepcopy of parameter a.weight", model.module.a.weight),
                              ("deepcopy of parameter", model.module), ("deepcopy of an optimizer", optimizer)):
             with self.subTest(what=what):
                 self.refused(lambda: copy.deepcopy(copied), what)
