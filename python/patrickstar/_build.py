@@ -79,7 +79,8 @@ class _Parameters(ParametersDict):
         if self.builder.is_open:
             self.builder.take(param)
         elif param is not None and type(param) is not Parked and getattr(param, "_ps", None) is None:
-            raise Refused("parameter %s is registered after initialize_engine; create it in model_func" % name)
+            raise Refused("parameter %s is registered after initialize_engine; create it in model_func (and leave out "
+                          "FSDP: ranks share what is in chunks already)" % name)
         super().__setitem__(name, param)
 
     def __deepcopy__(self, memo: Any) -> "_Parameters":

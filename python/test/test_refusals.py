@@ -110,6 +110,17 @@ class Companions(Case):
             finally:
                 dist.destroy_process_group()
 
+    @unittest.skipIf(VERSION < (2, 6), "this PyTorch has no fully_shard")
+    def test_fully_shard(self):
+        from torch.distributed.fsdp import fully_shard
+        model, _ = engine(Two)
+        with tempfile.TemporaryDirectory() as folder:
+            dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=0, world_size=1)
+            try:
+                self.refused(lambda: fully_shard(model), "leave out FSDP")
+            finally:
+                dist.destroy_process_group()
+
     @unittest.skipIf(VERSION < (2, 3), "this PyTorch has a GradScaler for CUDA only")
     def test_grad_scaler(self):
         model, optimizer = engine(Two)
