@@ -9,7 +9,8 @@
         optimizer.step()
 
 The package is thin: parameters, gradients and optimizer states lie in the chunks of libpatrickstar
-(include/patrickstar_client.h), which move between device, host and disk; modules stay PyTorch's. Nothing is compiled."""
+(include/patrickstar_client.h), which move between device, host and disk. Modules stay PyTorch's, and nothing is
+compiled."""
 from ._library import BudgetError, PatrickStarError, Refused
 from ._build import torch_scope
 

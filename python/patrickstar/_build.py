@@ -79,7 +79,8 @@ class _Parameters(ParametersDict):
         if self.builder.is_open:
             self.builder.take(param)
         elif param is not None and type(param) is not Parked and getattr(param, "_ps", None) is None:
-            raise Refused("parameter %s is registered after initialize_engine; create it in model_func" % name)
+            raise Refused("parameter %s is registered after initialize_engine; create it in model_func (and leave out "
+                          "FSDP: ranks share what is in chunks already)" % name)
         super().__setitem__(name, param)
 
     def __deepcopy__(self, memo: Any) -> "_Parameters":
@@ -141,7 +142,7 @@ class Builder:
         if not param.is_floating_point():
             return
         if type(param) is not nn.Parameter:
-            raise Refused("a parameter of class %s: only plain torch.nn.Parameters lie in chunks" % type(param).__name__)
+            raise Refused("a parameter of class %s: chunks hold plain torch.nn.Parameters" % type(param).__name__)
         if param.layout != torch.strided or param.device.type != "cpu":
             raise Refused("%s: model_func builds on the processor (or on meta); chunks bring parameters to where they "
                           "are computed with" % _describe(param))
@@ -292,15 +293,16 @@ class Builder:
         for param, name in names:
             for other in [number for key, number in self._shared if key == id(param)]:
                 if other in name_of:
-                    raise Refused("%s.data = %s.data shares memory: tie them by assigning the parameter itself "
-                                  "(module.weight = other.weight), or give it a copy (.clone())" % (name, name_of[other]))
+                    raise Refused("%s.data = %s.data shares memory: tie them by assigning the parameter "
+                                  "itself (module.weight = other.weight), or give it a copy (.clone())"
+                                  % (name, name_of[other]))
 
     def _check_that_nobody_looks(self, places: List[Tuple[nn.Parameter, str, _Nursling]]) -> None:
         gc.collect()
         for _, name, nursling in places:
             if nursling.buffer() is not None:
-                raise Refused("a tensor on parameter %s (its .data, a view, model.state_dict()) is kept by somebody; its "
-                              "values move now: keep a copy instead (.clone())" % name)
+                raise Refused("a tensor on parameter %s (its .data, a view, model.state_dict()) is kept by somebody; "
+                              "its values move now: keep a copy instead (.clone())" % name)
         for nursling in self._nurslings.values():
             raise Refused("a tensor of shape %s on a parameter that is not in the model any more is kept by somebody: "
                           "keep a copy instead (.clone())" % (tuple(nursling.shape),))

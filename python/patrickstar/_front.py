@@ -1,8 +1,8 @@
 """The front: puts parameters into use while a module runs, and takes their gradients when they are accumulated.
 
-While the forward of a module runs, its own parameters are plain nn.Parameters on their places; before and after they are
-parked (_parked.py). A place is lent by DLPack: it stays as long as a storage on it lives, so that nothing can dangle.
-What autograd keeps are handles (_autograd.py), so nothing stays that need not."""
+While the forward of a module runs, its own parameters are plain nn.Parameters on their places; before and after they
+are parked (_parked.py). A place is lent by DLPack: it stays as long as a storage on it lives, so that nothing can
+dangle. What autograd keeps are handles (_autograd.py), so nothing stays that need not."""
 import contextlib
 import functools
 import weakref
@@ -194,7 +194,8 @@ class Front:
             slot.watched = slot.param.register_post_accumulate_grad_hook(take)
             return
         with torch.enable_grad():
-            node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]  # that accumulates: torch holds it weakly
+            # The node that accumulates, which PyTorch holds weakly.
+            node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]
         node.register_hook(take)
         slot.watched = node
 

@@ -1,7 +1,8 @@
 """The class of a parameter that no module has in use.
 
-Its data is a hole. Each function of PyTorch's on it has it in use for that function: reading it lends its place, and what
-writes gets its fp32 value, which the place then follows. What only asks for its shape, type or hooks needs neither."""
+Its data is a hole. Each function of PyTorch's on it has it in use for that function: reading it lends its place, and
+what writes gets its fp32 value, which the place then follows. What only asks for its shape, type or hooks needs
+neither."""
 from typing import Any, Iterable, Iterator, List, Optional
 
 import torch
@@ -125,8 +126,8 @@ def _set_data(slot: Slot, param: "Parked", value: torch.Tensor) -> None:
     if value is param:
         return
     if value.shape != slot.shape:
-        raise Refused("%s.data: expected shape %s, found %s; the layout of chunks is fixed: give model_func a model that "
-                      "has the shape" % (slot.name, tuple(slot.shape), tuple(value.shape)))
+        raise Refused("%s.data: expected shape %s, found %s; the layout of chunks is fixed: have model_func build a "
+                      "model of that shape" % (slot.name, tuple(slot.shape), tuple(value.shape)))
     if value.dtype not in (slot.dtype, torch.float32):
         raise Refused("%s.data: expected %s, found %s; the number format is that of the configuration (bf16.enabled, "
                       "fp16.enabled)" % (slot.name, slot.dtype, value.dtype))

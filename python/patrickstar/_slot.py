@@ -10,8 +10,8 @@ from ._library import PARAM
 class Slot:
     """A tensor of the client's, and the nn.Parameter that stands for it.
 
-    The parameter is in use (class Parameter, data on the tensor's place) or parked (class Parked, data its hole: one NaN
-    of its own, expanded to its shape, which no arithmetic survives unseen)."""
+    The parameter is in use (class Parameter, data on the tensor's place) or parked (class Parked, data its hole: one
+    NaN of its own, expanded to its shape, which no arithmetic survives unseen)."""
 
     def __init__(self, front: Any, number: int, name: str, param: nn.Parameter, dtype: torch.dtype, is_apart: bool,
                  device: torch.device) -> None:

@@ -28,8 +28,8 @@ def save_by(front: Front, module: nn.Module) -> None:
 
 
 def save_root_by(front: Front, model: nn.Module) -> None:
-    """Have each call of the model's state_dict read anew: with several ranks all read the same, whatever each has kept of
-    the last."""
+    """Have each call of the model's state_dict read anew: with several ranks all read the same, whatever each has kept
+    of the last."""
     inner = model.state_dict
 
     @functools.wraps(inner)

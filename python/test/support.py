@@ -4,9 +4,9 @@ Plain PyTorch computes forward and backward with ordinary tensors; its gradients
 updates (its Adam rounds other than torch.optim's; test_optimizer.py compares these). So both have the same arithmetic,
 and any difference is the hooks' or the chunks': a weight that moved under a graph, a gradient that came twice.
 
-The package trains in so little memory that chunks leave as soon as they can: before each operator the framework says that
-it needs all of the device. With a library of DEBUG=3 each place that a chunk has left is filled with NaN, and what is
-stale shows."""
+The package trains in so little memory that chunks leave as soon as they can: before each operator the framework says
+that it needs all of the device. With a library of DEBUG=3 each place that a chunk has left is filled with NaN, and what
+is stale shows."""
 import ctypes
 import gc
 import os

@@ -1,4 +1,4 @@
-"""What autograd keeps of parameters, operator by operator, and graphs that are more than one forward and one backward."""
+"""What autograd keeps of parameters, operator by operator; graphs that are more than one forward and one backward."""
 import ctypes
 import gc
 import threading
@@ -303,7 +303,7 @@ class Places(Case):
 
     def test_what_is_stale_shows(self):
         """Were places let go while autograd keeps views of them, training in little memory would go wrong."""
-        from patrickstar import _client, _library
+        from patrickstar import _client
         real = _client.Client.lend
 
         def lend_for_a_moment(client, number, what, mode):

@@ -5,7 +5,7 @@ import unittest
 import torch
 import torch.nn as nn
 
-from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, master, masters, once, square, train, values
+from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, master, masters, once, values
 from patrickstar import torch_scope
 from patrickstar.runtime import initialize_engine
 

@@ -4,9 +4,8 @@ import unittest
 import torch
 import torch.nn as nn
 
-from support import (BF16, F32, LR, WIDTH, Case, Two, config, engine, master, masters, module_of, once, square, train,
+from support import (BF16, F32, WIDTH, Case, Two, engine, master, masters, module_of, once, square, train,
                      values)
-from patrickstar.runtime import initialize_engine
 
 
 def frozen():

@@ -6,7 +6,7 @@ import unittest
 import torch
 import torch.nn as nn
 
-from support import BF16, F32, LR, WIDTH, Case, Two, engine, master, masters, once, square, values
+from support import BF16, F32, LR, Case, Two, engine, master, masters, once, square, values
 
 
 def plain_of(model, kind=torch.optim.AdamW, **numbers):

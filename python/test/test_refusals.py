@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, once, square, values
-from patrickstar import PatrickStarError
+from support import F32, VERSION, WIDTH, Case, Two, config, engine, once, square, values
 from patrickstar.runtime import initialize_engine
 
 
@@ -87,7 +86,8 @@ class Models(Case):
 class Copies(Case):
     def test_deepcopy_and_pickle(self):
         model, optimizer = engine(Two)
-        for what, copied in (("deepcopy of an engine", model), ("deepcopy of parameter a.weight", model.module.a.weight),
+        for what, copied in (("deepcopy of an engine", model),
+                             ("deepcopy of parameter a.weight", model.module.a.weight),
                              ("deepcopy of parameter", model.module), ("deepcopy of an optimizer", optimizer)):
             with self.subTest(what=what):
                 self.refused(lambda: copy.deepcopy(copied), what)
@@ -107,6 +107,17 @@ class Companions(Case):
             dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=0, world_size=1)
             try:
                 self.refused(lambda: nn.parallel.DistributedDataParallel(model), "averaged over the ranks already")
+            finally:
+                dist.destroy_process_group()
+
+    @unittest.skipIf(VERSION < (2, 6), "this PyTorch has no fully_shard")
+    def test_fully_shard(self):
+        from torch.distributed.fsdp import fully_shard
+        model, _ = engine(Two)
+        with tempfile.TemporaryDirectory() as folder:
+            dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=0, world_size=1)
+            try:
+                self.refused(lambda: fully_shard(model), "leave out FSDP")
             finally:
                 dist.destroy_process_group()
 

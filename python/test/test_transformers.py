@@ -1,5 +1,5 @@
-"""Models of Hugging Face's transformers, of random weights, unchanged: as plain PyTorch trains them, in chunks that hardly
-stay in memory."""
+"""Models of Hugging Face's transformers, of random weights, unchanged: as plain PyTorch trains them, in chunks that
+hardly stay in memory."""
 import tempfile
 import unittest
 
@@ -76,10 +76,11 @@ class Training(Case):
     def test_losses_are_those_of_adamw_of_pytorch(self):
         for make, step in MODELS:
             with self.subTest(model=make.__name__):
-                model, optimizer = engine(make, F32, default_chunk_size=CHUNK)
+                model, optimizer = engine(make, F32, default_chunk_size=CHUNK,
+                                          optimizer={"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": .01}})
                 plain = make()
                 plain.load_state_dict(model.state_dict())
-                theirs = torch.optim.AdamW(plain.parameters(), lr=1e-2, weight_decay=0)
+                theirs = torch.optim.AdamW(plain.parameters(), lr=1e-3, weight_decay=.01)
                 plain.eval(), model.eval()  # without dropout
                 for t in range(10):
                     torch.manual_seed(t)
@@ -91,7 +92,7 @@ class Training(Case):
                     other = step(plain, t)
                     other.backward()
                     theirs.step()
-                    self.assertAlmostEqual(loss.item(), other.item(), delta=1e-4 * (t + 1))
+                    self.assertAlmostEqual(loss.item(), other.item(), delta=1e-5)
 
     def test_a_third_of_the_model_data_and_disk(self):
         """Budgets have the same bits; memory is kept."""
@@ -111,23 +112,31 @@ class Training(Case):
 
 
 class Using(Case):
-    def test_generate_and_files(self):
+    def test_generate(self):
         for make in (gpt2, llama):
             with self.subTest(model=make.__name__):
                 torch.manual_seed(0)
                 plain = make().to(BF16).eval()
+                ids = tokens()[:, :4]
+                try:
+                    expected = plain.generate(ids, max_new_tokens=12, do_sample=False)
+                except ValueError as error:
+                    self.skipTest("this transformers does not generate with this PyTorch: %s" % error)
                 model, _ = engine(make, default_chunk_size=CHUNK)
                 model.eval()
-                ids = tokens()[:, :4]
-                expected = plain.generate(ids, max_new_tokens=12, do_sample=False)
                 self.assertTrue(torch.equal(model.generate(ids, max_new_tokens=12, do_sample=False), expected))
                 self.assertEqual(pinned(model), [])
-                with tempfile.TemporaryDirectory() as folder:
-                    model.module.save_pretrained(folder)
-                    read = type(plain).from_pretrained(folder, torch_dtype=F32)
-                    for name, value in masters(model).items():
-                        self.assertTrue(torch.equal(read.state_dict()[name], value), name)
-                    self.from_pretrained(make, type(plain), folder, masters(model))
+
+    def test_files(self):
+        for make in (gpt2, llama):
+            with self.subTest(model=make.__name__), tempfile.TemporaryDirectory() as folder:
+                model, _ = engine(make, default_chunk_size=CHUNK)
+                model.save_pretrained(folder)
+                kind = type(model.module)
+                read = kind.from_pretrained(folder, torch_dtype=F32)
+                for name, value in masters(model).items():
+                    self.assertTrue(torch.equal(read.state_dict()[name], value), name)
+                self.from_pretrained(make, kind, folder, masters(model))
 
     def from_pretrained(self, make, kind, folder, expected):
         for dtype in (F32, BF16):

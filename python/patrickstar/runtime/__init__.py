@@ -20,8 +20,8 @@ def initialize_engine(model_func: Union[Callable[[], nn.Module], nn.Module], loc
 
     model_func: called without arguments, builds the module; or a module that is there already, which is adopted.
     local_rank: this process's number on its machine, as the launcher has it; computing by CUDA, the number of its GPU.
-    config: a dictionary with the keys of DeepSpeed's and PatrickStar's configurations (doc/config.md), the path of a JSON
-    file of them, or None. client: None; PatrickStar's own PatrickStarClient is not needed.
+    config: a dictionary with the keys of DeepSpeed's and PatrickStar's configurations (doc/config.md), the path of a
+    JSON file of them, or None. client: None; PatrickStar's own PatrickStarClient is not needed.
 
     Several ranks: torch.distributed's default group where there is one, else those that torchrun, mpirun or srun has
     started; all of them call. Raises BudgetError when the budgets cannot hold the model, with what would do;
@@ -30,8 +30,8 @@ def initialize_engine(model_func: Union[Callable[[], nn.Module], nn.Module], loc
         raise Refused("client=%s: there is no client to make beforehand; give model_func, or a module that is built"
                       % type(client).__name__)
     if not callable(model_func):
-        raise PatrickStarError("EINVAL", "model_func is %s; it must be a function that builds a torch.nn.Module, or such "
-                               "a module" % type(model_func).__name__)
+        raise PatrickStarError("EINVAL", "model_func is %s; it must be a function that builds a torch.nn.Module, or "
+                               "such a module" % type(model_func).__name__)
     model, front, config_in_force, ranks = start(model_func, local_rank, config)
     engine = Engine(model, front, config_in_force, ranks)
     return engine, Optimizer(engine)

@@ -25,7 +25,8 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
         with builder.open():
             model = model_func if isinstance(model_func, nn.Module) else model_func()
             if not isinstance(model, nn.Module):
-                raise PatrickStarError("EINVAL", "model_func gave %s; expected a torch.nn.Module" % type(model).__name__)
+                raise PatrickStarError("EINVAL", "model_func gave %s; expected a torch.nn.Module"
+                                       % type(model).__name__)
             _check_module(model)
             builder.adopt(model)
         if torch.cuda.is_available():
@@ -66,5 +67,5 @@ def _check_number_format(config: Config) -> torch.dtype:
 def _check_module(model: nn.Module) -> None:
     for name in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule"):
         if type(model).__name__ == name:
-            raise Refused("model_func gave a %s: give the module that is in it; ranks and chunks are initialize_engine's "
-                          "matter" % name)
+            raise Refused("model_func gave a %s: give the module that is in it; ranks and chunks are "
+                          "initialize_engine's matter" % name)

@@ -48,8 +48,8 @@ class Engine(nn.Module):
 
     def backward(self, loss: torch.Tensor, retain_graph: bool = False) -> None:
         """Gradients of the loss, times the loss scale of fp16, go into chunks, added to those that are there since the
-        last step. With gradient_accumulation_steps in the configuration the loss counts divided by it, and the optimizer
-        steps in every so-many-th call of step(), as DeepSpeed's engine does."""
+        last step. With gradient_accumulation_steps in the configuration the loss counts divided by it, and the
+        optimizer steps in every so-many-th call of step(), as DeepSpeed's engine does."""
         scale = self.client.get_loss_scale() / self.accumulation_steps
         with self._in_backward():
             (loss if scale == 1 else loss * scale).backward(retain_graph=retain_graph)

@@ -26,8 +26,8 @@ class Optimizer(torch.optim.Optimizer):
     """What initialize_engine gives: Adam, AdamW or SGD (optimizer.type of the configuration) in chunks.
 
     param_groups are those of the configuration (optimizer.param_groups; the first has the parameters that no pattern
-    names). What a program or a torch.optim.lr_scheduler writes to a group's lr, weight_decay, betas or eps acts from the
-    next step on, in place of what the configuration says."""
+    names). What a program or a torch.optim.lr_scheduler writes to a group's lr, weight_decay, betas or eps acts from
+    the next step on, in place of what the configuration says."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.client = engine, engine.client
@@ -153,8 +153,8 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """That of state_dict, or of a torch.optim optimizer of the same kind over the same parameters, in the same order
-        of groups. Several ranks: all call."""
+        """That of state_dict, or of a torch.optim optimizer of the same kind over the same parameters, in the same
+        order of groups. Several ranks: all call."""
         groups = state_dict["param_groups"]
         sizes, mine = [len(group["params"]) for group in groups], [len(group["params"]) for group in self.param_groups]
         if sizes != mine:
@@ -193,7 +193,8 @@ class Optimizer(torch.optim.Optimizer):
             for name, value in values.items():
                 if isinstance(value, torch.Tensor) and name != "step":
                     if name not in names:
-                        raise ValueError("optimizer state: %s of %s; %s keeps %s" % (name, slot.name, self._kind, names))
+                        raise ValueError("optimizer state: %s of %s; %s keeps %s"
+                                         % (name, slot.name, self._kind, names))
                     if value.shape != slot.shape:
                         raise ValueError("optimizer state: %s of %s has shape %s, expected %s"
                                          % (name, slot.name, tuple(value.shape), tuple(slot.shape)))
@@ -209,8 +210,8 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        raise Refused("GradScaler: model.backward(loss) and optimizer.step() have the loss scale of fp16 already; leave "
-                      "the scaler out")
+        raise Refused("GradScaler: model.backward(loss) and optimizer.step() have the loss scale of fp16 already; "
+                      "leave the scaler out")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise Refused("pickle of an optimizer whose states lie in chunks: save its state_dict()")
