@@ -354,6 +354,25 @@ static void test_step_is_refused_while_in_use(void **state)
     end(c);
 }
 
+/* Who is refused has made no step. */
+static void test_wrong_sizes(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY);
+    ps_client_step_info info = {.struct_size = 0};
+    ps_client_place place = {.struct_size = 0};
+    float before, after;
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before));
+    give(c, A, 1, 0);
+    assert_int_equal(ps_client_step(c, &info), PS_EINVAL);
+    assert_int_equal(ps_client_has_gradient(c, A), 1);
+    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_true(before == after);
+    assert_int_equal(ps_client_pin(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_EINVAL);
+    assert_int_equal(ps_client_get_pin_counts(c)[A], 0);
+    end(c);
+}
+
 static void test_overflow_skips(void **state)
 {
     (void)state;
@@ -803,6 +822,7 @@ int main(void)
         cmocka_unit_test_setup(test_a_parameter_comes_back, note_live),
         cmocka_unit_test_setup(test_frozen_gets_trained, note_live),
         cmocka_unit_test_setup(test_step_is_refused_while_in_use, note_live),
+        cmocka_unit_test_setup(test_wrong_sizes, note_live),
         cmocka_unit_test_setup(test_overflow_skips, note_live),
         cmocka_unit_test_setup(test_clipping, note_live),
         cmocka_unit_test_setup(test_values_are_refused, note_live),
