@@ -239,10 +239,24 @@ class Front:
 
     # ---- steps
 
+    def _change_version(self, slot: Slot) -> None:
+        """By autograd's count too: of parameters that it saved while they were parked, by autograd.Function.apply."""
+        param = slot.param
+        if hasattr(torch.autograd.graph, "increment_version"):
+            torch.autograd.graph.increment_version(param)
+        elif slot.n_uses == 0:
+            param.__class__ = nn.Parameter
+            param.data = slot.hole_element
+            param.mul_(1)
+            param.data = slot.hole
+            param.__class__ = Parked
+
+    @torch.no_grad()
     def end_step(self) -> None:
         """Values have been updated."""
-        for slot in self.with_gradient:
+        for slot in dict.fromkeys(self.with_gradient):
             slot.version += 1
+            self._change_version(slot)
         self.with_gradient.clear()
         self.version += 1
         self.last_site = None
