@@ -123,6 +123,15 @@ class Functions(Case):
                 self.same(two(lambda s, x: function.apply(function.apply(x, s.a.weight), s.b.weight)),
                           lambda m, t: square(m(values())), restored=None)
 
+    def test_hooks_of_others_see_no_parameter(self):
+        model, optimizer = engine(two(lambda s, x: Saves.apply(s.a(x), s.b.weight)))
+        seen = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(type(t)), t)[1], lambda t: t):
+            loss = square(model(values().requires_grad_()))
+        self.assertTrue(seen)
+        self.assertEqual(set(seen), {torch.Tensor})
+        model.backward(loss)
+
     def test_gradient_penalty(self):
         class Penalty(nn.Module):
             def __init__(self):

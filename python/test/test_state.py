@@ -1,6 +1,7 @@
 """Parameters from outside of modules: read, written, saved, loaded, evaluated with."""
 import gc
 import io
+import os
 import unittest
 import weakref
 
@@ -26,6 +27,18 @@ class Evaluation(Case):
             self.assertFalse(weight.is_inference())
             self.assertTrue((weight + 1).is_inference())
         once(model, optimizer, x)
+
+    def test_parameters_are_none_of_inference_mode(self):
+        seen = []
+
+        class Sees(nn.Linear):
+            def forward(self, x):
+                seen.append((self.weight.is_inference(), self.weight._version))
+                return super().forward(x)
+        model, optimizer = engine(lambda: nn.Sequential(Sees(WIDTH, WIDTH)))
+        with torch.inference_mode():
+            model(values())
+        self.assertFalse(seen[0][0])
 
     def test_between_steps_it_changes_nothing_of_the_schedule(self):
         model, optimizer = engine(Two)
@@ -207,6 +220,14 @@ class Ends(Case):
         model.close()
         self.assertTrue(torch.equal(kept, value.to(BF16)))
         self.refused(lambda: model(values()), "client")
+
+    def test_close_gives_files_back(self):
+        gc.collect()  # engines of other tests
+        before = len(os.listdir("/proc/self/fd"))
+        model, optimizer = engine(Two)
+        self.assertGreater(len(os.listdir("/proc/self/fd")), before)
+        model.close()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
 
     def test_engines_that_nobody_has_are_closed(self):
         model, optimizer = engine(Two)
