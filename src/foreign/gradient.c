@@ -273,6 +273,7 @@ ps_status ps_client_expect_gradients_free(const ps_client *c, const char *call)
 /* The parameter under it comes when it is asked for. */
 static void drop(ps_client *c, ps_client_tensor_state *t)
 {
+    if (t->has_gradient) ps_client_unshare(c, (int32_t)(t - c->tensors));
     for (int32_t k = 0; k < t->n_pieces; k++) {
         ps_client_piece *p = ps_client_piece_of(c, t, k);
         t->is_master_newer = t->is_master_newer || p->gradient == PS_GRADIENT_OVER;
