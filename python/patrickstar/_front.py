@@ -106,7 +106,7 @@ class Front:
         param.__class__ = nn.Parameter
         param.data = place
         slot.version_in_use = param._version
-        if slot.watched is None and param.requires_grad:
+        if slot.watched is None and param.requires_grad and torch.is_grad_enabled():
             self._watch(slot)
 
     def _end(self, slot: Slot) -> None:
@@ -193,9 +193,7 @@ class Front:
         if HAS_POST_ACCUMULATE_HOOKS:
             slot.watched = slot.param.register_post_accumulate_grad_hook(take)
             return
-        with torch.enable_grad():
-            # The node that accumulates, which PyTorch holds weakly.
-            node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]
+        node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]  # accumulates; PyTorch holds it weakly
         node.register_hook(take)
         slot.watched = node
 
@@ -239,10 +237,24 @@ class Front:
 
     # ---- steps
 
+    def _change_version(self, slot: Slot) -> None:
+        """By autograd's count too: of parameters that it saved while they were parked, by autograd.Function.apply."""
+        param = slot.param
+        if hasattr(torch.autograd.graph, "increment_version"):
+            torch.autograd.graph.increment_version(param)
+        elif slot.n_uses == 0:
+            param.__class__ = nn.Parameter
+            param.data = slot.hole_element
+            param.mul_(1)
+            param.data = slot.hole
+            param.__class__ = Parked
+
+    @torch.no_grad()
     def end_step(self) -> None:
         """Values have been updated."""
-        for slot in self.with_gradient:
+        for slot in dict.fromkeys(self.with_gradient):
             slot.version += 1
+            self._change_version(slot)
         self.with_gradient.clear()
         self.version += 1
         self.last_site = None

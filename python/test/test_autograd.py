@@ -123,6 +123,15 @@ class Functions(Case):
                 self.same(two(lambda s, x: function.apply(function.apply(x, s.a.weight), s.b.weight)),
                           lambda m, t: square(m(values())), restored=None)
 
+    def test_hooks_of_others_see_no_parameter(self):
+        model, optimizer = engine(two(lambda s, x: Saves.apply(s.a(x), s.b.weight)))
+        seen = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(type(t)), t)[1], lambda t: t):
+            loss = square(model(values().requires_grad_()))
+        self.assertTrue(seen)
+        self.assertEqual(set(seen), {torch.Tensor})
+        model.backward(loss)
+
     def test_gradient_penalty(self):
         class Penalty(nn.Module):
             def __init__(self):
@@ -220,7 +229,8 @@ class Graphs(Case):
             loss = square(m(values()))
             loss.backward(retain_graph=True)
             return loss
-        self.same(Two, step, restored=None)
+        # Four second gradients a step, and the first of b.weight, which the graph still has.
+        self.same(Two, step, restored=1, beside=4 * 5)
 
     def test_backward_in_another_thread(self):
         model, optimizer = engine(Two)
@@ -235,6 +245,17 @@ class Graphs(Case):
         old = square(model(values()))
         once(model, optimizer, values())
         self.refused(lambda: model.backward(old), "modified by an inplace operation")
+        model, optimizer = engine(two(lambda s, x: Saves.apply(s.a(x), s.b.weight)))  # saves a parked parameter
+        old = square(model(values()))
+        once(model, optimizer, values())
+        self.refused(lambda: model.backward(old), "modified by an inplace operation")
+
+    def test_a_parameter_written_to_between_forward_and_backward_is_found(self):
+        model, optimizer = engine(Two)
+        loss = square(model(values()))
+        with torch.no_grad():
+            model.module.b.weight.mul_(2)
+        self.refused(lambda: model.backward(loss), "b.weight was updated or written to")
 
     def test_a_graph_that_is_kept_over_steps_does_no_harm(self):
         model, optimizer = engine(Two)

@@ -99,7 +99,9 @@ class Reading(Case):
         model.backward(square(model(values())))
         model.module.a.weight.grad.zero_()
         model.module.b.weight.grad = torch.full((WIDTH, WIDTH), 2.)
+        kept = model.module.b.bias.grad
         model.module.b.bias.grad = None
+        self.assertEqual(kept.shape, (WIDTH,))
         self.assertEqual(model.module.a.weight.grad.abs().sum(), 0)
         self.assertTrue((model.module.b.weight.grad == 2).all())
         before = masters(model)

@@ -1,6 +1,7 @@
 """Parameters from outside of modules: read, written, saved, loaded, evaluated with."""
 import gc
 import io
+import os
 import unittest
 import weakref
 
@@ -26,6 +27,18 @@ class Evaluation(Case):
             self.assertFalse(weight.is_inference())
             self.assertTrue((weight + 1).is_inference())
         once(model, optimizer, x)
+
+    def test_parameters_are_none_of_inference_mode(self):
+        seen = []
+
+        class Sees(nn.Linear):
+            def forward(self, x):
+                seen.append((self.weight.is_inference(), self.weight._version))
+                return super().forward(x)
+        model, optimizer = engine(lambda: nn.Sequential(Sees(WIDTH, WIDTH)))
+        with torch.inference_mode():
+            model(values())
+        self.assertFalse(seen[0][0])
 
     def test_between_steps_it_changes_nothing_of_the_schedule(self):
         model, optimizer = engine(Two)
@@ -71,10 +84,10 @@ class Values(Case):
         p.data = torch.full((WIDTH, WIDTH), .1)
         self.assertTrue((master(model, "a.weight") == torch.tensor(.1)).all())
         with torch.no_grad():
-            p[0, 0] = 5.
+            p[0, 0] = 5.1  # which bf16 has not
             torch.add(p, 1, out=model.module.b.weight)
-        self.assertEqual(master(model, "a.weight")[0, 0], 5)
-        self.assertEqual(master(model, "b.weight")[0, 0], 6)
+        self.assertEqual(master(model, "a.weight")[0, 0], torch.tensor(5.1))
+        self.assertEqual(master(model, "b.weight")[0, 0], p[0, 0].float() + 1)
         self.assertEqual(pinned(model), [])
 
     def test_writing_through_data(self):
@@ -125,7 +138,10 @@ class StateDict(Case):
         self.assertEqual(list(state), list(Two().state_dict()))
         self.assertTrue(all(torch.equal(value, state["a." + name])
                             for name, value in model.module.a.state_dict().items()))
-        once(model, optimizer, values())
+        of_part = model.module.a.state_dict()
+        with torch.no_grad():
+            model.module.a.weight.add_(1)
+        self.assertFalse(torch.equal(model.module.a.state_dict()["weight"], of_part["weight"]))
         self.assertFalse(torch.equal(model.state_dict()["a.weight"], state["a.weight"]))
 
     def test_tied_parameters_are_one_tensor(self):
@@ -204,6 +220,14 @@ class Ends(Case):
         model.close()
         self.assertTrue(torch.equal(kept, value.to(BF16)))
         self.refused(lambda: model(values()), "client")
+
+    def test_close_gives_files_back(self):
+        gc.collect()  # engines of other tests
+        before = len(os.listdir("/proc/self/fd"))
+        model, optimizer = engine(Two)
+        self.assertGreater(len(os.listdir("/proc/self/fd")), before)
+        model.close()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
 
     def test_engines_that_nobody_has_are_closed(self):
         model, optimizer = engine(Two)

@@ -6,7 +6,7 @@ import unittest
 import torch
 import torch.nn as nn
 
-from support import BF16, F32, Case, config, engine, masters, pinned, train
+from support import BF16, F32, VERSION, Case, config, engine, masters, pinned, train
 from patrickstar.runtime import initialize_engine
 
 try:
@@ -147,6 +147,18 @@ class Using(Case):
             model.train()
             model.backward(causal(model, 1))
             optimizer.step()
+
+    @unittest.skipIf(VERSION < (2, 0), "PyTorch 1.13 has no torch.device context")
+    def test_on_meta(self):
+        def make():
+            with torch.device("meta"):
+                return gpt2()
+        model, optimizer = engine(make, default_chunk_size=CHUNK)
+        for name, value in masters(model).items():
+            if name.endswith("attn.weight"):
+                self.assertAlmostEqual(value.std().item(), .02, delta=.002)  # as transformers initialises them
+        model.backward(causal(model, 1))
+        optimizer.step()
 
     def test_resized_embeddings(self):
         def make():

@@ -52,7 +52,7 @@ class Engine(nn.Module):
         optimizer steps in every so-many-th call of step(), as DeepSpeed's engine does."""
         scale = self.client.get_loss_scale() / self.accumulation_steps
         with self._in_backward():
-            (loss if scale == 1 else loss * scale).backward(retain_graph=retain_graph)
+            (loss if scale == 1 else loss.float() * scale).backward(retain_graph=retain_graph)
         self.n_backward += 1
 
     @contextlib.contextmanager
