@@ -10,8 +10,9 @@ plain      torch.autocast(bfloat16) over fp32 parameters, torch.optim.AdamW(fuse
 package    initialize_engine with bf16.enabled: bf16 parameters, fp32 values and states in chunks; all of them in memory
 third      the same in a third of the memory that chunks would take, beside what PyTorch itself has in use; the rest on disk
 
-The table has medians of all counted steps, and what of each process was in memory at most: while it was built, and in steps
-(resident, as the system counts it). Kept in bench/results/.
+The table has medians of all counted steps; the time of processors that a step took, which others who compute on the machine change
+less; and what of each process was in memory at most (resident, as the system counts it): when all was imported, while the model
+was built, and in steps. Kept in bench/results/.
 """
 import argparse
 import json
@@ -49,6 +50,7 @@ def contestant(kind, B, T, threads, device_bytes, disk):
     import transformers
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    imported = peak_bytes()
 
     def build():
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
@@ -62,7 +64,7 @@ def contestant(kind, B, T, threads, device_bytes, disk):
                   "memory": {"device": device_bytes, "host": 0, "disk": "auto" if kind == "third" else 0, "disk_path": disk}}
         model, optimizer = initialize_engine(model_func=build, local_rank=0, config=config)
     model.train()
-    say({"peak": peak_bytes(), "version": torch.__version__, "transformers": transformers.__version__})
+    say({"imported": imported, "peak": peak_bytes(), "version": torch.__version__, "transformers": transformers.__version__})
 
     def step(tokens):
         if kind == "plain":
@@ -77,15 +79,16 @@ def contestant(kind, B, T, threads, device_bytes, disk):
         return loss.item()
     generator = torch.Generator().manual_seed(1)
     for line in sys.stdin:
-        seconds, losses = [], []
+        seconds, busy, losses = [], [], []
         for _ in range(int(line)):
             tokens = torch.randint(0, 50257, (B, T), generator=generator)
-            begin = time.perf_counter()
+            begin, begin_busy = time.perf_counter(), time.process_time()
             losses.append(step(tokens))
             seconds.append(time.perf_counter() - begin)
-        answer = {"seconds": seconds, "losses": losses, "peak": peak_bytes()}
+            busy.append(time.process_time() - begin_busy)
+        answer = {"seconds": seconds, "busy": busy, "losses": losses, "peak": peak_bytes()}
         if kind != "plain":
-            info = model.client.info
+            info = model.client.get_info()
             answer.update(model_data=info.model_data_bytes, framework=info.framework_peak_bytes,
                           device_peak=info.peak_bytes[0], moved=list(info.moved_bytes), watched=info.n_watched_steps)
         say(answer)
@@ -104,7 +107,7 @@ class Contestant:
         environment = dict(os.environ, TRANSFORMERS_OFFLINE="1", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.join(HERE, "..", "python"),
                                                                   environment.get("PYTHONPATH")]))
-        self.kind, self.seconds, self.losses, self.step_peak = kind, [], [], 0
+        self.kind, self.seconds, self.busy, self.losses, self.step_peak = kind, [], [], [], 0
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         self.built = self.hear()
 
@@ -120,6 +123,7 @@ class Contestant:
         self.last = self.hear()
         if are_counted:
             self.seconds += self.last["seconds"][1:]
+            self.busy += self.last["busy"][1:]
         self.losses += self.last["losses"]
         self.step_peak = max(self.step_peak, self.last["peak"])
 
@@ -132,7 +136,7 @@ def report(given, contestants, load):
     with open("/proc/cpuinfo") as file:
         processor = re.search(r"^model name\s*: (.*)", file.read(), re.M)[1]
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True).stdout.strip()
-    plain = statistics.median(contestants[0].seconds)
+    plain, plain_busy = (statistics.median(numbers) for numbers in (contestants[0].seconds, contestants[0].busy))
     versions = contestants[0].built
     third = contestants[-1].last
     lines = [
@@ -141,11 +145,14 @@ def report(given, contestants, load):
             (processor, given.threads, platform.release(), commit or "unknown") + load), "",
         "`make bench-pytorch`: GPT-2 124M of transformers %s, B = %d, T = %d, PyTorch %s; %d turns of %d counted steps."
         % (versions["transformers"], given.batch, given.length, versions["version"], given.turns, given.steps), "",
-        "| | median s a step | least .. largest | of plain | resident at most: built | in steps |", "|---|---|---|---|---|---|"]
+        "| | median s a step | least .. largest | of plain | processor s a step | of plain | resident at most: imported | built | in steps |",
+        "|---|---|---|---|---|---|---|---|---|"]
     for c in contestants:
         median = statistics.median(c.seconds)
-        lines.append("| %s | %.3f | %.3f .. %.3f | %.2f | %.0f MB | %.0f MB |" % (
-            KINDS[c.kind], median, min(c.seconds), max(c.seconds), median / plain, c.built["peak"] / 1e6, c.step_peak / 1e6))
+        busy = statistics.median(c.busy)
+        lines.append("| %s | %.3f | %.3f .. %.3f | %.2f | %.3f | %.2f | %.0f MB | %.0f MB | %.0f MB |" % (
+            KINDS[c.kind], median, min(c.seconds), max(c.seconds), median / plain, busy, busy / plain_busy, c.built["imported"] / 1e6,
+            c.built["peak"] / 1e6, c.step_peak / 1e6))
     lines += [
         "", "Model data: %.0f MB. In a third of it, beside PyTorch's own %.0f MB, the device's budget was %.0f MB, of which %.0f MB were "
         "used at most; %.0f MB were read from disk and %.0f MB written, in all %d steps." % (

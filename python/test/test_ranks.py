@@ -19,20 +19,16 @@ def run(command):
     environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                        OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
                        OMPI_MCA_hwloc_base_binding_policy="none")
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, text=True,
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, text=True,
                           env=environment)
     return done.returncode, done.stdout
 
 
-def torchrun(case, n_ranks=2):
-    return torchrun_script(WORKER, [case], n_ranks)
-
-
-def torchrun_script(script, arguments, n_ranks):
+def torchrun(program, *arguments, n_ranks=2):
     # Torch 1.13 on Python 3.11 knows neither its own default, 0, nor 3.
     tee = ["--redirects", "1", "--tee", "1"] if torch.__version__.startswith("1.") else []
     return run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(n_ranks), "--master_addr",
-                "127.0.0.1", "--master_port", str(free_port())] + tee + [script] + arguments)
+                "127.0.0.1", "--master_port", str(free_port())] + tee + [program] + list(arguments))
 
 
 def free_port():
@@ -44,7 +40,7 @@ def free_port():
 @unittest.skipUnless(dist.is_available() and dist.is_gloo_available(), "torch.distributed with gloo")
 class Torchrun(unittest.TestCase):
     def all_say(self, case, what, n_ranks=2):
-        status, text = torchrun(case, n_ranks)
+        status, text = torchrun(WORKER, case, n_ranks=n_ranks)
         self.assertEqual(status, 0, text)
         for rank in range(n_ranks):
             self.assertIn("rank %d of %d: %s" % (rank, n_ranks, what), text)
@@ -68,7 +64,7 @@ class Torchrun(unittest.TestCase):
         self.all_say("exit_without_close", "torch.distributed")
 
     def test_one_raises(self):
-        _, text = torchrun("one_raises")
+        _, text = torchrun(WORKER, "one_raises")
         self.assertIn("rank 0 heard: ", text)
         self.assertIn("ValueError: a thing that only rank 1 knows", text.split("rank 0 heard: ")[1].splitlines()[0])
 

@@ -38,7 +38,7 @@ class Ranks(Case):
     def train(self, n_ranks, dtype):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        status, text = test_ranks.torchrun_script(WORKER, [folder.name, dtype], n_ranks)
+        status, text = test_ranks.torchrun(WORKER, folder.name, dtype, n_ranks=n_ranks)
         self.assertEqual(status, 0, text)
         self.folder = folder.name
         return [torch.load(os.path.join(folder.name, "rank-%d.pt" % rank)) for rank in range(n_ranks)]

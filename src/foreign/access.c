@@ -190,6 +190,7 @@ static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what)
     }
     if (t->is_apart) return PS_OK;
     if (what == PS_CLIENT_PARAM && t->has_gradient && !t->keeps_param) {
+        ps_client_unshare(c, tensor);
         t->keeps_param = true;
         c->n_restored++;
     }

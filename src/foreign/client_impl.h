@@ -275,6 +275,8 @@ PS_NODISCARD ps_status ps_client_sharing_init(ps_client *c);
 void ps_client_sharing_deinit(ps_client_sharing *s);
 /* Every rank has the parameters of the chunk's group. */
 PS_NODISCARD ps_status ps_client_gather(ps_client *c, int32_t chunk);
+/* The tensor's gradient makes way: only its owner has the parameter, the others gather it anew. */
+void ps_client_unshare(ps_client *c, int32_t tensor);
 /* The tensor has got a gradient: groups that have all of theirs are summed up, each piece to its owner. */
 PS_NODISCARD ps_status ps_client_note_gradient(ps_client *c, int32_t tensor);
 /* Before the update: what is not summed up yet. */

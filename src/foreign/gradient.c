@@ -125,12 +125,15 @@ ps_status ps_client_restore(ps_client *c, int32_t tensor)
                        "%.200s: its gradient, which lies where the parameter was, is in use: let it go before the "
                        "parameter is asked for",
                        t->name);
+    bool was_over = false;
     for (int32_t k = 0; k < t->n_pieces; k++) {
         ps_client_piece *p = ps_client_piece_of(c, t, k);
-        if (p->gradient == PS_GRADIENT_OVER) PS_TRY(restore_piece(c, p));
+        if (p->gradient != PS_GRADIENT_OVER) continue;
+        PS_TRY(restore_piece(c, p));
+        was_over = true;
     }
-    t->is_master_newer = false; /* it comes from there */
-    c->n_beside++;
+    if (was_over) t->is_master_newer = false; /* it comes from there */
+    c->n_beside += was_over;
     return PS_OK;
 }
 
@@ -217,6 +220,7 @@ static ps_status give(ps_client *c, int32_t tensor, const void *gradient, ps_dty
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (t->is_apart) return take_apart(c, tensor, gradient, dtype);
+    if (t->has_gradient && !t->keeps_param) ps_client_unshare(c, tensor);
     if (t->has_gradient) PS_TRY(ps_client_restore(c, tensor));
     PS_TRY(ps_client_need_master(c, tensor));
     if (t->is_param_newer) PS_TRY(ps_client_settle(c, tensor)); /* before what is new there is overwritten */

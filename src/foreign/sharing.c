@@ -216,6 +216,13 @@ ps_status ps_client_gather(ps_client *c, int32_t chunk)
     return ps_client_break(c, gather(c, group_of(c, chunk)));
 }
 
+void ps_client_unshare(ps_client *c, int32_t tensor)
+{
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    for (int32_t k = 0; k < t->n_pieces && !is_alone(c); k++)
+        c->sharing.is_here[group_of(c, ps_client_piece_of(c, t, k)->chunk)] = false;
+}
+
 /* ---- gradients go ---- */
 
 enum { NARROW = PS_GRADIENT_BESIDE + 1 }; /* beside, but rounded */

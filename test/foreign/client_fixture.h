@@ -43,13 +43,19 @@ static inline ps_config *config_of(const char *changes)
     return config;
 }
 
-static inline ps_client *client_of(const char *changes)
+/* comm NULL: alone */
+static inline ps_client *client_of_rank(const char *changes, ps_comm *comm)
 {
     ps_client *client = NULL;
     ps_config *config = config_of(changes);
-    assert_ok(ps_client_create(config, NULL, &client));
+    assert_ok(ps_client_create(config, comm, &client));
     ps_config_destroy(config);
     return client;
+}
+
+static inline ps_client *client_of(const char *changes)
+{
+    return client_of_rank(changes, NULL);
 }
 
 /* A value in [-1, 1). */

@@ -224,6 +224,25 @@ static void test_written_places_follow(void **state)
     }
 }
 
+/* What was written to a parameter is not lost when a gradient comes over it. */
+static void test_written_before_a_gradient(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " bf16.enabled=true");
+    const float two = 2;
+    float value;
+    const ps_client_place p = pinned(c, A, PS_CLIENT_PARAM, PS_CLIENT_WRITE);
+    ps_from_floats(p.dtype, p.address, 7, 1, &two);
+    ps_client_unpin(c, A, PS_CLIENT_PARAM);
+    give(c, A, 1, 0);
+    assert_ok(ps_client_read(c, A, NULL, 7, 1, &value));
+    assert_true(value == 2);
+    (void)stepped(c);
+    assert_ok(ps_client_read(c, A, NULL, 7, 1, &value));
+    assert_true(fabs((double)value - 1.99) < 1e-6);
+    end(c);
+}
+
 static void test_apart_stays(void **state)
 {
     (void)state;
@@ -527,6 +546,10 @@ static void test_rates(void **state)
     assert_ok(ps_client_set_group(c, 0, &g));
     assert_true(rate_of(c) == 0.125);
     assert_true(fabs(changed_by_step(c) - 0.125) < 1e-5);
+    g.eps = 3; /* of which little is left of an update by 1 */
+    assert_ok(ps_client_set_group(c, 0, &g));
+    assert_true(fabs(changed_by_step(c) - 0.125 / 4) < 1e-5);
+    g.eps = -1;
     g.lr = -1; /* by the scheduler again */
     assert_ok(ps_client_set_group(c, 0, &g));
     assert_true(rate_of(c) == 0.25);
@@ -774,6 +797,7 @@ int main(void)
         cmocka_unit_test_setup(test_access_is_refused, note_live),
         cmocka_unit_test_setup(test_unpin_without_pin, note_live),
         cmocka_unit_test_setup(test_written_places_follow, note_live),
+        cmocka_unit_test_setup(test_written_before_a_gradient, note_live),
         cmocka_unit_test_setup(test_apart_stays, note_live),
         cmocka_unit_test_setup(test_gradients_add_up, note_live),
         cmocka_unit_test_setup(test_a_parameter_comes_back, note_live),

@@ -1,10 +1,13 @@
 /* test_client_walk.c - programs that do what comes to their mind: steps that go another way each time, pairs of
  * tensors in use at once, gradients that are added, parameters read after their gradients, tensors without one, frozen
  * ones that get one. What they see is the same in all budgets, and in f32 what plain arrays hold beside it; on the fake GPU
- * it is what the processor has. */
+ * it is what the processor has. Several ranks have gradients of their own, and see the same. */
+#include <pthread.h>
 #include <xxhash.h>
 
 #include "foreign/client_fixture.h"
+
+#define ALL "memory.device=4MB memory.host=0 memory.disk=0"
 
 enum {
     TENSORS = 14,
@@ -39,11 +42,14 @@ typedef struct walk {
     uint64_t seen; /* hash of all bytes that were read */
     int n_watched, step;
     bool is_plain; /* compared with plain arrays */
+    ps_comm *comm; /* NULL: alone */
+    int32_t rank, n_ranks;
 } walk;
 
-static plain arrays[TENSORS];
-static float buffer[LARGEST], gradient[LARGEST];
-static char raw[LARGEST * sizeof(float)];
+/* Ranks are threads. */
+static _Thread_local plain arrays[TENSORS];
+static _Thread_local float buffer[LARGEST], gradient[LARGEST];
+static _Thread_local char raw[LARGEST * sizeof(float)];
 
 static int roll(walk *w, int sides)
 {
@@ -57,12 +63,12 @@ static void see(walk *w, const void *bytes, int64_t n)
 
 /* On CUDA every second program has a stream of its own, on which it gets at places. */
 #ifdef TEST_OVER_GPU
-static ps_cu_stream stream;
+static _Thread_local ps_cu_stream stream;
 static int n_programs;
 
 static void use_stream(ps_client *client)
 {
-    if (n_programs++ % 2 == 0) return;
+    if (info_of(client).n_ranks > 1 || n_programs++ % 2 == 0) return;
     assert_int_equal(ps_client_use_stream(client, NULL), PS_EINVAL);
     assert_int_equal(stand_in.driver->stream_create(&stream, PS_CU_STREAM_NON_BLOCKING, 0), PS_CU_SUCCESS);
     assert_ok(ps_client_use_stream(client, stream));
@@ -90,7 +96,7 @@ static ps_status create(walk *w, const char *changes)
 {
     static const ps_dtype given[] = {PS_DTYPE_F32, PS_DTYPE_BF16, PS_DTYPE_F16};
     char name[32];
-    w->client = client_of(changes);
+    w->client = client_of_rank(changes, w->comm);
     for (int32_t t = 0; t < TENSORS; t++) {
         snprintf(name, sizeof name, "t.%d", t);
         PS_TRY(add_tensor(w->client, name, sizes[t], given[t % 3], t == FROZEN || t == FROZEN_FOR_EVER, t == APART,
@@ -162,17 +168,21 @@ static void give(walk *w, int32_t t)
     get_bytes(w->client, &p, 0, raw, sizes[t] * (int64_t)ps_dtype_bytes(p.dtype));
     ps_client_unpin(w->client, t, PS_CLIENT_PARAM);
     ps_to_floats(p.dtype, raw, 0, sizes[t], buffer);
-    for (int64_t i = 0; i < sizes[t]; i++) {
-        gradient[i] = buffer[i] / 4 + drawn((uint64_t)(1000 + w->step * 100 + t), i);
-        arrays[t].gradient[i] += (double)gradient[i];
-    }
+    for (int32_t rank = 0; rank < w->n_ranks; rank++)
+        for (int64_t i = 0; i < sizes[t]; i++) {
+            const float value = buffer[i] / 4 + drawn((uint64_t)(1000 + w->step * 100 + t + 100000 * rank), i);
+            if (rank == w->rank) gradient[i] = value;
+            arrays[t].gradient[i] += (double)value / w->n_ranks;
+        }
     arrays[t].has_gradient = true;
     give_gradient(w->client, t, gradient, sizes[t], roll(w, 4) == 0);
     assert_true(ps_client_has_gradient(w->client, t));
 }
 
+/* With several ranks it is somewhere, of one rank or all. */
 static void look_at_gradient(walk *w, int32_t t)
 {
+    if (w->n_ranks > 1) return;
     if (!arrays[t].has_gradient) {
         ps_client_place p = {.struct_size = sizeof p};
         assert_int_equal(ps_client_pin(w->client, t, PS_CLIENT_GRADIENT, PS_CLIENT_READ, &p), PS_ESTATE);
@@ -250,7 +260,7 @@ static void write_somewhere(walk *w)
     const ps_client_what what = roll(w, 2) == 0 && t != APART ? PS_CLIENT_PARAM : PS_CLIENT_MASTER;
     const int64_t at = roll(w, (int)sizes[t]);
     const float value = (float)(roll(w, 2001) - 1000) / 1024; /* exact in f32; rounded alike by both otherwise */
-    if (what == PS_CLIENT_MASTER && (t == FROZEN_FOR_EVER || t == FROZEN)) return;
+    if (what == PS_CLIENT_MASTER && (t == FROZEN_FOR_EVER || t == FROZEN || w->n_ranks > 1)) return;
     begin_moment(w, PS_CLIENT_ASIDE, t);
     const ps_client_place p = pinned(w->client, t, what, PS_CLIENT_WRITE);
     put_value(w->client, &p, at, value);
@@ -304,28 +314,70 @@ static void one_step(walk *w)
     if (roll(w, 3) == 0) write_from_outside(w);
 }
 
-static walk walked(const char *changes, uint64_t seed, bool is_plain)
+static void live(walk *w, const char *changes)
 {
-    walk w = {.dice = {.seed = seed, .stream = 5}, .is_plain = is_plain};
-    assert_ok(create(&w, changes));
-    for (w.step = 0; w.step < STEPS; w.step++) one_step(&w);
+    assert_ok(create(w, changes));
+    for (w->step = 0; w->step < STEPS; w->step++) one_step(w);
     for (int32_t t = 0; t < TENSORS; t++) {
-        assert_ok(ps_client_read(w.client, t, NULL, 0, sizes[t], buffer));
-        see(&w, buffer, sizes[t] * 4);
-        assert_int_equal(ps_client_get_pin_counts(w.client)[t], 0);
+        assert_ok(ps_client_read(w->client, t, NULL, 0, sizes[t], buffer));
+        see(w, buffer, sizes[t] * 4);
+        assert_int_equal(ps_client_get_pin_counts(w->client)[t], 0);
     }
-    const ps_client_info info = info_of(w.client);
+    const ps_client_info info = info_of(w->client);
     for (int tier = 0; tier < 3; tier++) assert_true(info.peak_bytes[tier] <= info.budget_bytes[tier]);
-    assert_true(w.n_watched > 1);
-    ps_client_destroy(w.client);
+    assert_true(w->n_watched > 1);
+    assert_int_equal(info.n_ranks, w->n_ranks);
+    ps_client_destroy(w->client);
     end_stream();
+}
+
+static uint64_t walked(const char *changes, uint64_t seed, bool is_plain)
+{
+    walk w = {.dice = {.seed = seed, .stream = 5}, .is_plain = is_plain, .n_ranks = 1};
+    live(&w, changes);
     expect_nothing_left();
-    return w;
+    return w.seen;
+}
+
+/* ---- ranks ---- */
+
+enum { RANKS_MAX = 3 };
+
+typedef struct member {
+    walk w;
+    const char *changes;
+} member;
+
+static void *member_main(void *arg)
+{
+    member *m = arg;
+    live(&m->w, m->changes);
+    ps_comm_close(m->w.comm);
+    return NULL;
+}
+
+static uint64_t walked_by(int n, const char *changes, uint64_t seed, bool is_plain)
+{
+    ps_comm *comms[RANKS_MAX];
+    pthread_t threads[RANKS_MAX];
+    static member m[RANKS_MAX];
+    const ps_comm_options o = {.timeout_s = 60, .staging_bytes = 1 << 16};
+    assert_ok(ps_comm_open_threads(&o, n, comms));
+    for (int r = 0; r < n; r++) {
+        m[r] = (member){
+            .w = {.dice = {.seed = seed, .stream = 5}, .is_plain = is_plain, .comm = comms[r], .rank = r, .n_ranks = n},
+            .changes = changes};
+        assert_int_equal(pthread_create(&threads[r], NULL, member_main, &m[r]), 0);
+    }
+    for (int r = 0; r < n; r++) assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (int r = 1; r < n; r++)
+        if (m[r].w.seen != m[0].w.seen) fail_msg("seed %d, %s: rank %d has seen other bits", (int)seed, changes, r);
+    expect_nothing_left();
+    return m[0].w.seen;
 }
 
 /* Beside what the library itself, and the tensor for gradients, take of a device that is apart. */
-#define LITTLE (OVER_APART ? "memory.device=680KB " : "memory.device=180KB ")
-#define ALL "memory.device=4MB memory.host=0 memory.disk=0"
+#define LITTLE (OVER_APART ? "memory.device=860KB " : "memory.device=180KB ")
 #define THIRD "memory.host=100KB memory.disk=2MB"
 
 static void test_values(void **state)
@@ -352,13 +404,41 @@ static void test_budgets(void **state)
             if (!is_my_share()) continue;
             snprintf(changes, sizeof changes, "%s%s%s", formats[f], ALL,
                      OVER_APART && !OVER_GPU ? " train.backend=cpu" : "");
-            const uint64_t want = walked(changes, seed, false).seen;
+            const uint64_t want = walked(changes, seed, false);
             for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
                 if (OVER_GPU && !is_my_share()) continue;
                 snprintf(changes, sizeof changes, "%s%s%s", formats[f], LITTLE, budgets[i]);
-                if (walked(changes, seed, false).seen != want) fail_msg("seed %d, %s: other bits", (int)seed, changes);
+                if (walked(changes, seed, false) != want) fail_msg("seed %d, %s: other bits", (int)seed, changes);
             }
         }
+}
+
+/* Staging of messages is in host memory. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {"memory.host=400KB memory.disk=2MB", "memory.host=4MB memory.disk=0",
+                                          "memory.host=70KB memory.disk=2MB"};
+    static const char all[] = "memory.device=4MB memory.host=70KB memory.disk=0";
+    const char *little = OVER_APART ? "memory.device=900KB" : "memory.device=360KB";
+    char changes[256];
+    for (int n = 2; n <= RANKS_MAX; n++) {
+        if (OVER_APART && n > 2) continue;
+        (void)walked_by(n, all, 20, true);
+        snprintf(changes, sizeof changes, "%s %s", little, budgets[0]);
+        (void)walked_by(n, changes, 21, true);
+        for (int f = 0; f < 2; f++) {
+            const char *format = f == 0 ? "" : "bf16.enabled=true";
+            if (OVER_APART && over.seed % 2 != f) continue;
+            snprintf(changes, sizeof changes, "%s %s", format, all);
+            const uint64_t want = walked_by(n, changes, 22, false);
+            for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+                if (OVER_APART && !is_my_share()) continue;
+                snprintf(changes, sizeof changes, "%s %s %s", format, little, budgets[i]);
+                if (walked_by(n, changes, 22, false) != want) fail_msg("%d ranks, %s: other bits", n, changes);
+            }
+        }
+    }
 }
 
 int main(void)
@@ -366,6 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_values, note_live),
         cmocka_unit_test_setup(test_budgets, note_live),
+        cmocka_unit_test_setup(test_ranks, note_live),
     };
     return RUN_ON_BACKENDS_IN(tests, make_folder, remove_folder);
 }
