@@ -50,10 +50,11 @@ def contestant(number_format, kind, B, T, threads, device_bytes, disk):
     import transformers
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    model_class, config_class = transformers.GPT2LMHeadModel, transformers.GPT2Config  # imported when they are named
     imported = peak_bytes()
 
     def build():
-        return transformers.GPT2LMHeadModel(transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+        return model_class(config_class(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
     if kind == "plain":
         model = build()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
