@@ -1,13 +1,13 @@
 """A training step of GPT-2 124M through the package `patrickstar` beside plain PyTorch: `make bench-pytorch`.
 
-usage: python bench/pytorch_step.py [--turns N] [--steps N] [--batch B] [--length T] [--threads N] [--disk FOLDER]
+usage: python bench/pytorch_step.py [--turns N] [--steps N] [--batch B] [--length T] [--threads N] [--disk FOLDER] [--format bf16 fp32]
 
 The interpreter needs torch 2 and transformers; PATRICKSTAR_LIBRARY names the library. The contestants, each a process of its own that
 lives through the whole run, take turns: in each turn one of them makes a step that is not counted, so that copies of the others have
 ended, and N steps that are. The model is transformers' GPT2LMHeadModel with random weights, without dropout, on random tokens.
 
-plain      torch.autocast(bfloat16) over fp32 parameters, torch.optim.AdamW(fused=True)
-package    initialize_engine with bf16.enabled: bf16 parameters, fp32 values and states in chunks; all of them in memory
+plain      fp32 parameters, torch.optim.AdamW(fused=True); in bf16 under torch.autocast(bfloat16)
+package    initialize_engine, in bf16 with bf16.enabled: parameters, fp32 values and states in chunks, all of them in memory
 third      the same in a third of the memory that chunks would take, beside what PyTorch itself has in use; the rest on disk
 
 The table has medians of all counted steps; the time of processors that a step took, which others who compute on the machine change
@@ -26,7 +26,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-KINDS = {"plain": "PyTorch, autocast + fused AdamW", "package": "patrickstar, all in memory",
+KINDS = {"plain": "PyTorch, fused AdamW", "package": "patrickstar, all in memory",
          "third": "patrickstar, a third of the memory, rest on disk"}
 
 
@@ -44,22 +44,23 @@ def peak_bytes():
     return most
 
 
-def contestant(kind, B, T, threads, device_bytes, disk):
+def contestant(number_format, kind, B, T, threads, device_bytes, disk):
     """Answers each line on the standard input, a number of steps, by a line of JSON."""
     import torch
     import transformers
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    model_class, config_class = transformers.GPT2LMHeadModel, transformers.GPT2Config  # imported when they are named
     imported = peak_bytes()
 
     def build():
-        return transformers.GPT2LMHeadModel(transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+        return model_class(config_class(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
     if kind == "plain":
         model = build()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
     else:
         from patrickstar.runtime import initialize_engine
-        config = {"bf16": {"enabled": True}, "train": {"threads": threads},
+        config = {"bf16": {"enabled": number_format == "bf16"}, "train": {"threads": threads},
                   "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.1}},
                   "memory": {"device": device_bytes, "host": 0, "disk": "auto" if kind == "third" else 0, "disk_path": disk}}
         model, optimizer = initialize_engine(model_func=build, local_rank=0, config=config)
@@ -68,7 +69,7 @@ def contestant(kind, B, T, threads, device_bytes, disk):
 
     def step(tokens):
         if kind == "plain":
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=number_format == "bf16"):
                 loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
             loss.backward()
         else:
@@ -101,12 +102,13 @@ def say(answer):
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 class Contestant:
-    def __init__(self, kind, given, device_bytes=0):
-        command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), "--contestant", kind, str(given.batch),
-                   str(given.length), str(given.threads), str(device_bytes), given.disk]
+    def __init__(self, number_format, kind, given, device_bytes=0):
+        command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), "--contestant", number_format, kind,
+                   str(given.batch), str(given.length), str(given.threads), str(device_bytes), given.disk]
         environment = dict(os.environ, TRANSFORMERS_OFFLINE="1", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.join(HERE, "..", "python"),
                                                                   environment.get("PYTHONPATH")]))
+        self.name = KINDS[kind] + (" and autocast" if kind == "plain" and number_format == "bf16" else "")
         self.kind, self.seconds, self.busy, self.losses, self.step_peak = kind, [], [], [], 0
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         self.built = self.hear()
@@ -115,7 +117,7 @@ class Contestant:
         for line in self.process.stdout:
             if line.startswith("answer "):
                 return json.loads(line[len("answer "):])
-        sys.exit("%s: ended with status %s" % (KINDS[self.kind], self.process.wait()))
+        sys.exit("%s: ended with status %s" % (self.name, self.process.wait()))
 
     def steps(self, n, are_counted=True):
         self.process.stdin.write("%d\n" % (n + 1))
@@ -132,26 +134,17 @@ class Contestant:
         self.process.wait()
 
 
-def report(given, contestants, load):
-    with open("/proc/cpuinfo") as file:
-        processor = re.search(r"^model name\s*: (.*)", file.read(), re.M)[1]
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True).stdout.strip()
+def table(number_format, contestants):
     plain, plain_busy = (statistics.median(numbers) for numbers in (contestants[0].seconds, contestants[0].busy))
-    versions = contestants[0].built
     third = contestants[-1].last
     lines = [
-        "# The package for PyTorch beside plain PyTorch, %s" % time.strftime("%Y-%m-%d", time.gmtime()), "",
-        "%s, %d threads, Linux %s, commit %s; load before the run %.2f %.2f %.2f." % (
-            (processor, given.threads, platform.release(), commit or "unknown") + load), "",
-        "`make bench-pytorch`: GPT-2 124M of transformers %s, B = %d, T = %d, PyTorch %s; %d turns of %d counted steps."
-        % (versions["transformers"], given.batch, given.length, versions["version"], given.turns, given.steps), "",
+        "## %s" % number_format, "",
         "| | median s a step | least .. largest | of plain | processor s a step | of plain | resident at most: imported | built | in steps |",
         "|---|---|---|---|---|---|---|---|---|"]
     for c in contestants:
-        median = statistics.median(c.seconds)
-        busy = statistics.median(c.busy)
+        median, busy = statistics.median(c.seconds), statistics.median(c.busy)
         lines.append("| %s | %.3f | %.3f .. %.3f | %.2f | %.3f | %.2f | %.0f MB | %.0f MB | %.0f MB |" % (
-            KINDS[c.kind], median, min(c.seconds), max(c.seconds), median / plain, busy, busy / plain_busy, c.built["imported"] / 1e6,
+            c.name, median, min(c.seconds), max(c.seconds), median / plain, busy, busy / plain_busy, c.built["imported"] / 1e6,
             c.built["peak"] / 1e6, c.step_peak / 1e6))
     lines += [
         "", "Model data: %.0f MB. In a third of it, beside PyTorch's own %.0f MB, the device's budget was %.0f MB, of which %.0f MB were "
@@ -159,7 +152,28 @@ def report(given, contestants, load):
             third["model_data"] / 1e6, third["framework"] / 1e6, contestants[-1].budget / 1e6, third["device_peak"] / 1e6,
             third["moved"][2] / 1e6, third["moved"][3] / 1e6, len(contestants[-1].losses)),
         "Losses, first and last: %s." % "; ".join("%s %.4f, %.4f" % (c.kind, c.losses[0], c.losses[-1]) for c in contestants), ""]
-    return "\n".join(lines)
+    return lines
+
+
+def run(number_format, given):
+    contestants = [Contestant(number_format, "plain", given), Contestant(number_format, "package", given, "8GB")]
+    for c in contestants:
+        c.steps(2, are_counted=False)  # the package watches its first step
+    # What chunks may take is a third of what they would; PyTorch's own was seen in memory.
+    seen = contestants[1].last
+    budget = seen["model_data"] // 3 + seen["framework"]
+    contestants.append(Contestant(number_format, "third", given, budget))
+    contestants[2].budget = budget
+    contestants[2].steps(2, are_counted=False)
+    for turn in range(given.turns):
+        for c in contestants:
+            c.steps(given.steps)
+            print("%s turn %d  %-50s %s" % (number_format, turn + 1, c.name, " ".join("%.3f" % s for s in c.last["seconds"][1:])),
+                  file=sys.stderr)
+    lines = table(number_format, contestants)
+    for c in contestants:
+        c.end()
+    return lines, contestants[0].built
 
 
 def main():
@@ -170,25 +184,22 @@ def main():
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--disk", default=tempfile.gettempdir(), help="folder for chunks on disk")
+    parser.add_argument("--format", nargs="+", choices=("bf16", "fp32"), default=["bf16", "fp32"])
     given = parser.parse_args()
     load = os.getloadavg()
-    contestants = [Contestant("plain", given), Contestant("package", given, "8GB")]
-    for c in contestants:
-        c.steps(2, are_counted=False)  # the package watches its first step
-    # What chunks may take is a third of what they would; PyTorch's own was seen in memory.
-    seen = contestants[1].last
-    budget = seen["model_data"] // 3 + seen["framework"]
-    contestants.append(Contestant("third", given, budget))
-    contestants[2].budget = budget
-    contestants[2].steps(2, are_counted=False)
-    for turn in range(given.turns):
-        for c in contestants:
-            c.steps(given.steps)
-            print("turn %d  %-50s %s" % (turn + 1, KINDS[c.kind], " ".join("%.3f" % s for s in c.last["seconds"][1:])),
-                  file=sys.stderr)
-    text = report(given, contestants, load)
-    for c in contestants:
-        c.end()
+    lines = []
+    for number_format in given.format:
+        more, versions = run(number_format, given)
+        lines += more
+    with open("/proc/cpuinfo") as file:
+        processor = re.search(r"^model name\s*: (.*)", file.read(), re.M)[1]
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True).stdout.strip()
+    text = "\n".join([
+        "# The package for PyTorch beside plain PyTorch, %s" % time.strftime("%Y-%m-%d", time.gmtime()), "",
+        "%s, %d threads, Linux %s, commit %s; load before the run %.2f %.2f %.2f." % (
+            (processor, given.threads, platform.release(), commit or "unknown") + load), "",
+        "`make bench-pytorch`: GPT-2 124M of transformers %s, B = %d, T = %d, PyTorch %s; %d turns of %d counted steps."
+        % (versions["transformers"], given.batch, given.length, versions["version"], given.turns, given.steps), ""] + lines)
     path = os.path.join(HERE, "results", time.strftime("%Y-%m-%d", time.gmtime()) + "-pytorch.md")
     with open(path, "w") as file:
         file.write(text)
@@ -198,6 +209,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--contestant"]:
-        contestant(sys.argv[2], *(int(word) for word in sys.argv[3:6]), sys.argv[6], sys.argv[7])
+        contestant(sys.argv[2], sys.argv[3], *(int(word) for word in sys.argv[4:7]), sys.argv[7], sys.argv[8])
     else:
         main()

@@ -205,7 +205,7 @@ PS_API PS_NODISCARD ps_status ps_client_step(ps_client *client, ps_client_step_i
 
 typedef struct ps_client_tensor_info {
     size_t struct_size;
-    const char *name;     /* valid as long as the client */
+    const char *name;     /* valid as long as the client, or until ps_client_name gives another one */
     const int64_t *shape; /* likewise, [n_dims] */
     int32_t n_dims;
     int32_t is_dropped, is_frozen, is_apart;

@@ -170,6 +170,14 @@ static ps_status expect_gradient_here(const ps_client *c, const ps_client_tensor
     return PS_OK;
 }
 
+/* A failure has left it half moved: the rest follows. */
+static bool is_torn(const ps_client *c, const ps_client_tensor_state *t)
+{
+    for (int32_t k = 1; k < t->n_pieces; k++)
+        if (ps_client_piece_of(c, t, k)->gradient != ps_client_piece_of(c, t, 0)->gradient) return true;
+    return false;
+}
+
 static ps_status expect_own(const ps_client *c, int32_t tensor)
 {
     const ps_place p = ps_client_place_of(c, tensor);
@@ -186,7 +194,9 @@ static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what)
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (what == PS_CLIENT_GRADIENT) {
         if (!t->has_gradient) return PS_FAIL(PS_ESTATE, "%.200s has no gradient", t->name);
-        return t->is_apart ? PS_OK : expect_gradient_here(c, t);
+        if (t->is_apart) return PS_OK;
+        PS_TRY(expect_gradient_here(c, t));
+        return is_torn(c, t) ? ps_client_restore(c, tensor) : PS_OK;
     }
     if (t->is_apart) return PS_OK;
     if (what == PS_CLIENT_PARAM && t->has_gradient && !t->keeps_param) {
@@ -244,6 +254,12 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
         cause);
 }
 
+/* Other ranks are about to wait for this one in an exchange that it does not come to. */
+static ps_status tell_ranks(ps_client *c, ps_status st)
+{
+    return c->comm != NULL && st != PS_EINVAL && st != PS_ESTATE ? ps_client_break(c, st) : st;
+}
+
 static ps_status pin(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, ps_client_place *place)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
@@ -291,7 +307,7 @@ ps_status ps_client_pin(ps_client *c, int32_t tensor, ps_client_what what, ps_cl
     PS_TRY(PS_NEED("client place", c, place));
     ps_client_place own;
     PS_TRY(ps_client_enter_with(c, "ps_client_pin", PS_CLIENT_READY, tensor));
-    ps_status st = pin(c, tensor, what, mode, &own);
+    ps_status st = tell_ranks(c, pin(c, tensor, what, mode, &own));
     if (st == PS_OK) {
         st = PS_SIZED_GIVE(ps_client_place, &own, place);
         if (st != PS_OK) unpin(c, tensor, what);
@@ -396,7 +412,7 @@ ps_status ps_client_lend(ps_client *c, int32_t tensor, ps_client_what what, ps_c
 {
     PS_TRY(PS_NEED_FOR(managed, "client managed", c, managed));
     PS_TRY(ps_client_enter_with(c, "ps_client_lend", PS_CLIENT_READY, tensor));
-    const ps_status st = lend(c, tensor, what, mode, managed);
+    const ps_status st = tell_ranks(c, lend(c, tensor, what, mode, managed));
     ps_client_leave(c);
     return st;
 }

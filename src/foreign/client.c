@@ -45,6 +45,14 @@ ps_status ps_client_enter_with(ps_client *c, const char *call, ps_client_stage w
     return st;
 }
 
+bool ps_client_look(const ps_client *client, ps_client **out)
+{
+    if (client == NULL || client->process != getpid()) return false;
+    *out = (ps_client *)(uintptr_t)client;
+    pthread_mutex_lock(&(*out)->lock);
+    return true;
+}
+
 ps_status ps_client_break(ps_client *c, ps_status st)
 {
     if (st == PS_OK || c->stage == PS_CLIENT_BROKEN) return st;
@@ -263,18 +271,21 @@ ps_status ps_client_use_stream(ps_client *c, void *stream)
 
 /* ---- what it says of tensors ---- */
 
-int32_t ps_client_get_tensor_count(const ps_client *c)
+int32_t ps_client_get_tensor_count(const ps_client *client)
 {
-    return c != NULL ? c->n_tensors : 0;
+    ps_client *c;
+    if (!ps_client_look(client, &c)) return 0;
+    const int32_t n = c->n_tensors;
+    ps_client_leave(c);
+    return n;
 }
 
-ps_status ps_client_get_tensor_info(const ps_client *client, int32_t tensor, ps_client_tensor_info *out)
+static ps_status describe(const ps_client *c, int32_t tensor, ps_client_tensor_info *out)
 {
-    PS_TRY(PS_NEED("client out", client, out));
-    if (tensor < 0 || tensor >= client->n_tensors)
-        return PS_FAIL(PS_EINVAL, "ps_client_get_tensor_info: tensor %d of %d", tensor, client->n_tensors);
-    const ps_client_tensor_state *t = &client->tensors[tensor];
-    const int32_t chunk = t->in_layout >= 0 ? ps_client_place_of(client, tensor).chunk : -1;
+    if (tensor < 0 || tensor >= c->n_tensors)
+        return PS_FAIL(PS_EINVAL, "ps_client_get_tensor_info: tensor %d of %d", tensor, c->n_tensors);
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    const int32_t chunk = t->in_layout >= 0 ? ps_client_place_of(c, tensor).chunk : -1;
     const ps_client_tensor_info info = {.name = t->name,
                                         .shape = t->shape,
                                         .n_dims = t->n_dims,
@@ -283,10 +294,20 @@ ps_status ps_client_get_tensor_info(const ps_client *client, int32_t tensor, ps_
                                         .is_apart = t->is_apart,
                                         .elements = t->elements,
                                         .group = t->group,
-                                        .owner = chunk >= 0 ? chunk % client->settings.ranks.n : 0,
+                                        .owner = chunk >= 0 ? chunk % c->settings.ranks.n : 0,
                                         .chunk = chunk,
                                         .steps = t->steps};
     return PS_SIZED_GIVE(ps_client_tensor_info, &info, out);
+}
+
+ps_status ps_client_get_tensor_info(const ps_client *client, int32_t tensor, ps_client_tensor_info *out)
+{
+    PS_TRY(PS_NEED("client out", client, out));
+    ps_client *c = (ps_client *)(uintptr_t)client; /* its lock */
+    PS_TRY(ps_client_enter(c, "ps_client_get_tensor_info", PS_CLIENT_ANY_STAGE));
+    const ps_status st = describe(c, tensor, out);
+    ps_client_leave(c);
+    return st;
 }
 
 const int32_t *ps_client_get_pin_counts(const ps_client *c)
@@ -294,7 +315,11 @@ const int32_t *ps_client_get_pin_counts(const ps_client *c)
     return c != NULL ? c->pin_counts : NULL;
 }
 
-int32_t ps_client_has_gradient(const ps_client *c, int32_t tensor)
+int32_t ps_client_has_gradient(const ps_client *client, int32_t tensor)
 {
-    return c != NULL && tensor >= 0 && tensor < c->n_tensors && c->tensors[tensor].has_gradient;
+    ps_client *c;
+    if (!ps_client_look(client, &c)) return 0;
+    const bool has = tensor >= 0 && tensor < c->n_tensors && c->tensors[tensor].has_gradient;
+    ps_client_leave(c);
+    return has;
 }

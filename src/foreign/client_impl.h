@@ -94,6 +94,7 @@ typedef struct ps_client_steps {
     ps_trace *trace;    /* of the step under way; NULL between steps */
     ps_trace *foretold; /* that of the schedule */
     ps_schedule *schedule;
+    bool is_installed;                       /* the store has the schedule */
     bool follows;                            /* the step has gone as foretold so far */
     bool is_recording;                       /* a moment of the step is under way, */
     int64_t wanted_bytes[PS_RAM_TIER_COUNT]; /* whose accesses take so much */
@@ -182,6 +183,9 @@ PS_NODISCARD ps_status ps_client_enter(ps_client *c, const char *call, ps_client
 void ps_client_leave(ps_client *c);
 /* The same for a call that has this tensor. */
 PS_NODISCARD ps_status ps_client_enter_with(ps_client *c, const char *call, ps_client_stage wanted, int32_t tensor);
+/* For what only looks: its lock, until ps_client_leave; false, and not entered, for NULL and in a process that was forked
+ * off. */
+bool ps_client_look(const ps_client *client, ps_client **out);
 /* st, and when it is no PS_OK the client is of no more use. */
 ps_status ps_client_break(ps_client *c, ps_status st);
 /* The last that is lent came back, or nothing ever was: all memory goes. */
@@ -236,7 +240,7 @@ bool ps_client_stop_following(ps_client *c);
 /* The moment under way is about to access the chunk. */
 PS_NODISCARD ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_access_mode mode);
 /* The step has ended: *was_watched when it went another way than foretold. */
-PS_NODISCARD ps_status ps_client_end_step(ps_client *c, bool *was_watched);
+void ps_client_end_step(ps_client *c, bool *was_watched);
 void ps_client_steps_deinit(ps_client_steps *s);
 
 /* ---- client_profile.c ---- */

@@ -190,10 +190,10 @@ static ps_status take_piece(ps_client *c, ps_client_piece *p, const void *gradie
 {
     const bool adds = p->gradient != PS_GRADIENT_NONE;
     const char *src = (const char *)gradient + p->tensor_offset * (int64_t)ps_dtype_bytes(dtype);
+    const ps_list list = !adds && is_over ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
+    PS_TRY(ps_client_hold(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
     if (!adds) p->gradient = is_over ? PS_GRADIENT_OVER : PS_GRADIENT_BESIDE;
     p->is_narrow = false;
-    const ps_list list = ps_client_gradient_list(c, p);
-    PS_TRY(ps_client_hold(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
     void *dst = ps_client_element(c, list, p->chunk, p->chunk_offset);
     ps_status st = take(c, dst, gradient_dtype(c, p), src, dtype, p->n, adds);
     if (st == PS_OK) st = ps_client_sum_piece(c, p);
@@ -216,14 +216,20 @@ static bool may_overwrite(const ps_client *c, int32_t tensor, bool is_read_again
     return !is_read_again && !t->keeps_param && !c->settings.fp32_gradients && c->pin_counts[tensor] == 0;
 }
 
+/* What fails here has changed nothing of the gradient. */
+static ps_status make_place(ps_client *c, int32_t tensor)
+{
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    if (t->has_gradient && !t->keeps_param) ps_client_unshare(c, tensor);
+    if (t->has_gradient) PS_TRY(ps_client_restore(c, tensor));
+    PS_TRY(ps_client_need_master(c, tensor));
+    return t->is_param_newer ? ps_client_settle(c, tensor) : PS_OK; /* before what is new there is overwritten */
+}
+
 static ps_status give(ps_client *c, int32_t tensor, const void *gradient, ps_dtype dtype, bool is_read_again)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (t->is_apart) return take_apart(c, tensor, gradient, dtype);
-    if (t->has_gradient && !t->keeps_param) ps_client_unshare(c, tensor);
-    if (t->has_gradient) PS_TRY(ps_client_restore(c, tensor));
-    PS_TRY(ps_client_need_master(c, tensor));
-    if (t->is_param_newer) PS_TRY(ps_client_settle(c, tensor)); /* before what is new there is overwritten */
     const bool is_over = !t->has_gradient && may_overwrite(c, tensor, is_read_again);
     for (int32_t k = 0; k < t->n_pieces; k++)
         PS_TRY(take_piece(c, ps_client_piece_of(c, t, k), gradient, dtype, is_over));
@@ -232,19 +238,25 @@ static ps_status give(ps_client *c, int32_t tensor, const void *gradient, ps_dty
     return ps_client_note_gradient(c, tensor);
 }
 
+static ps_status expect_gradient_free(const ps_client *c, int32_t tensor, const char *call)
+{
+    if (c->tensors[tensor].pins[PS_CLIENT_GRADIENT] == 0) return PS_OK;
+    return PS_FAIL(PS_ESTATE, "%s: the gradient of %.200s is in use: let it go before", call, c->tensors[tensor].name);
+}
+
 /* Where it fails in the midst of a tensor, part of its parameter or of an earlier sum is gone. */
 ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *gradient, ps_dtype dtype,
                                   int32_t is_read_again)
 {
+    const char *call = "ps_client_give_gradient";
     PS_TRY(PS_NEED("client gradient", c, gradient));
-    if (dtype < 0 || dtype >= PS_DTYPE_COUNT)
-        return PS_FAIL(PS_EINVAL, "ps_client_give_gradient: %d is no ps_dtype", (int)dtype);
-    PS_TRY(ps_client_enter_with(c, "ps_client_give_gradient", PS_CLIENT_READY, tensor));
-    ps_status st =
-        c->tensors[tensor].pins[PS_CLIENT_GRADIENT] == 0
-            ? PS_OK
-            : PS_FAIL(PS_ESTATE, "ps_client_give_gradient: the gradient of %.200s is in use: let it go before",
-                      c->tensors[tensor].name);
+    if (dtype < 0 || dtype >= PS_DTYPE_COUNT) return PS_FAIL(PS_EINVAL, "%s: %d is no ps_dtype", call, (int)dtype);
+    PS_TRY(ps_client_enter_with(c, call, PS_CLIENT_READY, tensor));
+    ps_status st = expect_gradient_free(c, tensor, call);
+    if (st == PS_OK && !c->tensors[tensor].is_apart) {
+        st = make_place(c, tensor);
+        if (c->comm != NULL) (void)ps_client_break(c, st);
+    }
     if (st == PS_OK) st = ps_client_break(c, give(c, tensor, gradient, dtype, is_read_again != 0));
     ps_client_leave(c);
     return st;
@@ -254,16 +266,14 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
 
 ps_status ps_client_expect_gradients_free(const ps_client *c, const char *call)
 {
-    for (int32_t i = 0; i < c->n_tensors; i++)
-        if (c->tensors[i].pins[PS_CLIENT_GRADIENT] > 0)
-            return PS_FAIL(PS_ESTATE, "%s: the gradient of %.200s is in use: let it go before", call,
-                           c->tensors[i].name);
+    for (int32_t i = 0; i < c->n_tensors; i++) PS_TRY(expect_gradient_free(c, i, call));
     return PS_OK;
 }
 
 /* The parameter under it comes when it is asked for. */
 static void drop(ps_client *c, ps_client_tensor_state *t)
 {
+    if (t->has_gradient) ps_client_unshare(c, (int32_t)(t - c->tensors));
     for (int32_t k = 0; k < t->n_pieces; k++) {
         ps_client_piece *p = ps_client_piece_of(c, t, k);
         t->is_master_newer = t->is_master_newer || p->gradient == PS_GRADIENT_OVER;

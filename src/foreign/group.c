@@ -75,22 +75,27 @@ static ps_status enter_group(ps_client *c, const char *call, int32_t group)
     return st;
 }
 
-int32_t ps_client_get_group_count(const ps_client *c)
+int32_t ps_client_get_group_count(const ps_client *client)
 {
-    return c != NULL ? c->n_groups : 0;
+    ps_client *c;
+    if (!ps_client_look(client, &c)) return 0;
+    const int32_t n = c->n_groups;
+    ps_client_leave(c);
+    return n;
 }
 
-ps_status ps_client_get_group(const ps_client *c, int32_t group, ps_client_group *out)
+ps_status ps_client_get_group(const ps_client *client, int32_t group, ps_client_group *out)
 {
-    PS_TRY(PS_NEED("client out", c, out));
-    if (group < 0 || group >= c->n_groups)
-        return PS_FAIL(PS_EINVAL, "ps_client_get_group: group %d of %d", group, c->n_groups);
+    PS_TRY(PS_NEED("client out", client, out));
+    ps_client *c = (ps_client *)(uintptr_t)client; /* its lock */
+    PS_TRY(enter_group(c, "ps_client_get_group", group));
     const ps_options *o = &c->groups[group].options;
     const ps_client_group numbers = {.lr = ps_client_learning_rate(c, group),
                                      .weight_decay = o->optimizer_params_weight_decay,
                                      .beta1 = o->optimizer_params_betas[0],
                                      .beta2 = o->optimizer_params_betas[1],
                                      .eps = o->optimizer_params_eps};
+    ps_client_leave(c);
     return PS_SIZED_GIVE(ps_client_group, &numbers, out);
 }
 
@@ -155,7 +160,11 @@ ps_status ps_client_join_group(ps_client *c, int32_t tensor, int32_t group)
     return st;
 }
 
-double ps_client_get_loss_scale(const ps_client *c)
+double ps_client_get_loss_scale(const ps_client *client)
 {
-    return c != NULL ? (double)c->scaler.scale : 1;
+    ps_client *c;
+    if (!ps_client_look(client, &c)) return 1;
+    const double scale = (double)c->scaler.scale;
+    ps_client_leave(c);
+    return scale;
 }

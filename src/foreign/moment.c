@@ -124,12 +124,17 @@ static ps_status note_held(ps_client *c)
     return PS_OK;
 }
 
+static void unfollow(ps_client *c)
+{
+    c->steps.follows = c->steps.is_installed = false;
+    ps_store_set_schedule(c->tiers.store, NULL);
+}
+
 bool ps_client_stop_following(ps_client *c)
 {
     ps_client_steps *s = &c->steps;
     if (s->trace == NULL || !s->follows) return false;
-    s->follows = false;
-    ps_store_set_schedule(c->tiers.store, NULL);
+    unfollow(c);
     /* what the moment was foretold to want may leave now */
     return ps_store_begin_moment(c->tiers.store, s->told_bytes) == PS_OK;
 }
@@ -143,10 +148,7 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
         label = next->label;
     else
         PS_TRY(keep_label(s, label, &label));
-    if (!is_foretold && s->follows) {
-        s->follows = false;
-        ps_store_set_schedule(c->tiers.store, NULL);
-    }
+    if (!is_foretold && s->follows) unfollow(c);
     PS_TRY(ps_trace_add_moment(s->trace, phase, label, framework_bytes, 1));
     PS_TRY(note_held(c));
     ps_client_record_moment(c, phase, label, framework_bytes, true);
@@ -244,12 +246,14 @@ static int32_t count_margin(const ps_client *c)
     return margin > set ? (int32_t)(margin / set) : 0;
 }
 
-static ps_status foretell(ps_client *c)
+/* From the step that has just ended. Without memory for it the next one is not foretold. */
+static void foretell(ps_client *c)
 {
     ps_client_steps *s = &c->steps;
-    ps_schedule *schedule;
-    PS_TRY(ps_schedule_create(s->trace, ps_lists_n_ids(&c->lists, c->layout), &schedule));
+    ps_schedule *schedule = NULL;
+    const ps_status st = ps_schedule_create(s->trace, ps_lists_n_ids(&c->lists, c->layout), &schedule);
     ps_store_set_schedule(c->tiers.store, schedule);
+    s->is_installed = st == PS_OK;
     if (!c->settings.static_partition) ps_store_limit_chunks(c->tiers.store, PS_TIER_DEVICE, INT64_MAX);
     if (s->foretold == NULL) c->n_margin = (int32_t)ps_max_i64(c->n_margin, count_margin(c));
     ps_schedule_destroy(s->schedule);
@@ -257,25 +261,25 @@ static ps_status foretell(ps_client *c)
     s->schedule = schedule;
     s->foretold = s->trace;
     s->trace = NULL;
-    return PS_OK;
 }
 
-ps_status ps_client_end_step(ps_client *c, bool *was_watched)
+void ps_client_end_step(ps_client *c, bool *was_watched)
 {
     ps_client_steps *s = &c->steps;
-    ps_status st = PS_OK;
     *was_watched = false;
     ps_client_record_step(c);
-    if (s->trace == NULL) return PS_OK;
+    if (s->trace == NULL) return;
     finish_moment(c, s->told_bytes);
     s->is_recording = false;
     if (s->trace->n_moments > 0 && (s->foretold == NULL || !is_same(s->trace, s->foretold))) {
         *was_watched = true;
-        st = foretell(c);
+        foretell(c);
+    } else if (!s->is_installed && s->schedule != NULL) {
+        ps_store_set_schedule(c->tiers.store, s->schedule);
+        s->is_installed = true;
     }
     ps_trace_destroy(s->trace);
     s->trace = NULL;
-    return st;
 }
 
 void ps_client_steps_deinit(ps_client_steps *s)

@@ -189,7 +189,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     PS_TRY(ps_client_break(c, update_all(c, &s)));
     if (!s.skips) c->n_updates++;
     PS_TRY(ps_client_break(c, expect_order(c)));
-    PS_TRY(ps_client_break(c, ps_client_end_step(c, &was_watched)));
+    ps_client_end_step(c, &was_watched);
     c->n_steps++;
     c->n_watched_steps += was_watched;
     *info = (ps_client_step_info){.step = c->n_updates,
@@ -207,10 +207,10 @@ ps_status ps_client_step(ps_client *c, ps_client_step_info *info)
 {
     PS_TRY(PS_NEED("client", c));
     ps_client_step_info own = {0};
+    if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_client_step_info, &own, info)); /* before anything has happened */
     PS_TRY(ps_client_enter(c, "ps_client_step", PS_CLIENT_READY));
     ps_status st = run_step(c, &own);
     ps_client_leave(c);
-    if (info == NULL || (st != PS_OK && st != PS_ENUMERIC)) return st;
-    const ps_status given = PS_SIZED_GIVE(ps_client_step_info, &own, info);
-    return given != PS_OK ? given : st;
+    if (info != NULL && (st == PS_OK || st == PS_ENUMERIC)) (void)PS_SIZED_GIVE(ps_client_step_info, &own, info);
+    return st;
 }

@@ -203,10 +203,15 @@ ps_status ps_client_set_steps(ps_client *c, int32_t tensor, int64_t steps)
     return PS_OK;
 }
 
-int64_t ps_client_get_steps(const ps_client *c, int32_t tensor)
+int64_t ps_client_get_steps(const ps_client *client, int32_t tensor)
 {
-    if (c == NULL || tensor < -1 || tensor >= c->n_tensors) return 0;
-    return tensor == -1 ? c->n_updates : c->tensors[tensor].steps;
+    ps_client *c;
+    int64_t steps = 0;
+    if (!ps_client_look(client, &c)) return 0;
+    if (tensor == -1) steps = c->n_updates;
+    if (tensor >= 0 && tensor < c->n_tensors) steps = c->tensors[tensor].steps;
+    ps_client_leave(c);
+    return steps;
 }
 
 ps_status ps_client_get_scaler(const ps_client *c, char **out)

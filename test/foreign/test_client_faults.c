@@ -172,6 +172,39 @@ static void walk(ps_fault_kind kind, const char *changes)
     expect_nothing_left();
 }
 
+/* A parameter was asked for, and only a part of its gradient made way: what is there can be read all the same. */
+static void test_gradient_after_a_failed_restore(void **state)
+{
+    (void)state;
+    int n_failed = 0;
+    for (long nth = 0;; nth++) {
+        ps_client *c = client_of("memory.device=400KB memory.host=0 memory.disk=4MB bf16.enabled=true");
+        ps_client_place p = {.struct_size = sizeof p};
+        int32_t n;
+        assert_ok(add_tensor(c, "long", sizes[LONG], PS_DTYPE_F32, 0, 0, &n));
+        assert_ok(ps_client_begin(c));
+        for (int64_t i = 0; i < sizes[LONG]; i++) buffer[i] = (float)(i % 256);
+        assert_ok(ps_client_give_gradient(c, 0, buffer, PS_DTYPE_F32, 0));
+        ps_fault_arm(PS_FAULT_ALLOC, nth, false);
+        const ps_status st = ps_client_pin(c, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, &p);
+        ps_fault_arm(PS_FAULT_ALLOC, -1, false);
+        if (st == PS_OK) ps_client_unpin(c, 0, PS_CLIENT_PARAM);
+        n_failed += st != PS_OK;
+        const ps_status read = ps_client_pin(c, 0, PS_CLIENT_GRADIENT, PS_CLIENT_READ, &p);
+        if (read == PS_OK) {
+            ps_to_floats(p.dtype, p.address, 0, sizes[LONG], buffer);
+            for (int64_t i = 0; i < sizes[LONG]; i++)
+                if (buffer[i] != (float)(i % 256))
+                    fail_msg("fault %ld, element %lld: %g", nth, (long long)i, (double)buffer[i]);
+            ps_client_unpin(c, 0, PS_CLIENT_GRADIENT);
+        }
+        ps_client_destroy(c);
+        if (st == PS_OK) break;
+    }
+    assert_true(n_failed > 1);
+    expect_nothing_left();
+}
+
 #define LITTLE "memory.device=120KB memory.host=60KB memory.disk=4MB bf16.enabled=true"
 
 static void test_no_memory(void **state)
@@ -205,6 +238,7 @@ int main(void)
         cmocka_unit_test_setup(test_disk_reads, note_live),
         cmocka_unit_test_setup(test_disk_writes, note_live),
         cmocka_unit_test_setup(test_copies, note_live),
+        cmocka_unit_test_setup(test_gradient_after_a_failed_restore, note_live),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
