@@ -106,7 +106,7 @@ class Front:
         param.__class__ = nn.Parameter
         param.data = place
         slot.version_in_use = param._version
-        if slot.watched is None and param.requires_grad and torch.is_grad_enabled():
+        if slot.watched is None and param.requires_grad and not torch.is_inference_mode_enabled():
             self._watch(slot)
 
     def _end(self, slot: Slot) -> None:
@@ -193,7 +193,9 @@ class Front:
         if HAS_POST_ACCUMULATE_HOOKS:
             slot.watched = slot.param.register_post_accumulate_grad_hook(take)
             return
-        node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]  # accumulates; PyTorch holds it weakly
+        with torch.enable_grad():  # also within the forward of an autograd.Function
+            # The node that accumulates, which PyTorch holds weakly.
+            node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]
         node.register_hook(take)
         slot.watched = node
 

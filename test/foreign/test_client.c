@@ -143,6 +143,36 @@ static void test_before_and_after_begin(void **state)
     ps_client_destroy(NULL);
 }
 
+static char warning[2048];
+
+static void note_warning(void *user, ps_log_level level, const char *line)
+{
+    (void)user;
+    if (level == PS_LOG_WARNING) snprintf(warning, sizeof warning, "%s", line);
+}
+
+/* What only the program could carry out is refused by name; what has no effect is told. */
+static void test_options_are_refused(void **state)
+{
+    (void)state;
+    static const char *const not_here[] = {"activation_checkpointing.enabled", "client.opts.with_activation_offload"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(not_here); i++) {
+        ps_config *config = config_of(MEMORY);
+        ps_client *c = (ps_client *)(uintptr_t)config;
+        assert_ok(ps_config_set(config, not_here[i], "true"));
+        assert_fails(ps_client_create(config, NULL, &c), PS_EINVAL, not_here[i]);
+        assert_null(c);
+        ps_config_destroy(config);
+    }
+    warning[0] = '\0';
+    ps_set_log(note_warning, NULL);
+    ps_client *c = client_of(MEMORY " train.log_interval=7");
+    ps_set_log(NULL, NULL);
+    assert_non_null(strstr(warning, "train.log_interval"));
+    assert_null(strstr(warning, "memory.device"));
+    end(c);
+}
+
 /* ---- access ---- */
 
 static void test_access_is_refused(void **state)
@@ -813,6 +843,7 @@ int main(void)
         cmocka_unit_test_setup(test_tensors_are_refused, note_live),
         cmocka_unit_test_setup(test_names_and_drops, note_live),
         cmocka_unit_test_setup(test_before_and_after_begin, note_live),
+        cmocka_unit_test_setup(test_options_are_refused, note_live),
         cmocka_unit_test_setup(test_access_is_refused, note_live),
         cmocka_unit_test_setup(test_unpin_without_pin, note_live),
         cmocka_unit_test_setup(test_written_places_follow, note_live),
