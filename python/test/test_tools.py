@@ -17,7 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def visualize_here(*arguments):
-    """(status, output, errors) of python -m patrickstar.visualize, without starting Python and importing PyTorch again"""
+    """(status, output, errors) of python -m patrickstar.visualize, without starting Python again"""
     said, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
         try:
