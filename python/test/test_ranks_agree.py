@@ -75,6 +75,7 @@ class Ranks(unittest.TestCase):
         for name, tensor in merged.items():
             self.assertTrue(torch.equal(tensor, whole[name]), name)
 
+    @unittest.skipUnless(os.environ.get("PS_TEST_LONG"), "long: PS_TEST_LONG=1")
     @unittest.skipUnless(dist.is_available() and dist.is_gloo_available(), "torch.distributed with gloo")
     @unittest.skipUnless(shutil.which("mpirun.openmpi"), "mpirun of Open MPI")
     def test_same_bits_over_mpi(self):

@@ -1,5 +1,7 @@
 """The guide's tools: python -m patrickstar.merge, python -m patrickstar.visualize, and where they find pstar."""
 import collections
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -9,9 +11,20 @@ import unittest
 
 import torch
 
-from patrickstar import _library, _program
+from patrickstar import _library, _program, visualize
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def visualize_here(*arguments):
+    """(status, output, errors) of python -m patrickstar.visualize, without starting Python again"""
+    said, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+        try:
+            status = visualize.main(list(arguments))
+        except SystemExit as end:
+            status = end.code
+    return status, said.getvalue(), errors.getvalue()
 
 
 def tool(name, *arguments, folder=None):
@@ -81,13 +94,13 @@ class Visualize(unittest.TestCase):
 
     def figure(self, *arguments):
         output = os.path.join(self.folder.name, "figure.svg")
-        status, said, errors = tool("visualize", self.profile, "-o", output, *arguments)
+        status, said, errors = visualize_here(self.profile, "-o", output, *arguments)
         self.assertEqual((status, said.strip()), (0, output), errors)
         with open(output) as file:
             return file.read()
 
     def refused(self, *arguments):
-        status, _, errors = tool("visualize", *arguments)
+        status, _, errors = visualize_here(*arguments)
         self.assertEqual(status, 2)
         return errors
 
@@ -120,7 +133,7 @@ class Visualize(unittest.TestCase):
         later = os.path.join(self.folder.name, "later.json")
         with open(later, "w") as file:
             json.dump(profile, file)
-        status, _, errors = tool("visualize", later, "--rm_warmup")
+        status, _, errors = visualize_here(later, "--rm_warmup")
         self.assertEqual(status, 0)
         self.assertIn("begins at step 2", errors)
 
