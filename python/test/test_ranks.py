@@ -57,7 +57,8 @@ class Torchrun(unittest.TestCase):
         self.all_say("no_group", "torch.distributed")
 
     def test_one_raises(self):
-        _, text = torchrun(WORKER, "one_raises")
+        status, text = torchrun(WORKER, "one_raises")
+        self.assertNotEqual(status, 0, text)
         self.assertIn("rank 0 heard: ", text)
         self.assertIn("ValueError: a thing that only rank 1 knows", text.split("rank 0 heard: ")[1].splitlines()[0])
 
