@@ -11,6 +11,8 @@ import ctypes
 import gc
 import math
 import os
+import socket
+import subprocess
 import sys
 import unittest
 import warnings
@@ -225,3 +227,31 @@ class Case(unittest.TestCase):
         with self.assertRaises(kind) as caught:
             call()
         self.assertIn(what, str(caught.exception))
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+LONG = bool(os.environ.get("PS_TEST_LONG"))  # what takes long too
+
+
+def run(command: List[str]) -> Tuple[int, str]:
+    """(status, output) of a command that starts ranks."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
+                       OMPI_MCA_hwloc_base_binding_policy="none")
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, text=True,
+                          env=environment)
+    return done.returncode, done.stdout
+
+
+def torchrun(program: str, *arguments: str, n_ranks: int = 2) -> Tuple[int, str]:
+    # Torch 1.13 on Python 3.11 knows neither its own default, 0, nor 3.
+    tee = ["--redirects", "1", "--tee", "1"] if torch.__version__.startswith("1.") else []
+    return run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(n_ranks), "--master_addr",
+                "127.0.0.1", "--master_port", str(free_port())] + tee + [program] + list(arguments))
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
