@@ -61,8 +61,8 @@ typedef struct ps_client_tensor {
 enum { PS_CLIENT_DIMS_MAX = 8 };
 
 /* One tensor more, before ps_client_begin. *number counts from 0; *values gets memory for its values, row by row, zeros
- * at first, in a file without a name in memory.disk_path (without one: in memory), so that a model that is larger than
- * memory can be built. Neighbours in this order are neighbours in chunks: give parameters in the order of their use.
+ * at first: where memory.disk is above 0 in a file without a name in memory.disk_path, so that a model that is larger
+ * than memory can be built, else in memory. Neighbours in this order are neighbours in chunks: give parameters in the order of their use.
  * PS_EINVAL, PS_ESTATE after ps_client_begin, PS_EIO when there is no room for the file, PS_ENOMEM_HOST. */
 PS_API PS_NODISCARD ps_status ps_client_add(ps_client *client, const ps_client_tensor *tensor, int32_t *number,
                                             void **values);
