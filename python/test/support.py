@@ -31,6 +31,7 @@ torch.set_num_threads(2)
 
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 BF16, F32 = torch.bfloat16, torch.float32
+IS_LONG = os.environ.get("PS_PYTHON_TESTS") == "long"  # all cases, not those that a change is tried with
 WIDTH = 16
 CHUNK = 512  # elements
 LR = 1e-2
@@ -106,7 +107,7 @@ class Trained:
         self.n_restored = self.n_beside = self.moved_bytes = 0
 
 
-def train_plain(make: Make, step: Step, n: int = 4, dtype: torch.dtype = BF16, micro: int = 1,
+def train_plain(make: Make, step: Step, n: int = 3, dtype: torch.dtype = BF16, micro: int = 1,
                 **changed: Any) -> Trained:
     """By plain PyTorch, and the library's update."""
     torch.manual_seed(0)
@@ -173,7 +174,7 @@ class _Squeeze:
         _client.Client.moment = self._moment
 
 
-def train(make: Make, step: Step, n: int = 4, dtype: torch.dtype = BF16, micro: int = 1, is_tight: bool = True,
+def train(make: Make, step: Step, n: int = 3, dtype: torch.dtype = BF16, micro: int = 1, is_tight: bool = True,
           **changed: Any) -> Trained:
     """By the package."""
     if is_tight:
@@ -230,9 +231,6 @@ class Case(unittest.TestCase):
 
 
 # ---- processes ------------------------------------------------------------------------------------------------------
-
-LONG = bool(os.environ.get("PS_TEST_LONG"))  # what takes long too
-
 
 def run(command: List[str]) -> Tuple[int, str]:
     """(status, output) of a command that starts ranks."""

@@ -9,7 +9,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from support import BF16, F32, VERSION, WIDTH, Case, Two, engine, once, pinned, square, train, values
+from support import BF16, F32, IS_LONG, VERSION, WIDTH, Case, Two, engine, once, pinned, square, train, values
 
 B, T, D = 2, 3, 32
 
@@ -66,7 +66,7 @@ if VERSION >= (2, 4):
 class Operators(Case):
     def test_each_operator(self):
         for name, (shapes, f) in {**OPERATORS, **LOOKUPS}.items():
-            for dtype in (F32, BF16):
+            for dtype in (F32, BF16) if IS_LONG else (BF16,):
                 with self.subTest(operator=name, dtype=dtype):
                     if name in LOOKUPS:
                         step = lambda m, t: square(m(torch.randint(0, 50, (B, T))))
@@ -219,7 +219,7 @@ class Checkpointing(Case):
                     within = 2e-3 if is_reentrant and dtype == BF16 else None
                     with self.subTest(is_reentrant=is_reentrant, is_shared=is_shared, dtype=dtype):
                         self.same(lambda: Segments(is_reentrant, is_shared),
-                                  lambda m, t: square(m(values(dtype=dtype))), dtype=dtype, restored=None,
+                                  lambda m, t: square(m(values(dtype=dtype))), n=2, dtype=dtype, restored=None,
                                   within=within)
 
 
@@ -229,8 +229,7 @@ class Graphs(Case):
             loss = square(m(values()))
             loss.backward(retain_graph=True)
             return loss
-        # Four second gradients a step, and the first of b.weight, which the graph still has.
-        self.same(Two, step, restored=1, beside=4 * 5)
+        self.same(Two, step, n=2, restored=None)
 
     def test_backward_in_another_thread(self):
         model, optimizer = engine(Two)

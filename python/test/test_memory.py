@@ -8,7 +8,7 @@ import unittest
 from support import Case
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "memory_worker.py")
-DEVICE, HOST = 78 << 20, 18 << 20
+DEVICE, HOST = 52 << 20, 12 << 20
 MARGIN = 40 << 20  # what PyTorch and Python take beside chunks: activations are 0.25 MB a layer
 
 

@@ -6,7 +6,7 @@ import unittest
 
 import torch.distributed as dist
 
-from support import LONG, run, torchrun
+from support import IS_LONG, run, torchrun
 from patrickstar import _ranks
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks_worker.py")
@@ -23,11 +23,11 @@ class Torchrun(unittest.TestCase):
     def test_meet_exchange_part(self):
         self.all_say("one_after_the_other", "torch.distributed (gloo beside gloo)")
 
-    @unittest.skipUnless(LONG, "long: PS_TEST_LONG=1")
+    @unittest.skipUnless(IS_LONG, "long: PS_PYTHON_TESTS=long")
     def test_three_ranks(self):
         self.all_say("one_after_the_other", "torch.distributed (gloo beside gloo)", n_ranks=3)
 
-    @unittest.skipUnless(LONG, "long: PS_TEST_LONG=1")
+    @unittest.skipUnless(IS_LONG, "long: PS_PYTHON_TESTS=long")
     def test_without_a_group(self):
         self.all_say("no_group", "torch.distributed")
 

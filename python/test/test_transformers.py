@@ -5,7 +5,7 @@ import unittest
 
 import torch
 
-from support import BF16, F32, VERSION, Case, config, engine, masters, pinned, train
+from support import BF16, F32, IS_LONG, VERSION, Case, config, engine, masters, pinned, train
 from patrickstar.runtime import initialize_engine
 
 try:
@@ -67,10 +67,10 @@ class Training(Case):
     def test_bits(self):
         for make, step in MODELS:
             for dtype in (BF16, F32):
-                for is_reentrant in (None, False, True):
+                for is_reentrant in (None, False, True) if IS_LONG else (False,) if dtype == F32 else (None,):
                     with self.subTest(model=make.__name__, dtype=dtype, checkpointing=is_reentrant):
-                        self.same(checkpointed(make, is_reentrant), step, n=5, dtype=dtype, default_chunk_size=CHUNK,
-                                  memory__device="4MB", beside=0)
+                        self.same(checkpointed(make, is_reentrant), step, n=5 if IS_LONG else 3, dtype=dtype,
+                                  default_chunk_size=CHUNK, memory__device="4MB", beside=0)
 
     def test_losses_are_those_of_adamw_of_pytorch(self):
         for make, step in MODELS:
@@ -96,13 +96,13 @@ class Training(Case):
     def test_a_third_of_the_model_data_and_disk(self):
         """Budgets have the same bits; memory is kept."""
         def big():
-            return GPT2LMHeadModel(GPT2Config(n_embd=256, n_layer=6, n_head=4, vocab_size=2000, n_positions=64,
+            return GPT2LMHeadModel(GPT2Config(n_embd=192, n_layer=4, n_head=4, vocab_size=2000, n_positions=64,
                                               bos_token_id=0, eos_token_id=0))
         n_bytes = sum(p.numel() for p in big().parameters()) * 14
         third = n_bytes // 3
-        roomy = train(big, causal, n=3, is_tight=False, default_chunk_size=1 << 17, memory__device="128MB",
+        roomy = train(big, causal, n=3, is_tight=False, default_chunk_size=1 << 16, memory__device="128MB",
                       memory__host="256MB")
-        tight = train(big, causal, n=3, is_tight=False, default_chunk_size=1 << 17, memory__device=third * 3 // 4,
+        tight = train(big, causal, n=3, is_tight=False, default_chunk_size=1 << 16, memory__device=third * 3 // 4,
                       memory__host=third // 4, memory__disk="1GB")
         self.assertGreater(tight.moved_bytes, n_bytes)
         self.assertEqual(roomy.losses, tight.losses)
