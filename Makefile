@@ -400,7 +400,7 @@ PYTHON_NEEDS := $B/pstar $B/libpatrickstar.so $(PLUGINS:%=$B/%)
 python: $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so python3 python/build_wheel.py build/python
 python-check: build/torch/.transformers $(PYTHON_NEEDS)
-	@PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
+	@PS_TEST_LONG=1 PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
 bench-pytorch: build/torch/.transformers $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
 build/torch/.transformers: build/torch/.done
@@ -451,9 +451,6 @@ check: build/.deps-check
 check-long: check
 	$(announce) 'all tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 ONLY=test/long_address.txt test
-	$(announce) 'the package for PyTorch: what takes long too'
-	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 all
-	@PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 sh test/run.sh build/gcc-d0-werror python/
 	$(announce) 'ranks under ThreadSanitizer'
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
 	$(announce) 'the fake GPU: 20 seeds'
@@ -461,7 +458,7 @@ check-long: check
 	$(announce) 'CUDA over the fake driver: 3 seeds'
 	@PS_TEST_SEEDS=3 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/long_gpu.txt test
 	$(announce) 'the package for PyTorch: all cases, where a place that a chunk has left is filled with NaN'
-	@$(MAKE) CC=gcc DEBUG=3 SAN= WERROR=1 build/gcc-d3-werror/libpatrickstar.so
+	@$(MAKE) CC=gcc DEBUG=3 SAN= WERROR=1 all
 	@PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 sh test/run.sh build/gcc-d3-werror python/
 	$(announce) 'all long checks passed'
 

@@ -1,18 +1,22 @@
 """A training step of GPT-2 124M through the package `patrickstar` beside plain PyTorch: `make bench-pytorch`.
 
-usage: python bench/pytorch_step.py [--turns N] [--steps N] [--batch B] [--length T] [--threads N] [--disk FOLDER] [--format bf16 fp32]
+usage: python bench/pytorch_step.py [--turns N] [--steps N] [--batch B] [--length T] [--threads N] [--disk FOLDER]
+                                    [--format bf16 fp32]
 
-The interpreter needs torch 2 and transformers; PATRICKSTAR_LIBRARY names the library. The contestants, each a process of its own that
-lives through the whole run, take turns: in each turn one of them makes a step that is not counted, so that copies of the others have
-ended, and N steps that are. The model is transformers' GPT2LMHeadModel with random weights, without dropout, on random tokens.
+The interpreter needs torch 2 and transformers; PATRICKSTAR_LIBRARY names the library. The contestants, each a process
+of its own that lives through the whole run, take turns: in each turn one of them makes a step that is not counted, so
+that copies of the others have ended, and N steps that are. The model is transformers' GPT2LMHeadModel with random
+weights, without dropout, on random tokens.
 
 plain      fp32 parameters, torch.optim.AdamW(fused=True); in bf16 under torch.autocast(bfloat16)
-package    initialize_engine, in bf16 with bf16.enabled: parameters, fp32 values and states in chunks, all of them in memory
-third      the same in a third of the memory that chunks would take, beside what PyTorch itself has in use; the rest on disk
+package    initialize_engine, in bf16 with bf16.enabled: parameters, fp32 values and states in chunks, all of them in
+           memory
+third      the same in a third of the memory that chunks would take, beside what PyTorch itself has in use; the rest on
+           disk
 
-The table has medians of all counted steps; the time of processors that a step took, which others who compute on the machine change
-less; and what of each process was in memory at most (resident, as the system counts it): when all was imported, while the model
-was built, and in steps. Kept in bench/results/.
+The table has medians of all counted steps; the time of processors that a step took, which others who compute on the
+machine change less; and what of each process was in memory at most (resident, as the system counts it): when all was
+imported, while the model was built, and in steps. Kept in bench/results/.
 """
 import argparse
 import json
@@ -44,13 +48,14 @@ def peak_bytes():
     return most
 
 
-def contestant(number_format, kind, B, T, threads, device_bytes, disk):
+def contestant(task):
     """Answers each line on the standard input, a number of steps, by a line of JSON."""
+    kind, is_bf16 = task["kind"], task["format"] == "bf16"
     import torch
     import transformers
-    torch.set_num_threads(threads)
+    torch.set_num_threads(task["threads"])
     torch.manual_seed(0)
-    model_class, config_class = transformers.GPT2LMHeadModel, transformers.GPT2Config  # imported when they are named
+    model_class, config_class = transformers.GPT2LMHeadModel, transformers.GPT2Config  # imported when named
     imported = peak_bytes()
 
     def build():
@@ -60,16 +65,18 @@ def contestant(number_format, kind, B, T, threads, device_bytes, disk):
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
     else:
         from patrickstar.runtime import initialize_engine
-        config = {"bf16": {"enabled": number_format == "bf16"}, "train": {"threads": threads},
+        config = {"bf16": {"enabled": is_bf16}, "train": {"threads": task["threads"]},
                   "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.1}},
-                  "memory": {"device": device_bytes, "host": 0, "disk": "auto" if kind == "third" else 0, "disk_path": disk}}
+                  "memory": {"device": task["device_bytes"], "host": 0, "disk": "auto" if kind == "third" else 0,
+                             "disk_path": task["disk"]}}
         model, optimizer = initialize_engine(model_func=build, local_rank=0, config=config)
     model.train()
-    say({"imported": imported, "peak": peak_bytes(), "version": torch.__version__, "transformers": transformers.__version__})
+    say({"imported": imported, "peak": peak_bytes(), "version": torch.__version__,
+         "transformers": transformers.__version__})
 
     def step(tokens):
         if kind == "plain":
-            with torch.autocast("cpu", torch.bfloat16, enabled=number_format == "bf16"):
+            with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16):
                 loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
             loss.backward()
         else:
@@ -82,7 +89,7 @@ def contestant(number_format, kind, B, T, threads, device_bytes, disk):
     for line in sys.stdin:
         seconds, busy, losses = [], [], []
         for _ in range(int(line)):
-            tokens = torch.randint(0, 50257, (B, T), generator=generator)
+            tokens = torch.randint(0, 50257, (task["batch"], task["length"]), generator=generator)
             begin, begin_busy = time.perf_counter(), time.process_time()
             losses.append(step(tokens))
             seconds.append(time.perf_counter() - begin)
@@ -102,15 +109,18 @@ def say(answer):
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 class Contestant:
-    def __init__(self, number_format, kind, given, device_bytes=0):
-        command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), "--contestant", number_format, kind,
-                   str(given.batch), str(given.length), str(given.threads), str(device_bytes), given.disk]
+    def __init__(self, number_format, kind, given, device_bytes=8 << 30):
+        task = {"format": number_format, "kind": kind, "batch": given.batch, "length": given.length,
+                "threads": given.threads, "device_bytes": device_bytes, "disk": given.disk}
+        command = [sys.executable, "-W", "ignore", os.path.abspath(__file__), "--contestant", json.dumps(task)]
         environment = dict(os.environ, TRANSFORMERS_OFFLINE="1", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.join(HERE, "..", "python"),
-                                                                  environment.get("PYTHONPATH")]))
+        package = os.path.join(HERE, "..", "python")
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
         self.name = KINDS[kind] + (" and autocast" if kind == "plain" and number_format == "bf16" else "")
         self.kind, self.seconds, self.busy, self.losses, self.step_peak = kind, [], [], [], 0
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.budget = device_bytes
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=environment)
         self.built = self.hear()
 
     def hear(self):
@@ -135,41 +145,42 @@ class Contestant:
 
 
 def table(number_format, contestants):
-    plain, plain_busy = (statistics.median(numbers) for numbers in (contestants[0].seconds, contestants[0].busy))
+    plain, plain_busy = statistics.median(contestants[0].seconds), statistics.median(contestants[0].busy)
     third = contestants[-1].last
     lines = [
         "## %s" % number_format, "",
-        "| | median s a step | least .. largest | of plain | processor s a step | of plain | resident at most: imported | built | in steps |",
+        "| | median s a step | least .. largest | of plain | processor s a step | of plain "
+        "| resident at most: imported | built | in steps |",
         "|---|---|---|---|---|---|---|---|---|"]
     for c in contestants:
         median, busy = statistics.median(c.seconds), statistics.median(c.busy)
         lines.append("| %s | %.3f | %.3f .. %.3f | %.2f | %.3f | %.2f | %.0f MB | %.0f MB | %.0f MB |" % (
-            c.name, median, min(c.seconds), max(c.seconds), median / plain, busy, busy / plain_busy, c.built["imported"] / 1e6,
-            c.built["peak"] / 1e6, c.step_peak / 1e6))
+            c.name, median, min(c.seconds), max(c.seconds), median / plain, busy, busy / plain_busy,
+            c.built["imported"] / 1e6, c.built["peak"] / 1e6, c.step_peak / 1e6))
     lines += [
-        "", "Model data: %.0f MB. In a third of it, beside PyTorch's own %.0f MB, the device's budget was %.0f MB, of which %.0f MB were "
-        "used at most; %.0f MB were read from disk and %.0f MB written, in all %d steps." % (
-            third["model_data"] / 1e6, third["framework"] / 1e6, contestants[-1].budget / 1e6, third["device_peak"] / 1e6,
-            third["moved"][2] / 1e6, third["moved"][3] / 1e6, len(contestants[-1].losses)),
-        "Losses, first and last: %s." % "; ".join("%s %.4f, %.4f" % (c.kind, c.losses[0], c.losses[-1]) for c in contestants), ""]
+        "", "Model data: %.0f MB. In a third of it, beside PyTorch's own %.0f MB, the device's budget was %.0f MB, of "
+        "which %.0f MB were used at most; %.0f MB were read from disk and %.0f MB written, in all %d steps." % (
+            third["model_data"] / 1e6, third["framework"] / 1e6, contestants[-1].budget / 1e6,
+            third["device_peak"] / 1e6, third["moved"][2] / 1e6, third["moved"][3] / 1e6, len(contestants[-1].losses)),
+        "Losses, first and last: %s." % "; ".join("%s %.4f, %.4f" % (c.kind, c.losses[0], c.losses[-1])
+                                                  for c in contestants), ""]
     return lines
 
 
 def run(number_format, given):
-    contestants = [Contestant(number_format, "plain", given), Contestant(number_format, "package", given, "8GB")]
+    contestants = [Contestant(number_format, "plain", given), Contestant(number_format, "package", given)]
     for c in contestants:
         c.steps(2, are_counted=False)  # the package watches its first step
     # What chunks may take is a third of what they would; PyTorch's own was seen in memory.
     seen = contestants[1].last
     budget = seen["model_data"] // 3 + seen["framework"]
     contestants.append(Contestant(number_format, "third", given, budget))
-    contestants[2].budget = budget
     contestants[2].steps(2, are_counted=False)
     for turn in range(given.turns):
         for c in contestants:
             c.steps(given.steps)
-            print("%s turn %d  %-50s %s" % (number_format, turn + 1, c.name, " ".join("%.3f" % s for s in c.last["seconds"][1:])),
-                  file=sys.stderr)
+            print("%s turn %d  %-50s %s" % (number_format, turn + 1, c.name,
+                                           " ".join("%.3f" % s for s in c.last["seconds"][1:])), file=sys.stderr)
     lines = table(number_format, contestants)
     for c in contestants:
         c.end()
@@ -193,13 +204,15 @@ def main():
         lines += more
     with open("/proc/cpuinfo") as file:
         processor = re.search(r"^model name\s*: (.*)", file.read(), re.M)[1]
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True,
+                            text=True).stdout.strip()
     text = "\n".join([
         "# The package for PyTorch beside plain PyTorch, %s" % time.strftime("%Y-%m-%d", time.gmtime()), "",
         "%s, %d threads, Linux %s, commit %s; load before the run %.2f %.2f %.2f." % (
             (processor, given.threads, platform.release(), commit or "unknown") + load), "",
         "`make bench-pytorch`: GPT-2 124M of transformers %s, B = %d, T = %d, PyTorch %s; %d turns of %d counted steps."
-        % (versions["transformers"], given.batch, given.length, versions["version"], given.turns, given.steps), ""] + lines)
+        % (versions["transformers"], given.batch, given.length, versions["version"], given.turns, given.steps), ""]
+        + lines)
     path = os.path.join(HERE, "results", time.strftime("%Y-%m-%d", time.gmtime()) + "-pytorch.md")
     with open(path, "w") as file:
         file.write(text)
@@ -209,6 +222,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--contestant"]:
-        contestant(sys.argv[2], sys.argv[3], *(int(word) for word in sys.argv[4:7]), sys.argv[7], sys.argv[8])
+        contestant(json.loads(sys.argv[2]))
     else:
         main()

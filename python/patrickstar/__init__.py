@@ -1,8 +1,8 @@
 """PatrickStar: training of PyTorch modules whose model data does not fit the device (doc/pytorch.md).
 
     from patrickstar.runtime import initialize_engine
-    model, optimizer = initialize_engine(model_func=lambda: MyModule(), local_rank=0, config={...})
-    for batch in data:
+    model, optimizer = initialize_engine(model_func=model_func, local_rank=0, config=config)
+    for batch in loader:
         optimizer.zero_grad()
         loss = model(**batch).loss
         model.backward(loss)

@@ -78,6 +78,17 @@ class ClientInfo(_Sized):
                 ("wait_ns", c_int64), ("n_steps", c_int64), ("n_watched_steps", c_int64), ("n_moments", c_int64)]
 
 
+_BYTES = POINTER(c_int64)
+ALL_TO_ALL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, _BYTES, c_void_p, _BYTES, c_void_p)
+CLOSE = ctypes.CFUNCTYPE(None, c_void_p, c_int32)
+MESSAGE_ERROR_BYTES = 256
+
+
+class ProcessGroup(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("user", c_void_p), ("rank", c_int32), ("size", c_int32), ("name", c_char_p),
+                ("trouble", c_char_p), ("all_to_all", ALL_TO_ALL), ("close", CLOSE)]
+
+
 # Enumerations of patrickstar.h and patrickstar_client.h.
 DTYPE_F32, DTYPE_BF16, DTYPE_F16 = range(3)
 PARAM, MASTER, GRADIENT = range(3)
@@ -85,7 +96,7 @@ READ, WRITE = range(2)
 FORWARD, BACKWARD, ASIDE = range(3)
 MEASURE = -1
 
-_client, _config = c_void_p, c_void_p
+_client, _config, _comm = c_void_p, c_void_p, c_void_p
 _text = c_char_p
 _LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
@@ -131,6 +142,17 @@ _FUNCTIONS = {
     "ps_client_get_scaler": (c_int, (_client, POINTER(c_void_p))),
     "ps_client_set_scaler": (c_int, (_client, _text)),
     "ps_client_get_info": (c_int, (_client, POINTER(ClientInfo))),
+    "ps_client_profile_start": (c_int, (_client,)),
+    "ps_client_profile_stop": (c_int, (_client,)),
+    "ps_client_profile_save": (c_int, (_client, _text)),
+    "ps_comm_meet": (c_int, (_config, POINTER(_comm))),
+    "ps_comm_meet_by_process_group": (c_int, (_config, POINTER(ProcessGroup), POINTER(_comm))),
+    "ps_comm_close": (None, (_comm,)),
+    "ps_comm_rank": (c_int32, (_comm,)),
+    "ps_comm_size": (c_int32, (_comm,)),
+    "ps_comm_local_rank": (c_int32, (_comm,)),
+    "ps_comm_describe": (_text, (_comm,)),
+    "ps_comm_fail": (None, (_comm, _text)),
 }
 
 

@@ -16,38 +16,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-from ._library import PatrickStarError, check, library
-
-_ERROR_BYTES = 256  # PS_MESSAGE_ERROR_BYTES
-
-_Bytes = ctypes.POINTER(ctypes.c_int64)
-_AllToAll = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, _Bytes, ctypes.c_void_p, _Bytes,
-                             ctypes.c_void_p)
-_Close = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
-
-
-class _ProcessGroup(ctypes.Structure):
-    """ps_process_group of patrickstar_comm.h"""
-    _fields_ = [("struct_size", ctypes.c_size_t), ("user", ctypes.c_void_p), ("rank", ctypes.c_int32),
-                ("size", ctypes.c_int32), ("name", ctypes.c_char_p), ("trouble", ctypes.c_char_p),
-                ("all_to_all", _AllToAll), ("close", _Close)]
-
-
-library.ps_config_parse.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)]
-library.ps_config_destroy.argtypes = [ctypes.c_void_p]
-library.ps_config_destroy.restype = None
-library.ps_comm_meet.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)]
-library.ps_comm_meet_by_process_group.argtypes = [ctypes.c_void_p, ctypes.POINTER(_ProcessGroup),
-                                                  ctypes.POINTER(ctypes.c_void_p)]
-library.ps_comm_close.argtypes = [ctypes.c_void_p]
-library.ps_comm_close.restype = None
-library.ps_comm_rank.argtypes = [ctypes.c_void_p]
-library.ps_comm_size.argtypes = [ctypes.c_void_p]
-library.ps_comm_local_rank.argtypes = [ctypes.c_void_p]
-library.ps_comm_describe.argtypes = [ctypes.c_void_p]
-library.ps_comm_describe.restype = ctypes.c_char_p
-library.ps_comm_fail.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-library.ps_comm_fail.restype = None
+from ._library import ALL_TO_ALL, CLOSE, MESSAGE_ERROR_BYTES, PatrickStarError, ProcessGroup, check, library
 
 
 class Ranks:
@@ -91,10 +60,10 @@ class _GlooGroup:
         self._group = _new_gloo_group(group)
         self._is_orderly = False
         # ctypes keeps no reference to callbacks: they live as long as this object, which Ranks has.
-        self._all_to_all, self._close = _AllToAll(self._on_all_to_all), _Close(self._on_close)
+        self._all_to_all, self._close = ALL_TO_ALL(self._on_all_to_all), CLOSE(self._on_close)
         self._name = "torch.distributed (gloo beside %s)" % dist.get_backend(group)
-        self.table = _ProcessGroup(ctypes.sizeof(_ProcessGroup), None, self.rank, self.size, self._name.encode(), None,
-                                   self._all_to_all, self._close)
+        self.table = ProcessGroup(rank=self.rank, size=self.size, name=self._name.encode(), all_to_all=self._all_to_all,
+                                  close=self._close)
 
     def _on_all_to_all(self, _user, send, send_bytes, receive, receive_bytes, error) -> int:
         try:
@@ -103,7 +72,7 @@ class _GlooGroup:
                                    group=self._group)
             return 0
         except BaseException as failure:  # nothing may leave a callback
-            text = ("%s: %s" % (type(failure).__name__, failure)).encode()[:_ERROR_BYTES - 1]
+            text = ("%s: %s" % (type(failure).__name__, failure)).encode()[:MESSAGE_ERROR_BYTES - 1]
             ctypes.memmove(error, text + b"\0", len(text) + 1)
             return 1
 

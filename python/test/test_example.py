@@ -8,7 +8,7 @@ import unittest
 
 import torch
 
-from test_ranks import torchrun
+from support import IS_LONG, torchrun
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EXAMPLE = os.path.join(ROOT, "examples", "pytorch_finetune.py")
@@ -41,7 +41,7 @@ class Example(unittest.TestCase):
         self.assertEqual([step for step, _ in found], ["1", "2", "3", "4", "5", "3", "4", "5"])
         data, device = re.search(r"model data ([0-9.]+) MB; device at most ([0-9.]+) MB", text).groups()
         self.assertLess(float(device), float(data))
-        if os.environ.get("PS_TEST_LONG"):
+        if IS_LONG:
             self.assertEqual(losses(self.run_alone("--steps", "2", "--device", "2GB")), found)
         # What it saved is plain PyTorch's.
         sys.path.insert(0, os.path.dirname(EXAMPLE))
@@ -53,7 +53,7 @@ class Example(unittest.TestCase):
         optimizer.load_state_dict(torch.load(os.path.join(self.folder.name, "finetuned-optimizer.pt")))
         self.assertEqual({int(state["step"]) for state in optimizer.state.values()}, {2})
 
-    @unittest.skipUnless(os.environ.get("PS_TEST_LONG"), "long: PS_TEST_LONG=1")
+    @unittest.skipUnless(IS_LONG, "long: PS_PYTHON_TESTS=long")
     def test_two_ranks(self):
         status, text = torchrun(EXAMPLE, "--folder", self.folder.name, "--steps", "2")
         self.assertEqual(status, 0, text)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from support import F32, VERSION, WIDTH, Case, Two, config, engine, once, square, values
+from support import VERSION, WIDTH, Case, Two, engine, once, square, values
 from patrickstar.runtime import initialize_engine
 
 
@@ -25,23 +25,6 @@ class Configurations(Case):
         self.refused(lambda: initialize_engine("Two"), "model_func")
         self.refused(lambda: initialize_engine(lambda: None), "NoneType")
         self.refused(lambda: initialize_engine(Two, 0, None, object()), "client=object")
-
-    def test_of_the_guide(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "config.json")
-            with open(path, "w") as file:
-                file.write("""{"optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.9, 0.999],
-                    "eps": 1e-6, "weight_decay": 0, "use_hybrid_adam": true}},
-                    "fp16": {"enabled": false, "loss_scale": 0, "initial_scale_power": 8, "loss_scale_window": 1000,
-                    "hysteresis": 2, "min_loss_scale": 1}, "default_chunk_size": 65536, "release_after_init": true,
-                    "use_cpu_embedding": false, "client": {"mem_tracer": {"use_async_mem_monitor": true,
-                    "warmup_gpu_chunk_mem_ratio": 0.1, "overall_gpu_mem_ratio": 0.8, "overall_cpu_mem_ratio": 0.8,
-                    "margin_use_ratio": 0.8, "use_fake_dist": false, "with_static_partition": false},
-                    "opts": {"with_mem_saving_comm": false, "with_mem_cache": true, "with_async_move": true}}}""")
-            model, optimizer = initialize_engine(model_func=Two, local_rank=0, config=path)
-            once(model, optimizer, values(dtype=F32))
-        model, optimizer = initialize_engine(Two)  # the guide's own fails without a configuration
-        once(model, optimizer, values(dtype=F32))
 
 
 class Models(Case):

@@ -1,16 +1,18 @@
-"""Several ranks train as one: by torchrun and gloo, chunks owned in turn."""
+"""Several ranks train as one, over gloo and MPI, chunks owned in turn; their files are the model."""
 import glob
 import os
+import shutil
+import sys
 import tempfile
 import unittest
 
 import torch
 import torch.distributed as dist
 
-import test_ranks
-from support import BF16, F32, Case, config, masters
+from support import BF16, F32, IS_LONG, LR, Case, config, masters, run, torchrun
 from test_modules import Own
 from train_worker import N_STEPS, batch
+from patrickstar import merge
 from patrickstar.runtime import initialize_engine
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train_worker.py")
@@ -33,12 +35,31 @@ def train_alone(dtype, n_parts):
     return model, optimizer, losses
 
 
+def train_plainly(n_parts):
+    """PyTorch alone."""
+    torch.manual_seed(0)
+    model = Own().eval()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0)
+    losses = []
+    for step in range(N_STEPS):
+        optimizer.zero_grad()
+        of_parts = [model(batch(step, part, n_parts)) for part in range(n_parts)]
+        (sum(of_parts) / n_parts).backward()
+        optimizer.step()
+        losses.append([loss.item() for loss in of_parts])
+    return losses
+
+
 @unittest.skipUnless(dist.is_available() and dist.is_gloo_available(), "torch.distributed with gloo")
 class Ranks(Case):
-    def train(self, n_ranks, dtype):
+    def train(self, n_ranks, dtype, by_mpi=False):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        status, text = test_ranks.torchrun(WORKER, folder.name, dtype, n_ranks=n_ranks)
+        if by_mpi:
+            status, text = run(["mpirun.openmpi", "-np", str(n_ranks), sys.executable, "-W", "ignore", WORKER,
+                                folder.name, dtype])
+        else:
+            status, text = torchrun(WORKER, folder.name, dtype, n_ranks=n_ranks)
         self.assertEqual(status, 0, text)
         self.folder = folder.name
         return [torch.load(os.path.join(folder.name, "rank-%d.pt" % rank)) for rank in range(n_ranks)]
@@ -46,8 +67,12 @@ class Ranks(Case):
     def test_two_ranks_are_one_in_f32(self):
         ranks = self.train(2, "f32")
         model, optimizer, losses = train_alone(F32, 2)
+        plain = train_plainly(2)
         for step in range(N_STEPS):
-            self.assertEqual([rank["losses"][step] for rank in ranks], losses[step])
+            of_ranks = [rank["losses"][step] for rank in ranks]
+            self.assertEqual(of_ranks, losses[step])
+            for loss, expected in zip(of_ranks, plain[step]):
+                self.assertAlmostEqual(loss, expected, delta=1e-5)  # its Adam rounds otherwise
         for rank in ranks:
             self.assertAlmostEqual(rank["norm"], optimizer.last_step.grad_norm, delta=1e-6)
             for name, value in masters(model).items():
@@ -56,11 +81,12 @@ class Ranks(Case):
 
     def merged(self, ranks, model):
         """Files of the ranks together are the model; plain PyTorch loads it."""
-        merged, states = {}, {}
-        for path in sorted(glob.glob(os.path.join(self.folder, "model-*.pt"))):
-            part = torch.load(path)
-            self.assertLess(len(part), len(ranks[0]["whole"]))
-            merged.update(part)
+        states = {}
+        for path in glob.glob(os.path.join(self.folder, "model-*.pt")):
+            self.assertTrue(0 < len(torch.load(path)) < len(ranks[0]["whole"]))
+        pattern = os.path.join(self.folder, "model-*.pt")
+        self.assertEqual(merge.main(["--pattern", pattern, "--num", str(len(ranks))]), 0)
+        merged = torch.load(os.path.join(self.folder, "model-merged.pt"))
         plain = Own()
         plain.load_state_dict(merged)
         for name, param in plain.named_parameters():
@@ -84,6 +110,14 @@ class Ranks(Case):
         for step in range(N_STEPS):
             for rank in range(3):
                 self.assertAlmostEqual(ranks[rank]["losses"][step], losses[step][rank], delta=.02)
+
+    @unittest.skipUnless(IS_LONG, "long: PS_PYTHON_TESTS=long")
+    @unittest.skipUnless(shutil.which("mpirun.openmpi"), "mpirun of Open MPI")
+    def test_same_bits_over_mpi(self):
+        for one, other in zip(self.train(2, "bf16"), self.train(2, "bf16", by_mpi=True)):
+            self.assertEqual(one["losses"], other["losses"])
+            for name, value in one["values"].items():
+                self.assertTrue(torch.equal(other["values"][name], value), name)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import tempfile
 import unittest
 
 import torch
-import torch.nn as nn
 
 from support import BF16, F32, IS_LONG, VERSION, Case, config, engine, masters, pinned, train
 from patrickstar.runtime import initialize_engine

@@ -1,9 +1,8 @@
-"""One rank of test_train_ranks.py, as torchrun starts it: train_worker.py FOLDER FORMAT."""
+"""One rank of test_train_ranks.py, as torchrun or mpirun starts it: train_worker.py FOLDER FORMAT."""
 import os
 import sys
 
 import torch
-import torch.distributed as dist
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 
@@ -24,12 +23,11 @@ def batch(step, rank, n_ranks):
 
 def main():
     folder, dtype = sys.argv[1], {"f32": F32, "bf16": BF16}[sys.argv[2]]
-    dist.init_process_group("gloo")
     _client.MEASURE = 0  # PyTorch itself takes more than these budgets
-    rank, n_ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    model, optimizer = initialize_engine(Own, rank, config(
+    model, optimizer = initialize_engine(Own, 0, config(
         dtype, memory__device="256KB", memory__host="128KB", comm__staging=65536))
+    rank, n_ranks = model.ranks.rank, model.ranks.size
     model.eval()  # without dropout
     losses = []
     for step in range(N_STEPS):
@@ -46,7 +44,6 @@ def main():
     model.load_state_dict(model.state_dict())
     optimizer.load_state_dict(optimizer.state_dict())
     model.close()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

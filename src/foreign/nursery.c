@@ -93,8 +93,8 @@ ps_status ps_nursery_take(ps_nursery *n, int64_t bytes, ps_nursery_piece *out)
     return PS_OK;
 }
 
-/* What is on its way to the disk by itself leaves memory later: this asks for no more than that nobody counts it as the
- * process's. */
+/* Takes the pages out of the process, which no longer counts them; the system writes them to the file when it likes, and
+ * keeps them until then. */
 void ps_nursery_rest(ps_nursery *n, const ps_nursery_piece *p)
 {
     (void)n;
