@@ -87,13 +87,20 @@ static ps_status update_on(ps_client *c, const step *s, int32_t chunk, ps_tier t
     return st;
 }
 
+static bool is_held(const ps_client *c, int32_t chunk)
+{
+    for (ps_list list = 0; list < c->lists.n; list++)
+        if (c->held.count[ps_store_chunk(c->layout, list, chunk)] > 0) return true;
+    return false;
+}
+
 /* Where there is no room beside what the framework has, the other tier may have it. */
 static ps_status update_chunk(ps_client *c, const step *s, int32_t chunk)
 {
     const ps_tier tier = ps_client_update_tier(c, chunk), other = tier == PS_TIER_HOST ? PS_TIER_DEVICE : PS_TIER_HOST;
     PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update", s->framework_bytes));
     const ps_status st = update_on(c, s, chunk, tier);
-    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0) return st;
+    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0 || is_held(c, chunk)) return st;
     PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update elsewhere", s->framework_bytes));
     return update_on(c, s, chunk, other);
 }
@@ -125,9 +132,9 @@ static ps_status update_apart(ps_client *c, const step *s, ps_client_tensor_stat
 static ps_status settle_written(ps_client *c)
 {
     for (int32_t i = 0; i < c->n_tensors; i++) {
-        const ps_client_tensor_state *t = &c->tensors[i];
+        ps_client_tensor_state *t = &c->tensors[i];
         if (!t->has_gradient || t->is_apart) continue;
-        if (t->is_param_newer || t->is_master_newer) PS_TRY(ps_client_settle(c, i));
+        if (ps_client_is_written(t, c->pin_counts[i])) PS_TRY(ps_client_settle(c, i));
     }
     return PS_OK;
 }
