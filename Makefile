@@ -400,7 +400,7 @@ PYTHON_NEEDS := $B/pstar $B/libpatrickstar.so $(PLUGINS:%=$B/%)
 python: $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so python3 python/build_wheel.py build/python
 python-check: build/torch/.transformers $(PYTHON_NEEDS)
-	@PS_PYTHON_TESTS=long PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
+	@PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
 bench-pytorch: build/torch/.transformers $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
 build/torch/.transformers: build/torch/.done
@@ -459,7 +459,7 @@ check-long: check
 	@PS_TEST_SEEDS=3 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/long_gpu.txt test
 	$(announce) 'the package for PyTorch: all cases, where a place that a chunk has left is filled with NaN'
 	@$(MAKE) CC=gcc DEBUG=3 SAN= WERROR=1 all
-	@PS_PYTHON_TESTS=long PS_TEST_LIMIT_S=3600 sh test/run.sh build/gcc-d3-werror python/
+	@PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 sh test/run.sh build/gcc-d3-werror python/
 	$(announce) 'all long checks passed'
 
 # ---- install --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@
  *
  * Threads: any, also several at once; calls wait for each other. With several ranks the calls marked (ranks) are made
  * by all of them in the same order: each exchange begins by comparing which one it is (PS_EINVAL). A process that was
- * forked off has no client: its calls do nothing but fail, with PS_ESTATE. */
+ * forked off has no client: its calls do nothing but fail, with PS_ESTATE, or give 0. */
 #ifndef PATRICKSTAR_CLIENT_H
 #define PATRICKSTAR_CLIENT_H
 
@@ -55,15 +55,16 @@ typedef struct ps_client_tensor {
     int32_t n_dims;       /* 0 .. PS_CLIENT_DIMS_MAX; 0: one element */
     ps_dtype dtype;       /* of the values that are given: f32, bf16, or f16 */
     int32_t is_frozen;    /* 1: without gradient for now: no memory for its fp32 value and states until it has one */
-    int32_t is_apart;     /* 1: kept out of chunks, as fp32 in device memory at one address for ever */
+    int32_t is_apart;     /* 1: kept out of chunks, as fp32 in device memory at one address for ever; never frozen */
 } ps_client_tensor;
 
 enum { PS_CLIENT_DIMS_MAX = 8 };
 
-/* One tensor more, before ps_client_begin. *number counts from 0; *values gets memory for its values, row by row, zeros
- * at first: where memory.disk is above 0 in a file without a name in memory.disk_path, so that a model that is larger
- * than memory can be built, else in memory. Neighbours in this order are neighbours in chunks: give parameters in the order of their use.
- * PS_EINVAL, PS_ESTATE after ps_client_begin, PS_EIO when there is no room for the file, PS_ENOMEM_HOST. */
+/* One tensor more, before ps_client_begin. *number counts from 0; *values gets memory for its values, row by row,
+ * zeros at first, in a file without a name in memory.disk_path where memory.disk is above 0, so that a model that is
+ * larger than memory can be built; else in memory. At most 2^40 elements. Neighbours in this order are neighbours in
+ * chunks: give parameters in the order of their use. PS_EINVAL, PS_ESTATE after ps_client_begin, PS_EIO when there is
+ * no room for the file, PS_ENOMEM_HOST. */
 PS_API PS_NODISCARD ps_status ps_client_add(ps_client *client, const ps_client_tensor *tensor, int32_t *number,
                                             void **values);
 
@@ -237,6 +238,7 @@ PS_API PS_NODISCARD ps_status ps_client_set_steps(ps_client *client, int32_t ten
 PS_API int64_t ps_client_get_steps(const ps_client *client, int32_t tensor);
 /* The scaler of fp16 as a text of JSON, for what a program saves; the caller frees it by ps_free. */
 PS_API PS_NODISCARD ps_status ps_client_get_scaler(const ps_client *client, char **json);
+/* PS_EFORMAT: no such text; PS_EINVAL: a state that the scaler cannot have. */
 PS_API PS_NODISCARD ps_status ps_client_set_scaler(ps_client *client, const char *json);
 
 /* ---- looking in ------------------------------------------------------------------------------------------- */

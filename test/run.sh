@@ -8,7 +8,7 @@
 # limit of its own.
 #   PS_TEST_JOBS     how many run at once; one a processor, four at most
 #   PS_PYTHON        the interpreter of python/test, another one than that
-#   PS_PYTHON_TESTS  long: all cases of python/test
+#   PS_TEST_LONG     set: all cases of python/test
 #   PS_TEST_LIMIT_S  a test that takes longer has failed
 #   PS_TEST_ONLY, PS_TEST_LEAVE  files with a test a line ("comm/test_comm", "cli/%"; # begins a comment): only these;
 #                    all but these, each line of which counts as skipped

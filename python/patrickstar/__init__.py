@@ -10,7 +10,15 @@
 
 The package is thin: parameters, gradients and optimizer states lie in the chunks of libpatrickstar
 (include/patrickstar_client.h), which move between device, host and disk. Modules stay PyTorch's, and nothing is
-compiled."""
+compiled.
+
+    runtime/       what the guide has: initialize_engine, the engine, the optimizer
+    _build         construction: parameters of a module go into the library's memory
+    _front         hooks of modules: parameters in use; gradients
+    _parked        parameters that no module has in use
+    _autograd      what graphs keep of parameters: handles
+    _slot, _state  what all of these share of a parameter; state_dict
+    _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: how processes meet"""
 from ._library import BudgetError, PatrickStarError, Refused
 from ._build import torch_scope
 

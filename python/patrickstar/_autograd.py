@@ -99,7 +99,7 @@ class SavedTensors:
 
 def unpack_handle(handle: Handle) -> torch.Tensor:
     front = handle.slot.front
-    if handle.slot.site is not front.last_site:
+    if handle.slot.site != front.last_site:
         front.last_site = handle.slot.site
         front.client.moment(BACKWARD, handle.slot.site)
     return handle.borrow()

@@ -143,7 +143,9 @@ class Builder:
             return
         if type(param) is not nn.Parameter:
             raise Refused("a parameter of class %s: chunks hold plain torch.nn.Parameters" % type(param).__name__)
-        if param.layout != torch.strided or param.device.type != "cpu":
+        if param.layout != torch.strided:
+            raise Refused("a sparse parameter, %s: chunks are dense; call .to_dense()" % _describe(param))
+        if param.device.type != "cpu":
             raise Refused("%s: model_func builds on the processor (or on meta); chunks bring parameters to where they "
                           "are computed with" % _describe(param))
         if _scopes and not _scopes[-1] and self.n_ranks > 1:

@@ -110,7 +110,6 @@ _FUNCTIONS = {
     "ps_config_parse": (c_int, (_text, _text, POINTER(_config))),
     "ps_config_load": (c_int, (_text, POINTER(_config))),
     "ps_config_get_int": (c_int, (_config, _text, POINTER(c_int64))),
-    "ps_config_get_double": (c_int, (_config, _text, POINTER(c_double))),
     "ps_config_get_string": (c_int, (_config, _text, POINTER(_text))),
     "ps_config_dump_json": (c_int, (_config, POINTER(c_void_p))),
     "ps_config_destroy": (None, (_config,)),

@@ -12,6 +12,9 @@ from ._library import GRADIENT, WRITE, Refused
 from ._slot import Slot
 from ._torch import no_torch_function
 
+# A function that is in none of the sets below reads the parameter's values, or, by a name with one _ at its end,
+# writes to the first argument.
+
 # Attributes that are values; all others are about the parameter, not of it.
 _VALUE_ATTRIBUTES = {"data", "T", "H", "mT", "mH", "real", "imag"}
 

@@ -31,7 +31,7 @@ torch.set_num_threads(2)
 
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 BF16, F32 = torch.bfloat16, torch.float32
-IS_LONG = os.environ.get("PS_PYTHON_TESTS") == "long"  # all cases, not those that a change is tried with
+IS_LONG = bool(os.environ.get("PS_TEST_LONG"))  # all cases, not those that a change is tried with
 WIDTH = 16
 CHUNK = 512  # elements
 LR = 1e-2

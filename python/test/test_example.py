@@ -53,7 +53,7 @@ class Example(unittest.TestCase):
         optimizer.load_state_dict(torch.load(os.path.join(self.folder.name, "finetuned-optimizer.pt")))
         self.assertEqual({int(state["step"]) for state in optimizer.state.values()}, {2})
 
-    @unittest.skipUnless(IS_LONG, "long: PS_PYTHON_TESTS=long")
+    @unittest.skipUnless(IS_LONG, "long: PS_TEST_LONG=1")
     def test_two_ranks(self):
         status, text = torchrun(EXAMPLE, "--folder", self.folder.name, "--steps", "2")
         self.assertEqual(status, 0, text)

@@ -23,11 +23,11 @@ class Torchrun(unittest.TestCase):
     def test_meet_exchange_part(self):
         self.all_say("one_after_the_other", "torch.distributed (gloo beside gloo)")
 
-    @unittest.skipUnless(IS_LONG, "long: PS_PYTHON_TESTS=long")
+    @unittest.skipUnless(IS_LONG, "long: PS_TEST_LONG=1")
     def test_three_ranks(self):
         self.all_say("one_after_the_other", "torch.distributed (gloo beside gloo)", n_ranks=3)
 
-    @unittest.skipUnless(IS_LONG, "long: PS_PYTHON_TESTS=long")
+    @unittest.skipUnless(IS_LONG, "long: PS_TEST_LONG=1")
     def test_without_a_group(self):
         self.all_say("no_group", "torch.distributed")
 

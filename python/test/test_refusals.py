@@ -41,7 +41,7 @@ class Models(Case):
         self.refused(lambda: engine(of(lambda: Strange(torch.ones(2)))), "class Strange")
         self.refused(lambda: engine(of(lambda: nn.Parameter(torch.ones(2, dtype=torch.complex64)))), "complex")
         self.refused(lambda: engine(of(lambda: nn.Parameter(torch.ones(2, dtype=torch.float64)))), "float64")
-        self.refused(lambda: engine(of(lambda: nn.Parameter(torch.ones(2).to_sparse()))), "float32")
+        self.refused(lambda: engine(of(lambda: nn.Parameter(torch.ones(2).to_sparse()))), "sparse parameter")
         self.refused(lambda: engine(lambda: nn.LazyLinear(4)), "dummy batch")
         self.refused(lambda: engine(lambda: nn.Embedding(9, 4, sparse=True)), "sparse=False")
         self.refused(lambda: engine(lambda: nn.DataParallel(Two())), "DataParallel")

@@ -111,7 +111,7 @@ class Ranks(Case):
             for rank in range(3):
                 self.assertAlmostEqual(ranks[rank]["losses"][step], losses[step][rank], delta=.02)
 
-    @unittest.skipUnless(IS_LONG, "long: PS_PYTHON_TESTS=long")
+    @unittest.skipUnless(IS_LONG, "long: PS_TEST_LONG=1")
     @unittest.skipUnless(shutil.which("mpirun.openmpi"), "mpirun of Open MPI")
     def test_same_bits_over_mpi(self):
         for one, other in zip(self.train(2, "bf16"), self.train(2, "bf16", by_mpi=True)):

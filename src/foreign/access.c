@@ -1,11 +1,9 @@
-/* access.c - places of tensors: pinned for the program, or lent as tensors of DLPack. */
+/* access.c - places of tensors: chunks are pinned, and let go. */
 #include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/sized.h"
 #include "foreign/client_impl.h"
-#include "patrickstar_own.h"
 
 /* ---- chunks ---- */
 
@@ -44,106 +42,6 @@ ps_status ps_client_cast(ps_client *c, ps_tier tier, void *dst, ps_dtype dst_dty
     return ps_run_cast(ps_client_backend(c, tier), c->tiers.compute[tier],
                        &(ps_cast_args){.dst = dst, .src = src, .n = n, .dst_dtype = dst_dtype, .src_dtype = src_dtype},
                        0);
-}
-
-/* ---- parameter and master ---- */
-
-/* The parameter follows its master. */
-static ps_status round_master(ps_client *c, const ps_client_piece *p)
-{
-    return ps_client_cast(c, PS_TIER_DEVICE, ps_client_element(c, PS_LIST_PARAM16, p->chunk, p->chunk_offset),
-                          c->settings.dtype, ps_client_element(c, PS_LIST_MASTER, p->chunk, p->chunk_offset),
-                          PS_DTYPE_F32, p->n);
-}
-
-/* The master follows its parameter, where that is not what the master rounds to: elements that nobody has changed keep
- * their bits. By the host, wherever they are: parameters are seldom written to. */
-static ps_status widen_param(ps_client *c, const ps_client_piece *p)
-{
-    enum { AT_ONCE = 4096 };
-    _Alignas(64) float masters[AT_ONCE];
-    _Alignas(64) char params[AT_ONCE * sizeof(float)], rounded[AT_ONCE * sizeof(float)];
-    const ps_dtype dtype = c->settings.dtype;
-    const size_t item = ps_dtype_bytes(dtype);
-    ps_queue *q = c->tiers.compute[PS_TIER_DEVICE];
-    for (int64_t done = 0; done < p->n; done += AT_ONCE) {
-        const int64_t n = ps_min_i64(AT_ONCE, p->n - done), at = p->chunk_offset + done;
-        float *master = ps_client_element(c, PS_LIST_MASTER, p->chunk, at);
-        PS_TRY(ps_queue_get(q, masters, master, n * (int64_t)sizeof *masters));
-        PS_TRY(ps_queue_get(q, params, ps_client_element(c, PS_LIST_PARAM16, p->chunk, at), n * (int64_t)item));
-        ps_from_floats(dtype, rounded, 0, n, masters);
-        if (memcmp(params, rounded, (size_t)n * item) == 0) continue;
-        for (int64_t i = 0; i < n; i++)
-            if (memcmp(params + (size_t)i * item, rounded + (size_t)i * item, item) != 0)
-                ps_to_floats(dtype, params, i, 1, &masters[i]);
-        PS_TRY(ps_queue_put(q, master, masters, n * (int64_t)sizeof *masters));
-    }
-    return PS_OK;
-}
-
-/* Where the device has both. */
-static ps_status follow(ps_client *c, const ps_client_piece *p, ps_list from, ps_list to)
-{
-    PS_TRY(ps_client_hold(c, from, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
-    ps_status st = ps_client_hold(c, to, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
-    if (st == PS_OK) {
-        st = to == PS_LIST_MASTER ? widen_param(c, p) : round_master(c, p);
-        ps_client_let_go(c, to, p->chunk);
-    }
-    ps_client_let_go(c, from, p->chunk);
-    return st;
-}
-
-static ps_status follow_all(ps_client *c, int32_t tensor, ps_list from, ps_list to)
-{
-    const ps_client_tensor_state *t = &c->tensors[tensor];
-    for (int32_t k = 0; k < t->n_pieces; k++) {
-        const ps_client_piece *p = ps_client_piece_of(c, t, k);
-        if (c->has_master[p->chunk]) PS_TRY(follow(c, p, from, to));
-    }
-    return PS_OK;
-}
-
-static bool is_overwritten(const ps_client *c, const ps_client_tensor_state *t)
-{
-    for (int32_t k = 0; k < t->n_pieces; k++)
-        if (ps_client_piece_of(c, t, k)->gradient == PS_GRADIENT_OVER) return true;
-    return false;
-}
-
-ps_status ps_client_settle(ps_client *c, int32_t tensor)
-{
-    ps_client_tensor_state *t = &c->tensors[tensor];
-    if (t->is_param_newer) PS_TRY(follow_all(c, tensor, PS_LIST_PARAM16, PS_LIST_MASTER));
-    t->is_param_newer = false;
-    if (!t->is_master_newer || is_overwritten(c, t)) return PS_OK; /* the parameter comes when it is asked for */
-    PS_TRY(follow_all(c, tensor, PS_LIST_MASTER, PS_LIST_PARAM16));
-    t->is_master_newer = false;
-    return PS_OK;
-}
-
-/* All tensors of such a chunk are without gradient so far, so their parameters are there. */
-static ps_status make_master(ps_client *c, int32_t chunk)
-{
-    PS_TRY(ps_client_hold(c, PS_LIST_PARAM16, chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
-    ps_status st = ps_client_hold(c, PS_LIST_MASTER, chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
-    if (st == PS_OK) {
-        st = ps_client_cast(c, PS_TIER_DEVICE, ps_client_element(c, PS_LIST_MASTER, chunk, 0), PS_DTYPE_F32,
-                            ps_client_element(c, PS_LIST_PARAM16, chunk, 0), c->settings.dtype,
-                            c->layout->used_elements[chunk]);
-        ps_client_let_go(c, PS_LIST_MASTER, chunk);
-    }
-    ps_client_let_go(c, PS_LIST_PARAM16, chunk);
-    c->has_master[chunk] = st == PS_OK;
-    return st;
-}
-
-ps_status ps_client_need_master(ps_client *c, int32_t tensor)
-{
-    const ps_place p = ps_client_place_of(c, tensor);
-    for (int32_t k = 0; k < p.n_chunks; k++)
-        if (!c->has_master[p.chunk + k] && ps_client_owns(c, p.chunk + k)) PS_TRY(make_master(c, p.chunk + k));
-    return PS_OK;
 }
 
 /* ---- places ---- */
@@ -204,7 +102,7 @@ static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what)
         t->keeps_param = true;
         c->n_restored++;
     }
-    if (what == PS_CLIENT_PARAM && is_overwritten(c, t)) PS_TRY(ps_client_restore(c, tensor));
+    if (what == PS_CLIENT_PARAM && ps_client_is_overwritten(c, t)) PS_TRY(ps_client_restore(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(expect_own(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(ps_client_need_master(c, tensor));
     return t->is_param_newer || t->is_master_newer ? ps_client_settle(c, tensor) : PS_OK;
@@ -254,13 +152,13 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
         cause);
 }
 
-/* Other ranks are about to wait for this one in an exchange that it does not come to. */
-static ps_status tell_ranks(ps_client *c, ps_status st)
+ps_status ps_client_tell_ranks(ps_client *c, ps_status st)
 {
     return c->comm != NULL && st != PS_EINVAL && st != PS_ESTATE ? ps_client_break(c, st) : st;
 }
 
-static ps_status pin(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, ps_client_place *place)
+ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
+                              ps_client_place *place)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (what < 0 || what >= PS_CLIENT_WHAT_COUNT) return PS_FAIL(PS_EINVAL, "%d is no ps_client_what", (int)what);
@@ -284,7 +182,7 @@ static ps_status pin(ps_client *c, int32_t tensor, ps_client_what what, ps_clien
 }
 
 /* What may have been written, the other one is to have; by whoever needs it first, who can say so when it fails. */
-static void unpin(ps_client *c, int32_t tensor, ps_client_what what)
+void ps_client_unpin_place(ps_client *c, int32_t tensor, ps_client_what what)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     int32_t *pins = pins_of(c, tensor, what);
@@ -307,112 +205,25 @@ ps_status ps_client_pin(ps_client *c, int32_t tensor, ps_client_what what, ps_cl
     PS_TRY(PS_NEED("client place", c, place));
     ps_client_place own;
     PS_TRY(ps_client_enter_with(c, "ps_client_pin", PS_CLIENT_READY, tensor));
-    ps_status st = tell_ranks(c, pin(c, tensor, what, mode, &own));
+    ps_status st = ps_client_tell_ranks(c, ps_client_pin_place(c, tensor, what, mode, &own));
     if (st == PS_OK) {
         st = PS_SIZED_GIVE(ps_client_place, &own, place);
-        if (st != PS_OK) unpin(c, tensor, what);
+        if (st != PS_OK) ps_client_unpin_place(c, tensor, what);
     }
     ps_client_leave(c);
     return st;
+}
+
+static bool is_pinned(ps_client *c, int32_t tensor, ps_client_what what)
+{
+    const bool is_there = c->pin_counts != NULL && tensor >= 0 && tensor < c->n_tensors;
+    return is_there && what >= PS_CLIENT_PARAM && what <= PS_CLIENT_GRADIENT && *pins_of(c, tensor, what) > 0;
 }
 
 void ps_client_unpin(ps_client *c, int32_t tensor, ps_client_what what)
 {
     if (c == NULL || c->process != getpid()) return;
     pthread_mutex_lock(&c->lock);
-    if (c->pin_counts != NULL && tensor >= 0 && tensor < c->n_tensors && what >= 0 &&
-        what<PS_CLIENT_WHAT_COUNT && * pins_of(c, tensor, what)> 0)
-        unpin(c, tensor, what);
+    if (is_pinned(c, tensor, what)) ps_client_unpin_place(c, tensor, what);
     pthread_mutex_unlock(&c->lock);
-}
-
-/* ---- DLPack ---- */
-
-/* Its binary interface, version 0 (github.com/dmlc/dlpack, dlpack.h): names are ours. */
-enum { DL_CPU = 1, DL_CUDA = 2, DL_FLOAT = 2, DL_BFLOAT = 4 };
-
-typedef struct dl_tensor {
-    void *data;
-    int32_t device_type, device_id;
-    int32_t n_dims;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *shape, *strides; /* strides in elements */
-    uint64_t byte_offset;
-} dl_tensor;
-
-typedef struct dl_managed {
-    dl_tensor tensor;
-    void *context;
-    void (*deleter)(struct dl_managed *self);
-} dl_managed;
-
-typedef struct lent {
-    dl_managed managed; /* first: that is who comes back */
-    ps_client *client;
-    int32_t tensor;
-    ps_client_what what;
-    int64_t shape[PS_CLIENT_DIMS_MAX], strides[PS_CLIENT_DIMS_MAX];
-} lent;
-
-static void come_back(dl_managed *m)
-{
-    lent *l = (lent *)m;
-    ps_client *c = l->client;
-    if (c->process != getpid()) return; /* a copy in a process that was forked off: the tensor is the parent's */
-    pthread_mutex_lock(&c->lock);
-    unpin(c, l->tensor, l->what);
-    const bool is_last = --c->n_lent == 0 && c->is_closing;
-    pthread_mutex_unlock(&c->lock);
-    ps_mem_free(l);
-    if (is_last) ps_client_free(c);
-}
-
-static void describe(const ps_client_tensor_state *t, const ps_client_place *p, lent *l)
-{
-    int64_t stride = 1;
-    memcpy(l->shape, t->shape, sizeof l->shape);
-    for (int32_t i = t->n_dims - 1; i >= 0; i--) {
-        l->strides[i] = stride;
-        stride *= t->shape[i];
-    }
-    l->managed = (dl_managed){.tensor = {.data = p->address,
-                                         .device_type = p->gpu >= 0 ? DL_CUDA : DL_CPU,
-                                         .device_id = p->gpu >= 0 ? p->gpu : 0,
-                                         .n_dims = t->n_dims,
-                                         .code = p->dtype == PS_DTYPE_BF16 ? DL_BFLOAT : DL_FLOAT,
-                                         .bits = (uint8_t)(8 * ps_dtype_bytes(p->dtype)),
-                                         .lanes = 1,
-                                         .shape = l->shape,
-                                         .strides = l->strides},
-                              .context = l,
-                              .deleter = come_back};
-}
-
-static ps_status lend(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, void **managed)
-{
-    ps_client_place place;
-    lent *l;
-    PS_TRY(ps_mem_alloc(1, sizeof *l, &l));
-    const ps_status st = pin(c, tensor, what, mode, &place);
-    if (st != PS_OK) {
-        ps_mem_free(l);
-        return st;
-    }
-    l->client = c;
-    l->tensor = tensor;
-    l->what = what;
-    describe(&c->tensors[tensor], &place, l);
-    c->n_lent++;
-    *managed = &l->managed;
-    return PS_OK;
-}
-
-ps_status ps_client_lend(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, void **managed)
-{
-    PS_TRY(PS_NEED_FOR(managed, "client managed", c, managed));
-    PS_TRY(ps_client_enter_with(c, "ps_client_lend", PS_CLIENT_READY, tensor));
-    const ps_status st = tell_ranks(c, lend(c, tensor, what, mode, managed));
-    ps_client_leave(c);
-    return st;
 }

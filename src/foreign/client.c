@@ -1,5 +1,4 @@
 /* client.c - a client's beginning and end, and its tensors while there are no chunks yet. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

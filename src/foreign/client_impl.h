@@ -1,13 +1,13 @@
 /* client_impl.h - what a client is made of; for the files of foreign/ only.
  *
  *     client.c     its beginning and end, tensors before there are chunks (nursery.h)
- *     begin.c      chunks are laid out, and first values move there
- *     access.c     places of tensors: pinned, lent
+ *     begin.c      chunks are laid out (client_layout.c, client_budget.c), and first values move there
+ *     access.c     places of tensors: pinned; lent (lend.c); parameter and fp32 value stay the same (settle.c)
  *     moment.c     operators as moments: watched in one step, foretold in the next (resident.h)
  *     gradient.c   gradients come: over their parameters, or beside them
  *     sharing.c    chunks go from rank to rank
  *     update.c     the optimizer's step, chunk by chunk
- *     group.c      its numbers
+ *     group.c      its numbers; unused.c: options that have no effect
  *     values.c     values and states from outside
  *     looking_in.c what it says of itself
  *     client_profile.c what it does, as a profile
@@ -32,6 +32,7 @@
 #include "settings/settings.h"
 
 #define PS_CLIENT_WHAT_COUNT 3
+#define PS_CLIENT_SCRATCH_ELEMENTS ((int64_t)1 << 16)
 
 typedef enum ps_client_gradient_place {
     PS_GRADIENT_NONE,
@@ -174,8 +175,6 @@ struct ps_client {
     bool is_closing;
 };
 
-#define PS_CLIENT_SCRATCH_ELEMENTS ((int64_t)1 << 16)
-
 /* ---- client.c ---- */
 
 /* As the first of a public function of that name: PS_ESTATE, and not entered, in another stage than wanted. */
@@ -194,8 +193,33 @@ void ps_client_free(ps_client *c);
 /* ---- begin.c ---- */
 
 ps_backend *ps_client_backend(const ps_client *c, ps_tier tier);
+
+/* ---- client_layout.c, in this order ---- */
+
+/* As train.freeze says. PS_EINVAL for a pattern without a tensor. */
+PS_NODISCARD ps_status ps_client_freeze(ps_client *c);
+PS_NODISCARD ps_status ps_client_create_layout(ps_client *c);
+PS_NODISCARD ps_status ps_client_cut_pieces(ps_client *c);
+
+/* ---- client_budget.c ---- */
+
+int64_t ps_client_update_bytes(const ps_client *c); /* what the update of a chunk has in memory at once */
+/* Of a tensor that is kept apart: value, states and gradient; of all of them. */
+int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *t);
+int64_t ps_client_all_apart_bytes(const ps_client *c);
+/* Where the host cannot touch the device, else 0: what kernels sum up, the first *sums_bytes, and scratch. */
+int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
+/* PS_EBUDGET: what can be told before a step has been watched. */
+PS_NODISCARD ps_status ps_client_check_budgets(const ps_client *c);
 /* Where optimizer data of a chunk is worked on now. */
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
+/* So many of this rank's chunks the device keeps between steps, because host and disk cannot; and can keep beside what
+ * a step wants there. */
+int32_t ps_client_least_margin(const ps_client *c);
+int32_t ps_client_count_margin(const ps_client *c, const ps_trace *step);
+
+/* ---- pieces ---- */
+
 static inline ps_client_piece *ps_client_piece_of(const ps_client *c, const ps_client_tensor_state *t, int32_t k)
 {
     return &c->pieces[c->by_tensor[t->first_piece + k]];
@@ -222,6 +246,17 @@ void ps_client_let_go(ps_client *c, ps_list list, int32_t chunk);
 void *ps_client_element(const ps_client *c, ps_list list, int32_t chunk, int64_t offset);
 PS_NODISCARD ps_status ps_client_cast(ps_client *c, ps_tier tier, void *dst, ps_dtype dst_dtype, const void *src,
                                       ps_dtype src_dtype, int64_t n);
+/* Pinned as ps_client_pin, and let go as ps_client_unpin, by who is inside. */
+PS_NODISCARD ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
+                                           ps_client_place *place);
+void ps_client_unpin_place(ps_client *c, int32_t tensor, ps_client_what what);
+/* What failed where other ranks are about to wait for this one in an exchange that it does not come to. Gives st. */
+ps_status ps_client_tell_ranks(ps_client *c, ps_status st);
+
+/* ---- settle.c ---- */
+
+/* Does a gradient lie where the parameter was? */
+bool ps_client_is_overwritten(const ps_client *c, const ps_client_tensor_state *t);
 /* What the program has written to one of parameter and master, the other one has too. */
 PS_NODISCARD ps_status ps_client_settle(ps_client *c, int32_t tensor);
 /* Chunks of the tensor have masters from now on. */

@@ -1,7 +1,5 @@
 /* gradient.c - gradients come from the framework: the first of a step over its parameter, where nobody needs that
  * before the update; else beside it, in fp32, where further ones are added. */
-#include <string.h>
-
 #include "base/mem.h"
 #include "foreign/client_impl.h"
 

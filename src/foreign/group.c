@@ -145,7 +145,7 @@ static ps_status join_group(ps_client *c, int32_t tensor, int32_t group)
     if (group == c->n_groups) {
         const ps_client_group_state first = c->groups[0];
         PS_TRY(add_group(c, &first.options, &first.schedule));
-        c->groups[group].lr = first.lr;
+        c->groups[group] = first; /* what is configured for it is what is for the first */
     }
     c->tensors[tensor].group = group;
     return PS_OK;

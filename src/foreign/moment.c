@@ -226,26 +226,6 @@ static bool is_same(const ps_trace *a, const ps_trace *b)
     return true;
 }
 
-/* So many of this rank's chunks can keep their optimizer data on the device beside all that operators want there: as
- * of PatrickStar's margin. Where device and host are one memory there is nothing to gain. */
-static int32_t count_margin(const ps_client *c)
-{
-    const ps_trace *t = c->steps.trace;
-    int64_t most = 0;
-    if (ps_backend_space(c->settings.backend)->is_one_memory || !c->settings.hybrid_updates) return 0;
-    for (int32_t i = 0; i < t->n_moments; i++) {
-        int64_t wanted = t->moments[i].non_model_bytes;
-        for (int32_t k = 0; k < t->moments[i].n_accesses; k++) {
-            const ps_access *a = &t->accesses[t->moments[i].first_access + k];
-            if (a->tier == PS_TIER_DEVICE) wanted += id_bytes(c, a->chunk);
-        }
-        most = ps_max_i64(most, wanted);
-    }
-    const double margin = (double)(c->settings.budgets.bytes[PS_TIER_DEVICE] - most) * c->settings.margin_share;
-    const double set = (double)(ps_optimizer_bytes(&c->settings.optimizer) * c->layout->chunk_elements);
-    return margin > set ? (int32_t)(margin / set) : 0;
-}
-
 /* From the step that has just ended. Without memory for it the next one is not foretold. */
 static void foretell(ps_client *c)
 {
@@ -255,7 +235,7 @@ static void foretell(ps_client *c)
     ps_store_set_schedule(c->tiers.store, schedule);
     s->is_installed = st == PS_OK;
     if (!c->settings.static_partition) ps_store_limit_chunks(c->tiers.store, PS_TIER_DEVICE, INT64_MAX);
-    if (s->foretold == NULL) c->n_margin = (int32_t)ps_max_i64(c->n_margin, count_margin(c));
+    if (s->foretold == NULL) c->n_margin = (int32_t)ps_max_i64(c->n_margin, ps_client_count_margin(c, s->trace));
     ps_schedule_destroy(s->schedule);
     ps_trace_destroy(s->foretold);
     s->schedule = schedule;

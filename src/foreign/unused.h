@@ -1,4 +1,4 @@
-/* unused.h - options of a configuration that say nothing to a framework of its own. */
+/* unused.h - options of a configuration that have no effect in a client. */
 #ifndef PS_FOREIGN_UNUSED_H
 #define PS_FOREIGN_UNUSED_H
 

@@ -1,9 +1,7 @@
 /* update.c - the optimizer's step: norm and overflow first, then chunk by chunk, each a moment of its own. */
 #include <math.h>
-#include <string.h>
 
 #include "base/sized.h"
-#include "comm/agree.h"
 #include "foreign/client_impl.h"
 #include "optim/grad_clip.h"
 

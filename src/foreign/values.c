@@ -214,12 +214,16 @@ int64_t ps_client_get_steps(const ps_client *client, int32_t tensor)
     return steps;
 }
 
-ps_status ps_client_get_scaler(const ps_client *c, char **out)
+ps_status ps_client_get_scaler(const ps_client *client, char **out)
 {
-    PS_TRY(PS_NEED_FOR(out, "client json", c, out));
-    json_t *j = json_pack("{s:f, s:I, s:i, s:I}", "loss_scale", (double)c->scaler.scale, "clean_steps",
-                          (json_int_t)c->scaler.n_clean_steps, "hysteresis_left", c->scaler.hysteresis_left,
-                          "skipped_steps", (json_int_t)c->scaler.n_skipped_steps);
+    PS_TRY(PS_NEED_FOR(out, "client json", client, out));
+    ps_client *c = (ps_client *)(uintptr_t)client; /* its lock */
+    PS_TRY(ps_client_enter(c, "ps_client_get_scaler", PS_CLIENT_ANY_STAGE));
+    const ps_loss_scaler s = c->scaler;
+    ps_client_leave(c);
+    json_t *j =
+        json_pack("{s:f, s:I, s:i, s:I}", "loss_scale", (double)s.scale, "clean_steps", (json_int_t)s.n_clean_steps,
+                  "hysteresis_left", s.hysteresis_left, "skipped_steps", (json_int_t)s.n_skipped_steps);
     char *text = j != NULL ? json_dumps(j, JSON_REAL_PRECISION(17)) : NULL;
     json_decref(j);
     if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "ps_client_get_scaler: no memory for the text");

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "optim/grad_clip.h"
+#include "run/chunk_size.h"
 #include "run/results.h"
 
 static bool overwrites(const ps_blueprint *b, int32_t tensor)
@@ -483,33 +484,22 @@ int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
     return bytes;
 }
 
-int64_t ps_blueprint_chunk_unit_elements(const ps_settings *s)
+static ps_chunk_limits limits_of(const ps_settings *s, const ps_program *program, int64_t device_bytes)
 {
-    return ps_max_i64(PS_CHUNK_UNIT_ELEMENTS, ps_settings_page_bytes(s) / (int64_t)ps_dtype_bytes(s->dtype));
+    int64_t total = 0;
+    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
+    return ps_chunk_limits_of(s, total, device_bytes, device_bytes);
 }
 
 int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program)
 {
-    int64_t total = 0;
-    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
-    /* at most 256 chunks a rank, unless they had to be larger than a large matrix: tensors that do not divide into
-     * chunks waste the rest */
-    return ps_max_i64(32768, ps_min_i64(total / (256 * (int64_t)s->ranks.n), 64 * PS_MIB));
+    return limits_of(s, program, 0).least;
 }
 
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
 {
-    int64_t total = 0;
-    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
-    const int64_t set_bytes = ps_optimizer_bytes(&s->optimizer) + 2 * (int64_t)ps_dtype_bytes(s->dtype);
-    /* five updates fit the device at once; three groups take at most a third of it; the model makes at least four
-     * chunks a rank; at most 128 Mi elements */
-    const int64_t group = s->ranks.n == 1 || s->ranks.saves_memory ? 1 : s->ranks.n;
-    const int64_t by_updates = budgets->bytes[PS_TIER_DEVICE] / (5 * set_bytes);
-    const int64_t by_groups = budgets->bytes[PS_TIER_DEVICE] / (9 * group * (int64_t)ps_dtype_bytes(s->dtype));
-    const int64_t by_memory = ps_min_i64(by_updates, by_groups);
-    return ps_max_i64(ps_blueprint_min_chunk_elements(s, program),
-                      ps_min_i64(ps_min_i64(by_memory, total / (4 * (int64_t)s->ranks.n)), 128 * PS_MIB));
+    const ps_chunk_limits l = limits_of(s, program, budgets->bytes[PS_TIER_DEVICE]);
+    return ps_max_i64(l.least, l.most);
 }
 
 static ps_status list_sizes(const ps_program *program, int64_t **sizes, bool **is_alone)
@@ -543,9 +533,8 @@ ps_status ps_blueprint_search_chunk_elements(const ps_settings *s, const ps_prog
     int64_t *sizes;
     bool *is_alone;
     PS_TRY(list_sizes(program, &sizes, &is_alone));
-    const ps_status st =
-        ps_layout_search_parted(sizes, is_alone, program->n_params, ps_blueprint_chunk_unit_elements(s), min_elements,
-                                max_elements, chunk_elements);
+    const ps_status st = ps_layout_search_parted(sizes, is_alone, program->n_params, limits_of(s, program, 0).unit,
+                                                 min_elements, max_elements, chunk_elements);
     ps_mem_free(is_alone);
     ps_mem_free(sizes);
     return st;
@@ -565,7 +554,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     if (!settings->training) b->variant.update_time = PS_UPDATE_AFTER;
     PS_ASSERT(b->variant.update_time != PS_UPDATE_EARLY || settings->may_update_early);
     b->lists = ps_lists_of(settings, code);
-    chunk_elements = ps_round_up(chunk_elements, ps_blueprint_chunk_unit_elements(settings));
+    chunk_elements = ps_round_up(chunk_elements, limits_of(settings, program, 0).unit);
     PS_TRY_GOTO(place_tensors(program, chunk_elements, &b->layout));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));

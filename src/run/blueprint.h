@@ -91,13 +91,7 @@ PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps
                                            ps_blueprint **out);
 void ps_blueprint_destroy(ps_blueprint *b); /* NULL is accepted */
 
-/* Chunk sizes are multiples of this many elements. Chunks of a run lie side by side, each in pages of its own: those of
- * every list must be whole pages. */
-int64_t ps_blueprint_chunk_unit_elements(const ps_settings *s);
-
-/* Limits for the search of a chunk size, in elements. The upper one follows from the device budget: several updates and
- * groups must fit at once. The lower one bounds the number of chunks: each has a price, in moves and in looks for a
- * victim. */
+/* Limits for the search of a chunk size, in elements: ps_chunk_limits. */
 int64_t ps_blueprint_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);
 int64_t ps_blueprint_min_chunk_elements(const ps_settings *s, const ps_program *program);
 

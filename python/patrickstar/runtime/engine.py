@@ -125,10 +125,6 @@ class Engine(nn.Module):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise Refused("pickle of an engine: save its state_dict()")
 
-    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "Engine":
-        super()._apply(fn, *args, **kwargs)
-        return self
-
 
 _NO_COMPILATION = ("torch.compile of an engine: its parameters change their places between operators, which a compiled "
                    "graph does not see; compile functions that have no parameters")

@@ -1,0 +1,163 @@
+/* client_budget.c - what a client takes of its budgets, whether they are enough, and on which tier a chunk is updated. */
+#include <stdio.h>
+
+#include "base/bytes.h"
+#include "foreign/client_impl.h"
+
+/* ---- sizes ---- */
+
+static int64_t chunk_bytes(const ps_client *c, ps_list list)
+{
+    const int64_t bytes = ps_lists_chunk_bytes(&c->lists, c->layout, list);
+    return ps_round_up(bytes, ps_settings_page_bytes(&c->settings));
+}
+
+/* What the update of a chunk has in memory at once. */
+int64_t ps_client_update_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    for (ps_list list = 0; list < c->lists.n; list++) bytes += chunk_bytes(c, list);
+    return bytes;
+}
+
+static int64_t chunks_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    const ps_list n = ps_lists_grad(&c->lists);
+    for (int32_t i = 0; i < c->layout->n_chunks; i++) {
+        const bool is_frozen = c->tensors[c->pieces[c->first_piece[i]].tensor].is_frozen;
+        if (!ps_client_owns(c, i)) continue;
+        for (ps_list list = 0; list < (is_frozen ? 1 : n); list++) bytes += chunk_bytes(c, list);
+    }
+    return bytes;
+}
+
+/* Value, states and gradient. */
+int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *t)
+{
+    return (int64_t)sizeof(float) * ps_round_up(t->elements, PS_TENSOR_ALIGN_ELEMENTS) * (c->lists.n - 2);
+}
+
+int64_t ps_client_all_apart_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) bytes += ps_client_apart_bytes(c, &c->tensors[t]);
+    return bytes;
+}
+
+/* Where the host cannot touch the device: what kernels sum up, and scratch. */
+int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes)
+{
+    const int64_t n_sums = ps_client_piece_count(c) + c->n_tensors;
+    *sums_bytes = ps_round_up(n_sums * (int64_t)sizeof *c->sums, 64);
+    if (ps_backend_space(c->settings.backend)->device->host_can_touch) return 0;
+    return *sums_bytes + 2 * PS_CLIENT_SCRATCH_ELEMENTS * (int64_t)sizeof(float);
+}
+
+/* What of the tiers is no chunk's, in pages. */
+static void count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT])
+{
+    const ps_settings *s = &c->settings;
+    const int64_t page = ps_settings_page_bytes(s);
+    int64_t sums;
+    const ps_tier staging = ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets);
+    blocks[PS_TIER_HOST] = 0;
+    blocks[PS_TIER_DEVICE] =
+        ps_round_up(ps_client_all_apart_bytes(c), page) + ps_round_up(ps_client_results_bytes(c, &sums), page);
+    blocks[s->nccl.is_used ? PS_TIER_DEVICE : staging] += ps_round_up(ps_settings_comm_bytes(s), page);
+}
+
+static ps_status refuse(const char *key, int64_t given, int64_t wanted, const char *what, const char *other)
+{
+    char given_text[PS_BYTES_TEXT_MAX], wanted_text[PS_BYTES_TEXT_MAX];
+    return PS_FAIL(PS_EBUDGET, "%s is %s (%lld bytes), and %s: %s = %lld (%s) would do%s", key,
+                   ps_bytes_format(given, given_text), (long long)given, what, key, (long long)wanted,
+                   ps_bytes_format(wanted, wanted_text), other);
+}
+
+/* Of a tensor that is in use, with those of other ranks that are gathered along with them. */
+static int32_t held_chunks(const ps_client *c, const ps_place *p)
+{
+    const int32_t group = c->sharing.group_chunks, first = p->chunk / group,
+                  last = (p->chunk + p->n_chunks - 1) / group;
+    return (int32_t)ps_min_i64((last - first + 1) * group, c->layout->n_chunks);
+}
+
+/* What can be told before a step has been watched; what the framework itself takes comes to light then. */
+ps_status ps_client_check_budgets(const ps_client *c)
+{
+    const int64_t *b = c->settings.budgets.bytes;
+    const int64_t page = ps_settings_page_bytes(&c->settings), update = ps_client_update_bytes(c),
+                  all = chunks_bytes(c);
+    int64_t widest = 0;
+    char what[320];
+    for (int32_t i = 0; i < c->layout->n_tensors; i++) {
+        const int64_t bytes = held_chunks(c, &c->layout->places[i]) * chunk_bytes(c, PS_LIST_PARAM16);
+        if (bytes <= widest) continue;
+        widest = bytes;
+        snprintf(what, sizeof what, "the chunks of %.200s take %lld bytes", c->tensors[c->in_order[i]].name,
+                 (long long)bytes);
+    }
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    count_blocks(c, blocks);
+    const bool is_host_enough = b[PS_TIER_HOST] >= update + blocks[PS_TIER_HOST];
+    const int64_t device_least = ps_max_i64(widest, is_host_enough ? 0 : update) + blocks[PS_TIER_DEVICE];
+    if (widest < update && !is_host_enough)
+        snprintf(what, sizeof what, "the update of a chunk takes %lld bytes there, where memory.host has too little",
+                 (long long)update);
+    if (b[PS_TIER_DEVICE] / page * page < device_least)
+        return refuse("memory.device", b[PS_TIER_DEVICE], device_least, what, "; or a smaller default_chunk_size");
+    const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
+    if (ram + b[PS_TIER_DISK] >= all) return PS_OK;
+    snprintf(what, sizeof what,
+             "parameters, fp32 values and optimizer states take %lld bytes, of which device and "
+             "host hold %lld",
+             (long long)all, (long long)ram);
+    return refuse("memory.disk", b[PS_TIER_DISK], all, what, ", as would more of memory.device or memory.host");
+}
+
+/* ---- where updates run ---- */
+
+ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
+{
+    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++) {
+        const int32_t t = c->pieces[i].tensor;
+        if (c->pin_counts[t] > 0 || c->tensors[t].pins[PS_CLIENT_MASTER] > 0 ||
+            c->tensors[t].pins[PS_CLIENT_GRADIENT] > 0)
+            return PS_TIER_DEVICE; /* where it is in use */
+    }
+    const int64_t *budget = c->settings.budgets.bytes, bytes = ps_client_update_bytes(c);
+    if (chunk / c->settings.ranks.n < c->n_margin || budget[PS_TIER_HOST] < bytes) return PS_TIER_DEVICE;
+    /* one memory: what the device does not keep is handed over, and the other way round */
+    const bool is_same = ps_backend_space(c->settings.backend)->is_one_memory;
+    return is_same && budget[PS_TIER_DEVICE] >= 2 * bytes ? PS_TIER_DEVICE : PS_TIER_HOST;
+}
+
+/* What host and disk cannot keep between steps, the device does. */
+int32_t ps_client_least_margin(const ps_client *c)
+{
+    const int64_t below = c->settings.budgets.bytes[PS_TIER_HOST] + c->settings.budgets.bytes[PS_TIER_DISK];
+    const int64_t n_own = (c->layout->n_chunks + c->settings.ranks.n - 1) / c->settings.ranks.n;
+    return (int32_t)ps_max_i64(0, n_own - below / ps_client_update_bytes(c));
+}
+
+/* So many of this rank's chunks can keep their optimizer data on the device beside all that operators want there: as
+ * of PatrickStar's margin. Where device and host are one memory there is nothing to gain. */
+int32_t ps_client_count_margin(const ps_client *c, const ps_trace *t)
+{
+    int64_t most = 0;
+    if (ps_backend_space(c->settings.backend)->is_one_memory || !c->settings.hybrid_updates) return 0;
+    for (int32_t i = 0; i < t->n_moments; i++) {
+        int64_t wanted = t->moments[i].non_model_bytes;
+        for (int32_t k = 0; k < t->moments[i].n_accesses; k++) {
+            const ps_access *a = &t->accesses[t->moments[i].first_access + k];
+            if (a->tier == PS_TIER_DEVICE)
+                wanted += ps_lists_chunk_bytes(&c->lists, c->layout, ps_lists_list_of(&c->lists, c->layout, a->chunk));
+        }
+        most = ps_max_i64(most, wanted);
+    }
+    const double margin = (double)(c->settings.budgets.bytes[PS_TIER_DEVICE] - most) * c->settings.margin_share;
+    const double set = (double)(ps_optimizer_bytes(&c->settings.optimizer) * c->layout->chunk_elements);
+    return margin > set ? (int32_t)(margin / set) : 0;
+}

@@ -1,0 +1,108 @@
+/* client_layout.c - which tensors are trained, where each of them lies in chunks, and which pieces a chunk has. */
+#include "base/glob.h"
+#include "base/mem.h"
+#include "foreign/client_impl.h"
+#include "run/chunk_size.h"
+
+/* ---- who is trained ---- */
+
+static ps_status check_pattern(const ps_client *c, const char *pattern)
+{
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (!c->tensors[t].is_dropped && ps_glob_matches(pattern, c->tensors[t].name)) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "train.freeze: '%.200s' matches none of the %d tensors", pattern, c->n_tensors);
+}
+
+ps_status ps_client_freeze(ps_client *c)
+{
+    char pattern[256];
+    for (int i = 0; ps_glob_get(c->settings.frozen, i, pattern, sizeof pattern); i++) PS_TRY(check_pattern(c, pattern));
+    for (int32_t t = 0; t < c->n_tensors; t++) {
+        ps_client_tensor_state *x = &c->tensors[t];
+        if (x->is_dropped || !ps_glob_any_matches(c->settings.frozen, x->name, NULL)) continue;
+        if (x->is_apart) return PS_FAIL(PS_EINVAL, "train.freeze names %.200s, which is kept apart", x->name);
+        x->is_frozen = true;
+    }
+    return PS_OK;
+}
+
+/* ---- layout ---- */
+
+/* What frozen tensors may be trained later, so their chunks are in all lists; but in chunks of their own, which take
+ * no memory there until then. */
+static ps_status lay_out(ps_client *c, int64_t *sizes, bool *is_alone)
+{
+    const ps_settings *s = &c->settings;
+    const int64_t *budget = s->budgets.bytes;
+    int64_t total = 0, size = s->chunk_elements;
+    int32_t n = 0;
+    for (int32_t t = 0; t < c->n_tensors; t++) {
+        ps_client_tensor_state *x = &c->tensors[t];
+        if (x->is_dropped || x->is_apart) continue;
+        x->in_layout = n;
+        c->in_order[n] = t;
+        is_alone[n] = x->is_frozen;
+        sizes[n++] = x->elements;
+        total += x->elements;
+    }
+    if (n == 0) return PS_FAIL(PS_EINVAL, "ps_client_begin: there is no tensor for chunks");
+    const ps_chunk_limits l =
+        ps_chunk_limits_of(s, total, budget[PS_TIER_DEVICE], ps_max_i64(budget[PS_TIER_DEVICE], budget[PS_TIER_HOST]));
+    const int64_t most = ps_max_i64(l.most, l.unit); /* small chunks rather than none that fit */
+    if (size == 0) PS_TRY(ps_layout_search_parted(sizes, is_alone, n, l.unit, ps_min_i64(l.least, most), most, &size));
+    PS_TRY(ps_layout_create_parted(sizes, is_alone, n, ps_round_up(size, l.unit), &c->layout));
+    c->layout->n_mirrored = c->layout->n_chunks;
+    return PS_OK;
+}
+
+ps_status ps_client_create_layout(ps_client *c)
+{
+    int64_t *sizes = NULL;
+    bool *is_alone = NULL;
+    const size_t n = (size_t)c->n_tensors;
+    ps_status st = ps_mem_alloc(n, sizeof *c->in_order, &c->in_order);
+    if (st == PS_OK) st = ps_mem_alloc(n, sizeof *c->pin_counts, &c->pin_counts);
+    if (st == PS_OK) st = ps_mem_alloc(n, sizeof *sizes, &sizes);
+    if (st == PS_OK) st = ps_mem_alloc(n, sizeof *is_alone, &is_alone);
+    if (st == PS_OK) st = lay_out(c, sizes, is_alone);
+    ps_mem_free(is_alone);
+    ps_mem_free(sizes);
+    return st;
+}
+
+static ps_client_piece piece_at(const ps_client *c, int32_t tensor, int64_t at)
+{
+    const ps_place p = ps_client_place_of(c, tensor);
+    const int64_t size = c->layout->chunk_elements, k = (p.offset + at) / size, offset = (p.offset + at) % size;
+    return (ps_client_piece){.tensor = tensor,
+                             .chunk = p.chunk + (int32_t)k,
+                             .chunk_offset = offset,
+                             .tensor_offset = at,
+                             .n = ps_min_i64(p.elements - at, size - offset)};
+}
+
+/* By chunk: first how many each has, then where they begin, then themselves. */
+ps_status ps_client_cut_pieces(ps_client *c)
+{
+    const ps_layout *l = c->layout;
+    int32_t n = 0;
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks + 2, sizeof *c->first_piece, &c->first_piece));
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->has_master, &c->has_master));
+    for (int32_t i = 0; i < l->n_tensors; i++)
+        for (int32_t k = 0; k < l->places[i].n_chunks; k++) c->first_piece[l->places[i].chunk + k + 2]++;
+    for (int32_t i = 2; i < l->n_chunks + 2; i++) c->first_piece[i] += c->first_piece[i - 1];
+    PS_TRY(ps_mem_alloc((size_t)c->first_piece[l->n_chunks + 1], sizeof *c->pieces, &c->pieces));
+    PS_TRY(ps_mem_alloc((size_t)c->first_piece[l->n_chunks + 1], sizeof *c->by_tensor, &c->by_tensor));
+    for (int32_t i = 0; i < l->n_tensors; i++) {
+        ps_client_tensor_state *t = &c->tensors[c->in_order[i]];
+        t->first_piece = n;
+        for (int64_t at = 0; at < t->elements;) {
+            const ps_client_piece p = piece_at(c, c->in_order[i], at);
+            c->by_tensor[n++] = c->first_piece[p.chunk + 1];
+            c->pieces[c->first_piece[p.chunk + 1]++] = p;
+            at += p.n;
+        }
+        t->n_pieces = n - t->first_piece;
+    }
+    return PS_OK;
+}
