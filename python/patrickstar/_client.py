@@ -12,7 +12,6 @@ from torch.utils.dlpack import from_dlpack
 
 from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, ClientGroup, ClientInfo, ClientStepInfo,
                        ClientTensor, ClientTensorInfo, PatrickStarError, check, library)
-from .profiler import profiler
 
 TORCH_DTYPES = {DTYPE_F32: torch.float32, DTYPE_BF16: torch.bfloat16, DTYPE_F16: torch.float16}
 DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
@@ -72,7 +71,6 @@ class Client:
     def close(self) -> None:
         """ps_client_destroy; a process that was forked from the one that made the client has nothing to give back."""
         handle, self.handle = self.handle, c_void_p()
-        profiler._detach(handle)
         if handle and os.getpid() == self._pid:
             count = library.ps_client_get_tensor_count(handle)
             self.pin_counts = (c_int32 * max(count, 1))()
@@ -119,6 +117,17 @@ class Client:
         self.info = self.get_info()
         self.dtype = TORCH_DTYPES[self.info.dtype]
         self.device = torch.device("cuda", self.info.gpu) if self.info.gpu >= 0 else torch.device("cpu")
+
+    # ---- profile
+
+    def profile_start(self) -> None:
+        check(library.ps_client_profile_start(self.handle))
+
+    def profile_stop(self) -> None:
+        check(library.ps_client_profile_stop(self.handle))
+
+    def profile_save(self, path: str) -> None:
+        check(library.ps_client_profile_save(self.handle, os.fsencode(path)))
 
     # ---- access
 

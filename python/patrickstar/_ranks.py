@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ._library import ALL_TO_ALL, CLOSE, MESSAGE_ERROR_BYTES, PatrickStarError, ProcessGroup, check, library
+from ._torch import VERSION
 
 
 class Ranks:
@@ -137,7 +138,7 @@ def _new_gloo_group(group: Any) -> Any:
                                "processes by mpirun, without init_process_group")
     if group is None or dist.get_world_size(group) == dist.get_world_size():
         return dist.new_group(backend="gloo")
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 1):
+    if VERSION < (2, 1):
         raise PatrickStarError("ENOSYS", "a group of %d of %d processes: before PyTorch 2.1, here %s, a group of gloo "
                                "beside it can only be made by all processes; take the default group, or a newer PyTorch"
                                % (dist.get_world_size(group), dist.get_world_size(), torch.__version__))

@@ -24,12 +24,12 @@ import torch.nn as nn
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 from patrickstar import _client, _library  # noqa: E402
+from patrickstar._torch import VERSION  # noqa: E402, F401
 from patrickstar.runtime import Engine, initialize_engine  # noqa: E402
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(2)
 
-VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 BF16, F32 = torch.bfloat16, torch.float32
 IS_LONG = bool(os.environ.get("PS_TEST_LONG"))  # all cases, not those that a change is tried with
 WIDTH = 16

@@ -85,7 +85,7 @@ class Profiler(unittest.TestCase):
 
     def test_wrong_order(self):
         model, optimizer = self.begin()
-        for call, why in ((profiler.end, "it is not recording"), (lambda: profiler.save(self.path), "profiler.save: ")):
+        for call, why in ((profiler.end, "it is not recording"), (lambda: profiler.save(self.path), "nothing was recorded")):
             with self.assertRaisesRegex(PatrickStarError, why):
                 call()
         profiler.start()

@@ -36,7 +36,7 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
         if ranks.size == 1:
             ranks.close()
         raise
-    profiler._attach(client.handle, ranks.rank, ranks.size)
+    profiler._attach(client)
     for name, module in model.named_modules():
         slots = list(dict.fromkeys(param._ps for param in module._parameters.values() if hasattr(param, "_ps")))
         save_by(front, module)
