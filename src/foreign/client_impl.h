@@ -220,6 +220,8 @@ int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *
 int64_t ps_client_all_apart_bytes(const ps_client *c);
 /* Where the host cannot touch the device, else 0: what kernels sum up, the first *sums_bytes, and scratch. */
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
+/* Of memory.device, without what the framework itself takes. */
+int64_t ps_client_least_device_bytes(const ps_client *c);
 /* PS_EBUDGET: what can be told before a step has been watched. */
 PS_NODISCARD ps_status ps_client_check_budgets(const ps_client *c);
 /* Where optimizer data of a chunk is worked on now. */

@@ -71,8 +71,9 @@ static ps_status check_framework(const ps_client *c, ps_status st, int64_t frame
     cause[sizeof cause - 1] = '\0';
     return PS_FAIL(st,
                    "the framework itself has %lld bytes of memory.device = %lld in use (activations), beside which "
-                   "chunks find no room: raise it, or use smaller batches or checkpointing: %s",
-                   (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE], cause);
+                   "chunks find no room: %lld would do, or smaller batches, or checkpointing: %s",
+                   (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE],
+                   (long long)(framework_bytes + ps_client_least_device_bytes(c)), cause);
 }
 
 /* ---- watching ---- */
