@@ -400,7 +400,7 @@ PYTHON_NEEDS := $B/pstar $B/libpatrickstar.so $(PLUGINS:%=$B/%)
 python: $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so python3 python/build_wheel.py build/python
 python-check: build/torch/.transformers $(PYTHON_NEEDS)
-	@PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
+	@PS_TEST_LONG=1 PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
 bench-pytorch: build/torch/.transformers $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
 build/torch/.transformers: build/torch/.done
