@@ -81,6 +81,12 @@ static void test_tensors_are_refused(void **state)
     assert_int_equal(info.chunk, -1);
     assert_int_equal(ps_client_get_tensor_info(c, 3, &info), PS_EINVAL);
     assert_int_equal(ps_client_get_tensor_info(c, -1, &info), PS_EINVAL);
+    int32_t n;
+    assert_ok(add_tensor(c, "known", 50, PS_DTYPE_F32, 0, 0, &n));
+    assert_ok(ps_client_get_tensor_info(c, n, &info));
+    for (int i = 0; i < 40; i++) assert_ok(add_tensor(c, NULL, 7, PS_DTYPE_F32, 0, 0, &n));
+    assert_int_equal(info.shape[0], 50); /* it stays where it is */
+    assert_string_equal(info.name, "known");
     ps_client_rest(c, 77);
     ps_client_rest(c, -1);
     end(c);

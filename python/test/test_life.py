@@ -1,0 +1,75 @@
+"""An engine's life: several threads, schedules that go on after loading, what is left when it is closed."""
+import threading
+import unittest
+
+import torch
+
+from patrickstar import PatrickStarError
+from support import F32, LR, Case, Two, engine, once, square, values
+
+SCHEDULE = {"type": "WarmupDecayLR", "params": {"total_num_steps": 20, "warmup_num_steps": 2, "warmup_max_lr": LR}}
+
+
+class Life(Case):
+    def test_threads_that_evaluate_at_once_see_the_same(self):
+        model, _ = engine(Two, F32)
+        model.eval()
+        x, seen, failures = values(dtype=F32), [], []
+
+        def evaluate():
+            try:
+                with torch.no_grad():
+                    for _ in range(10):
+                        seen.append(square(model(x)).item())
+            except Exception as failure:  # of a thread: told below
+                failures.append(failure)
+        threads = [threading.Thread(target=evaluate) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertEqual((len(seen), len(set(seen))), (40, 1))
+
+    def test_a_schedule_goes_on_where_a_saved_state_was(self):
+        model, optimizer = engine(Two, F32, scheduler=SCHEDULE)
+        rates = []
+
+        def train(n):
+            for _ in range(n):
+                once(model, optimizer, values(dtype=F32))
+                rates.append(optimizer.param_groups[0]["lr"])
+        train(4)
+        saved = optimizer.state_dict()
+        train(3)
+        optimizer.load_state_dict(saved)
+        train(3)
+        self.assertEqual(rates[4:7], rates[7:10])
+        self.assertEqual(len(set(rates[4:7])), 3)
+
+    def test_a_schedule_of_torch_that_looks_at_defaults(self):
+        model, optimizer = engine(Two, F32)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, total_steps=8)
+        before = optimizer.param_groups[0]["betas"]
+        once(model, optimizer, values(dtype=F32))
+        schedule.step()
+        self.assertNotEqual(optimizer.param_groups[0]["betas"], before)
+        once(model, optimizer, values(dtype=F32))
+
+    def test_a_write_by_kept_data_counts_while_it_is_kept(self):
+        model, optimizer = engine(Two, F32)
+        kept = model.module.a.weight.data
+        kept.fill_(1)
+        self.assertEqual(model.state_dict()["a.weight"].mean().item(), 1)
+        del kept
+
+    def test_a_closed_engine_says_so(self):
+        model, optimizer = engine(Two, F32)
+        model.close()
+        for call in (lambda: model(values(dtype=F32)), model.state_dict, optimizer.step):
+            with self.assertRaisesRegex(PatrickStarError, "the engine is closed"):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
