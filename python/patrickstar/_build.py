@@ -151,7 +151,7 @@ class Builder:
         if _scopes and not _scopes[-1] and self.n_ranks > 1:
             raise Refused("torch_scope(do_allreduce=False) with %d ranks: gradients are averaged over all of them"
                           % self.n_ranks)
-        self._move(param, param.detach(), bool(_scopes))
+        self._move(param, param.detach(), bool(_scopes) and param.requires_grad)  # what is frozen needs no memory apart
         param.grad = None
         param.__class__ = Nursed
         param._ps_builder = self

@@ -62,15 +62,24 @@ class Client:
     """The tensors of one model, by number. comm: a ps_comm, which must outlive the client, or None."""
 
     def __init__(self, config: Config, comm: Optional[c_void_p] = None) -> None:
-        self.handle = c_void_p()
+        self._handle = c_void_p()
         self._pid = os.getpid()
         self._labels: Dict[str, bytes] = {}
         self._is_alone = not comm
-        check(library.ps_client_create(config.handle, comm, byref(self.handle)))
+        check(library.ps_client_create(config.handle, comm, byref(self._handle)))
+
+    def is_open(self) -> bool:
+        return bool(self._handle)
+
+    @property
+    def handle(self) -> c_void_p:
+        if not self._handle:
+            raise PatrickStarError("ESTATE", "the engine is closed; state_dict() before close() keeps values")
+        return self._handle
 
     def close(self) -> None:
         """ps_client_destroy; a process that was forked from the one that made the client has nothing to give back."""
-        handle, self.handle = self.handle, c_void_p()
+        handle, self._handle = self._handle, c_void_p()
         if handle and os.getpid() == self._pid:
             count = library.ps_client_get_tensor_count(handle)
             self.pin_counts = (c_int32 * max(count, 1))()
@@ -175,10 +184,16 @@ class Client:
     def get_loss_scale(self) -> float:
         return library.ps_client_get_loss_scale(self.handle)
 
-    def step(self) -> ClientStepInfo:
+    def step(self) -> Tuple[ClientStepInfo, Optional[PatrickStarError]]:
+        """What the step did, and why training had better end (ENUMERIC: steps in a row were skipped), or None."""
         info = ClientStepInfo()
-        check(library.ps_client_step(self.handle, byref(info)))
-        return info
+        try:
+            check(library.ps_client_step(self.handle, byref(info)))
+        except PatrickStarError as error:
+            if error.status != "ENUMERIC":
+                raise
+            return info, error
+        return info, None
 
     # ---- values and states
 

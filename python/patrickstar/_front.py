@@ -5,6 +5,7 @@ are parked (_parked.py). A place is lent by DLPack: it stays as long as a storag
 dangle. What autograd keeps are handles (_autograd.py), so nothing stays that need not."""
 import contextlib
 import functools
+import threading
 import weakref
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
@@ -30,6 +31,7 @@ class Front:
         self.with_gradient: List[Slot] = []  # since the last step
         self._lent_gradients: List["weakref.ref[torch.Tensor]"] = []  # that p.grad gave out
         self.phase: Optional[int] = None  # of the engine's forward that runs
+        self.lock = threading.RLock()  # of who has parameters in use: another thread's modules wait
         self.is_in_backward = False  # of the engine's
         self.last_site: Optional[str] = None  # of the moment before
         self.version = 0  # counts changes of any value
@@ -47,11 +49,12 @@ class Front:
             if cast_to is not None and not is_autocast_on(self.client.device.type):
                 args = tuple(_cast(value, cast_to) for value in args)
                 kwargs = {key: _cast(value, cast_to) for key, value in kwargs.items()}
-            self._enter(label, slots)
-            try:
-                return forward(*args, **kwargs)
-            finally:  # also when checkpointing ends a recomputation early, by an exception
-                self._leave(slots)
+            with self.lock:
+                self._enter(label, slots)
+                try:
+                    return forward(*args, **kwargs)
+                finally:  # also when checkpointing ends a recomputation early, by an exception
+                    self._leave(slots)
 
         module.forward = not_compiled(in_use)
 
@@ -138,6 +141,12 @@ class Front:
     def using(self, slots: Sequence[Slot], written: Sequence[Slot] = (), is_overwritten: bool = False,
               may_be_written_later: bool = False) -> Iterator[None]:
         """Have parameters in use for one function outside of a module. Those that it writes are their fp32 values."""
+        with self.lock, self._using(slots, written, is_overwritten, may_be_written_later):
+            yield
+
+    @contextlib.contextmanager
+    def _using(self, slots: Sequence[Slot], written: Sequence[Slot], is_overwritten: bool,
+               may_be_written_later: bool) -> Iterator[None]:
         written = [slot for slot in dict.fromkeys(written) if slot.n_uses == 0]
         read = [slot for slot in dict.fromkeys(slots) if slot not in written]
         begun: List[Slot] = []

@@ -116,6 +116,8 @@ def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
             client.drop_gradients(slot.number)
     elif value.shape != slot.shape:
         raise Refused("%s.grad: expected shape %s, found %s" % (slot.name, tuple(slot.shape), tuple(value.shape)))
+    elif value.device != slot.hole.device:
+        raise Refused("%s.grad: expected a tensor on %s, found one on %s" % (slot.name, slot.hole.device, value.device))
     elif has:
         with torch.no_grad():
             slot.lend(GRADIENT, WRITE).copy_(value)

@@ -154,7 +154,7 @@ static inline bool ps_lists_exists(const ps_lists *l, ps_list list)
 /* ---- time ---- */
 
 /* From now on the moments follow this schedule (NULL: none); the next ps_store_begin_moment is its moment 0. To be
- * called between moments: nothing is pinned then. The schedule must outlive its use. */
+ * called between moments; what is pinned stays where it is. The schedule must outlive its use. */
 void ps_store_set_schedule(ps_store *s, const ps_schedule *schedule);
 
 /* From now on instead of what desc says of these. */

@@ -50,7 +50,8 @@ static ps_list list_of(const ps_client *c, int32_t tensor, ps_client_what what)
 {
     if (what == PS_CLIENT_PARAM) return PS_LIST_PARAM16;
     if (what == PS_CLIENT_MASTER) return PS_LIST_MASTER;
-    return ps_client_gradient_list(c, ps_client_piece_of(c, &c->tensors[tensor], 0));
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    return t->pins[what] > 0 ? t->gradient_list : ps_client_gradient_list(c, ps_client_piece_of(c, t, 0));
 }
 
 static int32_t *pins_of(ps_client *c, int32_t tensor, ps_client_what what)
@@ -100,12 +101,12 @@ static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what)
     if (what == PS_CLIENT_PARAM && t->has_gradient && !t->keeps_param) {
         ps_client_unshare(c, tensor);
         t->keeps_param = true;
-        c->n_restored++;
+        c->n_restored += ps_client_is_overwritten(c, t);
     }
     if (what == PS_CLIENT_PARAM && ps_client_is_overwritten(c, t)) PS_TRY(ps_client_restore(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(expect_own(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(ps_client_need_master(c, tensor));
-    return t->is_param_newer || t->is_master_newer ? ps_client_settle(c, tensor) : PS_OK;
+    return ps_client_is_written(t, c->pin_counts[tensor]) ? ps_client_settle(c, tensor) : PS_OK;
 }
 
 static ps_status hold_all(ps_client *c, int32_t tensor, ps_list list, bool is_param, ps_access_mode mode)
@@ -176,6 +177,7 @@ ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what,
         const ps_place p = ps_client_place_of(c, tensor);
         place->address = ps_client_element(c, list, p.chunk, p.offset);
     }
+    if (what == PS_CLIENT_GRADIENT) t->gradient_list = list;
     ++*pins_of(c, tensor, what);
     t->is_writing[what] = t->is_writing[what] || mode == PS_CLIENT_WRITE;
     return PS_OK;
@@ -225,5 +227,5 @@ void ps_client_unpin(ps_client *c, int32_t tensor, ps_client_what what)
     if (c == NULL || c->process != getpid()) return;
     pthread_mutex_lock(&c->lock);
     if (is_pinned(c, tensor, what)) ps_client_unpin_place(c, tensor, what);
-    pthread_mutex_unlock(&c->lock);
+    ps_client_leave(c);
 }

@@ -1,4 +1,5 @@
 /* client.c - a client's beginning and end, and its tensors while there are no chunks yet. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,18 +19,21 @@ ps_status ps_client_enter(ps_client *c, const char *call, ps_client_stage wanted
         return PS_FAIL(PS_ESTATE, "%s: the client belongs to process %lld, from which this one was forked off", call,
                        (long long)c->process);
     pthread_mutex_lock(&c->lock);
+    ps_client_take_returned(c);
     if (c->stage == wanted || wanted == PS_CLIENT_ANY_STAGE) return PS_OK;
     const ps_status st = c->stage == PS_CLIENT_BROKEN
                              ? PS_FAIL(PS_ESTATE, "%s is not allowed after a failure: %s", call, c->failure)
                              : PS_FAIL(PS_ESTATE, "%s is for %s ps_client_begin", call,
                                        wanted == PS_CLIENT_BUILDING ? "before" : "after");
-    pthread_mutex_unlock(&c->lock);
+    ps_client_leave(c);
     return st;
 }
 
 void ps_client_leave(ps_client *c)
 {
+    ps_client_take_returned(c);
     pthread_mutex_unlock(&c->lock);
+    ps_client_look_for_returned(c);
 }
 
 ps_status ps_client_enter_with(ps_client *c, const char *call, ps_client_stage wanted, int32_t tensor)
@@ -57,7 +61,8 @@ ps_status ps_client_break(ps_client *c, ps_status st)
     if (st == PS_OK || c->stage == PS_CLIENT_BROKEN) return st;
     snprintf(c->failure, sizeof c->failure, "%s", ps_last_error());
     c->stage = PS_CLIENT_BROKEN;
-    if (c->comm != NULL && st != PS_ECOMM) ps_comm_fail(c->comm, c->failure);
+    /* all ranks have seen by themselves that they went different ways */
+    if (c->comm != NULL && st != PS_ECOMM && st != PS_EINVAL) ps_comm_fail(c->comm, c->failure);
     return st;
 }
 
@@ -90,6 +95,7 @@ ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **o
     PS_TRY(ps_mem_alloc(1, sizeof *c, &c));
     pthread_mutex_init(&c->lock, NULL);
     c->process = getpid();
+    c->n_users = 1;
     c->steps.resident.fd = -1;
     c->comm = comm;
     if (comm != NULL) ps_comm_keep(comm);
@@ -97,22 +103,34 @@ ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **o
     if (st == PS_OK)
         *out = c;
     else
-        ps_client_free(c);
+        ps_client_leave_for_good(c);
     return st;
 }
 
-void ps_client_free(ps_client *c)
+/* What other ranks take part in, and what is recorded. */
+static void end_alone(ps_client *c)
 {
     ps_client_end_recording(c);
+    ps_carrier_close(&c->carrier);
+    ps_comm_close(c->comm);
+    c->comm = NULL;
+}
+
+static void free_all(ps_client *c)
+{
+    ps_client_take_returned(c);
+    end_alone(c);
     if (c->tiers.results == NULL) ps_mem_free(c->sums);
     if (c->tiers.results == NULL) ps_mem_free(c->scratch);
-    ps_carrier_close(&c->carrier);
     ps_tiers_close(&c->tiers);
     ps_order_destroy(c->order);
     ps_queue_destroy(c->stream);
     ps_client_steps_deinit(&c->steps);
     ps_nursery_destroy(c->nursery);
-    for (int32_t t = 0; t < c->n_tensors; t++) ps_mem_free(c->tensors[t].name);
+    for (int32_t t = 0; t < c->n_tensors; t++) {
+        ps_mem_free(c->tensors[t].name);
+        ps_mem_free(c->tensors[t].shape);
+    }
     ps_mem_free(c->tensors);
     ps_mem_free(c->pin_counts);
     ps_layout_destroy(c->layout);
@@ -127,19 +145,23 @@ void ps_client_free(ps_client *c)
     ps_mem_free(c->groups);
     ps_profile_destroy(c->profile);
     ps_settings_close_backend(&c->settings);
-    ps_comm_close(c->comm);
     pthread_mutex_destroy(&c->lock);
     ps_mem_free(c);
 }
 
+void ps_client_leave_for_good(ps_client *c)
+{
+    if (atomic_fetch_sub(&c->n_users, 1) == 1) free_all(c);
+}
+
+/* Ranks part now, whatever is still lent: they all call this, and not what comes later. */
 void ps_client_destroy(ps_client *c)
 {
     if (c == NULL || c->process != getpid()) return;
     pthread_mutex_lock(&c->lock);
-    c->is_closing = true;
-    const bool is_last = c->n_lent == 0;
-    pthread_mutex_unlock(&c->lock);
-    if (is_last) ps_client_free(c);
+    end_alone(c);
+    ps_client_leave(c);
+    ps_client_leave_for_good(c);
 }
 
 /* ---- tensors ---- */
@@ -197,11 +219,13 @@ static ps_status add(ps_client *c, const ps_client_tensor *t, int32_t *number, v
                                   .is_frozen = t->is_frozen != 0,
                                   .is_apart = t->is_apart != 0,
                                   .in_layout = -1};
-    if (t->n_dims > 0) memcpy(x->shape, t->shape, (size_t)t->n_dims * sizeof *x->shape);
-    PS_TRY(set_name(c, c->n_tensors, t->name, "ps_client_add"));
-    const ps_status st = ps_nursery_take(c->nursery, elements * (int64_t)ps_dtype_bytes(t->dtype), &x->given);
+    ps_status st = ps_mem_alloc((size_t)t->n_dims, sizeof *x->shape, &x->shape);
+    if (st == PS_OK && t->n_dims > 0) memcpy(x->shape, t->shape, (size_t)t->n_dims * sizeof *x->shape);
+    if (st == PS_OK) st = set_name(c, c->n_tensors, t->name, "ps_client_add");
+    if (st == PS_OK) st = ps_nursery_take(c->nursery, elements * (int64_t)ps_dtype_bytes(t->dtype), &x->given);
     if (st != PS_OK) {
         ps_mem_free(x->name);
+        ps_mem_free(x->shape);
         return st;
     }
     *values = x->given.address;
@@ -284,7 +308,7 @@ static ps_status describe(const ps_client *c, int32_t tensor, ps_client_tensor_i
     if (tensor < 0 || tensor >= c->n_tensors)
         return PS_FAIL(PS_EINVAL, "ps_client_get_tensor_info: tensor %d of %d", tensor, c->n_tensors);
     const ps_client_tensor_state *t = &c->tensors[tensor];
-    const int32_t chunk = t->in_layout >= 0 ? ps_client_place_of(c, tensor).chunk : -1;
+    const int32_t chunk = t->in_layout >= 0 && c->layout != NULL ? ps_client_place_of(c, tensor).chunk : -1;
     const ps_client_tensor_info info = {.name = t->name,
                                         .shape = t->shape,
                                         .n_dims = t->n_dims,

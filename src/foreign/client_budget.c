@@ -85,29 +85,45 @@ static int32_t held_chunks(const ps_client *c, const ps_place *p)
 }
 
 /* What can be told before a step has been watched; what the framework itself takes comes to light then. */
-ps_status ps_client_check_budgets(const ps_client *c)
+/* what (of WHAT_BYTES) gets what it is for. */
+enum { WHAT_BYTES = 320 };
+
+static int64_t least_device_bytes(const ps_client *c, char *what)
 {
-    const int64_t *b = c->settings.budgets.bytes;
-    const int64_t page = ps_settings_page_bytes(&c->settings), update = ps_client_update_bytes(c),
-                  all = chunks_bytes(c);
-    int64_t widest = 0;
-    char what[320];
+    const int64_t update = ps_client_update_bytes(c);
+    int64_t widest = 0, blocks[PS_RAM_TIER_COUNT];
     for (int32_t i = 0; i < c->layout->n_tensors; i++) {
         const int64_t bytes = held_chunks(c, &c->layout->places[i]) * chunk_bytes(c, PS_LIST_PARAM16);
         if (bytes <= widest) continue;
         widest = bytes;
-        snprintf(what, sizeof what, "the chunks of %.200s take %lld bytes", c->tensors[c->in_order[i]].name,
+        snprintf(what, WHAT_BYTES, "the chunks of %.200s take %lld bytes", c->tensors[c->in_order[i]].name,
                  (long long)bytes);
     }
-    int64_t blocks[PS_RAM_TIER_COUNT];
     count_blocks(c, blocks);
-    const bool is_host_enough = b[PS_TIER_HOST] >= update + blocks[PS_TIER_HOST];
-    const int64_t device_least = ps_max_i64(widest, is_host_enough ? 0 : update) + blocks[PS_TIER_DEVICE];
+    const bool is_host_enough = c->settings.budgets.bytes[PS_TIER_HOST] >= update + blocks[PS_TIER_HOST];
     if (widest < update && !is_host_enough)
-        snprintf(what, sizeof what, "the update of a chunk takes %lld bytes there, where memory.host has too little",
+        snprintf(what, WHAT_BYTES, "the update of a chunk takes %lld bytes there, where memory.host has too little",
                  (long long)update);
-    if (b[PS_TIER_DEVICE] / page * page < device_least)
-        return refuse("memory.device", b[PS_TIER_DEVICE], device_least, what, "; or a smaller default_chunk_size");
+    return ps_max_i64(widest, is_host_enough ? 0 : update) + blocks[PS_TIER_DEVICE];
+}
+
+int64_t ps_client_least_device_bytes(const ps_client *c)
+{
+    char what[WHAT_BYTES];
+    return least_device_bytes(c, what);
+}
+
+ps_status ps_client_check_budgets(const ps_client *c)
+{
+    const int64_t *b = c->settings.budgets.bytes;
+    const int64_t page = ps_settings_page_bytes(&c->settings), all = chunks_bytes(c);
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    char what[WHAT_BYTES];
+    const int64_t least = least_device_bytes(c, what);
+    if (b[PS_TIER_DEVICE] / page * page < least)
+        return refuse("memory.device", b[PS_TIER_DEVICE], least, what,
+                      ", with what the framework itself takes on top; or a smaller default_chunk_size");
+    count_blocks(c, blocks);
     const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
     if (ram + b[PS_TIER_DISK] >= all) return PS_OK;
     snprintf(what, sizeof what,

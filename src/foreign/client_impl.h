@@ -51,16 +51,18 @@ typedef struct ps_client_piece {
 
 typedef struct ps_client_tensor_state {
     char *name;
-    int64_t shape[PS_CLIENT_DIMS_MAX], elements;
+    int64_t *shape, elements; /* [n_dims], which stays where it is */
     int32_t n_dims, group;
     ps_dtype given_dtype; /* of its first values */
     bool is_frozen, is_apart, is_dropped;
+    bool has_joined;               /* the program has chosen its group */
     ps_nursery_piece given;        /* first values; without address once they are in chunks */
     int32_t in_layout;             /* its number there; -1: none */
     int32_t first_piece, n_pieces; /* in the client's by_tensor; an apart one has none */
     int64_t steps;
     bool has_gradient;                     /* since the last step */
     bool keeps_param;                      /* was asked for after its gradient once: gradients come beside it */
+    ps_list gradient_list;                 /* that has the gradient's place, while it is pinned */
     bool is_gradient_changed;              /* by the program: its sums are to be taken again */
     bool is_param_newer, is_master_newer;  /* the other one is to follow */
     int32_t pins[PS_CLIENT_WHAT_COUNT];    /* those of PS_CLIENT_PARAM are the client's pin_counts */
@@ -171,8 +173,10 @@ struct ps_client {
     int64_t n_nonfinite_steps; /* in a row that were skipped without remedy */
     int32_t n_margin; /* this rank's first chunks are updated on the device, where that is apart; see moment.c */
     int64_t n_restored, n_beside, n_steps, n_watched_steps;
-    int64_t n_lent; /* tensors of DLPack that are out */
-    bool is_closing;
+    /* the program, until ps_client_destroy, and each tensor of DLPack that is out */
+    _Atomic int64_t n_users;
+    /* tensors that came back, to be let go by who has the lock */
+    _Atomic(struct ps_client_lent *) returned;
 };
 
 /* ---- client.c ---- */
@@ -187,8 +191,15 @@ PS_NODISCARD ps_status ps_client_enter_with(ps_client *c, const char *call, ps_c
 bool ps_client_look(const ps_client *client, ps_client **out);
 /* st, and when it is no PS_OK the client is of no more use. */
 ps_status ps_client_break(ps_client *c, ps_status st);
-/* The last that is lent came back, or nothing ever was: all memory goes. */
-void ps_client_free(ps_client *c);
+/* One user less; with the last one all memory goes. */
+void ps_client_leave_for_good(ps_client *c);
+
+/* ---- lend.c ---- */
+
+/* Let go what has come back; by who has the lock. */
+void ps_client_take_returned(ps_client *c);
+/* By who has just given the lock up: what came back meanwhile may be nobody's to take. */
+void ps_client_look_for_returned(ps_client *c);
 
 /* ---- begin.c ---- */
 
@@ -209,6 +220,8 @@ int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *
 int64_t ps_client_all_apart_bytes(const ps_client *c);
 /* Where the host cannot touch the device, else 0: what kernels sum up, the first *sums_bytes, and scratch. */
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
+/* Of memory.device, without what the framework itself takes. */
+int64_t ps_client_least_device_bytes(const ps_client *c);
 /* PS_EBUDGET: what can be told before a step has been watched. */
 PS_NODISCARD ps_status ps_client_check_budgets(const ps_client *c);
 /* Where optimizer data of a chunk is worked on now. */
@@ -259,6 +272,8 @@ ps_status ps_client_tell_ranks(ps_client *c, ps_status st);
 bool ps_client_is_overwritten(const ps_client *c, const ps_client_tensor_state *t);
 /* What the program has written to one of parameter and master, the other one has too. */
 PS_NODISCARD ps_status ps_client_settle(ps_client *c, int32_t tensor);
+/* Is there such a thing? A place that the program holds for writing may have been written to at any time. */
+bool ps_client_is_written(ps_client_tensor_state *t, int32_t param_pins);
 /* Chunks of the tensor have masters from now on. */
 PS_NODISCARD ps_status ps_client_need_master(ps_client *c, int32_t tensor);
 
@@ -274,6 +289,8 @@ const char *ps_client_moment_label(const ps_client *c);
 bool ps_client_stop_following(ps_client *c);
 /* The moment under way is about to access the chunk. */
 PS_NODISCARD ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_access_mode mode);
+/* What was watched of the step under way is of no use: its gradients were dropped. */
+void ps_client_abandon_step(ps_client *c);
 /* The step has ended: *was_watched when it went another way than foretold. */
 void ps_client_end_step(ps_client *c, bool *was_watched);
 void ps_client_steps_deinit(ps_client_steps *s);
@@ -314,6 +331,8 @@ PS_NODISCARD ps_status ps_client_sharing_init(ps_client *c);
 void ps_client_sharing_deinit(ps_client_sharing *s);
 /* Every rank has the parameters of the chunk's group. */
 PS_NODISCARD ps_status ps_client_gather(ps_client *c, int32_t chunk);
+/* All ranks read this tensor. */
+PS_NODISCARD ps_status ps_client_announce_read(ps_client *c, int32_t tensor);
 /* The tensor's gradient makes way: only its owner has the parameter, the others gather it anew. */
 void ps_client_unshare(ps_client *c, int32_t tensor);
 /* The tensor has got a gradient: groups that have all of theirs are summed up, each piece to its owner. */

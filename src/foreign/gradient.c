@@ -217,11 +217,12 @@ static bool may_overwrite(const ps_client *c, int32_t tensor, bool is_read_again
 /* What fails here has changed nothing of the gradient. */
 static ps_status make_place(ps_client *c, int32_t tensor)
 {
-    const ps_client_tensor_state *t = &c->tensors[tensor];
+    ps_client_tensor_state *t = &c->tensors[tensor];
     if (t->has_gradient && !t->keeps_param) ps_client_unshare(c, tensor);
     if (t->has_gradient) PS_TRY(ps_client_restore(c, tensor));
     PS_TRY(ps_client_need_master(c, tensor));
-    return t->is_param_newer ? ps_client_settle(c, tensor) : PS_OK; /* before what is new there is overwritten */
+    /* before what is new there is overwritten */
+    return ps_client_is_written(t, c->pin_counts[tensor]) ? ps_client_settle(c, tensor) : PS_OK;
 }
 
 static ps_status give(ps_client *c, int32_t tensor, const void *gradient, ps_dtype dtype, bool is_read_again)
@@ -250,7 +251,8 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
     PS_TRY(PS_NEED("client gradient", c, gradient));
     if (dtype < 0 || dtype >= PS_DTYPE_COUNT) return PS_FAIL(PS_EINVAL, "%s: %d is no ps_dtype", call, (int)dtype);
     PS_TRY(ps_client_enter_with(c, call, PS_CLIENT_READY, tensor));
-    ps_status st = expect_gradient_free(c, tensor, call);
+    /* with several ranks that of others may be summed up along with it, and go to its owner */
+    ps_status st = c->comm != NULL ? ps_client_expect_gradients_free(c, call) : expect_gradient_free(c, tensor, call);
     if (st == PS_OK && !c->tensors[tensor].is_apart) {
         st = make_place(c, tensor);
         if (c->comm != NULL) (void)ps_client_break(c, st);
@@ -268,14 +270,24 @@ ps_status ps_client_expect_gradients_free(const ps_client *c, const char *call)
     return PS_OK;
 }
 
+/* List GRAD of a chunk in which no gradient is beside its parameter any more. */
+static void discard_unused(ps_client *c, int32_t chunk)
+{
+    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
+        if (c->pieces[i].gradient == PS_GRADIENT_BESIDE) return;
+    ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), chunk));
+}
+
 /* The parameter under it comes when it is asked for. */
 static void drop(ps_client *c, ps_client_tensor_state *t)
 {
-    if (t->has_gradient) ps_client_unshare(c, (int32_t)(t - c->tensors));
+    ps_client_unshare(c, (int32_t)(t - c->tensors));
     for (int32_t k = 0; k < t->n_pieces; k++) {
         ps_client_piece *p = ps_client_piece_of(c, t, k);
         t->is_master_newer = t->is_master_newer || p->gradient == PS_GRADIENT_OVER;
+        const bool was_beside = p->gradient == PS_GRADIENT_BESIDE;
         p->gradient = PS_GRADIENT_NONE;
+        if (was_beside) discard_unused(c, p->chunk);
         if (p->is_fresh) c->sharing.n_fresh[p->chunk / c->sharing.group_chunks]--;
         p->is_fresh = false;
     }
@@ -284,7 +296,12 @@ static void drop(ps_client *c, ps_client_tensor_state *t)
 
 static void drop_all(ps_client *c)
 {
-    for (int32_t i = 0; i < c->n_tensors; i++) drop(c, &c->tensors[i]);
+    bool had_any = false;
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        had_any = had_any || c->tensors[i].has_gradient;
+        drop(c, &c->tensors[i]);
+    }
+    if (had_any) ps_client_abandon_step(c); /* else it is about to begin, or between forward and backward */
     for (int32_t k = 0; k < c->layout->n_chunks; k++)
         ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), k));
     ps_client_forget_others(c);

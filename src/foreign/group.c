@@ -48,7 +48,7 @@ ps_status ps_client_deal_groups(ps_client *c)
         ps_client_tensor_state *t = &c->tensors[i];
         if (t->is_dropped) continue;
         const int32_t g = configured_group(c, t->name);
-        if (t->group == 0) t->group = g;
+        if (!t->has_joined) t->group = g;
         n_tensors[g]++;
     }
     for (int32_t g = 1; g < c->settings.n_groups; g++)
@@ -115,8 +115,9 @@ static ps_status check_numbers(const ps_client_group *n)
     return PS_OK;
 }
 
-static ps_status set_numbers(ps_client_group_state *g, const ps_client_group *n)
+static ps_status set_numbers(ps_client_group_state *group, const ps_client_group *n)
 {
+    ps_client_group_state changed = *group, *g = &changed;
     ps_options *o = &g->options;
     PS_TRY(check_numbers(n));
     g->lr = n->lr < 0 ? NAN : n->lr;
@@ -124,7 +125,9 @@ static ps_status set_numbers(ps_client_group_state *g, const ps_client_group *n)
     o->optimizer_params_betas[0] = n->beta1 < 0 ? g->configured_betas[0] : n->beta1;
     o->optimizer_params_betas[1] = n->beta2 < 0 ? g->configured_betas[1] : n->beta2;
     o->optimizer_params_eps = n->eps < 0 ? g->configured_eps : n->eps;
-    return ps_optimizer_read(o, &g->optimizer);
+    PS_TRY(ps_optimizer_read(o, &g->optimizer));
+    *group = changed;
+    return PS_OK;
 }
 
 ps_status ps_client_set_group(ps_client *c, int32_t group, const ps_client_group *numbers)
@@ -148,6 +151,7 @@ static ps_status join_group(ps_client *c, int32_t tensor, int32_t group)
         c->groups[group] = first; /* what is configured for it is what is for the first */
     }
     c->tensors[tensor].group = group;
+    c->tensors[tensor].has_joined = true;
     return PS_OK;
 }
 

@@ -1,4 +1,5 @@
 /* lend.c - places lent as tensors of DLPack, which come back on any thread, perhaps after the client has ended. */
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,31 +25,54 @@ typedef struct dl_managed {
     void (*deleter)(struct dl_managed *self);
 } dl_managed;
 
-typedef struct lent {
+struct ps_client_lent {
     dl_managed managed; /* first: that is who comes back */
     ps_client *client;
+    struct ps_client_lent *next; /* of those that came back */
     int32_t tensor;
     ps_client_what what;
     int64_t shape[PS_CLIENT_DIMS_MAX], strides[PS_CLIENT_DIMS_MAX];
-} lent;
+};
 
+typedef struct ps_client_lent lent;
+
+void ps_client_take_returned(ps_client *c)
+{
+    lent *l = atomic_exchange(&c->returned, NULL);
+    while (l != NULL) {
+        lent *next = l->next;
+        ps_client_unpin_place(c, l->tensor, l->what);
+        ps_mem_free(l);
+        l = next;
+    }
+}
+
+void ps_client_look_for_returned(ps_client *c)
+{
+    while (atomic_load(&c->returned) != NULL && pthread_mutex_trylock(&c->lock) == 0) {
+        ps_client_take_returned(c);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
+/* On any thread, that of a communicator which runs the program's functions too: who has the lock may be waiting for
+ * just that one. So it never waits for the lock; who has it looks when it gives it up. */
 static void come_back(dl_managed *m)
 {
     lent *l = (lent *)m;
     ps_client *c = l->client;
     if (c->process != getpid()) return; /* a copy in a process that was forked off: the tensor is the parent's */
-    pthread_mutex_lock(&c->lock);
-    ps_client_unpin_place(c, l->tensor, l->what);
-    const bool is_last = --c->n_lent == 0 && c->is_closing;
-    pthread_mutex_unlock(&c->lock);
-    ps_mem_free(l);
-    if (is_last) ps_client_free(c);
+    l->next = atomic_load(&c->returned);
+    while (!atomic_compare_exchange_weak(&c->returned, &l->next, l)) {
+    }
+    ps_client_look_for_returned(c);
+    ps_client_leave_for_good(c);
 }
 
 static void describe(const ps_client_tensor_state *t, const ps_client_place *p, lent *l)
 {
     int64_t stride = 1;
-    memcpy(l->shape, t->shape, sizeof l->shape);
+    if (t->n_dims > 0) memcpy(l->shape, t->shape, (size_t)t->n_dims * sizeof *l->shape);
     for (int32_t i = t->n_dims - 1; i >= 0; i--) {
         l->strides[i] = stride;
         stride *= t->shape[i];
@@ -80,7 +104,7 @@ static ps_status lend(ps_client *c, int32_t tensor, ps_client_what what, ps_clie
     l->tensor = tensor;
     l->what = what;
     describe(&c->tensors[tensor], &place, l);
-    c->n_lent++;
+    atomic_fetch_add(&c->n_users, 1);
     *managed = &l->managed;
     return PS_OK;
 }

@@ -71,8 +71,9 @@ static ps_status check_framework(const ps_client *c, ps_status st, int64_t frame
     cause[sizeof cause - 1] = '\0';
     return PS_FAIL(st,
                    "the framework itself has %lld bytes of memory.device = %lld in use (activations), beside which "
-                   "chunks find no room: raise it, or use smaller batches or checkpointing: %s",
-                   (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE], cause);
+                   "chunks find no room: %lld would do, or smaller batches, or checkpointing: %s",
+                   (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE],
+                   (long long)(framework_bytes + ps_client_least_device_bytes(c)), cause);
 }
 
 /* ---- watching ---- */
@@ -150,7 +151,9 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
         PS_TRY(keep_label(s, label, &label));
     if (!is_foretold && s->follows) unfollow(c);
     PS_TRY(ps_trace_add_moment(s->trace, phase, label, framework_bytes, 1));
-    PS_TRY(note_held(c));
+    const ps_status noted = note_held(c);
+    if (noted != PS_OK && s->follows) unfollow(c); /* the store's moment is not the trace's any more */
+    PS_TRY(noted);
     ps_client_record_moment(c, phase, label, framework_bytes, true);
     s->is_recording = true;
     const int64_t bytes = is_foretold ? ps_max_i64(framework_bytes, next->non_model_bytes) : framework_bytes;
@@ -241,6 +244,15 @@ static void foretell(ps_client *c)
     s->schedule = schedule;
     s->foretold = s->trace;
     s->trace = NULL;
+}
+
+void ps_client_abandon_step(ps_client *c)
+{
+    ps_client_steps *s = &c->steps;
+    ps_trace_destroy(s->trace);
+    s->trace = NULL;
+    s->is_recording = s->follows = false;
+    if (s->is_installed) ps_store_go_to(c->tiers.store, 0);
 }
 
 void ps_client_end_step(ps_client *c, bool *was_watched)

@@ -68,6 +68,14 @@ bool ps_client_is_overwritten(const ps_client *c, const ps_client_tensor_state *
     return false;
 }
 
+bool ps_client_is_written(ps_client_tensor_state *t, int32_t param_pins)
+{
+    t->is_param_newer = t->is_param_newer || (param_pins > 0 && t->is_writing[PS_CLIENT_PARAM] && !t->is_apart);
+    t->is_master_newer =
+        t->is_master_newer || (t->pins[PS_CLIENT_MASTER] > 0 && t->is_writing[PS_CLIENT_MASTER] && !t->is_apart);
+    return t->is_param_newer || t->is_master_newer;
+}
+
 ps_status ps_client_settle(ps_client *c, int32_t tensor)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];

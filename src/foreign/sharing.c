@@ -103,39 +103,40 @@ static void note_recent(ps_client *c, int32_t group)
 
 /* ---- the same on all ranks ---- */
 
-typedef enum exchange_kind { GATHER = 1, REDUCE } exchange_kind;
+typedef enum exchange_kind { GATHER = 1, REDUCE, STEP, READ } exchange_kind;
 
-/* Every rank's `n` bytes behind what it is about to do, in all[size * n]; the caller frees it. */
-static ps_status announce(ps_client *c, exchange_kind kind, int32_t group, const uint8_t *mine, int32_t n,
-                          uint8_t **all)
+static const char *kind_text(int64_t kind)
 {
-    static const char *const names[] = {[GATHER] = "gathers", [REDUCE] = "sums up gradients of"};
-    enum { HEAD = 8 };
-    const int32_t size = c->settings.ranks.n, bytes = HEAD + n;
-    uint8_t *both;
-    *all = NULL;
-    PS_TRY(ps_mem_alloc((size_t)bytes, (size_t)size + 1, &both));
-    memcpy(both, &(int32_t){kind}, 4);
-    memcpy(both + 4, &group, 4);
-    if (n > 0) memcpy(both + HEAD, mine, (size_t)n);
-    ps_status st = ps_comm_all_gather(c->comm, both, bytes, both + bytes);
-    for (int32_t r = 0; r < size && st == PS_OK; r++) {
-        int32_t head[2];
-        memcpy(head, both + (r + 1) * bytes, sizeof head);
-        if (head[0] == (int32_t)kind && head[1] == group) continue;
-        const bool is_known = head[0] == GATHER || head[0] == REDUCE;
-        st = PS_FAIL(
-            PS_EINVAL,
-            "ranks have gone different ways: rank %d %s group %d of chunks, rank %d %s group %d; all ranks must "
-            "use the same tensors in the same order",
-            c->settings.ranks.rank, names[kind], group, r, is_known ? names[head[0]] : "is busy with", head[1]);
-    }
-    for (int32_t r = 0; r < size && n > 0; r++) memmove(both + r * n, both + (r + 1) * bytes + HEAD, (size_t)n);
-    if (st == PS_OK && n > 0)
-        *all = both;
-    else
-        ps_mem_free(both);
+    static const char *const texts[] = {[GATHER] = "gathers group",
+                                        [REDUCE] = "sums up gradients of group",
+                                        [STEP] = "makes step",
+                                        [READ] = "reads tensor"};
+    return kind >= GATHER && kind <= READ ? texts[kind] : "is busy with";
+}
+
+/* What this rank is about to do is what all are. */
+static ps_status announce(ps_client *c, exchange_kind kind, int64_t number)
+{
+    const int32_t size = c->settings.ranks.n;
+    const int64_t mine[2] = {(int64_t)kind, number};
+    int64_t(*all)[2];
+    PS_TRY(ps_mem_alloc((size_t)size, sizeof *all, &all));
+    ps_status st = ps_comm_all_gather(c->comm, mine, sizeof mine, all);
+    for (int32_t r = 0; r < size && st == PS_OK; r++)
+        if (all[r][0] != (int64_t)kind || all[r][1] != number)
+            st =
+                PS_FAIL(PS_EINVAL,
+                        "ranks have gone different ways: rank %d %s %lld, rank %d %s %lld; all ranks must use the same "
+                        "tensors in the same order",
+                        c->settings.ranks.rank, kind_text((int64_t)kind), (long long)number, r, kind_text(all[r][0]),
+                        (long long)all[r][1]);
+    ps_mem_free(all);
     return st;
+}
+
+ps_status ps_client_announce_read(ps_client *c, int32_t tensor)
+{
+    return is_alone(c) ? PS_OK : announce(c, READ, tensor);
 }
 
 /* ---- transfers ---- */
@@ -195,9 +196,8 @@ static ps_status make_whole(ps_client *c, int32_t group)
 
 static ps_status gather(ps_client *c, int32_t group)
 {
-    uint8_t *none;
     int32_t n = 0;
-    PS_TRY(announce(c, GATHER, group, NULL, 0, &none));
+    PS_TRY(announce(c, GATHER, group));
     PS_TRY(make_whole(c, group));
     PS_TRY(hold_group(c, group, PS_LIST_PARAM16, PS_ACCESS_READ, PS_ACCESS_WRITE));
     for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++)
@@ -305,15 +305,16 @@ static void drop_others(ps_client *c, int32_t group)
 static ps_status reduce(ps_client *c, int32_t group)
 {
     const int32_t first = c->first_piece[first_chunk(c, group)], n = c->first_piece[end_chunk(c, group)] - first;
-    uint8_t *places = NULL, *all = NULL;
-    PS_TRY(ps_mem_alloc((size_t)n, 1, &places));
+    const size_t size = (size_t)c->settings.ranks.n;
+    uint8_t *places; /* this rank's, then those of all */
+    PS_TRY(announce(c, REDUCE, group));
+    PS_TRY(ps_mem_alloc((size_t)n, size + 1, &places));
     for (int32_t i = 0; i < n; i++) places[i] = place_of(&c->pieces[first + i]);
-    ps_status st = announce(c, REDUCE, group, places, n, &all);
-    if (st == PS_OK) st = agree_on_places(c, all, first, n);
+    ps_status st = ps_comm_all_gather(c->comm, places, n, places + n);
+    if (st == PS_OK) st = agree_on_places(c, places + n, first, n);
     if (st == PS_OK) st = reduce_list(c, group, PS_GRADIENT_OVER);
     if (st == PS_OK) st = reduce_list(c, group, PS_GRADIENT_BESIDE);
     if (st == PS_OK) drop_others(c, group);
-    ps_mem_free(all);
     ps_mem_free(places);
     return st;
 }
@@ -369,6 +370,7 @@ ps_status ps_client_reduce_rest(ps_client *c)
     double *has;
     ps_status st = PS_OK;
     if (is_alone(c)) return PS_OK;
+    PS_TRY(announce(c, STEP, c->n_steps));
     PS_TRY(ps_mem_alloc((size_t)c->sharing.n_groups, sizeof *has, &has));
     for (int32_t g = 0; g < c->sharing.n_groups; g++) has[g] = c->sharing.n_fresh[g] > 0;
     PS_TRY_GOTO(ps_comm_all_reduce(c->comm, has, c->sharing.n_groups, PS_COMM_MAX));

@@ -36,7 +36,7 @@ static bool is_unused(const char *key)
         "model.",
         "data.",
         "generation.",
-        "cpu_async.check_order",
+
         "activation_checkpointing.",
         "use_cpu_embedding",
         "client.mem_tracer.use_async_mem_monitor",

@@ -1,5 +1,6 @@
 /* update.c - the optimizer's step: norm and overflow first, then chunk by chunk, each a moment of its own. */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/sized.h"
 #include "foreign/client_impl.h"
@@ -87,15 +88,37 @@ static ps_status update_on(ps_client *c, const step *s, int32_t chunk, ps_tier t
     return st;
 }
 
+/* Fp32 values, states and gradients of their own come one by one, so that they are too many may show late. */
+static ps_status tell_room(const ps_client *c, ps_status st)
+{
+    char cause[256];
+    const int64_t *b = c->settings.budgets.bytes;
+    if (st != PS_EBUDGET) return st;
+    snprintf(cause, sizeof cause, "%s", ps_last_error());
+    return PS_FAIL(st,
+                   "the update of a chunk finds no room in memory.device = %lld, memory.host = %lld and memory.disk = "
+                   "%lld beside other chunks, gradients of their own and the framework's %lld bytes: give one of them "
+                   "more, memory.disk first: %s",
+                   (long long)b[PS_TIER_DEVICE], (long long)b[PS_TIER_HOST], (long long)b[PS_TIER_DISK],
+                   (long long)c->steps.told_bytes, cause);
+}
+
+static bool is_held(const ps_client *c, int32_t chunk)
+{
+    for (ps_list list = 0; list < c->lists.n; list++)
+        if (c->held.count[ps_store_chunk(c->layout, list, chunk)] > 0) return true;
+    return false;
+}
+
 /* Where there is no room beside what the framework has, the other tier may have it. */
 static ps_status update_chunk(ps_client *c, const step *s, int32_t chunk)
 {
     const ps_tier tier = ps_client_update_tier(c, chunk), other = tier == PS_TIER_HOST ? PS_TIER_DEVICE : PS_TIER_HOST;
     PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update", s->framework_bytes));
     const ps_status st = update_on(c, s, chunk, tier);
-    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0) return st;
+    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0 || is_held(c, chunk)) return tell_room(c, st);
     PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update elsewhere", s->framework_bytes));
-    return update_on(c, s, chunk, other);
+    return tell_room(c, update_on(c, s, chunk, other));
 }
 
 /* What has been issued in the wrong order. */
@@ -125,9 +148,9 @@ static ps_status update_apart(ps_client *c, const step *s, ps_client_tensor_stat
 static ps_status settle_written(ps_client *c)
 {
     for (int32_t i = 0; i < c->n_tensors; i++) {
-        const ps_client_tensor_state *t = &c->tensors[i];
+        ps_client_tensor_state *t = &c->tensors[i];
         if (!t->has_gradient || t->is_apart) continue;
-        if (t->is_param_newer || t->is_master_newer) PS_TRY(ps_client_settle(c, i));
+        if (ps_client_is_written(t, c->pin_counts[i])) PS_TRY(ps_client_settle(c, i));
     }
     return PS_OK;
 }

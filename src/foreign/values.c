@@ -139,7 +139,8 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
     PS_TRY(find_state(c, name, &state));
     PS_TRY(check_range(t, first, n));
     if (t->is_apart) return read_apart(c, t, state, first, n, out);
-    if (state == VALUE && t->is_param_newer) PS_TRY(ps_client_settle(c, tensor));
+    if (c->comm != NULL) PS_TRY(ps_client_announce_read(c, tensor));
+    if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
     for (int64_t done = 0; done < n;) {
         const ps_client_piece p = piece_at(c, tensor, first + done, n - done);
         if (ps_client_owns(c, p.chunk)) PS_TRY(read_piece(c, &p, state, out + done));
@@ -153,7 +154,7 @@ ps_status ps_client_read(ps_client *c, int32_t tensor, const char *state, int64_
 {
     PS_TRY(PS_NEED("client out", c, PS_NEED_IF(n > 0, out)));
     PS_TRY(ps_client_enter_with(c, "ps_client_read", PS_CLIENT_READY, tensor));
-    const ps_status st = read_range(c, tensor, state, first, n, out);
+    const ps_status st = ps_client_tell_ranks(c, read_range(c, tensor, state, first, n, out));
     ps_client_leave(c);
     return st;
 }
@@ -166,13 +167,16 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
     PS_TRY(check_range(t, first, n));
     if (t->is_apart) return write_apart(c, t, state, first, n, in);
     if (state != VALUE) PS_TRY(ps_client_need_master(c, tensor));
-    if (state == VALUE && (t->is_param_newer || t->is_master_newer)) PS_TRY(ps_client_settle(c, tensor));
+    if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
+    ps_client_forget_others(c); /* who has it from its owner */
+    const bool was_master_newer = t->is_master_newer;
+    t->is_master_newer = was_master_newer || state == VALUE; /* until the parameter has all of it too */
     for (int64_t done = 0; done < n;) {
         const ps_client_piece p = piece_at(c, tensor, first + done, n - done);
         if (ps_client_owns(c, p.chunk)) PS_TRY(write_piece(c, &p, state, in + done));
         done += p.n;
     }
-    ps_client_forget_others(c); /* who has it from its owner */
+    t->is_master_newer = was_master_newer;
     return PS_OK;
 }
 
@@ -180,7 +184,7 @@ ps_status ps_client_write(ps_client *c, int32_t tensor, const char *state, int64
 {
     PS_TRY(PS_NEED("client in", c, PS_NEED_IF(n > 0, in)));
     PS_TRY(ps_client_enter_with(c, "ps_client_write", PS_CLIENT_READY, tensor));
-    const ps_status st = write_range(c, tensor, state, first, n, in);
+    const ps_status st = ps_client_tell_ranks(c, write_range(c, tensor, state, first, n, in));
     ps_client_leave(c);
     return st;
 }

@@ -61,7 +61,7 @@ class Profiler:
 
     def _get_client(self) -> Optional[Client]:
         client = self._of() if self._of is not None else None
-        return client if client is not None and client.handle else None
+        return client if client is not None and client.is_open() else None
 
     def _need_client(self, what: str) -> Client:
         client = self._get_client()

@@ -14,6 +14,9 @@ from ..profiler import profiler
 
 
 def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Module, Front, Config, Any]:
+    if local_rank is not None and not isinstance(local_rank, int):
+        raise PatrickStarError("EINVAL", "local_rank is %r; it must be a whole number: int(os.environ['LOCAL_RANK'])"
+                               % (local_rank,))
     config = Config(given)
     dtype = _check_number_format(config)
     if local_rank is not None and local_rank >= 0 and torch.cuda.is_available():

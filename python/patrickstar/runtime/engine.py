@@ -105,6 +105,13 @@ class Engine(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        """By the names of the module, as state_dict has them."""
+        return self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_buffers(*args, **kwargs)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_is_accelerate_prepared":
             raise Refused("accelerate.prepare (Trainer calls it) of an engine: initialize_engine gave model and "

@@ -44,7 +44,7 @@ class Optimizer(torch.optim.Optimizer):
         for group, numbers in zip(groups, self._known):
             group.update(numbers, **self._fixed)
         self._is_built = False
-        super().__init__(groups, {})
+        super().__init__(groups, dict(self._known[0], **self._fixed))
         self._is_built = True
         self._set: List[ClientGroup] = [
             ClientGroup(lr=-1, weight_decay=float("nan"), beta1=-1, beta2=-1, eps=-1) for _ in groups]
@@ -64,12 +64,14 @@ class Optimizer(torch.optim.Optimizer):
         engine.check_modules()
         self._tell_groups()
         front.let_gradients_go()
-        info = self.client.step()
+        info, trouble = self.client.step()
         engine.n_backward = 0
         front.end_step()
         self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
                                   bool(info.is_watched), info.n_restored, info.n_beside)
         self._learn_groups()
+        if trouble is not None:
+            raise trouble
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -179,6 +181,7 @@ class Optimizer(torch.optim.Optimizer):
             self.client.set_steps(slot.number, steps)
             most = max(most, steps)
         self.client.set_steps(-1, own.get("steps", most))
+        self._known = [self._read_group(group) for group in self.client.get_groups()]  # the schedule's rates of then
         if "scaler" in own:
             self.client.set_scaler(own["scaler"])
         for group, packed in zip(self.param_groups, groups):
