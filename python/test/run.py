@@ -25,6 +25,10 @@ def main():
     os.environ["PYTHONPATH"] = os.path.dirname(HERE)  # of processes that tests start
     sys.path[:0] = [os.path.dirname(HERE), HERE]
     name = os.path.splitext(os.path.basename(path))[0]
+    try:
+        __import__(name)
+    except unittest.SkipTest as why:
+        skip(str(why))
     tests = unittest.defaultTestLoader.loadTestsFromName(name)
     result = unittest.TextTestRunner(verbosity=2, stream=sys.stdout).run(tests)
     n_failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)

@@ -219,7 +219,7 @@ class Ends(Case):
         kept, value = model.module.a.weight.data, master(model, "a.weight")
         model.close()
         self.assertTrue(torch.equal(kept, value.to(BF16)))
-        self.refused(lambda: model(values()), "client")
+        self.refused(lambda: model(values()), "the engine is closed")
 
     def test_close_gives_files_back(self):
         gc.collect()  # engines of other tests

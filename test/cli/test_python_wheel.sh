@@ -11,7 +11,7 @@ case ${build##*/} in
 esac
 /usr/bin/python3 -c 'import torch' 2>/dev/null || skip "PyTorch (Debian: python3-torch)"
 /usr/bin/python3 -m venv --system-site-packages "$work/venv" >/dev/null 2>&1 || skip "python3-venv"
-unset PYTHONPATH MAKEFLAGS MFLAGS MAKELEVEL
+unset PATRICKSTAR_LIBRARY PYTHONPATH MAKEFLAGS MFLAGS MAKELEVEL
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=1
 python=$work/venv/bin/python
 library=$root/$build/libpatrickstar.so
