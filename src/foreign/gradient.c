@@ -5,13 +5,23 @@
 
 /* ---- what they amount to ---- */
 
+static ps_status clear_sums(ps_client *c, ps_grad_sums *sums)
+{
+    return ps_queue_fill(c->tiers.compute[PS_TIER_DEVICE], sums, 0, sizeof *sums);
+}
+
+static ps_status add_sums(ps_client *c, ps_grad_sums *sums, int32_t tensor, const void *gradient, ps_dtype dtype,
+                          int64_t n)
+{
+    return ps_run_grad_stats(
+        c->settings.backend, c->tiers.compute[PS_TIER_DEVICE],
+        &(ps_grad_stats_args){.sums = sums, .x = gradient, .n = n, .tensor = tensor, .dtype = dtype}, 0);
+}
+
 static ps_status sum(ps_client *c, ps_grad_sums *sums, int32_t tensor, const void *gradient, ps_dtype dtype, int64_t n)
 {
-    ps_queue *q = c->tiers.compute[PS_TIER_DEVICE];
-    PS_TRY(ps_queue_fill(q, sums, 0, sizeof *sums));
-    return ps_run_grad_stats(
-        c->settings.backend, q,
-        &(ps_grad_stats_args){.sums = sums, .x = gradient, .n = n, .tensor = tensor, .dtype = dtype}, 0);
+    PS_TRY(clear_sums(c, sums));
+    return add_sums(c, sums, tensor, gradient, dtype, n);
 }
 
 static ps_dtype gradient_dtype(const ps_client *c, const ps_client_piece *p)
@@ -184,6 +194,27 @@ static ps_status take(ps_client *c, void *dst, ps_dtype dst_dtype, const void *s
     return PS_OK;
 }
 
+/* What is taken of a processor's gradient at once: it is still in the caches when it is summed up. The sums are those of
+ * the whole: a multiple of PS_GRAD_STATS_BLOCK. */
+static const int64_t cached_elements = 64 * PS_GRAD_STATS_BLOCK;
+
+static ps_status take_and_sum(ps_client *c, const ps_client_piece *p, char *dst, const char *src, ps_dtype dtype,
+                              bool adds)
+{
+    const ps_dtype dst_dtype = gradient_dtype(c, p);
+    const int64_t item = (int64_t)ps_dtype_bytes(dtype), dst_item = (int64_t)ps_dtype_bytes(dst_dtype);
+    const int64_t at_once = ps_device_works_later(c->tiers.ram[PS_TIER_DEVICE]) ? p->n : cached_elements;
+    ps_grad_sums *sums = &c->sums[p - c->pieces];
+    PS_TRY(clear_sums(c, sums));
+    for (int64_t done = 0; done < p->n; done += at_once) {
+        const int64_t n = ps_min_i64(at_once, p->n - done);
+        char *to = dst + done * dst_item;
+        PS_TRY(take(c, to, dst_dtype, src + done * item, dtype, n, adds));
+        PS_TRY(add_sums(c, sums, p->tensor, to, dst_dtype, n));
+    }
+    return PS_OK;
+}
+
 static ps_status take_piece(ps_client *c, ps_client_piece *p, const void *gradient, ps_dtype dtype, bool is_over)
 {
     const bool adds = p->gradient != PS_GRADIENT_NONE;
@@ -192,9 +223,7 @@ static ps_status take_piece(ps_client *c, ps_client_piece *p, const void *gradie
     PS_TRY(ps_client_hold(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
     if (!adds) p->gradient = is_over ? PS_GRADIENT_OVER : PS_GRADIENT_BESIDE;
     p->is_narrow = false;
-    void *dst = ps_client_element(c, list, p->chunk, p->chunk_offset);
-    ps_status st = take(c, dst, gradient_dtype(c, p), src, dtype, p->n, adds);
-    if (st == PS_OK) st = ps_client_sum_piece(c, p);
+    const ps_status st = take_and_sum(c, p, ps_client_element(c, list, p->chunk, p->chunk_offset), src, dtype, adds);
     ps_client_let_go(c, list, p->chunk);
     return st;
 }
