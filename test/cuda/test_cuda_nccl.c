@@ -626,12 +626,22 @@ static void test_shared_gpu(void **state)
 
 /* ---- who leaves ---- */
 
+/* Who still leaves the barrier may hear there of what comes next. */
+static bool is_well_on_all(rank_thread *r)
+{
+    const ps_status st = ps_comm_barrier(r->comm);
+    if (st == PS_OK) return true;
+    r->st = st;
+    snprintf(r->error, sizeof r->error, "%s", ps_last_error());
+    return false;
+}
+
 /* Rank 1 goes, in one way or another, when the others are in the middle of transfers: streams that wait go on, and are
  * told. */
 static int leave_badly(rank_thread *r)
 {
     (void)try_transfers(r);
-    if (ps_comm_barrier(r->comm) != PS_OK) return 1; /* these are well on all */
+    if (!is_well_on_all(r)) return 1;
     if (r->st != PS_OK || ps_comm_rank(r->comm) != 1) return try_transfers(r);
     ps_comm_vanish(r->comm);
     return 0;
@@ -641,7 +651,7 @@ static int leave_badly(rank_thread *r)
 static int fail_late(rank_thread *r)
 {
     (void)try_transfers(r);
-    if (ps_comm_barrier(r->comm) != PS_OK) return 1; /* these are well on all */
+    if (!is_well_on_all(r)) return 1;
     if (r->st != PS_OK || ps_comm_rank(r->comm) != 1) return try_transfers(r);
     ps_comm_fail(r->comm, "the disk is full");
     return 0;
