@@ -24,7 +24,7 @@ static void end_operator(ps_client *c)
                                                .step = c->n_steps + 1,
                                                .non_model_bytes = r->framework_bytes,
                                                .moment = r->number,
-                                               .phase = r->phase}});
+                                               .phase = (int32_t)r->phase}});
     r->label = NULL;
 }
 

@@ -114,11 +114,12 @@ static void operate(world *w, ps_phase phase, const char *label, int32_t moment,
     assert_ok(ps_store_begin_moment(w->tiers.store, bytes));
     assert_ok(ps_store_pin(w->tiers.store, chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE, NULL));
     const ps_work_time begin = ps_work_now(&w->tiers, PS_TIER_DEVICE);
-    ps_work_record(&w->tiers, PS_TIER_DEVICE, &begin,
-                   &(ps_profile_record){
-                       .kind = PS_PROFILE_OP,
-                       .chunk = -1,
-                       .op = {.label = label, .step = 1, .non_model_bytes = bytes, .moment = moment, .phase = phase}});
+    ps_work_record(
+        &w->tiers, PS_TIER_DEVICE, &begin,
+        &(ps_profile_record){
+            .kind = PS_PROFILE_OP,
+            .chunk = -1,
+            .op = {.label = label, .step = 1, .non_model_bytes = bytes, .moment = moment, .phase = (int32_t)phase}});
     ps_store_unpin(w->tiers.store, chunk);
 }
 
