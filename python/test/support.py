@@ -87,6 +87,23 @@ def once(model: Engine, optimizer: Any, x: torch.Tensor) -> None:
     optimizer.step()
 
 
+def model_of_tokens() -> nn.Module:
+    return nn.Sequential(nn.Embedding(100, 64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 100))
+
+
+def train_on_tokens(model: Any, optimizer: Any, n_steps: int) -> List[float]:
+    """Losses of steps of model_of_tokens, which learns to count."""
+    losses = []
+    tokens = torch.arange(80).view(8, 10)
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(tokens).float().view(80, 100), tokens.view(-1) + 1)
+        model.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 class Two(nn.Module):
     """Two linear modules, and what to do with them."""
 

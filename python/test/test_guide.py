@@ -5,27 +5,11 @@ import tempfile
 import unittest
 
 import torch
-import torch.nn as nn
 
 from patrickstar.runtime import initialize_engine
+from support import model_of_tokens, train_on_tokens
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-def model_func():
-    return nn.Sequential(nn.Embedding(100, 64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 100))
-
-
-def train(model, optimizer, n_steps):
-    losses = []
-    tokens = torch.arange(80).view(8, 10)
-    for _ in range(n_steps):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(tokens).float().view(80, 100), tokens.view(-1) + 1)
-        model.backward(loss)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 class Configurations(unittest.TestCase):
@@ -41,9 +25,9 @@ class Configurations(unittest.TestCase):
             with open(path, "w") as file:
                 json.dump(config, file)
         torch.manual_seed(0)
-        model, optimizer = initialize_engine(model_func=model_func, local_rank=0, config=path)
+        model, optimizer = initialize_engine(model_func=model_of_tokens, local_rank=0, config=path)
         self.addCleanup(model.close)
-        return train(model, optimizer, 6)
+        return train_on_tokens(model, optimizer, 6)
 
     def test_as_they_stand(self):
         """Loss scales, chunk sizes, where updates run and whether copies overlap are another; the bits are the same."""
@@ -54,9 +38,9 @@ class Configurations(unittest.TestCase):
 
     def test_without_one(self):
         """PatrickStar's own fails then."""
-        model, optimizer = initialize_engine(model_func=model_func, local_rank=0)
+        model, optimizer = initialize_engine(model_func=model_of_tokens, local_rank=0)
         self.addCleanup(model.close)
-        losses = train(model, optimizer, 6)
+        losses = train_on_tokens(model, optimizer, 6)
         self.assertLess(losses[-1], losses[0] - 0.2)
 
 

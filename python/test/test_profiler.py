@@ -6,26 +6,11 @@ import tempfile
 import unittest
 
 import torch
-import torch.nn as nn
 
 from patrickstar import PatrickStarError, _program
 from patrickstar.profiler import profiler
 from patrickstar.runtime import initialize_engine
-
-
-def model_func():
-    return nn.Sequential(nn.Embedding(100, 64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 100))
-
-
-def train(model, optimizer, n_steps):
-    losses = []
-    tokens = torch.arange(80).view(8, 10)
-    for _ in range(n_steps):
-        loss = nn.functional.cross_entropy(model(tokens).float().view(80, 100), tokens.view(-1) + 1)
-        model.backward(loss)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+from support import model_of_tokens, train_on_tokens
 
 
 class Profiler(unittest.TestCase):
@@ -35,7 +20,7 @@ class Profiler(unittest.TestCase):
         self.path = os.path.join(self.folder.name, "profile.json")
 
     def begin(self):
-        model, optimizer = initialize_engine(model_func=model_func, local_rank=0, config={
+        model, optimizer = initialize_engine(model_func=model_of_tokens, local_rank=0, config={
             "bf16": {"enabled": True}, "default_chunk_size": 16384,
             "memory": {"device": "60MB", "host": 0, "disk": "10MB", "disk_path": self.folder.name}})
         self.addCleanup(model.close)
@@ -51,11 +36,11 @@ class Profiler(unittest.TestCase):
 
     def test_steps_that_were_recorded(self):
         model, optimizer = self.begin()
-        train(model, optimizer, 2)
+        train_on_tokens(model, optimizer, 2)
         profiler.start()
-        train(model, optimizer, 3)
+        train_on_tokens(model, optimizer, 3)
         profiler.end()
-        train(model, optimizer, 1)
+        train_on_tokens(model, optimizer, 1)
         profile = self.saved()
         self.assertEqual(self.steps_of(profile), [3, 4, 5])
         names = {event["name"].split()[0] for event in profile["traceEvents"] if event.get("cat") == "op"}
@@ -67,7 +52,7 @@ class Profiler(unittest.TestCase):
     def test_started_before_there_is_an_engine(self):
         profiler.start()
         model, optimizer = self.begin()
-        train(model, optimizer, 2)
+        train_on_tokens(model, optimizer, 2)
         profiler.end()
         self.assertEqual(self.steps_of(self.saved()), [1, 2])
 
@@ -77,7 +62,7 @@ class Profiler(unittest.TestCase):
             model, optimizer = self.begin()
             if is_recorded:
                 profiler.start()
-            found = train(model, optimizer, 4)
+            found = train_on_tokens(model, optimizer, 4)
             if is_recorded:
                 profiler.end()
             return found
@@ -89,7 +74,7 @@ class Profiler(unittest.TestCase):
             with self.assertRaisesRegex(PatrickStarError, why):
                 call()
         profiler.start()
-        train(model, optimizer, 1)
+        train_on_tokens(model, optimizer, 1)
         with self.assertRaisesRegex(PatrickStarError, "it is recording already"):
             profiler.start()
         with self.assertRaisesRegex(PatrickStarError, "still recording"):

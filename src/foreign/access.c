@@ -136,10 +136,7 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
     if (st != PS_EBUDGET) return st;
     strncpy(cause, ps_last_error(), sizeof cause - 1);
     cause[sizeof cause - 1] = '\0';
-    for (int32_t i = 0; i < c->held.n; i++) {
-        const ps_list list = ps_lists_list_of(&c->lists, c->layout, c->held.ids[i]);
-        held += ps_lists_chunk_bytes(&c->lists, c->layout, list);
-    }
+    for (int32_t i = 0; i < c->held.n; i++) held += ps_client_id_bytes(c, c->held.ids[i]);
     const int64_t wanted = t->n_pieces * ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16);
     const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
     const char *label = ps_client_moment_label(c);

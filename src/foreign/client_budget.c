@@ -84,10 +84,9 @@ static int32_t held_chunks(const ps_client *c, const ps_place *p)
     return (int32_t)ps_min_i64((last - first + 1) * group, c->layout->n_chunks);
 }
 
-/* What can be told before a step has been watched; what the framework itself takes comes to light then. */
-/* what (of WHAT_BYTES) gets what it is for. */
 enum { WHAT_BYTES = 320 };
 
+/* what (of WHAT_BYTES) gets what it is for. */
 static int64_t least_device_bytes(const ps_client *c, char *what)
 {
     const int64_t update = ps_client_update_bytes(c);
@@ -113,6 +112,7 @@ int64_t ps_client_least_device_bytes(const ps_client *c)
     return least_device_bytes(c, what);
 }
 
+/* What the framework itself takes comes to light when a step has been watched. */
 ps_status ps_client_check_budgets(const ps_client *c)
 {
     const int64_t *b = c->settings.budgets.bytes;
@@ -168,8 +168,7 @@ int32_t ps_client_count_margin(const ps_client *c, const ps_trace *t)
         int64_t wanted = t->moments[i].non_model_bytes;
         for (int32_t k = 0; k < t->moments[i].n_accesses; k++) {
             const ps_access *a = &t->accesses[t->moments[i].first_access + k];
-            if (a->tier == PS_TIER_DEVICE)
-                wanted += ps_lists_chunk_bytes(&c->lists, c->layout, ps_lists_list_of(&c->lists, c->layout, a->chunk));
+            if (a->tier == PS_TIER_DEVICE) wanted += ps_client_id_bytes(c, a->chunk);
         }
         most = ps_max_i64(most, wanted);
     }

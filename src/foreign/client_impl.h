@@ -241,6 +241,11 @@ static inline bool ps_client_owns(const ps_client *c, int32_t chunk)
 {
     return ps_ranks_owns(&c->settings.ranks, chunk);
 }
+/* Of the chunk, before they are rounded to pages. */
+static inline int64_t ps_client_id_bytes(const ps_client *c, ps_chunk_id id)
+{
+    return ps_lists_chunk_bytes(&c->lists, c->layout, ps_lists_list_of(&c->lists, c->layout, id));
+}
 static inline int32_t ps_client_piece_count(const ps_client *c)
 {
     return c->first_piece[c->layout->n_chunks];

@@ -78,11 +78,6 @@ static ps_status check_framework(const ps_client *c, ps_status st, int64_t frame
 
 /* ---- watching ---- */
 
-static int64_t id_bytes(const ps_client *c, ps_chunk_id id)
-{
-    return ps_lists_chunk_bytes(&c->lists, c->layout, ps_lists_list_of(&c->lists, c->layout, id));
-}
-
 static ps_status keep_label(ps_client_steps *s, const char *label, const char **out)
 {
     for (size_t i = 0; i < s->n_labels; i++)
@@ -120,7 +115,7 @@ static ps_status note_held(ps_client *c)
         const ps_chunk_id id = c->held.ids[i];
         const ps_tier tier = ps_store_pin_tier(c->tiers.store, id);
         PS_TRY(ps_trace_add_access(t, id, tier, PS_ACCESS_READ));
-        c->steps.wanted_bytes[tier] += id_bytes(c, id);
+        c->steps.wanted_bytes[tier] += ps_client_id_bytes(c, id);
     }
     return PS_OK;
 }
@@ -195,9 +190,9 @@ static bool is_too_large(const ps_client *c, ps_chunk_id id, ps_tier tier)
 {
     const int64_t share = c->settings.budgets.bytes[tier] / 4;
     int64_t held = 0;
-    if (c->steps.wanted_bytes[tier] + id_bytes(c, id) <= share) return false;
+    if (c->steps.wanted_bytes[tier] + ps_client_id_bytes(c, id) <= share) return false;
     for (int32_t i = 0; i < c->held.n; i++)
-        if (ps_store_pin_tier(c->tiers.store, c->held.ids[i]) == tier) held += id_bytes(c, c->held.ids[i]);
+        if (ps_store_pin_tier(c->tiers.store, c->held.ids[i]) == tier) held += ps_client_id_bytes(c, c->held.ids[i]);
     return held < c->steps.wanted_bytes[tier];
 }
 
@@ -208,7 +203,7 @@ ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_a
     if (!has_access(s->trace, id)) {
         const ps_moment *now = &s->trace->moments[s->trace->n_moments - 1];
         if (is_too_large(c, id, tier)) PS_TRY(begin_moment(c, now->phase, now->label, s->told_bytes));
-        s->wanted_bytes[tier] += id_bytes(c, id);
+        s->wanted_bytes[tier] += ps_client_id_bytes(c, id);
     }
     return ps_trace_add_access(s->trace, id, tier, mode);
 }
