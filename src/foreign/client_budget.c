@@ -106,6 +106,14 @@ static int64_t least_device_bytes(const ps_client *c, char *what)
     return ps_max_i64(widest, is_host_enough ? 0 : update) + blocks[PS_TIER_DEVICE];
 }
 
+bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes)
+{
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    count_blocks(c, blocks);
+    const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] - framework_bytes;
+    return c->layout->n_chunks * ps_client_update_bytes(c) <= room;
+}
+
 int64_t ps_client_least_device_bytes(const ps_client *c)
 {
     char what[WHAT_BYTES];

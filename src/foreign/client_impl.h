@@ -222,6 +222,8 @@ int64_t ps_client_all_apart_bytes(const ps_client *c);
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
 /* Of memory.device, without what the framework itself takes. */
 int64_t ps_client_least_device_bytes(const ps_client *c);
+/* May chunks of all lists be on the device at once, beside so much of the framework's? */
+bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes);
 /* PS_EBUDGET: what can be told before a step has been watched. */
 PS_NODISCARD ps_status ps_client_check_budgets(const ps_client *c);
 /* Where optimizer data of a chunk is worked on now. */

@@ -53,12 +53,14 @@ static ps_status measure_once(const ps_client *c, int64_t *bytes)
     return PS_OK;
 }
 
-/* What has been freed may still be in the heap: it is asked to give that back before more than was foretold counts. */
+/* What has been freed may still be in the heap: it is asked to give that back before more than was foretold counts. But
+ * not where chunks have room beside it anyway: it would come back page by page, which takes longer than the update. */
 static ps_status measure(ps_client *c, int64_t *bytes)
 {
     const ps_moment *next = foretold_moment(&c->steps);
     PS_TRY(measure_once(c, bytes));
-    if (next == NULL || *bytes <= next->non_model_bytes + 4 * grain_bytes) return PS_OK;
+    if (next == NULL || *bytes <= next->non_model_bytes + 4 * grain_bytes || ps_client_has_room_for_all(c, *bytes))
+        return PS_OK;
     ps_resident_trim();
     return measure_once(c, bytes);
 }

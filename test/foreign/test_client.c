@@ -778,6 +778,38 @@ static void test_measured_memory(void **state)
     end(c);
 }
 
+/* What was freed and is still in the heap is given back where chunks may need it, and left alone where they all have room
+ * beside it. */
+static void test_freed_memory(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 768, BLOCK_BYTES = 64 << 10 }; /* too small to be mapped by themselves */
+    static char *block[BLOCKS + 1];
+    for (int has_room = 0; has_room < 2; has_room++) {
+        char changes[64];
+        snprintf(changes, sizeof changes, "memory.device=%dMB memory.host=0 memory.disk=0", has_room ? 400 : 40);
+        ps_client *c = begun(changes);
+        assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "first", PS_CLIENT_MEASURE));
+        give(c, 0, 1, 0);
+        (void)stepped(c);
+        const int64_t before = info_of(c).framework_bytes;
+        for (int i = 0; i <= BLOCKS; i++) {
+            block[i] = malloc(BLOCK_BYTES);
+            assert_non_null(block[i]);
+            memset(block[i], i, BLOCK_BYTES);
+        }
+        for (int i = 0; i < BLOCKS; i++) free(block[i]); /* the last one keeps the heap's end where it is */
+        assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "first", PS_CLIENT_MEASURE));
+        const int64_t more = info_of(c).framework_bytes - before;
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ && defined __GLIBC__
+        assert_int_equal(more > BLOCKS * BLOCK_BYTES / 2, has_room);
+#endif
+        (void)more;
+        free(block[BLOCKS]);
+        end(c);
+    }
+}
+
 /* ---- looking in ---- */
 
 static void test_info(void **state)
@@ -874,6 +906,7 @@ int main(void)
         cmocka_unit_test_setup(test_many_in_one_moment, note_live),
         cmocka_unit_test_setup(test_the_future_is_known, note_live),
         cmocka_unit_test_setup(test_measured_memory, note_live),
+        cmocka_unit_test_setup(test_freed_memory, note_live),
         cmocka_unit_test_setup(test_info, note_live),
         cmocka_unit_test_setup(test_forked_child, note_live),
     };
