@@ -84,6 +84,19 @@ class Copies(Case):
 class Companions(Case):
     """What else wraps models and optimizers."""
 
+    def test_another_optimizer(self):
+        model, optimizer = engine(Two)
+        for make in (torch.optim.SGD, torch.optim.AdamW):
+            self.refused(lambda: make(model.parameters(), lr=0.1), "%s over a.weight" % make.__name__)
+        rest = [{"params": [torch.nn.Parameter(torch.ones(2))]}, {"params": model.module.b.parameters()}]
+        self.refused(lambda: torch.optim.SGD(rest, lr=0.1), "SGD over b.weight")
+        torch.optim.SGD(rest[:1], lr=0.1)
+        once(model, optimizer, values())
+
+    def test_data_parallel(self):
+        model, _ = engine(Two)
+        self.refused(model._replicate_for_data_parallel, "torchrun")  # what it calls where there are several GPUs
+
     def test_distributed_data_parallel(self):
         model, _ = engine(Two)
         with tempfile.TemporaryDirectory() as folder:
@@ -136,6 +149,8 @@ class Companions(Case):
                                           per_device_train_batch_size=1)
             trainer = Trainer(model=model, args=arguments, train_dataset=[{"x": torch.ones(WIDTH)}] * 4)
             self.refused(trainer.train, "Trainer")
+            trainer = Trainer(model=model.module, args=arguments, train_dataset=[{"x": torch.ones(WIDTH)}] * 4)
+            self.refused(trainer.train, "AdamW over a.weight")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,13 @@ void ps_exact_sum_carry(ps_exact_sum *s)
     }
 }
 
+void ps_exact_sum_join(ps_exact_sum *all, ps_exact_sum *one)
+{
+    ps_exact_sum_carry(one);
+    for (int i = 0; i < PS_EXACT_SUM_DIGITS; i++) all->digit[i] += one->digit[i];
+    ps_exact_sum_carry(all);
+}
+
 double ps_exact_sum_value(ps_exact_sum *s)
 {
     double sum = 0;

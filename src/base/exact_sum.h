@@ -21,6 +21,9 @@ void ps_exact_sum_add(ps_exact_sum *s, double x);
  * 2^20 sums. */
 void ps_exact_sum_carry(ps_exact_sum *s);
 
+/* *all += *one; both carry. */
+void ps_exact_sum_join(ps_exact_sum *all, ps_exact_sum *one);
+
 /* The sum as a double; carries. The same sum has the same bits, whatever it was added up from. */
 double ps_exact_sum_value(ps_exact_sum *s);
 

@@ -10,9 +10,13 @@ typedef struct ps_ranks {
     ps_comm *comm;     /* the caller's; NULL: one rank, or a plan: nobody else is there */
 } ps_ranks;
 
+static inline int32_t ps_ranks_owner(const ps_ranks *r, int32_t chunk)
+{
+    return chunk % r->n;
+}
 static inline bool ps_ranks_owns(const ps_ranks *r, int32_t chunk)
 {
-    return chunk % r->n == r->rank;
+    return ps_ranks_owner(r, chunk) == r->rank;
 }
 
 #endif

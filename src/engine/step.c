@@ -6,6 +6,7 @@
 #include "base/sized.h"
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
+#include "run/sums_of_ranks.h"
 
 static ps_status check_ids(const char *what, const int32_t *ids, int64_t n, int64_t limit)
 {
@@ -134,24 +135,14 @@ static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
     return PS_OK;
 }
 
-/* Add up over the ranks what each knows of its own chunks' gradients, and their losses. Sums are exact, so they have
- * the same bits however chunks are dealt out. *is_early: some rank has carried out updates already. */
+/* Over all ranks, losses too. *is_early: some rank has carried out updates already. */
 static ps_status share_sums(ps_engine *e, ps_grad_sums *sums, bool *is_early)
 {
-    enum { N_DIGITS = PS_EXACT_SUM_DIGITS, NONFINITE = N_DIGITS, LOSS, EARLY, N_VALUES };
-    double v[N_VALUES];
     *is_early = ps_runner_blueprint(e->runner)->variant.update_time == PS_UPDATE_EARLY;
-    if (e->settings.ranks.n == 1) return PS_OK;
-    ps_exact_sum_carry(&sums->sum_squares);
-    for (int i = 0; i < N_DIGITS; i++) v[i] = (double)sums->sum_squares.digit[i];
-    v[NONFINITE] = (double)sums->n_nonfinite;
-    v[LOSS] = e->loss_sum;
-    v[EARLY] = *is_early;
-    PS_TRY(ps_comm_all_reduce(e->settings.ranks.comm, v, N_VALUES, PS_COMM_SUM));
-    for (int i = 0; i < N_DIGITS; i++) sums->sum_squares.digit[i] = (int64_t)v[i];
-    sums->n_nonfinite = (int64_t)v[NONFINITE];
-    e->loss_sum = v[LOSS];
-    *is_early = v[EARLY] > 0;
+    double also[] = {e->loss_sum, *is_early};
+    PS_TRY(ps_sums_of_ranks(e->settings.ranks.comm, sums, also, 2));
+    e->loss_sum = also[0];
+    *is_early = also[1] > 0;
     return PS_OK;
 }
 

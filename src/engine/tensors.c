@@ -168,7 +168,7 @@ static void use_shared(sharing *h, void *values, int64_t first, int64_t n)
 static ps_status share_piece(sharing *h, const piece *p, void *own, int64_t first)
 {
     const ps_comm_part part = {
-        .payload = own != NULL ? own : h->room, .n = p->n, .owner = p->chunk % h->e->settings.ranks.n};
+        .payload = own != NULL ? own : h->room, .n = p->n, .owner = ps_ranks_owner(&h->e->settings.ranks, p->chunk)};
     ps_collectives *carrier = ps_comm_collectives(h->e->settings.ranks.comm);
     ps_event done;
     PS_TRY(ps_collectives_gather(

@@ -65,7 +65,7 @@ static ps_status expect_gradient_here(const ps_client *c, const ps_client_tensor
     for (int32_t k = 0; k < t->n_pieces; k++)
         if (ps_client_piece_of(c, t, k)->gradient == PS_GRADIENT_NONE)
             return PS_FAIL(PS_ESTATE, "%.200s: its gradient is with rank %d, who owns it", t->name,
-                           ps_client_piece_of(c, t, k)->chunk % c->settings.ranks.n);
+                           ps_ranks_owner(&c->settings.ranks, ps_client_piece_of(c, t, k)->chunk));
     return PS_OK;
 }
 
@@ -83,7 +83,7 @@ static ps_status expect_own(const ps_client *c, int32_t tensor)
     for (int32_t k = 0; k < p.n_chunks; k++)
         if (!ps_client_owns(c, p.chunk + k))
             return PS_FAIL(PS_ESTATE, "%.200s: its fp32 value is with rank %d, who owns it; ps_client_read gives it",
-                           c->tensors[tensor].name, (p.chunk + k) % c->settings.ranks.n);
+                           c->tensors[tensor].name, ps_ranks_owner(&c->settings.ranks, p.chunk + k));
     return PS_OK;
 }
 
@@ -203,7 +203,7 @@ ps_status ps_client_pin(ps_client *c, int32_t tensor, ps_client_what what, ps_cl
 {
     PS_TRY(PS_NEED("client place", c, place));
     ps_client_place own;
-    PS_TRY(ps_client_enter_with(c, "ps_client_pin", PS_CLIENT_READY, tensor));
+    PS_TRY(ps_client_enter_with(c, "ps_client_pin", PS_CLIENT_IS_READY, tensor));
     ps_status st = ps_client_tell_ranks(c, ps_client_pin_place(c, tensor, what, mode, &own));
     if (st == PS_OK) {
         st = PS_SIZED_GIVE(ps_client_place, &own, place);

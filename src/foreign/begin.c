@@ -182,10 +182,10 @@ static ps_status begin(ps_client *c)
 ps_status ps_client_begin(ps_client *c)
 {
     PS_TRY(PS_NEED("client", c));
-    PS_TRY(ps_client_enter(c, "ps_client_begin", PS_CLIENT_BUILDING));
+    PS_TRY(ps_client_enter(c, "ps_client_begin", PS_CLIENT_IS_BUILDING));
     const ps_status st = begin(c);
     if (st == PS_OK)
-        c->stage = PS_CLIENT_READY;
+        c->stage = PS_CLIENT_IS_READY;
     else
         (void)ps_client_break(c, st);
     ps_client_leave(c);

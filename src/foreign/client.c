@@ -21,10 +21,10 @@ ps_status ps_client_enter(ps_client *c, const char *call, ps_client_stage wanted
     pthread_mutex_lock(&c->lock);
     ps_client_take_returned(c);
     if (c->stage == wanted || wanted == PS_CLIENT_ANY_STAGE) return PS_OK;
-    const ps_status st = c->stage == PS_CLIENT_BROKEN
+    const ps_status st = c->stage == PS_CLIENT_IS_BROKEN
                              ? PS_FAIL(PS_ESTATE, "%s is not allowed after a failure: %s", call, c->failure)
                              : PS_FAIL(PS_ESTATE, "%s is for %s ps_client_begin", call,
-                                       wanted == PS_CLIENT_BUILDING ? "before" : "after");
+                                       wanted == PS_CLIENT_IS_BUILDING ? "before" : "after");
     ps_client_leave(c);
     return st;
 }
@@ -58,9 +58,9 @@ bool ps_client_look(const ps_client *client, ps_client **out)
 
 ps_status ps_client_break(ps_client *c, ps_status st)
 {
-    if (st == PS_OK || c->stage == PS_CLIENT_BROKEN) return st;
+    if (st == PS_OK || c->stage == PS_CLIENT_IS_BROKEN) return st;
     snprintf(c->failure, sizeof c->failure, "%s", ps_last_error());
-    c->stage = PS_CLIENT_BROKEN;
+    c->stage = PS_CLIENT_IS_BROKEN;
     /* all ranks have seen by themselves that they went different ways */
     if (c->comm != NULL && st != PS_ECOMM && st != PS_EINVAL) ps_comm_fail(c->comm, c->failure);
     return st;
@@ -239,7 +239,7 @@ ps_status ps_client_add(ps_client *c, const ps_client_tensor *tensor, int32_t *n
     ps_client_tensor own;
     *number = -1;
     PS_TRY(PS_SIZED_TAKE(ps_client_tensor, tensor, &own));
-    PS_TRY(ps_client_enter(c, "ps_client_add", PS_CLIENT_BUILDING));
+    PS_TRY(ps_client_enter(c, "ps_client_add", PS_CLIENT_IS_BUILDING));
     const ps_status st = add(c, &own, number, values);
     ps_client_leave(c);
     return st;
@@ -247,7 +247,7 @@ ps_status ps_client_add(ps_client *c, const ps_client_tensor *tensor, int32_t *n
 
 void ps_client_rest(ps_client *c, int32_t tensor)
 {
-    if (c == NULL || ps_client_enter_with(c, "ps_client_rest", PS_CLIENT_BUILDING, tensor) != PS_OK) return;
+    if (c == NULL || ps_client_enter_with(c, "ps_client_rest", PS_CLIENT_IS_BUILDING, tensor) != PS_OK) return;
     ps_nursery_rest(c->nursery, &c->tensors[tensor].given);
     ps_client_leave(c);
 }
@@ -255,7 +255,7 @@ void ps_client_rest(ps_client *c, int32_t tensor)
 ps_status ps_client_drop(ps_client *c, int32_t tensor)
 {
     PS_TRY(PS_NEED("client", c));
-    PS_TRY(ps_client_enter_with(c, "ps_client_drop", PS_CLIENT_BUILDING, tensor));
+    PS_TRY(ps_client_enter_with(c, "ps_client_drop", PS_CLIENT_IS_BUILDING, tensor));
     ps_nursery_give(c->nursery, &c->tensors[tensor].given);
     c->tensors[tensor].is_dropped = true;
     ps_client_leave(c);
@@ -265,7 +265,7 @@ ps_status ps_client_drop(ps_client *c, int32_t tensor)
 ps_status ps_client_name(ps_client *c, int32_t tensor, const char *name, int32_t is_frozen)
 {
     PS_TRY(PS_NEED("client name", c, name));
-    PS_TRY(ps_client_enter_with(c, "ps_client_name", PS_CLIENT_BUILDING, tensor));
+    PS_TRY(ps_client_enter_with(c, "ps_client_name", PS_CLIENT_IS_BUILDING, tensor));
     ps_client_tensor_state *t = &c->tensors[tensor];
     const ps_status st = t->is_apart && is_frozen != 0
                              ? PS_FAIL(PS_EINVAL, "ps_client_name: %.200s is kept apart, and cannot be frozen", name)
@@ -286,7 +286,7 @@ static ps_status use_stream(ps_client *c, void *stream)
 ps_status ps_client_use_stream(ps_client *c, void *stream)
 {
     PS_TRY(PS_NEED("client stream", c, stream));
-    PS_TRY(ps_client_enter(c, "ps_client_use_stream", PS_CLIENT_BUILDING));
+    PS_TRY(ps_client_enter(c, "ps_client_use_stream", PS_CLIENT_IS_BUILDING));
     const ps_status st = use_stream(c, stream);
     ps_client_leave(c);
     return st;
@@ -317,7 +317,7 @@ static ps_status describe(const ps_client *c, int32_t tensor, ps_client_tensor_i
                                         .is_apart = t->is_apart,
                                         .elements = t->elements,
                                         .group = t->group,
-                                        .owner = chunk >= 0 ? chunk % c->settings.ranks.n : 0,
+                                        .owner = chunk >= 0 ? ps_ranks_owner(&c->settings.ranks, chunk) : 0,
                                         .chunk = chunk,
                                         .steps = t->steps};
     return PS_SIZED_GIVE(ps_client_tensor_info, &info, out);

@@ -79,9 +79,9 @@ typedef struct ps_client_group_state {
 } ps_client_group_state;
 
 typedef enum ps_client_stage {
-    PS_CLIENT_BUILDING, /* before ps_client_begin */
-    PS_CLIENT_READY,
-    PS_CLIENT_BROKEN, /* a failure that leaves tensors half done */
+    PS_CLIENT_IS_BUILDING, /* before ps_client_begin */
+    PS_CLIENT_IS_READY,
+    PS_CLIENT_IS_BROKEN, /* a failure that leaves tensors half done */
     PS_CLIENT_ANY_STAGE,
 } ps_client_stage;
 
@@ -346,7 +346,6 @@ void ps_client_unshare(ps_client *c, int32_t tensor);
 PS_NODISCARD ps_status ps_client_note_gradient(ps_client *c, int32_t tensor);
 /* Before the update: what is not summed up yet. */
 PS_NODISCARD ps_status ps_client_reduce_rest(ps_client *c);
-PS_NODISCARD ps_status ps_client_share_sums(ps_client *c, ps_grad_sums *sums);
 /* After the update parameters have changed: nobody has those of others. */
 void ps_client_forget_others(ps_client *c);
 

@@ -81,10 +81,9 @@ void ps_client_end_recording(ps_client *c)
 
 static ps_status list_chunks(const ps_client *c, ps_profile_chunks *out)
 {
-    const int32_t n_ids = ps_lists_n_ids(&c->lists, c->layout);
     PS_TRY(ps_profile_chunks_init(c->layout, &c->lists, ps_settings_page_bytes(&c->settings), out));
     for (int32_t i = 0; i < c->layout->n_tensors; i++) out->names[i] = c->tensors[c->in_order[i]].name;
-    for (ps_chunk_id id = c->layout->n_chunks; id < n_ids; id++) out->is_there[id] = false;
+    for (int32_t i = 0; i < c->layout->n_chunks; i++) out->is_there[i] = true; /* parameters; of others what was seen */
     for (int64_t i = 0; i < ps_profile_count(c->profile); i++) {
         const ps_profile_record *r = ps_profile_at(c->profile, i);
         if (r->chunk >= 0) out->is_there[r->chunk] = true;
@@ -115,7 +114,7 @@ static ps_status save(ps_client *c, const char *path)
 ps_status ps_client_profile_start(ps_client *c)
 {
     PS_TRY(PS_NEED("client", c));
-    PS_TRY(ps_client_enter(c, "ps_client_profile_start", PS_CLIENT_READY));
+    PS_TRY(ps_client_enter(c, "ps_client_profile_start", PS_CLIENT_IS_READY));
     ps_status st = PS_OK;
     if (c->recording.is_asked) {
         st = PS_FAIL(PS_ESTATE, "ps_client_profile_start: recording already; ps_client_profile_stop ends it");
@@ -133,7 +132,7 @@ ps_status ps_client_profile_start(ps_client *c)
 ps_status ps_client_profile_stop(ps_client *c)
 {
     PS_TRY(PS_NEED("client", c));
-    PS_TRY(ps_client_enter(c, "ps_client_profile_stop", PS_CLIENT_READY));
+    PS_TRY(ps_client_enter(c, "ps_client_profile_stop", PS_CLIENT_IS_READY));
     ps_status st = PS_OK;
     if (c->recording.is_asked)
         stop(c); /* unless the recorder was full before */
@@ -149,7 +148,7 @@ ps_status ps_client_profile_save(ps_client *c, const char *path)
     PS_TRY(PS_NEED("client path", c, path));
     if (path[0] == '\0')
         return PS_FAIL(PS_EINVAL, "ps_client_profile_save: path is empty, expected the name of a file");
-    PS_TRY(ps_client_enter(c, "ps_client_profile_save", PS_CLIENT_READY));
+    PS_TRY(ps_client_enter(c, "ps_client_profile_save", PS_CLIENT_IS_READY));
     const ps_status st = save(c, path);
     ps_client_leave(c);
     return st;

@@ -59,22 +59,15 @@ static ps_status sum_again(ps_client *c, int32_t tensor)
     return PS_OK;
 }
 
-static void join(ps_grad_sums *all, ps_grad_sums *one)
-{
-    ps_exact_sum_carry(&one->sum_squares);
-    for (int i = 0; i < PS_EXACT_SUM_DIGITS; i++) all->sum_squares.digit[i] += one->sum_squares.digit[i];
-    if (one->n_nonfinite > 0) ps_grad_sums_count(all, one->n_nonfinite, one->first_nonfinite);
-}
-
 /* Those that are apart are the same on all ranks; the first counts them. */
 static void join_all(const ps_client *c, ps_grad_sums *sums, ps_grad_sums *all)
 {
     const int32_t n_pieces = ps_client_piece_count(c);
     *all = (ps_grad_sums){0};
     for (int32_t i = 0; i < n_pieces; i++)
-        if (c->pieces[i].gradient != PS_GRADIENT_NONE) join(all, &sums[i]);
+        if (c->pieces[i].gradient != PS_GRADIENT_NONE) ps_grad_sums_join(all, &sums[i]);
     for (int32_t i = 0; i < c->n_tensors && c->settings.ranks.rank == 0; i++)
-        if (c->tensors[i].is_apart && c->tensors[i].has_gradient) join(all, &sums[n_pieces + i]);
+        if (c->tensors[i].is_apart && c->tensors[i].has_gradient) ps_grad_sums_join(all, &sums[n_pieces + i]);
 }
 
 ps_status ps_client_sum_gradients(ps_client *c, ps_grad_sums *all)
@@ -279,7 +272,7 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
     const char *call = "ps_client_give_gradient";
     PS_TRY(PS_NEED("client gradient", c, gradient));
     if (dtype < 0 || dtype >= PS_DTYPE_COUNT) return PS_FAIL(PS_EINVAL, "%s: %d is no ps_dtype", call, (int)dtype);
-    PS_TRY(ps_client_enter_with(c, call, PS_CLIENT_READY, tensor));
+    PS_TRY(ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
     /* with several ranks that of others may be summed up along with it, and go to its owner */
     ps_status st = c->comm != NULL ? ps_client_expect_gradients_free(c, call) : expect_gradient_free(c, tensor, call);
     if (st == PS_OK && !c->tensors[tensor].is_apart) {
@@ -340,8 +333,8 @@ ps_status ps_client_drop_gradients(ps_client *c, int32_t tensor)
 {
     const char *call = "ps_client_drop_gradients";
     PS_TRY(PS_NEED("client", c));
-    PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_READY)
-                        : ps_client_enter_with(c, call, PS_CLIENT_READY, tensor));
+    PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_IS_READY)
+                        : ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
     const ps_status st = ps_client_expect_gradients_free(c, call);
     if (st == PS_OK && tensor == -1) drop_all(c);
     if (st == PS_OK && tensor >= 0) drop(c, &c->tensors[tensor]);

@@ -112,7 +112,7 @@ static ps_status lend(ps_client *c, int32_t tensor, ps_client_what what, ps_clie
 ps_status ps_client_lend(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, void **managed)
 {
     PS_TRY(PS_NEED_FOR(managed, "client managed", c, managed));
-    PS_TRY(ps_client_enter_with(c, "ps_client_lend", PS_CLIENT_READY, tensor));
+    PS_TRY(ps_client_enter_with(c, "ps_client_lend", PS_CLIENT_IS_READY, tensor));
     const ps_status st = ps_client_tell_ranks(c, lend(c, tensor, what, mode, managed));
     ps_client_leave(c);
     return st;

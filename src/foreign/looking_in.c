@@ -45,7 +45,7 @@ static ps_client_info describe(const ps_client *c)
         info.parameters = c->layout->tensor_elements;
     }
     if (c->comm != NULL) info.sent_bytes = ps_comm_get_stats(c->comm).sent_bytes;
-    if (c->stage != PS_CLIENT_READY) return info;
+    if (c->stage != PS_CLIENT_IS_READY) return info;
     info.model_data_bytes = model_data_bytes(c);
     add_tiers(c, &info);
     return info;
@@ -66,7 +66,7 @@ ps_status ps_client_get_memory_use(const ps_client *client, int index, ps_memory
     PS_TRY(PS_NEED("client out", client, out));
     ps_client *c = (ps_client *)(uintptr_t)client; /* its lock */
     ps_memory_use uses[PS_MEMORY_USES_MAX];
-    PS_TRY(ps_client_enter(c, "ps_client_get_memory_use", PS_CLIENT_READY));
+    PS_TRY(ps_client_enter(c, "ps_client_get_memory_use", PS_CLIENT_IS_READY));
     const int n = ps_memory_uses(&c->lists, &c->tiers, uses);
     ps_client_leave(c);
     if (index < 0 || index >= n) return PS_FAIL(PS_EINVAL, "ps_client_get_memory_use: number %d of %d", index, n);

@@ -310,7 +310,7 @@ static ps_status moment(ps_client *c, ps_client_phase phase, const char *label, 
 ps_status ps_client_moment(ps_client *c, ps_client_phase phase, const char *label, int64_t framework_bytes)
 {
     PS_TRY(PS_NEED("client label", c, label));
-    PS_TRY(ps_client_enter(c, "ps_client_moment", PS_CLIENT_READY));
+    PS_TRY(ps_client_enter(c, "ps_client_moment", PS_CLIENT_IS_READY));
     const ps_status st = moment(c, phase, label, framework_bytes);
     ps_client_leave(c);
     return st;

@@ -161,7 +161,7 @@ static void let_go_group(ps_client *c, int32_t group, ps_list list)
 static void add_part(ps_client *c, int32_t *n, ps_list list, int32_t chunk, int64_t offset, int64_t elements)
 {
     c->sharing.parts[(*n)++] = (ps_comm_part){
-        .payload = ps_client_element(c, list, chunk, offset), .n = elements, .owner = chunk % c->settings.ranks.n};
+        .payload = ps_client_element(c, list, chunk, offset), .n = elements, .owner = ps_ranks_owner(&c->settings.ranks, chunk)};
 }
 
 static ps_status carry(ps_client *c, int32_t n_parts, ps_list list, bool is_reduction)
@@ -380,17 +380,4 @@ ps_status ps_client_reduce_rest(ps_client *c)
 out:
     ps_mem_free(has);
     return st;
-}
-
-ps_status ps_client_share_sums(ps_client *c, ps_grad_sums *sums)
-{
-    double v[PS_EXACT_SUM_DIGITS + 1];
-    if (is_alone(c)) return PS_OK;
-    ps_exact_sum_carry(&sums->sum_squares);
-    for (int i = 0; i < PS_EXACT_SUM_DIGITS; i++) v[i] = (double)sums->sum_squares.digit[i];
-    v[PS_EXACT_SUM_DIGITS] = (double)sums->n_nonfinite;
-    PS_TRY(ps_comm_all_reduce(c->comm, v, PS_EXACT_SUM_DIGITS + 1, PS_COMM_SUM));
-    for (int i = 0; i < PS_EXACT_SUM_DIGITS; i++) sums->sum_squares.digit[i] = (int64_t)v[i];
-    sums->n_nonfinite = (int64_t)v[PS_EXACT_SUM_DIGITS];
-    return PS_OK;
 }

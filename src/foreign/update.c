@@ -5,6 +5,7 @@
 #include "base/sized.h"
 #include "foreign/client_impl.h"
 #include "optim/grad_clip.h"
+#include "run/sums_of_ranks.h"
 
 /* What the updates of a step have in common. */
 typedef struct step {
@@ -201,7 +202,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     const double scale = (double)c->scaler.scale, grad_scale = scale * c->settings.ranks.n; /* sums, not means */
     PS_TRY(ps_client_break(c, ps_client_reduce_rest(c)));
     PS_TRY(ps_client_break(c, ps_client_sum_gradients(c, &sums)));
-    PS_TRY(ps_client_break(c, ps_client_share_sums(c, &sums)));
+    PS_TRY(ps_client_break(c, ps_sums_of_ranks(c->comm, &sums, NULL, 0)));
     const double norm = ps_grad_norm(&sums.sum_squares, grad_scale);
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
     const step s = {.skips = ps_loss_scaler_update(&c->scaler, overflow),
@@ -229,7 +230,7 @@ ps_status ps_client_step(ps_client *c, ps_client_step_info *info)
     PS_TRY(PS_NEED("client", c));
     ps_client_step_info own = {0};
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_client_step_info, &own, info)); /* before anything has happened */
-    PS_TRY(ps_client_enter(c, "ps_client_step", PS_CLIENT_READY));
+    PS_TRY(ps_client_enter(c, "ps_client_step", PS_CLIENT_IS_READY));
     ps_status st = run_step(c, &own);
     ps_client_leave(c);
     if (info != NULL && (st == PS_OK || st == PS_ENUMERIC)) (void)PS_SIZED_GIVE(ps_client_step_info, &own, info);

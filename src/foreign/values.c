@@ -124,7 +124,7 @@ static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, int3
 /* All ranks get what its owner has read. */
 static ps_status share_piece(ps_client *c, const ps_client_piece *p, float *values)
 {
-    const ps_comm_part part = {.payload = values, .n = p->n, .owner = p->chunk % c->settings.ranks.n};
+    const ps_comm_part part = {.payload = values, .n = p->n, .owner = ps_ranks_owner(&c->settings.ranks, p->chunk)};
     ps_collectives *x = ps_comm_messages(c->comm);
     ps_event done;
     PS_TRY(ps_collectives_gather(
@@ -153,7 +153,7 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
 ps_status ps_client_read(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, float *out)
 {
     PS_TRY(PS_NEED("client out", c, PS_NEED_IF(n > 0, out)));
-    PS_TRY(ps_client_enter_with(c, "ps_client_read", PS_CLIENT_READY, tensor));
+    PS_TRY(ps_client_enter_with(c, "ps_client_read", PS_CLIENT_IS_READY, tensor));
     const ps_status st = ps_client_tell_ranks(c, read_range(c, tensor, state, first, n, out));
     ps_client_leave(c);
     return st;
@@ -183,7 +183,7 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
 ps_status ps_client_write(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(PS_NEED("client in", c, PS_NEED_IF(n > 0, in)));
-    PS_TRY(ps_client_enter_with(c, "ps_client_write", PS_CLIENT_READY, tensor));
+    PS_TRY(ps_client_enter_with(c, "ps_client_write", PS_CLIENT_IS_READY, tensor));
     const ps_status st = ps_client_tell_ranks(c, write_range(c, tensor, state, first, n, in));
     ps_client_leave(c);
     return st;
@@ -197,8 +197,8 @@ ps_status ps_client_set_steps(ps_client *c, int32_t tensor, int64_t steps)
     PS_TRY(PS_NEED("client", c));
     if (steps < 0 || steps > (int64_t)1 << 40)
         return PS_FAIL(PS_EINVAL, "%s: %lld steps, expected 0 to 2^40", call, (long long)steps);
-    PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_READY)
-                        : ps_client_enter_with(c, call, PS_CLIENT_READY, tensor));
+    PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_IS_READY)
+                        : ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
     if (tensor == -1)
         c->n_updates = steps;
     else
@@ -261,7 +261,7 @@ static ps_status set_scaler(ps_client *c, const char *text)
 ps_status ps_client_set_scaler(ps_client *c, const char *json)
 {
     PS_TRY(PS_NEED("client json", c, json));
-    PS_TRY(ps_client_enter(c, "ps_client_set_scaler", PS_CLIENT_READY));
+    PS_TRY(ps_client_enter(c, "ps_client_set_scaler", PS_CLIENT_IS_READY));
     const ps_status st = set_scaler(c, json);
     ps_client_leave(c);
     return st;

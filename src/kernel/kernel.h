@@ -629,6 +629,13 @@ static inline void ps_grad_sums_count(ps_grad_sums *s, int64_t n_nonfinite, int3
     s->n_nonfinite += n_nonfinite;
 }
 
+/* *all += *one, whose squares carry. */
+static inline void ps_grad_sums_join(ps_grad_sums *all, ps_grad_sums *one)
+{
+    ps_exact_sum_join(&all->sum_squares, &one->sum_squares);
+    if (one->n_nonfinite > 0) ps_grad_sums_count(all, one->n_nonfinite, one->first_nonfinite);
+}
+
 /* *sums += those of x. Squares are summed in double over each block of PS_GRAD_STATS_BLOCK elements, and these sums are
  * added exactly: so the bits are the same however a tensor is cut into chunks, whose sizes are multiples of a block. At
  * most 2^30 blocks in all. Called on a gradient right after it is made. */

@@ -99,7 +99,7 @@ static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         const int64_t used = b->layout->used_elements[c];
         void *data = has_payloads(r) ? ps_moment_element(r, PS_LIST_PARAM16, c, 0) : NULL;
-        r->parts[n++] = (ps_comm_part){.payload = data, .n = used, .owner = c % b->settings->ranks.n};
+        r->parts[n++] = (ps_comm_part){.payload = data, .n = used, .owner = ps_ranks_owner(&b->settings->ranks, c)};
     }
     return n;
 }
@@ -118,7 +118,7 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
             while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces[k + 1].tensor) == list) k++;
             const int64_t length = b->pieces[k].chunk_offset + b->pieces[k].n - begin;
             char *data = has_payloads(r) ? ps_moment_element(r, list, c, begin) : NULL;
-            r->parts[n++] = (ps_comm_part){.payload = data, .n = length, .owner = c % b->settings->ranks.n};
+            r->parts[n++] = (ps_comm_part){.payload = data, .n = length, .owner = ps_ranks_owner(&b->settings->ranks, c)};
         }
     }
     return n;

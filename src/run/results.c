@@ -69,14 +69,10 @@ void ps_results_note_grads(ps_results *r, ps_tier tier)
 /* The sums are exact, so they are those that one place for all would have. */
 static ps_status add_host_grads(ps_results *r)
 {
-    ps_grad_sums *all = &r->read->grads;
     if (r->host_done.queue == NULL) return PS_OK;
     PS_TRY(ps_event_wait_as(r->host_done, PS_BLOCK_READ));
     ps_grad_sums host = *r->host_grads;
-    ps_exact_sum_carry(&host.sum_squares);
-    ps_exact_sum_carry(&all->sum_squares);
-    for (int i = 0; i < PS_EXACT_SUM_DIGITS; i++) all->sum_squares.digit[i] += host.sum_squares.digit[i];
-    if (host.n_nonfinite > 0) ps_grad_sums_count(all, host.n_nonfinite, host.first_nonfinite);
+    ps_grad_sums_join(&r->read->grads, &host);
     return PS_OK;
 }
 

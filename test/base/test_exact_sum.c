@@ -81,6 +81,9 @@ static void test_order_and_parts(void **state)
     assert_true(ps_exact_sum_value(&whole) == value);
     assert_memory_equal(&forth, &back, sizeof forth);
     assert_memory_equal(&forth, &whole, sizeof forth);
+    ps_exact_sum joined = {{0}};
+    for (int r = 0; r < RANKS; r++) ps_exact_sum_join(&joined, &part[r]);
+    assert_memory_equal(&forth, &joined, sizeof forth);
     long double about = 0;
     for (int i = 0; i < N; i++) about += (long double)x[i];
     assert_true(fabsl((long double)value - about) <= 1e-15L * about);

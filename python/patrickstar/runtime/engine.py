@@ -11,7 +11,7 @@ import torch.nn as nn
 from .._build import _Parameters
 from .._client import Config
 from .._front import Front
-from .._library import ASIDE, FORWARD, Refused
+from .._library import ASIDE, BACKWARD, FORWARD, Refused
 from .._torch import not_compiled
 
 
@@ -42,7 +42,10 @@ class Engine(nn.Module):
         front.let_gradients_go()
         front.phase = FORWARD if torch.is_grad_enabled() and self.training else ASIDE
         try:
-            return self.module(*args, **kwargs)
+            out = self.module(*args, **kwargs)
+            if front.phase == FORWARD:  # what the loss was computed with is still there
+                self.client.moment(FORWARD, "(output)")
+            return out
         finally:
             front.phase = before
 
@@ -52,6 +55,7 @@ class Engine(nn.Module):
         optimizer steps in every so-many-th call of step(), as DeepSpeed's engine does."""
         scale = self.client.get_loss_scale() / self.accumulation_steps
         with self._in_backward():
+            self.client.moment(BACKWARD, "(loss)")
             (loss if scale == 1 else loss.float() * scale).backward(retain_graph=retain_graph)
         self.n_backward += 1
 
@@ -122,6 +126,10 @@ class Engine(nn.Module):
     def _ddp_params_and_buffers_to_ignore(self) -> Any:
         raise Refused("DistributedDataParallel of an engine: gradients are averaged over the ranks already; use the "
                       "engine as it is")
+
+    def _replicate_for_data_parallel(self) -> Any:
+        raise Refused("DataParallel of an engine: have a process for each GPU, by torchrun; initialize_engine shares "
+                      "chunks between them")
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         raise Refused(_NO_COMPILATION)

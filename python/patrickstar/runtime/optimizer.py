@@ -1,10 +1,12 @@
 """The optimizer: the library's, in the clothes of torch.optim."""
+import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from .._library import ClientGroup, PatrickStarError, Refused
+from .._slot import Slot
 from .engine import Engine
 
 _OWN_KEY = "patrickstar"  # of state_dict: what torch.optim has no place for
@@ -221,6 +223,27 @@ class Optimizer(torch.optim.Optimizer):
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise Refused("deepcopy of an optimizer whose states lie in chunks: copy its state_dict()")
+
+
+def _refuse_other_optimizers() -> None:
+    """Also that of a Trainer which was given engine.module."""
+    add = torch.optim.Optimizer.add_param_group
+
+    @functools.wraps(add)
+    def add_unless_in_chunks(self: Any, param_group: Dict[str, Any]) -> None:
+        add(self, param_group)
+        if isinstance(self, Optimizer):
+            return
+        for param in self.param_groups[-1]["params"]:
+            slot = getattr(param, "_ps", None)
+            if isinstance(slot, Slot):
+                raise Refused("%s over %s, which lies in chunks: the optimizer that initialize_engine gave updates it; "
+                              "optimizer.type of the configuration says which kind" % (type(self).__name__, slot.name))
+
+    torch.optim.Optimizer.add_param_group = add_unless_in_chunks  # type: ignore[method-assign]
+
+
+_refuse_other_optimizers()
 
 
 def _same(one: Any, other: Any) -> bool:
