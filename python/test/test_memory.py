@@ -5,7 +5,10 @@ import subprocess
 import sys
 import unittest
 
-from support import Case
+import torch
+import torch.nn as nn
+
+from support import WIDTH, Case, engine, values
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "memory_worker.py")
 DEVICE, HOST = 52 << 20, 12 << 20
@@ -33,6 +36,22 @@ class Memory(Case):
     def test_activations_that_leave_no_room_are_refused_by_name(self):
         took = run(DEVICE, HOST, 3000)  # 12 MB a layer
         self.assertIn("the framework itself", took.get("refused", str(took)))
+
+    def test_what_the_model_gives_counts(self):
+        class Wide(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(WIDTH, WIDTH)
+
+            def forward(self, x):
+                return self.a(x).sum(), torch.ones(16 << 20)
+        model, optimizer = engine(Wide, torch.float32, memory__device="400MB")
+        loss, wide = model(values(dtype=torch.float32))
+        self.assertGreater(model.client.get_info().framework_bytes, 60 << 20)
+        del wide  # no module runs before backward
+        model.backward(loss)
+        optimizer.step()
+        self.assertGreater(model.client.get_info().framework_peak_bytes, 60 << 20)
 
 
 if __name__ == "__main__":

@@ -160,8 +160,9 @@ static void let_go_group(ps_client *c, int32_t group, ps_list list)
 
 static void add_part(ps_client *c, int32_t *n, ps_list list, int32_t chunk, int64_t offset, int64_t elements)
 {
-    c->sharing.parts[(*n)++] = (ps_comm_part){
-        .payload = ps_client_element(c, list, chunk, offset), .n = elements, .owner = ps_ranks_owner(&c->settings.ranks, chunk)};
+    c->sharing.parts[(*n)++] = (ps_comm_part){.payload = ps_client_element(c, list, chunk, offset),
+                                              .n = elements,
+                                              .owner = ps_ranks_owner(&c->settings.ranks, chunk)};
 }
 
 static ps_status carry(ps_client *c, int32_t n_parts, ps_list list, bool is_reduction)

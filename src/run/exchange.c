@@ -118,7 +118,8 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
             while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces[k + 1].tensor) == list) k++;
             const int64_t length = b->pieces[k].chunk_offset + b->pieces[k].n - begin;
             char *data = has_payloads(r) ? ps_moment_element(r, list, c, begin) : NULL;
-            r->parts[n++] = (ps_comm_part){.payload = data, .n = length, .owner = ps_ranks_owner(&b->settings->ranks, c)};
+            r->parts[n++] =
+                (ps_comm_part){.payload = data, .n = length, .owner = ps_ranks_owner(&b->settings->ranks, c)};
         }
     }
     return n;

@@ -226,7 +226,7 @@ class Optimizer(torch.optim.Optimizer):
 
 
 def _refuse_other_optimizers() -> None:
-    """Also that of a Trainer which was given engine.module."""
+    """Also that of a Trainer."""
     add = torch.optim.Optimizer.add_param_group
 
     @functools.wraps(add)
@@ -237,8 +237,9 @@ def _refuse_other_optimizers() -> None:
         for param in self.param_groups[-1]["params"]:
             slot = getattr(param, "_ps", None)
             if isinstance(slot, Slot):
-                raise Refused("%s over %s, which lies in chunks: the optimizer that initialize_engine gave updates it; "
-                              "optimizer.type of the configuration says which kind" % (type(self).__name__, slot.name))
+                raise Refused("%s over %s, which lies in chunks: the optimizer that initialize_engine gave updates it, "
+                              "and optimizer.type of the configuration says which kind (a Trainer makes its own: write "
+                              "the loop, as doc/pytorch.md does)" % (type(self).__name__, slot.name))
 
     torch.optim.Optimizer.add_param_group = add_unless_in_chunks  # type: ignore[method-assign]
 
