@@ -5,6 +5,7 @@ is until the backward pass, or dangle. So saved_tensors_hooks, in force while pa
 lies on a lent place by a handle (parameter, strides, offset), which borrows the place again when backward asks for it.
 Hooks of others (activation checkpointing, save_on_cpu, the user's) get what is no parameter."""
 import functools
+import threading
 import weakref
 from typing import Any, List
 
@@ -52,7 +53,7 @@ class SavedTensors:
 
     def begin_use(self) -> None:
         """Parameters are in use from now on. An activation that is saved elsewhere costs nothing."""
-        if self._n_in_use == 0 and _n_foreign == 0:
+        if self._n_in_use == 0 and _others.n == 0:
             push_saved_tensors_hooks(self.pack, self.unpack)
             self._is_pushed = True
         self._n_in_use += 1
@@ -106,7 +107,13 @@ def unpack_handle(handle: Handle) -> torch.Tensor:
 
 
 _active: List["weakref.ref[SavedTensors]"] = []
-_n_foreign = 0  # hooks of others that are in force
+
+
+class _Others(threading.local):
+    n = 0  # hooks of others that are in force in this thread
+
+
+_others = _Others()
 
 
 def activate(saved: SavedTensors) -> None:
@@ -140,13 +147,12 @@ def _compose_with_others() -> None:
         init(self, pack, unpack)
 
     def counted_enter(self: Any) -> Any:
-        global _n_foreign
-        _n_foreign += 1
-        return enter(self)
+        entered = enter(self)
+        _others.n += 1
+        return entered
 
     def counted_leave(self: Any, *error: Any) -> Any:
-        global _n_foreign
-        _n_foreign -= 1
+        _others.n -= 1
         return leave(self, *error)
 
     hooks.__init__, hooks.__enter__, hooks.__exit__ = composed_init, counted_enter, counted_leave

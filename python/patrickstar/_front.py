@@ -75,16 +75,28 @@ class Front:
             for slot in slots:
                 self._begin(slot, READ)
                 begun.append(slot)
+            self.saved.begin_use()
         except BaseException:
-            for slot in begun:
-                self._end(slot)
+            self._end_all(begun)
             raise
-        self.saved.begin_use()
 
     def _leave(self, slots: Sequence[Slot]) -> None:
         self.saved.end_use()
+        self._end_all(slots)
+
+    def _end_all(self, slots: Sequence[Slot], written: Sequence[Slot] = ()) -> None:
+        """None stays in use, whatever happens to another."""
+        errors = []
         for slot in slots:
-            self._end(slot)
+            try:
+                if slot in written:
+                    self._end_write(slot)
+                else:
+                    self._end(slot)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _get_phase(self) -> int:
         if self.is_in_backward:
@@ -117,14 +129,15 @@ class Front:
         if slot.n_uses > 0:
             return
         param = slot.param
-        if param.data_ptr() == slot.address:
-            is_replaced, is_written = False, param._version != slot.version_in_use
-        else:
-            is_replaced, is_written = True, False
-        if is_written:  # in place, by its module: the fp32 value follows
-            self._write(slot, param.data)
-        param.data = slot.hole
-        param.__class__ = Parked
+        is_replaced = param.data_ptr() != slot.address
+        try:
+            if not is_replaced and param._version != slot.version_in_use:
+                # In place, by its module. Fp32 values follow where the place is not what they round to.
+                slot.lend(PARAM, WRITE)
+                self.note_written(slot)
+        finally:
+            param.data = slot.hole
+            param.__class__ = Parked
         if is_replaced:
             raise Refused("%s.data was replaced while its module ran; write to it in place: %s.data.copy_(...)"
                           % (slot.name, slot.name))
@@ -167,11 +180,7 @@ class Front:
             for slot in written:
                 self._write(slot, slot.param.data)
         finally:
-            for slot in begun:
-                if slot in written:
-                    self._end_write(slot)
-                else:
-                    self._end(slot)
+            self._end_all(begun, written)
 
     def _begin_write(self, slot: Slot, is_overwritten: bool) -> None:
         if is_overwritten:

@@ -24,20 +24,16 @@ def save_by(front: Front, module: nn.Module) -> None:
                 value = _value(front, value._ps) if hasattr(value, "_ps") else value.detach()
             destination[name] = value
 
-    module._save_to_state_dict = save
+    state_dict = module.state_dict
 
+    @functools.wraps(state_dict)
+    def read_anew(*args: Any, **kwargs: Any) -> Any:
+        """With several ranks all read the same, whatever each has kept of the last call."""
+        if not args and kwargs.get("destination") is None:  # else it is called for a module that this one is in
+            front.version += 1
+        return state_dict(*args, **kwargs)
 
-def save_root_by(front: Front, model: nn.Module) -> None:
-    """Have each call of the model's state_dict read anew: with several ranks all read the same, whatever each has kept
-    of the last."""
-    inner = model.state_dict
-
-    @functools.wraps(inner)
-    def state_dict(*args: Any, **kwargs: Any) -> Any:
-        front.version += 1
-        return inner(*args, **kwargs)
-
-    model.state_dict = state_dict
+    module._save_to_state_dict, module.state_dict = save, read_anew
 
 
 def _value(front: Front, slot: Slot) -> torch.Tensor:

@@ -3,9 +3,10 @@ import threading
 import unittest
 
 import torch
+import torch.nn as nn
 
 from patrickstar import PatrickStarError
-from support import F32, LR, Case, Two, engine, once, square, values
+from support import F32, LR, WIDTH, Case, Two, engine, once, pinned, square, values
 
 SCHEDULE = {"type": "WarmupDecayLR", "params": {"total_num_steps": 20, "warmup_num_steps": 2, "warmup_max_lr": LR}}
 
@@ -62,6 +63,55 @@ class Life(Case):
         kept.fill_(1)
         self.assertEqual(model.state_dict()["a.weight"].mean().item(), 1)
         del kept
+
+    def test_what_a_module_does_not_change_in_place_keeps_its_fp32_bits(self):
+        """An embedding with max_norm counts as written to in each forward."""
+        model, optimizer = engine(lambda: nn.Embedding(8, 4, max_norm=100))
+        before = model.state_dict()["weight"]
+        with torch.no_grad():
+            model(torch.arange(4))
+        self.assertTrue(torch.equal(model.state_dict()["weight"], before))
+        self.assertFalse(torch.equal(before, before.to(torch.bfloat16).float()))
+        model.module.max_norm = 0.5
+        with torch.no_grad():
+            model(torch.tensor([3]))
+        after = model.state_dict()["weight"]
+        self.assertLess(after[3].norm(), 0.51)
+        self.assertTrue(torch.equal(after[:3], before[:3]))
+
+    def test_what_fails_leaves_no_parameter_in_use(self):
+        class Replaces(nn.Linear):
+            def forward(self, x):
+                self.weight.data = torch.zeros(WIDTH, WIDTH, dtype=x.dtype)
+                return super().forward(x)
+        model, _ = engine(lambda: nn.Sequential(Replaces(WIDTH, WIDTH)), F32)
+        self.refused(lambda: model(values(dtype=F32)), "0.weight.data.copy_")
+        self.assertEqual([slot.n_uses for slot in model.front.slots], [0, 0])
+        model, _ = engine(Two, F32)
+        with self.subTest("hooks that PyTorch does not allow"), torch.autograd.graph.disable_saved_tensors_hooks("no"):
+            self.assertRaises(RuntimeError, lambda: model(values(dtype=F32)))
+            self.assertRaises(RuntimeError, lambda: torch.autograd.graph.save_on_cpu().__enter__())
+        self.assertEqual([slot.n_uses for slot in model.front.slots], [0] * 4)
+        loss = square(model(values(dtype=F32)))
+        self.assertEqual(pinned(model), [])
+        model.backward(loss)
+
+    def test_hooks_of_another_thread_are_its_own(self):
+        model, _ = engine(Two, F32)
+        began, ends = threading.Event(), threading.Event()
+
+        def other():
+            with torch.autograd.graph.save_on_cpu():
+                began.set()
+                ends.wait()
+        thread = threading.Thread(target=other)
+        thread.start()
+        began.wait()
+        loss = square(model(values(dtype=F32)))
+        self.assertEqual(pinned(model), [])
+        ends.set()
+        thread.join()
+        model.backward(loss)
 
     def test_a_closed_engine_says_so(self):
         model, optimizer = engine(Two, F32)

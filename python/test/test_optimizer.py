@@ -112,6 +112,18 @@ class Groups(Case):
         self.assertTrue(torch.equal(before["a.weight"], master(model, "a.weight")))
         self.assertFalse(torch.equal(before["a.bias"], master(model, "a.bias")))
 
+    def test_what_was_refused_acts_no_more(self):
+        model, optimizer = engine(Two)
+        group = optimizer.param_groups[0]
+        group["lr"] = .5
+        once(model, optimizer, values())
+        group["lr"] = -1.
+        self.refused(lambda: once(model, optimizer, values()), "at least 0")
+        group.update(lr=.5, weight_decay=.25)
+        once(model, optimizer, values())
+        told = model.client.get_groups()[0]
+        self.assertEqual((told.lr, told.weight_decay), (.5, .25))
+
     def test_wrong_numbers(self):
         model, optimizer = engine(Two, optimizer={"type": "SGD", "params": {"lr": LR, "momentum": .9}})
         optimizer.param_groups[0]["momentum"] = .5

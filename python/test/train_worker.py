@@ -41,6 +41,10 @@ def main():
                os.path.join(folder, "rank-%d.pt" % rank))
     torch.save(model.state_dict(whole=False), os.path.join(folder, "model-%d.pt" % rank))
     torch.save(optimizer.state_dict(whole=False), os.path.join(folder, "optimizer-%d.pt" % rank))
+    part = next(module for module in model.module.children() if list(module.parameters()))
+    kept = [part.state_dict()][:1 - min(rank, 1)]  # what one rank still has of it does not matter
+    part.state_dict()
+    del kept
     model.load_state_dict(model.state_dict())
     optimizer.load_state_dict(optimizer.state_dict())
     model.close()

@@ -9,7 +9,7 @@ from .._build import Builder
 from .._client import Client, Config
 from .._front import Front
 from .._library import PatrickStarError, Refused
-from .._state import save_by, save_root_by
+from .._state import save_by
 from ..profiler import profiler
 
 
@@ -45,7 +45,6 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
         save_by(front, module)
         if slots:
             front.wrap(module, name or "model", slots)
-    save_root_by(front, model)
     if client.device.type == "cuda":
         for buffer in model.buffers():
             buffer.data = buffer.data.to(client.device)

@@ -113,6 +113,7 @@ class Optimizer(torch.optim.Optimizer):
                     raise Refused("param_groups[%d][%r] = %r: it is fixed, %r; set optimizer.params.%s of the "
                                   "configuration" % (number, key, group[key], value, key))
             changed = [key for key in known if not _same(group[key], known[key])]
+            told = ClientGroup.from_buffer_copy(told)  # what is refused leaves no trace
             for key in changed:
                 value = group[key]
                 if key == "betas":
@@ -124,6 +125,7 @@ class Optimizer(torch.optim.Optimizer):
                                            % (number, value))
             if changed:
                 self.client.set_group(number, told)
+                self._set[number] = told
                 self._known[number] = self._read_group(self.client.get_groups()[number])
                 for key in changed:
                     self._known[number][key] = group[key]
