@@ -81,9 +81,11 @@ void ps_client_end_recording(ps_client *c)
 
 static ps_status list_chunks(const ps_client *c, ps_profile_chunks *out)
 {
+    const int32_t n_ids = ps_lists_n_ids(&c->lists, c->layout);
     PS_TRY(ps_profile_chunks_init(c->layout, &c->lists, ps_settings_page_bytes(&c->settings), out));
     for (int32_t i = 0; i < c->layout->n_tensors; i++) out->names[i] = c->tensors[c->in_order[i]].name;
-    for (int32_t i = 0; i < c->layout->n_chunks; i++) out->is_there[i] = true; /* parameters; of others what was seen */
+    /* Parameters are; of other lists what was seen is. */
+    for (ps_chunk_id id = c->layout->n_chunks; id < n_ids; id++) out->is_there[id] = false;
     for (int64_t i = 0; i < ps_profile_count(c->profile); i++) {
         const ps_profile_record *r = ps_profile_at(c->profile, i);
         if (r->chunk >= 0) out->is_there[r->chunk] = true;

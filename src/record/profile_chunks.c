@@ -32,6 +32,9 @@ ps_status ps_profile_chunks_init(const ps_layout *layout, const ps_lists *lists,
     PS_TRY_GOTO(ps_mem_alloc(n, sizeof *c->tensors, &c->tensors));
     sort_tensors(c);
     for (int32_t t = 0; t < layout->n_tensors; t++) c->names[t] = "";
+    for (ps_list list = 0; list < ps_lists_n_all(lists); list++)
+        for (int32_t i = 0; ps_lists_exists(lists, list) && i < ps_lists_length(lists, layout, list); i++)
+            c->is_there[ps_store_chunk(layout, list, i)] = true;
 out:
     if (st != PS_OK) ps_profile_chunks_deinit(c);
     return st;

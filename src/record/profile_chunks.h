@@ -14,7 +14,7 @@ typedef struct ps_profile_chunks {
     int32_t *tensors;   /* numbers in the layout */
 } ps_profile_chunks;
 
-/* No chunk is there, and names are "": is_there and names are the caller's to fill in. PS_ENOMEM_HOST: it is empty then. */
+/* All chunks of lists that exist; names are "", and the caller's to fill in. PS_ENOMEM_HOST: it is empty then. */
 PS_NODISCARD ps_status ps_profile_chunks_init(const ps_layout *layout, const ps_lists *lists, int64_t page_bytes,
                                               ps_profile_chunks *c);
 /* Those of a blueprint, with the names of its program's parameters; both must outlive it. */
