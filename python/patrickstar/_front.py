@@ -253,6 +253,9 @@ class Front:
     def forget_gradients(self) -> None:
         self.let_gradients_go()
         self.client.drop_gradients()
+        with no_torch_function():
+            for slot in self.slots:  # what was not taken: a hook that came before ours raised an exception
+                slot.param.grad = None
         self.with_gradient.clear()
 
     # ---- steps

@@ -108,7 +108,12 @@ def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
     """p.grad, between backward and step: lies in chunks."""
     client, has = slot.front.client, slot.front.client.has_gradient(slot.number)
     if access == "__get__":
-        return slot.front.lend_gradient(slot) if has else None
+        with no_torch_function():
+            arriving = args[0].grad  # for hooks of the user's that come before ours
+        if arriving is not None or not has:
+            return arriving
+        _expect_plain_gradient(slot)
+        return slot.front.lend_gradient(slot)
     value = args[1] if access == "__set__" else None
     if value is None:
         if has:
@@ -125,6 +130,19 @@ def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
         client.give_gradient(slot.number, value.detach().to(slot.dtype).contiguous(), slot.n_saved > 0)
         slot.front.with_gradient.append(slot)
     return None
+
+
+def _expect_plain_gradient(slot: Slot) -> None:
+    """Between backward and step it is that of the loss on this rank's batch, or it is nobody's to read."""
+    client = slot.front.client
+    if client.info.n_ranks > 1:
+        raise Refused("%s.grad with %d ranks: sums of all are on their way to their owners; gradient_clipping of the "
+                      "configuration clips by the norm of all, and optimizer.last_step.grad_norm tells it"
+                      % (slot.name, client.info.n_ranks))
+    scale = client.get_loss_scale()
+    if scale != 1:
+        raise Refused("%s.grad in fp16 would be %g times the gradient, by the loss scale; gradient_clipping of the "
+                      "configuration clips, and optimizer.last_step.grad_norm tells the norm" % (slot.name, scale))
 
 
 def _set_data(slot: Slot, param: "Parked", value: torch.Tensor) -> None:

@@ -170,6 +170,7 @@ static void limit_chunks(ps_client *c)
 
 static ps_status begin(ps_client *c)
 {
+    PS_TRY(ps_client_start_alike(c));
     PS_TRY(ps_comm_agree(c->comm, prepare(c)));
     PS_TRY(ps_comm_agree(c->comm, open_tiers(c)));
     PS_TRY(ps_comm_agree(c->comm, ps_carrier_open(&c->carrier, &c->settings, &c->tiers)));

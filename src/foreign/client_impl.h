@@ -1,7 +1,8 @@
 /* client_impl.h - what a client is made of; for the files of foreign/ only.
  *
  *     client.c     its beginning and end, tensors before there are chunks (nursery.h)
- *     begin.c      chunks are laid out (client_layout.c, client_budget.c), and first values move there
+ *     begin.c      chunks are laid out (client_layout.c, client_budget.c), and first values, the same on all ranks
+ *                  (same_start.c), move there
  *     access.c     places of tensors: pinned; lent (lend.c); parameter and fp32 value stay the same (settle.c)
  *     moment.c     operators as moments: watched in one step, foretold in the next (resident.h)
  *     gradient.c   gradients come: over their parameters, or beside them
@@ -204,6 +205,11 @@ void ps_client_look_for_returned(ps_client *c);
 /* ---- begin.c ---- */
 
 ps_backend *ps_client_backend(const ps_client *c, ps_tier tier);
+
+/* ---- same_start.c ---- */
+
+/* First values of all ranks become the first rank's. PS_EINVAL, on all, where they have not added the same tensors. */
+PS_NODISCARD ps_status ps_client_start_alike(ps_client *c);
 
 /* ---- client_layout.c, in this order ---- */
 

@@ -1,7 +1,9 @@
 /* test_client.c - what patrickstar_client.h promises and refuses, call by call. */
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/comm.h"
 #include "foreign/client_fixture.h"
 
 enum { A, LONG, FROZEN, APART, TENSORS };
@@ -810,6 +812,72 @@ static void test_freed_memory(void **state)
     }
 }
 
+/* ---- ranks ---- */
+
+typedef struct start {
+    ps_comm *comm;
+    int rank, fault; /* fault: what rank 1 does otherwise */
+    float first, apart;
+    ps_status begun;
+    char error[512];
+} start;
+
+enum { FAULT_VALUES, FAULT_SHAPE, FAULT_COUNT, FAULTS };
+
+static void *start_main(void *argument)
+{
+    start *s = argument;
+    const bool is_second = s->rank == 1;
+    ps_client *c = client_of_rank(MEMORY, s->comm);
+    int32_t n[4] = {0};
+    assert_ok(add_tensor(c, "dropped", 64, PS_DTYPE_F32, 0, 0, &n[0]));
+    assert_ok(ps_client_drop(c, n[0]));
+    assert_ok(add_tensor(c, "a", 5000, PS_DTYPE_BF16, 0, 0, &n[1]));
+    assert_ok(add_tensor(c, "apart", 64, PS_DTYPE_F32, 0, 1, &n[2]));
+    assert_ok(add_tensor(c, "b", s->fault == FAULT_SHAPE && is_second ? 65 : 64, PS_DTYPE_F32, 0, 0, &n[3]));
+    if (s->fault == FAULT_COUNT && is_second) assert_ok(add_tensor(c, "c", 64, PS_DTYPE_F32, 0, 0, &n[0]));
+    if (s->fault == FAULT_VALUES && is_second) {
+        float *values = (float *)c->tensors[n[3]].given.address, *apart = (float *)c->tensors[n[2]].given.address;
+        values[63] = apart[5] = 77;
+    }
+    s->begun = ps_client_begin(c);
+    snprintf(s->error, sizeof s->error, "%s", s->begun == PS_OK ? "" : ps_last_error());
+    if (s->begun == PS_OK) {
+        assert_ok(ps_client_read(c, n[3], NULL, 63, 1, &s->first));
+        assert_ok(ps_client_read(c, n[2], NULL, 5, 1, &s->apart));
+    }
+    ps_client_destroy(c);
+    ps_comm_close(s->comm);
+    return NULL;
+}
+
+/* All begin with the first rank's values, or with none. */
+static void test_ranks_start_alike(void **state)
+{
+    (void)state;
+    static const char *const said[FAULTS] = {
+        [FAULT_SHAPE] = "(b) has another name, shape or type", [FAULT_COUNT] = "rank 1 has 5 tensors, rank 0 has 4"};
+    for (int fault = 0; fault < FAULTS; fault++) {
+        ps_comm *comms[2];
+        start s[2];
+        pthread_t threads[2];
+        const ps_comm_options o = {.timeout_s = 30, .staging_bytes = 1 << 16};
+        assert_ok(ps_comm_open_threads(&o, 2, comms));
+        for (int r = 0; r < 2; r++) {
+            s[r] = (start){.comm = comms[r], .rank = r, .fault = fault};
+            assert_int_equal(pthread_create(&threads[r], NULL, start_main, &s[r]), 0);
+        }
+        for (int r = 0; r < 2; r++) assert_int_equal(pthread_join(threads[r], NULL), 0);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(s[r].begun, fault == FAULT_VALUES ? PS_OK : PS_EINVAL);
+            if (fault != FAULT_VALUES && strstr(s[r].error, said[fault]) == NULL) fail_msg("%s", s[r].error);
+        }
+        if (fault != FAULT_VALUES) continue;
+        assert_true(s[1].first == s[0].first && s[0].first == drawn(3, 63));
+        assert_true(s[1].apart == s[0].apart && s[0].apart == drawn(2, 5));
+    }
+}
+
 /* ---- looking in ---- */
 
 static void test_info(void **state)
@@ -907,6 +975,7 @@ int main(void)
         cmocka_unit_test_setup(test_the_future_is_known, note_live),
         cmocka_unit_test_setup(test_measured_memory, note_live),
         cmocka_unit_test_setup(test_freed_memory, note_live),
+        cmocka_unit_test_setup(test_ranks_start_alike, note_live),
         cmocka_unit_test_setup(test_info, note_live),
         cmocka_unit_test_setup(test_forked_child, note_live),
     };
