@@ -116,6 +116,8 @@ def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
         return slot.front.lend_gradient(slot)
     value = args[1] if access == "__set__" else None
     if value is None:
+        with no_torch_function():
+            args[0].grad = None
         if has:
             slot.front.let_gradients_go()
             client.drop_gradients(slot.number)

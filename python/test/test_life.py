@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 
 from patrickstar import PatrickStarError
-from support import F32, LR, WIDTH, Case, Two, engine, once, pinned, square, values
+from support import F32, LR, VERSION, WIDTH, Case, Two, engine, once, pinned, square, values
 
 SCHEDULE = {"type": "WarmupDecayLR", "params": {"total_num_steps": 20, "warmup_num_steps": 2, "warmup_max_lr": LR}}
 
@@ -79,6 +79,26 @@ class Life(Case):
         self.assertLess(after[3].norm(), 0.51)
         self.assertTrue(torch.equal(after[:3], before[:3]))
 
+    def test_attributes_are_those_of_the_module(self):
+        class Scales(Two):
+            scale = 1.
+
+            def forward(self, x):
+                return super().forward(x) * self.scale
+        model, optimizer = engine(Scales, F32)
+        x = values(dtype=F32)
+        with torch.no_grad():
+            one = model(x)
+            model.scale = 2.
+            self.assertTrue(torch.equal(model(x), 2 * one))
+        self.assertEqual(model.module.scale, 2)
+        self.assertNotIn("front", model.module.__dict__)
+        for add in (lambda p: setattr(model, "c", p), lambda p: model.register_parameter("c", p)):
+            self.refused(lambda: add(nn.Parameter(torch.ones(2))), "after initialize_engine")
+        model.register_buffer("kept", torch.ones(1))
+        self.assertIn("kept", model.state_dict())
+        once(model, optimizer, x)
+
     def test_what_fails_leaves_no_parameter_in_use(self):
         class Replaces(nn.Linear):
             def forward(self, x):
@@ -95,6 +115,40 @@ class Life(Case):
         loss = square(model(values(dtype=F32)))
         self.assertEqual(pinned(model), [])
         model.backward(loss)
+
+    def test_a_gradient_that_was_not_taken_is_dropped(self):
+        model, optimizer = engine(Two, F32)
+        x = values(dtype=F32)
+
+        def gradient():
+            model.backward(square(model(x)))
+            return model.module.a.weight.grad.clone()
+        want = gradient()
+        optimizer.zero_grad()
+        take, model.front._take_gradient = model.front._take_gradient, None  # as an exception in a hook before ours
+        for drop in (optimizer.zero_grad, lambda: [setattr(p, "grad", None) for p in model.parameters()]):
+            with self.assertRaises(TypeError):
+                model.backward(square(model(x)))
+            drop()
+            model.front._take_gradient = take
+            self.assertTrue(torch.equal(gradient(), want))
+            optimizer.zero_grad()
+            model.front._take_gradient = None
+        del model.front._take_gradient
+
+    @unittest.skipIf(VERSION < (2, 1), "this PyTorch has no such hooks")
+    def test_hooks_of_the_user_see_the_gradient_that_arrives(self):
+        seen = []
+
+        def make():
+            model = Two()
+            model.a.weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+            return model
+        model, _ = engine(make, F32)
+        model.module.b.weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+        model.backward(square(model(values(dtype=F32))))
+        self.assertTrue(torch.equal(seen[0], model.module.b.weight.grad))
+        self.assertTrue(torch.equal(seen[1], model.module.a.weight.grad))
 
     def test_hooks_of_another_thread_are_its_own(self):
         model, _ = engine(Two, F32)

@@ -8,7 +8,7 @@ sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 
 from support import BF16, F32, config, masters  # noqa: E402
 from test_modules import Own  # noqa: E402
-from patrickstar import _client  # noqa: E402
+from patrickstar import Refused, _client  # noqa: E402
 from patrickstar.runtime import initialize_engine  # noqa: E402
 
 N_STEPS, SAMPLES = 6, 6
@@ -24,7 +24,7 @@ def batch(step, rank, n_ranks):
 def main():
     folder, dtype = sys.argv[1], {"f32": F32, "bf16": BF16}[sys.argv[2]]
     _client.MEASURE = 0  # PyTorch itself takes more than these budgets
-    torch.manual_seed(0)
+    torch.manual_seed(int(os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", 0))))  # rank 0's values count
     model, optimizer = initialize_engine(Own, 0, config(
         dtype, memory__device="256KB", memory__host="128KB", comm__staging=65536))
     rank, n_ranks = model.ranks.rank, model.ranks.size
@@ -34,6 +34,12 @@ def main():
         optimizer.zero_grad()
         loss = model(batch(step, rank, n_ranks))
         model.backward(loss)
+        if step == 0 and n_ranks > 1:
+            try:
+                gradients = [param.grad for param in model.parameters()]
+                raise AssertionError("gradients of several ranks were read: %s" % gradients)
+            except Refused as refused:
+                assert "gradient_clipping" in str(refused), refused
         optimizer.step()
         losses.append(loss.item())
     torch.save({"losses": losses, "values": masters(model), "whole": model.state_dict(),

@@ -17,11 +17,10 @@ from .._torch import not_compiled
 
 class Engine(nn.Module):
     """What initialize_engine gives: called as the module that model_func built, which is its attribute `module`. Other
-    attributes are that module's (engine.generate(...), engine.config)."""
+    attributes are that module's, to read (engine.generate(...), engine.config) and to write (engine.scale = 2)."""
 
     def __init__(self, module: nn.Module, front: Front, config: Config, ranks: Any) -> None:
         super().__init__()
-        self.module = module
         self.front, self.client, self.ranks = front, front.client, ranks
         self.ps_config = config
         self.accumulation_steps = config.get_int("gradient_accumulation_steps")
@@ -30,6 +29,7 @@ class Engine(nn.Module):
         weakref.finalize(self, front.unwatch).atexit = False
         if ranks.size > 1:
             atexit.register(self.close)
+        self.module = module  # the last of the engine's own: __setattr__
 
     # ---- the guide's calls
 
@@ -120,7 +120,22 @@ class Engine(nn.Module):
         if name == "_is_accelerate_prepared":
             raise Refused("accelerate.prepare (Trainer calls it) of an engine: initialize_engine gave model and "
                           "optimizer as they are to be used; write the loop, as doc/pytorch.md does")
-        super().__setattr__(name, value)
+        if "module" not in self.__dict__.get("_modules", {}) or name in self.__dict__ or hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.module, name, value)
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        self.module.register_parameter(name, param)
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        self.module.register_buffer(name, tensor, persistent)
+
+    def add_module(self, name: str, module: Any) -> None:
+        if "module" in self._modules:
+            self.module.add_module(name, module)
+        else:
+            super().add_module(name, module)
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> Any:
