@@ -19,20 +19,22 @@ from ._torch import pop_saved_tensors_hooks, push_saved_tensors_hooks, storage_a
 
 class Handle:
     """A parameter, or a view of it, within a graph."""
-    __slots__ = ("slot", "version", "shape", "strides", "offset")
+    __slots__ = ("slot", "version", "writes", "shape", "strides", "offset")
 
     def __init__(self, slot: Slot, tensor: torch.Tensor, is_whole: bool) -> None:
         self.slot, self.version = slot, slot.version
+        self.writes = tensor._version  # within the use under way
         self.shape = tensor.shape
         self.strides, self.offset = (slot.strides, 0) if is_whole else (tensor.stride(), tensor.storage_offset())
         slot.n_saved += 1
 
     def __del__(self) -> None:
-        self.slot.n_saved -= 1
+        if hasattr(self, "slot"):  # else it was interrupted when it began
+            self.slot.n_saved -= 1
 
     def borrow(self) -> torch.Tensor:
         slot = self.slot
-        if self.version != slot.version:
+        if self.version != slot.version and (self.version, self.writes) != slot.own_handles:
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation: parameter %s was updated or written to after the forward pass that used it"
                                % slot.name)

@@ -134,7 +134,9 @@ class Front:
             if not is_replaced and param._version != slot.version_in_use:
                 # In place, by its module. Fp32 values follow where the place is not what they round to.
                 slot.lend(PARAM, WRITE)
+                version = slot.version
                 self.note_written(slot)
+                slot.own_handles = version, param._version
         finally:
             param.data = slot.hole
             param.__class__ = Parked
@@ -147,7 +149,8 @@ class Front:
         self.note_written(slot)
 
     def note_written(self, slot: Slot) -> None:
-        slot.version += 1
+        """The graphs that have it so far are of another value."""
+        slot.change_version()
         self.version += 1
 
     @contextlib.contextmanager
@@ -276,7 +279,7 @@ class Front:
     def end_step(self) -> None:
         """Values have been updated."""
         for slot in dict.fromkeys(self.with_gradient):
-            slot.version += 1
+            slot.change_version()
             self._change_version(slot)
         self.with_gradient.clear()
         self.version += 1

@@ -30,6 +30,9 @@ class Slot:
         self.n_saved = 0  # handles of it in graphs of autograd
         self.version = 0  # counts changes of its value: updates, writes
         self.address: Optional[int] = None  # of its place when it was last lent
+        # (version, writes) of the handles that a module made after it had written to the parameter in place, where that
+        # is the last change: these are of the present value.
+        self.own_handles: Any = None
         self.version_in_use = 0  # of param, by autograd's count, when its use began
         self.watched: Any = None  # the hook that takes its gradient
         self.saved_value: Any = None  # weak reference to what state_dict gave out last, with the version of then
@@ -41,6 +44,10 @@ class Slot:
             self.address = tensor.data_ptr()
             self.front.lent[self.address] = self
         return tensor
+
+    def change_version(self) -> None:
+        self.version += 1
+        self.own_handles = None
 
     def is_lent(self) -> bool:
         """Is a storage on its place alive? Its address is right then."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from support import BF16, F32, IS_LONG, VERSION, WIDTH, Case, Two, module_of, square, values
+from support import BF16, F32, IS_LONG, VERSION, WIDTH, Case, Two, engine, module_of, square, values
 
 
 @dataclasses.dataclass
@@ -125,6 +125,30 @@ class Uses(Case):
                 y = s.a(x)
             return s.b(x) + y
         self.same(two(run), lambda m, t: square(m(values())))
+
+    def test_a_module_that_writes_to_its_weight(self):
+        """A limit on the norm, as embeddings and some convolutions have it."""
+        class Limited(nn.Linear):
+            def forward(self, x):
+                with torch.no_grad():
+                    self.weight.mul_(0.5)
+                return super().forward(x)
+        model, optimizer = engine(lambda: nn.Sequential(Limited(WIDTH, WIDTH), Limited(WIDTH, WIDTH)), torch.float32)
+        plain = nn.Sequential(Limited(WIDTH, WIDTH), Limited(WIDTH, WIDTH))
+        plain.load_state_dict(model.state_dict())
+        for _ in range(2):
+            x = values(dtype=torch.float32).requires_grad_()
+            other = x.detach().clone().requires_grad_()
+            model.backward(square(model(x)))
+            square(plain(other)).backward()
+            self.assertTrue(torch.equal(x.grad, other.grad))
+            for name, param in plain.named_parameters():
+                self.assertTrue(torch.equal(param.grad, dict(model.named_parameters())[name].grad), name)
+                param.grad = None
+            optimizer.zero_grad()
+        loss = square(model(x))
+        model(x.detach())  # writes again
+        self.assertRaisesRegex(RuntimeError, "0.weight|1.weight", lambda: model.backward(loss))
 
     def test_hooks_of_the_user(self):
         def make():
