@@ -56,6 +56,15 @@ class Profiler(unittest.TestCase):
         profiler.end()
         self.assertEqual(self.steps_of(self.saved()), [1, 2])
 
+    def test_an_engine_that_begins_meanwhile_is_recorded_from_then_on(self):
+        older, _ = self.begin()
+        profiler.start()
+        model, optimizer = self.begin()
+        train_on_tokens(model, optimizer, 2)
+        profiler.end()
+        self.assertEqual(self.steps_of(self.saved()), [1, 2])
+        older.close()
+
     def test_bits_are_the_same(self):
         def losses(is_recorded):
             torch.manual_seed(0)

@@ -73,10 +73,13 @@ class Profiler:
         return client
 
     def _attach(self, client: Client) -> None:
-        """From the runtime, when an engine has begun: this one from now on."""
-        self._of, self._is_recording = weakref.ref(client), False
-        if self._is_wanted:
-            self._is_wanted = False
+        """From the runtime, when an engine has begun: this one from now on, also where an older one was recorded."""
+        older = self._get_client()
+        if self._is_recording and older is not None:
+            older.profile_stop()
+        is_wanted = self._is_wanted or self._is_recording
+        self._of, self._is_wanted, self._is_recording = weakref.ref(client), False, False
+        if is_wanted:
             self.start()
 
 
