@@ -195,18 +195,28 @@ class Builder:
         nursling = param.__dict__["_ps_nursling"]
         if values is param:
             return
-        other = self._by_address.get(storage_address(values))
-        if other is not None and other is not nursling:  # a copy does unless both are in the model in the end
-            self._shared.append((id(param), other.number))
         with no_torch_function(), torch.no_grad():
-            if values.device.type == "cpu" and (values.shape, values.dtype) == (nursling.shape, nursling.dtype):
-                torch.Tensor.copy_(param.data, values)
+            if values.device.type != "cpu" or (values.shape, values.dtype) != (nursling.shape, nursling.dtype) or (
+                    not _lies_in(param, nursling)):
+                self._move_again(param, values)
                 return
-            if values.device.type != "cpu":
-                raise Refused("param.data = a tensor on %s: model_func builds on the processor" % values.device)
-            param.__class__ = nn.Parameter
-            self._move(param, values, nursling.is_apart)
-            param.__class__ = Nursed
+            self._note_sharing(param, values)
+            torch.Tensor.copy_(param.data, values)
+
+    def _move_again(self, param: Nursed, values: torch.Tensor) -> None:
+        """To memory of another size, or back from where it was taken past set_data."""
+        if values.device.type != "cpu":
+            raise Refused("param.data = a tensor on %s: model_func builds on the processor" % values.device)
+        self._note_sharing(param, values)
+        is_apart = param.__dict__["_ps_nursling"].is_apart
+        param.__class__ = nn.Parameter
+        self._move(param, values, is_apart)
+        param.__class__ = Nursed
+
+    def _note_sharing(self, param: Nursed, values: torch.Tensor) -> None:
+        other = self._by_address.get(storage_address(values))
+        if other is not None and other is not param.__dict__["_ps_nursling"]:
+            self._shared.append((id(param), other.number))  # a copy does unless both are in the model in the end
 
     # ---- the end of construction
 
@@ -250,8 +260,8 @@ class Builder:
         """Names, chunks, and the front: parameters are parked from now on."""
         names = _names(model)
         for param, _ in names:
-            if param.data.data_ptr() != param.__dict__["_ps_nursling"].address:
-                self.set_data(param, param.data)  # it was replaced where no function of PyTorch's was called
+            if not _lies_in(param, param.__dict__["_ps_nursling"]):
+                self._move_again(param, param.data)  # param.set_, or where no function of PyTorch's is called
         self._let_others_go(names)
         self._check_that_none_share(names)
         places = []
@@ -320,6 +330,12 @@ def _names(model: nn.Module) -> List[Tuple[nn.Parameter, str]]:
             if type(param) is Nursed:
                 names.setdefault(id(param), (param, prefix + "." * bool(prefix) + key))
     return list(names.values())
+
+
+def _lies_in(param: nn.Parameter, nursling: _Nursling) -> bool:
+    values = param.data
+    return (values.data_ptr(), values.shape, values.dtype) == (nursling.address, nursling.shape, nursling.dtype) and (
+        values.is_contiguous())
 
 
 def _give_freed_memory_back() -> None:
