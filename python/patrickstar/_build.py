@@ -18,7 +18,7 @@ import torch.nn as nn
 from ._client import DTYPES, Client
 from ._front import Front
 from ._library import Refused
-from ._parked import Parked
+from ._parked import Lost, Parked
 from ._slot import Slot
 from ._torch import ParametersDict, no_torch_function, storage_address
 
@@ -78,7 +78,8 @@ class _Parameters(ParametersDict):
     def __setitem__(self, name: str, param: Optional[nn.Parameter]) -> None:
         if self.builder.is_open:
             self.builder.take(param)
-        elif param is not None and type(param) is not Parked and getattr(param, "_ps", None) is None:
+        elif param is not None and type(param) is not Parked and getattr(param, "_ps", None) is None and (
+                not self.builder.has_failed):
             raise Refused("parameter %s is registered after initialize_engine; create it in model_func (and leave out "
                           "FSDP: ranks share what is in chunks already)" % name)
         super().__setitem__(name, param)
@@ -91,21 +92,25 @@ class _Parameters(ParametersDict):
         return new
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if self.builder.is_open:
+        if self.builder.is_open or self.builder.has_failed:
             return ParametersDict, (list(self.items()),)
         raise Refused("pickle of a model in chunks: save model.state_dict()")
 
 
 class Builder:
+    """Of one model, until its front is there: then done(), or undo() where anything has failed before."""
+
     def __init__(self, client: Client, n_ranks: int) -> None:
         self.client, self.n_ranks = client, n_ranks
-        self.is_open = False
+        self.is_open = self.has_failed = False
         self._nurslings: Dict[int, _Nursling] = {}  # by number
         self._by_address: Dict[int, _Nursling] = {}
         self._touched: Dict[int, _Nursling] = {}  # since they were told to rest; in the order of their last touch
         self._touched_bytes = 0
         self._shared: List[Tuple[int, int]] = []  # id of a parameter, and the number whose memory it was to share
-        self._params: List["weakref.ref[nn.Parameter]"] = []  # all that were ever taken
+        self._params: List["weakref.ref[nn.Parameter]"] = []  # that were taken; of finish: those in the model
+        self._adopted: List[Tuple[nn.Module, Dict[str, Any]]] = []  # modules, and their own _parameters
+        self._replaced: List[Tuple[Dict[str, Any], str, torch.Tensor]] = []  # buffers on meta, by their dictionaries
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -137,6 +142,8 @@ class Builder:
             return
         if param.numel() == 0:
             return
+        if type(param) is Lost:
+            param.refuse()
         if param.is_complex():
             raise Refused("a parameter of complex numbers, %s: keep its parts in two parameters" % _describe(param))
         if not param.is_floating_point():
@@ -161,7 +168,7 @@ class Builder:
         if values.dtype not in DTYPES:
             raise Refused("%s: chunks hold float32, bfloat16 and float16; call .float()" % _describe(values))
         number, address = self.client.add(tuple(values.shape), values.dtype, is_apart)
-        buffer = (ctypes.c_char * (values.numel() * values.element_size())).from_address(address)
+        buffer = _memory(address, values.numel() * values.element_size())
         weakref.finalize(buffer, self._forget, number).atexit = False
         home = torch.frombuffer(buffer, dtype=values.dtype).view(values.shape)
         nursling = _Nursling(number, address, buffer, home, is_apart)
@@ -195,18 +202,28 @@ class Builder:
         nursling = param.__dict__["_ps_nursling"]
         if values is param:
             return
-        other = self._by_address.get(storage_address(values))
-        if other is not None and other is not nursling:  # a copy does unless both are in the model in the end
-            self._shared.append((id(param), other.number))
         with no_torch_function(), torch.no_grad():
-            if values.device.type == "cpu" and (values.shape, values.dtype) == (nursling.shape, nursling.dtype):
-                torch.Tensor.copy_(param.data, values)
+            if values.device.type != "cpu" or (values.shape, values.dtype) != (nursling.shape, nursling.dtype) or (
+                    not _lies_in(param, nursling)):
+                self._move_again(param, values)
                 return
-            if values.device.type != "cpu":
-                raise Refused("param.data = a tensor on %s: model_func builds on the processor" % values.device)
-            param.__class__ = nn.Parameter
-            self._move(param, values, nursling.is_apart)
-            param.__class__ = Nursed
+            self._note_sharing(param, values)
+            torch.Tensor.copy_(param.data, values)
+
+    def _move_again(self, param: Nursed, values: torch.Tensor) -> None:
+        """To memory of another size, or back from where it was taken past set_data."""
+        if values.device.type != "cpu":
+            raise Refused("param.data = a tensor on %s: model_func builds on the processor" % values.device)
+        self._note_sharing(param, values)
+        is_apart = param.__dict__["_ps_nursling"].is_apart
+        param.__class__ = nn.Parameter
+        self._move(param, values, is_apart)
+        param.__class__ = Nursed
+
+    def _note_sharing(self, param: Nursed, values: torch.Tensor) -> None:
+        other = self._by_address.get(storage_address(values))
+        if other is not None and other is not param.__dict__["_ps_nursling"]:
+            self._shared.append((id(param), other.number))  # a copy does unless both are in the model in the end
 
     # ---- the end of construction
 
@@ -216,8 +233,9 @@ class Builder:
         real: Dict[int, Tuple[nn.Parameter, nn.Parameter]] = {}  # by id of that on meta, which must live meanwhile
         built: Dict[nn.Module, str] = {}
         for name, module in model.named_modules():
-            if not isinstance(module._parameters, _Parameters):
+            if getattr(module._parameters, "builder", None) is not self:
                 mine = _Parameters(self)
+                self._adopted.append((module, module._parameters))
                 for key, param in module._parameters.items():
                     mine[key] = param
                 module.__dict__["_parameters"] = mine
@@ -234,6 +252,7 @@ class Builder:
                     built[module] = name
             for key, buffer in list(module._buffers.items()):
                 if buffer is not None and buffer.device.type == "meta":
+                    self._replaced.append((module._buffers, key, buffer))
                     module._buffers[key] = torch.zeros(buffer.shape, dtype=buffer.dtype)
                     built[module] = name
         if built and hasattr(model, "initialize_weights"):  # transformers: those that were not loaded
@@ -250,15 +269,14 @@ class Builder:
         """Names, chunks, and the front: parameters are parked from now on."""
         names = _names(model)
         for param, _ in names:
-            if param.data.data_ptr() != param.__dict__["_ps_nursling"].address:
-                self.set_data(param, param.data)  # it was replaced where no function of PyTorch's was called
+            if not _lies_in(param, param.__dict__["_ps_nursling"]):
+                self._move_again(param, param.data)  # param.set_, or where no function of PyTorch's is called
         self._let_others_go(names)
         self._check_that_none_share(names)
         places = []
         for param, name in names:
-            nursling = param.__dict__.pop("_ps_nursling")
+            nursling = param.__dict__["_ps_nursling"]
             param.__class__ = nn.Parameter
-            del param._ps_builder
             self.client.name(nursling.number, name, not param.requires_grad)
             del self._nurslings[nursling.number]  # it stays when its memory is let go
             param.data = torch.full((), float("nan"), dtype=dtype).expand(param.shape)
@@ -279,16 +297,66 @@ class Builder:
             param.__class__ = Parked
         return front
 
+    def done(self) -> None:
+        """Nothing of construction is needed any more."""
+        for param in _alive(self._params):
+            del param.__dict__["_ps_nursling"], param.__dict__["_ps_builder"]
+        self._let_model_go()
+
+    def _let_model_go(self) -> None:
+        self._params.clear()
+        self._adopted.clear()
+        self._replaced.clear()
+
+    @torch.no_grad()
+    def undo(self, model: Optional[nn.Module]) -> bool:
+        """Before done(): make parameters plain ones with their values, and modules ordinary ones, as if there had been
+        no builder. Values that have gone into chunks are lost. Is memory of the nursery still kept by somebody?"""
+        self.has_failed = True
+        is_kept = False
+        for param in _alive(self._params):
+            nursling = param.__dict__["_ps_nursling"]
+            is_lost = not self.client.still_has_values_of(nursling.number)
+            is_parked = nursling.number not in self._nurslings  # by finish
+            self._free(param)
+            if is_lost:
+                param.__dict__.pop("_ps", None)
+                param._ps_name = self.client.get_tensor_info(nursling.number).name.decode()
+                param.__class__ = Lost
+            elif is_parked:
+                param.data = torch.frombuffer(_memory(nursling.address, nursling.n_bytes),
+                                              dtype=nursling.dtype).view(nursling.shape).clone()
+                if nursling.buffer() is None:
+                    self.client.give_back(nursling.number, nursling.address, nursling.n_bytes)
+                else:
+                    is_kept = True
+        for module, parameters in self._adopted:
+            module.__dict__["_parameters"] = parameters
+        for buffers, key, buffer in self._replaced:
+            buffers[key] = buffer
+        for module in model.modules() if model is not None else ():
+            if type(module._parameters) is _Parameters and module._parameters.builder is self:
+                module.__dict__["_parameters"] = ParametersDict(module._parameters)
+        self._let_model_go()
+        gc.collect()
+        return is_kept or bool(self._nurslings)
+
+    def _free(self, param: nn.Parameter) -> None:
+        """A plain parameter from now on. One that is not parked gets memory of its own."""
+        param.__class__ = nn.Parameter
+        nursling = param.__dict__.pop("_ps_nursling")
+        param.__dict__.pop("_ps_builder")
+        if nursling.number in self._nurslings:
+            param.data = param.data.clone()
+
     def _let_others_go(self, names: List[Tuple[nn.Parameter, str]]) -> None:
         """Parameters that are not in the model, but that somebody still has, get memory of their own."""
         gc.collect()
         mine = {id(param) for param, _ in names}
-        for param in [reference() for reference in self._params]:
-            if param is not None and id(param) not in mine:
-                param.__class__ = nn.Parameter
-                param.__dict__.pop("_ps_nursling")
-                param.data = param.data.clone()
-        self._params.clear()
+        for param in _alive(self._params):
+            if id(param) not in mine:
+                self._free(param)
+        self._params = [weakref.ref(param) for param, _ in names]
 
     def _check_that_none_share(self, names: List[Tuple[nn.Parameter, str]]) -> None:
         name_of = {param.__dict__["_ps_nursling"].number: name for param, name in names}
@@ -320,6 +388,20 @@ def _names(model: nn.Module) -> List[Tuple[nn.Parameter, str]]:
             if type(param) is Nursed:
                 names.setdefault(id(param), (param, prefix + "." * bool(prefix) + key))
     return list(names.values())
+
+
+def _lies_in(param: nn.Parameter, nursling: _Nursling) -> bool:
+    values = param.data
+    return (values.data_ptr(), values.shape, values.dtype) == (nursling.address, nursling.shape, nursling.dtype) and (
+        values.is_contiguous())
+
+
+def _alive(params: List["weakref.ref[nn.Parameter]"]) -> List[nn.Parameter]:
+    return [param for param in [reference() for reference in params] if param is not None]
+
+
+def _memory(address: int, n_bytes: int) -> Any:
+    return (ctypes.c_char * n_bytes).from_address(address)
 
 
 def _give_freed_memory_back() -> None:

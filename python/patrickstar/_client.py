@@ -5,7 +5,7 @@ import ctypes
 import json
 import os
 from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -18,6 +18,7 @@ DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [c_void_p, c_char_p, c_void_p]
+_MADV_REMOVE = 9  # Linux
 _CAPSULE_NAME = c_char_p(b"dltensor")  # PyCapsule keeps the pointer: it lives as long as this module
 
 
@@ -66,6 +67,8 @@ class Client:
         self._pid = os.getpid()
         self._labels: Dict[str, bytes] = {}
         self._is_alone = not comm
+        self._is_building, self._has_begun = True, False
+        self._after_close: Callable[[], None] = lambda: None
         check(library.ps_client_create(config.handle, comm, byref(self._handle)))
 
     def is_open(self) -> bool:
@@ -84,10 +87,16 @@ class Client:
             count = library.ps_client_get_tensor_count(handle)
             self.pin_counts = (c_int32 * max(count, 1))()
             library.ps_client_destroy(handle)
+            self._after_close()
 
     def __del__(self) -> None:
         if self._is_alone:  # of several ranks all must call: Engine.close
             self.close()
+
+    def part(self, after_close: Callable[[], None]) -> None:
+        """Where construction has failed, and other ranks have been told: close with the last reference to this client,
+        which each tensor on its memory has, and do that then."""
+        self._is_alone, self._after_close = True, after_close
 
     # ---- before begin
 
@@ -103,7 +112,16 @@ class Client:
         library.ps_client_rest(self.handle, number)
 
     def drop(self, number: int) -> None:
-        check(library.ps_client_drop(self.handle, number))
+        if self._is_building:
+            check(library.ps_client_drop(self.handle, number))
+
+    def give_back(self, number: int, address: int, n_bytes: int) -> None:
+        """drop(), also where begin() has failed, after which no call of the library gives back what add() gave: a model
+        whose values are copied back would exist twice. A tensor has its pages for itself."""
+        if self._is_building:
+            self.drop(number)
+        else:
+            ctypes.CDLL(None).madvise(c_void_p(address), ctypes.c_size_t(n_bytes), _MADV_REMOVE)
 
     def name(self, number: int, name: str, is_frozen: bool) -> None:
         check(library.ps_client_name(self.handle, number, name.encode(), is_frozen))
@@ -120,8 +138,14 @@ class Client:
         torch.cuda.set_stream(stream)
         self._stream = stream  # lives as long as the client
 
+    def still_has_values_of(self, number: int) -> bool:
+        """Are they where add() gave memory for them? Before begin(), and where that failed early enough."""
+        return not self._has_begun and not self.get_tensor_info(number).is_dropped
+
     def begin(self) -> None:
+        self._is_building = False
         check(library.ps_client_begin(self.handle))
+        self._has_begun = True
         self.pin_counts = library.ps_client_get_pin_counts(self.handle)
         self.info = self.get_info()
         self.dtype = TORCH_DTYPES[self.info.dtype]

@@ -38,6 +38,24 @@ _IN_PLACE_OPERATORS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itr
 OVERWRITING = {"copy_", "zero_", "fill_", "normal_", "uniform_", "zeros_", "ones_", "constant_"}
 
 
+class Lost(nn.Parameter):
+    """A parameter whose values were in chunks already when initialize_engine failed. What asks for them is refused."""
+
+    def refuse(self) -> None:
+        raise Refused("parameter %s has no values any more: they were in chunks already when an initialize_engine of "
+                      "its module failed; build the module anew" % self._ps_name)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        attribute = func.__self__.__name__ if name in ("__get__", "__set__", "__delete__") else None
+        if attribute in _VALUE_ATTRIBUTES or (attribute is None and not _is_about(name, args)):
+            next(value for value in _flat((args, tuple(kwargs.values()))) if type(value) is Lost).refuse()
+        with no_torch_function():
+            return func(*args, **kwargs)
+
+
 class Parked(nn.Parameter):
     """The slot is its attribute _ps."""
 
@@ -74,11 +92,15 @@ class Parked(nn.Parameter):
 
 
 def _slots_in(values: Iterable[Any]) -> Iterator[Slot]:
+    return (value._ps for value in _flat(values) if type(value) is Parked)
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
-        if type(value) is Parked:
-            yield value._ps
-        elif isinstance(value, (list, tuple)):
-            yield from _slots_in(value)
+        if isinstance(value, (list, tuple)):
+            yield from _flat(value)
+        else:
+            yield value
 
 
 def _slots_written(name: str, args: Any, kwargs: Any) -> Iterator[Slot]:

@@ -11,7 +11,7 @@ import atexit
 import ctypes
 import os
 import sys
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -44,12 +44,17 @@ class Ranks:
             self._group.leave()
         atexit.unregister(self._close_at_exit)
 
+    def fail(self, error: BaseException) -> None:
+        """This rank cannot go on: the others' next call fails with these words, and close() waits for nobody."""
+        if self.comm is not None and self._pid == os.getpid():
+            library.ps_comm_fail(self.comm, ("%s: %s" % (type(error).__name__, error)).encode()[:495])
+
     def _close_at_exit(self) -> None:
         # The library's thread calls into Python: it must have ended before the interpreter does. Others should not wait
         # for a rank that ends by an exception.
         error = getattr(sys, "last_value", None)
-        if error is not None and self.comm is not None and self._pid == os.getpid():
-            library.ps_comm_fail(self.comm, ("%s: %s" % (type(error).__name__, error)).encode()[:495])
+        if error is not None:
+            self.fail(error)
         self.close()
 
 
@@ -59,7 +64,7 @@ class _GlooGroup:
     def __init__(self, group: Any) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._group = _new_gloo_group(group)
-        self._is_orderly = False
+        self._is_closed = self._has_failed = False
         # ctypes keeps no reference to callbacks: they live as long as this object, which Ranks has.
         self._all_to_all, self._close = ALL_TO_ALL(self._on_all_to_all), CLOSE(self._on_close)
         self._name = "torch.distributed (gloo beside %s)" % dist.get_backend(group)
@@ -73,20 +78,33 @@ class _GlooGroup:
                                    group=self._group)
             return 0
         except BaseException as failure:  # nothing may leave a callback
+            self._has_failed = True
             text = ("%s: %s" % (type(failure).__name__, failure)).encode()[:MESSAGE_ERROR_BYTES - 1]
             ctypes.memmove(error, text + b"\0", len(text) + 1)
             return 1
 
-    def _on_close(self, _user, is_orderly) -> None:
-        self._is_orderly = bool(is_orderly)
+    def _on_close(self, _user, _is_orderly) -> None:
+        self._is_closed = True
 
     def leave(self) -> None:
-        """After the library's thread has ended. A group that has failed is left to the end of the process."""
-        if self._is_orderly and dist.is_initialized():
+        """After ps_comm_close. Until the others close too, the library's thread may go on to call this group, and one
+        that has failed is left to the end of the process."""
+        if not self._is_closed:
+            _parting.append(self)
+        elif not self._has_failed and dist.is_initialized():
             dist.destroy_process_group(self._group)
             # The last reference: threads of gloo's that still give tensors back, which takes the interpreter, are
             # joined.
             self._group = None
+
+
+_parting: List[_GlooGroup] = []  # groups that are to be left when the library's thread does not call them any more
+
+
+def _leave_those_that_are_closed() -> None:
+    groups, _parting[:] = _parting[:], []
+    for group in groups:
+        group.leave()
 
 
 def meet(config: Optional[ctypes.c_void_p] = None, group: Any = None) -> Ranks:
@@ -96,6 +114,7 @@ def meet(config: Optional[ctypes.c_void_p] = None, group: Any = None) -> Ranks:
     None is its default group where there is one. Processes that torchrun has started without one get one, of gloo. Else
     those that mpirun or srun has started; else this process is alone.
     """
+    _leave_those_that_are_closed()
     if group is None and not _has_process_group() and _torchrun_size() > 1:
         dist.init_process_group("gloo")
     comm = ctypes.c_void_p()

@@ -7,6 +7,7 @@ import torch.nn as nn
 
 from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, master, masters, once, values
 from patrickstar import torch_scope
+from patrickstar._torch import no_torch_function
 from patrickstar.runtime import initialize_engine
 
 
@@ -64,6 +65,36 @@ class Built(Case):
                     self.assertTrue(torch.equal(value.float(), state[name]), name)
                 self.assertIs(model.module.layers[1].weight, model.module.layers[2].weight)
                 self.assertEqual(model.client.get_info().parameters, sum(p.numel() for p in plain.parameters()))
+
+    def test_data_replaced_past_functions_of_parameters(self):
+        def set_(param, tensor):
+            param.set_(tensor)
+
+        def data(param, tensor):
+            with no_torch_function():
+                param.data = tensor
+
+        for replace in (set_, data):
+            for shape in ((WIDTH, WIDTH), (4, WIDTH)):
+                def make():
+                    model = nn.Linear(WIDTH, WIDTH)
+                    with torch.no_grad():
+                        replace(model.weight, torch.full(shape, 7.))
+                    return model
+                with self.subTest(replace=replace.__name__, shape=shape):
+                    state = engine(make, F32)[0].state_dict()
+                    self.assertTrue(torch.equal(state["weight"], torch.full(shape, 7.)))
+
+        def part():
+            model = Two()
+            model.a.weight.data.copy_(torch.arange(WIDTH * WIDTH).view(WIDTH, WIDTH))
+            with torch.no_grad():
+                model.a.weight.set_(model.a.weight.detach()[:4])  # on its memory
+                model.b.weight.set_(torch.arange(WIDTH * WIDTH).float().view(WIDTH, WIDTH).t())
+            return model
+        state = engine(part, F32)[0].state_dict()
+        self.assertTrue(torch.equal(state["a.weight"], torch.arange(4. * WIDTH).view(4, WIDTH)))
+        self.assertTrue(torch.equal(state["b.weight"], torch.arange(1. * WIDTH * WIDTH).view(WIDTH, WIDTH).t()))
 
     def test_elsewhere(self):
         plain = Two()

@@ -180,15 +180,24 @@ static ps_status begin(ps_client *c)
     return ps_client_begin_measuring(c);
 }
 
+/* After a failure: whose values are no longer where ps_client_add gave memory for them. */
+static void drop_what_moved(ps_client *c)
+{
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (c->tensors[t].given.address == NULL) c->tensors[t].is_dropped = true;
+}
+
 ps_status ps_client_begin(ps_client *c)
 {
     PS_TRY(PS_NEED("client", c));
     PS_TRY(ps_client_enter(c, "ps_client_begin", PS_CLIENT_IS_BUILDING));
     const ps_status st = begin(c);
-    if (st == PS_OK)
+    if (st == PS_OK) {
         c->stage = PS_CLIENT_IS_READY;
-    else
+    } else {
         (void)ps_client_break(c, st);
+        drop_what_moved(c);
+    }
     ps_client_leave(c);
     return st;
 }

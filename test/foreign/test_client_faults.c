@@ -25,6 +25,8 @@ typedef struct managed {
 typedef struct life {
     ps_client *client;
     int n_failed;     /* calls that worked the second time */
+    int n_kept;       /* tensors that had their first values when ps_client_begin had failed, */
+    int n_moved;      /* and that had not */
     ps_status status; /* of the first that failed */
     uint64_t hash;    /* of what it ended with */
 } life;
@@ -100,6 +102,28 @@ static ps_status steps(life *l)
     return PS_OK;
 }
 
+/* After ps_client_begin failed: of the tensors that it does not call dropped. */
+static void expect_first_values(const ps_client *c, life *l)
+{
+    for (int32_t t = 0; t < TENSORS; t++) {
+        ps_client_tensor_info info = {.struct_size = sizeof info};
+        assert_ok(ps_client_get_tensor_info(c, t, &info));
+        l->n_kept += !info.is_dropped;
+        l->n_moved += info.is_dropped && t != DROPPED;
+        for (int64_t i = 0; i < sizes[t] && !info.is_dropped; i++)
+            assert_float_equal(((const float *)c->tensors[t].given.address)[i], drawn((uint64_t)t, i), 0);
+    }
+}
+
+static ps_status begin(life *l)
+{
+    const ps_status st = ps_client_begin(l->client);
+    if (st == PS_OK) return st;
+    note_failure(l, st, "ps_client_begin");
+    expect_first_values(l->client, l);
+    return ps_client_begin(l->client); /* which is not allowed */
+}
+
 static ps_status live(life *l, const ps_config *config)
 {
     TWICE(l, ps_client_create(config, NULL, &l->client));
@@ -110,7 +134,7 @@ static ps_status live(life *l, const ps_config *config)
     }
     TWICE(l, ps_client_name(l->client, A, "another name", 0));
     TWICE(l, ps_client_drop(l->client, DROPPED));
-    TWICE(l, ps_client_begin(l->client));
+    PS_TRY(begin(l));
     TWICE(l, ps_client_profile_start(l->client));
     PS_TRY(steps(l));
     TWICE(l, ps_client_profile_stop(l->client));
@@ -139,7 +163,7 @@ static void walk(ps_fault_kind kind, const char *changes)
     const int64_t live_bytes = ps_mem_live_bytes();
     const temp_path path = temp_folder_file(&folder, "profile.json");
     life whole = {0};
-    int n_recovered = 0, n_broken = 0;
+    int n_recovered = 0, n_broken = 0, n_kept = 0, n_moved = 0;
     assert_ok(live(&whole, config));
     ps_client_destroy(whole.client);
     for (long nth = 0;; nth++) {
@@ -158,6 +182,8 @@ static void walk(ps_fault_kind kind, const char *changes)
                          ps_last_error());
         }
         n_recovered += l.n_failed;
+        n_kept += l.n_kept;
+        n_moved += l.n_moved;
         ps_client_destroy(l.client);
         remove(path.text);
         if (ps_mem_live_bytes() != live_bytes)
@@ -166,7 +192,10 @@ static void walk(ps_fault_kind kind, const char *changes)
         assert_int_equal(temp_folder_entries(&folder, 0), 0);
         if (!has_struck) break;
     }
-    printf("fault %d: %d calls worked the second time, %d clients ended\n", (int)kind, n_recovered, n_broken);
+    printf(
+        "fault %d: %d calls worked the second time, %d clients ended; of these that had not begun %d tensors had their "
+        "values, %d had not\n",
+        (int)kind, n_recovered, n_broken, n_kept, n_moved);
     assert_true(n_recovered > 0);
     ps_config_destroy(config);
     expect_nothing_left();

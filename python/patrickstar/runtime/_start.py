@@ -22,6 +22,9 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
     if local_rank is not None and local_rank >= 0 and torch.cuda.is_available():
         torch.cuda.set_device(local_rank)
     ranks = _ranks.meet(config.handle)
+    client: Optional[Client] = None
+    builder: Optional[Builder] = None
+    model: Any = None
     try:
         client = Client(config, ranks.comm)
         builder = Builder(client, ranks.size)
@@ -35,20 +38,38 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
         if torch.cuda.is_available():
             client.use_stream()
         front = builder.finish(model, dtype)
-    except BaseException:
-        if ranks.size == 1:
-            ranks.close()
+        profiler._attach(client)
+        _equip(model, front)
+        builder.done()
+    except BaseException as error:
+        _give_back(ranks, client, builder, model, error)
         raise
-    profiler._attach(client)
+    return model, front, config, ranks
+
+
+def _equip(model: nn.Module, front: Front) -> None:
     for name, module in model.named_modules():
         slots = list(dict.fromkeys(param._ps for param in module._parameters.values() if hasattr(param, "_ps")))
         save_by(front, module)
         if slots:
             front.wrap(module, name or "model", slots)
-    if client.device.type == "cuda":
+    device = front.client.device
+    if device.type == "cuda":
         for buffer in model.buffers():
-            buffer.data = buffer.data.to(client.device)
-    return model, front, config, ranks
+            buffer.data = buffer.data.to(device)
+
+
+def _give_back(ranks: _ranks.Ranks, client: Optional[Client], builder: Optional[Builder], model: Any,
+               error: BaseException) -> None:
+    """There will be no engine: the other ranks hear why, at once, and the module is as it was before."""
+    ranks.fail(error)
+    is_kept = builder is not None and builder.undo(model if isinstance(model, nn.Module) else None)
+    if client is None:
+        ranks.close()
+        return
+    client.part(ranks.close)
+    if not is_kept:
+        client.close()
 
 
 def _check_number_format(config: Config) -> torch.dtype:

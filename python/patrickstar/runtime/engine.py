@@ -1,6 +1,8 @@
 """The engine: a module of PyTorch whose parameters lie in chunks."""
 import atexit
 import contextlib
+import functools
+import os
 import sys
 import weakref
 from typing import Any, Dict, Iterator, Mapping
@@ -29,6 +31,7 @@ class Engine(nn.Module):
         weakref.finalize(self, front.unwatch).atexit = False
         if ranks.size > 1:
             atexit.register(self.close)
+        _empty_autograd_at_exit()
         self.module = module  # the last of the engine's own: __setattr__
 
     # ---- the guide's calls
@@ -154,6 +157,22 @@ class Engine(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise Refused("pickle of an engine: save its state_dict()")
+
+
+@functools.lru_cache(maxsize=None)  # once a process
+def _empty_autograd_at_exit() -> None:
+    """A backward pass that ends by an exception leaves what it has not come to in a queue of its thread, hooks of saved
+    tensors among it. PyTorch empties that in the thread's next backward pass; or when the thread ends, which for the
+    first one is after the interpreter, and these hooks are Python's: a program that has done all its work would crash
+    (PyTorch 2.15, also with plain hooks)."""
+    process = os.getpid()
+
+    def empty() -> None:
+        if os.getpid() == process:
+            with torch.inference_mode(False), torch.enable_grad():
+                torch.zeros((), device="cpu", requires_grad=True).mul(1).backward()
+
+    atexit.register(empty)
 
 
 _NO_COMPILATION = ("torch.compile of an engine: its parameters change their places between operators, which a compiled "
