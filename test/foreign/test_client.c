@@ -704,6 +704,29 @@ static void test_no_room_beside_what_is_in_use(void **state)
     end(c);
 }
 
+/* Before anything of a tensor has changed a gradient without room is refused, and the client goes on. */
+static void test_no_room_for_a_gradient(void **state)
+{
+    (void)state;
+    enum { CHUNK = 4096, N = 3, BUDGET = 1 << 20 };
+    static const float ones[CHUNK] = {1};
+    ps_client *c = client_of("bf16.enabled=true memory.device=1048576 memory.host=1MB memory.disk=0");
+    int32_t number;
+    for (int i = 0; i < N; i++) assert_ok(add_tensor(c, NULL, CHUNK, PS_DTYPE_F32, 0, 0, &number));
+    assert_ok(ps_client_begin(c));
+    /* room for parameters of one chunk with its fp32 values: two parameters leave too little for a gradient */
+    assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "full", BUDGET - ps_client_least_device_bytes(c)));
+    pinned(c, 0, PS_CLIENT_PARAM, PS_CLIENT_READ);
+    pinned(c, 1, PS_CLIENT_PARAM, PS_CLIENT_READ);
+    assert_int_equal(ps_client_give_gradient(c, 2, ones, PS_DTYPE_F32, 1), PS_EBUDGET);
+    assert_int_equal(ps_client_has_gradient(c, 2), 0);
+    ps_client_unpin(c, 0, PS_CLIENT_PARAM);
+    ps_client_unpin(c, 1, PS_CLIENT_PARAM);
+    assert_ok(ps_client_give_gradient(c, 2, ones, PS_DTYPE_F32, 1));
+    assert_int_equal(stepped(c).n_beside, 1);
+    end(c);
+}
+
 /* What is let go before the next is pinned need not be there together, however few moments a program tells of. */
 static void test_many_in_one_moment(void **state)
 {
@@ -903,6 +926,7 @@ int main(void)
         cmocka_unit_test_setup(test_sgd, note_live),
         cmocka_unit_test_setup(test_too_little_memory, note_live),
         cmocka_unit_test_setup(test_no_room_beside_what_is_in_use, note_live),
+        cmocka_unit_test_setup(test_no_room_for_a_gradient, note_live),
         cmocka_unit_test_setup(test_many_in_one_moment, note_live),
         cmocka_unit_test_setup(test_the_future_is_known, note_live),
         cmocka_unit_test_setup(test_measured_memory, note_live),
