@@ -105,8 +105,9 @@ typedef struct ps_client_steps {
     char **labels; /* all there have been; traces point to them */
     size_t n_labels;
     ps_resident resident;
-    int64_t base_bytes;             /* private memory of the process that is neither chunks' nor the framework's own */
-    int64_t told_bytes, peak_bytes; /* of the framework's own: in the present moment, and at most */
+    int64_t base_bytes; /* private memory of the process that is neither chunks' nor the framework's own */
+    /* Of the framework's own: in the present moment, in the last one of the step, and at most */
+    int64_t told_bytes, step_bytes, peak_bytes;
 } ps_client_steps;
 
 enum { PS_CLIENT_GROUPS_HERE = 2 };
