@@ -1,5 +1,6 @@
 /* test_client.c - what patrickstar_client.h promises and refuses, call by call. */
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "foreign/client_fixture.h"
@@ -125,6 +126,26 @@ static void test_names_and_drops(void **state)
     assert_int_equal(ps_client_name(c, 2, "x", 0), PS_ESTATE);
     assert_int_equal(add_tensor(c, "late", 50, PS_DTYPE_F32, 0, 0, &n), PS_ESTATE);
     assert_int_equal(ps_client_begin(c), PS_ESTATE);
+    end(c);
+}
+
+/* As quickly as few of them, each: processor time, so that it matters little what else runs. */
+static void test_many_tensors(void **state)
+{
+    (void)state;
+    enum { MANY = 20000, LIMIT_S = 5 };
+    const clock_t begin = clock();
+    ps_client *c = client_of("memory.device=1MB memory.host=1MB memory.disk=0");
+    for (int i = 0; i < MANY; i++) {
+        char name[64];
+        void *v;
+        snprintf(name, sizeof name, "layers.%d.weight", i);
+        assert_ok(add(c, (ps_client_tensor){.name = NULL}, &v));
+        if (i % 2 == 1) assert_ok(ps_client_name(c, i, name, 0));
+        if (i % 3 == 2) assert_ok(ps_client_drop(c, i));
+        if (i > 0) assert_int_equal(add(c, (ps_client_tensor){.name = "layers.1.weight"}, &v), PS_EINVAL);
+    }
+    assert_true((clock() - begin) / CLOCKS_PER_SEC < LIMIT_S);
     end(c);
 }
 
@@ -957,7 +978,9 @@ static void test_forked_child(void **state)
         ps_client_place place = {.struct_size = sizeof place};
         ps_client_unpin(c, A, PS_CLIENT_PARAM);
         const bool good = ps_client_pin(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ, &place) == PS_ESTATE &&
-                          ps_client_step(c, NULL) == PS_ESTATE && ps_client_read(c, A, NULL, 0, 1, buffer) == PS_ESTATE;
+                          ps_client_step(c, NULL) == PS_ESTATE &&
+                          ps_client_read(c, A, NULL, 0, 1, buffer) == PS_ESTATE &&
+                          ps_client_get_pin_counts(c) == NULL && ps_client_get_state_name(c, 0) == NULL;
         ps_client_destroy(c);
         _exit(good ? 0 : 1);
     }
@@ -975,6 +998,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_tensors_are_refused, note_live),
         cmocka_unit_test_setup(test_names_and_drops, note_live),
+        cmocka_unit_test_setup(test_many_tensors, note_live),
         cmocka_unit_test_setup(test_before_and_after_begin, note_live),
         cmocka_unit_test_setup(test_options_are_refused, note_live),
         cmocka_unit_test_setup(test_access_is_refused, note_live),
