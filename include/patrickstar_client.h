@@ -89,10 +89,11 @@ PS_API PS_NODISCARD ps_status ps_client_use_stream(ps_client *client, void *stre
 /* (ranks) Lays out chunks and moves the values there, a tensor at a time, on all ranks those of rank 0; what
  * ps_client_add gave is zeros from then on, and nothing may write there any more. Groups of optimizer.param_groups get
  * their tensors by name, and train.freeze freezes by name. PS_EBUDGET with what would do: the least that a step needs
- * is the largest tensor on the device, and one chunk with its states where updates run. PS_EINVAL: no tensor, a group
- * or pattern without one; tensors that differ between ranks. After a failure the client can only be destroyed, and
- * until then a tensor that ps_client_get_tensor_info does not call dropped still has its values where ps_client_add
- * gave memory for them; budgets are looked at before any moves. */
+ * is the largest tensor on the device, there also one chunk with its fp32 values or gradients (with several ranks:
+ * gradients of a chunk of each), and one chunk with its states where updates run. PS_EINVAL: no tensor, a group or
+ * pattern without one; tensors that differ between ranks. After a failure the client can only be destroyed, and until
+ * then a tensor that ps_client_get_tensor_info does not call dropped still has its values where ps_client_add gave
+ * memory for them; budgets are looked at before any moves. */
 PS_API PS_NODISCARD ps_status ps_client_begin(ps_client *client);
 
 /* ---- access ----------------------------------------------------------------------------------------------- */

@@ -167,6 +167,12 @@ void ps_store_set_look_ahead(ps_store *s, int32_t prefetch, bool spares_writes);
  * device cannot hold what this moment needs at once; the message has the bytes. */
 PS_NODISCARD ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes);
 
+/* Beside the schedule, with counts_non_model: this many non-model bytes count from now on, until the next call of this or
+ * of ps_store_begin_moment, and chunks leave for them, those of the present moment that are not pinned among them. What
+ * the schedule foretells stays. PS_EBUDGET: there is no room beside what is pinned, and what counted before still
+ * does. */
+PS_NODISCARD ps_status ps_store_claim_aside(ps_store *s, int64_t non_model_bytes);
+
 /* The moment under way has been computed: its estimated time goes on the timeline. The next ps_store_begin_moment calls
  * it for who has not. */
 void ps_store_end_moment(ps_store *s);

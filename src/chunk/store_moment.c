@@ -205,3 +205,15 @@ ps_status ps_store_begin_moment(ps_store *s, int64_t non_model_bytes)
     STORE_CHECK(s);
     return PS_OK;
 }
+
+ps_status ps_store_claim_aside(ps_store *s, int64_t non_model_bytes)
+{
+    PS_ASSERT(s->d.counts_non_model);
+    const int64_t before = s->non_model_needed_bytes;
+    s->moment_serial++; /* nothing is wanted any more */
+    s->non_model_needed_bytes = ps_round_up(non_model_bytes, s->page_bytes);
+    const ps_status st = commit_non_model(s);
+    if (st != PS_OK) s->non_model_needed_bytes = before;
+    STORE_CHECK(s);
+    return st;
+}

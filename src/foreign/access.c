@@ -1,6 +1,5 @@
 /* access.c - places of tensors: chunks are pinned, and let go. */
 #include <string.h>
-#include <unistd.h>
 
 #include "base/sized.h"
 #include "foreign/client_impl.h"
@@ -176,6 +175,7 @@ ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what,
     }
     if (what == PS_CLIENT_GRADIENT) t->gradient_list = list;
     ++*pins_of(c, tensor, what);
+    c->n_gradient_pins += what == PS_CLIENT_GRADIENT;
     t->is_writing[what] = t->is_writing[what] || mode == PS_CLIENT_WRITE;
     return PS_OK;
 }
@@ -196,6 +196,7 @@ void ps_client_unpin_place(ps_client *c, int32_t tensor, ps_client_what what)
         const ps_place p = ps_client_place_of(c, tensor);
         for (int32_t k = 0; k < p.n_chunks; k++) ps_client_let_go(c, list, p.chunk + k);
     }
+    c->n_gradient_pins -= what == PS_CLIENT_GRADIENT;
     if (--*pins == 0) t->is_writing[what] = false;
 }
 
@@ -221,7 +222,7 @@ static bool is_pinned(ps_client *c, int32_t tensor, ps_client_what what)
 
 void ps_client_unpin(ps_client *c, int32_t tensor, ps_client_what what)
 {
-    if (c == NULL || c->process != getpid()) return;
+    if (c == NULL || !ps_client_is_here(c)) return;
     pthread_mutex_lock(&c->lock);
     if (is_pinned(c, tensor, what)) ps_client_unpin_place(c, tensor, what);
     ps_client_leave(c);

@@ -2,7 +2,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/sized.h"
@@ -15,7 +14,7 @@
 
 ps_status ps_client_enter(ps_client *c, const char *call, ps_client_stage wanted)
 {
-    if (c->process != getpid())
+    if (!ps_client_is_here(c))
         return PS_FAIL(PS_ESTATE, "%s: the client belongs to process %lld, from which this one was forked off", call,
                        (long long)c->process);
     pthread_mutex_lock(&c->lock);
@@ -50,7 +49,7 @@ ps_status ps_client_enter_with(ps_client *c, const char *call, ps_client_stage w
 
 bool ps_client_look(const ps_client *client, ps_client **out)
 {
-    if (client == NULL || client->process != getpid()) return false;
+    if (client == NULL || !ps_client_is_here(client)) return false;
     *out = (ps_client *)(uintptr_t)client;
     pthread_mutex_lock(&(*out)->lock);
     return true;
@@ -132,6 +131,7 @@ static void free_all(ps_client *c)
         ps_mem_free(c->tensors[t].shape);
     }
     ps_mem_free(c->tensors);
+    ps_name_index_deinit(&c->names);
     ps_mem_free(c->pin_counts);
     ps_layout_destroy(c->layout);
     ps_mem_free(c->in_order);
@@ -157,7 +157,7 @@ void ps_client_leave_for_good(ps_client *c)
 /* Ranks part now, whatever is still lent: they all call this, and not what comes later. */
 void ps_client_destroy(ps_client *c)
 {
-    if (c == NULL || c->process != getpid()) return;
+    if (c == NULL || !ps_client_is_here(c)) return;
     pthread_mutex_lock(&c->lock);
     end_alone(c);
     ps_client_leave(c);
@@ -187,11 +187,9 @@ static ps_status check_tensor(const ps_client_tensor *t, int64_t *elements)
     return PS_OK;
 }
 
-static bool has_name(const ps_client *c, const char *name, int32_t but)
+static void forget_name(ps_client *c, ps_client_tensor_state *t)
 {
-    for (int32_t t = 0; t < c->n_tensors; t++)
-        if (t != but && !c->tensors[t].is_dropped && strcmp(c->tensors[t].name, name) == 0) return true;
-    return false;
+    if (t->name != NULL) ps_name_index_remove(&c->names, t->name);
 }
 
 static ps_status set_name(ps_client *c, int32_t tensor, const char *name, const char *call)
@@ -199,9 +197,13 @@ static ps_status set_name(ps_client *c, int32_t tensor, const char *name, const 
     char *copy, number[32];
     snprintf(number, sizeof number, "tensor %d", tensor);
     if (name == NULL) name = number;
-    if (has_name(c, name, tensor)) return PS_FAIL(PS_EINVAL, "%s: there is a tensor '%.200s' already", call, name);
+    const int32_t other = ps_name_index_find(&c->names, name);
+    if (other >= 0 && other != tensor) return PS_FAIL(PS_EINVAL, "%s: there is a tensor '%.200s' already", call, name);
+    PS_TRY(ps_name_index_reserve(&c->names, (int64_t)c->n_tensors + 1));
     PS_TRY(ps_mem_strdup(name, &copy));
+    forget_name(c, &c->tensors[tensor]);
     ps_mem_free(c->tensors[tensor].name);
+    (void)ps_name_index_add(&c->names, copy, tensor);
     c->tensors[tensor].name = copy;
     return PS_OK;
 }
@@ -224,6 +226,7 @@ static ps_status add(ps_client *c, const ps_client_tensor *t, int32_t *number, v
     if (st == PS_OK) st = set_name(c, c->n_tensors, t->name, "ps_client_add");
     if (st == PS_OK) st = ps_nursery_take(c->nursery, elements * (int64_t)ps_dtype_bytes(t->dtype), &x->given);
     if (st != PS_OK) {
+        forget_name(c, x);
         ps_mem_free(x->name);
         ps_mem_free(x->shape);
         return st;
@@ -257,6 +260,7 @@ ps_status ps_client_drop(ps_client *c, int32_t tensor)
     PS_TRY(PS_NEED("client", c));
     PS_TRY(ps_client_enter_with(c, "ps_client_drop", PS_CLIENT_IS_BUILDING, tensor));
     ps_nursery_give(c->nursery, &c->tensors[tensor].given);
+    forget_name(c, &c->tensors[tensor]);
     c->tensors[tensor].is_dropped = true;
     ps_client_leave(c);
     return PS_OK;
@@ -335,7 +339,7 @@ ps_status ps_client_get_tensor_info(const ps_client *client, int32_t tensor, ps_
 
 const int32_t *ps_client_get_pin_counts(const ps_client *c)
 {
-    return c != NULL ? c->pin_counts : NULL;
+    return c != NULL && ps_client_is_here(c) ? c->pin_counts : NULL;
 }
 
 int32_t ps_client_has_gradient(const ps_client *client, int32_t tensor)

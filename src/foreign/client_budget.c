@@ -84,15 +84,29 @@ static int32_t held_chunks(const ps_client *c, const ps_place *p)
     return (int32_t)ps_min_i64((last - first + 1) * group, c->layout->n_chunks);
 }
 
+/* Where a parameter follows its fp32 value, or a gradient that lay over it makes way, both are there at once; with several
+ * ranks also the gradients of a group, which are summed up in fp32. */
+static int64_t fp32_beside_bytes(const ps_client *c)
+{
+    const int64_t wide = chunk_bytes(c, PS_LIST_MASTER), one = chunk_bytes(c, PS_LIST_PARAM16) + wide;
+    const int64_t of_group = ps_min_i64(c->sharing.group_chunks, c->layout->n_chunks);
+    return ps_max_i64(one, c->settings.ranks.n > 1 ? of_group * wide : 0);
+}
+
 enum { WHAT_BYTES = 320 };
 
 /* what (of WHAT_BYTES) gets what it is for. */
 static int64_t least_device_bytes(const ps_client *c, char *what)
 {
-    const int64_t update = ps_client_update_bytes(c);
-    int64_t widest = 0, blocks[PS_RAM_TIER_COUNT];
+    const int64_t update = ps_client_update_bytes(c), beside = fp32_beside_bytes(c);
+    const int64_t group = ps_min_i64(c->sharing.group_chunks, c->layout->n_chunks) * chunk_bytes(c, PS_LIST_PARAM16);
+    int64_t widest = beside, blocks[PS_RAM_TIER_COUNT];
+    snprintf(what, WHAT_BYTES, "a chunk of parameters with its fp32 values or gradients takes %lld bytes there",
+             (long long)beside);
     for (int32_t i = 0; i < c->layout->n_tensors; i++) {
-        const int64_t bytes = held_chunks(c, &c->layout->places[i]) * chunk_bytes(c, PS_LIST_PARAM16);
+        int64_t bytes = held_chunks(c, &c->layout->places[i]) * chunk_bytes(c, PS_LIST_PARAM16);
+        /* of its last group gradients make way while those before it are held */
+        if (c->settings.ranks.n > 1) bytes = ps_max_i64(bytes, bytes - group + beside);
         if (bytes <= widest) continue;
         widest = bytes;
         snprintf(what, WHAT_BYTES, "the chunks of %.200s take %lld bytes", c->tensors[c->in_order[i]].name,

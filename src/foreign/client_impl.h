@@ -19,7 +19,9 @@
 
 #include <pthread.h>
 #include <sys/types.h>
+#include <unistd.h>
 
+#include "base/name_index.h"
 #include "chunk/trace.h"
 #include "foreign/nursery.h"
 #include "foreign/resident.h"
@@ -106,8 +108,9 @@ typedef struct ps_client_steps {
     char **labels; /* all there have been; traces point to them */
     size_t n_labels;
     ps_resident resident;
-    int64_t base_bytes;             /* private memory of the process that is neither chunks' nor the framework's own */
-    int64_t told_bytes, peak_bytes; /* of the framework's own: in the present moment, and at most */
+    int64_t base_bytes; /* private memory of the process that is neither chunks' nor the framework's own */
+    /* Of the framework's own: in the present moment, in the last one of the step, and at most */
+    int64_t told_bytes, step_bytes, peak_bytes;
 } ps_client_steps;
 
 enum { PS_CLIENT_GROUPS_HERE = 2 };
@@ -144,7 +147,9 @@ struct ps_client {
 
     ps_client_tensor_state *tensors;
     int32_t n_tensors;
-    int32_t *pin_counts; /* [n_tensors] from ps_client_begin on */
+    ps_name_index names;     /* of those that are not dropped */
+    int32_t *pin_counts;     /* [n_tensors] from ps_client_begin on */
+    int64_t n_gradient_pins; /* of all tensors together */
     ps_nursery *nursery;
 
     ps_layout *layout;
@@ -181,6 +186,12 @@ struct ps_client {
 };
 
 /* ---- client.c ---- */
+
+/* Not in a process that was forked off? There a client is of no use, and may not be touched. */
+static inline bool ps_client_is_here(const ps_client *c)
+{
+    return c->process == getpid();
+}
 
 /* As the first of a public function of that name: PS_ESTATE, and not entered, in another stage than wanted. */
 PS_NODISCARD ps_status ps_client_enter(ps_client *c, const char *call, ps_client_stage wanted);

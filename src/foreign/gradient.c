@@ -208,12 +208,15 @@ static ps_status take_and_sum(ps_client *c, const ps_client_piece *p, char *dst,
     return PS_OK;
 }
 
-static ps_status take_piece(ps_client *c, ps_client_piece *p, const void *gradient, ps_dtype dtype, bool is_over)
+/* *has_changed: also when it fails, something of the tensor is not as before. */
+static ps_status take_piece(ps_client *c, ps_client_piece *p, const void *gradient, ps_dtype dtype, bool is_over,
+                            bool *has_changed)
 {
     const bool adds = p->gradient != PS_GRADIENT_NONE;
     const char *src = (const char *)gradient + p->tensor_offset * (int64_t)ps_dtype_bytes(dtype);
     const ps_list list = !adds && is_over ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
     PS_TRY(ps_client_hold(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+    *has_changed = true;
     if (!adds) p->gradient = is_over ? PS_GRADIENT_OVER : PS_GRADIENT_BESIDE;
     p->is_narrow = false;
     const ps_status st = take_and_sum(c, p, ps_client_element(c, list, p->chunk, p->chunk_offset), src, dtype, adds);
@@ -247,13 +250,15 @@ static ps_status make_place(ps_client *c, int32_t tensor)
     return ps_client_is_written(t, c->pin_counts[tensor]) ? ps_client_settle(c, tensor) : PS_OK;
 }
 
-static ps_status give(ps_client *c, int32_t tensor, const void *gradient, ps_dtype dtype, bool is_read_again)
+static ps_status give(ps_client *c, int32_t tensor, const void *gradient, ps_dtype dtype, bool is_read_again,
+                      bool *has_changed)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
+    *has_changed = t->is_apart;
     if (t->is_apart) return take_apart(c, tensor, gradient, dtype);
     const bool is_over = !t->has_gradient && may_overwrite(c, tensor, is_read_again);
     for (int32_t k = 0; k < t->n_pieces; k++)
-        PS_TRY(take_piece(c, ps_client_piece_of(c, t, k), gradient, dtype, is_over));
+        PS_TRY(take_piece(c, ps_client_piece_of(c, t, k), gradient, dtype, is_over, has_changed));
     if (!t->has_gradient && !is_over) c->n_beside++;
     t->has_gradient = true;
     return ps_client_note_gradient(c, tensor);
@@ -265,7 +270,8 @@ static ps_status expect_gradient_free(const ps_client *c, int32_t tensor, const 
     return PS_FAIL(PS_ESTATE, "%s: the gradient of %.200s is in use: let it go before", call, c->tensors[tensor].name);
 }
 
-/* Where it fails in the midst of a tensor, part of its parameter or of an earlier sum is gone. */
+/* Where it fails in the midst of a tensor, part of its parameter or of an earlier sum is gone; with several ranks the
+ * others go on to where they would wait for this one. */
 ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *gradient, ps_dtype dtype,
                                   int32_t is_read_again)
 {
@@ -279,7 +285,11 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
         st = make_place(c, tensor);
         if (c->comm != NULL) (void)ps_client_break(c, st);
     }
-    if (st == PS_OK) st = ps_client_break(c, give(c, tensor, gradient, dtype, is_read_again != 0));
+    if (st == PS_OK) {
+        bool has_changed;
+        st = give(c, tensor, gradient, dtype, is_read_again != 0, &has_changed);
+        if (has_changed || c->comm != NULL) (void)ps_client_break(c, st);
+    }
     ps_client_leave(c);
     return st;
 }
@@ -288,6 +298,7 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
 
 ps_status ps_client_expect_gradients_free(const ps_client *c, const char *call)
 {
+    if (c->n_gradient_pins == 0) return PS_OK;
     for (int32_t i = 0; i < c->n_tensors; i++) PS_TRY(expect_gradient_free(c, i, call));
     return PS_OK;
 }

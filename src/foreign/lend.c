@@ -1,7 +1,6 @@
 /* lend.c - places lent as tensors of DLPack, which come back on any thread, perhaps after the client has ended. */
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "foreign/client_impl.h"
@@ -61,7 +60,7 @@ static void come_back(dl_managed *m)
 {
     lent *l = (lent *)m;
     ps_client *c = l->client;
-    if (c->process != getpid()) return; /* a copy in a process that was forked off: the tensor is the parent's */
+    if (!ps_client_is_here(c)) return; /* a copy in a process that was forked off: the tensor is the parent's */
     l->next = atomic_load(&c->returned);
     while (!atomic_compare_exchange_weak(&c->returned, &l->next, l)) {
     }

@@ -154,7 +154,7 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
     ps_client_record_moment(c, phase, label, framework_bytes, true);
     s->is_recording = true;
     const int64_t bytes = is_foretold ? ps_max_i64(framework_bytes, next->non_model_bytes) : framework_bytes;
-    s->told_bytes = framework_bytes;
+    s->told_bytes = s->step_bytes = framework_bytes;
     ps_status st = ps_store_begin_moment(c->tiers.store, bytes);
     if (st == PS_EBUDGET && ps_client_stop_following(c)) st = PS_OK;
     return check_framework(c, st, framework_bytes);
@@ -258,7 +258,7 @@ void ps_client_end_step(ps_client *c, bool *was_watched)
     *was_watched = false;
     ps_client_record_step(c);
     if (s->trace == NULL) return;
-    finish_moment(c, s->told_bytes);
+    finish_moment(c, s->step_bytes);
     s->is_recording = false;
     if (s->trace->n_moments > 0 && (s->foretold == NULL || !is_same(s->trace, s->foretold))) {
         *was_watched = true;
@@ -281,28 +281,42 @@ void ps_client_steps_deinit(ps_client_steps *s)
     ps_resident_close(&s->resident);
 }
 
+/* ---- beside a step ---- */
+
+/* Nothing is foretold of it, and the step is foretold as before: what is there stays as the step wants it, as far as there
+ * is room beside what the framework has. */
+static ps_status begin_aside(ps_client *c, const char *label, int64_t framework_bytes, bool is_measured)
+{
+    ps_client_steps *s = &c->steps;
+    finish_moment(c, framework_bytes);
+    s->is_recording = false;
+    PS_TRY(keep_label(s, label, &label));
+    ps_status st = ps_store_claim_aside(c->tiers.store, framework_bytes);
+    if (st == PS_EBUDGET && is_measured) { /* what has been freed may still be in the heap */
+        ps_resident_trim();
+        PS_TRY(measure_once(c, &framework_bytes));
+        st = ps_store_claim_aside(c->tiers.store, framework_bytes);
+    }
+    PS_TRY(check_framework(c, st, framework_bytes));
+    s->told_bytes = framework_bytes;
+    ps_client_record_moment(c, PS_PHASE_FORWARD, label, framework_bytes, false);
+    return PS_OK;
+}
+
 /* ---- from outside ---- */
 
-/* Beside a step nothing is told to the store: what is there stays as the step wants it, as far as there is room. */
 static ps_status moment(ps_client *c, ps_client_phase phase, const char *label, int64_t framework_bytes)
 {
+    const bool is_measured = framework_bytes == PS_CLIENT_MEASURE;
     if (phase < PS_CLIENT_FORWARD || phase > PS_CLIENT_ASIDE)
         return PS_FAIL(PS_EINVAL, "ps_client_moment: %d is no ps_client_phase", (int)phase);
     if (framework_bytes < PS_CLIENT_MEASURE)
         return PS_FAIL(PS_EINVAL, "ps_client_moment: %lld bytes; PS_CLIENT_MEASURE is %d", (long long)framework_bytes,
                        PS_CLIENT_MEASURE);
-    if (framework_bytes == PS_CLIENT_MEASURE) {
-        if (c->settings.backend_kind == PS_BACKEND_CUDA)
-            return PS_FAIL(PS_EINVAL, "ps_client_moment: what a framework has of a GPU's memory only it can tell");
-        PS_TRY(measure(c, &framework_bytes));
-    }
-    if (phase == PS_CLIENT_ASIDE) {
-        finish_moment(c, framework_bytes);
-        c->steps.is_recording = false;
-        PS_TRY(keep_label(&c->steps, label, &label));
-        ps_client_record_moment(c, PS_PHASE_FORWARD, label, framework_bytes, false);
-        return PS_OK;
-    }
+    if (is_measured && c->settings.backend_kind == PS_BACKEND_CUDA)
+        return PS_FAIL(PS_EINVAL, "ps_client_moment: what a framework has of a GPU's memory only it can tell");
+    if (is_measured) PS_TRY(measure(c, &framework_bytes));
+    if (phase == PS_CLIENT_ASIDE) return begin_aside(c, label, framework_bytes, is_measured);
     return ps_client_begin_moment(c, phase == PS_CLIENT_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, label,
                                   framework_bytes);
 }

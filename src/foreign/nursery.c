@@ -12,11 +12,15 @@
 #include "device/disk_backend.h"
 #include "device/disk_folders.h"
 
+/* Pieces are mapped many at a time: the system has room for some ten thousand mappings of a process, and a model may have
+ * more tensors. What of a window lies behind the file's end is addresses only. */
+static const int64_t window_bytes = (int64_t)64 << 20;
+
 struct ps_nursery {
     ps_disk_file file; /* .path NULL: of memory */
     int64_t bytes;     /* so far */
-    ps_nursery_piece *pieces;
-    size_t n;
+    ps_nursery_piece *windows;
+    size_t n_windows;
 };
 
 static ps_status open_in(const char *folders, ps_nursery *n)
@@ -50,12 +54,12 @@ ps_status ps_nursery_create(const char *folders, ps_nursery **out)
 void ps_nursery_destroy(ps_nursery *n)
 {
     if (n == NULL) return;
-    for (size_t i = 0; i < n->n; i++) munmap(n->pieces[i].address, (size_t)n->pieces[i].bytes);
+    for (size_t i = 0; i < n->n_windows; i++) munmap(n->windows[i].address, (size_t)n->windows[i].bytes);
     if (n->file.path != NULL)
         ps_disk_file_close(&n->file);
     else if (n->file.fd >= 0)
         close(n->file.fd);
-    ps_mem_free(n->pieces);
+    ps_mem_free(n->windows);
     ps_mem_free(n);
 }
 
@@ -78,18 +82,29 @@ static ps_status set_aside(ps_nursery *n, int64_t bytes)
     return fail_room(n, bytes, errno);
 }
 
+/* The last window has the next `bytes` of the file. */
+static ps_status open_window(ps_nursery *n, int64_t bytes)
+{
+    const ps_nursery_piece *last = n->n_windows > 0 ? &n->windows[n->n_windows - 1] : NULL;
+    if (last != NULL && n->bytes + bytes <= last->offset + last->bytes) return PS_OK;
+    ps_nursery_piece w = {.offset = n->bytes, .bytes = ps_max_i64(window_bytes, bytes)};
+    PS_TRY(ps_mem_reserve(&n->windows, n->n_windows + 1, sizeof *n->windows));
+    w.address = mmap(NULL, (size_t)w.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, n->file.fd, w.offset);
+    if (w.address == MAP_FAILED) return fail_room(n, bytes, errno);
+    /* a process that is forked off, to load data, has no business here */
+    (void)madvise(w.address, (size_t)w.bytes, MADV_DONTFORK);
+    n->windows[n->n_windows++] = w;
+    return PS_OK;
+}
+
 ps_status ps_nursery_take(ps_nursery *n, int64_t bytes, ps_nursery_piece *out)
 {
     *out = (ps_nursery_piece){.offset = n->bytes, .bytes = ps_round_up(ps_max_i64(bytes, 1), PS_PAGE_BYTES)};
-    PS_TRY(ps_mem_reserve(&n->pieces, n->n + 1, sizeof *n->pieces));
+    PS_TRY(open_window(n, out->bytes));
     PS_TRY(set_aside(n, out->bytes));
-    void *p = mmap(NULL, (size_t)out->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, n->file.fd, out->offset);
-    if (p == MAP_FAILED) return fail_room(n, out->bytes, errno);
-    /* a process that is forked off, to load data, has no business here */
-    (void)madvise(p, (size_t)out->bytes, MADV_DONTFORK);
-    out->address = p;
+    const ps_nursery_piece *w = &n->windows[n->n_windows - 1];
+    out->address = (char *)w->address + (out->offset - w->offset);
     n->bytes += out->bytes;
-    n->pieces[n->n++] = *out;
     return PS_OK;
 }
 

@@ -101,7 +101,7 @@ static ps_status tell_room(const ps_client *c, ps_status st)
                    "%lld beside other chunks, gradients of their own and the framework's %lld bytes: give one of them "
                    "more, memory.disk first: %s",
                    (long long)b[PS_TIER_DEVICE], (long long)b[PS_TIER_HOST], (long long)b[PS_TIER_DISK],
-                   (long long)c->steps.told_bytes, cause);
+                   (long long)c->steps.step_bytes, cause);
 }
 
 static bool is_held(const ps_client *c, int32_t chunk)
@@ -207,7 +207,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
     const step s = {.skips = ps_loss_scaler_update(&c->scaler, overflow),
                     .grad_scale = (float)(ps_grad_clip_factor(norm, c->settings.clip_norm) / grad_scale),
-                    .framework_bytes = c->steps.told_bytes};
+                    .framework_bytes = c->steps.step_bytes};
     PS_TRY(ps_client_break(c, update_all(c, &s)));
     if (!s.skips) c->n_updates++;
     PS_TRY(ps_client_break(c, expect_order(c)));

@@ -16,7 +16,7 @@ enum { VALUE = -1 };
 
 const char *ps_client_get_state_name(const ps_client *c, int32_t i)
 {
-    if (c == NULL || i < 0 || i >= c->settings.optimizer.n_states) return NULL;
+    if (c == NULL || !ps_client_is_here(c) || i < 0 || i >= c->settings.optimizer.n_states) return NULL;
     return c->settings.optimizer.optimizer->states[i].suffix + 1; /* ".exp_avg" */
 }
 

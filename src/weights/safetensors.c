@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "weights/name_index.h"
+#include "base/name_index.h"
 #include "weights/safetensors_format.h"
 
 static const struct {

@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "weights/name_index.h"
+#include "base/name_index.h"
 
 /* A tensor takes some 100 bytes of it. */
 #define INDEX_BYTES_MAX (100 * PS_MIB)

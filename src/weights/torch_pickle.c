@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "weights/name_index.h"
+#include "base/name_index.h"
 #include "weights/torch_pickle.h"
 #include "weights/torch_tensor.h"
 

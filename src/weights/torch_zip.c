@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "base/crc32.h"
 #include "base/mem.h"
-#include "weights/name_index.h"
+#include "base/name_index.h"
 #include "weights/torch_zip_format.h"
 
 #define COMMENT_BYTES_MAX ((int64_t)65535)

@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/name_index.h"
 #include "model/family.h"
-#include "weights/name_index.h"
 
 enum { BASE_MAX = 16 }; /* bytes that a base's prefix may add to a name */
 

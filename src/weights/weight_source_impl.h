@@ -2,7 +2,7 @@
 #ifndef PS_WEIGHTS_WEIGHT_SOURCE_IMPL_H
 #define PS_WEIGHTS_WEIGHT_SOURCE_IMPL_H
 
-#include "weights/name_index.h"
+#include "base/name_index.h"
 #include "weights/tensor_piece.h"
 #include "weights/torch_pickle.h"
 #include "weights/weight_source.h"

@@ -12,7 +12,8 @@
 typedef struct scenario {
     uint64_t seed;
     bool simulated, scheduled, wait_at_once, shares_slots, hands_over;
-    bool counts_non_model; /* activations lie elsewhere */
+    bool counts_non_model; /* activations lie elsewhere, */
+    bool claims_aside;     /* and have memory beside the schedule too */
     int64_t device_bytes, host_bytes, disk_bytes;
     ps_disk_backend backend;
     const ps_policy *policy;
@@ -261,6 +262,25 @@ static void odd_operation(world *w)
     check(w);
 }
 
+/* Between moments, or in the midst of one; what is pinned stays. */
+static void claim_aside(world *w)
+{
+    const ps_chunk_id id = any_chunk(w);
+    const int64_t bytes = roll(&w->d, (int32_t)NON_MODEL_BYTES);
+    const bool is_held = roll(&w->d, 2) == 0 && use(w, id, PS_TIER_DEVICE, PS_ACCESS_READ);
+    const int64_t before = ps_store_get_stats(w->store).non_model_bytes;
+    const ps_status st = ps_store_claim_aside(w->store, bytes);
+    check(w);
+    if (st == PS_OK)
+        assert_true(ps_store_get_stats(w->store).non_model_bytes >= bytes);
+    else
+        assert_int_equal(st, PS_EBUDGET);
+    w->refused += st != PS_OK;
+    if (st != PS_OK) assert_true(w->sc->may_refuse && ps_store_get_stats(w->store).non_model_bytes <= before);
+    if (is_held) expect(w, id, ps_store_payload(w->store, id));
+    if (is_held) ps_store_unpin(w->store, id);
+}
+
 static outcome play(const scenario *sc)
 {
     world w;
@@ -277,6 +297,7 @@ static outcome play(const scenario *sc)
             moment = (moment + 1) % w.trace->n_moments;
         }
         if (roll(&w.d, 4) == 0) odd_operation(&w);
+        if (sc->claims_aside && roll(&w.d, 3) == 0) claim_aside(&w);
         for (int32_t k = 0; k < 3; k++) { /* content is somewhere exactly when there is content */
             const ps_chunk_id id = any_chunk(&w);
             assert_int_equal(ps_store_chunk_copies(w.store, id) != 0, w.has_content[id]);
@@ -335,7 +356,9 @@ static void vary(uint64_t first_seed, int32_t n_seeds, int32_t n_operations)
             const outcome real = play(&sc);
             sc.counts_non_model = true;
             const outcome counted = play(&sc);
-            sc.counts_non_model = false;
+            sc.claims_aside = true;
+            (void)play(&sc);
+            sc.claims_aside = sc.counts_non_model = false;
             sc.simulated = true;
             const outcome sim = play(&sc);
             assert_alike(&real, &counted);

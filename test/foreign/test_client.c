@@ -1,6 +1,7 @@
 /* test_client.c - what patrickstar_client.h promises and refuses, call by call. */
 #include <pthread.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "comm/comm.h"
@@ -127,6 +128,26 @@ static void test_names_and_drops(void **state)
     assert_int_equal(ps_client_name(c, 2, "x", 0), PS_ESTATE);
     assert_int_equal(add_tensor(c, "late", 50, PS_DTYPE_F32, 0, 0, &n), PS_ESTATE);
     assert_int_equal(ps_client_begin(c), PS_ESTATE);
+    end(c);
+}
+
+/* As quickly as few of them, each: processor time, so that it matters little what else runs. */
+static void test_many_tensors(void **state)
+{
+    (void)state;
+    enum { MANY = 20000, LIMIT_S = 5 };
+    const clock_t begin = clock();
+    ps_client *c = client_of("memory.device=1MB memory.host=1MB memory.disk=0");
+    for (int i = 0; i < MANY; i++) {
+        char name[64];
+        void *v;
+        snprintf(name, sizeof name, "layers.%d.weight", i);
+        assert_ok(add(c, (ps_client_tensor){.name = NULL}, &v));
+        if (i % 2 == 1) assert_ok(ps_client_name(c, i, name, 0));
+        if (i % 3 == 2) assert_ok(ps_client_drop(c, i));
+        if (i > 0) assert_int_equal(add(c, (ps_client_tensor){.name = "layers.1.weight"}, &v), PS_EINVAL);
+    }
+    assert_true((clock() - begin) / CLOCKS_PER_SEC < LIMIT_S);
     end(c);
 }
 
@@ -706,6 +727,29 @@ static void test_no_room_beside_what_is_in_use(void **state)
     end(c);
 }
 
+/* Before anything of a tensor has changed a gradient without room is refused, and the client goes on. */
+static void test_no_room_for_a_gradient(void **state)
+{
+    (void)state;
+    enum { CHUNK = 4096, N = 3, BUDGET = 1 << 20 };
+    static const float ones[CHUNK] = {1};
+    ps_client *c = client_of("bf16.enabled=true memory.device=1048576 memory.host=1MB memory.disk=0");
+    int32_t number;
+    for (int i = 0; i < N; i++) assert_ok(add_tensor(c, NULL, CHUNK, PS_DTYPE_F32, 0, 0, &number));
+    assert_ok(ps_client_begin(c));
+    /* room for parameters of one chunk with its fp32 values: two parameters leave too little for a gradient */
+    assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "full", BUDGET - ps_client_least_device_bytes(c)));
+    pinned(c, 0, PS_CLIENT_PARAM, PS_CLIENT_READ);
+    pinned(c, 1, PS_CLIENT_PARAM, PS_CLIENT_READ);
+    assert_int_equal(ps_client_give_gradient(c, 2, ones, PS_DTYPE_F32, 1), PS_EBUDGET);
+    assert_int_equal(ps_client_has_gradient(c, 2), 0);
+    ps_client_unpin(c, 0, PS_CLIENT_PARAM);
+    ps_client_unpin(c, 1, PS_CLIENT_PARAM);
+    assert_ok(ps_client_give_gradient(c, 2, ones, PS_DTYPE_F32, 1));
+    assert_int_equal(stepped(c).n_beside, 1);
+    end(c);
+}
+
 /* What is let go before the next is pinned need not be there together, however few moments a program tells of. */
 static void test_many_in_one_moment(void **state)
 {
@@ -780,6 +824,67 @@ static void test_measured_memory(void **state)
     end(c);
 }
 
+enum { ASIDE_TENSORS = 12 };
+
+static void expect_aside_in_budget(ps_client *c, int64_t bytes)
+{
+    assert_ok(ps_client_moment(c, PS_CLIENT_ASIDE, "aside", bytes));
+    for (int32_t t = 0; t < ASIDE_TENSORS; t++) {
+        (void)pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+        ps_client_unpin(c, t, PS_CLIENT_PARAM);
+        const ps_client_info info = info_of(c);
+        const ps_store_stats s = ps_store_get_stats(c->tiers.store);
+        assert_int_equal(info.framework_bytes, bytes);
+        assert_true(s.non_model_bytes >= bytes && info.used_bytes[0] >= s.non_model_bytes + s.chunk_bytes[0]);
+        assert_true(info.used_bytes[0] <= info.budget_bytes[0]);
+    }
+}
+
+/* Steps, and with_aside an evaluation in the midst of each and behind it. Gives the sum of what was learnt. */
+static double trained_beside(bool with_aside)
+{
+    static float value[4096];
+    double sum = 0;
+    ps_client *c = client_of("memory.device=100KB memory.host=400KB memory.disk=4MB");
+    int32_t n;
+    for (int32_t t = 0; t < ASIDE_TENSORS; t++) assert_ok(add_tensor(c, NULL, 4096, PS_DTYPE_F32, 0, 0, &n));
+    assert_ok(ps_client_begin(c));
+    for (int i = 0; i < 4; i++) {
+        for (int32_t t = 0; t < 2 * ASIDE_TENSORS; t++) {
+            const bool is_forward = t < ASIDE_TENSORS;
+            const int32_t x = is_forward ? t : 2 * ASIDE_TENSORS - 1 - t;
+            assert_ok(ps_client_moment(c, is_forward ? PS_CLIENT_FORWARD : PS_CLIENT_BACKWARD, "one", 8192));
+            const ps_client_place p = pinned(c, x, PS_CLIENT_PARAM, PS_CLIENT_READ);
+            memcpy(value, p.address, sizeof value);
+            ps_client_unpin(c, x, PS_CLIENT_PARAM);
+            if (!is_forward) assert_ok(ps_client_give_gradient(c, x, value, PS_DTYPE_F32, 0));
+            if (with_aside && t == ASIDE_TENSORS - 1) expect_aside_in_budget(c, 50000);
+        }
+        ps_client_place place = {.struct_size = sizeof place};
+        if (with_aside) assert_fails(ps_client_moment(c, PS_CLIENT_ASIDE, "huge", 400000), PS_EBUDGET, "would do");
+        assert_int_equal(stepped(c).is_watched, i == 0);
+        if (!with_aside) continue;
+        expect_aside_in_budget(c, 60000);
+        assert_ok(ps_client_moment(c, PS_CLIENT_ASIDE, "held", 0));
+        for (int32_t t = 0; t < 3; t++) assert_ok(ps_client_pin(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ, &place));
+        assert_int_equal(ps_client_moment(c, PS_CLIENT_ASIDE, "beside what is held", 60000), PS_EBUDGET);
+        for (int32_t t = 0; t < 3; t++) ps_client_unpin(c, t, PS_CLIENT_PARAM);
+    }
+    for (int32_t t = 0; t < ASIDE_TENSORS; t++) {
+        assert_ok(ps_client_read(c, t, NULL, 0, 4096, value));
+        for (int i = 0; i < 4096; i++) sum += (double)value[i] * (i % 17 + t);
+    }
+    end(c);
+    return sum;
+}
+
+/* What the program has in use beside its steps counts, and steps go on as they were foretold. */
+static void test_memory_aside(void **state)
+{
+    (void)state;
+    assert_true(trained_beside(true) == trained_beside(false));
+}
+
 /* What was freed and is still in the heap is given back where chunks may need it, and left alone where they all have room
  * beside it. */
 static void test_freed_memory(void **state)
@@ -807,6 +912,17 @@ static void test_freed_memory(void **state)
         assert_int_equal(more > BLOCKS * BLOCK_BYTES / 2, has_room);
 #endif
         (void)more;
+        for (int i = 0; i < BLOCKS; i++) {
+            block[i] = malloc(BLOCK_BYTES);
+            assert_non_null(block[i]);
+            memset(block[i], i, BLOCK_BYTES);
+        }
+        if (!has_room)
+            assert_int_equal(ps_client_moment(c, PS_CLIENT_ASIDE, "too much", PS_CLIENT_MEASURE), PS_EBUDGET);
+        for (int i = 0; i < BLOCKS; i++) free(block[i]);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ && defined __GLIBC__
+        assert_ok(ps_client_moment(c, PS_CLIENT_ASIDE, "aside", PS_CLIENT_MEASURE));
+#endif
         free(block[BLOCKS]);
         end(c);
     }
@@ -930,7 +1046,9 @@ static void test_forked_child(void **state)
         ps_client_place place = {.struct_size = sizeof place};
         ps_client_unpin(c, A, PS_CLIENT_PARAM);
         const bool good = ps_client_pin(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ, &place) == PS_ESTATE &&
-                          ps_client_step(c, NULL) == PS_ESTATE && ps_client_read(c, A, NULL, 0, 1, buffer) == PS_ESTATE;
+                          ps_client_step(c, NULL) == PS_ESTATE &&
+                          ps_client_read(c, A, NULL, 0, 1, buffer) == PS_ESTATE &&
+                          ps_client_get_pin_counts(c) == NULL && ps_client_get_state_name(c, 0) == NULL;
         ps_client_destroy(c);
         _exit(good ? 0 : 1);
     }
@@ -948,6 +1066,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_tensors_are_refused, note_live),
         cmocka_unit_test_setup(test_names_and_drops, note_live),
+        cmocka_unit_test_setup(test_many_tensors, note_live),
         cmocka_unit_test_setup(test_before_and_after_begin, note_live),
         cmocka_unit_test_setup(test_options_are_refused, note_live),
         cmocka_unit_test_setup(test_access_is_refused, note_live),
@@ -971,9 +1090,11 @@ int main(void)
         cmocka_unit_test_setup(test_sgd, note_live),
         cmocka_unit_test_setup(test_too_little_memory, note_live),
         cmocka_unit_test_setup(test_no_room_beside_what_is_in_use, note_live),
+        cmocka_unit_test_setup(test_no_room_for_a_gradient, note_live),
         cmocka_unit_test_setup(test_many_in_one_moment, note_live),
         cmocka_unit_test_setup(test_the_future_is_known, note_live),
         cmocka_unit_test_setup(test_measured_memory, note_live),
+        cmocka_unit_test_setup(test_memory_aside, note_live),
         cmocka_unit_test_setup(test_freed_memory, note_live),
         cmocka_unit_test_setup(test_ranks_start_alike, note_live),
         cmocka_unit_test_setup(test_info, note_live),

@@ -1,13 +1,15 @@
 /* test_client_pairs.c - each call after each other one, in the smallest budgets that ps_client_begin accepts: none
- * fails, and the bits are those in plenty of memory. What is in use at a time is one tensor; of the one that is larger than
+ * fails, and the bits are those in plenty of memory. What is in use at a time is one tensor; of one that is larger than
  * a chunk it is never the fp32 value or gradient, for which the smallest budgets have no room. */
 #include <xxhash.h>
 
 #include "foreign/client_fixture.h"
 
-enum { A, LONG, FROZEN, APART, TENSORS, LARGEST = 9000 };
+enum { A, LONG, FROZEN, APART, TENSORS, CHUNK = 4096, LARGEST = 9000 };
 
-static const int64_t sizes[TENSORS] = {700, LARGEST, 300, 40};
+/* The largest takes three chunks, whose room others have too; or one. */
+static const int64_t shapes[][TENSORS] = {{700, LARGEST, 300, 40}, {700, CHUNK, 300, 40}, {CHUNK, CHUNK, CHUNK, 40}};
+static const int64_t *sizes;
 
 typedef struct run {
     ps_client *client;
@@ -26,6 +28,12 @@ static void see(run *r, const void *bytes, size_t n)
 static int32_t next_tensor(const run *r)
 {
     return r->n_calls % TENSORS;
+}
+
+/* In more than one? */
+static bool spans_chunks(int32_t t)
+{
+    return sizes[t] > CHUNK;
 }
 
 static void look(run *r, int32_t t, ps_client_what what, ps_client_mode mode)
@@ -85,13 +93,13 @@ static void call_write_param(run *r)
 static void call_write_master(run *r)
 {
     const int32_t t = next_tensor(r);
-    look(r, t == LONG ? A : t, PS_CLIENT_MASTER, PS_CLIENT_WRITE);
+    look(r, spans_chunks(t) ? A : t, PS_CLIENT_MASTER, PS_CLIENT_WRITE);
 }
 
 static void call_gradients(run *r)
 {
     for (int32_t t = 0; t < TENSORS; t++)
-        if (t != LONG && ps_client_has_gradient(r->client, t)) look(r, t, PS_CLIENT_GRADIENT, PS_CLIENT_WRITE);
+        if (!spans_chunks(t) && ps_client_has_gradient(r->client, t)) look(r, t, PS_CLIENT_GRADIENT, PS_CLIENT_WRITE);
 }
 
 static void call_drop(run *r)
@@ -204,9 +212,8 @@ static int64_t least_device(const char *changes)
     return 0;
 }
 
-static void test_pairs(void **state)
+static void walk_formats(void)
 {
-    (void)state;
     static const char *const formats[] = {"", "bf16.enabled=true", "fp16.enabled=true fp16.initial_scale_power=2"};
     static const char *const others[] = {"memory.host=0 memory.disk=4MB", "memory.host=4MB memory.disk=0",
                                          "memory.host=100KB memory.disk=4MB"};
@@ -220,6 +227,15 @@ static void test_pairs(void **state)
             snprintf(changes, sizeof changes, "%s %s memory.device=%lld", formats[f], others[i], (long long)least);
             if (walked(changes) != want) fail_msg("%s: other bits", changes);
         }
+    }
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PS_ARRAY_LEN(shapes); i++) {
+        sizes = shapes[i];
+        walk_formats();
     }
 }
 
