@@ -12,7 +12,6 @@ static int64_t chunk_bytes(const ps_client *c, ps_list list)
     return ps_round_up(bytes, ps_settings_page_bytes(&c->settings));
 }
 
-/* What the update of a chunk has in memory at once. */
 int64_t ps_client_update_bytes(const ps_client *c)
 {
     int64_t bytes = 0;
@@ -32,7 +31,6 @@ static int64_t chunks_bytes(const ps_client *c)
     return bytes;
 }
 
-/* Value, states and gradient. */
 int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *t)
 {
     return (int64_t)sizeof(float) * ps_round_up(t->elements, PS_TENSOR_ALIGN_ELEMENTS) * (c->lists.n - 2);
@@ -46,7 +44,6 @@ int64_t ps_client_all_apart_bytes(const ps_client *c)
     return bytes;
 }
 
-/* Where the host cannot touch the device: what kernels sum up, and scratch. */
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes)
 {
     const int64_t n_sums = ps_client_piece_count(c) + c->n_tensors;
@@ -172,7 +169,6 @@ ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
     return is_same && budget[PS_TIER_DEVICE] >= 2 * bytes ? PS_TIER_DEVICE : PS_TIER_HOST;
 }
 
-/* What host and disk cannot keep between steps, the device does. */
 int32_t ps_client_least_margin(const ps_client *c)
 {
     const int64_t below = c->settings.budgets.bytes[PS_TIER_HOST] + c->settings.budgets.bytes[PS_TIER_DISK];
@@ -180,8 +176,7 @@ int32_t ps_client_least_margin(const ps_client *c)
     return (int32_t)ps_max_i64(0, n_own - below / ps_client_update_bytes(c));
 }
 
-/* So many of this rank's chunks can keep their optimizer data on the device beside all that operators want there: as
- * of PatrickStar's margin. Where device and host are one memory there is nothing to gain. */
+/* As of PatrickStar's margin. Where device and host are one memory there is nothing to gain. */
 int32_t ps_client_count_margin(const ps_client *c, const ps_trace *t)
 {
     int64_t most = 0;

@@ -90,7 +90,7 @@ static ps_status update_on(ps_client *c, const step *s, int32_t chunk, ps_tier t
 }
 
 /* Fp32 values, states and gradients of their own come one by one, so that they are too many may show late. */
-static ps_status tell_room(const ps_client *c, ps_status st)
+static ps_status tell_update_room(const ps_client *c, ps_status st)
 {
     char cause[256];
     const int64_t *b = c->settings.budgets.bytes;
@@ -117,9 +117,9 @@ static ps_status update_chunk(ps_client *c, const step *s, int32_t chunk)
     const ps_tier tier = ps_client_update_tier(c, chunk), other = tier == PS_TIER_HOST ? PS_TIER_DEVICE : PS_TIER_HOST;
     PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update", s->framework_bytes));
     const ps_status st = update_on(c, s, chunk, tier);
-    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0 || is_held(c, chunk)) return tell_room(c, st);
+    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0 || is_held(c, chunk)) return tell_update_room(c, st);
     PS_TRY(ps_client_begin_moment(c, PS_PHASE_UPDATE, "update elsewhere", s->framework_bytes));
-    return tell_room(c, update_on(c, s, chunk, other));
+    return tell_update_room(c, update_on(c, s, chunk, other));
 }
 
 /* What has been issued in the wrong order. */
