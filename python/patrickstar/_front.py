@@ -263,8 +263,8 @@ class Front:
 
     # ---- steps
 
-    def _change_version(self, slot: Slot) -> None:
-        """By autograd's count too: of parameters that it saved while they were parked, by autograd.Function.apply."""
+    def _count_change(self, slot: Slot) -> None:
+        """By autograd's count: of parameters that it saved while they were parked, by autograd.Function.apply."""
         param = slot.param
         if hasattr(torch.autograd.graph, "increment_version"):
             torch.autograd.graph.increment_version(param)
@@ -280,7 +280,7 @@ class Front:
         """Values have been updated."""
         for slot in dict.fromkeys(self.with_gradient):
             slot.change_version()
-            self._change_version(slot)
+            self._count_change(slot)
         self.with_gradient.clear()
         self.version += 1
         self.last_site = None

@@ -38,6 +38,12 @@ _IN_PLACE_OPERATORS = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itr
 OVERWRITING = {"copy_", "zero_", "fill_", "normal_", "uniform_", "zeros_", "ones_", "constant_"}
 
 
+def attribute_of(func: Any) -> Optional[str]:
+    """The name of the attribute that it reads, sets or deletes; None for other functions."""
+    is_access = getattr(func, "__name__", "") in ("__get__", "__set__", "__delete__")
+    return func.__self__.__name__ if is_access else None
+
+
 class Lost(nn.Parameter):
     """A parameter whose values were in chunks already when initialize_engine failed. What asks for them is refused."""
 
@@ -49,7 +55,7 @@ class Lost(nn.Parameter):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        attribute = func.__self__.__name__ if name in ("__get__", "__set__", "__delete__") else None
+        attribute = attribute_of(func)
         if attribute in _VALUE_ATTRIBUTES or (attribute is None and not _is_about(name, args)):
             next(value for value in _flat((args, tuple(kwargs.values()))) if type(value) is Lost).refuse()
         with no_torch_function():
@@ -64,7 +70,7 @@ class Parked(nn.Parameter):
         kwargs = kwargs or {}
         slots = list(_slots_in(args)) + list(_slots_in(kwargs.values()))
         name = getattr(func, "__name__", "")
-        attribute = func.__self__.__name__ if name in ("__get__", "__set__", "__delete__") else None
+        attribute = attribute_of(func)
         if not slots:
             with no_torch_function():
                 return func(*args, **kwargs)

@@ -81,13 +81,17 @@ static int32_t held_chunks(const ps_client *c, const ps_place *p)
     return (int32_t)ps_min_i64((last - first + 1) * group, c->layout->n_chunks);
 }
 
+static int64_t group_chunks(const ps_client *c)
+{
+    return ps_min_i64(c->sharing.group_chunks, c->layout->n_chunks);
+}
+
 /* Where a parameter follows its fp32 value, or a gradient that lay over it makes way, both are there at once; with several
  * ranks also the gradients of a group, which are summed up in fp32. */
 static int64_t fp32_beside_bytes(const ps_client *c)
 {
     const int64_t wide = chunk_bytes(c, PS_LIST_MASTER), one = chunk_bytes(c, PS_LIST_PARAM16) + wide;
-    const int64_t of_group = ps_min_i64(c->sharing.group_chunks, c->layout->n_chunks);
-    return ps_max_i64(one, c->settings.ranks.n > 1 ? of_group * wide : 0);
+    return ps_max_i64(one, c->settings.ranks.n > 1 ? group_chunks(c) * wide : 0);
 }
 
 enum { WHAT_BYTES = 320 };
@@ -96,7 +100,7 @@ enum { WHAT_BYTES = 320 };
 static int64_t least_device_bytes(const ps_client *c, char *what)
 {
     const int64_t update = ps_client_update_bytes(c), beside = fp32_beside_bytes(c);
-    const int64_t group = ps_min_i64(c->sharing.group_chunks, c->layout->n_chunks) * chunk_bytes(c, PS_LIST_PARAM16);
+    const int64_t group = group_chunks(c) * chunk_bytes(c, PS_LIST_PARAM16);
     int64_t widest = beside, blocks[PS_RAM_TIER_COUNT];
     snprintf(what, WHAT_BYTES, "a chunk of parameters with its fp32 values or gradients takes %lld bytes there",
              (long long)beside);

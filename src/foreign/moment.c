@@ -53,16 +53,22 @@ static ps_status measure_once(const ps_client *c, int64_t *bytes)
     return PS_OK;
 }
 
-/* What has been freed may still be in the heap: it is asked to give that back before more than was foretold counts. But
- * not where chunks have room beside it anyway: it would come back page by page, which takes longer than the update. */
+/* What has been freed may still be in the heap. */
+static ps_status measure_trimmed(const ps_client *c, int64_t *bytes)
+{
+    ps_resident_trim();
+    return measure_once(c, bytes);
+}
+
+/* The heap is asked to give back what has been freed before more than was foretold counts. But not where chunks have room
+ * beside it anyway: it would come back page by page, which takes longer than the update. */
 static ps_status measure(ps_client *c, int64_t *bytes)
 {
     const ps_moment *next = foretold_moment(&c->steps);
     PS_TRY(measure_once(c, bytes));
     if (next == NULL || *bytes <= next->non_model_bytes + 4 * grain_bytes || ps_client_has_room_for_all(c, *bytes))
         return PS_OK;
-    ps_resident_trim();
-    return measure_once(c, bytes);
+    return measure_trimmed(c, bytes);
 }
 
 static ps_status check_framework(const ps_client *c, ps_status st, int64_t framework_bytes)
@@ -292,9 +298,8 @@ static ps_status begin_aside(ps_client *c, const char *label, int64_t framework_
     s->is_recording = false;
     PS_TRY(keep_label(s, label, &label));
     ps_status st = ps_store_claim_aside(c->tiers.store, framework_bytes);
-    if (st == PS_EBUDGET && is_measured) { /* what has been freed may still be in the heap */
-        ps_resident_trim();
-        PS_TRY(measure_once(c, &framework_bytes));
+    if (st == PS_EBUDGET && is_measured) {
+        PS_TRY(measure_trimmed(c, &framework_bytes));
         st = ps_store_claim_aside(c->tiers.store, framework_bytes);
     }
     PS_TRY(check_framework(c, st, framework_bytes));

@@ -135,10 +135,7 @@ class Engine(nn.Module):
         self.module.register_buffer(name, tensor, persistent)
 
     def add_module(self, name: str, module: Any) -> None:
-        if "module" in self._modules:
-            self.module.add_module(name, module)
-        else:
-            super().add_module(name, module)
+        self.module.add_module(name, module)
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> Any:
