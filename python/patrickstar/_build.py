@@ -80,9 +80,16 @@ class _Parameters(ParametersDict):
             self.builder.take(param)
         elif param is not None and type(param) is not Parked and getattr(param, "_ps", None) is None and (
                 not self.builder.has_failed):
-            raise Refused("parameter %s is registered after initialize_engine; create it in model_func (and leave out "
-                          "FSDP: ranks share what is in chunks already)" % name)
+            raise Refused("parameter %s is registered or replaced after initialize_engine; create it in model_func, "
+                          "and leave out what puts tensors in the place of parameters: FSDP, functional_call, "
+                          "torch.export, load_state_dict(assign=True)" % name)
         super().__setitem__(name, param)
+
+    def __delitem__(self, name: str) -> None:
+        if type(self.get(name)) is Parked:
+            raise Refused("parameter %s is removed after initialize_engine; it has its place in chunks: leave it "
+                          "there, or create the module without it in model_func" % name)
+        super().__delitem__(name)
 
     def __deepcopy__(self, memo: Any) -> "_Parameters":
         import copy

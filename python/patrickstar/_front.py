@@ -17,7 +17,7 @@ from ._client import DTYPES, Client
 from ._library import ASIDE, BACKWARD, FORWARD, GRADIENT, PARAM, READ, WRITE, Refused
 from ._parked import Parked
 from ._slot import Slot
-from ._torch import HAS_POST_ACCUMULATE_HOOKS, is_autocast_on, no_torch_function, not_compiled
+from ._torch import HAS_POST_ACCUMULATE_HOOKS, is_autocast_on, is_tracing, no_torch_function, not_compiled
 
 
 class Front:
@@ -111,6 +111,9 @@ class Front:
         if slot.n_uses > 0:
             slot.n_uses += 1
             return
+        if is_tracing():
+            raise Refused("torch.jit.trace, also that of torch.onnx, of parameter %s: a trace would keep its place, "
+                          "which is lent for one use; load model.state_dict() into a module outside of chunks" % slot.name)
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):  # tensors of inference must not become a parameter's
                 place = slot.lend(PARAM, mode)

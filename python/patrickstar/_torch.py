@@ -15,6 +15,8 @@ no_torch_function: Any = torch._C.DisableTorchFunctionSubclass if VERSION >= (2,
 # The class of module._parameters.
 ParametersDict: type = dict if VERSION >= (2, 0) else collections.OrderedDict
 
+is_tracing: Callable[[], bool] = torch._C._is_tracing  # by torch.jit
+
 HAS_POST_ACCUMULATE_HOOKS: bool = VERSION >= (2, 1)
 
 

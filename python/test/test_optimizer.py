@@ -124,6 +124,21 @@ class Groups(Case):
         told = model.client.get_groups()[0]
         self.assertEqual((told.lr, told.weight_decay), (.5, .25))
 
+    def test_what_is_not_done(self):
+        for kind, keys in (("AdamW", ("amsgrad", "maximize", "momentum")), ("SGD", ("amsgrad", "maximize"))):
+            model, optimizer = engine(Two, F32, optimizer={"type": kind, "params": {"lr": LR}})
+            before, group = masters(model), optimizer.param_groups[0]
+            for key in keys:
+                group[key] = True
+                self.refused(lambda: once(model, optimizer, values(dtype=F32)), "[%r] = True" % key)
+                state = {"state": {}, "param_groups": [{"params": list(range(len(group["params"]))), key: True}]}
+                self.refused(lambda: optimizer.load_state_dict(state), "[%r] = True" % key)
+                group[key] = False
+            for name, value in masters(model).items():
+                self.assertTrue(torch.equal(value, before[name]), name)
+            group["name"] = "all"  # the program's own matter
+            once(model, optimizer, values(dtype=F32))
+
     def test_wrong_numbers(self):
         model, optimizer = engine(Two, optimizer={"type": "SGD", "params": {"lr": LR, "momentum": .9}})
         optimizer.param_groups[0]["momentum"] = .5

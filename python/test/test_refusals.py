@@ -56,6 +56,12 @@ class Models(Case):
         model.module.c = nn.Linear(2, 2)
         self.refused(lambda: once(model, optimizer, values()), "module c")
 
+    def test_a_parameter_removed(self):
+        model, optimizer = engine(Two)
+        self.refused(lambda: delattr(model.module.a, "weight"), "is removed")
+        self.refused(lambda: torch.nn.utils.weight_norm(model.module.a), "weight")
+        once(model, optimizer, values())
+
     def test_data_replaced_within_forward(self):
         class Replaces(nn.Linear):
             def forward(self, x):
@@ -95,14 +101,18 @@ class Companions(Case):
 
     def test_data_parallel(self):
         model, _ = engine(Two)
-        self.refused(model._replicate_for_data_parallel, "torchrun")  # what it calls where there are several GPUs
+        for given in (model, model.module, model.module.a):
+            self.refused(lambda: nn.DataParallel(given), "have a process for each GPU, by torchrun")
+        nn.DataParallel(nn.Linear(2, 2))
 
     def test_distributed_data_parallel(self):
         model, _ = engine(Two)
         with tempfile.TemporaryDirectory() as folder:
             dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=0, world_size=1)
             try:
-                self.refused(lambda: nn.parallel.DistributedDataParallel(model), "averaged over the ranks already")
+                for given in (model, model.module, model.module.a):
+                    self.refused(lambda: nn.parallel.DistributedDataParallel(given), "averaged over the ranks already")
+                nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
             finally:
                 dist.destroy_process_group()
 
@@ -113,7 +123,7 @@ class Companions(Case):
         with tempfile.TemporaryDirectory() as folder:
             dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=0, world_size=1)
             try:
-                self.refused(lambda: fully_shard(model), "leave out FSDP")
+                self.refused(lambda: fully_shard(model), "FSDP")
             finally:
                 dist.destroy_process_group()
 
@@ -130,6 +140,19 @@ class Companions(Case):
         model, _ = engine(Two)
         self.refused(lambda: torch.compile(model, backend="eager")(values()), "torch.compile")
         self.refused(lambda: model.compile(), "torch.compile")
+
+    def test_trace(self):
+        model, optimizer = engine(Two)
+        for given in (model, model.module, model.module.a):
+            self.refused(lambda: torch.jit.trace(given, values()), "torch.jit.trace")
+        once(model, optimizer, values())
+
+    @unittest.skipIf(VERSION < (2, 1), "this PyTorch gives functional_call's values to a module without replacing any")
+    def test_functional_call(self):
+        model, optimizer = engine(Two)
+        state = model.state_dict()
+        self.refused(lambda: torch.func.functional_call(model.module, state, (values(),)), "functional_call")
+        once(model, optimizer, values())
 
     @unittest.skipUnless(importlib.util.find_spec("accelerate"), "accelerate is not installed")
     def test_accelerate(self):

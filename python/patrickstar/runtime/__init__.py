@@ -6,6 +6,7 @@ import torch
 import torch.nn as nn
 
 from .._library import PatrickStarError, Refused
+from . import _others  # noqa: F401, it acts when it is imported
 from ._start import start
 from .engine import Engine
 from .optimizer import Optimizer

@@ -87,8 +87,11 @@ class Engine(nn.Module):
                     state.pop(kwargs.get("prefix", "") + slot.name, None)
         return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Values of parameters, fp32 or other types, and buffers. Several ranks: all call, with all that is loaded."""
+        if assign:
+            raise Refused("load_state_dict(assign=True): parameters keep their places in chunks, and values are copied "
+                          "there; leave assign out")
         return self.module.load_state_dict(state_dict, strict=strict)
 
     def close(self) -> None:
@@ -136,15 +139,6 @@ class Engine(nn.Module):
 
     def add_module(self, name: str, module: Any) -> None:
         self.module.add_module(name, module)
-
-    @property
-    def _ddp_params_and_buffers_to_ignore(self) -> Any:
-        raise Refused("DistributedDataParallel of an engine: gradients are averaged over the ranks already; use the "
-                      "engine as it is")
-
-    def _replicate_for_data_parallel(self) -> Any:
-        raise Refused("DataParallel of an engine: have a process for each GPU, by torchrun; initialize_engine shares "
-                      "chunks between them")
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         raise Refused(_NO_COMPILATION)

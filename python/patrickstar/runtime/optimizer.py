@@ -1,15 +1,16 @@
 """The optimizer: the library's, in the clothes of torch.optim."""
-import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from .._library import ClientGroup, PatrickStarError, Refused
-from .._slot import Slot
 from .engine import Engine
 
 _OWN_KEY = "patrickstar"  # of state_dict: what torch.optim has no place for
+
+# What torch.optim's groups may ask for and this optimizer does not do, and what they have where they do not ask.
+_NOT_DONE = {"amsgrad": False, "maximize": False, "momentum": 0, "dampening": 0, "nesterov": False}
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _tell_groups(self) -> None:
         """What the program wrote."""
+        self._check_options(self.param_groups)
         for number, (group, known, told) in enumerate(zip(self.param_groups, self._known, self._set)):
             for key, value in self._fixed.items():
                 if group[key] != value:
@@ -129,6 +131,13 @@ class Optimizer(torch.optim.Optimizer):
                 self._known[number] = self._read_group(self.client.get_groups()[number])
                 for key in changed:
                     self._known[number][key] = group[key]
+
+    def _check_options(self, groups: List[Dict[str, Any]]) -> None:
+        for number, group in enumerate(groups):
+            for key, value in _NOT_DONE.items():
+                if key not in self._fixed and group.get(key, value) != value:
+                    raise Refused("param_groups[%d][%r] = %r: %s of this library does not do that; leave it out"
+                                  % (number, key, group[key], self._kind))
 
     # ---- state
 
@@ -166,6 +175,7 @@ class Optimizer(torch.optim.Optimizer):
         if sizes != mine:
             raise ValueError("optimizer state: groups of %s parameters, this optimizer has %s; make its groups by "
                              "optimizer.param_groups of the configuration" % (sizes, mine))
+        self._check_options(groups)
         saved = [number for group in groups for number in group["params"]]
         slot_of = dict(zip(saved, (param._ps for group in self.param_groups for param in group["params"])))
         names = self.client.get_state_names()
@@ -225,28 +235,6 @@ class Optimizer(torch.optim.Optimizer):
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise Refused("deepcopy of an optimizer whose states lie in chunks: copy its state_dict()")
-
-
-def _refuse_other_optimizers() -> None:
-    """Also that of a Trainer."""
-    add = torch.optim.Optimizer.add_param_group
-
-    @functools.wraps(add)
-    def add_unless_in_chunks(self: Any, param_group: Dict[str, Any]) -> None:
-        add(self, param_group)
-        if isinstance(self, Optimizer):
-            return
-        for param in self.param_groups[-1]["params"]:
-            slot = getattr(param, "_ps", None)
-            if isinstance(slot, Slot):
-                raise Refused("%s over %s, which lies in chunks: the optimizer that initialize_engine gave updates it, "
-                              "and optimizer.type of the configuration says which kind (a Trainer makes its own: write "
-                              "the loop, as doc/pytorch.md does)" % (type(self).__name__, slot.name))
-
-    torch.optim.Optimizer.add_param_group = add_unless_in_chunks  # type: ignore[method-assign]
-
-
-_refuse_other_optimizers()
 
 
 def _same(one: Any, other: Any) -> bool:
