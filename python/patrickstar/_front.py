@@ -113,7 +113,8 @@ class Front:
             return
         if is_tracing():
             raise Refused("torch.jit.trace, also that of torch.onnx, of parameter %s: a trace would keep its place, "
-                          "which is lent for one use; load model.state_dict() into a module outside of chunks" % slot.name)
+                          "which is lent for one use; load model.state_dict() into a module outside of chunks"
+                          % slot.name)
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):  # tensors of inference must not become a parameter's
                 place = slot.lend(PARAM, mode)
