@@ -122,16 +122,13 @@ ps_status ps_store_with_moment(const ps_store *s, ps_status st)
 {
     if (st != PS_EBUDGET || s->schedule == NULL || s->now < 0) return st;
     const ps_moment *m = &ps_schedule_trace(s->schedule)->moments[s->now];
-    char cause[256];
-    strncpy(cause, ps_last_error(), sizeof cause - 1);
-    cause[sizeof cause - 1] = '\0';
     return PS_FAIL(
         st,
         "moment %d (%s, %s) needs %lld bytes of device memory at once (%lld activations and workspace + %lld "
         "chunks) and %lld of host memory: %s",
         s->now, m->label, ps_phase_name(m->phase), (long long)(told_now(s) + wanted_bytes(s, m, PS_TIER_DEVICE)),
         (long long)told_now(s), (long long)wanted_bytes(s, m, PS_TIER_DEVICE),
-        (long long)wanted_bytes(s, m, PS_TIER_HOST), cause);
+        (long long)wanted_bytes(s, m, PS_TIER_HOST), ps_last_error());
 }
 
 static ps_status commit_non_model(ps_store *s)

@@ -129,12 +129,9 @@ static void *apart_place(const ps_client *c, const ps_client_tensor_state *t, ps
 /* Who has the room, and how much more would do: all that is in use stays, and this comes beside it. */
 static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, ps_status st)
 {
-    char cause[256];
     int64_t held = 0;
     const int64_t framework = ps_store_get_stats(c->tiers.store).non_model_bytes;
     if (st != PS_EBUDGET) return st;
-    strncpy(cause, ps_last_error(), sizeof cause - 1);
-    cause[sizeof cause - 1] = '\0';
     for (int32_t i = 0; i < c->held.n; i++) held += ps_client_id_bytes(c, c->held.ids[i]);
     const int64_t wanted = t->n_pieces * ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16);
     const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
@@ -146,7 +143,7 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
         "(default_chunk_size) or letting tensors go before others are used: %s",
         t->name, label != NULL ? " in " : "", label != NULL ? label : "", (long long)wanted, (long long)held,
         (long long)framework, (long long)budget, (long long)ps_max_i64(budget + wanted, held + wanted + framework),
-        cause);
+        ps_last_error());
 }
 
 ps_status ps_client_tell_ranks(ps_client *c, ps_status st)

@@ -73,15 +73,12 @@ static ps_status measure(ps_client *c, int64_t *bytes)
 
 static ps_status check_framework(const ps_client *c, ps_status st, int64_t framework_bytes)
 {
-    char cause[256];
     if (st != PS_EBUDGET) return st;
-    strncpy(cause, ps_last_error(), sizeof cause - 1);
-    cause[sizeof cause - 1] = '\0';
     return PS_FAIL(st,
                    "the framework itself has %lld bytes of memory.device = %lld in use (activations), beside which "
                    "chunks find no room: %lld would do, or smaller batches, or checkpointing: %s",
                    (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE],
-                   (long long)(framework_bytes + ps_client_least_device_bytes(c)), cause);
+                   (long long)(framework_bytes + ps_client_least_device_bytes(c)), ps_last_error());
 }
 
 /* ---- watching ---- */

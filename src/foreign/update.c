@@ -1,6 +1,5 @@
 /* update.c - the optimizer's step: norm and overflow first, then chunk by chunk, each a moment of its own. */
 #include <math.h>
-#include <stdio.h>
 
 #include "base/sized.h"
 #include "foreign/client_impl.h"
@@ -92,16 +91,14 @@ static ps_status update_on(ps_client *c, const step *s, int32_t chunk, ps_tier t
 /* Fp32 values, states and gradients of their own come one by one, so that they are too many may show late. */
 static ps_status tell_update_room(const ps_client *c, ps_status st)
 {
-    char cause[256];
     const int64_t *b = c->settings.budgets.bytes;
     if (st != PS_EBUDGET) return st;
-    snprintf(cause, sizeof cause, "%s", ps_last_error());
     return PS_FAIL(st,
                    "the update of a chunk finds no room in memory.device = %lld, memory.host = %lld and memory.disk = "
                    "%lld beside other chunks, gradients of their own and the framework's %lld bytes: give one of them "
                    "more, memory.disk first: %s",
                    (long long)b[PS_TIER_DEVICE], (long long)b[PS_TIER_HOST], (long long)b[PS_TIER_DISK],
-                   (long long)c->steps.step_bytes, cause);
+                   (long long)c->steps.step_bytes, ps_last_error());
 }
 
 static bool is_held(const ps_client *c, int32_t chunk)

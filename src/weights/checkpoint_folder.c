@@ -388,7 +388,7 @@ static ps_status remove_older(const ps_checkpoint_folder *f, const char *aside, 
 
 ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last)
 {
-    char *aside = NULL, cause[512];
+    char *aside = NULL;
     ps_status st;
     PS_TRY_GOTO(ps_file_sync_folder(f->temporary));
     PS_TRY_GOTO(give_name(f, &aside));
@@ -396,8 +396,7 @@ ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last
     PS_TRY_GOTO(move_latest(f));
     st = remove_older(f, aside, keep_last);
     if (st == PS_OK) goto out;
-    snprintf(cause, sizeof cause, "%.500s", ps_last_error());
-    st = PS_FAIL(st, "%s is complete, but an older checkpoint could not be removed: %s", f->final, cause);
+    st = PS_FAIL(st, "%s is complete, but an older checkpoint could not be removed: %s", f->final, ps_last_error());
 out:
     ps_mem_free(aside);
     return st;
