@@ -12,7 +12,7 @@ enum { NAMES = 300, TURNS = 20000 };
 static void test_any_order(void **state)
 {
     (void)state;
-    static char names[NAMES][16];
+    static char names[NAMES][20];
     bool is_there[NAMES] = {false};
     const int64_t live = ps_mem_live_bytes();
     ps_name_index x = {0};

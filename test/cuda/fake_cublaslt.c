@@ -342,26 +342,31 @@ typedef struct product {
     double seconds; /* that it is said to take */
 } product;
 
-static double element(const struct ps_lt_layout_state *l, const void *data, bool transposes, int64_t row, int64_t col)
+/* n lines of k elements, those of a line, or those of a column over the lines, one behind the other. Give back by free. */
+static double *lines_of(const struct ps_lt_layout_state *l, const void *data, bool are_lines, int64_t n, int64_t k)
 {
+    double *const out = malloc((size_t)ps_max_i64(1, n * k) * sizeof *out);
     ps_dtype t;
     (void)dtype_of(l->type, &t);
-    return (double)ps_dtype_load(t, data, transposes ? row * l->stride + col : col * l->stride + row);
+    if (out == NULL) abort();
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t e = 0; e < k; e++)
+            out[i * k + e] = (double)ps_dtype_load(t, data, are_lines ? i * l->stride + e : e * l->stride + i);
+    return out;
 }
 
-/* The first in double; number n adds up n + 1 parts in float, element by element in turn: other bits each. */
-static double sum_over_k(const product *p, int64_t i, int64_t j, int64_t k)
+/* The first algorithm in double; number n adds up n + 1 parts in float, element by element in turn: other bits each. */
+static double sum_over_k(int algorithm, const double *a, const double *b, int64_t k)
 {
     float parts[FAKE_CUBLASLT_ALGORITHMS] = {0};
     double sum = 0;
-    for (int64_t l = 0; l < k; l++) {
-        const double x =
-            element(&p->a_layout, p->a, p->transposes_a, i, l) * element(&p->b_layout, p->b, p->transposes_b, l, j);
-        sum += x;
-        parts[l % (p->algorithm + 1)] += (float)x;
+    if (algorithm == 0) {
+        for (int64_t l = 0; l < k; l++) sum += a[l] * b[l];
+        return sum;
     }
-    if (p->algorithm == 0) return sum;
-    for (int n = 1; n <= p->algorithm; n++) parts[0] += parts[n];
+    for (int64_t l = 0; l < k; l += algorithm + 1)
+        for (int n = 0; n <= algorithm && l + n < k; n++) parts[n] += (float)(a[l + n] * b[l + n]);
+    for (int n = 1; n <= algorithm; n++) parts[0] += parts[n];
     return (double)parts[0];
 }
 
@@ -381,15 +386,19 @@ static void run(void *user, const unsigned grid[3], const unsigned block[3], uns
     (void)dtype_of(p->y_layout.type, &t);
     fake_spend(p->seconds);
     memset(p->workspace, 0xC3, p->workspace_bytes); /* it is the library's */
+    double *const a = lines_of(&p->a_layout, p->a, p->transposes_a, p->y_layout.rows, k);
+    double *const b = lines_of(&p->b_layout, p->b, !p->transposes_b, p->y_layout.cols, k);
     for (int64_t j = 0; j < p->y_layout.cols; j++)
         for (int64_t i = 0; i < p->y_layout.rows; i++) {
             const int64_t at = j * p->y_layout.stride + i;
             double sum = p->beta != 0.0f ? (double)(p->beta * ps_dtype_load(t, p->c, at)) : 0.0;
             if (p->bias != NULL) sum += (double)ps_dtype_load(t, p->bias, i);
-            sum += sum_over_k(p, i, j, k);
+            sum += sum_over_k(p->algorithm, a + i * k, b + j * k, k);
             if (p->aux != NULL) sum *= gelu_derivative((double)ps_dtype_load(t, p->aux, j * p->aux_stride + i));
             ps_dtype_store(t, p->y, at, (float)((double)p->alpha * sum));
         }
+    free(a);
+    free(b);
 }
 
 static ps_lt_status check_chosen(const chosen *x, ps_lt_product d, const void *const matrices[4], const void *workspace,

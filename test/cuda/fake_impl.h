@@ -37,6 +37,7 @@ struct ps_cu_function_state {
 
 struct ps_cu_stream_state {
     pthread_t thread;
+    pthread_cond_t has_work; /* or stops */
     ps_cu_context context;
     fake_command *first, *last;
     bool stops;
@@ -60,9 +61,9 @@ struct ps_cu_context_state {
 typedef struct fake_state {
     fake_options o;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    char *arena, *shadow; /* addresses of the device, and the same memory where streams touch it */
-    unsigned char *state; /* a byte a page of the arena: 0 nothing, 1 mapped, 2 and may be touched */
+    pthread_cond_t changed; /* an event, a stream with nothing left to do, a context that broke */
+    char *arena, *shadow;   /* addresses of the device, and the same memory where streams touch it */
+    unsigned char *state;   /* a byte a page of the arena: 0 nothing, 1 mapped, 2 and may be touched */
     int file;
     int64_t n_pages_ever;
     int64_t taken_bytes; /* of each GPU */

@@ -55,7 +55,7 @@ static void end_touching(ps_cu_stream s)
 {
     pthread_mutex_lock(&fake.lock);
     s->context->n_touching--;
-    pthread_cond_broadcast(&fake.changed);
+    if (is_broken(s->context)) pthread_cond_broadcast(&fake.changed);
 }
 
 /* Half of it now, half of it a little later: who looks too early finds either. */
@@ -131,13 +131,13 @@ static void *run_stream(void *arg)
     ps_cu_stream s = arg;
     pthread_mutex_lock(&fake.lock);
     for (;;) {
-        while (s->first == NULL && !s->stops) pthread_cond_wait(&fake.changed, &fake.lock);
+        while (s->first == NULL && !s->stops) pthread_cond_wait(&s->has_work, &fake.lock);
         if (s->first == NULL) break;
         fake_command *c = s->first;
         carry_out(s, c);
         s->first = c->next;
+        if (c->kind == RECORD || s->first == NULL || is_broken(s->context)) pthread_cond_broadcast(&fake.changed);
         free(c);
-        pthread_cond_broadcast(&fake.changed);
     }
     pthread_mutex_unlock(&fake.lock);
     return NULL;
@@ -154,6 +154,7 @@ ps_cu_result fake_stream_create(ps_cu_stream *out, unsigned flags, int priority)
     s->next = fake.streams;
     fake.streams = s;
     fake.n_streams++;
+    pthread_cond_init(&s->has_work, NULL);
     if (pthread_create(&s->thread, NULL, run_stream, s) != 0) abort();
     *out = s;
     return fake_leave(PS_CU_SUCCESS);
@@ -164,7 +165,7 @@ ps_cu_result fake_stream_destroy(ps_cu_stream s)
 {
     pthread_mutex_lock(&fake.lock);
     s->stops = true;
-    pthread_cond_broadcast(&fake.changed);
+    pthread_cond_signal(&s->has_work);
     pthread_mutex_unlock(&fake.lock);
     pthread_join(s->thread, NULL);
     pthread_mutex_lock(&fake.lock);
@@ -172,6 +173,7 @@ ps_cu_result fake_stream_destroy(ps_cu_stream s)
     while (*p != s) p = &(*p)->next;
     *p = s->next;
     fake.n_streams--;
+    pthread_cond_destroy(&s->has_work);
     free(s);
     return fake_leave(PS_CU_SUCCESS);
 }
@@ -184,7 +186,7 @@ static void append(ps_cu_stream s, const fake_command *what, const void *args, s
     if (args_bytes > 0) memcpy(c->args, args, args_bytes);
     *(s->first == NULL ? &s->first : &s->last->next) = c;
     s->last = c;
-    pthread_cond_broadcast(&fake.changed);
+    pthread_cond_signal(&s->has_work);
 }
 
 void fake_issue_call(ps_cu_stream s, void (*run)(void *user), void *user)
