@@ -10,6 +10,7 @@ python=${PS_TRANSFORMERS_PYTHON:-$root/build/transformers/bin/python}
 
 export TRANSFORMERS_VERBOSITY=error TRANSFORMERS_OFFLINE=1
 expect 0 "$python" -W ignore test/golden/make_tiny_folders.py "$work/models"
+set -- # pairs of folders
 for model in "$work/models"/*; do
     name=$(basename "$model")
     cat >"$work/$name.json" <<END
@@ -22,9 +23,10 @@ for model in "$work/models"/*; do
 END
     expect 0 "$pstar" train "$work/$name.json"
     expect 0 "$pstar" export "$work/run-$name" "$work/hf-$name" --max-shard-size 40KB
-    expect 0 "$python" -W ignore test/golden/check_roundtrip.py "$model" "$work/hf-$name"
-    cat "$work/out"
     # and as pytorch_model.bin, in one file or in shards
     expect 0 "$pstar" export "$work/run-$name" "$work/bin-$name" --format pt --max-shard-size 40KB
-    expect 0 "$python" -W ignore test/golden/check_roundtrip.py "$model" "$work/bin-$name"
+    set -- "$@" "$model" "$work/hf-$name" "$model" "$work/bin-$name"
 done
+expect 0 "$python" -W ignore test/golden/check_roundtrip.py "$@"
+cat "$work/out"
+[ "$(wc -l <"$work/out")" -eq $(($# / 2)) ] || fail "not all of $(($# / 2)) pairs were compared"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Are two Hugging Face model folders the same model to transformers?
+"""Are two Hugging Face model folders the same model to transformers? And two others, and so on?
 
-usage: python3 check_roundtrip.py DIR_A DIR_B [MAX_DIFFERENCE]
+usage: python3 check_roundtrip.py [--within MAX_DIFFERENCE] DIR_A DIR_B [DIR_A DIR_B]...
 
 Loads both with the class that "architectures" of their config.json names, in float32, and compares what they give for the same
 tokens: logits, or hidden states where there is no head. They must have the same bits, or differ by MAX_DIFFERENCE at
@@ -90,18 +90,23 @@ def compare_folders(folder_a, folder_b, allowed):
 
 
 def main():
-    if len(sys.argv) not in (3, 4):
+    arguments, allowed = sys.argv[1:], 0.0
+    if arguments[:1] == ["--within"] and len(arguments) > 1:
+        allowed, arguments = float(arguments[1]), arguments[2:]
+    if not arguments or len(arguments) % 2 != 0:
         print(__doc__, file=sys.stderr)
         return 2
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    try:
-        compare_folders(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else 0.0)
-    except (Different, OSError, ValueError, RuntimeError) as e:
-        print(f"check_roundtrip: {sys.argv[1]}, {sys.argv[2]}: {e}", file=sys.stderr)
-        return 1
-    return 0
+    status = 0
+    for a, b in zip(arguments[::2], arguments[1::2]):
+        try:
+            compare_folders(a, b, allowed)
+        except (Different, OSError, ValueError, RuntimeError) as e:
+            print(f"check_roundtrip: {a}, {b}: {e}", file=sys.stderr)
+            status = 1
+    return status
 
 
 if __name__ == "__main__":
