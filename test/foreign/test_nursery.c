@@ -9,12 +9,14 @@
 #include "base/mem.h"
 #include "temp_folder.h"
 
+/* Of files, to be shared: a sanitizer has mappings of its own. */
 static int count_mappings(void)
 {
+    char line[512], access[8];
     int n = 0;
     FILE *f = fopen("/proc/self/maps", "r");
     assert_non_null(f);
-    for (int c = fgetc(f); c != EOF; c = fgetc(f)) n += c == '\n';
+    while (fgets(line, sizeof line, f) != NULL) n += sscanf(line, "%*s %7s", access) == 1 && access[3] == 's';
     fclose(f);
     return n;
 }
@@ -41,7 +43,7 @@ static void use(const char *folders)
         memset(piece[i].address, 1 + i % 100, (size_t)(1 + i % 9000));
         if (i % 3 == 0) ps_nursery_rest(n, &piece[i]);
     }
-    assert_true(count_mappings() - before < 10);
+    assert_in_range(count_mappings() - before, 1, 10);
     assert_ok(ps_nursery_take(n, large, &wide));
     assert_ok(ps_nursery_take(n, 5000, &after));
     expect_all(&wide, large, 0);
