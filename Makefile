@@ -404,7 +404,7 @@ python-check: build/torch/.transformers $(PYTHON_NEEDS)
 bench-pytorch: build/torch/.transformers $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
 build/torch/.transformers: build/torch/.done
-	build/torch/bin/pip install transformers accelerate
+	build/torch/bin/pip install transformers accelerate peft
 	@touch $@
 
 replay: $(FUZZ:%=$B/test/fuzz/replay_%)

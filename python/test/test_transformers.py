@@ -1,5 +1,6 @@
 """Models of Hugging Face's transformers, of random weights, unchanged: as plain PyTorch trains them, in chunks that
 hardly stay in memory."""
+import importlib.util
 import tempfile
 import unittest
 
@@ -169,6 +170,33 @@ class Using(Case):
         self.assertIs(model.module.lm_head.weight, model.module.transformer.wte.weight)
         model.backward(causal(model, 1))
         optimizer.step()
+
+    @unittest.skipUnless(importlib.util.find_spec("peft"), "peft is not installed")
+    def test_adapters(self):
+        """Low-rank adapters of peft over a model that is frozen."""
+        import peft
+
+        def adapted():
+            return peft.get_peft_model(gpt2(), peft.LoraConfig(r=4, target_modules=["c_attn"]))
+        for dtype in (BF16, F32):
+            self.same(adapted, causal, dtype=dtype, default_chunk_size=CHUNK)
+        model, optimizer = engine(adapted, F32, default_chunk_size=CHUNK)
+        before = masters(model)
+        model.backward(causal(model, 1))
+        optimizer.step()
+        changed = {name for name, value in masters(model).items() if not torch.equal(value, before[name])}
+        self.assertEqual(changed, {name for name in before if "lora_B" in name})  # that of lora_A is 0 yet
+        ids = tokens()
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            expected = model.eval()(input_ids=ids).logits
+            model.save_pretrained(folder)
+            base = gpt2()
+            base.load_state_dict({name.replace("base_model.model.", "").replace(".base_layer", ""): value
+                                  for name, value in model.state_dict().items() if "lora_" not in name})
+            read = peft.PeftModel.from_pretrained(base, folder).eval()
+            self.assertTrue(torch.equal(read(input_ids=ids).logits, expected))
+            merged = model.merge_and_unload()
+            self.assertTrue(torch.allclose(merged.eval()(input_ids=ids).logits, expected, atol=1e-5))
 
 
 if __name__ == "__main__":
