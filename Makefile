@@ -399,11 +399,11 @@ build/torch/.done: | build/.deps
 PYTHON_NEEDS := $B/pstar $B/libpatrickstar.so $(PLUGINS:%=$B/%)
 python: $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so python3 python/build_wheel.py build/python
-python-check: build/torch/.transformers $(PYTHON_NEEDS)
+python-check: build/torch/.companions $(PYTHON_NEEDS)
 	@PS_TEST_LONG=1 PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
-bench-pytorch: build/torch/.transformers $(PYTHON_NEEDS)
+bench-pytorch: build/torch/.companions $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
-build/torch/.transformers: build/torch/.done
+build/torch/.companions: build/torch/.done
 	build/torch/bin/pip install transformers accelerate peft
 	@touch $@
 

@@ -85,12 +85,6 @@ class _Parameters(ParametersDict):
                           "torch.export, load_state_dict(assign=True)" % name)
         super().__setitem__(name, param)
 
-    def __delitem__(self, name: str) -> None:
-        if type(self.get(name)) is Parked:
-            raise Refused("parameter %s is removed after initialize_engine; it has its place in chunks: leave it "
-                          "there, or create the module without it in model_func" % name)
-        super().__delitem__(name)
-
     def __deepcopy__(self, memo: Any) -> "_Parameters":
         import copy
         new = memo[id(self)] = _Parameters(self.builder)

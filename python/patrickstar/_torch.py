@@ -1,5 +1,4 @@
 """What differs between the versions of PyTorch, 1.13 to the 2.x of today, and is no public interface of all of them."""
-import collections
 from typing import Any, Callable, Optional, Tuple
 
 import torch
@@ -13,7 +12,7 @@ pop_saved_tensors_hooks: Callable = torch._C._autograd._pop_saved_tensors_defaul
 no_torch_function: Any = torch._C.DisableTorchFunctionSubclass if VERSION >= (2, 0) else torch._C.DisableTorchFunction
 
 # The class of module._parameters.
-ParametersDict: type = dict if VERSION >= (2, 0) else collections.OrderedDict
+ParametersDict: type = type(torch.nn.Module()._parameters)
 
 is_tracing: Callable[[], bool] = torch._C._is_tracing  # by torch.jit
 

@@ -40,6 +40,15 @@ Make = Callable[[], nn.Module]
 Step = Callable[[Any, int], torch.Tensor]
 
 
+def can_multiply_halves() -> bool:
+    """On the processor."""
+    half = torch.ones(2, 2, dtype=torch.float16)
+    try:
+        return bool((half @ half).sum() == 8)
+    except RuntimeError:
+        return False
+
+
 def config(dtype: torch.dtype = BF16, **changed: Any) -> Dict[str, Any]:
     """A configuration of small chunks, and memory for anything; keys with a dot are those of sections."""
     given: Dict[str, Any] = {

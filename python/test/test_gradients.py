@@ -4,22 +4,14 @@ import unittest
 import torch
 import torch.nn as nn
 
-from support import (BF16, F32, WIDTH, Case, Two, engine, master, masters, module_of, once, square, train,
-                     values)
+from support import (BF16, F32, WIDTH, Case, Two, can_multiply_halves, engine, master, masters, module_of, once, square,
+                     train, values)
 
 
 def frozen():
     model = Two()
     model.a.weight.requires_grad_(False)
     return model
-
-
-def can_multiply_halves():
-    half = torch.ones(2, 2, dtype=torch.float16)
-    try:
-        return bool((half @ half).sum() == 8)
-    except RuntimeError:
-        return False
 
 
 class Accumulation(Case):

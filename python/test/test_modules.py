@@ -6,7 +6,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from support import BF16, F32, IS_LONG, VERSION, WIDTH, Case, Two, engine, module_of, square, values
+from support import (BF16, F32, IS_LONG, VERSION, WIDTH, Case, Two, engine, master, masters, module_of, once, square,
+                     values)
 
 
 @dataclasses.dataclass
@@ -197,13 +198,23 @@ class Kinds(Case):
             return m
         self.same(make, lambda m, t: square(m(values())))
 
-    @unittest.skipIf(VERSION < (2, 0), "PyTorch 1.13 has no weight_norm by parametrization")
+    @unittest.skipIf(VERSION < (2, 1), "this PyTorch has no weight_norm by parametrization")
     def test_weight_norm_by_parametrization(self):
         def make():
             m = Two()
             torch.nn.utils.parametrizations.weight_norm(m.a)
             return m
         self.same(make, lambda m, t: square(m(values())))
+
+    def test_pruned_in_the_end(self):
+        from torch.nn.utils import prune
+        model, optimizer = engine(Two, F32)
+        once(model, optimizer, values(dtype=F32))
+        prune.l1_unstructured(model.module.a, "weight", 5)
+        before = masters(model)
+        once(model, optimizer, values(dtype=F32))
+        self.assertEqual(int((model.module.a.weight == 0).sum()), 5)
+        self.assertFalse(torch.equal(master(model, "a.weight"), before["a.weight"]))
 
     def test_convolutions_and_batch_norm(self):
         self.same(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True),

@@ -16,7 +16,7 @@ static int count_mappings(void)
     int n = 0;
     FILE *f = fopen("/proc/self/maps", "r");
     assert_non_null(f);
-    while (fgets(line, sizeof line, f) != NULL) n += sscanf(line, "%*s %7s", access) == 1 && access[3] == 's';
+    while (fgets(line, sizeof line, f) != NULL) n += sscanf(line, "%*s %7s", access) == 1 && strchr(access, 's') != NULL;
     fclose(f);
     return n;
 }
@@ -43,7 +43,7 @@ static void use(const char *folders)
         memset(piece[i].address, 1 + i % 100, (size_t)(1 + i % 9000));
         if (i % 3 == 0) ps_nursery_rest(n, &piece[i]);
     }
-    assert_in_range(count_mappings() - before, 1, 10);
+    assert_in_range(count_mappings() - before, 1, 9);
     assert_ok(ps_nursery_take(n, large, &wide));
     assert_ok(ps_nursery_take(n, 5000, &after));
     expect_all(&wide, large, 0);

@@ -92,7 +92,10 @@ def compare_folders(folder_a, folder_b, allowed):
 def main():
     arguments, allowed = sys.argv[1:], 0.0
     if arguments[:1] == ["--within"] and len(arguments) > 1:
-        allowed, arguments = float(arguments[1]), arguments[2:]
+        try:
+            allowed, arguments = float(arguments[1]), arguments[2:]
+        except ValueError:
+            arguments = []
     if not arguments or len(arguments) % 2 != 0:
         print(__doc__, file=sys.stderr)
         return 2

@@ -426,7 +426,7 @@ static void check_same_bits(const attention_case *c, const attention_case *other
 static void test_mask_of_ones_and_wide_windows(void **state)
 {
     (void)state;
-    /* D, T: more than a tile of tensor cores */
+    /* D, T: of the last two more than a tile of tensor cores */
     static const int64_t sizes_of_kind[][2] = {{8, 70}, {64, 136}, {128, 72}};
     for (int n = 0; n < 3 * 2 * 2 * PS_DTYPE_COUNT; n++) {
         const attention_case c = {.B = 1,

@@ -7,6 +7,7 @@ import torch.nn as nn
 
 from .._library import Refused
 from .._slot import Slot
+from .engine import ONE_PROCESS_A_GPU
 from .optimizer import Optimizer
 
 
@@ -26,6 +27,7 @@ def _refuse_optimizers() -> None:
         add(self, param_group)
         slot = None if isinstance(self, Optimizer) else _first_in_chunks(self.param_groups[-1]["params"])
         if slot is not None:
+            self.param_groups.pop()
             raise Refused("%s over %s, which lies in chunks: the optimizer that initialize_engine gave updates it, and "
                           "optimizer.type of the configuration says which kind (a Trainer makes its own: write the "
                           "loop, as doc/pytorch.md does)" % (type(self).__name__, slot.name))
@@ -38,7 +40,7 @@ def _refuse_wrapper(wrapper: Type[nn.Module], instead: str) -> None:
 
     @functools.wraps(init)
     def init_unless_in_chunks(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        slot = _first_in_chunks(module.parameters())
+        slot = _first_in_chunks(module.parameters()) if isinstance(module, nn.Module) else None
         if slot is not None:
             raise Refused("%s over %s, which lies in chunks: %s" % (wrapper.__name__, slot.name, instead))
         init(self, module, *args, **kwargs)
@@ -49,5 +51,4 @@ def _refuse_wrapper(wrapper: Type[nn.Module], instead: str) -> None:
 _refuse_optimizers()
 _refuse_wrapper(nn.parallel.DistributedDataParallel,
                 "gradients are averaged over the ranks already; use the engine as it is")
-_refuse_wrapper(nn.DataParallel, "have a process for each GPU, by torchrun; initialize_engine shares chunks between "
-                "them")
+_refuse_wrapper(nn.DataParallel, ONE_PROCESS_A_GPU)

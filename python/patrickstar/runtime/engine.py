@@ -140,6 +140,9 @@ class Engine(nn.Module):
     def add_module(self, name: str, module: Any) -> None:
         self.module.add_module(name, module)
 
+    def _replicate_for_data_parallel(self) -> Any:
+        raise Refused("data_parallel of an engine: " + ONE_PROCESS_A_GPU)
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         raise Refused(_NO_COMPILATION)
 
@@ -165,6 +168,8 @@ def _empty_autograd_at_exit() -> None:
 
     atexit.register(empty)
 
+
+ONE_PROCESS_A_GPU = "have a process for each GPU, by torchrun; initialize_engine shares chunks between them"
 
 _NO_COMPILATION = ("torch.compile of an engine: its parameters change their places between operators, which a compiled "
                    "graph does not see; compile functions that have no parameters")
