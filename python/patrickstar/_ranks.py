@@ -8,10 +8,11 @@ collectives. Under mpirun or srun without torch.distributed, the library speaks 
 Sums are added by the library in the order of ranks: bits are the same over gloo and MPI.
 """
 import atexit
+import collections
 import ctypes
 import os
 import sys
-from typing import Any, List, Optional
+from typing import Any, Deque, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -65,6 +66,10 @@ class _GlooGroup:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._group = _new_gloo_group(group)
         self._is_closed = self._has_failed = False
+        # A thread of gloo's may let go of a work after it has told that it is done. Were it the last to do so, it would
+        # give back the tensors, for which it needs the interpreter; and who leaves the group waits for that thread, with
+        # the interpreter in its hands (PyTorch 2.4).
+        self._recent_works: Deque[Any] = collections.deque(maxlen=64)
         # ctypes keeps no reference to callbacks: they live as long as this object, which Ranks has.
         self._all_to_all, self._close = ALL_TO_ALL(self._on_all_to_all), CLOSE(self._on_close)
         self._name = "torch.distributed (gloo beside %s)" % dist.get_backend(group)
@@ -74,8 +79,10 @@ class _GlooGroup:
     def _on_all_to_all(self, _user, send, send_bytes, receive, receive_bytes, error) -> int:
         try:
             sent, received = send_bytes[:self.size], receive_bytes[:self.size]
-            dist.all_to_all_single(_bytes_at(receive, sum(received)), _bytes_at(send, sum(sent)), received, sent,
-                                   group=self._group)
+            work = dist.all_to_all_single(_bytes_at(receive, sum(received)), _bytes_at(send, sum(sent)), received, sent,
+                                          group=self._group, async_op=True)
+            self._recent_works.append(work)
+            work.wait()
             return 0
         except BaseException as failure:  # nothing may leave a callback
             self._has_failed = True
@@ -93,9 +100,8 @@ class _GlooGroup:
             _parting.append(self)
         elif not self._has_failed and dist.is_initialized():
             dist.destroy_process_group(self._group)
-            # The last reference: threads of gloo's that still give tensors back, which takes the interpreter, are
-            # joined.
-            self._group = None
+            self._group = None  # the last reference: threads of gloo's are joined
+            self._recent_works.clear()
 
 
 _parting: List[_GlooGroup] = []  # groups that are to be left when the library's thread does not call them any more
