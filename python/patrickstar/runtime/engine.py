@@ -176,11 +176,12 @@ _NO_COMPILATION = ("torch.compile of an engine: its parameters change their plac
 
 
 def _refuse_compilation() -> None:
-    """torch.compile calls the engine from within torch._dynamo."""
+    """torch.compile wraps the engine in a module, which calls it."""
     if "torch._dynamo" not in sys.modules:
         return
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__") == "torch._dynamo.eval_frame" and frame.f_code.co_name != "_fn":
-            raise Refused(_NO_COMPILATION)
+        if frame.f_code.co_name in ("_call_impl", "__call__"):
+            if type(frame.f_locals.get("self")).__name__ == "OptimizedModule":
+                raise Refused(_NO_COMPILATION)
         frame = frame.f_back
