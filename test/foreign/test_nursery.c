@@ -16,7 +16,8 @@ static int count_mappings(void)
     int n = 0;
     FILE *f = fopen("/proc/self/maps", "r");
     assert_non_null(f);
-    while (fgets(line, sizeof line, f) != NULL) n += sscanf(line, "%*s %7s", access) == 1 && strchr(access, 's') != NULL;
+    while (fgets(line, sizeof line, f) != NULL)
+        n += sscanf(line, "%*s %7s", access) == 1 && strchr(access, 's') != NULL;
     fclose(f);
     return n;
 }
