@@ -11,6 +11,7 @@ are compared as well.
 Exit status: 0 the same, 1 not, 2 usage. Needs torch and transformers, of version 4.49 (with torch 1.13) or later;
 tool/transformers_venv.sh makes an environment with the former.
 """
+import argparse
 import json
 import os
 import sys
@@ -90,22 +91,19 @@ def compare_folders(folder_a, folder_b, allowed):
 
 
 def main():
-    arguments, allowed = sys.argv[1:], 0.0
-    if arguments[:1] == ["--within"] and len(arguments) > 1:
-        try:
-            allowed, arguments = float(arguments[1]), arguments[2:]
-        except ValueError:
-            arguments = []
-    if not arguments or len(arguments) % 2 != 0:
-        print(__doc__, file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--within", type=float, default=0.0, metavar="MAX_DIFFERENCE")
+    parser.add_argument("folders", nargs="+", metavar="DIR")
+    given = parser.parse_args()
+    if len(given.folders) % 2 != 0:
+        parser.error(f"folders come in pairs, {len(given.folders)} are given")
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     status = 0
-    for a, b in zip(arguments[::2], arguments[1::2]):
+    for a, b in zip(given.folders[::2], given.folders[1::2]):
         try:
-            compare_folders(a, b, allowed)
+            compare_folders(a, b, given.within)
         except (Different, OSError, ValueError, RuntimeError) as e:
             print(f"check_roundtrip: {a}, {b}: {e}", file=sys.stderr)
             status = 1
