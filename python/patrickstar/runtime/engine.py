@@ -181,7 +181,7 @@ def _refuse_compilation() -> None:
         return
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name in ("_call_impl", "__call__"):
-            if type(frame.f_locals.get("self")).__name__ == "OptimizedModule":
-                raise Refused(_NO_COMPILATION)
+        is_call = frame.f_code.co_name in ("_call_impl", "__call__")
+        if is_call and type(frame.f_locals.get("self")).__name__ == "OptimizedModule":
+            raise Refused(_NO_COMPILATION)
         frame = frame.f_back
