@@ -4,11 +4,9 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
-#include "base/machine.h"
 #include "base/mem.h"
 #include "base/sized.h"
 #include "comm/agree.h"
-#include "device/disk_folders.h"
 #include "run/memory_dump.h"
 
 static ps_status open_tiers(ps_engine *e, bool draws)
@@ -34,48 +32,12 @@ static ps_status take_config(ps_engine *e, const ps_config *config)
     return PS_OK;
 }
 
-/* The disk tier's file grows as chunks come, so what is too much would be found in the middle of a step. Ranks of a
- * machine share the folders; their files are about as large. */
-static ps_status check_disk(const ps_engine *e)
+/* Ranks of a machine share its memory and its disks. Before any of them takes some. */
+static ps_status check_capacity(const ps_engine *e)
 {
     const ps_comm *comm = e->settings.ranks.comm;
     const int32_t n_sharers = comm != NULL ? ps_comm_local_size(comm) : 1;
-    const int64_t planned = e->shape->forecast.peak_bytes[PS_TIER_DISK] * n_sharers;
-    const char *folders = e->settings.disk_folders;
-    char planned_text[PS_BYTES_TEXT_MAX], free_text[PS_BYTES_TEXT_MAX], shared[48] = "";
-    int64_t free_bytes;
-    if (planned == 0) return PS_OK;
-    PS_TRY(ps_disk_folders_free_bytes(folders, &free_bytes));
-    if (planned <= free_bytes) return PS_OK;
-    if (n_sharers > 1) snprintf(shared, sizeof shared, " of %d ranks", n_sharers);
-    return PS_FAIL(
-        PS_EBUDGET,
-        "memory.disk_path = %.300s has %s (%lld bytes) free, and the plan puts %s (%lld bytes)%s there: free "
-        "some, name another folder, or raise memory.device or memory.host",
-        folders, ps_bytes_format(free_bytes, free_text), (long long)free_bytes, ps_bytes_format(planned, planned_text),
-        (long long)planned, shared);
-}
-
-/* Budgets given as bytes may be more than there is: then the system would kill the process in the middle of a step. What
- * the plan does not use of them does no harm. Memory that others have now may be free later, so it counts. */
-static ps_status check_ram(const ps_engine *e)
-{
-    const ps_comm *comm = e->settings.ranks.comm;
-    const int32_t n_sharers = comm != NULL ? ps_comm_local_size(comm) : 1;
-    const bool is_gpu = e->settings.backend_kind == PS_BACKEND_CUDA;
-    const int64_t *peaks = e->shape->forecast.peak_bytes;
-    const int64_t planned = (peaks[PS_TIER_HOST] + (is_gpu ? 0 : peaks[PS_TIER_DEVICE])) * n_sharers;
-    char planned_text[PS_BYTES_TEXT_MAX], total_text[PS_BYTES_TEXT_MAX], shared[48] = "";
-    ps_machine_memory_info memory;
-    const bool is_known = ps_machine_memory(NULL, &memory) == PS_OK;
-    if (!is_known || planned <= memory.total_bytes) return PS_OK;
-    if (n_sharers > 1) snprintf(shared, sizeof shared, " of %d ranks", n_sharers);
-    return PS_FAIL(PS_EBUDGET,
-                   "%s: the plan takes %s (%lld bytes)%s, and this machine, or the control group that the process runs "
-                   "in, has %s (%lld bytes): lower %s, and give memory.disk what %s not hold",
-                   is_gpu ? "memory.host" : "memory.device and memory.host", ps_bytes_format(planned, planned_text),
-                   (long long)planned, shared, ps_bytes_format(memory.total_bytes, total_text),
-                   (long long)memory.total_bytes, is_gpu ? "it" : "them", is_gpu ? "it does" : "they do");
+    return ps_settings_check_capacity(&e->settings, e->shape->forecast.peak_bytes, n_sharers);
 }
 
 /* Nothing in it waits for other ranks, as it may fail on one of them. */
@@ -133,8 +95,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     e->shape = e->shapes.all[0];
     e->program = e->shape->program;
     e->blueprint = e->shape->blueprint;
-    PS_TRY_GOTO(ps_comm_agree(comm, check_ram(e)));
-    PS_TRY_GOTO(ps_comm_agree(comm, check_disk(e)));                               /* before any rank fills it */
+    PS_TRY_GOTO(ps_comm_agree(comm, check_capacity(e)));
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
     tell_unused(e, config);
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));

@@ -148,6 +148,12 @@ ps_dtype ps_settings_dtype(const ps_options *o);
 /* Where the disk tier has its files (disk_folders.h): memory.disk_path, or what its "" stands for. */
 const char *ps_settings_disk_folders(const ps_options *o);
 
+/* Does this machine have what a plan puts on its tiers? planned_bytes: of one rank, at most at a time; n_sharers: ranks
+ * on this machine. PS_EBUDGET naming the option, both numbers and the remedy; PS_EIO for a folder of the disk tier that
+ * cannot be asked. */
+PS_NODISCARD ps_status ps_settings_check_capacity(const ps_settings *s, const int64_t planned_bytes[PS_TIER_COUNT],
+                                                  int32_t n_sharers);
+
 /* For ps_decode: one sequence, passes of a few tokens, and keys and values kept. */
 void ps_settings_use_cache(ps_settings *s, const ps_config *config);
 

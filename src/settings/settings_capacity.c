@@ -1,0 +1,58 @@
+/* settings_capacity.c - does this machine have what a plan puts on its tiers? Budgets given as bytes may be more than
+ * there is; what the plan does not use of them does no harm. */
+#include <stdio.h>
+
+#include "base/bytes.h"
+#include "base/machine.h"
+#include "settings/settings.h"
+
+/* " of 4 ranks", behind what they take together. */
+static const char *shared_text(int32_t n_sharers, char text[48])
+{
+    text[0] = '\0';
+    if (n_sharers > 1) snprintf(text, 48, " of %d ranks", n_sharers);
+    return text;
+}
+
+/* What is too much of memory, the system would kill the process for in the middle of a step. Memory that others have now
+ * may be free later, so it counts. */
+static ps_status check_ram(const ps_settings *s, const int64_t planned_bytes[PS_TIER_COUNT], int32_t n_sharers)
+{
+    const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA;
+    const int64_t planned = (planned_bytes[PS_TIER_HOST] + (is_gpu ? 0 : planned_bytes[PS_TIER_DEVICE])) * n_sharers;
+    char planned_text[PS_BYTES_TEXT_MAX], total_text[PS_BYTES_TEXT_MAX], shared[48];
+    ps_machine_memory_info memory;
+    const bool is_known = ps_machine_memory(NULL, &memory) == PS_OK;
+    if (!is_known || planned <= memory.total_bytes) return PS_OK;
+    return PS_FAIL(PS_EBUDGET,
+                   "%s: the plan takes %s (%lld bytes)%s, and this machine, or the control group that the process runs "
+                   "in, has %s (%lld bytes): lower %s, and give memory.disk what %s not hold",
+                   is_gpu ? "memory.host" : "memory.device and memory.host", ps_bytes_format(planned, planned_text),
+                   (long long)planned, shared_text(n_sharers, shared), ps_bytes_format(memory.total_bytes, total_text),
+                   (long long)memory.total_bytes, is_gpu ? "it" : "them", is_gpu ? "it does" : "they do");
+}
+
+/* The disk tier's file grows as chunks come, so what is too much would be found in the middle of a step. Ranks of a
+ * machine share the folders; their files are about as large. */
+static ps_status check_disk(const ps_settings *s, const int64_t planned_bytes[PS_TIER_COUNT], int32_t n_sharers)
+{
+    const int64_t planned = planned_bytes[PS_TIER_DISK] * n_sharers;
+    char planned_text[PS_BYTES_TEXT_MAX], free_text[PS_BYTES_TEXT_MAX], shared[48];
+    int64_t free_bytes;
+    if (planned == 0) return PS_OK;
+    PS_TRY(ps_disk_folders_free_bytes(s->disk_folders, &free_bytes));
+    if (planned <= free_bytes) return PS_OK;
+    return PS_FAIL(
+        PS_EBUDGET,
+        "memory.disk_path = %.300s has %s (%lld bytes) free, and the plan puts %s (%lld bytes)%s there: free "
+        "some, name another folder, or raise memory.device or memory.host",
+        s->disk_folders, ps_bytes_format(free_bytes, free_text), (long long)free_bytes,
+        ps_bytes_format(planned, planned_text), (long long)planned, shared_text(n_sharers, shared));
+}
+
+ps_status ps_settings_check_capacity(const ps_settings *s, const int64_t planned_bytes[PS_TIER_COUNT],
+                                     int32_t n_sharers)
+{
+    PS_TRY(check_ram(s, planned_bytes, n_sharers));
+    return check_disk(s, planned_bytes, n_sharers);
+}
