@@ -37,11 +37,15 @@ static ps_status join(const char *prefix, const char *name, const char *suffix, 
     return PS_OK;
 }
 
-int32_t ps_builder_find_param(const ps_program *p, const char *name)
+int32_t ps_builder_find_param(const ps_builder *b, const char *name)
 {
-    for (int32_t i = 0; i < p->n_params; i++)
-        if (strcmp(p->params[i].name, name) == 0) return i;
-    return -1;
+    return ps_name_index_find(&b->names, name);
+}
+
+/* The parameters are few enough for bytes of all lists to be counted. */
+static bool is_too_much(const ps_builder *b, int64_t elements)
+{
+    return elements > PS_BUILDER_PARAMETERS_MAX - b->n_elements;
 }
 
 int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix, int n_dims, int64_t rows,
@@ -50,11 +54,15 @@ int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix
     ps_program *p = b->program;
     char *full = NULL;
     if (b->failure != PS_OK || failed(b, join(b->prefix, name, suffix, &full))) return -1;
-    if (ps_builder_find_param(p, full) >= 0) {
+    if (ps_builder_find_param(b, full) >= 0) {
         ps_builder_refuse(b, "parameter %s is declared twice", full);
     } else if (cols < 1 || rows < 1 || cols > PS_BUILDER_PARAMETERS_MAX / rows) {
         ps_builder_refuse(b, "parameter %s has shape [%lld, %lld]", full, (long long)rows, (long long)cols);
-    } else if (!GROW(b, p->params, p->n_params)) {
+    } else if (is_too_much(b, rows * cols)) {
+        ps_builder_refuse(b, "more than %lld parameters with %s", (long long)PS_BUILDER_PARAMETERS_MAX, full);
+    } else if (!GROW(b, p->params, p->n_params) && !failed(b, ps_name_index_reserve(&b->names, p->n_params + 1))) {
+        (void)ps_name_index_add(&b->names, full, p->n_params);
+        b->n_elements += rows * cols;
         p->params[p->n_params++] = (ps_param){.name = full,
                                               .n_dims = n_dims,
                                               .shape = {n_dims == 2 ? rows : cols, n_dims == 2 ? cols : 1},
@@ -192,19 +200,6 @@ void ps_end_block(ps_builder *b)
 
 /* ---- building ---- */
 
-/* All parameters together are few enough for bytes of all lists to be counted. */
-static ps_status check_elements(const ps_program *p)
-{
-    int64_t left = PS_BUILDER_PARAMETERS_MAX;
-    for (int32_t t = 0; t < p->n_params; t++) {
-        if (p->params[t].elements > left)
-            return PS_FAIL(PS_EINVAL, "model: more than %lld parameters with %s", (long long)PS_BUILDER_PARAMETERS_MAX,
-                           p->params[t].name);
-        left -= p->params[t].elements;
-    }
-    return PS_OK;
-}
-
 /* What the program's function describes. A failure without a text of its own must not pass off an older one as its own. */
 static ps_status describe(ps_builder *b, ps_model_func model, void *user)
 {
@@ -224,6 +219,7 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
         return PS_FAIL(PS_EINVAL, "micro-batch of %lld sequences of %lld tokens", (long long)B, (long long)T);
     ps_status st = PS_OK;
     ps_program *p = NULL;
+    ps_builder b = {.init_std = 0.02};
     PS_TRY(ps_mem_alloc(1, sizeof *p, &p));
     PS_TRY_GOTO(ps_mem_reserve(&p->values, 1, sizeof *p->values));
     p->values[0] = (ps_value_info){.maker = -1};
@@ -231,14 +227,13 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
     p->B = B;
     p->T = T;
     p->n_input_tokens = p->n_types = INT64_MAX;
-    ps_builder b = {.program = p, .init_std = 0.02};
+    b.program = p;
     PS_TRY_GOTO(describe(&b, model, user));
     if (!b.ended || b.depth != 0) {
         st =
             PS_FAIL(PS_EINVAL, "model: %s", b.ended ? "a block is not ended" : "it declares no end (ps_cross_entropy)");
         goto out;
     }
-    PS_TRY_GOTO(check_elements(p));
     for (int32_t v = 1; v < p->n_values; v++)
         if (p->values[v].n_readers == 0) {
             st = PS_FAIL(PS_EINVAL, "model: nobody uses the result of %s", p->nodes[p->values[v].maker].label);
@@ -247,6 +242,7 @@ ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T
     *out = p;
     p = NULL;
 out:
+    ps_name_index_deinit(&b.names);
     ps_program_destroy(p);
     return st;
 }

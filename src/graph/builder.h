@@ -2,6 +2,7 @@
 #ifndef PS_GRAPH_BUILDER_H
 #define PS_GRAPH_BUILDER_H
 
+#include "base/name_index.h"
 #include "graph/program.h"
 
 #define PS_BUILDER_DEPTH_MAX 16
@@ -16,6 +17,8 @@ struct ps_builder {
     int32_t depth, checkpoint_depth;           /* open blocks; depth at which the open segment began, 0: none */
     size_t outer_prefix[PS_BUILDER_DEPTH_MAX]; /* length of the prefix around each open block */
     int32_t segment;                           /* number of the open one */
+    ps_name_index names;                       /* of the program's parameters */
+    int64_t n_elements;                        /* of them together */
     double init_std;
     bool freezes; /* parameters declared now are not trained */
     bool ended;   /* by a loss or hidden states */
@@ -40,7 +43,7 @@ bool ps_builder_is_sequence(ps_builder *b, ps_value x, const char *user);
 bool ps_builder_are_alike(ps_builder *b, ps_value x, ps_value y, const char *user);
 
 /* -1 when there is none. `name` is the full one. */
-int32_t ps_builder_find_param(const ps_program *p, const char *name);
+int32_t ps_builder_find_param(const ps_builder *b, const char *name);
 
 /* Declare prefix + name + suffix; n_dims 1: a vector of `cols`, rows is 1. -1 on failure. */
 int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix, int n_dims, int64_t rows,

@@ -45,6 +45,7 @@ ps_status ps_code_new_buffer(ps_code_writer *g, int64_t bytes, int32_t *out)
     ps_code *p = g->code;
     *out = -1;
     PS_TRY(ps_mem_reserve(&p->buffers, (size_t)p->n_buffers + 1, sizeof *p->buffers));
+    PS_TRY(ps_mem_reserve(&g->n_waiting, (size_t)p->n_buffers + 1, sizeof *g->n_waiting));
     p->buffers[p->n_buffers] = (ps_buffer){.bytes = bytes, .first = INT32_MAX, .last = -1};
     *out = p->n_buffers++;
     return PS_OK;

@@ -29,14 +29,6 @@ void ps_code_choose_aside(ps_code_writer *g)
     }
 }
 
-static bool is_read_later(const ps_code_writer *g, int32_t node, int32_t value)
-{
-    for (int32_t n = node + 1; n < g->program->n_nodes; n++)
-        for (int i = 0; i < PS_NODE_INPUTS; i++)
-            if (g->program->nodes[n].inputs[i] == value) return true;
-    return false;
-}
-
 static ps_instr copy_of(const ps_code_writer *g, ps_instr_kind kind, int32_t value)
 {
     ps_instr instr = ps_instr_no_buffers;
@@ -51,7 +43,7 @@ ps_status ps_code_offload_after(ps_code_writer *g, int32_t node)
 {
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
         const int32_t v = g->program->nodes[node].inputs[i];
-        if (v < 0 || g->aside[v] < 0 || g->is_away[v] || is_read_later(g, node, v)) continue;
+        if (v < 0 || g->aside[v] < 0 || g->is_away[v] || g->last_reader[v] > node) continue;
         ps_instr instr = copy_of(g, PS_INSTR_OFFLOAD, v);
         instr.x[0] = g->value_buffer[v];
         g->is_away[v] = true;

@@ -63,11 +63,14 @@ static ps_status create_once(const ps_program *program, const ps_code_options *o
     PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.goes_back, &g.goes_back));
     PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.segment, &g.segment));
     PS_TRY_GOTO(ps_mem_alloc(n_nodes, sizeof *g.again, &g.again));
+    PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.is_read_back, &g.is_read_back));
+    PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.last_reader, &g.last_reader));
     PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.aside, &g.aside));
     PS_TRY_GOTO(ps_mem_alloc(n_values, sizeof *g.is_away, &g.is_away));
     for (size_t v = 0; v < n_values; v++) g.grad_buffer[v] = -1;
     choose_segments(&g);
     ps_code_find_trained(&g);
+    ps_code_find_readers(&g);
     ps_code_choose_aside(&g);
     if (options->cache_positions > 0) PS_TRY_GOTO(ps_code_place_cache(p, options->cache_positions, options->dtype));
     PS_TRY_GOTO(make_batch_buffers(&g));
@@ -85,9 +88,12 @@ out:
     ps_mem_free(g.value_buffer);
     ps_mem_free(g.grad_buffer);
     ps_mem_free(g.grad_consumed);
+    ps_mem_free(g.n_waiting);
     ps_mem_free(g.saved);
     ps_mem_free(g.wants_grad);
     ps_mem_free(g.goes_back);
+    ps_mem_free(g.is_read_back);
+    ps_mem_free(g.last_reader);
     ps_mem_free(g.segment);
     ps_mem_free(g.again);
     ps_mem_free(g.aside);

@@ -22,10 +22,13 @@ typedef struct ps_code_writer {
     int32_t *value_buffer; /* [n_values] where the value lies now (recomputation moves it) */
     int32_t *grad_buffer;  /* [n_values] -1: no gradient yet. Several values may share one buffer */
     bool *grad_consumed;   /* [n_values] the maker's backward has been written */
+    int32_t *n_waiting;    /* [n_buffers] values whose gradient the buffer is, and of which that is still to come */
     int32_t *saved;        /* [n_nodes][PS_NODE_SAVED] */
     int32_t logits;        /* of the loss, where they are kept; -1 */
     bool *wants_grad;      /* [n_values] backward needs its gradient: something below it is trained */
     bool *goes_back;       /* [n_nodes] there is something to do backward */
+    bool *is_read_back;    /* [n_values] backward of a node that takes it reads it */
+    int32_t *last_reader;  /* [n_values] the last node that takes it; -1: none does */
     int32_t *segment;      /* [n_nodes] after merging; -1: none */
     bool *again;           /* [n_nodes] runs again in the recomputation under way */
     int32_t *aside;        /* [n_values] its number among the values put aside; -1: it is not */
@@ -45,6 +48,8 @@ PS_NODISCARD ps_status ps_code_write_backward(ps_code_writer *g);
 /* Fill in wants_grad and goes_back: what lies between trained parameters and the loss. Without a backward pass there is
  * none. */
 void ps_code_find_trained(ps_code_writer *g);
+/* After that: is_read_back and last_reader. */
+void ps_code_find_readers(ps_code_writer *g);
 /* Does the node's backward read its inputs? Those of a product are for the gradient of its weight alone. */
 bool ps_code_backward_reads_x(const ps_code_writer *g, int32_t node);
 

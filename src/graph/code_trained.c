@@ -1,5 +1,5 @@
 /* code_trained.c - what goes backward: operators with a trained parameter, and all above the first of these. The others
- * have no instruction there, and nothing is kept, or computed again, for them. */
+ * have no instruction there, and nothing is kept, or computed again, for them. And who reads what. */
 #include "graph/code_impl.h"
 
 void ps_code_find_trained(ps_code_writer *g)
@@ -20,4 +20,17 @@ bool ps_code_backward_reads_x(const ps_code_writer *g, int32_t node)
     const ps_node *n = &g->program->nodes[node];
     if (!g->goes_back[node] || !n->type->backward_reads_x) return false;
     return !n->type->reads_x_for_weight || ps_program_trains(g->program, n->params[0]);
+}
+
+void ps_code_find_readers(ps_code_writer *g)
+{
+    const ps_program *p = g->program;
+    for (int32_t v = 0; v < p->n_values; v++) g->last_reader[v] = -1;
+    for (int32_t n = 0; n < p->n_nodes; n++)
+        for (int i = 0; i < PS_NODE_INPUTS; i++) {
+            const int32_t v = p->nodes[n].inputs[i];
+            if (v < 0) continue;
+            g->last_reader[v] = n;
+            g->is_read_back[v] |= ps_code_backward_reads_x(g, n);
+        }
 }

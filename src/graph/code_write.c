@@ -76,11 +76,7 @@ static bool backward_needs(const ps_code_writer *g, int32_t value)
     const ps_program *p = g->program;
     const int32_t maker = p->values[value].maker;
     if (!g->o.training) return false;
-    if (g->goes_back[maker] && p->nodes[maker].type->backward_reads_y) return true;
-    for (int32_t n = 0; n < p->n_nodes; n++)
-        for (int i = 0; i < PS_NODE_INPUTS; i++)
-            if (p->nodes[n].inputs[i] == value && ps_code_backward_reads_x(g, n)) return true;
-    return false;
+    return (g->goes_back[maker] && p->nodes[maker].type->backward_reads_y) || g->is_read_back[value];
 }
 
 /* The input whose memory the output may take, or -1. */
@@ -194,12 +190,34 @@ bool ps_code_reads_again(const ps_code_writer *g, int32_t begin, int32_t node, i
 
 /* ---- backward ---- */
 
-/* Is the buffer the gradient of a value other than `except` whose maker's backward is still to come? */
+/* Is the buffer the gradient of the value, whose maker's backward is still to come? */
+static bool waits_for(const ps_code_writer *g, int32_t value, int32_t buffer)
+{
+    return value >= 0 && g->grad_buffer[value] == buffer && !g->grad_consumed[value];
+}
+
+/* The value's gradient lies in the buffer from now on. */
+static void set_grad(ps_code_writer *g, int32_t value, int32_t buffer)
+{
+    const int32_t before = g->grad_buffer[value];
+    if (before >= 0 && waits_for(g, value, before)) g->n_waiting[before]--;
+    g->grad_buffer[value] = buffer;
+    if (buffer >= 0 && waits_for(g, value, buffer)) g->n_waiting[buffer]++;
+}
+
+/* The backward of the value's maker has been written. */
+static void consume_grad(ps_code_writer *g, int32_t value)
+{
+    const int32_t buffer = g->grad_buffer[value];
+    if (buffer >= 0 && waits_for(g, value, buffer)) g->n_waiting[buffer]--;
+    g->grad_consumed[value] = true;
+}
+
+/* Is the buffer the gradient of a value other than `except` whose maker's backward is still to come? Of no buffer, as of
+ * the end of the program: yes, as there is always a value without a gradient. */
 static bool others_wait_for(const ps_code_writer *g, int32_t buffer, int32_t except)
 {
-    for (int32_t v = 0; v < g->program->n_values; v++)
-        if (v != except && g->grad_buffer[v] == buffer && !g->grad_consumed[v]) return true;
-    return false;
+    return buffer < 0 || g->n_waiting[buffer] > (waits_for(g, except, buffer) ? 1 : 0);
 }
 
 /* value's gradient += the gradient in `other`. The sum goes into another buffer when value's is somebody else's
@@ -221,7 +239,7 @@ static ps_status join(ps_code_writer *g, int32_t node, int32_t value, int32_t ot
         else
             instr.y = other;
     }
-    g->grad_buffer[value] = instr.y;
+    set_grad(g, value, instr.y);
     return ps_code_append(g, instr);
 }
 
@@ -246,7 +264,7 @@ static ps_status choose_dx(ps_code_writer *g, int32_t node, int i, ps_instr *ins
         instr->dx[i] = instr->dy;
     else
         PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr->dx[i]));
-    g->grad_buffer[v] = instr->dx[i];
+    set_grad(g, v, instr->dx[i]);
     return PS_OK;
 }
 
@@ -303,7 +321,7 @@ static ps_status append_backward(ps_code_writer *g, int32_t node)
     for (int i = 0; i < PS_NODE_SAVED; i++) instr.saved[i] = g->saved[node * PS_NODE_SAVED + i];
     if (n->type->logits_count != NULL) instr.logits = g->logits;
     if (!n->type->passes_gradient || has_trained_params(g, n)) PS_TRY(ps_code_append(g, instr));
-    if (n->output >= 0) g->grad_consumed[n->output] = true;
+    if (n->output >= 0) consume_grad(g, n->output);
     for (int i = 0; i < PS_NODE_INPUTS; i++) {
         const int32_t v = n->inputs[i];
         if (v < 0 || !g->wants_grad[v]) continue;
@@ -313,7 +331,7 @@ static ps_status append_backward(ps_code_writer *g, int32_t node)
             if (g->grad_buffer[v] >= 0)
                 PS_TRY(join(g, node, v, instr.dy, i + 1 == PS_NODE_INPUTS || n->inputs[i + 1] < 0));
             else
-                g->grad_buffer[v] = instr.dy;
+                set_grad(g, v, instr.dy);
         }
     }
     return PS_OK;
@@ -336,9 +354,10 @@ static ps_status append_pair_backward(ps_code_writer *g, int32_t node)
         PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr.dx[0]));
     else
         instr.dx[0] = instr.dy;
-    if (g->wants_grad[v]) g->grad_buffer[v] = instr.dx[0];
+    if (g->wants_grad[v]) set_grad(g, v, instr.dx[0]);
     PS_TRY(place_unwanted_dw(g, before, &instr));
-    g->grad_consumed[n->output] = g->grad_consumed[before->output] = true;
+    consume_grad(g, n->output);
+    consume_grad(g, before->output);
     return ps_code_append(g, instr);
 }
 
@@ -359,8 +378,9 @@ static ps_status append_fused_backward(ps_code_writer *g, int32_t node)
     instr.dy = g->grad_buffer[n->output];
     instr.x[1] = g->value_buffer[v];
     PS_TRY(ps_code_new_buffer(g, ps_code_value_bytes(g, v), &instr.dx[0]));
-    g->grad_buffer[v] = instr.dx[0];
-    g->grad_consumed[n->output] = g->grad_consumed[before->output] = true;
+    set_grad(g, v, instr.dx[0]);
+    consume_grad(g, n->output);
+    consume_grad(g, before->output);
     return ps_code_append(g, instr);
 }
 

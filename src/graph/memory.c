@@ -10,6 +10,9 @@
 #include "graph/code_impl.h"
 
 #define BUFFER_ALIGN 64
+#define FORGETS_FROM 64
+/* Of more buffers only the order by birth is tried: the time of the others grows with the square of their number. */
+#define SQUARE_MAX 100000
 
 typedef struct placing {
     int32_t buffer;
@@ -81,44 +84,108 @@ static int by_life(const void *a, const void *b)
     return by_birth(a, b);
 }
 
-static int by_offset(const void *a, const void *b)
+static bool meet(const placing *a, const placing *b)
 {
-    const placing *const *p = a, *const *q = b;
-    return (*p)->offset < (*q)->offset ? -1 : (*p)->offset > (*q)->offset;
+    return a->first <= b->last && a->last >= b->first;
 }
 
-/* Each buffer at the lowest offset that is free during its life. `live` has room for n pointers. */
-static void first_fit(placing *items, int32_t n, placing **live)
+/* Buffers that have an offset, the lowest first. */
+typedef struct shelf {
+    const placing **at; /* [n], with room for all */
+    int32_t n;
+    int32_t forgets_at; /* so many */
+} shelf;
+
+/* Those that ended before instruction m meet nobody any more. The next time is when there are twice as many. */
+static void forget_before(shelf *s, int32_t m)
 {
+    int32_t n = 0;
+    for (int32_t k = 0; k < s->n; k++)
+        if (s->at[k]->last >= m) s->at[n++] = s->at[k];
+    s->n = n;
+    s->forgets_at = 2 * n + FORGETS_FROM;
+}
+
+/* The lowest offset at which the buffer meets none of the others. */
+static int64_t lowest_free(const shelf *s, const placing *x)
+{
+    int64_t offset = 0;
+    for (int32_t k = 0; k < s->n && s->at[k]->offset - offset < x->bytes; k++)
+        if (meet(s->at[k], x)) offset = ps_max_i64(offset, s->at[k]->offset + s->at[k]->bytes);
+    return offset;
+}
+
+static void put(shelf *s, const placing *x)
+{
+    int32_t low = 0, high = s->n; /* the first that lies higher */
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (s->at[middle]->offset > x->offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    memmove(&s->at[low + 1], &s->at[low], (size_t)(s->n - low) * sizeof s->at[0]);
+    s->at[low] = x;
+    s->n++;
+}
+
+/* Each buffer at the lowest offset that is free during its life. room: for n pointers. */
+static void first_fit(placing *items, int32_t n, bool is_by_birth, const placing **room)
+{
+    shelf s = {.at = room, .forgets_at = FORGETS_FROM};
     for (int32_t i = 0; i < n; i++) {
-        int32_t n_live = 0;
-        for (int32_t k = 0; k < i; k++)
-            if (items[k].first <= items[i].last && items[k].last >= items[i].first) live[n_live++] = &items[k];
-        qsort(live, (size_t)n_live, sizeof *live, by_offset);
-        int64_t offset = 0;
-        for (int32_t k = 0; k < n_live; k++) {
-            if (live[k]->offset - offset >= items[i].bytes) break;
-            offset = ps_max_i64(offset, live[k]->offset + live[k]->bytes);
-        }
-        items[i].offset = offset;
+        if (is_by_birth && s.n >= s.forgets_at) forget_before(&s, items[i].first);
+        items[i].offset = lowest_free(&s, &items[i]);
+        put(&s, &items[i]);
     }
 }
+
+/* What trying an order needs. */
+typedef struct tables {
+    const placing **room; /* [n_buffers] */
+    int32_t *next;        /* [n_instrs + 1] */
+    int64_t *needs;       /* [n_instrs] */
+} tables;
 
 typedef struct use_of_memory {
     int64_t peak_bytes, sum_bytes; /* of what each of the instructions needs */
 } use_of_memory;
 
-/* needs: [n_instrs], where the last buffer of each instruction ends. */
-static use_of_memory add_up(const placing *items, int32_t n, int64_t *needs, int32_t n_instrs)
+static int higher_end_first(const void *a, const void *b)
+{
+    const placing *const *p = a, *const *q = b;
+    const int64_t x = (*p)->offset + (*p)->bytes, y = (*q)->offset + (*q)->bytes;
+    return (x < y) - (x > y);
+}
+
+/* The first instruction from m on that has no number yet. next: an instruction's own number while it has none, else one
+ * further on. */
+static int32_t first_open(int32_t *next, int32_t m)
+{
+    while (next[m] != m) m = next[m] = next[next[m]];
+    return m;
+}
+
+/* needs becomes where the last buffer of each instruction ends: the buffer with the highest end comes first, and each
+ * fills in what is still open of its life. */
+static use_of_memory add_up(const placing *items, int32_t n, tables *t, int32_t n_instrs)
 {
     use_of_memory u = {0};
-    memset(needs, 0, (size_t)n_instrs * sizeof *needs);
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t m = items[i].first; m <= items[i].last; m++)
-            needs[m] = ps_max_i64(needs[m], items[i].offset + items[i].bytes);
+    for (int32_t i = 0; i < n; i++) t->room[i] = &items[i];
+    qsort((void *)t->room, (size_t)n, sizeof *t->room, higher_end_first);
+    memset(t->needs, 0, (size_t)n_instrs * sizeof *t->needs);
+    for (int32_t m = 0; m <= n_instrs; m++) t->next[m] = m;
+    for (int32_t i = 0; i < n; i++) {
+        const placing *x = t->room[i];
+        for (int32_t m = first_open(t->next, x->first); m <= x->last; m = first_open(t->next, m)) {
+            t->needs[m] = x->offset + x->bytes;
+            t->next[m] = m + 1;
+        }
+    }
     for (int32_t m = 0; m < n_instrs; m++) {
-        u.peak_bytes = ps_max_i64(u.peak_bytes, needs[m]);
-        u.sum_bytes += needs[m];
+        u.peak_bytes = ps_max_i64(u.peak_bytes, t->needs[m]);
+        u.sum_bytes += t->needs[m];
     }
     return u;
 }
@@ -135,17 +202,29 @@ static void keep(ps_code *p, const placing *items, int32_t n, const int64_t *nee
     p->non_model_bytes = peak_bytes;
 }
 
+/* Give the items offsets in this order, and keep them if they are better than the best so far. */
+static void try_order(ps_code *p, placing *items, int32_t n, int (*order)(const void *, const void *), tables *t,
+                      use_of_memory *best)
+{
+    qsort(items, (size_t)n, sizeof *items, order);
+    first_fit(items, n, order == by_birth, t->room);
+    const use_of_memory u = add_up(items, n, t, p->n_instrs);
+    if (!is_better(&u, best)) return;
+    keep(p, items, n, t->needs, u.peak_bytes);
+    *best = u;
+}
+
 ps_status ps_code_place_buffers(ps_code *p)
 {
     int (*const orders[])(const void *, const void *) = {by_birth, by_size, by_life};
     find_lives(p);
     ps_status st = PS_OK;
     placing *items = NULL;
-    placing **live = NULL;
-    int64_t *needs = NULL;
+    tables t = {.room = NULL};
     PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_buffers, sizeof *items, &items));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_buffers, sizeof *live, &live));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_instrs, sizeof *needs, &needs));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_buffers, sizeof *t.room, (void *)&t.room));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_instrs + 1, sizeof *t.next, &t.next));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_instrs, sizeof *t.needs, &t.needs));
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_buffers; i++) {
         const ps_buffer *b = &p->buffers[i];
@@ -153,17 +232,12 @@ ps_status ps_code_place_buffers(ps_code *p)
         items[n++] = (placing){.buffer = i, .first = b->first, .last = b->last, .bytes = room_of(b)};
     }
     use_of_memory best = {.peak_bytes = INT64_MAX};
-    for (size_t i = 0; i < PS_ARRAY_LEN(orders); i++) {
-        qsort(items, (size_t)n, sizeof *items, orders[i]);
-        first_fit(items, n, live);
-        const use_of_memory u = add_up(items, n, needs, p->n_instrs);
-        if (!is_better(&u, &best)) continue;
-        keep(p, items, n, needs, u.peak_bytes);
-        best = u;
-    }
+    const size_t n_orders = n > SQUARE_MAX ? 1 : PS_ARRAY_LEN(orders);
+    for (size_t i = 0; i < n_orders; i++) try_order(p, items, n, orders[i], &t, &best);
 out:
     ps_mem_free(items);
-    ps_mem_free(live);
-    ps_mem_free(needs);
+    ps_mem_free((void *)t.room);
+    ps_mem_free(t.next);
+    ps_mem_free(t.needs);
     return st;
 }

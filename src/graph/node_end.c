@@ -128,7 +128,7 @@ static const ps_node_type loss_type = {
 int32_t ps_end_param(ps_builder *b, const char *name, int n_dims, int64_t rows, int64_t cols, double std)
 {
     ps_program *p = b->program;
-    const int32_t w = ps_builder_find_param(p, name);
+    const int32_t w = ps_builder_find_param(b, name);
     if (w < 0) return ps_builder_add_param(b, name, "", n_dims, rows, cols, 0, std);
     const int64_t *have = p->params[w].shape;
     const bool same = p->params[w].n_dims == n_dims && p->params[w].elements == rows * cols &&
