@@ -39,8 +39,8 @@ static void make_plan(planned *p, const ps_config *config)
     bench_check(
         ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, p->settings.B, p->settings.T, &p->program));
     bench_check(ps_code_create(p->program, &o, &p->code));
-    bench_check(
-        ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, &p->blueprint, &p->forecast));
+    bench_check(ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, NULL, &p->blueprint,
+                                    &p->forecast));
 }
 
 static void drop_plan(planned *p)

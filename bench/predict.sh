@@ -51,7 +51,7 @@ row() {
     set -- "$@" "hardware=$hardware" "memory.disk_path=$folder" "train.output_dir=$folder/run" data.validation_split=0 "train.steps=$steps" \
         train.log_interval=1
     rm -rf "$folder/run"
-    "$build/pstar" plan examples/demo.json --json "$@" >"$folder/plan.json" || { failed=1; return; }
+    "$build/pstar" plan examples/demo.json --json --timeout 0 "$@" >"$folder/plan.json" || { failed=1; return; }
     "$build/pstar" train examples/demo.json "$@" profile.path="$folder/profile.json" profile.steps="[$((steps - 3)), $steps]" >"$folder/log" 2>&1 || { cat "$folder/log" >&2; failed=1; return; }
     python3 bench/predict.py "$name" "$folder/plan.json" "$folder/run" "$folder/profile.json" "$folder/rows" || failed=1
 }

@@ -8,7 +8,6 @@
 #include "base/base.h"
 #include "base/bytes.h"
 #include "base/folder.h"
-#include "base/machine.h"
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
@@ -24,8 +23,11 @@ enum {
     OPTION_NO_ADVICE,
     OPTION_RANKS,
     OPTION_RANK,
-    OPTION_SIZES
+    OPTION_SIZES,
+    OPTION_TIMEOUT
 };
+/* Seconds that a question may take, with advice. */
+#define TIMEOUT_S 15
 #define HARDWARE_PREFIX "hardware."
 
 typedef struct plan_arguments {
@@ -34,6 +36,7 @@ typedef struct plan_arguments {
     int n_changes;
     bool json, sizes, no_advice;
     int32_t n_ranks, rank;
+    int32_t timeout_s; /* 0: as long as it takes; -1: not said */
 } plan_arguments;
 
 typedef struct plan_input {
@@ -197,23 +200,17 @@ static void show_missing_folders(const plan_input *in)
             printf("disk      memory.disk_path: '%s' is no folder: make it before training\n", f.name[i]);
 }
 
-/* Budgets given as bytes may be more than there is; the plan is what it would be with them. */
-static void show_missing_memory(const plan_input *in, const ps_simulation *s)
+/* Budgets given as bytes may be more than a described machine has; the plan is what it would be with them. */
+static void show_missing_memory(const ps_hardware *hw, const ps_simulation *s)
 {
-    const ps_hardware *hw = in->site.hardware;
     const int64_t *peaks = s->forecast.peak_bytes;
-    const int64_t n_sharers = hw != NULL ? ps_hardware_devices_per_node(hw) : s->rates.topology.ranks_per_node;
-    const int64_t planned = (peaks[PS_TIER_HOST] + (s->device_is_ram ? peaks[PS_TIER_DEVICE] : 0)) * n_sharers;
-    ps_machine_memory_info memory = {.total_bytes = INT64_MAX};
+    const int64_t planned =
+        (peaks[PS_TIER_HOST] + (s->device_is_ram ? peaks[PS_TIER_DEVICE] : 0)) * ps_hardware_devices_per_node(hw);
     char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
-    if (hw != NULL)
-        memory.total_bytes = hw->host.bytes;
-    else if (ps_machine_memory(NULL, &memory) != PS_OK)
-        return;
-    if (planned > memory.total_bytes)
-        printf("memory    it takes %s of memory on %s, which has %s: a run there would be refused\n",
-               size_text(planned, a), hw != NULL ? "a node" : "this machine", size_text(memory.total_bytes, b));
-    if (hw != NULL && hw->gpus_per_node > 0 && peaks[PS_TIER_DEVICE] > hw->device.bytes)
+    if (planned > hw->host.bytes)
+        printf("memory    it takes %s of memory on a node, which has %s: a run there would be refused\n",
+               size_text(planned, a), size_text(hw->host.bytes, b));
+    if (hw->gpus_per_node > 0 && peaks[PS_TIER_DEVICE] > hw->device.bytes)
         printf("memory    it takes %s of a device that has %s: a run there would be refused\n",
                size_text(peaks[PS_TIER_DEVICE], a), size_text(hw->device.bytes, b));
 }
@@ -223,7 +220,7 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
     show_request(in, s);
     show_missing_folders(in);
     if (!s->fits) {
-        printf("\nit does not fit: %s\n", s->refusal);
+        if (!s->is_cut) printf("\nit does not fit: %s\n", s->refusal);
         return;
     }
     const int32_t on_device = s->n_local_updates - s->n_host_updates, passing = on_device - s->n_resident_updates;
@@ -232,18 +229,20 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
     if (passing > 0) printf(" (%d pass through it)", passing);
     printf(", %d on the host\n", s->n_host_updates);
     show_tiers(s);
-    show_missing_memory(in, s);
+    if (s->beyond_machine[0] != '\0') printf("machine   a run here is refused: %s\n", s->beyond_machine);
+    if (in->site.hardware != NULL) show_missing_memory(in->site.hardware, s);
     show_links(s);
     show_speed(s);
     show_bound(s);
 }
 
-static void show_advice(const ps_simulation *s, const ps_advice *advice, int n)
+static void show_advice(const ps_simulation *s, const ps_advice *advice, int n, bool is_cut)
 {
     enum { SHOWN = 5 };
     if (n == 0) {
-        printf("\n%s\n",
-               s->fits ? "no single change that was tried makes it faster by 2 %" : "no change that was tried fits");
+        if (!is_cut)
+            printf("\n%s\n", s->fits ? "no single change that was tried makes it faster by 2 %"
+                                     : "no change that was tried fits");
         return;
     }
     printf("\n%s (each simulated)\n", s->fits ? "what makes it faster" : "what fits");
@@ -276,31 +275,52 @@ static void print_json(json_t *root)
     json_decref(root);
 }
 
+static void show_cut(const plan_arguments *a, const ps_simulation *s)
+{
+    printf("\ncut short after %d s (--timeout): %s\n", (int)a->timeout_s,
+           s->is_cut ? "there may be a faster way, which a run looks for: it may move other bytes than these"
+                     : "not every change was tried that may help");
+}
+
+/* The exit status. What this machine has not is no fit here. */
+static ps_status answer(const plan_arguments *a, const ps_simulation *s)
+{
+    if (!s->fits && s->is_cut)
+        return PS_FAIL(PS_ECANCELED,
+                       "no way that fits was found in %d s, and not all were tried: give --timeout more seconds, or 0 "
+                       "for as many as it takes",
+                       (int)a->timeout_s);
+    return s->fits && s->beyond_machine[0] == '\0' ? PS_OK : PS_EBUDGET;
+}
+
 static ps_status plan_one(const plan_arguments *a, const plan_input *in)
 {
     ps_simulation s;
     ps_advice advice[PS_ADVICE_MAX];
     ps_hiding hiding = {.B = 0};
     int n = 0;
-    PS_TRY(ps_simulate(in->config, &in->site, !a->no_advice, &s));
+    ps_deadline time = ps_deadline_in(a->timeout_s * (int64_t)1000000000), *until = a->timeout_s > 0 ? &time : NULL;
+    PS_TRY(ps_simulate(in->config, &in->site, !a->no_advice, until, &s));
     if (!a->json) show_plan(in, &s);
     fflush(stdout);
     if (a->profile_path != NULL && s.fits) {
         PS_TRY(ps_simulate_profile(in->config, &in->site, a->config_path, a->profile_path));
         if (!a->json) printf("\nprofile   %s\n", a->profile_path);
     }
-    if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, advice, &n));
-    if (!a->no_advice) PS_TRY(ps_find_hiding(in->config, &in->site, &s, &hiding));
+    if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, until, advice, &n));
+    if (!a->no_advice) PS_TRY(ps_find_hiding(in->config, &in->site, &s, until, &hiding));
     if (!a->json) {
-        if (!a->no_advice) show_advice(&s, advice, n);
+        if (!a->no_advice) show_advice(&s, advice, n, ps_deadline_has_cut(until));
         show_hiding(&hiding);
-        return s.fits ? PS_OK : PS_EBUDGET;
+        if (ps_deadline_has_cut(until) && (s.fits || !s.is_cut)) show_cut(a, &s);
+        return answer(a, &s);
     }
     json_t *root = ps_simulation_json(&s);
     json_object_set_new(root, "advice", ps_advice_json(advice, n));
     if (hiding.B > 0) json_object_set_new(root, "hides_disk", ps_hiding_json(&hiding));
+    if (!a->no_advice) json_object_set_new(root, "advice_cut_short", json_boolean(ps_deadline_has_cut(until)));
     print_json(root);
-    return s.fits ? PS_OK : PS_EBUDGET;
+    return answer(a, &s);
 }
 
 static ps_status show_sizes(const plan_arguments *a, const plan_input *in)
@@ -365,6 +385,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'p': a->profile_path = arg; return 0;
     case OPTION_NO_ADVICE: a->no_advice = true; return 0;
     case OPTION_RANKS: a->n_ranks = parse_number(arg, 1, "--ranks", state); return 0;
+    case OPTION_TIMEOUT: a->timeout_s = parse_number(arg, 0, "--timeout", state); return 0;
     case OPTION_RANK: a->rank = parse_number(arg, 0, "--rank", state); return 0;
     case OPTION_SIZES: a->sizes = true; return 0;
     case OPTION_MAX_MODEL: a->family = arg; return 0;
@@ -379,6 +400,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (a->config_path == NULL) argp_usage(state);
+        if (a->timeout_s < 0) a->timeout_s = a->no_advice ? 0 : TIMEOUT_S;
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -396,6 +418,10 @@ int cmd_plan(int argc, char **argv)
         {"profile", 'p', "FILE", 0, "Write a profile of two simulated steps, for pstar report and Perfetto", 0},
         {"no-advice", OPTION_NO_ADVICE, NULL, 0, "Only the plan: do not simulate what could be changed", 0},
         {"max-model", OPTION_MAX_MODEL, "FAMILY", 0, "The largest model that fits: gpt2, llama or bert", 0},
+        {"timeout", OPTION_TIMEOUT, "SECONDS", 0,
+         "Search no longer for a faster way and for changes, and say what was cut short; 0: as long as it takes (15; "
+         "with --no-advice 0, which is the plan of a run)",
+         0},
         {"sizes", OPTION_SIZES, NULL, 0, "Plan nothing: only what the model takes, in any memory", 0},
         {0}};
     static const struct argp argp = {
@@ -405,7 +431,7 @@ int cmd_plan(int argc, char **argv)
         .doc = "Simulate the steps of a training run, without taking its memory: whether it fits, peak bytes, bytes "
                "moved, time, "
                "and what to change. KEY=VALUE changes the configuration, hardware.KEY=VALUE the hardware."};
-    plan_arguments a = {0};
+    plan_arguments a = {.timeout_s = -1};
     plan_input in = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     const ps_status st = plan(&a, &in);

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/machine.h"
 #include "config/config.h"
+#include "plan/total.h"
 #include "plan/variation.h"
 
 #define GAIN_LEAST 1.02
@@ -21,17 +23,25 @@ typedef struct adviser {
     const ps_site *site;
     const ps_hardware *hardware; /* of the site; NULL: this machine */
     const ps_simulation *base;
+    ps_deadline *until;
     ps_advice *advice;
     int n;
 } adviser;
 
-/* Simulate the plan with a change, "key=value key=value": does it fit, and how fast is it then? What is beyond an
- * option's bounds does not fit. */
-static ps_status try_change(const adviser *a, const char *change, bool *fits, double *tokens_per_s)
+/* A budget so many times as large, as far as a configuration may say it. */
+static int64_t times(int64_t bytes, int64_t factor)
+{
+    return bytes > PS_BUDGET_MAX / factor ? PS_BUDGET_MAX : bytes * factor;
+}
+
+/* Simulate the plan with a change, "key=value key=value". What is beyond an option's bounds does not fit, nor does what
+ * there is no time for. */
+static ps_status try_change(const adviser *a, const char *change, ps_simulation *out)
 {
     ps_variation v;
-    ps_simulation s;
     char text[PS_ADVICE_TEXT_MAX], *rest = text;
+    *out = (ps_simulation){.fits = false};
+    if (ps_deadline_is_over(a->until)) return PS_OK;
     snprintf(text, sizeof text, "%s", change);
     ps_status st = ps_variation_init(&v, a->config, a->site);
     for (char *word; st == PS_OK && (word = strsep(&rest, " ")) != NULL;) {
@@ -40,29 +50,37 @@ static ps_status try_change(const adviser *a, const char *change, bool *fits, do
         *equals = '\0';
         st = ps_variation_set(&v, word, equals + 1);
     }
-    if (st == PS_OK) st = ps_variation_simulate(&v, &s);
+    if (st == PS_OK) st = ps_variation_simulate(&v, a->until, out);
     ps_variation_deinit(&v);
-    *fits = st == PS_OK && s.fits;
-    *tokens_per_s = *fits ? ps_simulation_tokens_per_s(&s) : 0;
+    if (st != PS_OK) out->fits = false;
     return st == PS_EINVAL ? PS_OK : st;
+}
+
+/* Of a plan that fits: what it gains is worth it, and this machine has what it takes. */
+static bool is_worth_it(const adviser *a, const ps_simulation *changed)
+{
+    if (!a->base->fits) return true;
+    return changed->beyond_machine[0] == '\0' &&
+           ps_simulation_tokens_per_s(changed) >= GAIN_LEAST * ps_simulation_tokens_per_s(a->base);
 }
 
 /* Keep the change if it is worth it; *kept (may be NULL) says so. */
 __attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool *kept, const char *format, ...)
 {
     char change[PS_ADVICE_TEXT_MAX];
-    bool fits;
-    double rate;
+    ps_simulation changed;
     va_list ap;
     va_start(ap, format);
     vsnprintf(change, sizeof change, format, ap);
     va_end(ap);
     if (kept != NULL) *kept = false;
-    PS_TRY(try_change(a, change, &fits, &rate));
-    const double before = a->base->fits ? ps_simulation_tokens_per_s(a->base) : 0;
-    if (!fits || a->n == PS_ADVICE_MAX || rate < before * GAIN_LEAST) return PS_OK;
+    PS_TRY(try_change(a, change, &changed));
+    if (!changed.fits || a->n == PS_ADVICE_MAX || !is_worth_it(a, &changed)) return PS_OK;
+    const double rate = ps_simulation_tokens_per_s(&changed);
     ps_advice *out = &a->advice[a->n++];
-    *out = (ps_advice){.tokens_per_s = rate, .gain = before > 0 ? rate / before : 0};
+    *out = (ps_advice){.tokens_per_s = rate,
+                       .gain = a->base->fits ? rate / ps_simulation_tokens_per_s(a->base) : 0,
+                       .price = changed.beyond_machine[0] != '\0' ? "it is more than this machine has" : NULL};
     snprintf(out->change, sizeof out->change, "%s", change);
     if (kept != NULL) *kept = true;
     return PS_OK;
@@ -81,23 +99,56 @@ static ps_status advise_larger_disk(adviser *a)
 {
     const ps_hardware *hw = a->hardware;
     const int64_t disk = a->base->budgets.bytes[PS_TIER_DISK];
-    const int64_t most = hw != NULL ? hw->disk.bytes / ps_hardware_devices_per_node(hw) : DISK_GROWTH_MAX * disk;
+    const int64_t most = hw != NULL ? hw->disk.bytes / ps_hardware_devices_per_node(hw) : times(disk, DISK_GROWTH_MAX);
     char text[PS_ADVICE_TEXT_MAX];
     bool fits = false;
-    double rate;
+    ps_simulation largest;
     if (disk == 0 || disk >= most) return PS_OK;
     snprintf(text, sizeof text, "memory.disk=%lld", (long long)most);
-    PS_TRY(try_change(a, text, &fits, &rate));
-    if (!fits) return PS_OK;
-    fits = false;
+    PS_TRY(try_change(a, text, &largest));
+    if (!largest.fits) return PS_OK;
     for (int64_t larger = disk; larger < most && !fits;) {
-        larger = ps_min_i64(2 * larger, most);
+        larger = ps_min_i64(times(larger, 2), most);
         PS_TRY(consider(a, &fits, "memory.disk=%lld", (long long)larger));
     }
     return PS_OK;
 }
 
-static ps_status advise_fitting(adviser *a)
+/* In steps that leave room for speed. */
+static ps_status advise_larger_device(adviser *a)
+{
+    const int64_t device = a->base->budgets.bytes[PS_TIER_DEVICE];
+    bool fits = false;
+    for (int64_t k = 2; can_grow(a) && k <= DEVICE_GROWTH_MAX && times(device, k) > device && !fits; k *= 2)
+        PS_TRY(consider(a, &fits, "memory.device=%lld", (long long)times(device, k)));
+    return PS_OK;
+}
+
+/* What the machine has of the tier's memory, for one rank. */
+static int64_t bytes_there(const adviser *a, ps_tier tier)
+{
+    const ps_hardware *hw = a->hardware;
+    ps_machine_memory_info memory;
+    if (hw != NULL)
+        return tier == PS_TIER_DEVICE ? hw->device.bytes : hw->host.bytes / ps_hardware_devices_per_node(hw);
+    return ps_machine_memory(NULL, &memory) == PS_OK ? memory.total_bytes : INT64_MAX;
+}
+
+/* The least of one tier that is enough, the others as they are. What is more than the machine has by arithmetic alone is
+ * not searched for. */
+static ps_status advise_least(adviser *a, ps_tier tier)
+{
+    const int64_t there = bytes_there(a, tier);
+    int64_t bytes;
+    if (ps_total_left_to(a->base->total_bytes, &a->base->budgets, tier) > there) return PS_OK;
+    if (ps_deadline_is_over(a->until)) return PS_OK;
+    PS_TRY(ps_simulate_least_budget(a->config, a->site, tier, a->until, &bytes));
+    if (bytes == 0 || (a->hardware != NULL && bytes > there)) return PS_OK;
+    return consider(a, NULL, "memory.%s=%lld", ps_tier_name(tier), (long long)bytes);
+}
+
+/* Changes of what a step takes beside its model data. */
+static ps_status advise_less_work(adviser *a)
 {
     const ps_options *o = a->options;
     const bool checkpointing = o->activation_checkpointing_enabled;
@@ -110,21 +161,31 @@ static ps_status advise_fitting(adviser *a)
         PS_TRY(consider(a, NULL, "%sclient.opts.with_activation_offload=true", with));
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_ALWAYS)
         PS_TRY(consider(a, NULL, "%smemory.keep_logits=auto", with));
-    if (a->base->budgets.bytes[PS_TIER_DISK] == 0) PS_TRY(consider(a, NULL, "%smemory.disk=auto", with));
     if (a->base->ranks.n > 1 && !o->client_opts_with_mem_saving_comm)
         PS_TRY(consider(a, NULL, "%sclient.opts.with_mem_saving_comm=true", with));
     fits = false;
     for (int64_t B = a->base->B / 2; B >= 1 && !fits && a->base->ranks.n > 1; B /= 2)
         PS_TRY(consider(a, &fits, "%sclient.opts.with_mem_saving_comm=true train_micro_batch_size_per_gpu=%lld", with,
                         (long long)B));
+    return PS_OK;
+}
+
+static ps_status advise_fitting(adviser *a)
+{
+    const ps_budgets *b = &a->base->budgets;
+    const int64_t device = b->bytes[PS_TIER_DEVICE], host = b->bytes[PS_TIER_HOST], disk = b->bytes[PS_TIER_DISK];
+    bool fits = false;
+    if (a->base->total_bytes <= device + host + disk) PS_TRY(advise_less_work(a));
+    if (disk == 0) PS_TRY(consider(a, &fits, "memory.disk=auto"));
+    if (disk == 0 && !fits && !a->options->activation_checkpointing_enabled)
+        PS_TRY(consider(a, NULL, "activation_checkpointing.enabled=true memory.disk=auto"));
     PS_TRY(advise_larger_disk(a));
-    fits = false;
-    for (int64_t k = 2; can_grow(a) && k <= DEVICE_GROWTH_MAX && !fits; k *= 2)
-        PS_TRY(consider(a, &fits, "memory.device=%lld", (long long)(k * a->base->budgets.bytes[PS_TIER_DEVICE])));
+    PS_TRY(advise_larger_device(a));
     fits = false;
     for (int64_t n = 2; a->hardware != NULL && a->hardware->network.present && n <= NODES_GROWTH_MAX && !fits; n *= 2)
         PS_TRY(consider(a, &fits, "hardware.n_nodes=%lld", (long long)(n * a->hardware->n_nodes)));
-    return PS_OK;
+    PS_TRY(advise_least(a, PS_TIER_DEVICE));
+    return advise_least(a, PS_TIER_HOST);
 }
 
 /* ---- it fits ---- */
@@ -166,7 +227,8 @@ static ps_status advise_speed(adviser *a)
         PS_TRY(consider(a, NULL, "client.opts.with_mem_saving_comm=%s",
                         o->client_opts_with_mem_saving_comm ? "false" : "true"));
     if (a->base->dtype == PS_DTYPE_F32) PS_TRY(consider(a, NULL, "bf16.enabled=true"));
-    if (can_grow(a)) PS_TRY(consider(a, NULL, "memory.device=%lld", (long long)(2 * device)));
+    if (can_grow(a) && times(device, 2) > device)
+        PS_TRY(consider(a, NULL, "memory.device=%lld", (long long)times(device, 2)));
     PS_TRY(consider(a, NULL, "memory.prefetch=%lld", (long long)(4 * ps_max_i64(1, o->memory_prefetch))));
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_NEVER) PS_TRY(consider(a, NULL, "memory.keep_logits=auto"));
     if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));
@@ -181,7 +243,7 @@ static int faster_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simulation *base,
+ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simulation *base, ps_deadline *until,
                     ps_advice advice[PS_ADVICE_MAX], int *n)
 {
     adviser a = {.config = config,
@@ -189,6 +251,7 @@ ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simul
                  .site = site,
                  .hardware = site != NULL ? site->hardware : NULL,
                  .base = base,
+                 .until = until,
                  .advice = advice};
     const ps_status st = base->fits ? advise_speed(&a) : advise_fitting(&a);
     qsort(advice, (size_t)a.n, sizeof *advice, faster_first);

@@ -66,7 +66,7 @@ static ps_status try_simulating(const search *s, const ps_variation *v, ps_large
     double room = -(double)sizes.non_model_bytes; /* of a rank */
     for (int t = 0; t < PS_TIER_COUNT; t++) room += (double)sizes.budgets.bytes[t];
     if (s->param_bytes * (double)sizes.n_params > room * (double)sizes.ranks.n) return PS_OK;
-    PS_TRY(ps_variation_simulate(v, &found->simulation));
+    PS_TRY(ps_variation_simulate(v, NULL, &found->simulation));
     *fits = found->simulation.fits;
     found->n_params = found->simulation.n_params;
     return PS_OK;
@@ -133,7 +133,7 @@ static ps_status plan_best(const search *s)
 {
     ps_variation v;
     ps_status st = shape_init(&v, s->config, s->hardware, s->family, s->best->hidden_size, s->best->n_layers);
-    if (st == PS_OK) st = ps_variation_simulate(&v, &s->best->simulation);
+    if (st == PS_OK) st = ps_variation_simulate(&v, NULL, &s->best->simulation);
     ps_variation_deinit(&v);
     return st;
 }

@@ -57,7 +57,7 @@ static ps_status refuse(const ps_settings *s, const ps_shape *shape)
     ps_comm *comm = s->ranks.comm;
     if (comm == NULL) return ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->code);
     bool fits;
-    ps_status st = ps_search_fits(s, shape->program, shape->code, &s->budgets, &fits);
+    ps_status st = ps_search_fits(s, shape->program, shape->code, &s->budgets, NULL, &fits);
     if (st == PS_OK && !fits) st = ps_refusal_explain(s, shape->model, shape->user, shape->program, shape->code);
     PS_TRY(ps_comm_agree(comm, st));
     return PS_FAIL(PS_EBUDGET,
@@ -67,7 +67,7 @@ static ps_status refuse(const ps_settings *s, const ps_shape *shape)
 static ps_status plan_first(ps_settings *settings, ps_shape *first)
 {
     const ps_status st =
-        ps_staging_find_blueprint(settings, first->program, first->code, &first->blueprint, &first->forecast);
+        ps_staging_find_blueprint(settings, first->program, first->code, NULL, &first->blueprint, &first->forecast);
     return st == PS_EBUDGET ? refuse(settings, first) : st;
 }
 
@@ -120,7 +120,7 @@ static ps_status check_same_segments(const ps_code *now, const ps_code *first)
 
 static ps_status plan_shape(const ps_settings *settings, ps_shape *shape)
 {
-    const ps_status st = ps_search_blueprint(settings, shape->program, shape->code, &settings->budgets,
+    const ps_status st = ps_search_blueprint(settings, shape->program, shape->code, &settings->budgets, NULL,
                                              &shape->blueprint, &shape->forecast);
     if (st != PS_EBUDGET) return st;
     ps_settings refused = *settings;

@@ -1,10 +1,12 @@
 #include "plan/simulate.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plan/refusal.h"
 #include "plan/staging.h"
+#include "plan/total.h"
 #include "record/profile_write.h"
 #include "settings/params.h"
 
@@ -22,6 +24,16 @@ static ps_status take_refusal(ps_simulation *s, ps_status st)
     s->fits = false;
     strncpy(s->refusal, ps_last_error(), sizeof s->refusal - 1);
     return PS_OK;
+}
+
+/* Has this machine, of whose ranks the plan is one, what it takes? A folder that is missing has room when it is made. */
+static ps_status look_at_machine(const simulating *m)
+{
+    ps_simulation *o = m->out;
+    const ps_status st =
+        ps_settings_check_capacity(&m->settings, o->forecast.peak_bytes, o->rates.topology.ranks_per_node);
+    if (st == PS_EBUDGET) snprintf(o->beyond_machine, sizeof o->beyond_machine, "%s", ps_last_error());
+    return st == PS_EBUDGET || st == PS_EIO ? PS_OK : st;
 }
 
 static void describe_request(const simulating *m)
@@ -65,6 +77,7 @@ static void describe_model(const simulating *m)
         o->n_trained_params += n;
         o->model_data_bytes += n * (ps_optimizer_bytes(&m->settings.optimizer) + grad_list_bytes);
     }
+    o->total_bytes = ps_total_bytes(&m->settings, m->program);
     describe_code(m, m->code);
 }
 
@@ -141,17 +154,31 @@ ps_status ps_simulate_sizes(const ps_config *config, const ps_site *site, ps_sim
     return st;
 }
 
-ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_simulation *out)
+ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_deadline *until,
+                      ps_simulation *out)
 {
     simulating m;
     ps_status st = begin(&m, config, site, out);
     ps_settings *s = &m.settings;
-    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, &m.blueprint, &out->forecast);
-    if (st == PS_EBUDGET && explain)
-        st = ps_refusal_explain(s, ps_model_from_config, (void *)(uintptr_t)config, m.program, m.code);
+    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, until, &m.blueprint, &out->forecast);
+    out->is_cut = ps_deadline_has_cut(until);
+    if (st == PS_EBUDGET && explain && !out->is_cut) st = ps_refusal_describe(s, m.program, m.code, until);
     if (st == PS_OK) describe_blueprint(&m);
+    if (st == PS_OK && (site == NULL || site->hardware == NULL)) st = look_at_machine(&m);
     end(&m);
     return take_refusal(out, st);
+}
+
+ps_status ps_simulate_least_budget(const ps_config *config, const ps_site *site, ps_tier tier, ps_deadline *until,
+                                   int64_t *bytes)
+{
+    simulating m;
+    ps_simulation out;
+    *bytes = 0;
+    ps_status st = begin(&m, config, site, &out);
+    if (st == PS_OK) st = ps_refusal_least_budget(&m.settings, m.program, m.code, tier, until, bytes);
+    end(&m);
+    return st;
 }
 
 static ps_status write_profile(const simulating *m, const char *title, const char *path)
@@ -180,7 +207,7 @@ ps_status ps_simulate_profile(const ps_config *config, const ps_site *site, cons
     ps_simulation out;
     ps_settings *s = &m.settings;
     ps_status st = begin(&m, config, site, &out);
-    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, &m.blueprint, &out.forecast);
+    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, NULL, &m.blueprint, &out.forecast);
     if (st == PS_OK) st = write_profile(&m, title, path);
     end(&m);
     return st;

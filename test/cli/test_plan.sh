@@ -100,12 +100,24 @@ says err "train.attention = cudnn, but it is not a GPU that computes"
 # more memory than there is, here and on a machine that is described
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB memory.host=900TB --no-advice
 ! grep -q "^memory " "$work/out" || fail "what is not used does no harm"
-expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB model.n_embd=16384 model.n_head=128 model.n_layer=100 --no-advice memory.placement_trials=0
-says out "memory    it takes "
-says out " of memory on this machine, which has "
+expect 2 "$pstar" plan "$work/tiny.json" memory.device=900TB model.n_embd=16384 model.n_head=128 model.n_layer=100 --no-advice memory.placement_trials=0
+says out "machine   a run here is refused: memory.device and memory.host: the plan takes "
+says out "time      "
 expect 0 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/laptop.json" memory.device=900TB model.n_embd=4096 model.n_head=32 \
     model.n_layer=9 --no-advice memory.placement_trials=0
 says out " of memory on a node, which has "
+
+# as much disk as there is not: said as train says it, and only of this machine
+set -- memory.device=5MB memory.host=0 memory.disk=900TB memory.disk_path=/proc train.steps=1
+expect 2 "$pstar" plan "$work/tiny.json" "$@"
+refusal=$(sed -n 's/^machine   a run here is refused: //p' "$work/out")
+case $refusal in "memory.disk_path = /proc has 0 B (0 bytes) free, and the plan puts "*) ;; *) fail "not of the disk: $refusal" ;; esac
+expect 2 "$pstar" train "$work/tiny.json" "$@"
+grep -qF "$refusal" "$work/err" || fail "plan and train differ"
+expect 2 "$pstar" plan "$work/tiny.json" --json "$@"
+says out '"beyond_machine": "memory.disk_path = /proc has '
+expect 0 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/laptop.json" "$@"
+! grep -q "/proc" "$work/out" || fail "the disks of another machine"
 
 # which batch would hide the disk
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=5MB memory.host=0 memory.disk=100MB
@@ -125,6 +137,27 @@ change=$(sed -n '/^what fits/{n;s/^ *\([^ ]*=[^ ]*\( [^ ]*=[^ ]*\)*\)  .*/\1/p;}
 [ -n "$change" ] || fail "no advice"
 # shellcheck disable=SC2086
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.disk=0 $change
+
+# one list of what fits, with the least of each budget that would do alone
+hardware=examples/hardware/h200-128gb.json
+set -- --hardware $hardware hardware.disk=null hardware.network=null memory.device=60MB memory.host=0 memory.disk=0 train_micro_batch_size_per_gpu=1 \
+    activation_checkpointing.enabled=true client.opts.with_activation_offload=true
+expect 2 "$pstar" plan "$work/tiny.json" "$@"
+says out "it does not fit"
+! grep -q "Any one of these" "$work/out" || fail "two lists"
+if grep -q "no change that was tried fits" "$work/out"; then fail "either budget would help"; fi
+says out "  memory.host="
+says out "  memory.device="
+
+# nothing is searched for a model that all memory together cannot hold, and little for one that could
+expect 2 "$pstar" plan "$work/tiny.json" --timeout 0 model.n_embd=65536 model.n_head=512 model.n_layer=300 memory.device=1GB memory.host=1GB memory.disk=1GB
+says out "parameters and what the optimizer keeps take "
+says out "no change that was tried fits"
+! grep -q "cut short" "$work/out" || fail "time was up"
+expect 2 "$pstar" plan "$work/tiny.json" model.n_embd=1048576 model.n_head=4096 model.n_layer=65536
+says err "more than 281474976710656 parameters with transformer.h."
+expect 2 "$pstar" plan "$work/tiny.json" --timeout -1
+says err "--timeout '-1' is not a number from 0 on"
 
 # other machines
 hardware=examples/hardware/h200-128gb.json

@@ -325,8 +325,8 @@ static void test_savings(void **state)
                     "memory.keep_logits=never", budgets[i][0], budgets[i][1]);
         ps_simulation plan_all, plan_some;
         ps_config *c = on_cpu(tiny_with(all)), *d = on_cpu(tiny_with(some));
-        assert_ok(ps_simulate(c, NULL, false, &plan_all));
-        assert_ok(ps_simulate(d, NULL, false, &plan_some));
+        assert_ok(ps_simulate(c, NULL, false, NULL, &plan_all));
+        assert_ok(ps_simulate(d, NULL, false, NULL, &plan_some));
         const ps_memory_info a = train(c, STEPS).memory, b = train(d, STEPS).memory;
         const int64_t frozen = b.parameters - b.trained_parameters;
         assert_int_equal(a.trained_parameters, a.parameters);

@@ -50,7 +50,7 @@ static void end(planned *p)
 
 static ps_status search(const planned *p, ps_blueprint **b, ps_forecast *f)
 {
-    return ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, b, f);
+    return ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, NULL, b, f);
 }
 
 /* The first that fits; the one found; and the fastest of all numbers of device updates, in each way to run a step. */
@@ -69,7 +69,7 @@ static int64_t best_of_all(const planned *p, const ps_blueprint *like)
             ps_blueprint *b;
             ps_forecast f;
             const ps_status st = ps_search_try(&p->settings, p->program, p->code, &p->settings.budgets,
-                                               like->layout->chunk_elements, v, &b, &f);
+                                               like->layout->chunk_elements, v, NULL, &b, &f);
             assert_true(st == PS_OK || st == PS_EBUDGET);
             if (st == PS_OK) best = ps_min_i64(best, f.step.all_ns);
             ps_blueprint_destroy(b);
@@ -170,7 +170,8 @@ static void updates_lead(void **state)
                                     "memory.device=500KB", NULL});
     for (int lead = 0; lead < 2; lead++) {
         const ps_variant v = {.update_time = PS_UPDATE_DEFERRED, .lead = lead};
-        assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b[lead], &f[lead]));
+        assert_ok(
+            ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b[lead], &f[lead]));
     }
     assert_int_equal(b[0]->n_resident_updates, 0);
     assert_true(f[1].step.wait_ns[PS_LINK_HOST_TO_DEVICE] < f[0].step.wait_ns[PS_LINK_HOST_TO_DEVICE]);
@@ -274,8 +275,8 @@ static void the_disk_is_spared(void **state)
                                            "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=8", NULL});
     for (int hurries = 0; hurries < 2; hurries++) {
         const ps_variant v = {.update_time = PS_UPDATE_DEFERRED, .hurries = hurries};
-        assert_ok(
-            ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b[hurries], &f[hurries]));
+        assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b[hurries],
+                                &f[hurries]));
     }
     const int64_t *const spared = f[0].moved_bytes, *const hurried = f[1].moved_bytes;
     assert_true((double)spared[PS_LINK_DISK_WRITE] < 0.95 * (double)hurried[PS_LINK_DISK_WRITE]);

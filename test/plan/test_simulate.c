@@ -11,7 +11,9 @@
 #include "plan/advise.h"
 #include "plan/hiding.h"
 #include "plan/largest.h"
+#include "plan/total.h"
 #include "plan/variation.h"
+#include "settings/params.h"
 #include "temp_folder.h"
 
 #define BF16 "bf16.enabled=true"
@@ -63,7 +65,7 @@ static void compare(const char *name, const char *const *changes)
     ps_config *c = tiny_with(changes);
     ps_simulation s;
     ps_memory_info before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
-    assert_ok(ps_simulate(c, NULL, false, &s));
+    assert_ok(ps_simulate(c, NULL, false, NULL, &s));
     if (!s.fits) fail_msg("%s: %s", name, s.refusal);
     if (s.forecast.step.all_ns < s.bound.phases_ns)
         fail_msg("%s: a step of %lld ns, whose disk has phases of %lld", name, (long long)s.forecast.step.all_ns,
@@ -189,7 +191,7 @@ static void a_step_is_computing_and_waiting(void **state)
     ps_simulation s, faster;
     hw.link.to_device_bytes_per_s = 1e8;
     hw.link.compute_interference = 0.25;
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s));
     assert_true(s.fits);
     int64_t sum = s.forecast.step.compute_ns + s.forecast.step.lost_ns;
     for (int l = 0; l < PS_LINK_COUNT; l++) sum += s.forecast.step.wait_ns[l];
@@ -202,11 +204,11 @@ static void a_step_is_computing_and_waiting(void **state)
     hw.link.to_host_bytes_per_s = 1e12;
     hw.link.latency_ns = 0;
     hw.link.compute_interference = 0;
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &faster));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &faster));
     assert_string_equal(ps_step_time_critical(&faster.forecast.step), "host updates");
     assert_true(faster.forecast.step.host_wait_ns < faster.forecast.step.host_ns); /* while the device computes */
     hw.host.memory_bytes_per_s = 1e13;
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &faster));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &faster));
     assert_int_equal(faster.forecast.step.lost_ns, 0);
     assert_true(faster.forecast.step.all_ns < s.forecast.step.all_ns);
     assert_string_equal(ps_step_time_critical(&faster.forecast.step), "compute");
@@ -214,7 +216,7 @@ static void a_step_is_computing_and_waiting(void **state)
     hw.device.memory_bytes_per_s *= 1e3;
     hw.device.op_latency_ns = 0;
     hw.host.memory_bytes_per_s *= 1e3;
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s));
     assert_true(s.forecast.step.compute_ns * 100 < faster.forecast.step.compute_ns);
     ps_config_destroy(c);
 }
@@ -240,10 +242,10 @@ static void updates_pass_through_a_quick_device(void **state)
             hw.host.memory_bytes_per_s = host_rates[h];
             hw.link.to_device_bytes_per_s = hw.link.to_host_bytes_per_s = link_rates[l];
             hw.link.latency_ns = 0;
-            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
+            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s));
             n_passing[h][l] = n_passing_through(&s);
             assert_ok(ps_config_set(c, "memory.placement_trials", "0"));
-            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &first));
+            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &first));
             n_passing[h][l] -= n_passing_through(&first); /* for which the host has no room */
             assert_true(s.forecast.step.all_ns <= first.forecast.step.all_ns);
             if (h == 0 && l == 2) assert_true(s.forecast.step.all_ns * 2 < first.forecast.step.all_ns);
@@ -273,7 +275,7 @@ static void what_both_ways_cost_each_other_costs_a_step(void **state)
             hw.link.to_device_both_ways_bytes_per_s = hw.link.to_host_both_ways_bytes_per_s = at_once / 5;
             hw.disk.read_both_ways_bytes_per_s = hw.disk.write_both_ways_bytes_per_s = at_once;
             assert_ok(ps_hardware_check(&hw));
-            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &s));
+            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s));
             assert_true(s.fits && s.forecast.step.all_ns * 100 > before_ns * 102);
             before_ns = s.forecast.step.all_ns;
         }
@@ -290,7 +292,7 @@ static void check_ranks(const ps_config *c, int32_t p, int64_t *held)
     double sent = 0, expected = 0;
     for (int32_t rank = p - 1; rank >= 0; rank--) {
         ps_simulation s;
-        assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .rank = rank}, false, &s));
+        assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .rank = rank}, false, NULL, &s));
         if (!s.fits) fail_msg("%s", s.refusal);
         assert_int_equal(s.ranks.n, p);
         assert_int_equal(s.ranks.rank, rank);
@@ -327,18 +329,18 @@ static void ranks_of_this_machine(void **state)
     ps_simulation one, two;
     const ps_hardware hw = test_bed(1, 2);
     ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=1MB");
-    assert_ok(ps_simulate(c, &(ps_site){.n_ranks = 1}, false, &one));
-    assert_ok(ps_simulate(c, &(ps_site){.n_ranks = 2, .rank = 1}, false, &two));
+    assert_ok(ps_simulate(c, &(ps_site){.n_ranks = 1}, false, NULL, &one));
+    assert_ok(ps_simulate(c, &(ps_site){.n_ranks = 2, .rank = 1}, false, NULL, &two));
     assert_int_equal(two.ranks.n, 2);
     assert_int_equal(two.ranks.rank, 1);
     /* what is "auto" is shared; the machine's free memory changes meanwhile */
     const double ratio = (double)two.budgets.bytes[PS_TIER_DEVICE] / (double)one.budgets.bytes[PS_TIER_DEVICE];
     assert_true(ratio > 0.3 && ratio < 0.7);
     assert_int_equal(two.budgets.bytes[PS_TIER_HOST], one.budgets.bytes[PS_TIER_HOST]);
-    assert_int_equal(ps_simulate(c, &(ps_site){.n_ranks = 2, .rank = 2}, false, &two), PS_EINVAL);
-    assert_int_equal(ps_simulate(c, &(ps_site){.rank = 1}, false, &two), PS_EINVAL);
-    assert_int_equal(ps_simulate(c, &(ps_site){.hardware = &hw, .n_ranks = 3}, false, &two), PS_EINVAL);
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .n_ranks = 2, .rank = 1}, false, &two));
+    assert_int_equal(ps_simulate(c, &(ps_site){.n_ranks = 2, .rank = 2}, false, NULL, &two), PS_EINVAL);
+    assert_int_equal(ps_simulate(c, &(ps_site){.rank = 1}, false, NULL, &two), PS_EINVAL);
+    assert_int_equal(ps_simulate(c, &(ps_site){.hardware = &hw, .n_ranks = 3}, false, NULL, &two), PS_EINVAL);
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .n_ranks = 2, .rank = 1}, false, NULL, &two));
     ps_config_destroy(c);
 }
 
@@ -348,15 +350,15 @@ static void saving_memory_holds_less_at_once(void **state)
     const ps_hardware hw = test_bed(2, 2);
     ps_simulation groups, chunks;
     ps_config *c = TINY(BF16, "default_chunk_size=8192", "memory.device=4MB", "memory.host=4MB", "comm.staging=64KiB");
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &groups));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &groups));
     assert_ok(ps_config_set(c, "client.opts.with_mem_saving_comm", "true"));
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &chunks));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &chunks));
     assert_true(groups.fits && chunks.fits);
     assert_true(chunks.forecast.peak_bytes[PS_TIER_DEVICE] < groups.forecast.peak_bytes[PS_TIER_DEVICE]);
     ps_config_destroy(c);
     /* gradients summed over micro-batches are sent after each of them */
     c = TINY(BF16, "gradient_accumulation_steps=2", "memory.host=8MB");
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, &chunks));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &chunks));
     assert_true(chunks.fits);
     assert_true(chunks.forecast.moved_bytes[PS_LINK_COLLECTIVES] >
                 2 * groups.forecast.moved_bytes[PS_LINK_COLLECTIVES]);
@@ -416,7 +418,7 @@ static ps_simulation follow(const ps_config *c, const ps_site *site, const ps_ad
         *equals = '\0';
         assert_ok(ps_variation_set(&v, word, equals + 1));
     }
-    assert_ok(ps_variation_simulate(&v, &s));
+    assert_ok(ps_variation_simulate(&v, NULL, &s));
     ps_variation_deinit(&v);
     return s;
 }
@@ -428,8 +430,8 @@ static int check_advice(ps_config *c, const ps_site *site, int least)
     ps_simulation base;
     ps_advice advice[PS_ADVICE_MAX];
     int n;
-    assert_ok(ps_simulate(c, site, false, &base));
-    assert_ok(ps_advise(c, site, &base, advice, &n));
+    assert_ok(ps_simulate(c, site, false, NULL, &base));
+    assert_ok(ps_advise(c, site, &base, NULL, advice, &n));
     if (n < least) fail_msg("no advice: %s", base.fits ? "fits" : base.refusal);
     for (int i = 0; i < n; i++) {
         const ps_simulation s = follow(c, site, &advice[i]);
@@ -462,9 +464,9 @@ static void a_larger_disk_is_advised(void **state)
             TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=100KB", "default_chunk_size=2048");
         hw.disk.bytes = disks[i];
         const ps_site site = {.hardware = disks[i] > 0 ? &hw : NULL};
-        assert_ok(ps_simulate(c, &site, false, &base));
+        assert_ok(ps_simulate(c, &site, false, NULL, &base));
         assert_false(base.fits);
-        assert_ok(ps_advise(c, &site, &base, advice, &n));
+        assert_ok(ps_advise(c, &site, &base, NULL, advice, &n));
         for (int k = 0; k < n; k++)
             if (strncmp(advice[k].change, "memory.disk=", strlen("memory.disk=")) == 0) found = advice[k].change;
         if ((found == NULL) != (advised[i] == NULL) || (found != NULL && strcmp(found, advised[i]) != 0))
@@ -503,7 +505,7 @@ static ps_simulation with_batch(int64_t B, const char *device, const ps_site *si
     snprintf(batch, sizeof batch, "train_micro_batch_size_per_gpu=%lld", (long long)B);
     ps_config *c = TINY(BF16, "memory.host=0", "memory.disk=20MB", "default_chunk_size=2048",
                         "activation_checkpointing.enabled=true", batch, device);
-    assert_ok(ps_simulate(c, site, false, &s));
+    assert_ok(ps_simulate(c, site, false, NULL, &s));
     if (config != NULL)
         *config = c;
     else
@@ -517,7 +519,7 @@ static ps_hiding hiding(int64_t B, const char *device, const ps_site *site)
     ps_config *c;
     const ps_simulation base = with_batch(B, device, site, &c);
     assert_true(base.fits);
-    assert_ok(ps_find_hiding(c, site, &base, &h));
+    assert_ok(ps_find_hiding(c, site, &base, NULL, &h));
     ps_config_destroy(c);
     return h;
 }
@@ -557,7 +559,7 @@ static ps_simulation tight(const char *change)
 {
     ps_simulation s;
     ps_config *c = TINY(TIGHT, change);
-    assert_ok(ps_simulate(c, NULL, false, &s));
+    assert_ok(ps_simulate(c, NULL, false, NULL, &s));
     if (!s.fits) fail_msg("%s: %s", change, s.refusal);
     ps_config_destroy(c);
     return s;
@@ -589,6 +591,152 @@ static void chunks_come_and_leave_as_asked(void **state)
     assert_true(ps_simulation_step_s(&unasked) > 1.2 * ps_simulation_step_s(&usual));
     assert_true(sum_of_links(lru.forecast.moved_bytes) > sum_of_links(usual.forecast.moved_bytes));
     assert_true(first.variant.update_time == PS_UPDATE_DEFERRED && at_once.variant.update_time == PS_UPDATE_AFTER);
+}
+
+/* ---- what is not searched for ---- */
+
+/* Trials that began; the deadline is over once there are so many. */
+typedef struct trials {
+    int64_t n, most;
+    ps_deadline until;
+} trials;
+
+static int count_trial(void *user, const ps_progress *p)
+{
+    trials *t = user;
+    if (p->what == PS_PROGRESS_PLAN && ++t->n == t->most) t->until.at_ns = 0;
+    return 0;
+}
+
+static trials trials_up_to(int64_t most)
+{
+    return (trials){.most = most, .until = {.at_ns = INT64_MAX}};
+}
+
+/* More model data than all tiers hold: not one trial for it, nor for changes that do not help. */
+static void the_total_is_refused_by_arithmetic(void **state)
+{
+    (void)state;
+    trials t = trials_up_to(0);
+    ps_simulation s;
+    ps_advice advice[PS_ADVICE_MAX];
+    int n;
+    ps_config *c = TINY(BF16, "model.n_layer=400", "model.n_embd=65536", "model.n_head=64", "memory.device=1GB",
+                        "memory.host=2GB", "memory.disk=4GB", "train_micro_batch_size_per_gpu=64");
+    ps_set_progress(count_trial, &t);
+    assert_ok(ps_simulate(c, NULL, false, NULL, &s));
+    assert_false(s.fits);
+    assert_non_null(strstr(s.refusal, "parameters and what the optimizer keeps take "));
+    assert_non_null(strstr(s.refusal, "device, host and disk together have "));
+    assert_ok(ps_advise(c, NULL, &s, NULL, advice, &n));
+    assert_int_equal(n, 0);
+    assert_int_equal(t.n, 0);
+    ps_set_progress(NULL, NULL);
+    ps_config_destroy(c);
+    /* a byte more than all of the model, and it is tried */
+    ps_settings settings;
+    ps_program *program;
+    c = TINY(BF16, "train.freeze=*.h.1.*");
+    assert_ok(ps_settings_read(c, true, &settings));
+    assert_ok(ps_settings_build_program(&settings, ps_model_from_config, c, 2, 16, &program));
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < program->n_params; i++)
+        bytes += program->params[i].elements * (program->params[i].is_frozen ? 2 : 14);
+    assert_int_equal(ps_total_bytes(&settings, program), bytes);
+    const ps_budgets less = {.bytes = {bytes / 2, bytes / 4, bytes - bytes / 2 - bytes / 4 - 1}};
+    const ps_budgets enough = {.bytes = {bytes / 2, bytes / 4, bytes - bytes / 2 - bytes / 4}};
+    assert_int_equal(ps_total_check(&settings, program, &less), PS_EBUDGET);
+    assert_ok(ps_total_check(&settings, program, &enough));
+    ps_program_destroy(program);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* A question of those that a plan asks. */
+typedef ps_status (*question)(const ps_config *c, const ps_simulation *base, ps_deadline *until);
+
+static ps_status ask_plan(const ps_config *c, const ps_simulation *base, ps_deadline *until)
+{
+    ps_simulation s;
+    (void)base;
+    PS_TRY(ps_simulate(c, NULL, true, until, &s));
+    assert_int_equal(s.is_cut, ps_deadline_has_cut(until));
+    return PS_OK;
+}
+
+static ps_status ask_advice(const ps_config *c, const ps_simulation *base, ps_deadline *until)
+{
+    ps_advice advice[PS_ADVICE_MAX];
+    int n;
+    return ps_advise(c, NULL, base, until, advice, &n);
+}
+
+static ps_status ask_hiding(const ps_config *c, const ps_simulation *base, ps_deadline *until)
+{
+    ps_hiding h;
+    PS_TRY(ps_find_hiding(c, NULL, base, until, &h));
+    if (ps_deadline_has_cut(until)) assert_int_equal(h.B, 0);
+    return PS_OK;
+}
+
+static ps_status ask_least(const ps_config *c, const ps_simulation *base, ps_deadline *until)
+{
+    int64_t bytes;
+    (void)base;
+    return ps_simulate_least_budget(c, NULL, PS_TIER_DEVICE, until, &bytes);
+}
+
+/* When time is up in the middle of a search, no other trial begins; and what was left out is said. With time enough the
+ * answer is that without a deadline, in as many trials. */
+static void a_deadline_ends_a_search(void **state)
+{
+    (void)state;
+    static const question questions[] = {ask_plan, ask_advice, ask_hiding, ask_least};
+    for (int fits = 0; fits < 2; fits++) {
+        ps_simulation base;
+        ps_config *c = TINY(BF16, fits ? "memory.device=600KB" : "memory.device=100KB", "memory.host=0",
+                            "memory.disk=20MB", "default_chunk_size=2048", "gradient_accumulation_steps=2");
+        assert_ok(ps_simulate(c, NULL, false, NULL, &base));
+        assert_int_equal(base.fits, fits);
+        for (size_t q = 0; q < PS_ARRAY_LEN(questions); q++) {
+            if (fits ? questions[q] == ask_least : questions[q] == ask_hiding) continue;
+            trials all = trials_up_to(0), cut = trials_up_to(2);
+            ps_set_progress(count_trial, &all);
+            assert_ok(questions[q](c, &base, &all.until));
+            assert_false(all.until.has_passed);
+            assert_true(all.n > cut.most);
+            ps_set_progress(count_trial, &cut);
+            assert_ok(questions[q](c, &base, &cut.until));
+            assert_true(cut.until.has_passed);
+            assert_int_equal(cut.n, cut.most);
+        }
+        ps_set_progress(NULL, NULL);
+        ps_config_destroy(c);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* Budgets at the end of their range: what advice makes of them overflows nothing (under UndefinedBehaviorSanitizer). */
+static void budgets_at_the_end_are_advised(void **state)
+{
+    (void)state;
+    static const char *const sets[][4] = {
+        {"memory.device=1152921504606846976", "memory.host=0", "memory.disk=0", NULL},
+        {"memory.device=1152921504606846976", "memory.host=4096", "memory.disk=0", "use_cpu_embedding=true"},
+        {"memory.device=100KB", "memory.host=0", "memory.disk=1152921504606846976", NULL},
+        {"memory.device=100KB", "memory.host=0", "memory.disk=200000000000000000", NULL}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(sets); i++) {
+        ps_simulation base;
+        ps_advice advice[PS_ADVICE_MAX];
+        int n;
+        const char *const *with = sets[i];
+        ps_config *c = tiny_with((const char *const[]){BF16, with[0], with[1], with[2], with[3], NULL});
+        assert_ok(ps_simulate(c, NULL, false, NULL, &base));
+        assert_ok(ps_advise(c, NULL, &base, NULL, advice, &n));
+        for (int k = 0; k < n; k++) assert_null(strstr(advice[k].change, "=-"));
+        ps_config_destroy(c);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
 /* ---- the largest ---- */
@@ -640,6 +788,9 @@ int main(void)
         cmocka_unit_test(the_batch_that_hides_the_disk_does),
         cmocka_unit_test(copies_wait_without_async_move),
         cmocka_unit_test(chunks_come_and_leave_as_asked),
+        cmocka_unit_test(the_total_is_refused_by_arithmetic),
+        cmocka_unit_test(a_deadline_ends_a_search),
+        cmocka_unit_test(budgets_at_the_end_are_advised),
         cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static void begin(planned *p, const planned_run *run)
     const ps_code_options o = ps_settings_code_options(&p->settings);
     assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
     assert_ok(ps_code_create(p->program, &o, &p->code));
-    assert_ok(ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, &p->blueprint, &f));
+    assert_ok(ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, NULL, &p->blueprint, &f));
 }
 
 static void end(planned *p)

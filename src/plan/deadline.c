@@ -1,0 +1,20 @@
+#include "plan/deadline.h"
+
+#include "base/machine.h"
+
+ps_deadline ps_deadline_in(int64_t ns)
+{
+    return (ps_deadline){.at_ns = ps_clock_ns() + ns};
+}
+
+bool ps_deadline_is_over(ps_deadline *d)
+{
+    if (d == NULL) return false;
+    d->has_passed = d->has_passed || ps_clock_ns() >= d->at_ns;
+    return d->has_passed;
+}
+
+ps_status ps_deadline_check(ps_deadline *d)
+{
+    return ps_deadline_is_over(d) ? PS_FAIL(PS_EBUDGET, "time is up, and it is not known whether it fits") : PS_OK;
+}
