@@ -455,6 +455,9 @@ check-long: check
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
 	$(announce) 'the fake GPU: 20 seeds'
 	@PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/seeds.txt test
+	$(announce) 'budgets and options at random: 20 seeds, PS_TEST_SEED the first of them'
+	@PS_TEST_SEED=$${PS_TEST_SEED:-$$(date +%s)} PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 \
+	    ONLY=test/random.txt test
 	$(announce) 'CUDA over the fake driver: 3 seeds'
 	@PS_TEST_SEEDS=3 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/long_gpu.txt test
 	$(announce) 'the package for PyTorch: all cases, where a place that a chunk has left is filled with NaN'

@@ -41,10 +41,9 @@ static ps_chunk_id first_flight(const ps_store *s, ps_tier tier)
     return s->n_flying > 0 ? s->flying[0] : -1;
 }
 
-/* Nothing more can leave. The chunk limit is a wish, the budget a promise: within the budget the request is granted. */
+/* Nothing more can leave. */
 static ps_status no_room(const ps_store *s, ps_tier tier, int64_t bytes)
 {
-    if (ps_device_free_bytes(s->d.ram[tier]) >= bytes) return PS_OK;
     const ps_device_stats d = ps_device_get_stats(s->d.ram[tier]);
     return PS_FAIL(PS_EBUDGET,
                    "%s: no room for %lld bytes: %lld of the budget of %lld bytes are in use and cannot leave",
@@ -173,6 +172,8 @@ static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason w
         const ps_chunk_id arriving = first_flight(s, tier);
         if (arriving >= 0)
             PS_TRY(ps_store_retire(s, arriving));
+        else if (ps_device_free_bytes(s->d.ram[tier]) >= bytes)
+            return PS_OK; /* the chunk limit is a wish, the budget a promise; a run grants what its trial did */
         else if (s->d.shares_slots && !s->is_short_of_slots)
             s->is_short_of_slots = true;
         else

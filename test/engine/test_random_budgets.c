@@ -1,0 +1,190 @@
+/* What is accepted runs, and as planned: tiny models with options and budgets drawn at random, most of them tight. Each
+ * that is accepted trains as many steps as its trial ran, with the trial's peaks and bytes moved.
+ *
+ *   PS_TEST_SEEDS  how many seeds, of RUNS runs each; 1
+ *   PS_TEST_SEED   the first; 1 */
+#include "engine/engine_fixture.h"
+
+#include <stdarg.h>
+
+#include "plan/simulate.h"
+
+enum { RUNS = 200, CHANGES_MAX = 24 };
+
+static uint64_t state_of_draws;
+
+/* xorshift64* (Vigna 2016): a number in [0, n). */
+static int64_t draw(int64_t n)
+{
+    state_of_draws ^= state_of_draws >> 12;
+    state_of_draws ^= state_of_draws << 25;
+    state_of_draws ^= state_of_draws >> 27;
+    return (int64_t)((state_of_draws * 0x2545f4914f6cdd1dull >> 33) % (uint64_t)n);
+}
+
+/* Options of a run, as "key=value" texts. */
+typedef struct drawn {
+    const char *changes[CHANGES_MAX + 1];
+    char texts[CHANGES_MAX][96];
+    int n;
+} drawn;
+
+__attribute__((format(printf, 2, 3))) static void change(drawn *d, const char *format, ...)
+{
+    va_list ap;
+    assert_true(d->n < CHANGES_MAX);
+    va_start(ap, format);
+    vsnprintf(d->texts[d->n], sizeof d->texts[0], format, ap);
+    va_end(ap);
+    d->changes[d->n] = d->texts[d->n];
+    d->n++;
+}
+
+static void draw_model(drawn *d)
+{
+    const int64_t format = draw(4);
+    if (format < 2) change(d, "bf16.enabled=true");
+    if (format == 2) change(d, "fp16.enabled=true");
+    if (format == 2) change(d, "fp16.loss_scale=128"); /* no step is skipped */
+    change(d, "model.n_layer=%lld", 1 + (long long)draw(6));
+    change(d, "model.n_embd=%lld", 16 * (1 + (long long)draw(3)));
+    change(d, "model.n_head=2");
+    change(d, "train_micro_batch_size_per_gpu=%lld", 1 + (long long)draw(4));
+    if (draw(4) == 0) change(d, "gradient_accumulation_steps=2");
+    const int64_t checkpointing = draw(3);
+    if (checkpointing > 0) change(d, "activation_checkpointing.enabled=true");
+    if (checkpointing > 1) change(d, "client.opts.with_activation_offload=true");
+}
+
+static void draw_placement(drawn *d)
+{
+    static const int64_t prefetches[] = {0, 1, 2, 8};
+    if (draw(4) > 0) change(d, "default_chunk_size=%lld", 1024ll << draw(4));
+    if (draw(2) == 0) change(d, "client.mem_tracer.with_static_partition=true");
+    if (draw(2) == 0) change(d, "client.mem_tracer.warmup_gpu_chunk_mem_ratio=0.%lld", 1 + (long long)draw(9));
+    change(d, "memory.prefetch=%lld", (long long)prefetches[draw(4)]);
+    change(d, "memory.placement_trials=%lld", (long long)draw(2) * 8);
+    if (draw(3) == 0) change(d, "memory.defer_updates=false");
+    if (draw(5) == 0) change(d, "memory.policy=lru");
+    if (draw(5) == 0) change(d, "optimizer.params.use_hybrid_adam=false");
+}
+
+/* Bytes of all lists, rounded up to kilobytes: about what lies somewhere at any time. */
+static int64_t model_data_bytes(const drawn *d)
+{
+    ps_simulation s;
+    ps_config *c = tiny_with(d->changes);
+    over_set(c, "memory.host", "64MB"); /* some options need a host */
+    assert_ok(ps_simulate_sizes(c, NULL, &s));
+    ps_config_destroy(c);
+    return s.model_data_bytes;
+}
+
+/* Budgets about as large as the model together, in parts that change from run to run; or a disk that holds all, or all
+ * but a little. */
+static void draw_budgets(drawn *d, int64_t bytes)
+{
+    const int64_t percent = 60 + draw(140), all = bytes * percent / 100;
+    const int64_t device = all * (20 + draw(80)) / 100 + PS_KIB * draw(200);
+    int64_t host = draw(3) == 0 ? 0 : all * (1 + draw(99)) / 100;
+    const int64_t disk = draw(3) == 0 ? 0 : draw(2) == 0 ? bytes * (95 + draw(15)) / 100 : all * (1 + draw(99)) / 100;
+    if (host == 0 && strstr(d->texts[d->n - 1], "use_hybrid_adam") != NULL) host = all / 2 + 1;
+    change(d, "memory.device=%lld", (long long)device);
+    change(d, "memory.host=%lld", (long long)host);
+    change(d, "memory.disk=%lld", (long long)disk);
+}
+
+static void fail_run(int64_t seed, int run, const drawn *d, const char *why)
+{
+    char text[CHANGES_MAX * 96];
+    size_t used = 0;
+    for (int i = 0; i < d->n; i++) used += (size_t)snprintf(text + used, sizeof text - used, " %s", d->changes[i]);
+    fail_msg("seed %lld, run %d:%s: %s", (long long)seed, run, text, why);
+}
+
+static ps_status one_step(ps_engine *e, int64_t index)
+{
+    int32_t tokens[64], targets[64];
+    int64_t B, T, K;
+    ps_engine_get_shape(e, &B, &T, &K, NULL);
+    assert_true(B * T <= (int64_t)PS_ARRAY_LEN(tokens));
+    for (int64_t k = 0; k < K; k++) {
+        float loss;
+        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index * K + k);
+        PS_TRY(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
+        PS_TRY(ps_backward(e));
+        PS_TRY(ps_step(e));
+    }
+    return PS_OK;
+}
+
+/* Is everything as the trial had it? moved: bytes before the last step. */
+static bool is_as_planned(const ps_engine *e, const int64_t before[PS_LINK_COUNT])
+{
+    const ps_forecast *f = &e->shape->forecast;
+    const ps_store_stats s = ps_store_get_stats(e->tiers.store);
+    bool is_same = s.disk_peak_bytes == f->peak_bytes[PS_TIER_DISK];
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        is_same = is_same && ps_device_get_stats(e->tiers.ram[t]).peak_bytes == f->peak_bytes[t];
+    for (int l = 0; l < PS_LINK_COUNT; l++) is_same = is_same && s.moved_bytes[l] - before[l] == f->moved_bytes[l];
+    return is_same;
+}
+
+/* Train as long as the trial did; the engine is given up. */
+static void run_as_planned(ps_engine *e, int64_t seed, int run, const drawn *d)
+{
+    ps_store_stats before = {.disk_bytes = 0};
+    for (int64_t step = 0; step < e->shape->forecast.steps; step++) {
+        before = ps_store_get_stats(e->tiers.store);
+        if (one_step(e, step) != PS_OK) fail_run(seed, run, d, ps_last_error());
+    }
+    if (!is_as_planned(e, before.moved_bytes)) fail_run(seed, run, d, "peaks or bytes moved are not as planned");
+    assert_ordered(e);
+    ps_engine_destroy(e);
+}
+
+/* True when it was accepted. */
+static bool try_run(int64_t seed, int run)
+{
+    drawn d = {.n = 0};
+    ps_simulation plan;
+    ps_engine *e = NULL;
+    change(&d, "train.threads=1");
+    draw_model(&d);
+    draw_placement(&d);
+    draw_budgets(&d, model_data_bytes(&d));
+    ps_config *c = tiny_with(d.changes);
+    if (ps_simulate(c, NULL, false, NULL, &plan) != PS_OK) fail_run(seed, run, &d, ps_last_error());
+    if (plan.fits && ps_initialize_engine(ps_model_from_config, c, 0, c, &e) != PS_OK)
+        fail_run(seed, run, &d, ps_last_error());
+    if (plan.fits) run_as_planned(e, seed, run, &d);
+    ps_config_destroy(c);
+    return plan.fits;
+}
+
+static int64_t number_of(const char *variable, int64_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text != NULL ? strtoll(text, NULL, 10) : otherwise;
+}
+
+static void what_is_accepted_runs_as_planned(void **state)
+{
+    (void)state;
+    const int64_t first = number_of("PS_TEST_SEED", 1), n_seeds = number_of("PS_TEST_SEEDS", 1);
+    for (int64_t seed = first; seed < first + n_seeds; seed++) {
+        int n_accepted = 0;
+        state_of_draws = (uint64_t)seed * 0x9e3779b97f4a7c15ull + 1;
+        for (int run = 0; run < RUNS; run++) n_accepted += try_run(seed, run);
+        printf("seed %lld: %d of %d accepted\n", (long long)seed, n_accepted, RUNS);
+        assert_true(n_accepted > RUNS / 8);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_accepted_runs_as_planned)};
+    return RUN_ON_BACKENDS(tests);
+}
