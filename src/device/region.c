@@ -8,11 +8,13 @@ struct ps_region {
     char *base;
     bool is_beside; /* the addresses are another region's */
     int64_t reserved_bytes, committed_bytes;
-    uint64_t *committed; /* one bit a page */
+    uint64_t *committed; /* one bit a page, where assertions look at it; else NULL */
     int64_t piece_bytes; /* size of all pieces so far; 0: none yet, MIXED_PIECES: they differ */
 };
 
 #define MIXED_PIECES ((int64_t)-1)
+/* Regions of plans may be larger than any memory: their pages are not counted one by one for nothing. */
+#define KNOWS_PAGES (PS_DEBUG >= 1)
 
 /* base NULL: addresses of its own. */
 static ps_status create_region(ps_device *d, int64_t reserved_bytes, char *base, ps_region **out)
@@ -28,7 +30,7 @@ static ps_status create_region(ps_device *d, int64_t reserved_bytes, char *base,
     if (base == NULL) PS_TRY_GOTO(d->ops->reserve(d, r->reserved_bytes, &own));
     r->base = base != NULL ? base : own;
     const int64_t n_words = ps_ceil_div(r->reserved_bytes, d->page_bytes * 64);
-    PS_TRY_GOTO(ps_mem_alloc((size_t)n_words, sizeof r->committed[0], &r->committed));
+    if (KNOWS_PAGES) PS_TRY_GOTO(ps_mem_alloc((size_t)n_words, sizeof r->committed[0], &r->committed));
     *out = r;
     return PS_OK;
 out:
@@ -73,6 +75,7 @@ void *ps_region_base(const ps_region *r)
 static bool region_flip(ps_region *r, int64_t offset, int64_t bytes, bool before)
 {
     bool all = true;
+    if (!KNOWS_PAGES) return true;
     const int64_t page_bytes = r->dev->page_bytes, end = (offset + bytes) / page_bytes;
     for (int64_t page = offset / page_bytes; page < end;) {
         const int64_t bit = page % 64, n = ps_min_i64(64 - bit, end - page);

@@ -10,7 +10,7 @@
 #include "graph/code_impl.h"
 
 #define BUFFER_ALIGN 64
-#define FORGETS_FROM 64
+#define BLOCK_MAX 256
 /* Of more buffers only the order by birth is tried: the time of the others grows with the square of their number. */
 #define SQUARE_MAX 100000
 
@@ -89,60 +89,138 @@ static bool meet(const placing *a, const placing *b)
     return a->first <= b->last && a->last >= b->first;
 }
 
-/* Buffers that have an offset, the lowest first. */
-typedef struct shelf {
-    const placing **at; /* [n], with room for all */
+/* Buffers that have an offset, the lowest first, and what is known of all of them: their births and deaths, the highest
+ * end, and the largest hole between one and the next if all of them are there. */
+typedef struct block {
+    const placing *at[BLOCK_MAX];
     int32_t n;
-    int32_t forgets_at; /* so many */
+    int32_t least_first, most_first, least_last, most_last;
+    int64_t end, hole;
+} block;
+
+/* Blocks, the lowest first. One that is full becomes two. */
+typedef struct shelf {
+    block *blocks;  /* [n], in the order in which they came */
+    int32_t *order; /* [n] numbers of blocks */
+    int32_t n;
+    bool is_by_birth; /* buffers come in that order: those that ended before one are of no interest any more */
 } shelf;
 
-/* Those that ended before instruction m meet nobody any more. The next time is when there are twice as many. */
-static void forget_before(shelf *s, int32_t m)
+/* So many blocks are enough for n buffers. */
+static int32_t blocks_for(int32_t n)
+{
+    return n / (BLOCK_MAX / 2) + 1;
+}
+
+static void sum_up(block *b)
+{
+    b->least_first = b->least_last = INT32_MAX;
+    b->most_first = b->most_last = -1;
+    b->end = b->hole = 0;
+    for (int32_t k = 0; k < b->n; k++) {
+        const placing *p = b->at[k];
+        if (k > 0) b->hole = ps_max_i64(b->hole, p->offset - b->end);
+        b->end = ps_max_i64(b->end, p->offset + p->bytes);
+        b->least_first = (int32_t)ps_min_i64(b->least_first, p->first);
+        b->most_first = (int32_t)ps_max_i64(b->most_first, p->first);
+        b->least_last = (int32_t)ps_min_i64(b->least_last, p->last);
+        b->most_last = (int32_t)ps_max_i64(b->most_last, p->last);
+    }
+}
+
+static void forget_before(block *b, int32_t m)
 {
     int32_t n = 0;
-    for (int32_t k = 0; k < s->n; k++)
-        if (s->at[k]->last >= m) s->at[n++] = s->at[k];
-    s->n = n;
-    s->forgets_at = 2 * n + FORGETS_FROM;
+    for (int32_t k = 0; k < b->n; k++)
+        if (b->at[k]->last >= m) b->at[n++] = b->at[k];
+    b->n = n;
+    sum_up(b);
+}
+
+/* Raise *offset above the buffers of the block that x meets, unless it finds its place below one of them. */
+static bool finds_place(const block *b, const placing *x, int64_t *offset)
+{
+    const bool meets_all = b->most_first <= x->last && b->least_last >= x->first;
+    if (b->least_first > x->last || b->most_last < x->first) return false;
+    if (meets_all && b->hole < x->bytes) {
+        *offset = ps_max_i64(*offset, b->end);
+        return false;
+    }
+    for (int32_t k = 0; k < b->n; k++) {
+        if (b->at[k]->offset - *offset >= x->bytes) return true;
+        if (meet(b->at[k], x)) *offset = ps_max_i64(*offset, b->at[k]->offset + b->at[k]->bytes);
+    }
+    return false;
 }
 
 /* The lowest offset at which the buffer meets none of the others. */
-static int64_t lowest_free(const shelf *s, const placing *x)
+static int64_t lowest_free(shelf *s, const placing *x)
 {
     int64_t offset = 0;
-    for (int32_t k = 0; k < s->n && s->at[k]->offset - offset < x->bytes; k++)
-        if (meet(s->at[k], x)) offset = ps_max_i64(offset, s->at[k]->offset + s->at[k]->bytes);
+    for (int32_t i = 0; i < s->n; i++) {
+        block *b = &s->blocks[s->order[i]];
+        if (s->is_by_birth && b->least_last < x->first) forget_before(b, x->first);
+        if (b->n == 0) continue;
+        if (b->at[0]->offset - offset >= x->bytes || finds_place(b, x, &offset)) break;
+    }
     return offset;
+}
+
+/* The upper half of the i-th block becomes a block of its own. */
+static void split(shelf *s, int32_t i)
+{
+    block *low = &s->blocks[s->order[i]], *high = &s->blocks[s->n];
+    low->n = BLOCK_MAX / 2;
+    high->n = BLOCK_MAX - low->n;
+    memcpy(high->at, low->at + low->n, (size_t)high->n * sizeof high->at[0]);
+    memmove(&s->order[i + 2], &s->order[i + 1], (size_t)(s->n - i - 1) * sizeof s->order[0]);
+    s->order[i + 1] = s->n++;
+    sum_up(low);
+    sum_up(high);
+}
+
+/* The last block that begins no higher; the first where there is none. */
+static int32_t block_for(const shelf *s, int64_t offset)
+{
+    int32_t found = 0;
+    for (int32_t i = 0; i < s->n; i++) {
+        const block *b = &s->blocks[s->order[i]];
+        if (b->n > 0 && b->at[0]->offset > offset) break;
+        if (b->n > 0) found = i;
+    }
+    return found;
 }
 
 static void put(shelf *s, const placing *x)
 {
-    int32_t low = 0, high = s->n; /* the first that lies higher */
-    while (low < high) {
-        const int32_t middle = low + (high - low) / 2;
-        if (s->at[middle]->offset > x->offset)
-            high = middle;
-        else
-            low = middle + 1;
+    int32_t i = block_for(s, x->offset);
+    if (s->blocks[s->order[i]].n == BLOCK_MAX) {
+        split(s, i);
+        i = block_for(s, x->offset);
     }
-    memmove(&s->at[low + 1], &s->at[low], (size_t)(s->n - low) * sizeof s->at[0]);
-    s->at[low] = x;
-    s->n++;
+    block *b = &s->blocks[s->order[i]];
+    int32_t k = b->n++;
+    for (; k > 0 && b->at[k - 1]->offset > x->offset; k--) b->at[k] = b->at[k - 1];
+    b->at[k] = x;
+    sum_up(b);
 }
 
-/* Each buffer at the lowest offset that is free during its life. room: for n pointers. */
-static void first_fit(placing *items, int32_t n, bool is_by_birth, const placing **room)
+/* Each buffer at the lowest offset that is free during its life. */
+static void first_fit(placing *items, int32_t n, shelf *s)
 {
-    shelf s = {.at = room, .forgets_at = FORGETS_FROM};
+    s->n = 1;
+    s->order[0] = 0;
+    s->blocks[0].n = 0;
+    sum_up(&s->blocks[0]);
     for (int32_t i = 0; i < n; i++) {
-        if (is_by_birth && s.n >= s.forgets_at) forget_before(&s, items[i].first);
-        items[i].offset = lowest_free(&s, &items[i]);
-        put(&s, &items[i]);
+        items[i].offset = lowest_free(s, &items[i]);
+        put(s, &items[i]);
     }
 }
 
 /* What trying an order needs. */
 typedef struct tables {
+    shelf shelf;
     const placing **room; /* [n_buffers] */
     int32_t *next;        /* [n_instrs + 1] */
     int64_t *needs;       /* [n_instrs] */
@@ -207,7 +285,8 @@ static void try_order(ps_code *p, placing *items, int32_t n, int (*order)(const 
                       use_of_memory *best)
 {
     qsort(items, (size_t)n, sizeof *items, order);
-    first_fit(items, n, order == by_birth, t->room);
+    t->shelf.is_by_birth = order == by_birth;
+    first_fit(items, n, &t->shelf);
     const use_of_memory u = add_up(items, n, t, p->n_instrs);
     if (!is_better(&u, best)) return;
     keep(p, items, n, t->needs, u.peak_bytes);
@@ -222,6 +301,9 @@ ps_status ps_code_place_buffers(ps_code *p)
     placing *items = NULL;
     tables t = {.room = NULL};
     PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_buffers, sizeof *items, &items));
+    const size_t n_blocks = (size_t)blocks_for(p->n_buffers);
+    PS_TRY_GOTO(ps_mem_alloc(n_blocks, sizeof *t.shelf.blocks, &t.shelf.blocks));
+    PS_TRY_GOTO(ps_mem_alloc(n_blocks, sizeof *t.shelf.order, &t.shelf.order));
     PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_buffers, sizeof *t.room, (void *)&t.room));
     PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_instrs + 1, sizeof *t.next, &t.next));
     PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_instrs, sizeof *t.needs, &t.needs));
@@ -236,6 +318,8 @@ ps_status ps_code_place_buffers(ps_code *p)
     for (size_t i = 0; i < n_orders; i++) try_order(p, items, n, orders[i], &t, &best);
 out:
     ps_mem_free(items);
+    ps_mem_free(t.shelf.blocks);
+    ps_mem_free(t.shelf.order);
     ps_mem_free((void *)t.room);
     ps_mem_free(t.next);
     ps_mem_free(t.needs);
