@@ -561,6 +561,12 @@ typedef struct ps_loss_sums {
     int64_t n_targets, n_correct;
 } ps_loss_sums;
 
+/* 0 where the targets weigh nothing. */
+static inline double ps_loss_sums_mean(const ps_loss_sums *s)
+{
+    return s->weight > 0 ? s->loss / s->weight : 0;
+}
+
 /* *sums = that of the rows whose target is not PS_IGNORE_INDEX; with values, whose value is not NaN: what is predicted
  * of them is right where it is value > 0.5. */
 typedef struct ps_loss_sums_args {
