@@ -97,6 +97,8 @@ static double time_adam(ps_backend *k, const arrays *x, int64_t n)
                             .beta2 = 0.999f,
                             .eps = 1e-8f,
                             .weight_decay = 0.1f,
+                            .one_minus_beta1 = 0.1f,
+                            .one_minus_beta2 = 0.001f,
                             .bias1 = 0.1f,
                             .bias2 = 0.001f,
                             .grad_scale = 1.0f,

@@ -308,7 +308,8 @@ typedef struct ps_cross_entropy_options {
     float z_loss;               /* coefficient, from 0 on */
 } ps_cross_entropy_options;
 
-/* Each of the following ends the model with a product and its mean loss: z = x W^T + bias, in float. `weight`
+/* Each of the following ends the model with a product and its mean loss: z = x W^T + bias, in float. The mean is that
+ * of a micro-batch; a step's is over the targets of all its micro-batches and ranks (train.loss_average). `weight`
  * [n, columns] and `bias` [n] (NULL: none) name parameters: declared ones (tied to an embedding, with their full
  * names), or new ones. z is never rounded to the configured type; its gradient is, times the loss scale. ps_infer gives
  * z. */
@@ -329,7 +330,9 @@ PS_API void ps_bce_with_logits_loss(ps_builder *b, ps_value x, const char *weigh
 /* Where something begins and ends in each sequence: n is 2, the batch's targets [B, 2] are positions, and the softmax
  * is over the T positions of a sequence. The loss is the mean of that of the beginnings and that of the ends, each over
  * the targets that are not PS_IGNORE_INDEX, as in transformers' ...ForQuestionAnswering (where positions behind the
- * sequence take no part). x is [B T, columns]. */
+ * sequence take no part). x is [B T, columns]. Of a step the mean is that over all of its targets, each weighted as in
+ * its micro-batch: where each sequence has both positions or none, that of one large batch; else a micro-batch whose
+ * beginnings and ends are not equally many weighs those that are fewer by more than the whole step would. */
 PS_API void ps_span_loss(ps_builder *b, ps_value x, const char *weight, const char *bias);
 /* Ends a model without a loss, for inference only: ps_infer gives x. */
 PS_API void ps_hidden_states(ps_builder *b, ps_value x);
@@ -425,9 +428,10 @@ typedef struct ps_batch {
     const float *values;
 } ps_batch;
 
-/* Forward pass of a micro-batch; *loss gets its mean loss. With loss NULL nothing is waited for that the device
- * computes: the pass may still be under way when the call returns. The batch is the caller's again at once. A failure
- * inside a step leaves the engine failed for good (PS_ESTATE with its text from then on); wrong arguments do not. */
+/* Forward pass of a micro-batch; *loss gets the mean over its own targets (of the step: ps_step_info.loss). With loss
+ * NULL nothing is waited for that the device computes: the pass may still be under way when the call returns. The
+ * batch is the caller's again at once. A failure inside a step leaves the engine failed for good (PS_ESTATE with its
+ * text from then on); wrong arguments do not. */
 PS_API PS_NODISCARD ps_status ps_forward(ps_engine *engine, const ps_batch *batch, float *loss);
 /* Gradients of the last ps_forward. */
 PS_API PS_NODISCARD ps_status ps_backward(ps_engine *engine);
@@ -446,10 +450,13 @@ typedef struct ps_step_info {
     double learning_rate; /* used in it, of group 0 (ps_engine_get_group_info) */
     double grad_norm;     /* global norm before clipping, unscaled; infinite on overflow */
     double loss_scale;    /* used in it */
-    double loss;          /* mean over its micro-batches, those of all ranks */
+    /* mean over the targets of its micro-batches, those of all ranks, as ps_eval_info.weight counts them; 0 where none
+     * takes part. With train.loss_average = micro_batches the mean over the micro-batches' means */
+    double loss;
     /* steps in a row up to this one that were skipped and that no loss scale could answer by falling; 0: none */
     int64_t nonfinite_steps;
     double next_loss_scale; /* of the next step */
+    int64_t n_targets;      /* that took part, in its micro-batches, those of all ranks */
 } ps_step_info;
 
 PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
@@ -530,16 +537,26 @@ PS_API void ps_decode_get_length(const ps_engine *engine, int64_t *length, int64
 PS_API int64_t ps_engine_get_update_count(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_set_update_count(ps_engine *engine, int64_t n_updates);
 
-/* The gradient (times the loss scale) as it stands between ps_backward and the update. PS_ESTATE at other times, and
- * where updates may run within ps_backward (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
+/* The gradient as it lies there between ps_backward and the update. It is the sum, over the targets of all ranks and of
+ * all micro-batches done so far, of the derivatives of their losses times the weights of their classes (1 without),
+ * multiplied by
+ *     loss scale / (n gradient_accumulation_steps),
+ * n being the targets that a micro-batch has, ignored ones too: B T of language models and of what labels tokens, B of
+ * classifiers, 2 B of spans, and of values as many as a batch has; the loss scale is divided by
+ * zero.gradient_predivide_factor. So the gradient of the step's loss is this divided by the loss scale and by
+ * w / (n gradient_accumulation_steps), w being the sum of ps_eval_info.weight over the step's micro-batches, those of
+ * all ranks: of one micro-batch without ignored targets and weights of classes it is just the loss scale. With
+ * train.loss_average = micro_batches it is the sum over micro-batches of the gradients of their means, times
+ * loss scale / gradient_accumulation_steps. PS_ESTATE at other times, and where updates may run within ps_backward
+ * (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
 
 /* Replace n elements from `first` of it by what `in` has, at the same times; values are such as ps_engine_read_gradient
- * gives: times the loss scale, the mean over the step's micro-batches as far as these are done, and of several ranks,
- * which all call with the same values, the sum. Gradients of 16 bits are rounded. After the step's last ps_backward its
- * norm is taken again, of all gradients as they lie there: ps_step reports that one, clips by it, and looks for
- * overflow in it; gradients that are on disk are read for this. */
+ * gives, multiplied by the same factors, and of several ranks, which all call with the same values, the sum. Gradients
+ * of 16 bits are rounded. After the step's last ps_backward its norm is taken again, of all gradients as they lie
+ * there: ps_step reports that one, clips by it, and looks for overflow in it; gradients that are on disk are read for
+ * this. */
 PS_API PS_NODISCARD ps_status ps_engine_write_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                        const float *in);
 
@@ -720,7 +737,9 @@ PS_API PS_NODISCARD ps_status ps_checkpoint_find(const char *folder, char **path
  * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,
  * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do, or other parameters are
  * frozen. Every byte is checked: a missing, cut, exchanged or changed file is PS_EIO or PS_EFORMAT naming it. An
- * inference engine takes the parameters only. *caller_json (may be NULL) gets what was given to save, NULL if nothing
+ * inference engine takes the parameters only. Training goes on by the checkpoint's train.loss_average, which
+ * ps_engine_get_notices tells where another is configured; checkpoints that do not say it have micro_batches.
+ * *caller_json (may be NULL) gets what was given to save, NULL if nothing
  * was; freed by ps_free. When damage is found after parameters were replaced, the engine is failed for good. */
 PS_API PS_NODISCARD ps_status ps_engine_load_checkpoint(ps_engine *engine, const char *folder, char **caller_json);
 

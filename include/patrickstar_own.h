@@ -56,7 +56,10 @@ typedef struct ps_own_call {
     const int32_t *targets; /* [rows], or PS_IGNORE_INDEX */
     float *row_loss;        /* [rows], forward writes it: 0 where the target takes no part */
     int32_t *predicted;     /* [rows], forward writes it: the class that is found likeliest, -1 where there is none */
-    float scale;            /* backward: dx is this times the derivative of the sum over row_loss */
+    /* Backward: dx is this times the derivative of the sum over row_loss. It is the loss scale / (rows x
+     * gradient_accumulation_steps), whatever rows take part: the update divides by their number. With
+     * train.loss_average = micro_batches the number of rows that take part is in place of rows. */
+    float scale;
 } ps_own_call;
 
 /* What backward looks at besides dy and saved; the rest is NULL there, and takes no memory until then. */

@@ -176,7 +176,7 @@ static ps_status open_run(run *r, const train_arguments *a)
 
 /* ---- steps ---- */
 
-/* The loss is the mean over the micro-batches of all ranks. */
+/* The loss is that of all micro-batches and ranks: ps_step_info. */
 static ps_status train_step(run *r, int64_t step, double *loss)
 {
     const int64_t n_rows = r->accumulation * r->n_ranks * r->B;

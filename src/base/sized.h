@@ -37,7 +37,7 @@
     XX(ps_own_use, options_bytes, n_classes)                                                                           \
     XX(ps_batch, token_type_ids, values)                                                                               \
     XX(ps_eval_info, n_correct, weight)                                                                                \
-    XX(ps_step_info, loss, next_loss_scale)                                                                            \
+    XX(ps_step_info, loss, n_targets)                                                                                  \
     XX(ps_memory_info, planned_sent_bytes, trained_parameters)                                                         \
     XX(ps_memory_use, disk_bytes, disk_bytes)                                                                          \
     XX(ps_profile_info, error, error)                                                                                  \

@@ -1,5 +1,7 @@
 #include "checkpoint/checkpoint_match.h"
 
+#include <stdio.h>
+
 #include "base/base.h"
 #include "config/config.h"
 
@@ -63,10 +65,31 @@ static void restore_scaler(ps_loss_scaler *scaler, const ps_checkpoint_state *st
     scaler->hysteresis_left = (int)ps_max_i64(1, ps_min_i64(state->hysteresis_left, o->hysteresis));
 }
 
+/* A run keeps to one rule, so that its steps go on as they were. */
+static void restore_loss_average(ps_engine *e, const ps_checkpoint_state *state)
+{
+    const char *saved = ps_config_loss_average_names[state->loss_average];
+    const char *configured = ps_config_loss_average_names[e->settings.loss_average];
+    char text[320];
+    if (!state->has_loss_average)
+        snprintf(text, sizeof text,
+                 "the checkpoint is of a version before train.loss_average, so training goes on by the rule of that "
+                 "time, train.loss_average = %s, by which each micro-batch counts equally, however many targets it "
+                 "has; train.init_from begins a new run from its weights by the rule that is configured",
+                 saved);
+    else
+        snprintf(text, sizeof text,
+                 "training goes on with the checkpoint's train.loss_average = %s, not the configured %s", saved,
+                 configured);
+    if (!state->has_loss_average || state->loss_average != e->settings.loss_average) ps_engine_tell(e, text);
+    e->settings.loss_average = state->loss_average;
+}
+
 ps_status ps_checkpoint_restore(ps_engine *e, const ps_checkpoint_state *state)
 {
     if (!e->settings.training) return PS_OK;
     restore_scaler(&e->scaler, state);
+    restore_loss_average(e, state);
     e->n_updates = state->optimizer_steps;
     ps_runner_resume(e->runner, state->steps);
     e->last_step = (ps_step_info){

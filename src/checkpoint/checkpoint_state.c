@@ -94,7 +94,7 @@ static json_t *numbers_json(const ps_checkpoint_state *s)
     snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
     return json_pack(
         "{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:{s:s, s:I, s:I}, s:{s:I, s:f},"
-        " s:{s:b, s:f, s:I, s:I, s:I}, s:s, s:{s:s, s:s, s:s}}",
+        " s:{s:b, s:f, s:I, s:I, s:I}, s:s, s:s, s:{s:s, s:s, s:s}}",
         "format", STATE_FORMAT, "version", s->n_ranks > 1 ? STATE_VERSION : 1, "program", version, "ranks", s->n_ranks,
         "steps", (json_int_t)s->steps, "optimizer_steps", (json_int_t)s->optimizer_steps, "micro_batches",
         (json_int_t)s->micro_batches, "samples", (json_int_t)(s->micro_batches * s->B * s->n_ranks), "batch",
@@ -103,7 +103,8 @@ static json_t *numbers_json(const ps_checkpoint_state *s)
         (json_int_t)s->micro_batches, "lr_schedule", "step", (json_int_t)s->optimizer_steps, "learning_rate",
         s->learning_rate, "loss_scaler", "dynamic", (int)s->scale_is_dynamic, "scale", s->scale, "clean_steps",
         (json_int_t)s->n_clean_steps, "hysteresis_left", (json_int_t)s->hysteresis_left, "skipped_steps",
-        (json_int_t)s->n_skipped_steps, "dtype", s->dtype, "arithmetic", "kernels", s->arithmetic.kernels, "attention",
+        (json_int_t)s->n_skipped_steps, "dtype", s->dtype, "loss_average",
+        ps_config_loss_average_names[s->loss_average], "arithmetic", "kernels", s->arithmetic.kernels, "attention",
         s->arithmetic.attention, "reductions", s->arithmetic.reductions);
 }
 
@@ -262,6 +263,22 @@ static ps_status read_counters(const state_reader *r, ps_checkpoint_state *s)
     return read_real(r, "lr_schedule", "learning_rate", &s->learning_rate);
 }
 
+static ps_status read_loss_average(const state_reader *r, ps_checkpoint_state *s)
+{
+    static const ps_config_loss_average rules[] = {PS_CONFIG_LOSS_AVERAGE_TARGETS,
+                                                   PS_CONFIG_LOSS_AVERAGE_MICRO_BATCHES};
+    const json_t *v = get(r, NULL, "loss_average");
+    s->loss_average = PS_CONFIG_LOSS_AVERAGE_MICRO_BATCHES;
+    s->has_loss_average = v != NULL;
+    if (v == NULL) return PS_OK;
+    for (size_t i = 0; i < PS_ARRAY_LEN(rules); i++) {
+        s->loss_average = rules[i];
+        if (json_is_string(v) && strcmp(json_string_value(v), ps_config_loss_average_names[rules[i]]) == 0)
+            return PS_OK;
+    }
+    return fail_wrong(r, NULL, "loss_average", "\"targets\" or \"micro_batches\"");
+}
+
 static ps_status read_name(const state_reader *r, const char *key, char out[PS_ARITHMETIC_NAME_MAX])
 {
     const char *text = json_string_value(get(r, "arithmetic", key));
@@ -293,6 +310,7 @@ static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
     const char *dtype = json_string_value(get(r, NULL, "dtype"));
     if (dtype == NULL || strlen(dtype) >= sizeof s->dtype) return fail_wrong(r, NULL, "dtype", "a number format");
     strcpy(s->dtype, dtype);
+    PS_TRY(read_loss_average(r, s));
     PS_TRY(read_arithmetic(r, &s->arithmetic));
     PS_TRY(read_files(r, s));
     if (get(r, NULL, "products") != NULL) PS_TRY(copy_object(r, "products", &s->products_json));

@@ -13,6 +13,8 @@
  *       "lr_schedule": {"step", "learning_rate"},                       rate of the last step
  *       "loss_scaler": {"dynamic", "scale", "clean_steps", "hysteresis_left", "skipped_steps"},
  *       "dtype": "bf16",
+ *       "loss_average": "targets", the rule of train.loss_average that the run goes by; checkpoints from before there was
+ *                                  a choice lack it, and go by micro_batches
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
  *       "arithmetic": {"kernels": "cuda", "attention": "cuDNN 9.19.0", "reductions": ""},  (settings/arithmetic.h)
@@ -30,6 +32,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "config/config.h"
 #include "optim/loss_scaler.h"
 #include "settings/arithmetic.h"
 
@@ -62,6 +65,8 @@ typedef struct ps_checkpoint_state {
     double scale;
     int64_t n_clean_steps, hysteresis_left, n_skipped_steps;
     char dtype[8];
+    bool has_loss_average; /* else loss_average is PS_CONFIG_LOSS_AVERAGE_MICRO_BATCHES */
+    ps_config_loss_average loss_average;
     ps_arithmetic arithmetic;  /* not known of checkpoints from before it was kept */
     ps_checkpoint_file *files; /* [n_ranks * PS_CHECKPOINT_PART_COUNT]: rank * PS_CHECKPOINT_PART_COUNT + part */
     char *caller_json;         /* an object as text, or NULL */

@@ -37,6 +37,12 @@ typedef struct ps_nonfinite {
     int32_t first_tensor; /* whose gradient was not finite; -1: none of this rank's */
 } ps_nonfinite;
 
+/* Targets that take part, and what they weigh together (ps_target_counts). */
+typedef struct ps_step_targets {
+    double weight;
+    int64_t n;
+} ps_step_targets;
+
 /* What the program sets while training goes on (control.c); NAN: as configured. */
 typedef struct ps_control {
     double learning_rate[PS_SETTINGS_GROUPS_MAX], weight_decay[PS_SETTINGS_GROUPS_MAX];
@@ -57,12 +63,14 @@ struct ps_engine {
     char failure[512]; /* what turned it PS_ENGINE_FAILED: the text of the error */
     ps_loss_scaler scaler;
     ps_control control;
-    bool has_new_gradients; /* some were replaced after the last backward pass: their norm has to be taken again */
-    double loss_scale;      /* of the step under way, or the last one */
-    double step_loss;       /* of the step's first micro-batch with a loss that was not finite, else of the last one */
-    double loss_sum;        /* of the micro-batches of the last step, of all ranks */
-    int64_t n_updates;      /* updates made; skipped ones are not */
-    int64_t n_decoded;      /* tokens whose keys and values are kept */
+    bool has_new_gradients;  /* some were replaced after the last backward pass: their norm has to be taken again */
+    double loss_scale;       /* of the step under way, or the last one */
+    double step_loss;        /* of the step's first micro-batch with a loss that was not finite, else of the last one */
+    double loss_sum;         /* of the micro-batches of the last step, of all ranks; by what they weigh */
+    ps_step_targets counted; /* of the step's micro-batches so far, this rank's */
+    ps_step_targets targets; /* of the whole step, of all ranks, once they are known */
+    int64_t n_updates;       /* updates made; skipped ones are not */
+    int64_t n_decoded;       /* tokens whose keys and values are kept */
     ps_step_info last_step;
     ps_nonfinite nonfinite;
     char notices[1024]; /* ps_engine_get_notices */

@@ -51,6 +51,7 @@ static bool is_unused(const char *key)
         "train.label_smoothing",
         "train.z_loss",
         "train.class_weights",
+        "train.loss_average",
         "train.log_interval",
         "train.eval_interval",
         "train.eval_steps",

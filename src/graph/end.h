@@ -9,12 +9,6 @@ PS_NODISCARD ps_status ps_end_logits(ps_node_run *r, float *y, const void *x, in
 /* The same as the result of inference, of all rows or the one that is wanted. */
 PS_NODISCARD ps_status ps_end_output(ps_node_run *r);
 
-/* What the mean over the batch's targets divides by; 1 for a batch without any, so that loss and gradients are 0. */
-static inline float ps_end_divisor(const ps_node_run *r)
-{
-    return r->targets.weight > 0 ? (float)r->targets.weight : 1.0f;
-}
-
 /* The parameter `name` if it is declared, else a new one; -1 when its shape is another. */
 int32_t ps_end_param(ps_builder *b, const char *name, int n_dims, int64_t rows, int64_t cols, double std);
 

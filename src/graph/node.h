@@ -35,7 +35,7 @@ typedef enum ps_run_mode {
     PS_RUN_MEASURE, /* compute nothing: largest workspace and summed cost of the kernels that would run */
 } ps_run_mode;
 
-/* The targets of a batch that count. */
+/* The targets of a batch that take part. */
 typedef struct ps_target_counts {
     int64_t n, n_even; /* n_even: of those at even places, where there are two a sequence */
     double weight;     /* the sum of the weights of their classes; n where these have none */
@@ -72,7 +72,7 @@ typedef struct ps_node_run {
     bool training;                              /* dropout acts */
     ps_rng_key dropout_key;                     /* of this node in this micro-batch */
     ps_target_counts targets;
-    float loss_scale; /* d loss: scale of the gradient that backward starts from */
+    float loss_scale; /* backward: what the derivatives of the losses of targets are multiplied by */
     /* 0: none. Else a text grows: B is 1, T any number up to the program's, attention keeps keys and values */
     int64_t cache_positions;
     int64_t first;           /* position of the first token */

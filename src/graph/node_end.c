@@ -92,7 +92,7 @@ static ps_status loss_backward(ps_node_run *r)
                                                 .rows = n->rows,
                                                 .C = n->n_in,
                                                 .V = n->attr.loss.n,
-                                                .scale = r->loss_scale / ps_end_divisor(r),
+                                                .scale = r->loss_scale,
                                                 .terms = terms_of(r),
                                                 .dtype = r->dtype,
                                                 .grad_dtype = r->grad_dtype,
@@ -208,6 +208,21 @@ void ps_cross_entropy(ps_builder *b, ps_value x, const char *weight, const char 
         if (b->failure == PS_OK) b->failure = st;
     }
     ps_end_with_loss(b, "loss", node, weight, bias);
+}
+
+ps_target_counts ps_program_count_targets(const ps_program *p, const ps_batch *batch)
+{
+    const ps_node *end = &p->nodes[p->n_nodes - 1];
+    const bool are_values = p->target_array == PS_BATCH_VALUES;
+    ps_target_counts c = {0};
+    if (are_values ? batch->values == NULL : batch->targets == NULL) return c;
+    for (int64_t i = 0; i < p->n_targets; i++) {
+        if (are_values ? isnan(batch->values[i]) : batch->targets[i] == PS_IGNORE_INDEX) continue;
+        c.n++;
+        c.n_even += i % 2 == 0;
+        c.weight += end->n_constants > 0 ? (double)end->constants[batch->targets[i]] : 1;
+    }
+    return c;
 }
 
 /* ---- hidden states: inference only ---- */

@@ -40,7 +40,7 @@ static ps_status values_gradient(ps_node_run *r, void *dz)
                                                     .z = r->saved[0],
                                                     .values = values_of(r),
                                                     .n = r->node->rows * r->node->attr.loss.n,
-                                                    .scale = r->loss_scale / ps_end_divisor(r),
+                                                    .scale = r->loss_scale,
                                                     .kind = r->node->attr.loss.kind,
                                                     .dtype = r->dtype}));
 }
@@ -70,15 +70,15 @@ static ps_status span_forward(ps_node_run *r)
 
 static ps_status span_gradient(ps_node_run *r, void *dz)
 {
-    const float scale = r->loss_scale / ps_end_divisor(r);
-    return ps_node_call(r, span_loss_bwd,
-                        (&(ps_span_loss_bwd_args){.dz = dz,
-                                                  .z = r->saved[0],
-                                                  .targets = r->batch[PS_BATCH_TARGETS],
-                                                  .B = r->B,
-                                                  .T = r->T,
-                                                  .scale = {scale * column_weight(r, 0), scale * column_weight(r, 1)},
-                                                  .dtype = r->dtype}));
+    return ps_node_call(
+        r, span_loss_bwd,
+        (&(ps_span_loss_bwd_args){.dz = dz,
+                                  .z = r->saved[0],
+                                  .targets = r->batch[PS_BATCH_TARGETS],
+                                  .B = r->B,
+                                  .T = r->T,
+                                  .scale = {r->loss_scale * column_weight(r, 0), r->loss_scale * column_weight(r, 1)},
+                                  .dtype = r->dtype}));
 }
 
 /* dx before dw: the gradient may overwrite the weight. */

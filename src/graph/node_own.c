@@ -99,7 +99,7 @@ static ps_status backward(ps_node_run *r)
         a.dw[k] = r->dw[k];
         a.skips_dw[k] = !r->wants_dw[k];
     }
-    if (is_loss(n)) a.call.scale = r->loss_scale / ps_end_divisor(r);
+    if (is_loss(n)) a.call.scale = r->loss_scale;
     return ps_node_call(r, own_bwd, &a);
 }
 

@@ -561,6 +561,12 @@ typedef struct ps_loss_sums {
     int64_t n_targets, n_correct;
 } ps_loss_sums;
 
+/* 0 where the targets weigh nothing. */
+static inline double ps_loss_sums_mean(const ps_loss_sums *s)
+{
+    return s->weight > 0 ? s->loss / s->weight : 0;
+}
+
 /* *sums = that of the rows whose target is not PS_IGNORE_INDEX; with values, whose value is not NaN: what is predicted
  * of them is right where it is value > 0.5. */
 typedef struct ps_loss_sums_args {
@@ -584,9 +590,10 @@ typedef struct ps_adam_args {
     float *master, *m, *v; /* in-out [n] */
     int64_t n;
     float lr, beta1, beta2, eps, weight_decay;
-    float bias1, bias2;   /* 1 - beta1^t, 1 - beta2^t */
-    float grad_scale;     /* clip factor / loss scale */
-    bool decoupled_decay; /* AdamW */
+    float one_minus_beta1, one_minus_beta2; /* of the numbers that beta1 and beta2 are rounded from */
+    float bias1, bias2;                     /* 1 - beta1^t, 1 - beta2^t */
+    float grad_scale;                       /* clip factor / loss scale */
+    bool decoupled_decay;                   /* AdamW */
     ps_dtype param_dtype, grad_dtype;
 } ps_adam_args;
 
@@ -602,7 +609,7 @@ typedef struct ps_sgd_args {
     float *master;    /* in-out [n] */
     float *buffer;    /* in-out [n]; NULL: no momentum */
     int64_t n;
-    float lr, momentum, dampening, weight_decay;
+    float lr, momentum, one_minus_dampening, weight_decay;
     float grad_scale; /* clip factor / loss scale */
     bool nesterov;
     ps_dtype param_dtype, grad_dtype;

@@ -54,6 +54,8 @@ static ps_status measure_adam(ps_measuring *m, const ps_measure_place *at, doubl
                       .beta1 = 0.9F,
                       .beta2 = 0.999F,
                       .eps = 1e-8F,
+                      .one_minus_beta1 = 0.1F,
+                      .one_minus_beta2 = 0.001F,
                       .bias1 = 0.1F,
                       .bias2 = 0.001F,
                       .grad_scale = 1,

@@ -33,7 +33,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
                                      .n = p->n,
                                      .lr = s->lr,
                                      .momentum = (float)o->number[MOMENTUM],
-                                     .dampening = s->t == 1 ? 0.0f : (float)o->number[DAMPENING],
+                                     .one_minus_dampening = s->t == 1 ? 1.0f : (float)(1 - o->number[DAMPENING]),
                                      .weight_decay = p->weight_decay,
                                      .grad_scale = s->grad_scale,
                                      .nesterov = o->number[NESTEROV] != 0,

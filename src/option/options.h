@@ -151,6 +151,8 @@
     XX(PS_CONFIG_ATTENTION_AUTO, "auto")                                                                               \
     XX(PS_CONFIG_ATTENTION_OWN, "own")                                                                                 \
     XX(PS_CONFIG_ATTENTION_CUDNN, "cudnn")
+#define PS_CONFIG_LOSS_AVERAGE_MAP(XX)                                                                                 \
+    XX(PS_CONFIG_LOSS_AVERAGE_TARGETS, "targets") XX(PS_CONFIG_LOSS_AVERAGE_MICRO_BATCHES, "micro_batches")
 #define PS_CONFIG_REPRODUCIBLE_MAP(XX)                                                                                 \
     XX(PS_CONFIG_REPRODUCIBLE_RUN, "run") XX(PS_CONFIG_REPRODUCIBLE_MACHINE, "machine")
 
@@ -179,6 +181,7 @@
     XX(ps_config_backend, PS_CONFIG_BACKEND_MAP)                                                                       \
     XX(ps_config_isa, PS_CONFIG_ISA_MAP)                                                                               \
     XX(ps_config_attention, PS_CONFIG_ATTENTION_MAP)                                                                   \
+    XX(ps_config_loss_average, PS_CONFIG_LOSS_AVERAGE_MAP)                                                             \
     XX(ps_config_reproducible, PS_CONFIG_REPRODUCIBLE_MAP)                                                             \
     XX(ps_config_product_algorithms, PS_CONFIG_PRODUCT_ALGORITHMS_MAP)
 

@@ -2,8 +2,6 @@
  * runner_create.c, updates are in runner_update.c. */
 #include "run/runner.h"
 
-#include <math.h>
-
 #include "base/mem.h"
 #include "device/blocking.h"
 #include "run/exchange.h"
@@ -68,25 +66,28 @@ void ps_runner_resume(ps_runner *r, int64_t steps)
     r->step = steps;
 }
 
-static ps_status read_losses(ps_runner *r, int64_t index, ps_eval_info *out)
+static ps_status read_losses(ps_runner *r, int64_t index, ps_loss_sums *out)
 {
     const ps_step_sums *sums;
-    *out = (ps_eval_info){.struct_size = sizeof *out};
+    *out = (ps_loss_sums){0};
     PS_TRY(ps_results_read(&r->results, &sums));
-    const ps_loss_sums *l = &sums->losses[index];
-    out->n_targets = l->n_targets;
-    out->n_correct = l->n_correct;
-    out->weight = l->weight;
-    if (l->weight > 0) out->loss = l->loss / l->weight;
+    *out = sums->losses[index];
     return PS_OK;
 }
 
 ps_status ps_runner_eval(ps_runner *r, ps_eval_info *out)
 {
-    return read_losses(r, r->last_losses, out);
+    ps_loss_sums l;
+    *out = (ps_eval_info){.struct_size = sizeof *out};
+    PS_TRY(read_losses(r, r->last_losses, &l));
+    out->n_targets = l.n_targets;
+    out->n_correct = l.n_correct;
+    out->weight = l.weight;
+    out->loss = ps_loss_sums_mean(&l);
+    return PS_OK;
 }
 
-ps_status ps_runner_eval_micro(ps_runner *r, int64_t micro, ps_eval_info *out)
+ps_status ps_runner_loss_sums(ps_runner *r, int64_t micro, ps_loss_sums *out)
 {
     return read_losses(r, micro, out);
 }
@@ -254,7 +255,7 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
                        .node = &r->bp->program->nodes[instr->node],
                        .training = r->pass.kind == PS_PASS_TRAIN,
                        .targets = r->targets,
-                       .loss_scale = (float)(r->pass.loss_scale / (double)s->accumulation),
+                       .loss_scale = r->pass.loss_scale,
                        .output_row = r->pass.output_row};
     /* as if one rank had all micro-batches, this rank's one after those of the ranks before it */
     const uint64_t n_micro = (uint64_t)((r->step * s->accumulation + r->micro) * s->ranks.n + s->ranks.rank);
@@ -500,30 +501,11 @@ static ps_status run_with_groups(ps_runner *r, int32_t m)
     return run_events(r, m, PS_SPAN_RELEASE);
 }
 
-/* In their order, as the sums of losses are taken. */
-static ps_target_counts count_targets(const ps_runner *r)
-{
-    const ps_program *p = r->bp->program;
-    const ps_node *end = &p->nodes[p->n_nodes - 1];
-    const int32_t *targets = r->pass.batch.targets;
-    const float *values = r->pass.batch.values;
-    const bool are_values = p->target_array == PS_BATCH_VALUES;
-    ps_target_counts c = {0};
-    if (are_values ? values == NULL : targets == NULL) return c;
-    for (int64_t i = 0; i < p->n_targets; i++) {
-        if (are_values ? isnan(values[i]) : targets[i] == PS_IGNORE_INDEX) continue;
-        c.n++;
-        c.n_even += i % 2 == 0;
-        c.weight += end->n_constants > 0 ? (double)end->constants[targets[i]] : 1;
-    }
-    return c;
-}
-
 ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
 {
     const ps_code *p = r->bp->code;
     r->pass = *pass;
-    r->targets = count_targets(r);
+    r->targets = ps_program_count_targets(r->bp->program, &r->pass.batch);
     if (r->o.compute && pass->kind == PS_PASS_TRAIN && r->micro == 0) PS_TRY(ps_results_clear_grads(&r->results));
     int32_t next_update = 0;
     r->next_event = 0;

@@ -80,9 +80,9 @@ typedef enum ps_pass_kind {
 
 typedef struct ps_pass {
     ps_pass_kind kind;
-    ps_batch batch;    /* the caller's, copied to the device first; without arrays in a trial */
-    double loss_scale; /* PS_PASS_TRAIN */
-    float *output;     /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
+    ps_batch batch;   /* the caller's, copied to the device first; without arrays in a trial */
+    float loss_scale; /* PS_PASS_TRAIN: what backward multiplies the derivatives of the losses of targets by */
+    float *output;    /* PS_PASS_INFER: out, [n_outputs] of row output_row, or of all rows when that is -1 */
     int64_t output_row;
     int64_t first, rows; /* of a text that grows (ps_decode): position of the pass's first token, and its rows */
 } ps_pass;
@@ -91,7 +91,7 @@ PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass);
 /* Of the last forward pass with targets; or of micro-batch `micro` of the step under way, or of the last one. Both wait
  * until it is computed; its failure is theirs. */
 PS_NODISCARD ps_status ps_runner_eval(ps_runner *r, ps_eval_info *out);
-PS_NODISCARD ps_status ps_runner_eval_micro(ps_runner *r, int64_t micro, ps_eval_info *out);
+PS_NODISCARD ps_status ps_runner_loss_sums(ps_runner *r, int64_t micro, ps_loss_sums *out);
 /* u: with a blueprint that updates early the step's last backward pass carries it out, but for chunks that it does not
  * use; what it needs must be known by then, and skip is not allowed. Else unused. */
 PS_NODISCARD ps_status ps_runner_backward(ps_runner *r, const ps_update *u);

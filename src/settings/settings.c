@@ -215,6 +215,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
         .B = o->train_micro_batch_size_per_gpu,
         .T = ps_config_sequence_length(o),
         .accumulation = training ? o->gradient_accumulation_steps : 1,
+        .loss_average = o->train_loss_average,
         .dtype = ps_settings_dtype(o),
         .seed = (uint64_t)o->train_seed,
         .threads = o->train_threads > 0 ? (int)o->train_threads : ps_cpu_threads(),

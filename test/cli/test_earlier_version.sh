@@ -15,6 +15,7 @@ for model in gpt2 llama; do
     expect 0 "$pstar" train $model.json --resume train.steps=3 memory.device=20MB train.output_dir=$model.copy
     says out "step 3/3"
     says out "only its first and last samples are compared"
+    says err "train.loss_average = micro_batches"
 done
 
 # another model is still another, and the option is named

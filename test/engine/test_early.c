@@ -516,11 +516,15 @@ static void test_ranks(void **state)
         }
 }
 
+/* As each rank has planned. */
+static bool plans_early[2];
+
 /* One rank's own plan may update at another time than the others'; what is not finite ends all of them. */
 static ps_status train_into_nan(ps_engine *e, ps_config *c, rank_task *t)
 {
     (void)c;
     const float value = NAN;
+    plans_early[ps_comm_rank(t->comm)] = e->blueprint->variant.update_time == PS_UPDATE_EARLY;
     PS_TRY(rank_step(e, t, 0));
     PS_TRY(ps_engine_write_tensor(e, 4, 3, 1, &value));
     const ps_status st = rank_step(e, t, 1);
@@ -535,8 +539,9 @@ static void test_ranks_end_together(void **state)
     (void)state;
     const char *const *const of_rank[][2] = {
         {CHANGES(BF16, EARLY), CHANGES(BF16, EARLY)},
-        {CHANGES(BF16, LATE), CHANGES(BF16, EARLY)},
-        {CHANGES(BF16, EARLY, "gradient_accumulation_steps=2"), CHANGES(BF16, LATE, "gradient_accumulation_steps=2")}};
+        {CHANGES(BF16, LEGAL), CHANGES(BF16, EARLY)},
+        {CHANGES(BF16, EARLY, "gradient_accumulation_steps=2"), CHANGES(BF16, LEGAL, "gradient_accumulation_steps=2")}};
+    static const bool are_early[][2] = {{true, true}, {false, true}, {true, false}};
     for (size_t i = 0; i < PS_ARRAY_LEN(of_rank); i++) {
         rank_task tasks[2];
         ps_comm *comms[2];
@@ -551,6 +556,7 @@ static void test_ranks_end_together(void **state)
         for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
         for (int k = 0; k < 2; k++)
             if (tasks[k].result.st != PS_ENUMERIC) fail_msg("%zu, rank %d: %s", i, k, tasks[k].result.error);
+        assert_memory_equal(plans_early, are_early[i], sizeof plans_early);
     }
 }
 

@@ -87,7 +87,8 @@ static void put_initial_weights(const golden *g, ps_engine *e)
     }
 }
 
-static void compare_all(const golden *g, ps_engine *e, const char *prefix, bool gradients)
+/* scale: what ours are multiplied by. */
+static void compare_all(const golden *g, ps_engine *e, const char *prefix, bool gradients, double scale)
 {
     for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
         const char *name;
@@ -105,6 +106,7 @@ static void compare_all(const golden *g, ps_engine *e, const char *prefix, bool 
             assert_ok(ps_engine_read_gradient(e, t, 0, n, values));
         else
             assert_ok(ps_engine_read_tensor(e, t, 0, n, values));
+        for (int64_t i = 0; i < n; i++) values[i] = (float)((double)values[i] / scale);
         compare(g, prefix, name, values, n_dims);
         free(values);
     }
@@ -148,7 +150,7 @@ static void follow_changing(const char *path, ps_config *c, double tolerance, bo
     assert_true(n == n_targets * n_steps * K && n_targets % B == 0);
     int32_t *mask = read_input(&g, "attention_mask"), *types = read_input(&g, "token_type_ids");
     for (int step = 0; step < n_steps; step++) {
-        double loss = 0;
+        double loss = 0, weight = 0;
         for (int64_t k = 0; k < K; k++) {
             const int64_t micro = step * K + k, at = micro * B * T;
             const float *const those = targets + micro * n_targets;
@@ -162,7 +164,10 @@ static void follow_changing(const char *path, ps_config *c, double tolerance, bo
             assert_ok(ps_forward(e, &batch, &part));
             assert_ok(ps_backward(e));
             loss += (double)part / (double)K;
-            if (step == 0 && k == K - 1) compare_all(&g, e, "grad.", true);
+            ps_eval_info seen = {.struct_size = sizeof seen};
+            assert_ok(ps_engine_get_eval_info(e, &seen));
+            weight += seen.weight;
+            if (step == 0 && k == K - 1) compare_all(&g, e, "grad.", true, weight / (double)(n_targets * K));
             if (change != NULL && k == K - 1) change(e);
             assert_ok(ps_step(e));
         }
@@ -172,7 +177,7 @@ static void follow_changing(const char *path, ps_config *c, double tolerance, bo
         assert_near("gradient norm", step, info.grad_norm, (double)norms[step], tolerance);
         assert_near("learning rate", step, info.learning_rate, (double)lrs[step], 1e-6);
     }
-    compare_all(&g, e, "final.", false);
+    compare_all(&g, e, "final.", false, 1);
     free(losses);
     free(lrs);
     free(norms);

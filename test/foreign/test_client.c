@@ -191,9 +191,10 @@ static void test_options_are_refused(void **state)
     }
     warning[0] = '\0';
     ps_set_log(note_warning, NULL);
-    ps_client *c = client_of(MEMORY " train.log_interval=7");
+    ps_client *c = client_of(MEMORY " train.log_interval=7 train.loss_average=micro_batches");
     ps_set_log(NULL, NULL);
     assert_non_null(strstr(warning, "train.log_interval"));
+    assert_non_null(strstr(warning, "train.loss_average"));
     assert_null(strstr(warning, "memory.device"));
     end(c);
 }

@@ -21,6 +21,7 @@ static void try_text(const char *text, int64_t n)
     if (ps_checkpoint_state_render(&a, &again, &n_again) != PS_OK) abort();
     if (ps_checkpoint_state_parse(again, n_again, "again", &b) != PS_OK) abort();
     if (a.steps != b.steps || a.micro_batches != b.micro_batches || a.n_ranks != b.n_ranks || a.seed != b.seed) abort();
+    if (a.loss_average != b.loss_average) abort();
     if (memcmp(a.files, b.files, sizeof *a.files * (size_t)a.n_ranks * PS_CHECKPOINT_PART_COUNT) != 0) abort();
     ps_checkpoint_state_deinit(&a);
     ps_checkpoint_state_deinit(&b);

@@ -236,9 +236,11 @@ static void run_updates(void)
     RUN(cast, .dst = out(N), .src = op_input(t_grad, N, 1.0, 1), .n = N, .dst_dtype = t, .src_dtype = t_grad);
     RUN(adam, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .m = sum_f32(N),
         .v = op_random(PS_DTYPE_F32, N, 4.0, 1.0, 8), .n = N, .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f,
-        .bias1 = 1.0f, .bias2 = 1.0f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+        .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.1f, .bias1 = 1.0f, .bias2 = 1.0f, .grad_scale = 1.0f,
+        .param_dtype = t, .grad_dtype = t_grad);
     RUN(sgd, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .buffer = sum_f32(N), .n = N,
-        .lr = 0.1f, .momentum = 0.9f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+        .lr = 0.1f, .momentum = 0.9f, .one_minus_dampening = 1.0f, .grad_scale = 1.0f, .param_dtype = t,
+        .grad_dtype = t_grad);
 }
 
 /* ---- what no operator has: sums over ranks, whose bits are the host's ---- */

@@ -31,7 +31,7 @@ static void run_sgd(ps_backend *k, const void *context, op_result *result)
     ps_sgd_args a = {.n = c->n,
                      .lr = 1e-2f,
                      .momentum = 0.9f,
-                     .dampening = c->nesterov ? 0.0f : 0.25f,
+                     .one_minus_dampening = c->nesterov ? 1.0f : 0.75f,
                      .weight_decay = 0.1f,
                      .grad_scale = 1.0f / 128.0f,
                      .nesterov = c->nesterov,
@@ -112,7 +112,7 @@ static void test_values(void **state)
                                    .n = N,
                                    .lr = (float)lr,
                                    .momentum = (float)momentum,
-                                   .dampening = (float)dampening,
+                                   .one_minus_dampening = (float)(1 - dampening),
                                    .weight_decay = (float)decay,
                                    .grad_scale = (float)scale,
                                    .nesterov = nesterov};

@@ -343,9 +343,11 @@ static void check_steps(void)
 {
     CHECK(adam, .param = out(N), .grad = in_f32(N), .master = sum_f32(N), .m = sum_f32(N),
           .v = op_random(PS_DTYPE_F32, N, 4.0, 1.0, 8), .n = N, .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f,
-          .bias1 = 1.0f, .bias2 = 1.0f, .grad_scale = 1.0f, .param_dtype = T16, .grad_dtype = PS_DTYPE_F32);
+          .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.1f, .bias1 = 1.0f, .bias2 = 1.0f, .grad_scale = 1.0f,
+          .param_dtype = T16, .grad_dtype = PS_DTYPE_F32);
     CHECK(sgd, .param = out(N), .grad = in_f32(N), .master = sum_f32(N), .buffer = sum_f32(N), .n = N, .lr = 0.1f,
-          .momentum = 0.9f, .grad_scale = 1.0f, .param_dtype = T16, .grad_dtype = PS_DTYPE_F32);
+          .momentum = 0.9f, .one_minus_dampening = 1.0f, .grad_scale = 1.0f, .param_dtype = T16,
+          .grad_dtype = PS_DTYPE_F32);
     CHECK(sgd, .param = out(N), .grad = in_f32(N), .master = sum_f32(N), .n = N, .lr = 0.1f, .grad_scale = 1.0f,
           .param_dtype = T16, .grad_dtype = PS_DTYPE_F32);
     ps_grad_sums *sums = op_alloc(sizeof *sums);

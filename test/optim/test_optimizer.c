@@ -1,5 +1,6 @@
-/* test_optimizer.c - what the options make of an optimizer: its states, its bytes, and which options do not go
- * together. What it computes: test/engine/test_golden.c. */
+/* test_optimizer.c - what the options make of an optimizer: its states, its bytes, which options do not go together, and
+ * first updates to the last digit. Longer runs: test/engine/test_golden.c. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,12 +97,111 @@ static void test_options_arrive(void **state)
     }
 }
 
+/* ---- first updates, in the numbers of the options ---- */
+
+enum { N_STEPS = 3, N_ELEMENTS = 4 };
+
+typedef struct run {
+    float master[N_ELEMENTS], state[2][N_ELEMENTS];
+} run;
+
+static const float gradients[N_STEPS][N_ELEMENTS] = {
+    {0.5f, -0.0078125f, 3.0f, 1e-4f}, {-0.25f, 0.03125f, 1.0f, 1e-4f}, {0.125f, -0.5f, 0.75f, -3e-4f}};
+
+/* Of weights that begin as zeros, so that nothing hides the digits of what is taken from them. */
+static run update(ps_backend *b, const char *text, int n_steps)
+{
+    ps_optimizer_setup o;
+    run r = {.master = {0}};
+    assert_int_equal(read(text, &o), PS_OK);
+    for (int t = 0; t < n_steps; t++) {
+        float param[N_ELEMENTS];
+        const ps_optimizer_step s = {.t = t + 1, .lr = 1e-3f, .grad_scale = 1};
+        const ps_optimizer_piece p = {.param = param,
+                                      .grad = gradients[t],
+                                      .master = r.master,
+                                      .state = {o.n_states > 0 ? r.state[0] : NULL, o.n_states > 1 ? r.state[1] : NULL},
+                                      .n = N_ELEMENTS};
+        assert_int_equal(ps_optimizer_update(b, NULL, &o, &s, &p), PS_OK);
+    }
+    return r;
+}
+
+/* Some roundings of a float, each 6e-8: where 1 - beta is taken of a float, means are off by 1e-5 and more. */
+#define ROUNDINGS 4e-7
+
+static void assert_close(const char *what, int i, float ours, double want)
+{
+    if (!(fabs((double)ours - want) <= ROUNDINGS * fabs(want)))
+        fail_msg("%s[%d]: %.9g, expected %.9g: off by %.2g", what, i, (double)ours, want, (double)ours / want - 1);
+}
+
+static void check_adam(ps_backend *b)
+{
+    static const double betas[][2] = {{0.9, 0.999}, {0.9, 0.95}, {0.99, 0.9999}, {0, 0.5}};
+    for (size_t k = 0; k < PS_ARRAY_LEN(betas); k++) {
+        char text[64];
+        const double beta1 = betas[k][0], beta2 = betas[k][1];
+        double w[N_ELEMENTS] = {0}, m[N_ELEMENTS] = {0}, v[N_ELEMENTS] = {0};
+        snprintf(text, sizeof text, "\"params\": {\"betas\": [%g, %g]}", beta1, beta2);
+        for (int t = 1; t <= N_STEPS; t++) {
+            const run r = update(b, text, t);
+            for (int i = 0; i < N_ELEMENTS; i++) {
+                const double g = (double)gradients[t - 1][i], lr = (double)1e-3f;
+                m[i] = beta1 * m[i] + (1 - beta1) * g;
+                v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+                w[i] -= lr * (m[i] / (1 - pow(beta1, t))) / (sqrt(v[i] / (1 - pow(beta2, t))) + 1e-8);
+                assert_close("exp_avg", i, r.state[0][i], m[i]);
+                assert_close("exp_avg_sq", i, r.state[1][i], v[i]);
+                if (t == 1) assert_close("weight", i, r.master[i], w[i]);
+            }
+        }
+    }
+}
+
+/* Without a momentum that is worth one the buffer is (1 - dampening) of the second gradient. */
+static void check_sgd(ps_backend *b)
+{
+    const run r = update(b, "\"type\": \"SGD\", \"params\": {\"momentum\": 1e-20, \"dampening\": 0.9999}", 2);
+    for (int i = 0; i < N_ELEMENTS; i++)
+        assert_close("momentum_buffer", i, r.state[0][i], (1 - 0.9999) * (double)gradients[1][i]);
+}
+
+/* torch.optim.AdamW(lr=1e-3, weight_decay=0) of PyTorch 2.15 on the CPU, from zeros, with these gradients. */
+static void check_torch(ps_backend *b)
+{
+    static const double adamw[N_STEPS][N_ELEMENTS] = {
+        {-0.000999999931, 0.000999998651, -0.00100000005, -0.00099989993},
+        {-0.001266337, 0.00044049538, -0.00187106407, -0.00199980009},
+        {-0.00160676613, 0.00105019799, -0.00267374283, -0.00175131287},
+    };
+    for (int t = 1; t <= N_STEPS; t++) {
+        const run r = update(b, "\"params\": {\"betas\": [0.9, 0.999]}", t);
+        for (int i = 0; i < N_ELEMENTS; i++) assert_close("weight of torch", i, r.master[i], adamw[t - 1][i]);
+    }
+}
+
+static void test_first_updates(void **state)
+{
+    (void)state;
+    ps_backend *backends[2] = {NULL};
+    assert_int_equal(ps_backend_create_ref(&backends[0]), PS_OK);
+    assert_int_equal(ps_backend_create_cpu(PS_CPU_PORTABLE, 1, &backends[1]), PS_OK);
+    for (size_t i = 0; i < PS_ARRAY_LEN(backends); i++) {
+        check_adam(backends[i]);
+        check_torch(backends[i]);
+        check_sgd(backends[i]);
+        ps_backend_destroy(backends[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_options_arrive),
         cmocka_unit_test(test_options_that_do_not_go_together),
+        cmocka_unit_test(test_first_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,8 @@ static const ps_batch *batch_of(int64_t index)
 /* ---- */
 
 typedef struct seen {
-    ps_eval_info losses[K], aside;
+    ps_loss_sums losses[K];
+    ps_eval_info aside;
     ps_grad_sums sums;
 } seen;
 
@@ -112,17 +113,17 @@ static void one_step(run *r, int64_t step, seen *s)
     memset(s, 0, sizeof *s);
     for (int64_t m = 0; m < K; m++) {
         assert_ok(ps_runner_forward(
-            r->runner, &(ps_pass){.kind = PS_PASS_TRAIN, .batch = *batch_of(step * K + m), .loss_scale = 1}));
+            r->runner,
+            &(ps_pass){.kind = PS_PASS_TRAIN, .batch = *batch_of(step * K + m), .loss_scale = 1.0f / (K * B * T)}));
         assert_ok(ps_runner_backward(r->runner, NULL));
         assert_true(ps_runner_end_micro(r->runner) == (m == K - 1));
     }
     assert_ok(ps_runner_grad_sums(r->runner, &s->sums));
-    for (int64_t m = 0; m < K; m++) assert_ok(ps_runner_eval_micro(r->runner, m, &s->losses[m]));
+    for (int64_t m = 0; m < K; m++) assert_ok(ps_runner_loss_sums(r->runner, m, &s->losses[m]));
     const ps_update u = {.step = {.t = step + 1, .lr = 1e-2f, .grad_scale = 1}, .groups = {{.lr = 1e-2f}}};
     assert_ok(ps_runner_update(r->runner, &u));
     assert_ok(ps_runner_flush(r->runner));
-    assert_ok(
-        ps_runner_forward(r->runner, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch_of(0), .loss_scale = 1}));
+    assert_ok(ps_runner_forward(r->runner, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch_of(0)}));
     assert_ok(ps_runner_eval(r->runner, &s->aside));
 }
 

@@ -35,6 +35,7 @@ static void step_arrives(void **state)
     SAYS("data.sequence_length=8", s.T == 8);
     SAYS("bf16.enabled=true", s.dtype == PS_DTYPE_BF16);
     SAYS("fp16.enabled=true", s.dtype == PS_DTYPE_F16);
+    SAYS("train.loss_average=micro_batches", s.loss_average == PS_CONFIG_LOSS_AVERAGE_MICRO_BATCHES);
     SAYS("gradient_clipping=0.25", s.clip_norm == 0.25);
     SAYS("activation_checkpointing.enabled=true", s.checkpointing);
     SAYS("activation_checkpointing.number_checkpoints=2", s.n_checkpoints == 2);

@@ -9,7 +9,7 @@ namespace
 
 template <typename P, typename G> struct adam_at {
     const ps_adam_args &a;
-    float step, shrink, decay, c1, c2;
+    float step, shrink, decay;
     __device__ void one(float grad, float &w, float &m, float &v) const
     {
         float g = __fmul_rn(grad, a.grad_scale);
@@ -17,8 +17,8 @@ template <typename P, typename G> struct adam_at {
             w = __fsub_rn(w, __fmul_rn(decay, w));
         else
             g = __fadd_rn(g, __fmul_rn(a.weight_decay, w));
-        m = __fadd_rn(__fmul_rn(a.beta1, m), __fmul_rn(c1, g));
-        v = __fadd_rn(__fmul_rn(a.beta2, v), __fmul_rn(c2, __fmul_rn(g, g)));
+        m = __fadd_rn(__fmul_rn(a.beta1, m), __fmul_rn(a.one_minus_beta1, g));
+        v = __fadd_rn(__fmul_rn(a.beta2, v), __fmul_rn(a.one_minus_beta2, __fmul_rn(g, g)));
         const float root = __fadd_rn(__fmul_rn(__fsqrt_rn(v), shrink), a.eps);
         w = __fsub_rn(w, __fdiv_rn(__fmul_rn(step, m), root));
     }
@@ -44,19 +44,17 @@ template <typename P, typename G> __device__ void adam(const ps_adam_args &a)
                          is_aligned(a.master, 16) && is_aligned(a.m, 16) && is_aligned(a.v, 16);
     const float step = __fdiv_rn(a.lr, a.bias1), shrink = __fdiv_rn(1.0f, __fsqrt_rn(a.bias2));
     const float decay = __fmul_rn(a.lr, a.weight_decay);
-    for_each<4>(a.n, aligned,
-                adam_at<P, G>{a, step, shrink, decay, __fsub_rn(1.0f, a.beta1), __fsub_rn(1.0f, a.beta2)});
+    for_each<4>(a.n, aligned, adam_at<P, G>{a, step, shrink, decay});
 }
 
 template <typename P, typename G> struct sgd_at {
     const ps_sgd_args &a;
-    float share; /* 1 - dampening */
     __device__ void one(float grad, float &w, float &buffer) const
     {
         const float g = __fadd_rn(__fmul_rn(grad, a.grad_scale), __fmul_rn(a.weight_decay, w));
         float d = g;
         if (a.buffer != nullptr) {
-            buffer = __fadd_rn(__fmul_rn(a.momentum, buffer), __fmul_rn(share, g));
+            buffer = __fadd_rn(__fmul_rn(a.momentum, buffer), __fmul_rn(a.one_minus_dampening, g));
             d = a.nesterov ? __fadd_rn(g, __fmul_rn(a.momentum, buffer)) : buffer;
         }
         w = __fsub_rn(w, __fmul_rn(a.lr, d));
@@ -79,7 +77,7 @@ template <typename P, typename G> __device__ void sgd(const ps_sgd_args &a)
 {
     const bool aligned = is_aligned(a.param, 4 * sizeof(P)) && is_aligned(a.grad, 4 * sizeof(G)) &&
                          is_aligned(a.master, 16) && is_aligned(a.buffer, 16);
-    for_each<4>(a.n, aligned, sgd_at<P, G>{a, __fsub_rn(1.0f, a.dampening)});
+    for_each<4>(a.n, aligned, sgd_at<P, G>{a});
 }
 
 } // namespace

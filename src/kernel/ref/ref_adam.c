@@ -5,7 +5,7 @@
 /* Unlike the other references this one computes in float, in a fixed sequence: master, m and v live in float from step
  * to step, so two backends stay together over a training run only if they round at the same places. Every line below
  * is one or more IEEE operations (+ - * / sqrt), each rounded, nothing fused, which each instruction set has:
- *   step = lr / bias1, shrink = 1 / sqrt(bias2), decay = lr weight_decay, c1 = 1 - beta1, c2 = 1 - beta2  once;
+ *   step = lr / bias1, shrink = 1 / sqrt(bias2), decay = lr weight_decay  once;
  * then per element, left to right as bracketed. Folding the bias corrections into step and shrink saves two divisions
  * per element (so does torch.optim.Adam). */
 static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
@@ -13,7 +13,6 @@ static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_
     const ps_adam_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
     const float step = a->lr / a->bias1, shrink = 1.0f / sqrtf(a->bias2), decay = a->lr * a->weight_decay;
-    const float c1 = 1.0f - a->beta1, c2 = 1.0f - a->beta2;
     for (int64_t i = 0; i < a->n; i++) {
         float w = a->master[i];
         float g = ps_dtype_load(a->grad_dtype, a->grad, i) * a->grad_scale;
@@ -21,8 +20,8 @@ static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_
             w = w - (decay * w);
         else
             g = g + (a->weight_decay * w);
-        const float m = (a->beta1 * a->m[i]) + (c1 * g);
-        const float v = (a->beta2 * a->v[i]) + (c2 * (g * g));
+        const float m = (a->beta1 * a->m[i]) + (a->one_minus_beta1 * g);
+        const float v = (a->beta2 * a->v[i]) + (a->one_minus_beta2 * (g * g));
         w = w - ((step * m) / ((sqrtf(v) * shrink) + a->eps));
         a->m[i] = m;
         a->v[i] = v;

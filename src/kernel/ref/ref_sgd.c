@@ -5,13 +5,12 @@ static ps_status sgd(ps_backend *self, ps_queue *queue, const void *args, size_t
 {
     const ps_sgd_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    const float share = 1.0f - a->dampening;
     for (int64_t i = 0; i < a->n; i++) {
         float w = a->master[i];
         const float g = (ps_dtype_load(a->grad_dtype, a->grad, i) * a->grad_scale) + (a->weight_decay * w);
         float d = g;
         if (a->buffer != NULL) {
-            const float m = (a->momentum * a->buffer[i]) + (share * g);
+            const float m = (a->momentum * a->buffer[i]) + (a->one_minus_dampening * g);
             a->buffer[i] = m;
             d = a->nesterov ? g + (a->momentum * m) : m;
         }

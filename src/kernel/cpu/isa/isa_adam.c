@@ -15,7 +15,6 @@ PS_CPU_INLINE void adam_ask(ps_dtype t, const void *array, int64_t i)
 PS_CPU_INLINE void adam_range(ps_dtype param_t, ps_dtype grad_t, const ps_adam_args *a, int64_t lo, int64_t hi)
 {
     const float step = a->lr / a->bias1, shrink = 1.0f / sqrtf(a->bias2), decay = a->lr * a->weight_decay;
-    const float c1 = 1.0f - a->beta1, c2 = 1.0f - a->beta2;
     for (int64_t i = lo; i < hi; i += VF_LANES) {
         const int64_t n = hi - i;
         adam_ask(PS_DTYPE_F32, a->master, i);
@@ -28,8 +27,8 @@ PS_CPU_INLINE void adam_range(ps_dtype param_t, ps_dtype grad_t, const ps_adam_a
             w = w - decay * w;
         else
             g = g + a->weight_decay * w;
-        const vf m = a->beta1 * vf_get(PS_DTYPE_F32, a->m, i, n) + c1 * g;
-        const vf v = a->beta2 * vf_get(PS_DTYPE_F32, a->v, i, n) + c2 * (g * g);
+        const vf m = a->beta1 * vf_get(PS_DTYPE_F32, a->m, i, n) + a->one_minus_beta1 * g;
+        const vf v = a->beta2 * vf_get(PS_DTYPE_F32, a->v, i, n) + a->one_minus_beta2 * (g * g);
         w = w - (step * m) / (vf_sqrt(v) * shrink + a->eps);
         vf_put(PS_DTYPE_F32, a->m, i, n, m);
         vf_put(PS_DTYPE_F32, a->v, i, n, v);

@@ -4,14 +4,13 @@
 
 PS_CPU_INLINE void sgd_range(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_args *a, int64_t lo, int64_t hi)
 {
-    const float share = 1.0f - a->dampening;
     for (int64_t i = lo; i < hi; i += VF_LANES) {
         const int64_t n = hi - i;
         vf w = vf_get(PS_DTYPE_F32, a->master, i, n);
         const vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale + a->weight_decay * w;
         vf d = g;
         if (a->buffer != NULL) {
-            const vf m = a->momentum * vf_get(PS_DTYPE_F32, a->buffer, i, n) + share * g;
+            const vf m = a->momentum * vf_get(PS_DTYPE_F32, a->buffer, i, n) + a->one_minus_dampening * g;
             vf_put(PS_DTYPE_F32, a->buffer, i, n, m);
             d = a->nesterov ? g + a->momentum * m : m;
         }
