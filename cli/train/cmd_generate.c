@@ -16,7 +16,7 @@
 typedef struct generate_arguments {
     config_arguments config;
     const char *prompt, *weights;
-    bool chat;
+    bool chat, truncates_prompt;
     long n_tokens, top_k;
     double temperature;
     unsigned long long seed;
@@ -99,6 +99,27 @@ static ps_status encode_prompt(generator *g, const generate_arguments *a, const 
     return st;
 }
 
+/* Tokens that the model looks at, at most. */
+static int64_t most_tokens(const generator *g)
+{
+    const int64_t given = g->keeps ? client_int(g->config, "generation.max_length") : 0;
+    return given > 0 ? given : ps_config_get_sequence_length(g->config);
+}
+
+static ps_status check_length(const generator *g, const generate_arguments *a)
+{
+    const int64_t most = most_tokens(g), positions = client_int(g->config, "model.max_position_embeddings");
+    const char *key = g->keeps ? "generation.max_length" : "data.sequence_length";
+    char longer[128] = "";
+    if (g->n_text <= most || a->truncates_prompt) return PS_OK;
+    if (most < positions) snprintf(longer, sizeof longer, "set %s, up to %lld, ", key, (long long)positions);
+    return client_fail(PS_EINVAL,
+                       "the prompt has %lld tokens, but the model takes %lld (%s): shorten the prompt, %sor keep only "
+                       "its last %lld tokens with --truncate-prompt",
+                       (long long)g->n_text, (long long)most, most < positions ? key : "model.max_position_embeddings",
+                       longer, (long long)most);
+}
+
 static ps_status open_prompt(generator *g, const generate_arguments *a, const char *tokenizer)
 {
     if (tokenizer[0] == '\0')
@@ -160,12 +181,9 @@ static ps_status generate(generator *g, const generate_arguments *a)
 static ps_status open_engine(generator *g, const generate_arguments *a)
 {
     ps_engine_options options = {.struct_size = sizeof options, .purpose = PS_FOR_INFERENCE, .is_empty = 1};
-    g->keeps = client_int(g->config, "generation.use_cache") != 0;
     if (g->keeps) {
         char length[32];
-        const int64_t given = client_int(g->config, "generation.max_length");
-        const int64_t most = given > 0 ? given : ps_config_get_sequence_length(g->config);
-        snprintf(length, sizeof length, "%lld", (long long)min_i64(most, g->n_text + a->n_tokens));
+        snprintf(length, sizeof length, "%lld", (long long)min_i64(most_tokens(g), g->n_text + a->n_tokens));
         TRY(ps_config_set(g->config, "generation.max_length", length));
         options.purpose = PS_FOR_GENERATION;
     }
@@ -191,7 +209,9 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
     TRY(cli_choose_weights(g->config, a->weights, &weights));
+    g->keeps = client_int(g->config, "generation.use_cache") != 0;
     TRY(open_prompt(g, a, ps_config_get_tokenizer_path(g->config)));
+    TRY(check_length(g, a));
     TRY(open_engine(g, a));
     TRY(client_alloc(g->T, sizeof *g->context, &g->context));
     TRY(client_alloc(g->V, sizeof *g->logits, &g->logits));
@@ -214,6 +234,8 @@ static void close_generator(generator *g)
 
 /* ---- arguments ---- */
 
+enum { OPTION_TRUNCATE_PROMPT = 1000 };
+
 static long whole_number(struct argp_state *state, const char *option, const char *arg, long least)
 {
     char *end;
@@ -231,6 +253,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'p': a->prompt = arg; return 0;
     case 'c': a->chat = true; return 0;
+    case OPTION_TRUNCATE_PROMPT: a->truncates_prompt = true; return 0;
     case 'w': a->weights = arg; return 0;
     case 'n': a->n_tokens = whole_number(state, "tokens", arg, 1); return 0;
     case 'k': a->top_k = whole_number(state, "top-k", arg, 0); return 0;
@@ -255,6 +278,8 @@ int cmd_generate(int argc, char **argv)
         {"prompt", 'p', "TEXT", 0, "Text to continue; - reads it from standard input", 0},
         {"chat", 'c', NULL, 0,
          "Take the prompt for what a user says, in the form of data.chat_format, and show the answer", 0},
+        {"truncate-prompt", OPTION_TRUNCATE_PROMPT, NULL, 0,
+         "Of a prompt that is longer than the model takes, keep the last tokens only; without this it is refused", 0},
         {"tokens", 'n', "N", 0, "Tokens to add (100)", 0},
         {"temperature", 't', "X", 0, "Higher is bolder; 0 always takes the likeliest token (0.8)", 0},
         {"top-k", 'k', "K", 0, "Choose among the K likeliest tokens; 0 is all (40)", 0},
