@@ -346,7 +346,7 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
 static void print_ranks(const run *r)
 {
     char a[BYTES_TEXT_MAX], b[BYTES_TEXT_MAX], c[BYTES_TEXT_MAX], d[BYTES_TEXT_MAX];
-    const int64_t steps = max_i64(r->totals.steps - r->totals.resumed_step, 1);
+    const int64_t steps = r->totals.steps - r->totals.resumed_step;
     printf("\n%-6s %12s %12s %12s %12s  %s\n", "rank", "device peak", "predicted", "sent a step", "predicted",
            "machine");
     for (int32_t i = 0; i < r->n_ranks; i++) {
@@ -382,7 +382,7 @@ static ps_status finish(run *r)
     }
     progress_print_table(&r->totals);
     step_bound_print(&r->bound);
-    if (r->n_ranks > 1) print_ranks(r);
+    if (r->n_ranks > 1 && r->totals.steps > r->totals.resumed_step) print_ranks(r);
     printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o.output_dir, r->o.saves ? " and model.safetensors" : "");
     return PS_OK;
 }

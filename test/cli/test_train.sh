@@ -76,6 +76,12 @@ wait $pid || fail "exit status $? after Ctrl-C"
 says out "stopped after step"
 grep -q '"interrupted": true' "$work/stopped/summary.json" || fail "summary does not say interrupted"
 
+# without any step there is no loss and no speed
+expect 0 "$pstar" train "$work/tiny.json" train.steps=0 train.output_dir="$work/none"
+says out "steps     none was made"
+grep -q "nan\|tokens/s" "$work/out" && { cat "$work/out"; fail "figures of no step"; }
+[ -s "$work/none/model.safetensors" ] || fail "no weights of no step"
+
 # nothing is written through a link
 mkdir "$work/linked"
 echo precious >"$work/precious"
