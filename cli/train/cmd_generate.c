@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "config_arguments.h"
 #include "program.h"
+#include "stop.h"
 #include "text_stream.h"
 
 typedef struct generate_arguments {
@@ -37,6 +38,7 @@ typedef struct generator {
     int64_t n_tokens;    /* of the model's, those that the tokenizer has */
     ps_sample_options sample;
     text_stream stream;
+    bool is_stopped; /* by a signal */
 } generator;
 
 /* ---- the prompt ---- */
@@ -166,6 +168,8 @@ static ps_status generate(generator *g, const generate_arguments *a)
     g->stream = (text_stream){.tokenizer = g->tokenizer, .out = stdout};
     for (long i = 0; i < a->n_tokens; i++) {
         TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, false));
+        TRY(stop_is_asked(NULL, &g->is_stopped));
+        if (g->is_stopped) break;
         TRY(next_logits(g));
         int32_t token;
         TRY(ps_sample_token(g->logits, g->n_tokens, &g->sample, i, &token));
@@ -289,15 +293,20 @@ int cmd_generate(int argc, char **argv)
     static const struct argp argp = {.options = options,
                                      .parser = parse,
                                      .args_doc = "CONFIG --prompt TEXT [key=value ...]",
-                                     .doc = "Continue a text with the model that CONFIG describes."};
+                                     .doc = "Continue a text with the model that CONFIG describes.\v"
+                                            "Ctrl-C and SIGTERM end it after the token under way, with exit status "
+                                            "130 and 143."};
     generate_arguments a = {.n_tokens = 100, .top_k = 40, .temperature = 0.8};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     generator g = {0};
     ps_status st = open_generator(&g, &a);
-    if (st == PS_OK) st = generate(&g, &a);
+    if (st == PS_OK) {
+        stop_listen();
+        st = generate(&g, &a);
+    }
     const int code = program_report("generate", st);
     close_generator(&g);
     config_arguments_deinit(&a.config);
-    return code;
+    return st == PS_OK && g.is_stopped ? stop_end(true) : code;
 }
