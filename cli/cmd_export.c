@@ -9,6 +9,7 @@
 #include "base/folder.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "checkpoint/checkpoint_check.h"
 #include "cli.h"
 #include "cli_tokenizer.h"
 #include "config/hf_config.h"
@@ -94,6 +95,7 @@ static ps_status run_export(const export_arguments *a)
     o.has_generation = ps_config_options(config)->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     o.ties_head = o.has_generation || ps_config_options(config)->model_head == PS_CONFIG_HEAD_MASKED_LM;
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
+    PS_TRY_GOTO(ps_checkpoint_check_source(s));
     PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), pad_token(o.tokenizer_folder), &json));
     o.config_json = json;
     PS_TRY_GOTO(ps_export(s, folder, &o, &info));
@@ -155,7 +157,9 @@ int cmd_export(int argc, char **argv)
                                      .doc = "Write a folder that Hugging Face's transformers loads: config.json, "
                                             "weights, tokenizer. CHECKPOINT is a checkpoint's folder, the output "
                                             "folder of pstar train (its model.safetensors, else its newest "
-                                            "checkpoint), a Hugging Face model, or, with --config, a file of weights."};
+                                            "checkpoint), a Hugging Face model, or, with --config, a file of weights. "
+                                            "Files of a checkpoint are first compared with the hashes in its "
+                                            "state.json."};
     export_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     return program_report("export", run_export(&a));

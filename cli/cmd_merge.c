@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/status.h"
+#include "checkpoint/checkpoint_check.h"
 #include "cli.h"
 #include "weights/weight_copy.h"
 
@@ -85,6 +86,7 @@ static ps_status merge(const merge_arguments *a)
     else
         st = fill_pattern(a->pattern, "merged", merged);
     if (st == PS_OK) st = open_source(a, &s);
+    if (st == PS_OK) st = ps_checkpoint_check_source(s);
     if (st == PS_OK) st = ps_weight_merge(s, out_path);
     if (st == PS_OK) {
         int64_t n_bytes = 0;
@@ -138,7 +140,8 @@ int cmd_merge(int argc, char **argv)
             "else safetensors. CHECKPOINT may be anything that holds weights, such as a folder of shards. A tensor "
             "that "
             "is in several files must be the same in all of them. Without OUT its name is the pattern with \"merged\" "
-            "for the '*', as PatrickStar's merge_checkpoint.py has it."};
+            "for the '*', as PatrickStar's merge_checkpoint.py has it. Files of a checkpoint are first compared with "
+            "the hashes in its state.json."};
     merge_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     return program_report("merge", merge(&a));

@@ -61,8 +61,10 @@ static void print_usage(FILE *out)
                  "Train transformers whose model data does not fit in memory.\n\n");
     for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fprintf(out, "\npstar COMMAND --help tells more. Exit status: 0 done, 2 bad input or a budget that is too small,\n"
-                 "3 reading or writing failed, 1 anything else.\n");
+    fprintf(out,
+            "\npstar COMMAND --help tells more. Exit status: 0 done, 2 bad input, a budget that is too small or what\n"
+            "this build or machine lacks, 3 reading or writing failed, 1 anything else; stopped by a signal,\n"
+            "128 + its number: 130 after Ctrl-C, 143 after SIGTERM.\n");
 }
 
 static int exit_status; /* of the command, where it has returned */

@@ -2,9 +2,10 @@
 #include "cli_eval.h"
 
 #include "cli_feed.h"
+#include "stop.h"
 
 ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, ps_config *config, const ps_feed *feed, ps_split split,
-                       int64_t n_steps, int64_t whole, ps_rows *rows, ps_metrics *metrics, cli_eval *out)
+                       int64_t n_steps, int64_t whole, ps_rows *rows, ps_metrics *metrics, bool may_stop, cli_eval *out)
 {
     const int64_t B = client_int(config, "train_micro_batch_size_per_gpu");
     const int64_t n_samples = ps_feed_sample_count(feed, split);
@@ -18,6 +19,11 @@ ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, ps_config *config, cons
         const bool counts = i < out->n_micro_batches; /* else it computes for others, who need its chunks */
         float loss;                                   /* is in info, too */
         ps_eval_info info = {.struct_size = sizeof info};
+        if (may_stop) TRY(stop_is_asked(comm, &out->is_stopped));
+        if (out->is_stopped) {
+            out->n_samples = min_i64(n_samples, first * B);
+            return PS_OK;
+        }
         TRY(cli_set_length(engine, config, whole, ps_feed_length(feed, split, first * B, p * B), rows));
         TRY(ps_rows_fill_once(rows, split, (counts ? i : first) * B, B));
         TRY(ps_evaluate(engine, ps_rows_batch(rows), &loss));

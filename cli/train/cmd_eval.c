@@ -15,6 +15,7 @@
 #include "config_arguments.h"
 #include "program.h"
 #include "ranks.h"
+#include "stop.h"
 
 enum { LABELS_SHOWN = 12 }; /* in a message */
 
@@ -114,6 +115,14 @@ static void print_json_number(const char *key, double value)
         printf(", \"%s\": null", key); /* JSON has no infinity */
 }
 
+/* Figures of a part would pass for those of the whole. */
+static void show_stopped(const evaluation *e, const eval_arguments *a)
+{
+    if (ps_comm_rank(e->comm) > 0) return;
+    fprintf(stderr, "pstar eval: stopped after %lld of %lld samples, without a result\n",
+            (long long)e->result.n_samples, (long long)ps_feed_sample_count(e->feed, a->split));
+}
+
 static void show(const evaluation *e, const eval_arguments *a)
 {
     const cli_eval *r = &e->result;
@@ -188,20 +197,27 @@ int cmd_eval(int argc, char **argv)
             "models, accuracy (share of targets that got the largest logit), and of fine-tuned models what is usual: "
             "mean "
             "squared error, F1, exact match.\v"
-            "The result does not depend on the batch size, but for rounding."};
+            "The result does not depend on the batch size, but for rounding. Ctrl-C and SIGTERM end it without a "
+            "result, with exit status 130 and 143."};
     eval_arguments a = {.split = PS_SPLIT_VALIDATION, .n_steps = INT64_MAX};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
     if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.feed);
-    if (st == PS_OK)
-        st =
-            cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, e.whole, e.rows, e.metrics, &e.result);
-    if (st == PS_OK) show(&e, &a);
+    if (st == PS_OK) {
+        stop_listen();
+        st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, e.whole, e.rows, e.metrics, true,
+                          &e.result);
+    }
+    const bool is_stopped = st == PS_OK && e.result.is_stopped, is_alone = is_stopped && ps_comm_size(e.comm) == 1;
+    if (is_stopped)
+        show_stopped(&e, &a);
+    else if (st == PS_OK)
+        show(&e, &a);
     const int code = ranks_report(e.comm, "eval", st, a.is_verbose);
     ranks_tell(e.comm, st);
     close_evaluation(&e);
     config_arguments_deinit(&a.config);
-    return code;
+    return is_stopped ? stop_end(is_alone) : code;
 }

@@ -11,12 +11,13 @@
 #include "commands.h"
 #include "config_arguments.h"
 #include "program.h"
+#include "stop.h"
 #include "text_stream.h"
 
 typedef struct generate_arguments {
     config_arguments config;
     const char *prompt, *weights;
-    bool chat;
+    bool chat, truncates_prompt;
     long n_tokens, top_k;
     double temperature;
     unsigned long long seed;
@@ -37,6 +38,7 @@ typedef struct generator {
     int64_t n_tokens;    /* of the model's, those that the tokenizer has */
     ps_sample_options sample;
     text_stream stream;
+    bool is_stopped; /* by a signal */
 } generator;
 
 /* ---- the prompt ---- */
@@ -99,6 +101,27 @@ static ps_status encode_prompt(generator *g, const generate_arguments *a, const 
     return st;
 }
 
+/* Tokens that the model looks at, at most. */
+static int64_t most_tokens(const generator *g)
+{
+    const int64_t given = g->keeps ? client_int(g->config, "generation.max_length") : 0;
+    return given > 0 ? given : ps_config_get_sequence_length(g->config);
+}
+
+static ps_status check_length(const generator *g, const generate_arguments *a)
+{
+    const int64_t most = most_tokens(g), positions = client_int(g->config, "model.max_position_embeddings");
+    const char *key = g->keeps ? "generation.max_length" : "data.sequence_length";
+    char longer[128] = "";
+    if (g->n_text <= most || a->truncates_prompt) return PS_OK;
+    if (most < positions) snprintf(longer, sizeof longer, "set %s, up to %lld, ", key, (long long)positions);
+    return client_fail(PS_EINVAL,
+                       "the prompt has %lld tokens, but the model takes %lld (%s): shorten the prompt, %sor keep only "
+                       "its last %lld tokens with --truncate-prompt",
+                       (long long)g->n_text, (long long)most, most < positions ? key : "model.max_position_embeddings",
+                       longer, (long long)most);
+}
+
 static ps_status open_prompt(generator *g, const generate_arguments *a, const char *tokenizer)
 {
     if (tokenizer[0] == '\0')
@@ -145,6 +168,8 @@ static ps_status generate(generator *g, const generate_arguments *a)
     g->stream = (text_stream){.tokenizer = g->tokenizer, .out = stdout};
     for (long i = 0; i < a->n_tokens; i++) {
         TRY(text_stream_show(&g->stream, g->text + g->first_shown, g->n_text - g->first_shown, false));
+        TRY(stop_is_asked(NULL, &g->is_stopped));
+        if (g->is_stopped) break;
         TRY(next_logits(g));
         int32_t token;
         TRY(ps_sample_token(g->logits, g->n_tokens, &g->sample, i, &token));
@@ -160,12 +185,9 @@ static ps_status generate(generator *g, const generate_arguments *a)
 static ps_status open_engine(generator *g, const generate_arguments *a)
 {
     ps_engine_options options = {.struct_size = sizeof options, .purpose = PS_FOR_INFERENCE, .is_empty = 1};
-    g->keeps = client_int(g->config, "generation.use_cache") != 0;
     if (g->keeps) {
         char length[32];
-        const int64_t given = client_int(g->config, "generation.max_length");
-        const int64_t most = given > 0 ? given : ps_config_get_sequence_length(g->config);
-        snprintf(length, sizeof length, "%lld", (long long)min_i64(most, g->n_text + a->n_tokens));
+        snprintf(length, sizeof length, "%lld", (long long)min_i64(most_tokens(g), g->n_text + a->n_tokens));
         TRY(ps_config_set(g->config, "generation.max_length", length));
         options.purpose = PS_FOR_GENERATION;
     }
@@ -191,7 +213,9 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
     TRY(cli_choose_weights(g->config, a->weights, &weights));
+    g->keeps = client_int(g->config, "generation.use_cache") != 0;
     TRY(open_prompt(g, a, ps_config_get_tokenizer_path(g->config)));
+    TRY(check_length(g, a));
     TRY(open_engine(g, a));
     TRY(client_alloc(g->T, sizeof *g->context, &g->context));
     TRY(client_alloc(g->V, sizeof *g->logits, &g->logits));
@@ -214,6 +238,8 @@ static void close_generator(generator *g)
 
 /* ---- arguments ---- */
 
+enum { OPTION_TRUNCATE_PROMPT = 1000 };
+
 static long whole_number(struct argp_state *state, const char *option, const char *arg, long least)
 {
     char *end;
@@ -231,6 +257,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'p': a->prompt = arg; return 0;
     case 'c': a->chat = true; return 0;
+    case OPTION_TRUNCATE_PROMPT: a->truncates_prompt = true; return 0;
     case 'w': a->weights = arg; return 0;
     case 'n': a->n_tokens = whole_number(state, "tokens", arg, 1); return 0;
     case 'k': a->top_k = whole_number(state, "top-k", arg, 0); return 0;
@@ -255,6 +282,8 @@ int cmd_generate(int argc, char **argv)
         {"prompt", 'p', "TEXT", 0, "Text to continue; - reads it from standard input", 0},
         {"chat", 'c', NULL, 0,
          "Take the prompt for what a user says, in the form of data.chat_format, and show the answer", 0},
+        {"truncate-prompt", OPTION_TRUNCATE_PROMPT, NULL, 0,
+         "Of a prompt that is longer than the model takes, keep the last tokens only; without this it is refused", 0},
         {"tokens", 'n', "N", 0, "Tokens to add (100)", 0},
         {"temperature", 't', "X", 0, "Higher is bolder; 0 always takes the likeliest token (0.8)", 0},
         {"top-k", 'k', "K", 0, "Choose among the K likeliest tokens; 0 is all (40)", 0},
@@ -264,15 +293,20 @@ int cmd_generate(int argc, char **argv)
     static const struct argp argp = {.options = options,
                                      .parser = parse,
                                      .args_doc = "CONFIG --prompt TEXT [key=value ...]",
-                                     .doc = "Continue a text with the model that CONFIG describes."};
+                                     .doc = "Continue a text with the model that CONFIG describes.\v"
+                                            "Ctrl-C and SIGTERM end it after the token under way, with exit status "
+                                            "130 and 143."};
     generate_arguments a = {.n_tokens = 100, .top_k = 40, .temperature = 0.8};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     generator g = {0};
     ps_status st = open_generator(&g, &a);
-    if (st == PS_OK) st = generate(&g, &a);
+    if (st == PS_OK) {
+        stop_listen();
+        st = generate(&g, &a);
+    }
     const int code = program_report("generate", st);
     close_generator(&g);
     config_arguments_deinit(&a.config);
-    return code;
+    return st == PS_OK && g.is_stopped ? stop_end(true) : code;
 }

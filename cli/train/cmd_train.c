@@ -19,6 +19,7 @@
 #include "ranks.h"
 #include "run_log.h"
 #include "step_bound.h"
+#include "stop.h"
 
 typedef struct train_arguments {
     bool help_config;
@@ -57,16 +58,8 @@ typedef struct run {
     checkpoints checkpoints;
     bool resume;
     const char *resume_from; /* NULL: the latest */
+    bool is_stopped;         /* by a signal, before train.steps were reached; the same on all ranks */
 } run;
-
-static volatile sig_atomic_t stop_asked;
-
-/* The first Ctrl-C lets the step end; the second finds the default action and ends the program at once. */
-static void ask_to_stop(int signal_number)
-{
-    stop_asked = 1;
-    signal(signal_number, SIG_DFL);
-}
 
 static void close_run(run *r)
 {
@@ -201,7 +194,7 @@ static ps_status evaluate(run *r, double *loss)
 {
     cli_eval result;
     TRY(cli_evaluate(r->engine, r->comm, r->config, r->feed, PS_SPLIT_VALIDATION, r->o.eval_steps, r->whole, r->rows,
-                     NULL, &result));
+                     NULL, false, &result));
     *loss = result.loss;
     return PS_OK;
 }
@@ -329,7 +322,7 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
     ps_engine_get_device_info(r->engine, &device);
     run_summary s = {.totals = &r->totals,
                      .weights_xxh3 = weights_xxh3,
-                     .interrupted = stop_asked,
+                     .interrupted = r->is_stopped,
                      .backend = device.backend,
                      .gpu = device.gpu[0] != '\0' ? device.gpu : NULL,
                      .bound = &r->bound,
@@ -346,7 +339,7 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
 static void print_ranks(const run *r)
 {
     char a[BYTES_TEXT_MAX], b[BYTES_TEXT_MAX], c[BYTES_TEXT_MAX], d[BYTES_TEXT_MAX];
-    const int64_t steps = max_i64(r->totals.steps - r->totals.resumed_step, 1);
+    const int64_t steps = r->totals.steps - r->totals.resumed_step;
     printf("\n%-6s %12s %12s %12s %12s  %s\n", "rank", "device peak", "predicted", "sent a step", "predicted",
            "machine");
     for (int32_t i = 0; i < r->n_ranks; i++) {
@@ -382,17 +375,8 @@ static ps_status finish(run *r)
     }
     progress_print_table(&r->totals);
     step_bound_print(&r->bound);
-    if (r->n_ranks > 1) print_ranks(r);
+    if (r->n_ranks > 1 && r->totals.steps > r->totals.resumed_step) print_ranks(r);
     printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o.output_dir, r->o.saves ? " and model.safetensors" : "");
-    return PS_OK;
-}
-
-/* One rank that was asked to stop stops all, after the same step. */
-static ps_status has_to_stop(const run *r, bool *yes)
-{
-    *yes = stop_asked;
-    TRY(ranks_any(r->comm, yes));
-    if (*yes) stop_asked = 1;
     return PS_OK;
 }
 
@@ -406,15 +390,14 @@ static ps_status run_all(run *r, const train_arguments *a)
     progress_begin(&r->progress, r->o.steps, r->o.log_interval, r->n_ranks == 1);
     r->totals.steps = r->totals.resumed_step;
     for (int64_t step = r->totals.steps + 1; step <= r->o.steps; step++) {
-        bool stops;
-        TRY(has_to_stop(r, &stops));
-        if (stops) break;
+        TRY(stop_is_asked(r->comm, &r->is_stopped));
+        if (r->is_stopped) break;
         const ps_status st = one_step(r, step);
         if (st == PS_ENUMERIC) checkpoints_rescue(&r->checkpoints);
         TRY(st);
     }
     progress_end(&r->progress);
-    if (stop_asked) printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o.steps);
+    if (r->is_stopped) printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o.steps);
     /* the weights and the report are written also when the last checkpoint could not be */
     const ps_status saved = r->o.steps > 0 ? checkpoints_end(&r->checkpoints, r->totals.steps) : PS_OK;
     char cause[512];
@@ -474,11 +457,13 @@ int cmd_train(int argc, char **argv)
         .args_doc = "CONFIG [key=value ...]",
         .doc =
             "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
-            "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C ends after the "
-            "step under way and still writes them; a second Ctrl-C ends at once. With train.save_interval, checkpoints "
-            "lie in train.output_dir/checkpoints. `until pstar train CONFIG --resume; do sleep 1; done` survives "
-            "anything; a checkpoint that could not be written is reported and training goes on, but a failure of the "
-            "last one is the exit status."};
+            "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C, or SIGTERM, ends "
+            "after the step under way and still writes them, with exit status 130, or 143 (of SIGTERM): status 0 says "
+            "that train.steps were reached. A second Ctrl-C ends at once. With train.save_interval, checkpoints lie in "
+            "train.output_dir/checkpoints. In a script `until pstar train CONFIG --resume; do [ $? -ne 2 ] || exit 2; "
+            "sleep 1; done` survives whatever ends the process, and ends at status 2, as a mistake in the "
+            "configuration does not go away by repeating. A checkpoint that could not be written is reported and "
+            "training goes on, but a failure of the last one is the exit status."};
     train_arguments a = {0};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
@@ -490,14 +475,14 @@ int cmd_train(int argc, char **argv)
         ps_free(text);
         return program_report("train", st);
     }
-    signal(SIGINT, ask_to_stop);
-    signal(SIGTERM, ask_to_stop);
+    stop_listen();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     run r = {.resume = a.resume, .resume_from = a.resume_from};
     const ps_status st = run_all(&r, &a);
     const int code = ranks_report(r.comm, "train", st, a.is_verbose);
     ranks_tell(r.comm, st);
+    if (r.is_stopped) (void)fflush(stdout); /* a launcher may kill this rank once another one has exited */
     close_run(&r);
     config_arguments_deinit(&a.config);
-    return code;
+    return st == PS_OK && r.is_stopped ? stop_end(r.n_ranks == 1) : code;
 }

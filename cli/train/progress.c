@@ -93,14 +93,13 @@ static void print_tier(const char *name, int64_t peak, int64_t planned, int64_t 
 static void print_link(const char *name, int64_t bytes, int64_t steps)
 {
     char all[BYTES_TEXT_MAX], each[BYTES_TEXT_MAX];
-    printf("%-16s %12s %12s\n", name, client_bytes(bytes, all), client_bytes(bytes / (steps > 0 ? steps : 1), each));
+    printf("%-16s %12s %12s\n", name, client_bytes(bytes, all), client_bytes(bytes / steps, each));
 }
 
 /* Each length of the sequences has a plan of its own, with logits kept or not. */
 static void print_logits(const run_totals *t, int64_t steps)
 {
     char bytes[BYTES_TEXT_MAX];
-    if (steps == 0) return;
     printf("logits    ");
     if (t->kept_logits_steps == 0)
         printf("computed again for the backward pass\n");
@@ -122,15 +121,17 @@ static void print_disk(const run_totals *t)
            (double)t->disk.processor_ns * 1e-9);
 }
 
-void progress_print_table(const run_totals *t)
+static void print_chunks(const run_totals *t)
+{
+    char rss[BYTES_TEXT_MAX];
+    printf("process   %s resident at most\n", client_bytes(t->rss_peak_bytes, rss));
+    printf("chunks    %lld of %lld elements, %.2f %% waste\n", (long long)t->memory.n_chunks,
+           (long long)t->memory.chunk_elements, t->memory.chunk_waste * 100);
+}
+
+static void print_steps(const run_totals *t, int64_t steps)
 {
     const ps_memory_info *m = &t->memory, *b = &t->before;
-    const int64_t steps = t->steps - t->resumed_step;
-    char data[BYTES_TEXT_MAX], ram[BYTES_TEXT_MAX], rss[BYTES_TEXT_MAX];
-    printf("\n%lld parameters, ", (long long)m->parameters);
-    if (m->trained_parameters < m->parameters) printf("%lld of them trained, ", (long long)m->trained_parameters);
-    printf("%s of model data, %s of memory budget (device + host)\n", client_bytes(m->model_data_bytes, data),
-           client_bytes(m->device_budget_bytes + m->host_budget_bytes, ram));
     printf("loss      %.4f -> %.4f in %lld steps, %lld tokens\n", t->loss_first, t->loss_last, (long long)steps,
            (long long)t->tokens);
     printf("speed     %.0f tokens/s, %.1f s\n", t->seconds > 0 ? (double)t->tokens / t->seconds : 0, t->seconds);
@@ -138,10 +139,8 @@ void progress_print_table(const run_totals *t)
            t->seconds > 0 ? t->wait_s / t->seconds * 100 : 0);
     print_disk(t);
     print_logits(t, steps);
-    printf("process   %s resident at most\n", client_bytes(t->rss_peak_bytes, rss));
-    printf("chunks    %lld of %lld elements, %.2f %% waste\n\n", (long long)m->n_chunks, (long long)m->chunk_elements,
-           m->chunk_waste * 100);
-    printf("%-8s %12s %12s %12s\n", "tier", "peak", "predicted", "budget");
+    print_chunks(t);
+    printf("\n%-8s %12s %12s %12s\n", "tier", "peak", "predicted", "budget");
     print_tier("device", t->device_peak_bytes, m->planned_device_peak_bytes, m->device_budget_bytes);
     print_tier("host", t->host_peak_bytes, m->planned_host_peak_bytes, m->host_budget_bytes);
     print_tier("disk", t->disk_peak_bytes, m->planned_disk_peak_bytes, m->disk_budget_bytes);
@@ -150,4 +149,21 @@ void progress_print_table(const run_totals *t)
     print_link("device -> host", m->device_to_host_bytes - b->device_to_host_bytes, steps);
     print_link("disk reads", m->disk_read_bytes - b->disk_read_bytes, steps);
     print_link("disk writes", m->disk_write_bytes - b->disk_write_bytes, steps);
+}
+
+void progress_print_table(const run_totals *t)
+{
+    const ps_memory_info *m = &t->memory;
+    const int64_t steps = t->steps - t->resumed_step;
+    char data[BYTES_TEXT_MAX], ram[BYTES_TEXT_MAX];
+    printf("\n%lld parameters, ", (long long)m->parameters);
+    if (m->trained_parameters < m->parameters) printf("%lld of them trained, ", (long long)m->trained_parameters);
+    printf("%s of model data, %s of memory budget (device + host)\n", client_bytes(m->model_data_bytes, data),
+           client_bytes(m->device_budget_bytes + m->host_budget_bytes, ram));
+    if (steps > 0) {
+        print_steps(t, steps);
+        return;
+    }
+    printf("steps     none was made\n");
+    print_chunks(t);
 }

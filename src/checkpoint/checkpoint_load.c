@@ -4,7 +4,6 @@
  * first byte to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. With
  * several ranks each checks every p-th file in this way, and of the others it reads what it owns: as many ranks as have
  * saved read each byte once. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -14,9 +13,9 @@
 #include "base/folder.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "checkpoint/checkpoint_check.h"
 #include "checkpoint/checkpoint_match.h"
 #include "checkpoint/checkpoint_names.h"
-#include "checkpoint/checkpoint_state.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
@@ -24,8 +23,6 @@
 #include "weights/read_stream.h"
 #include "weights/safetensors.h"
 #include "weights/tensor_piece.h"
-
-#define STATE_BYTES_MAX (256 * PS_MIB)
 
 /* What a tensor of a file is in the engine: elements [first, first + n) of a tensor. */
 typedef struct target {
@@ -61,22 +58,6 @@ typedef struct loader {
     finding *findings; /* [n_findings] */
     size_t n_findings;
 } loader;
-
-/* ---- state ---- */
-
-static ps_status load_state(loader *l)
-{
-    char *path = NULL, *text = NULL;
-    int64_t n_bytes = 0;
-    ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_folder_join(l->folder, PS_CHECKPOINT_STATE, &path));
-    PS_TRY_GOTO(ps_file_read_all(path, STATE_BYTES_MAX, &text, &n_bytes));
-    PS_TRY_GOTO(ps_checkpoint_state_parse(text, n_bytes, path, &l->state));
-out:
-    ps_mem_free(text);
-    ps_mem_free(path);
-    return st;
-}
 
 /* ---- which tensor is what ---- */
 
@@ -291,12 +272,9 @@ static ps_status open_one(loader *l, int rank, int part)
     (void)ps_checkpoint_file_name((ps_checkpoint_part)part, rank, l->state.n_ranks, name);
     PS_TRY(ps_folder_join(l->folder, name, &f->path));
     PS_TRY(ps_file_open(f->path, &file));
-    const int64_t found = ps_file_bytes(file), expected = expected_file(l, rank, part)->n_bytes;
+    const int64_t n_bytes = ps_file_bytes(file);
     ps_file_close(file);
-    if (found != expected)
-        return PS_FAIL(PS_EFORMAT, "%s: %lld bytes, but " PS_CHECKPOINT_STATE " says %lld: %s", f->path,
-                       (long long)found, (long long)expected,
-                       found < expected ? "it was cut off" : "it is another file");
+    PS_TRY(ps_checkpoint_check_bytes(f->path, n_bytes, expected_file(l, rank, part)));
     PS_TRY(ps_safetensors_open(f->path, &f->header));
     return match_tensors(l, f);
 }
@@ -343,16 +321,6 @@ static ps_status place_content(ps_engine *e, const open_file *f, ps_read_stream 
     return PS_OK;
 }
 
-static ps_status check_hash(const open_file *f, const XXH3_state_t *hash, uint64_t expected)
-{
-    const uint64_t found = XXH3_64bits_digest(hash);
-    if (found == expected) return PS_OK;
-    return PS_FAIL(PS_EFORMAT,
-                   "%s: damaged: xxh3 %016" PRIx64 ", but " PS_CHECKPOINT_STATE " says %016" PRIx64
-                   "; use another checkpoint",
-                   f->path, found, expected);
-}
-
 static ps_status load_ranges(ps_engine *e, const open_file *f, const ps_read_range *ranges, int n, XXH3_state_t *hash)
 {
     ps_read_stream *stream = NULL;
@@ -363,14 +331,14 @@ static ps_status load_ranges(ps_engine *e, const open_file *f, const ps_read_ran
 }
 
 /* From the first byte to the last. */
-static ps_status load_whole(loader *l, const open_file *f, const ps_file *content, uint64_t xxh3)
+static ps_status load_whole(loader *l, const open_file *f, const ps_file *content, const ps_checkpoint_file *expected)
 {
     XXH3_state_t *hash = XXH3_createState();
     if (hash == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
     XXH3_64bits_reset(hash);
     const ps_read_range whole = {.file = content, .n_bytes = ps_file_bytes(content)};
     ps_status st = load_ranges(l->engine, f, &whole, 1, hash);
-    if (st == PS_OK) st = check_hash(f, hash, xxh3);
+    if (st == PS_OK) st = ps_checkpoint_check_xxh3(f->path, XXH3_64bits_digest(hash), expected);
     XXH3_freeState(hash);
     return st;
 }
@@ -416,7 +384,7 @@ static ps_status load_file(loader *l, int rank, int part)
     const ps_ranks *ranks = &l->engine->settings.ranks;
     ps_file *content = NULL;
     PS_TRY(ps_file_open(f->path, &content));
-    const ps_status st = rank % ranks->n == ranks->rank ? load_whole(l, f, content, expected_file(l, rank, part)->xxh3)
+    const ps_status st = rank % ranks->n == ranks->rank ? load_whole(l, f, content, expected_file(l, rank, part))
                                                         : load_own(l, f, content);
     ps_file_close(content);
     return st;
@@ -461,7 +429,7 @@ static ps_status expect_ready(const ps_engine *e)
 static ps_status open_checkpoint(loader *l, const char *folder)
 {
     PS_TRY(ps_checkpoint_folder_find(folder, &l->folder));
-    PS_TRY(load_state(l));
+    PS_TRY(ps_checkpoint_state_load(l->folder, &l->state));
     PS_TRY(ps_checkpoint_match(l->engine, &l->state, l->folder));
     return open_all(l);
 }

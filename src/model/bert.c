@@ -4,11 +4,6 @@
 
 #include "model/model.h"
 
-static ps_value activation(ps_builder *b, ps_value x, const ps_options *o)
-{
-    return ps_gelu(b, x, ps_model_gelu(o));
-}
-
 static ps_value embeddings(ps_builder *b, const ps_options *o)
 {
     ps_begin_block(b, "embeddings", 0);
@@ -36,7 +31,7 @@ static ps_value attention_branch(ps_builder *b, ps_value x, const ps_options *o)
 
 static ps_value mlp_branch(ps_builder *b, ps_value x, const ps_options *o)
 {
-    x = activation(b, ps_linear(b, x, "intermediate.dense", ps_model_inner_size(o), 1), o);
+    x = ps_model_activation(b, ps_linear(b, x, "intermediate.dense", ps_model_inner_size(o), 1), o);
     x = ps_linear(b, x, "output.dense", o->model_hidden_size, 1);
     return ps_dropout(b, x, (float)o->model_resid_pdrop);
 }
@@ -50,7 +45,8 @@ static float classifier_dropout(const ps_options *o)
 static void end_with_tokens(ps_builder *b, ps_value x, const ps_options *o)
 {
     x = ps_linear(b, x, "cls.predictions.transform.dense", o->model_hidden_size, 1);
-    x = ps_layer_norm(b, activation(b, x, o), "cls.predictions.transform.LayerNorm", (float)o->model_layer_norm_eps);
+    x = ps_layer_norm(b, ps_model_activation(b, x, o), "cls.predictions.transform.LayerNorm",
+                      (float)o->model_layer_norm_eps);
     ps_model_end_tokens(b, x, o,
                         o->model_tie_word_embeddings ? "bert.embeddings.word_embeddings.weight"
                                                      : "cls.predictions.decoder.weight",
@@ -118,9 +114,11 @@ const ps_family ps_family_bert = {
                                                   {"is_decoder", "false"},
                                                   {"position_embedding_type", "\"absolute\""},
                                                   {0}},
-               .ties = (const ps_family_tie[]){{"cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"},
-                                               {"cls.predictions.decoder.bias", "cls.predictions.bias"},
-                                               {0}},
+               .ties =
+                   (const ps_family_tie[]){
+                       {"cls.predictions.decoder.weight", "embeddings.word_embeddings.weight", NULL},
+                       {"cls.predictions.decoder.bias", "cls.predictions.bias", "cls.predictions.decoder.weight"},
+                       {0}},
                /* the pooler belongs to the base, but masked-language models lack it */
                .heads = (const char *const[]){"cls.", "bert.pooler.", NULL},
                .buffers = (const char *const[]){"embeddings.position_ids", NULL},

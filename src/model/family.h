@@ -37,6 +37,9 @@ typedef struct ps_family_default {
  * element for each token of the vocabulary. */
 typedef struct ps_family_tie {
     const char *name, *to;
+    /* A tensor that is there where nothing is tied. In transformers 5 the class then computes with `name`, and has `to`
+     * without using it; before, it ties the two in any case. NULL: the tie is as any other. */
+    const char *untied_with;
 } ps_family_tie;
 
 typedef struct ps_traits {
@@ -68,7 +71,7 @@ typedef struct ps_family {
      * with the head none. */
     const char *base;
     const char *base_of_questions; /* the same of its class for question answering, where that is another; else NULL */
-    bool is_gated;                 /* its activation is silu, as a gate; else one of the gelus */
+    bool is_gated;                 /* its activation is silu, as a gate; else relu or one of the gelus */
     ps_family_window window;
     ps_traits traits;
 

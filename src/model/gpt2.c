@@ -21,7 +21,7 @@ static ps_value mlp_branch(ps_builder *b, ps_value x, const ps_options *o, doubl
     x = ps_layer_norm(b, x, "ln_2", (float)o->model_layer_norm_eps);
     ps_set_initializer_range(b, o->model_initializer_range);
     x = ps_conv1d(b, x, "mlp.c_fc", ps_model_inner_size(o), 1);
-    x = ps_gelu(b, x, ps_model_gelu(o));
+    x = ps_model_activation(b, x, o);
     ps_set_initializer_range(b, residual_std);
     x = ps_conv1d(b, x, "mlp.c_proj", o->model_hidden_size, 1);
     return ps_dropout(b, x, (float)o->model_resid_pdrop);
@@ -73,7 +73,7 @@ const ps_family ps_family_gpt2 = {
                                                   {"scale_attn_by_inverse_layer_idx", "false"},
                                                   {"add_cross_attention", "false"},
                                                   {0}},
-               .ties = (const ps_family_tie[]){{"lm_head.weight", "wte.weight"}, {0}},
+               .ties = (const ps_family_tie[]){{"lm_head.weight", "wte.weight", NULL}, {0}},
                /* the causal mask is kept as "bias" (not "c_attn.bias", which is one) */
                .buffers = (const char *const[]){"h.#.attn.bias", "h.#.attn.masked_bias", NULL}},
     .build = build,

@@ -44,9 +44,17 @@ const ps_traits ps_model_modern_traits = {
                                     {0}},
 };
 
-ps_activation ps_model_gelu(const ps_options *o)
+ps_value ps_model_activation(ps_builder *b, ps_value x, const ps_options *o)
 {
-    return o->model_hidden_act == PS_CONFIG_ACTIVATION_GELU ? PS_ACTIVATION_GELU_ERF : PS_ACTIVATION_GELU_TANH;
+    switch (o->model_hidden_act) {
+    case PS_CONFIG_ACTIVATION_RELU: return ps_relu(b, x);
+    case PS_CONFIG_ACTIVATION_GELU: return ps_gelu(b, x, PS_ACTIVATION_GELU_ERF);
+    case PS_CONFIG_ACTIVATION_SILU: /* belongs to gated families */
+    case PS_CONFIG_ACTIVATION_GELU_NEW:
+    case PS_CONFIG_ACTIVATION_GELU_PYTORCH_TANH:
+    case PS_CONFIG_ACTIVATION_GELU_FAST: break;
+    }
+    return ps_gelu(b, x, PS_ACTIVATION_GELU_TANH);
 }
 
 void ps_model_begin_base(ps_builder *b, const ps_options *o)

@@ -33,9 +33,9 @@ PS_NODISCARD ps_status ps_model_end_labels(ps_builder *b, ps_value x, const ps_o
 /* Cross-entropy over the vocabulary, likewise. */
 void ps_model_end_tokens(ps_builder *b, ps_value x, const ps_options *o, const char *weight, const char *bias);
 
-/* Which gelu model.hidden_act means, in families that are not gated: "gelu" is the one with erf; for the approximation
- * by tanh Hugging Face has three names. */
-ps_activation ps_model_gelu(const ps_options *o);
+/* model.hidden_act of x, in families that are not gated: "gelu" is the one with erf; for the approximation by tanh
+ * Hugging Face has three names. */
+ps_value ps_model_activation(ps_builder *b, ps_value x, const ps_options *o);
 
 /* The block around everything but the head, named by ps_family_base. With the head none there is no such block. */
 void ps_model_begin_base(ps_builder *b, const ps_options *o);

@@ -29,7 +29,7 @@ const ps_traits ps_rotary_traits = {
                                     PS_KEY("attention_dropout", attn_pdrop),
                                     {0}},
     .fixed = (const ps_family_fixed[]){{"partial_rotary_factor", "1.0"}, {0}},
-    .ties = (const ps_family_tie[]){{"lm_head.weight", "embed_tokens.weight"}, {0}},
+    .ties = (const ps_family_tie[]){{"lm_head.weight", "embed_tokens.weight", NULL}, {0}},
     .buffers = (const char *const[]){"rotary_emb.inv_freq", NULL},
     .parameter_order =
         (const char *const[]){"self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj.", "self_attn.o_proj.",

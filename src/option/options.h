@@ -89,7 +89,8 @@
     XX(PS_CONFIG_ACTIVATION_GELU_PYTORCH_TANH, "gelu_pytorch_tanh")                                                    \
     XX(PS_CONFIG_ACTIVATION_GELU_FAST, "gelu_fast")                                                                    \
     XX(PS_CONFIG_ACTIVATION_GELU, "gelu")                                                                              \
-    XX(PS_CONFIG_ACTIVATION_SILU, "silu")
+    XX(PS_CONFIG_ACTIVATION_SILU, "silu")                                                                              \
+    XX(PS_CONFIG_ACTIVATION_RELU, "relu")
 #define PS_CONFIG_DATA_FORMAT_MAP(XX)                                                                                  \
     XX(PS_CONFIG_DATA_FORMAT_AUTO, "auto")                                                                             \
     XX(PS_CONFIG_DATA_FORMAT_TEXT, "text")                                                                             \

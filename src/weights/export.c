@@ -51,13 +51,16 @@ static ps_status write_text(const char *folder, const char *name, const char *te
 
 /* ---- names and shards ---- */
 
-/* The i-th name that a tensor has besides its own, NULL: no more. */
+/* The i-th name that a tensor has besides its own and that the source lacks, NULL: no more. In safetensors a tied tensor
+ * has one name; only what the class takes for a tensor of its own is there twice. */
 static const char *tied_name(const exporter *x, const char *type, const char *name, int i)
 {
-    const char *tied;
-    if (!x->o->is_torch || !x->o->ties_head || type == NULL) return NULL;
-    for (; (tied = ps_weight_tied_name(type, name, i)) != NULL; i++)
-        if (ps_weight_source_find(x->source, tied) < 0) return tied;
+    const char *tied, *untied_with;
+    if (!x->o->ties_head || type == NULL) return NULL;
+    for (int k = 0; (tied = ps_weight_tied_name(type, name, k, &untied_with)) != NULL; k++) {
+        const bool is_untied = untied_with != NULL && ps_weight_source_find(x->source, untied_with) >= 0;
+        if (ps_weight_source_find(x->source, tied) < 0 && (x->o->is_torch || is_untied) && i-- == 0) return tied;
+    }
     return NULL;
 }
 

@@ -24,7 +24,7 @@ typedef struct ps_export_options {
     bool is_torch;                /* files of torch.save */
     bool
         ties_head; /* a model of language: with is_torch its tied output layer has its own name too, as the class' state_dict has
-                       it; safetensors has it once */
+                       it; safetensors has it once. The bias of an untied masked_lm head has both its names in both */
     const ps_dtype *dtype;   /* NULL: as in the source */
     int64_t max_shard_bytes; /* of tensors in a file; a larger tensor has a file of its own. > 0 */
     bool is_replacing;       /* as ps_folder_writer_open */

@@ -153,22 +153,26 @@ bool ps_weight_name_candidate(const char *name, int i, char out[PS_WEIGHT_NAME_M
     return true;
 }
 
-const char *ps_weight_tied_to(const char *name, int i)
+/* The i-th tie of a name to another, of any family; NULL: no more. */
+static const ps_family_tie *tie_of(const char *name, int i)
 {
     for (int k = 0; ps_family_at(k) != NULL; k++)
         for (const ps_traits *t = &ps_family_at(k)->traits; t != NULL; t = t->more)
             for (const ps_family_tie *tie = t->ties; tie != NULL && tie->name != NULL; tie++)
-                if (strcmp(tie->name, name) == 0 && i-- == 0) return tie->to;
+                if (strcmp(tie->name, name) == 0 && i-- == 0) return tie;
     return NULL;
 }
 
-const char *ps_weight_tied_name(const char *model_type, const char *name, int i)
+const char *ps_weight_tied_name(const char *model_type, const char *name, int i, const char **untied_with)
 {
     ps_config_model type;
     const ps_family *f = ps_family_find(model_type, &type);
     for (const ps_traits *t = f != NULL ? &f->traits : NULL; t != NULL; t = t->more)
-        for (const ps_family_tie *tie = t->ties; tie != NULL && tie->name != NULL; tie++)
-            if (strcmp(tie->to, without_base(name)) == 0 && i-- == 0) return tie->name;
+        for (const ps_family_tie *tie = t->ties; tie != NULL && tie->name != NULL; tie++) {
+            if (strcmp(tie->to, without_base(name)) != 0 || i-- > 0) continue;
+            *untied_with = tie->untied_with;
+            return tie->name;
+        }
     return NULL;
 }
 
@@ -251,11 +255,10 @@ static int32_t matcher_find(const matcher *x, const char *name)
     return found;
 }
 
-static int32_t matcher_find_tied(const matcher *x, const char *name)
+static int32_t matcher_find_tied(const matcher *x, const char *name, const ps_family_tie **tie)
 {
     int32_t found = -1;
-    const char *to;
-    for (int i = 0; found < 0 && (to = ps_weight_tied_to(name, i)) != NULL; i++) found = matcher_find(x, to);
+    for (int i = 0; found < 0 && (*tie = tie_of(name, i)) != NULL; i++) found = matcher_find(x, (*tie)->to);
     return found;
 }
 
@@ -271,13 +274,28 @@ static ps_status matcher_assign(const matcher *x, int have, int32_t want)
     return PS_OK;
 }
 
+/* Tensor `have` in place of the one that the parameter had. */
+static void matcher_replace(const matcher *x, int have, int32_t want)
+{
+    ps_weight_match *m = x->m;
+    m->of_have[m->of_want[want]] = PS_WEIGHT_IGNORED;
+    m->n_ignored++;
+    m->of_have[have] = want;
+    m->of_want[want] = have;
+}
+
 /* Rules 3 to 6, once rules 1 and 2 have assigned what they can. */
 static ps_status matcher_rest(const matcher *x, int have)
 {
     ps_weight_match *m = x->m;
     const char *name = unwrapped(x->have[have]);
-    const int32_t tied = matcher_find_tied(x, name);
+    const ps_family_tie *tie;
+    const int32_t tied = matcher_find_tied(x, name, &tie);
     if (tied >= 0 && m->of_want[tied] == PS_WEIGHT_NEW) return matcher_assign(x, have, tied);
+    if (tied >= 0 && tie->untied_with != NULL && matcher_find(x, tie->untied_with) >= 0) {
+        matcher_replace(x, have, tied);
+        return PS_OK;
+    }
     m->copy_of[have] = tied;
     m->n_ignored++;
     if (tied >= 0 || ps_weight_is_buffer(name)) return PS_OK;
@@ -318,8 +336,10 @@ static ps_status matcher_run(matcher *x)
         m->copy_of[i] = -1;
         if (want >= 0) PS_TRY(matcher_assign(x, i, want));
     }
-    for (int i = 0; i < x->n_have; i++)
-        if (m->of_have[i] == PS_WEIGHT_IGNORED) PS_TRY(matcher_rest(x, i));
+    for (int i = 0; i < x->n_have; i++) {
+        const bool is_replaced = m->of_have[i] == PS_WEIGHT_IGNORED && matcher_find(x, x->have[i]) >= 0;
+        if (m->of_have[i] == PS_WEIGHT_IGNORED && !is_replaced) PS_TRY(matcher_rest(x, i));
+    }
     return matcher_check_missing(x);
 }
 

@@ -8,7 +8,9 @@
  *                            and with the names of layer norms that old BERT files have (gamma, beta: weight, bias)
  *                            (for all rules: without the "module." or "_orig_mod." of a wrapper)
  *   3 tied                   lm_head.weight, cls.predictions.decoder.{weight,bias}, when the model has only what they
- *                            are tied to: a copy, or the value itself if the file has no other
+ *                            are tied to: a copy, or the value itself if the file has no other. Of a BERT with an
+ *                            output table of its own decoder.bias is the value, also where the file has
+ *                            cls.predictions.bias: transformers 5 writes that too and does not use it
  *   4 buffer                 what is no parameter: causal masks, position numbers, rotary frequencies: ignored
  *   5 a head the model lacks with allow_new_head ignored, else an error
  *   6 anything else          an error naming it
@@ -36,13 +38,10 @@ bool ps_weight_name_candidate(const char *name, int i, char out[PS_WEIGHT_NAME_M
 /* A row or element for each token of the vocabulary: embeddings, output layers of a language model and their biases. */
 bool ps_weight_is_vocabulary(const char *name);
 
-/* Rule 3: the name that `name` is tied to, without the base's prefix, or NULL. i = 0, 1, ...: it may be one of
- * several. */
-const char *ps_weight_tied_to(const char *name, int i);
-
-/* The other way round: the i-th name that the class of a model_type has for the tensor `name`, of a model of language that
- * ties them; NULL: no more. */
-const char *ps_weight_tied_name(const char *model_type, const char *name, int i);
+/* Rule 3 the other way round: the i-th name that the class of a model_type has for the tensor `name`, of a model of
+ * language that ties them; NULL: no more. *untied_with (NULL: none): where a model has this tensor, the class takes the two
+ * names for tensors of their own, and wants both. */
+const char *ps_weight_tied_name(const char *model_type, const char *name, int i, const char **untied_with);
 
 /* `name` as the class of a model_type ("gpt2", "llama", "bert", ...) has it: with its base's prefix. Returns out, or
  * name itself when nothing is to be added. */

@@ -38,6 +38,10 @@ PS_NODISCARD ps_status ps_weight_source_open_files(const char *const *paths, int
 
 void ps_weight_source_close(ps_weight_source *s); /* NULL is accepted */
 
+/* Is it the name of a rank's file in a checkpoint of pstar: exactly "model-{rank}-of-{n}.safetensors", without leading
+ * zeros (shards have them)? */
+bool ps_weight_source_is_rank_name(const char *name, int *rank, int *n);
+
 /* What was found, for people: "safetensors", "2 shards of safetensors", "torch.save". Valid until close, as all texts
  * here. */
 const char *ps_weight_source_kind(const ps_weight_source *s);

@@ -60,9 +60,7 @@ out:
     return st;
 }
 
-/* Is it the name of a rank's file: exactly "model-{rank}-of-{n}.safetensors", without leading zeros (shards have
- * them)? */
-static bool is_rank_name(const char *name, int *rank, int *n)
+bool ps_weight_source_is_rank_name(const char *name, int *rank, int *n)
 {
     char again[64];
     if (sscanf(name, "model-%9d-of-%9d.safetensors", rank, n) != 2 || *rank < 0 || *rank >= *n) return false;
@@ -80,7 +78,7 @@ static ps_status add_ranks(ps_weight_source *s, const char *folder, int *n_found
     PS_TRY(ps_folder_list_read(folder, &l));
     for (int i = 0; i < l.n; i++) {
         int rank, n;
-        if (!is_rank_name(l.names[i], &rank, &n)) continue;
+        if (!ps_weight_source_is_rank_name(l.names[i], &rank, &n)) continue;
         if (world != 0 && n != world) {
             st = PS_FAIL(PS_EFORMAT, "%s: files of %d ranks and of %d", folder, world, n);
             goto out;

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/leftover.h"
+#include "checkpoint/checkpoint_check.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/checkpoint_state.h"
 #include "weights/checkpoint_folder.h"
@@ -46,6 +47,23 @@ static long size_of(const char *path)
     return (long)info.st_size;
 }
 
+/* The weights of a checkpoint, as those see them who copy them without an engine. */
+static ps_status check_copied(const char *folder)
+{
+    ps_weight_source *s = NULL;
+    ps_status st = ps_weight_source_open(folder, &s);
+    if (st == PS_OK) st = ps_checkpoint_check_source(s);
+    ps_weight_source_close(s);
+    return st;
+}
+
+static void assert_not_copied(const char *file, const char *what, long at)
+{
+    const ps_status st = check_copied(work_file(work.path, STEP).text);
+    if ((st != PS_EFORMAT && st != PS_EIO) || strstr(ps_last_error(), file) == NULL)
+        fail_msg("%s %s at %ld: %s: %s", file, what, at, ps_status_name(st), ps_last_error());
+}
+
 static void assert_refused(const ps_config *c, const char *file, const char *what, long at)
 {
     ps_engine *e = NULL;
@@ -66,6 +84,7 @@ static void test_flipped_bytes(void **state)
     ps_engine_destroy(e);
     static const char *const names[] = {STEP "/model-0-of-1.safetensors", STEP "/optimizer-0-of-1.safetensors",
                                         STEP "/state.json", "latest"};
+    static const bool is_copied[] = {true, false, true, false}; /* or needed for it */
     int n_flips = 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
         const work_path path = work_file(work.path, names[i]);
@@ -76,10 +95,12 @@ static void test_flipped_bytes(void **state)
             flip(path.text, at, bits);
             const char *file = strrchr(names[i], '/') != NULL ? strrchr(names[i], '/') + 1 : names[i];
             assert_refused(c, file, "flipped", at);
+            if (is_copied[i]) assert_not_copied(file, "flipped", at);
             flip(path.text, at, bits);
         }
     }
     printf("%d flipped bits, each found and its file named\n", n_flips);
+    assert_ok(check_copied(work_file(work.path, STEP).text));
     e = engine_of(c);
     assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
     ps_engine_destroy(e);
@@ -103,6 +124,12 @@ static void test_cut_missing_exchanged(void **state)
             snprintf(command, sizeof command, "echo | %s %s >%s/out", damages[k], from, work.path);
             assert_int_equal(system(command), 0);
             assert_refused(c, i == 2 && k == 0 ? STEP : names[i], damages[k], 0);
+            if (i == 0 && k == 0)
+                assert_not_copied("no weights in this folder", damages[k], 0);
+            else if (i == 1 || k == 0) /* a state that is missing has no hash to compare with */
+                assert_ok(check_copied(work_file(work.path, STEP).text));
+            else
+                assert_not_copied(names[i], damages[k], 0);
             snprintf(command, sizeof command, "mv %s/kept %s", work.path, from);
             assert_int_equal(system(command), 0);
         }
@@ -118,6 +145,8 @@ static void test_cut_missing_exchanged(void **state)
     snprintf(command, sizeof command, "cp %s/" STEP "/%s %s/step-000003/", work.path, names[0], work.path);
     assert_int_equal(system(command), 0);
     assert_refused(c, names[0], "of another step", 0);
+    assert_non_null(strstr(ps_last_error(), "xxh3"));
+    assert_int_equal(check_copied(work_file(work.path, "step-000003").text), PS_EFORMAT);
     assert_non_null(strstr(ps_last_error(), "xxh3"));
     ps_config_destroy(c);
 }
@@ -268,6 +297,12 @@ static void test_union_of_ranks(void **state)
                 RANKS);
         }
     write_state(json.text, &s);
+    assert_ok(check_copied(three.text));
+    const work_path last = work_file(three.text, "model-2-of-3.safetensors");
+    flip(last.text, size_of(last.text) - 2, 1);
+    assert_int_equal(check_copied(three.text), PS_EFORMAT);
+    assert_non_null(strstr(ps_last_error(), "model-2-of-3.safetensors: damaged"));
+    flip(last.text, size_of(last.text) - 2, 1);
     e = engine_of(c);
     assert_ok(ps_engine_load_checkpoint(e, three.text, NULL));
     train_steps(e, 2, 4, losses);
@@ -478,6 +513,33 @@ static void test_failing_loads(void **state)
     }
 }
 
+static void walk_copy(ps_fault_kind kind)
+{
+    ps_config *c;
+    ps_engine_destroy(saved_engine(&c));
+    const work_path folder = work_file(work.path, STEP);
+    long n = 0;
+    for (bool done = false; !done; n++) {
+        const int64_t live = ps_mem_live_bytes();
+        ps_fault_arm(kind, n, false);
+        const ps_status st = check_copied(folder.text);
+        done = !ps_fault_has_struck(kind);
+        ps_fault_arm(kind, -1, false);
+        if (st != (done ? PS_OK : status_of(kind)))
+            fail_msg("fault %ld: %s: %s", n, ps_status_name(st), ps_last_error());
+        assert_int_equal(ps_mem_live_bytes(), live);
+    }
+    assert_true(n > 5);
+    ps_config_destroy(c);
+}
+
+static void test_failing_copies(void **state)
+{
+    (void)state;
+    walk_copy(PS_FAULT_READ);
+    walk_copy(PS_FAULT_ALLOC);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -500,7 +562,7 @@ int main(void)
     const struct CMUnitTest files[] = {
         TEST(test_flipped_bytes), TEST(test_cut_missing_exchanged), TEST(test_after_refusal),
         TEST(test_other_run),     TEST(test_union_of_ranks),        TEST(test_keep_last),
-        TEST(test_leftovers),
+        TEST(test_leftovers),     TEST(test_failing_copies),
     };
     const struct CMUnitTest failures[] = {
         TEST(test_failing_saves),

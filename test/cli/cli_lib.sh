@@ -20,6 +20,32 @@ expect() {
     [ "$got" -eq "$want" ] || { cat "$work/out" "$work/err"; fail "exit status $got instead of $want: $*"; }
 }
 
+# begin COMMAND...: run it in the background, with its output in the same files; returns, with its number in $pid, once it
+# catches SIGTERM
+begin() {
+    "$@" >"$work/out" 2>"$work/err" &
+    pid=$!
+    until caught=$(sed -n 's/^SigCgt:[^0-9a-f]*//p' /proc/$pid/status) && [ $((0x${caught:-0} >> 14 & 1)) -eq 1 ]; do
+        kill -0 $pid 2>/dev/null || { cat "$work/out" "$work/err"; fail "ended by itself: $*"; }
+        sleep 0.05
+    done
+}
+
+# ends CODE: what has begun ends, with this exit status
+ends() {
+    wait $pid
+    got=$?
+    [ "$got" -eq "$1" ] || { cat "$work/out" "$work/err"; fail "exit status $got instead of $1"; }
+}
+
+# await FILE: until what has begun has written something there
+await() {
+    while [ ! -s "$1" ]; do
+        kill -0 $pid 2>/dev/null || { cat "$work/out" "$work/err"; fail "ended by itself"; }
+        sleep 0.05
+    done
+}
+
 # says FILE TEXT: the output ("out" or "err") contains the text
 says() { grep -qF -- "$2" "$work/$1" || { cat "$work/$1"; fail "not said on $1: $2"; }; }
 

@@ -61,6 +61,11 @@ ask "$@" --prompt "What is four plus four?"
 cat "$work/out"
 grep -Eq '^[A-Z][a-z]* plus [a-z]* is [a-z]*\.$' "$work/out" || fail "no whole answer, or more than that"
 ask "$@" --prompt '<|im_end|>'
+# a question longer than the model
+long=$(i=0; while [ $i -lt 100 ]; do printf 'four plus '; i=$((i + 1)); done)
+expect 2 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --prompt "$long"
+says err "tokens, but the model takes 96 (model.max_position_embeddings)"
+ask "$@" --prompt "$long" --truncate-prompt
 printf 'What is \377?' >"$work/bytes"
 expect 2 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --prompt - <"$work/bytes"
 says err "the prompt is no UTF-8 from byte 8 on"

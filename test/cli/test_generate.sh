@@ -49,6 +49,22 @@ expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 60 -t 0
 expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" generation.max_length=17
 says err "generation.max_length 17 exceeds model.max_position_embeddings 16"
 
+# a prompt longer than the model: refused with both lengths, cut only when that is asked for
+a16=" a a a a a a a a a a a a a a a a"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt " z z z z$a16"
+says err "the prompt has 20 tokens, but the model takes 16 (model.max_position_embeddings): shorten the prompt, or keep only"
+says err "its last 16 tokens with --truncate-prompt"
+for cache in true false; do
+    expect 0 "$pstar" generate "$work/tiny.json" --prompt "$a16" --tokens 9 -t 0 generation.use_cache=$cache
+    cp "$work/out" "$work/whole"
+    expect 0 "$pstar" generate "$work/tiny.json" --prompt " z z z z$a16" --tokens 9 -t 0 --truncate-prompt generation.use_cache=$cache
+    [ "$(cat "$work/out")" = " z z z z$(cat "$work/whole")" ] || { cat "$work/out"; fail "other text after the last 16 tokens"; }
+done
+expect 2 "$pstar" generate "$work/tiny.json" --prompt "$a16" generation.max_length=12
+says err "has 16 tokens, but the model takes 12 (generation.max_length): shorten the prompt, set generation.max_length, up to 16, or"
+expect 2 "$pstar" generate "$work/tiny.json" --prompt "$a16" data.sequence_length=12 generation.use_cache=false
+says err "takes 12 (data.sequence_length): shorten the prompt, set data.sequence_length, up to 16, or"
+
 # a table with more rows than the tokenizer has tokens, nearly all of them: what has no text is not drawn
 expect 0 "$pstar" train "$work/tiny.json" train.steps=1 model.vocab_size=100000 train.output_dir="$work/padded"
 expect 0 "$pstar" generate "$work/tiny.json" model.vocab_size=100000 --weights "$work/padded" --prompt "x" --tokens 40 \

@@ -28,6 +28,7 @@ completes train tr
 completes report ''
 completes --resume train --re
 completes --max-model plan --max
+completes --truncate-prompt generate --tr
 completes optimizer.type= train examples/demo.json optimizer.t
 completes examples train exam
 [ "$(bash "$tmp/complete.bash" "$pstar" train --nothing)" = '' ] || { echo 'what is no option completes'; exit 1; }

@@ -103,6 +103,36 @@ for signal in KILL STOP; do
     resumes_like_whole "by-$signal"
 done
 
+# A rank that is asked to stop stops all, in order: nothing is killed, and the status says that it was stopped.
+echo TERM >"$work/signal"
+echo by-TERM >"$work/name"
+each 2 by-TERM $long train.steps=100000
+[ $rc -eq 143 ] || { cat "$work/out" "$work/err"; fail "SIGTERM: status $rc"; }
+says out "stopped after step"
+grep -q "rank . (.*) has not\|it left before the others" "$work/err" && { cat "$work/err"; fail "SIGTERM: not in order"; }
+grep -q '"interrupted": true' "$work/by-TERM/summary.json" || fail "SIGTERM: no summary"
+resumes_like_whole by-TERM
+# The same of an evaluation, long enough for the signal to come in it.
+for i in 1 2 3 4 5 6 7 8 9 10; do cat "$work/bytes.u16"; done >"$work/long.u16"
+cp "$work/one" "$work/kept"
+cat >"$work/one" <<EOT
+me=\$\$
+( until caught=\$(sed -n 's/^SigCgt:[^0-9a-f]*//p' /proc/\$me/status) && [ \$((0x\${caught:-0} >> 14 & 1)) -eq 1 ]; do
+      sleep 0.02
+  done
+  kill -TERM \$me ) >/dev/null 2>&1 &
+EOT
+timeout -k 5 60 mpirun.openmpi -np 2 "$work/each" eval "$work/shared.json" data.train="$work/long.u16" --split train \
+    --weights "$work/by-TERM" >"$work/out" 2>"$work/err"
+rc=$?
+[ $rc -eq 143 ] || { cat "$work/out" "$work/err"; fail "eval, SIGTERM: status $rc"; }
+says err "pstar eval: stopped after "
+grep -q "^loss" "$work/out" && fail "eval, SIGTERM: a result"
+mv "$work/kept" "$work/one"
+# A mistake in the configuration is no such end.
+train 2 openmpi mistake shared optimiser.lr=3
+[ $rc -eq 2 ] || { cat "$work/out" "$work/err"; fail "a mistake: status $rc"; }
+
 export OMPI_MCA_btl=self,tcp # a limit on files would hit Open MPI's shared memory too
 # The disk under rank 1 is full: its chunks cannot leave memory.
 echo "ulimit -f 64; exec '$pstar' \"\$@\" memory.disk_path='$work/other-disk'" >"$work/one"

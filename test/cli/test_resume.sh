@@ -78,17 +78,38 @@ expect 0 "$pstar" train "$work/mini.json" train.seed=3 train.output_dir="$work/n
     train.init_from="$work/run/checkpoints/step-000012/model-0-of-1.safetensors"
 
 # Ctrl-C saves the step it ends after
-"$pstar" train "$work/mini.json" train.steps=1000000 train.save_interval=1000000 train.output_dir="$work/stopped" \
-    >"$work/out" 2>"$work/err" &
-pid=$!
-while [ ! -s "$work/stopped/metrics.jsonl" ]; do
-    kill -0 $pid || fail "ended by itself"
-    sleep 0.1
-done
+begin "$pstar" train "$work/mini.json" train.steps=1000000 train.save_interval=1000000 train.output_dir="$work/stopped"
+await "$work/stopped/metrics.jsonl"
 kill -INT $pid
-wait $pid || fail "exit status $? after Ctrl-C"
+ends 130
 step=$(sed -n 's/stopped after step \([0-9]*\) of.*/\1/p' "$work/out")
 [ -e "$work/stopped/checkpoints/step-$(printf %06d "$step")/state.json" ] || fail "the last step was not saved"
+
+# the loop of doc/checkpoints.md: a run that was stopped goes on, a mistake ends it
+sed -n '/^until pstar/,/^done/p' doc/checkpoints.md >"$work/loop.sh"
+mkdir "$work/bin" "$work/loop"
+cat >"$work/bin/pstar" <<EOT
+#!/bin/sh
+echo call >>calls
+[ "\$(wc -l <calls)" -gt 1 ] && exec "$pstar" "\$@"
+( while [ ! -s run/metrics.jsonl ]; do sleep 0.05; done; kill -TERM \$\$ ) &
+exec "$pstar" "\$@" train.steps=1000000
+EOT
+chmod +x "$work/bin/pstar"
+# loop CODE CALLS: it ends so, after so many calls of pstar
+loop() {
+    (cd "$work/loop" && PATH="$work/bin:$PATH" timeout 300 sh "$work/loop.sh") >"$work/out" 2>"$work/err"
+    got=$?
+    [ $got -eq "$1" ] && [ "$(wc -l <"$work/loop/calls")" -eq "$2" ] ||
+        { cat "$work/out" "$work/err"; fail "the loop: exit status $got after $(wc -l <"$work/loop/calls") calls"; }
+}
+sed "s,$work/run,run," "$work/mini.json" >"$work/loop/config.json"
+loop 0 2
+says out "stopped after step"
+says out "resumed from run/checkpoints after step"
+sed 's/"optimizer"/"optimiser"/' "$work/mini.json" >"$work/loop/config.json"
+loop 2 3
+says err "did you mean 'optimizer'"
 
 # a full disk: a file system of 1 MiB, where one checkpoint fits and two do not
 cat >"$work/full.sh" <<EOT

@@ -61,20 +61,58 @@ case $build in
 esac
 ls "$work" | grep -q chunks && fail "the chunk file is left: $(ls "$work")"
 
-# Ctrl-C: the step ends, the files are written
-"$pstar" train "$work/tiny.json" train.steps=100000 train.output_dir="$work/stopped" >"$work/out" 2>"$work/err" &
-pid=$!
-while [ ! -s "$work/stopped/metrics.jsonl" ]; do
-    kill -0 $pid || fail "ended by itself"
-    sleep 0.1
-done
+# Ctrl-C: the step ends, the files are written, and the exit status says what it was
+begin "$pstar" train "$work/tiny.json" train.steps=100000 train.output_dir="$work/stopped"
+await "$work/stopped/metrics.jsonl"
 # meanwhile nobody else may have its folder
 expect 2 "$pstar" train "$work/tiny.json" train.output_dir="$work/stopped"
 says err "another run is writing into $work/stopped"
 kill -INT $pid
-wait $pid || fail "exit status $? after Ctrl-C"
-says out "stopped after step"
+ends 130
 grep -q '"interrupted": true' "$work/stopped/summary.json" || fail "summary does not say interrupted"
+[ -s "$work/stopped/model.safetensors" ] || fail "no weights after Ctrl-C"
+begin "$pstar" train "$work/tiny.json" train.steps=100000 train.output_dir="$work/stopped"
+await "$work/stopped/metrics.jsonl"
+kill -TERM $pid
+ends 143
+says out "stopped after step"
+# not an exit with such a number, but the end by the signal itself
+python3 - "$pstar" "$work" <<'END' || fail "not ended by the signal"
+import os, signal, subprocess, sys, time
+pstar, work = sys.argv[1:]
+p = subprocess.Popen([pstar, "train", work + "/tiny.json", "train.steps=100000", "train.output_dir=" + work + "/signalled"],
+                     stdout=subprocess.DEVNULL)
+while not (os.path.exists(work + "/signalled/metrics.jsonl") and os.path.getsize(work + "/signalled/metrics.jsonl")):
+    assert p.poll() is None
+    time.sleep(0.05)
+p.send_signal(signal.SIGTERM)
+assert p.wait() == -signal.SIGTERM, p.returncode
+END
+# in the last step, which takes long as it is evaluated after it: the run is finished
+begin "$pstar" train "$work/tiny.json" train.steps=2 train.eval_interval=2 train.eval_steps=1000 train.output_dir="$work/last"
+await "$work/last/metrics.jsonl"
+sleep 0.3
+kill -TERM $pid 2>/dev/null
+ends 0
+grep -q "stopped" "$work/out" && fail "stopped although train.steps were reached"
+grep -q '"interrupted": false' "$work/last/summary.json" || fail "interrupted although train.steps were reached"
+# and of the commands that use what was trained
+begin "$pstar" eval "$work/tiny.json" --split train --weights "$work/run"
+kill -TERM $pid
+ends 143
+says err "pstar eval: stopped after "
+[ ! -s "$work/out" ] || fail "a result of a part"
+begin "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 1000000 --weights "$work/run"
+kill -INT $pid
+ends 130
+says out "Call me"
+[ "$(tail -c 1 "$work/out" | od -An -tx1 | tr -d ' ')" = 0a ] || fail "no newline after a text that was stopped"
+
+# without any step there is no loss and no speed
+expect 0 "$pstar" train "$work/tiny.json" train.steps=0 train.output_dir="$work/none"
+says out "steps     none was made"
+grep -q "nan\|tokens/s" "$work/out" && { cat "$work/out"; fail "figures of no step"; }
+[ -s "$work/none/model.safetensors" ] || fail "no weights of no step"
 
 # nothing is written through a link
 mkdir "$work/linked"

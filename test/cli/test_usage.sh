@@ -6,6 +6,8 @@ build=$1
 
 expect 0 "$pstar" --help
 says out "train"
+says out "Exit status: 0 done, 2 bad input"
+says out "130 after Ctrl-C, 143 after SIGTERM"
 expect 0 "$pstar" --version
 says out "pstar 0."
 for command in train generate tokenize inspect export merge config report info; do

@@ -98,8 +98,44 @@ printf '{"steps": 1, "config": %s}' "$(cat "$work/tiny.json")" >"$ckpt/state.jso
 expect 0 "$pstar" inspect "$work/ck"
 says out "checkpoint of 2 ranks"
 says out "step           1"
-expect 0 "$pstar" export "$work/ck" "$work/hf4"
+# that state.json has no hashes, nor its own
+for command in "export $work/ck $work/hf4" "merge $work/ck $work/merged9.safetensors"; do
+    # shellcheck disable=SC2086 # words
+    expect 2 "$pstar" $command
+    says err "state.json: the content has xxh3 "
+done
+rm "$ckpt/state.json"
+expect 0 "$pstar" export "$work/ck" "$work/hf4" --config "$work/tiny.json"
 cmp -s "$work/hf4/model.safetensors" "$work/run/model.safetensors" || fail "another export from the checkpoint"
+# one that was saved: its files are compared with the hashes before anything is written
+expect 0 "$pstar" train "$work/tiny.json" train.steps=1 train.save_interval=1 train.output_dir="$work/saved"
+saved=$work/saved/checkpoints/step-000001
+expect 0 "$pstar" export "$saved" "$work/hf5"
+cmp -s "$work/hf5/model.safetensors" "$work/run/model.safetensors" || fail "another export from a checkpoint of one rank"
+# flip FILE: a bit in the middle of its data
+flip() {
+    python3 - "$1" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    data = f.read()
+    f.seek(len(data) // 2)
+    f.write(bytes([data[len(data) // 2] ^ 1]))
+END
+}
+flip "$saved/model-0-of-1.safetensors"
+for command in "export $saved $work/hf6" "merge $saved $work/merged9.safetensors" \
+    "merge --pattern $saved/model-*.safetensors $work/merged9.safetensors"; do
+    # shellcheck disable=SC2086
+    (set -f && expect 2 "$pstar" $command) || exit 1
+    says err "model-0-of-1.safetensors: damaged: xxh3 "
+done
+[ ! -e "$work/hf6" ] && [ ! -e "$work/merged9.safetensors" ] || fail "damaged weights were written"
+flip "$saved/model-0-of-1.safetensors"
+expect 0 "$pstar" merge "$saved" "$work/merged9.safetensors"
+cp "$saved/state.json" "$ckpt/"
+expect 2 "$pstar" merge "$ckpt" "$work/merged10.safetensors"
+says err "model-0-of-2.safetensors: a file of another checkpoint: state.json beside it is of 1 rank"
+rm "$ckpt/state.json"
 
 # one step from each is the same step
 for from in "$work/run/model.safetensors" "$work/hf3" "$work/ck"; do

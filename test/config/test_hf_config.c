@@ -206,7 +206,8 @@ static void what_is_not_supported_is_named(void **state)
         {"{" LLAMA ", \"quantization_config\": {}}", "", "\"quantization_config\""},
         {"{\"model_type\": \"gpt2\", \"scale_attn_by_inverse_layer_idx\": true}", "", "as false only"},
         {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key\"}", "", "\"absolute\" only"},
-        {"{\"model_type\": \"bert\", \"hidden_act\": \"relu\"}", "", "\"hidden_act\""},
+        {"{\"model_type\": \"bert\", \"hidden_act\": \"relu2\"}", "", "\"hidden_act\""},
+        {"{" LLAMA "}", "\"hidden_act\": \"relu\"", "model.hidden_act relu does not go with model.type llama"},
         {"{\"model_type\": \"bert\", \"architectures\": [\"BertForMultipleChoice\"]}", "", "BertForMultipleChoice"},
         {"{\"model_type\": \"olmo2\", \"architectures\": [\"Olmo2ForTokenClassification\"]}", "",
          "olmo2 has no head token_classification"},
@@ -533,6 +534,8 @@ static void written_files_are_read_again(void **state)
         "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_inner\": null, \"bos_token_id\": 17}",
         "{\"model_type\": \"gpt2\", \"activation_function\": \"gelu_pytorch_tanh\", \"bos_token_id\": 17}",
         "{\"model_type\": \"bert\", \"hidden_act\": \"gelu_fast\", \"bos_token_id\": 17}",
+        "{\"model_type\": \"bert\", \"hidden_act\": \"relu\", \"tie_word_embeddings\": false, \"bos_token_id\": 17}",
+        "{\"model_type\": \"gpt2\", \"activation_function\": \"relu\", \"bos_token_id\": 17}",
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
         write_config_json(files[i]);

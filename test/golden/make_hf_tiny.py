@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes <name>_tiny.safetensors for tiny models of Hugging Face's own classes: what transformers and PyTorch compute.
 
-usage: python3 make_hf_tiny.py [FOLDER]        (default: the folder of this script)
+usage: python3 make_hf_tiny.py [FOLDER [NAME...]]    (default: the folder of this script, all models)
        python3 make_hf_tiny.py --rounding      write nothing; print how far float32 is from float64
        python3 make_hf_tiny.py --gpt2          write nothing; print how far GPT2LMHeadModel is from gpt2_tiny.safetensors
 
@@ -52,6 +52,8 @@ MODELS = {
                                            rope_parameters={"rope_type": "default", "rope_theta": 1000000.0})),
     "olmo2": ("Olmo2", "ForCausalLM", dict(LLAMA, rope_parameters={"rope_type": "default", "rope_theta": 500000.0})),
     "bert_mlm": ("Bert", "ForMaskedLM", dict(BERT)),
+    "bert_untied": ("Bert", "ForMaskedLM", dict(BERT, tie_word_embeddings=False)),
+    "bert_relu": ("Bert", "ForMaskedLM", dict(BERT, hidden_act="relu")),
     "bert_cls": ("Bert", "ForSequenceClassification", dict(BERT, num_labels=3)),
     "gpt2_cls": ("GPT2", "ForSequenceClassification", dict(
         vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0,
@@ -64,6 +66,8 @@ def make_model(name):
     config = getattr(transformers, family + "Config")(**arguments)
     torch.manual_seed(20261121)
     model = getattr(transformers, family + head)(config)
+    if head == "ForMaskedLM":  # one tensor in version 4; in 5, where nothing is tied, the second one is not used
+        model.cls.predictions.bias = model.cls.predictions.decoder.bias
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():  # biases and norms away from 0 and 1, so that an error in them shows
         for parameter_name, p in model.named_parameters():
@@ -186,7 +190,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     if folder == "--gpt2":
         return print_gpt2(here)
-    for name in MODELS:
+    for name in sys.argv[2:] or MODELS:
         if folder == "--rounding":
             print_distances(name, make(name, torch.float64)[0], make(name, torch.float32)[0])
             continue

@@ -112,6 +112,19 @@ static const match_case match_cases[] = {
               "bert.embeddings.word_embeddings.weight"},
      .want = {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias"},
      .of_have = {-1, -1, 1, 0}},
+    /* an output table of its own: the class computes with decoder.bias, and has the other in vain; whatever their order */
+    {.have = {"cls.predictions.bias", "cls.predictions.decoder.bias", "cls.predictions.decoder.weight"},
+     .want = {"cls.predictions.decoder.weight", "cls.predictions.bias"},
+     .of_have = {-1, 1, 0}},
+    {.have = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "cls.predictions.bias"},
+     .want = {"cls.predictions.decoder.weight", "cls.predictions.bias"},
+     .of_have = {0, 1, -1}},
+    {.have = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"},
+     .want = {"cls.predictions.decoder.weight", "cls.predictions.bias"},
+     .of_have = {0, 1}},
+    {.have = {"cls.predictions.decoder.weight", "cls.predictions.bias"},
+     .want = {"cls.predictions.decoder.weight", "cls.predictions.bias"},
+     .of_have = {0, 1}},
     /* heads */
     {.have = {"a", "bert.pooler.dense.weight"},
      .want = {"a"},
@@ -176,25 +189,29 @@ static void test_tied_names(void **state)
 {
     (void)state;
     static const struct {
-        const char *type, *name, *tied;
+        const char *type, *name, *tied, *untied_with;
     } cases[] = {
-        {"gpt2", "transformer.wte.weight", "lm_head.weight"},
-        {"gpt2", "wte.weight", "lm_head.weight"},
-        {"gpt2", "transformer.wpe.weight", NULL},
-        {"llama", "model.embed_tokens.weight", "lm_head.weight"},
-        {"qwen3", "model.embed_tokens.weight", "lm_head.weight"},
-        {"llama", "wte.weight", NULL},
-        {"bert", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
-        {"bert", "cls.predictions.bias", "cls.predictions.decoder.bias"},
-        {"nothing", "wte.weight", NULL},
+        {"gpt2", "transformer.wte.weight", "lm_head.weight", NULL},
+        {"gpt2", "wte.weight", "lm_head.weight", NULL},
+        {"gpt2", "transformer.wpe.weight", NULL, NULL},
+        {"llama", "model.embed_tokens.weight", "lm_head.weight", NULL},
+        {"qwen3", "model.embed_tokens.weight", "lm_head.weight", NULL},
+        {"llama", "wte.weight", NULL, NULL},
+        {"bert", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight", NULL},
+        {"bert", "cls.predictions.bias", "cls.predictions.decoder.bias", "cls.predictions.decoder.weight"},
+        {"nothing", "wte.weight", NULL, NULL},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
-        const char *tied = ps_weight_tied_name(cases[i].type, cases[i].name, 0);
+        const char *untied_with = NULL, *tied = ps_weight_tied_name(cases[i].type, cases[i].name, 0, &untied_with);
         if (cases[i].tied == NULL)
             assert_null(tied);
         else
             assert_string_equal(tied, cases[i].tied);
-        assert_null(ps_weight_tied_name(cases[i].type, cases[i].name, 1));
+        if (cases[i].untied_with == NULL)
+            assert_null(untied_with);
+        else
+            assert_string_equal(untied_with, cases[i].untied_with);
+        assert_null(ps_weight_tied_name(cases[i].type, cases[i].name, 1, &untied_with));
     }
 }
 

@@ -1,0 +1,38 @@
+#include "stop.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+static volatile sig_atomic_t stop_signal; /* 0: not asked to stop */
+
+static void take_signal(int number)
+{
+    stop_signal = number;
+    signal(number, SIG_DFL);
+}
+
+void stop_listen(void)
+{
+    signal(SIGINT, take_signal);
+    signal(SIGTERM, take_signal);
+}
+
+ps_status stop_is_asked(ps_comm *comm, bool *yes)
+{
+    double number = stop_signal;
+    if (comm != NULL) TRY(ps_comm_all_reduce(comm, &number, 1, PS_COMM_MAX));
+    if (number > 0) stop_signal = (sig_atomic_t)number;
+    *yes = number > 0;
+    return PS_OK;
+}
+
+int stop_end(bool is_alone)
+{
+    const int number = stop_signal;
+    if (is_alone) {
+        (void)fflush(stdout); /* nothing that is registered for the exit runs */
+        signal(number, SIG_DFL);
+        (void)raise(number);
+    }
+    return 128 + number; /* also of the first process of a container, which no signal ends */
+}

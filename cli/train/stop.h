@@ -1,0 +1,20 @@
+/* stop.h - Ctrl-C and SIGTERM: a command ends in order, and its exit status says that it was stopped. */
+#ifndef PSTAR_STOP_H
+#define PSTAR_STOP_H
+
+#include "client.h"
+
+/* From here on the first SIGINT or SIGTERM asks to stop; a second one of its kind ends the program at once. */
+void stop_listen(void);
+
+/* Was this rank, or any other of comm, asked to stop? Then all of them are from now on. All ranks call. comm NULL:
+ * alone. PS_ECOMM. */
+PS_NODISCARD ps_status stop_is_asked(ps_comm *comm, bool *yes);
+
+/* The end of a command that has stopped because stop_is_asked said so. Alone, the process ends here, by the signal with
+ * its default action, as if it had never been caught: that is what shells and job schedulers look at. A rank of several
+ * gets 128 + the signal's number, its exit code: it calls once ps_comm_close has returned, as a launcher kills the other
+ * ranks when one of them exits with another status than 0. */
+int stop_end(bool is_alone);
+
+#endif

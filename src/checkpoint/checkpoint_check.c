@@ -1,0 +1,134 @@
+#include "checkpoint/checkpoint_check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/folder.h"
+#include "base/mem.h"
+#include "weights/checkpoint_folder.h"
+#include "weights/read_stream.h"
+
+#define STATE_BYTES_MAX (256 * PS_MIB)
+
+ps_status ps_checkpoint_state_load(const char *folder, ps_checkpoint_state *s)
+{
+    char *path = NULL, *text = NULL;
+    int64_t n_bytes = 0;
+    ps_status st = PS_OK;
+    *s = (ps_checkpoint_state){0};
+    PS_TRY_GOTO(ps_folder_join(folder, PS_CHECKPOINT_STATE, &path));
+    PS_TRY_GOTO(ps_file_read_all(path, STATE_BYTES_MAX, &text, &n_bytes));
+    PS_TRY_GOTO(ps_checkpoint_state_parse(text, n_bytes, path, s));
+out:
+    ps_mem_free(text);
+    ps_mem_free(path);
+    return st;
+}
+
+ps_status ps_checkpoint_check_bytes(const char *path, int64_t n_bytes, const ps_checkpoint_file *expected)
+{
+    if (n_bytes == expected->n_bytes) return PS_OK;
+    return PS_FAIL(PS_EFORMAT, "%s: %lld bytes, but " PS_CHECKPOINT_STATE " says %lld: %s", path, (long long)n_bytes,
+                   (long long)expected->n_bytes, n_bytes < expected->n_bytes ? "it was cut off" : "it is another file");
+}
+
+ps_status ps_checkpoint_check_xxh3(const char *path, uint64_t xxh3, const ps_checkpoint_file *expected)
+{
+    if (xxh3 == expected->xxh3) return PS_OK;
+    return PS_FAIL(PS_EFORMAT,
+                   "%s: damaged: xxh3 %016" PRIx64 ", but " PS_CHECKPOINT_STATE " says %016" PRIx64
+                   "; use another checkpoint",
+                   path, xxh3, expected->xxh3);
+}
+
+/* ---- the files of a source ---- */
+
+/* The state of one folder at a time, as files of the same one follow each other. */
+typedef struct checker {
+    char *folder;
+    bool has_state;
+    ps_checkpoint_state state;
+} checker;
+
+static void checker_deinit(checker *c)
+{
+    ps_checkpoint_state_deinit(&c->state);
+    ps_mem_free(c->folder);
+    *c = (checker){0};
+}
+
+static ps_status enter_folder(checker *c, const char *file)
+{
+    char *folder = NULL, *path = NULL;
+    ps_status st;
+    PS_TRY_GOTO(ps_folder_of(file, &folder));
+    if (c->folder != NULL && strcmp(c->folder, folder) == 0) goto out;
+    checker_deinit(c);
+    PS_TRY_GOTO(ps_folder_join(folder, PS_CHECKPOINT_STATE, &path));
+    if (ps_file_exists(path)) {
+        PS_TRY_GOTO(ps_checkpoint_state_load(folder, &c->state));
+        c->has_state = true;
+    }
+    c->folder = folder;
+    folder = NULL;
+out:
+    ps_mem_free(path);
+    ps_mem_free(folder);
+    return st;
+}
+
+static ps_status hash_file(const ps_file *file, uint64_t *out)
+{
+    const ps_read_range whole = {.file = file, .n_bytes = ps_file_bytes(file)};
+    ps_read_stream *stream = NULL;
+    ps_ring_piece piece;
+    XXH3_state_t *hash = XXH3_createState();
+    if (hash == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
+    XXH3_64bits_reset(hash);
+    ps_status st = ps_read_stream_open(&whole, 1, &stream);
+    while (st == PS_OK && ps_read_stream_take(stream, &piece))
+        XXH3_64bits_update(hash, piece.data, (size_t)piece.n_bytes);
+    if (st == PS_OK) st = ps_read_stream_close(stream);
+    *out = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    return st;
+}
+
+static ps_status check_content(const char *path, const ps_checkpoint_file *expected)
+{
+    ps_file *file = NULL;
+    uint64_t xxh3 = 0;
+    PS_TRY(ps_file_open(path, &file));
+    ps_status st = ps_checkpoint_check_bytes(path, ps_file_bytes(file), expected);
+    if (st == PS_OK) st = hash_file(file, &xxh3);
+    ps_file_close(file);
+    return st == PS_OK ? ps_checkpoint_check_xxh3(path, xxh3, expected) : st;
+}
+
+static ps_status check_file(checker *c, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    int rank, n_ranks;
+    if (!ps_weight_source_is_rank_name(name, &rank, &n_ranks)) return PS_OK;
+    PS_TRY(enter_folder(c, path));
+    if (!c->has_state) return PS_OK;
+    if (n_ranks != c->state.n_ranks)
+        return PS_FAIL(PS_EFORMAT,
+                       "%s: a file of another checkpoint: " PS_CHECKPOINT_STATE " beside it is of %d rank%s", path,
+                       c->state.n_ranks, c->state.n_ranks == 1 ? "" : "s");
+    return check_content(path, &c->state.files[rank * PS_CHECKPOINT_PART_COUNT + PS_CHECKPOINT_MODEL]);
+}
+
+ps_status ps_checkpoint_check_source(const ps_weight_source *s)
+{
+    checker c = {0};
+    ps_status st = PS_OK;
+    for (int i = 0; i < ps_weight_source_n_files(s) && st == PS_OK; i++)
+        st = check_file(&c, ps_weight_source_path(s, i));
+    checker_deinit(&c);
+    return st;
+}
