@@ -5,6 +5,7 @@ are parked (_parked.py). A place is lent by DLPack: it stays as long as a storag
 dangle. What autograd keeps are handles (_autograd.py), so nothing stays that need not."""
 import contextlib
 import functools
+import logging
 import threading
 import weakref
 from typing import Any, Dict, Iterator, List, Optional, Sequence
@@ -28,7 +29,9 @@ class Front:
         self.slots: List[Slot] = []
         self.lent: Dict[int, Slot] = {}  # by address of their place when it was last lent
         self.saved = SavedTensors(self)
-        self.with_gradient: List[Slot] = []  # since the last step
+        self.with_gradient: Dict[Slot, None] = {}  # since the last step, in that order
+        self.accumulation_steps = 1  # gradient_accumulation_steps
+        self.n_backward = 0  # calls of model.backward since the last step
         self._lent_gradients: List["weakref.ref[torch.Tensor]"] = []  # that p.grad gave out
         self.phase: Optional[int] = None  # of the engine's forward that runs
         self.lock = threading.RLock()  # of who has parameters in use: another thread's modules wait
@@ -237,12 +240,24 @@ class Front:
             return
         if gradient.layout != torch.strided:
             raise Refused("%s has a sparse gradient; build the embedding with sparse=False" % slot.name)
-        if not self.is_in_backward and self.client.get_loss_scale() != 1:
-            raise Refused("loss.backward() in fp16: call model.backward(loss), which multiplies the loss by its scale")
+        if not self.is_in_backward:
+            self._expect_plain_loss()
         if gradient.dtype not in DTYPES:
+        self.give_gradient(slot, gradient)
+
+    def _expect_plain_loss(self) -> None:
+        """loss.backward() does where model.backward(loss) would not change the loss."""
+        if self.client.get_loss_scale() != 1:
+            raise Refused("loss.backward() in fp16: call model.backward(loss), which multiplies the loss by its scale")
+        if self.accumulation_steps != 1:
+            raise Refused("loss.backward() with gradient_accumulation_steps = %d: call model.backward(loss), which "
+                          "divides the loss by it and counts micro-batches; or leave the key out, divide the loss, and "
+                          "call optimizer.step() after the last micro-batch" % self.accumulation_steps)
+
+    def give_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
             gradient = gradient.float()
         self.client.give_gradient(slot.number, gradient.contiguous(), slot.n_saved > 0)
-        self.with_gradient.append(slot)
+        self.with_gradient[slot] = None
 
     def lend_gradient(self, slot: Slot) -> torch.Tensor:
         gradient = slot.lend(GRADIENT, WRITE)
@@ -257,12 +272,35 @@ class Front:
                 gradient.data = gradient.data.clone()
         self._lent_gradients.clear()
 
-    def forget_gradients(self) -> None:
+    def is_amid_accumulation(self) -> bool:
+        """Are more micro-batches of gradient_accumulation_steps to come before the step?"""
+        return self.n_backward % self.accumulation_steps != 0
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients since the last step. Between the micro-batches of gradient_accumulation_steps they stay, so
+        that a loop may call this before each backward pass."""
+        if self.is_amid_accumulation():
+            return
         self.let_gradients_go()
         self.client.drop_gradients()
         with no_torch_function():
             for slot in self.slots:  # what was not taken: a hook that came before ours raised an exception
                 slot.param.grad = None
+        self.n_backward = 0
+
+    def drop_gradient(self, slot: Slot) -> None:
+        """p.grad = None."""
+        self.let_gradients_go()
+        self.client.drop_gradients(slot.number)
+        self.with_gradient.pop(slot, None)
+        if self.with_gradient:
+            return
+        if self.is_amid_accumulation():
+            logging.getLogger("patrickstar").warning(
+                "p.grad = None has dropped the gradients of %d of %d micro-batches (gradient_accumulation_steps); "
+                "counting begins anew. zero_grad() of model and optimizer keeps them until the step",
+                self.n_backward, self.accumulation_steps)
+        self.n_backward = 0
         self.with_gradient.clear()
 
     # ---- steps
@@ -282,9 +320,10 @@ class Front:
     @torch.no_grad()
     def end_step(self) -> None:
         """Values have been updated."""
-        for slot in dict.fromkeys(self.with_gradient):
+        for slot in self.with_gradient:
             slot.change_version()
             self._count_change(slot)
+        self.n_backward = 0
         self.with_gradient.clear()
         self.version += 1
         self.last_site = None

@@ -134,7 +134,7 @@ def _about(slot: Slot, name: str, args: Any, kwargs: Any) -> Optional[List[Any]]
 
 def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
     """p.grad, between backward and step: lies in chunks."""
-    client, has = slot.front.client, slot.front.client.has_gradient(slot.number)
+    has = slot.front.client.has_gradient(slot.number)
     if access == "__get__":
         with no_torch_function():
             arriving = args[0].grad  # for hooks of the user's that come before ours
@@ -147,8 +147,7 @@ def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
         with no_torch_function():
             args[0].grad = None
         if has:
-            slot.front.let_gradients_go()
-            client.drop_gradients(slot.number)
+            slot.front.drop_gradient(slot)
     elif value.shape != slot.shape:
         raise Refused("%s.grad: expected shape %s, found %s" % (slot.name, tuple(slot.shape), tuple(value.shape)))
     elif value.device != slot.hole.device:
@@ -157,8 +156,7 @@ def _gradient(slot: Slot, access: str, args: Any) -> Optional[torch.Tensor]:
         with torch.no_grad():
             slot.lend(GRADIENT, WRITE).copy_(value)
     else:
-        client.give_gradient(slot.number, value.detach().to(slot.dtype).contiguous(), slot.n_saved > 0)
-        slot.front.with_gradient.append(slot)
+        slot.front.give_gradient(slot, value.detach().to(slot.dtype))
     return None
 
 

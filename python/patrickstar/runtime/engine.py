@@ -25,8 +25,8 @@ class Engine(nn.Module):
         super().__init__()
         self.front, self.client, self.ranks = front, front.client, ranks
         self.ps_config = config
-        self.accumulation_steps = config.get_int("gradient_accumulation_steps")
-        self.n_backward = 0  # passes since the last step
+        front.accumulation_steps = config.get_int("gradient_accumulation_steps")
+        module.zero_grad = front.zero_grad  # type: ignore[method-assign]
         # Before PyTorch 2.1 the collector cannot follow what gradients are taken by back to their parameters.
         weakref.finalize(self, front.unwatch).atexit = False
         if ranks.size > 1:
@@ -52,15 +52,16 @@ class Engine(nn.Module):
         finally:
             front.phase = before
 
-    def backward(self, loss: torch.Tensor, retain_graph: bool = False) -> None:
+    def backward(self, loss: torch.Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True) -> None:
         """Gradients of the loss, times the loss scale of fp16, go into chunks, added to those that are there since the
         last step. With gradient_accumulation_steps in the configuration the loss counts divided by it, and the
-        optimizer steps in every so-many-th call of step(), as DeepSpeed's engine does."""
-        scale = self.client.get_loss_scale() / self.accumulation_steps
+        optimizer steps in every so-many-th call of step(), as DeepSpeed's engine does. scale_wrt_gas=False, as there:
+        the loss is not divided, for one that is a share of the step's loss already (doc/pytorch.md, accumulation)."""
+        scale = self.client.get_loss_scale() / (self.front.accumulation_steps if scale_wrt_gas else 1)
         with self._in_backward():
             self.client.moment(BACKWARD, "(loss)")
             (loss if scale == 1 else loss.float() * scale).backward(retain_graph=retain_graph)
-        self.n_backward += 1
+        self.front.n_backward += 1
 
     @contextlib.contextmanager
     def _in_backward(self) -> Iterator[None]:
@@ -71,9 +72,9 @@ class Engine(nn.Module):
             self.front.is_in_backward, self.front.last_site = False, None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients since the last step."""
-        self.front.forget_gradients()
-        self.n_backward = 0
+        """Drop the gradients since the last step. Between the micro-batches of gradient_accumulation_steps they stay, so
+        that a loop may call it before each backward pass. The same as optimizer.zero_grad()."""
+        self.front.zero_grad()
 
     # ---- state
 

@@ -15,7 +15,7 @@ _NOT_DONE = {"amsgrad": False, "maximize": False, "momentum": 0, "dampening": 0,
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What the last step did."""
+    """What the last step did. Before the first one: the updates that were loaded or 0, the loss scale, and a norm of 0."""
     step: int  # updates made, this one included
     is_skipped: bool  # gradients were not finite: parameters are as before
     grad_norm: float  # of all gradients, without the loss scale, before clipping
@@ -34,7 +34,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.client = engine, engine.client
-        self.last_step: Optional[StepInfo] = None
+        self.last_step = self._no_step()
         options = engine.ps_config.to_dict()["optimizer"]
         self._kind = options["type"]
         self._fixed = {} if self._kind != "SGD" else {
@@ -54,6 +54,9 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- steps
 
+    def _no_step(self) -> StepInfo:
+        return StepInfo(self.client.get_steps(), False, 0.0, self.client.get_loss_scale(), False, 0, 0)
+
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Update all parameters that have a gradient; what closure gave, or None. `last_step` says what it did."""
@@ -62,13 +65,12 @@ class Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         engine, front = self.engine, self.engine.front
-        if engine.n_backward % engine.accumulation_steps != 0:
-            return loss  # within gradient_accumulation_steps
+        if front.is_amid_accumulation():
+            return loss
         engine.check_modules()
         self._tell_groups()
         front.let_gradients_go()
         info, trouble = self.client.step()
-        engine.n_backward = 0
         front.end_step()
         self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
                                   bool(info.is_watched), info.n_restored, info.n_beside)
@@ -78,10 +80,8 @@ class Optimizer(torch.optim.Optimizer):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients since the last step; none are left after a step. Within gradient_accumulation_steps of the
-        configuration they stay, so that a loop may call it before each backward pass."""
-        if self.engine.accumulation_steps == 1:
-            self.engine.zero_grad()
+        """The same as model.zero_grad(); no gradients are left after a step."""
+        self.engine.zero_grad()
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         if getattr(self, "_is_built", True):
@@ -201,6 +201,7 @@ class Optimizer(torch.optim.Optimizer):
         for group, packed in zip(self.param_groups, groups):
             group.update({key: value for key, value in packed.items() if key != "params" and key in group
                           or key == "initial_lr"})
+        self.last_step = self._no_step()
 
     def _check_states(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str]) -> None:
         for number, values in states.items():
