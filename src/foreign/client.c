@@ -175,8 +175,6 @@ static ps_status check_tensor(const ps_client_tensor *t, int64_t *elements)
     if (t->n_dims > 0 && t->shape == NULL) return PS_FAIL(PS_EINVAL, "ps_client_add: %.200s has no shape", name);
     if (t->dtype < 0 || t->dtype >= PS_DTYPE_COUNT)
         return PS_FAIL(PS_EINVAL, "ps_client_add: %.200s: %d is no ps_dtype", name, (int)t->dtype);
-    if (t->is_apart != 0 && t->is_frozen != 0)
-        return PS_FAIL(PS_EINVAL, "ps_client_add: %.200s: what is frozen need not be kept apart", name);
     *elements = 1;
     for (int32_t i = 0; i < t->n_dims; i++)
         if (t->shape[i] < 1 || __builtin_mul_overflow(*elements, t->shape[i], elements) || *elements > (int64_t)1 << 40)
@@ -271,9 +269,7 @@ ps_status ps_client_name(ps_client *c, int32_t tensor, const char *name, int32_t
     PS_TRY(PS_NEED("client name", c, name));
     PS_TRY(ps_client_enter_with(c, "ps_client_name", PS_CLIENT_IS_BUILDING, tensor));
     ps_client_tensor_state *t = &c->tensors[tensor];
-    const ps_status st = t->is_apart && is_frozen != 0
-                             ? PS_FAIL(PS_EINVAL, "ps_client_name: %.200s is kept apart, and cannot be frozen", name)
-                             : set_name(c, tensor, name, "ps_client_name");
+    const ps_status st = set_name(c, tensor, name, "ps_client_name");
     if (st == PS_OK) t->is_frozen = is_frozen != 0;
     ps_client_leave(c);
     return st;

@@ -20,7 +20,6 @@ ps_status ps_client_freeze(ps_client *c)
     for (int32_t t = 0; t < c->n_tensors; t++) {
         ps_client_tensor_state *x = &c->tensors[t];
         if (x->is_dropped || !ps_glob_any_matches(c->settings.frozen, x->name, NULL)) continue;
-        if (x->is_apart) return PS_FAIL(PS_EINVAL, "train.freeze names %.200s, which is kept apart", x->name);
         x->is_frozen = true;
     }
     return PS_OK;

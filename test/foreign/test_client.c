@@ -320,6 +320,37 @@ static void test_apart_stays(void **state)
     end(c);
 }
 
+static void test_apart_may_be_frozen(void **state)
+{
+    (void)state;
+    enum { CHUNKED, BY_ADD, BY_NAME, BY_PATTERN, N };
+    ps_client *c = client_of(MEMORY " bf16.enabled=true train.freeze=pattern");
+    int32_t n;
+    for (int32_t t = 0; t < N; t++)
+        assert_ok(add_tensor(c, t == BY_PATTERN ? "pattern" : NULL, 40, PS_DTYPE_F32, t == BY_ADD, t != CHUNKED, &n));
+    assert_ok(ps_client_name(c, BY_NAME, "name", 1));
+    assert_ok(ps_client_begin(c));
+    for (int32_t t = BY_ADD; t < N; t++) {
+        ps_client_tensor_info info = {.struct_size = sizeof info};
+        float before, after;
+        assert_ok(ps_client_get_tensor_info(c, t, &info));
+        assert_true(info.is_frozen && info.is_apart);
+        const ps_client_place p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+        assert_int_equal(p.dtype, PS_DTYPE_F32);
+        ps_client_unpin(c, t, PS_CLIENT_PARAM);
+        assert_ok(ps_client_read(c, t, NULL, 7, 1, &before));
+        (void)stepped(c);
+        assert_ok(ps_client_read(c, t, NULL, 7, 1, &after));
+        assert_true(before == drawn((uint64_t)t, 7) && after == before);
+        for (int64_t i = 0; i < 40; i++) buffer[i] = 1;
+        give_gradient(c, t, buffer, 40, 0); /* it is trained from now on */
+        (void)stepped(c);
+        assert_ok(ps_client_read(c, t, NULL, 7, 1, &after));
+        assert_true(after < before);
+    }
+    end(c);
+}
+
 /* ---- gradients and updates ---- */
 
 static void test_gradients_add_up(void **state)
@@ -1076,6 +1107,7 @@ int main(void)
         cmocka_unit_test_setup(test_written_places_follow, note_live),
         cmocka_unit_test_setup(test_written_before_a_gradient, note_live),
         cmocka_unit_test_setup(test_apart_stays, note_live),
+        cmocka_unit_test_setup(test_apart_may_be_frozen, note_live),
         cmocka_unit_test_setup(test_gradients_add_up, note_live),
         cmocka_unit_test_setup(test_a_parameter_comes_back, note_live),
         cmocka_unit_test_setup(test_frozen_gets_trained, note_live),
