@@ -19,6 +19,7 @@ from ._client import DTYPES, Client
 from ._front import Front
 from ._library import Refused
 from ._parked import Lost, Parked
+from ._precision import keeps_fp32
 from ._slot import Slot
 from ._torch import ParametersDict, no_torch_function, storage_address
 
@@ -159,7 +160,7 @@ class Builder:
         if _scopes and not _scopes[-1] and self.n_ranks > 1:
             raise Refused("torch_scope(do_allreduce=False) with %d ranks: gradients are averaged over all of them"
                           % self.n_ranks)
-        self._move(param, param.detach(), bool(_scopes) and param.requires_grad)  # what is frozen needs no memory apart
+        self._move(param, param.detach(), bool(_scopes))
         param.grad = None
         param.__class__ = Nursed
         param._ps_builder = self
@@ -271,6 +272,7 @@ class Builder:
         names = _names(model)
         for param, _ in names:
             if not _lies_in(param, param.__dict__["_ps_nursling"]):
+        mixed = self._keep_fp32(model, dtype)
                 self._move_again(param, param.data)  # param.set_, or where no function of PyTorch's is called
         self._let_others_go(names)
         self._check_that_none_share(names)
@@ -289,6 +291,7 @@ class Builder:
         for param, name, nursling in places:
             slot = Slot(front, nursling.number, name, param, torch.float32 if nursling.is_apart else self.client.dtype,
                         nursling.is_apart, self.client.device)
+        front.mixed.update(mixed)
             front.slots.append(slot)
             front.saved.holes[slot.hole_element.data_ptr()] = slot
             param.data = slot.hole
@@ -301,6 +304,20 @@ class Builder:
     def done(self) -> None:
         """Nothing of construction is needed any more."""
         for param in _alive(self._params):
+    def _keep_fp32(self, model: nn.Module, dtype: torch.dtype) -> List[nn.Module]:
+        """Have parameters stay out of chunks where their modules need that. Which modules these are."""
+        mixed = []
+        for module in model.modules():
+            params = [param for param in module._parameters.values() if type(param) is Nursed]
+            in_scope = any(param.__dict__["_ps_nursling"].is_apart for param in params)
+            if in_scope or not keeps_fp32(module, dtype):
+                continue
+            mixed.append(module)
+            for param in params:
+                param.__dict__["_ps_nursling"].is_apart = True
+                self._move_again(param, param.data)
+        return mixed
+
             del param.__dict__["_ps_nursling"], param.__dict__["_ps_builder"]
         self._let_model_go()
 

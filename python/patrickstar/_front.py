@@ -17,6 +17,7 @@ from ._autograd import SavedTensors, activate
 from ._client import DTYPES, Client
 from ._library import ASIDE, BACKWARD, FORWARD, GRADIENT, PARAM, READ, WRITE, Refused
 from ._parked import Parked
+from ._precision import cast, input_dtype
 from ._slot import Slot
 from ._torch import HAS_POST_ACCUMULATE_HOOKS, is_autocast_on, is_tracing, no_torch_function, not_compiled
 
@@ -27,6 +28,7 @@ class Front:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.slots: List[Slot] = []
+        self.mixed: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # that keep fp32 parameters among 16-bit ones
         self.lent: Dict[int, Slot] = {}  # by address of their place when it was last lent
         self.saved = SavedTensors(self)
         self.with_gradient: Dict[Slot, None] = {}  # since the last step, in that order
@@ -50,8 +52,8 @@ class Front:
         @functools.wraps(forward)
         def in_use(*args: Any, **kwargs: Any) -> Any:
             if cast_to is not None and not is_autocast_on(self.client.device.type):
-                args = tuple(_cast(value, cast_to) for value in args)
-                kwargs = {key: _cast(value, cast_to) for key, value in kwargs.items()}
+                args = cast(args, cast_to)
+                kwargs = {key: cast(value, cast_to) for key, value in kwargs.items()}
             with self.lock:
                 self._enter(label, slots)
                 try:
@@ -62,13 +64,10 @@ class Front:
         module.forward = not_compiled(in_use)
 
     def _input_dtype(self, module: nn.Module, slots: Sequence[Slot]) -> Optional[torch.dtype]:
-        """The type that floating-point inputs are brought to: fp32 in a torch_scope, as PatrickStar's guide has it; the
-        parameters' for PyTorch's own modules, which refuse to mix. Others may mix on purpose."""
-        if any(slot.is_apart for slot in slots):
+        """The type that floating-point inputs are brought to: fp32 in a torch_scope, as PatrickStar's guide has it."""
+        if module not in self.mixed and any(slot.is_apart for slot in slots):
             return torch.float32
-        if type(module).__module__.startswith("torch.nn.") and self.client.dtype != torch.float32:
-            return self.client.dtype
-        return None
+        return input_dtype(module, self.client.dtype)
 
     def _enter(self, label: str, slots: Sequence[Slot]) -> None:
         self.last_site = label
@@ -243,6 +242,7 @@ class Front:
         if not self.is_in_backward:
             self._expect_plain_loss()
         if gradient.dtype not in DTYPES:
+            gradient = gradient.float()
         self.give_gradient(slot, gradient)
 
     def _expect_plain_loss(self) -> None:
@@ -255,7 +255,6 @@ class Front:
                           "call optimizer.step() after the last micro-batch" % self.accumulation_steps)
 
     def give_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
-            gradient = gradient.float()
         self.client.give_gradient(slot.number, gradient.contiguous(), slot.n_saved > 0)
         self.with_gradient[slot] = None
 
@@ -286,6 +285,7 @@ class Front:
         with no_torch_function():
             for slot in self.slots:  # what was not taken: a hook that came before ours raised an exception
                 slot.param.grad = None
+        self.with_gradient.clear()
         self.n_backward = 0
 
     def drop_gradient(self, slot: Slot) -> None:
@@ -301,7 +301,6 @@ class Front:
                 "counting begins anew. zero_grad() of model and optimizer keeps them until the step",
                 self.n_backward, self.accumulation_steps)
         self.n_backward = 0
-        self.with_gradient.clear()
 
     # ---- steps
 
@@ -323,15 +322,7 @@ class Front:
         for slot in self.with_gradient:
             slot.change_version()
             self._count_change(slot)
-        self.n_backward = 0
         self.with_gradient.clear()
+        self.n_backward = 0
         self.version += 1
         self.last_site = None
-
-
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() and value.dtype != dtype else value
-    if type(value) is tuple:
-        return tuple(_cast(part, dtype) for part in value)
-    return value

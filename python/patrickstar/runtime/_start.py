@@ -11,6 +11,7 @@ from .._front import Front
 from .._library import PatrickStarError, Refused
 from .._state import save_by
 from ..profiler import profiler
+from .._precision import compute_in_fp32
 
 
 def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Module, Front, Config, Any]:
@@ -53,6 +54,7 @@ def _equip(model: nn.Module, front: Front) -> None:
         save_by(front, module)
         if slots:
             front.wrap(module, name or "model", slots)
+        compute_in_fp32(module, front.client.dtype)
     device = front.client.device
     if device.type == "cuda":
         for buffer in model.buffers():
