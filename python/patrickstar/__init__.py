@@ -20,6 +20,7 @@ compiled.
     _slot, _state  what all of these share of a parameter; state_dict
     _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: how processes meet"""
 from ._library import BudgetError, PatrickStarError, Refused
+from ._library import version as __version__
 from ._build import torch_scope
 
-__all__ = ["BudgetError", "PatrickStarError", "Refused", "torch_scope"]
+__all__ = ["BudgetError", "PatrickStarError", "Refused", "__version__", "torch_scope"]

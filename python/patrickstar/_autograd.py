@@ -7,7 +7,7 @@ Hooks of others (activation checkpointing, save_on_cpu, the user's) get what is 
 import functools
 import threading
 import weakref
-from typing import Any, List
+from typing import Any, Callable, List
 
 import torch
 
@@ -56,7 +56,7 @@ class SavedTensors:
     def begin_use(self) -> None:
         """Parameters are in use from now on. An activation that is saved elsewhere costs nothing."""
         if self._n_in_use == 0 and _others.n == 0:
-            push_saved_tensors_hooks(self.pack, self.unpack)
+            _push(self.pack, self.unpack)
             self._is_pushed = True
         self._n_in_use += 1
 
@@ -98,6 +98,17 @@ class SavedTensors:
                                "operation: a tensor of shape %s is at version %d; expected version %d instead"
                                % (tuple(tensor.shape), tensor._version, version))
         return tensor
+
+
+def _push(pack: Callable, unpack: Callable) -> None:
+    try:
+        push_saved_tensors_hooks(pack, unpack)
+    except RuntimeError as error:
+        if "torch.func" not in str(error):
+            raise
+        raise Refused("torch.func (grad, vjp, jacrev, hessian) over a module whose parameters lie in chunks: it allows "
+                      "no hooks on what is saved for backward, by which parameters can leave until then; take "
+                      "torch.autograd.grad, or model.backward") from error
 
 
 def unpack_handle(handle: Handle) -> torch.Tensor:

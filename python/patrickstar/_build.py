@@ -140,6 +140,9 @@ class Builder:
 
     def take(self, param: Optional[nn.Parameter]) -> None:
         """Move it into the nursery, unless it takes no memory there or is PyTorch's."""
+        if type(param) is Parked:
+            raise Refused("parameter %s lies in the chunks of an engine already: build the module anew for each "
+                          "initialize_engine; load_state_dict gives it the values of another one" % param._ps.name)
         if param is None or type(param) is Nursed or nn.parameter.is_lazy(param) or param.device.type == "meta":
             return
         if param.numel() == 0:
@@ -269,10 +272,10 @@ class Builder:
     @torch.no_grad()
     def finish(self, model: nn.Module, dtype: torch.dtype) -> Front:
         """Names, chunks, and the front: parameters are parked from now on."""
+        mixed = self._keep_fp32(model, dtype)
         names = _names(model)
         for param, _ in names:
             if not _lies_in(param, param.__dict__["_ps_nursling"]):
-        mixed = self._keep_fp32(model, dtype)
                 self._move_again(param, param.data)  # param.set_, or where no function of PyTorch's is called
         self._let_others_go(names)
         self._check_that_none_share(names)
@@ -288,10 +291,10 @@ class Builder:
         _give_freed_memory_back()
         self.client.begin()
         front = Front(self.client)
+        front.mixed.update(mixed)
         for param, name, nursling in places:
             slot = Slot(front, nursling.number, name, param, torch.float32 if nursling.is_apart else self.client.dtype,
                         nursling.is_apart, self.client.device)
-        front.mixed.update(mixed)
             front.slots.append(slot)
             front.saved.holes[slot.hole_element.data_ptr()] = slot
             param.data = slot.hole
@@ -301,9 +304,6 @@ class Builder:
             param.__class__ = Parked
         return front
 
-    def done(self) -> None:
-        """Nothing of construction is needed any more."""
-        for param in _alive(self._params):
     def _keep_fp32(self, model: nn.Module, dtype: torch.dtype) -> List[nn.Module]:
         """Have parameters stay out of chunks where their modules need that. Which modules these are."""
         mixed = []
@@ -318,6 +318,9 @@ class Builder:
                 self._move_again(param, param.data)
         return mixed
 
+    def done(self) -> None:
+        """Nothing of construction is needed any more."""
+        for param in _alive(self._params):
             del param.__dict__["_ps_nursling"], param.__dict__["_ps_builder"]
         self._let_model_go()
 

@@ -47,6 +47,11 @@ class _Sized(ctypes.Structure):
         super().__init__(**members)
         self.struct_size = ctypes.sizeof(self)
 
+    def __repr__(self) -> str:
+        members = ((name, getattr(self, name)) for name, _ in self._fields_ if name != "struct_size")
+        return "%s(%s)" % (type(self).__name__, ", ".join(
+            "%s=%r" % (name, list(value) if isinstance(value, ctypes.Array) else value) for name, value in members))
+
 
 class ClientTensor(_Sized):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", POINTER(c_int64)), ("n_dims", c_int32),
@@ -195,6 +200,7 @@ def _log(_user: None, level: int, line: bytes) -> None:
 
 _path = _find()
 library = _load(_path)  # CDLL: other threads of Python run while the library works
+version: str = library.ps_version(None, None, None).decode()
 library.ps_set_log(_log, None)
 atexit.register(library.ps_set_log, _LogFunction(), None)  # before the interpreter ends
 

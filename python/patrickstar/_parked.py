@@ -3,7 +3,7 @@
 Its data is a hole. Each function of PyTorch's on it has it in use for that function: reading it lends its place, and
 what writes gets its fp32 value, which the place then follows. What only asks for its shape, type or hooks needs
 neither."""
-from typing import Any, Iterable, Iterator, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 import torch.nn as nn
@@ -68,7 +68,7 @@ class Parked(nn.Parameter):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        slots = list(_slots_in(args)) + list(_slots_in(kwargs.values()))
+        slots = slots_in(args, kwargs)
         name = getattr(func, "__name__", "")
         attribute = attribute_of(func)
         if not slots:
@@ -95,6 +95,11 @@ class Parked(nn.Parameter):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise Refused("pickle of parameter %s, which lies in chunks: save model.state_dict()" % self._ps.name)
+
+
+def slots_in(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Slot]:
+    """Of the parked parameters among the arguments of a call."""
+    return list(_slots_in(args)) + list(_slots_in(kwargs.values()))
 
 
 def _slots_in(values: Iterable[Any]) -> Iterator[Slot]:

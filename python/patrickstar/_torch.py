@@ -1,4 +1,5 @@
 """What differs between the versions of PyTorch, 1.13 to the 2.x of today, and is no public interface of all of them."""
+import sys
 from typing import Any, Callable, Optional, Tuple
 
 import torch
@@ -30,6 +31,12 @@ def storage_address(tensor: torch.Tensor) -> Optional[int]:
 def not_compiled(function: Callable) -> Callable:
     """torch.compile breaks its graph at this function, and calls it as it is."""
     return torch.compiler.disable(function) if VERSION >= (2, 1) else function
+
+
+def leave_uncompiled(kind: type) -> None:
+    """torch.compile, where it is in use, runs as it is what operates on tensors of that class."""
+    config = sys.modules.get("torch._dynamo.config")
+    getattr(config, "nontraceable_tensor_subclasses", set()).add(kind)
 
 
 def is_autocast_on(device_type: str) -> bool:

@@ -1,4 +1,6 @@
-"""What else of PyTorch's takes a model's parameters in hand: refused by name where they lie in chunks."""
+"""What else of PyTorch's takes a model's parameters in hand, where they lie in chunks: refused by name; or, what takes
+them past functions of PyTorch, given their places."""
+import contextlib
 import functools
 from typing import Any, Iterable, Optional, Type
 
@@ -6,6 +8,7 @@ import torch
 import torch.nn as nn
 
 from .._library import Refused
+from .._parked import slots_in
 from .._slot import Slot
 from .engine import ONE_PROCESS_A_GPU
 from .optimizer import Optimizer
@@ -29,8 +32,9 @@ def _refuse_optimizers() -> None:
         if slot is not None:
             self.param_groups.pop()
             raise Refused("%s over %s, which lies in chunks: the optimizer that initialize_engine gave updates it, and "
-                          "optimizer.type of the configuration says which kind (a Trainer makes its own: write the "
-                          "loop, as doc/pytorch.md does)" % (type(self).__name__, slot.name))
+                          "optimizer.type of the configuration says which kind (a Trainer makes its own: give it "
+                          "optimizers=(optimizer, scheduler), as doc/pytorch.md does)"
+                          % (type(self).__name__, slot.name))
 
     torch.optim.Optimizer.add_param_group = add_unless_in_chunks  # type: ignore[method-assign]
 
@@ -48,7 +52,39 @@ def _refuse_wrapper(wrapper: Type[nn.Module], instead: str) -> None:
     wrapper.__init__ = init_unless_in_chunks  # type: ignore[method-assign]
 
 
+def _lend_to_scripts() -> None:
+    """A function of torch.jit.script computes with what parameters it is given, as they are."""
+    call = torch.jit.ScriptFunction.__call__
+
+    @functools.wraps(call)
+    def call_in_use(self: Any, *args: Any, **kwargs: Any) -> Any:
+        slots = slots_in(args, kwargs)
+        with slots[0].front.using(slots) if slots else contextlib.nullcontext():
+            return call(self, *args, **kwargs)
+
+    torch.jit.ScriptFunction.__call__ = call_in_use  # type: ignore[method-assign]
+
+
+def _refuse_function_transforms() -> None:
+    transforms = getattr(getattr(torch, "_functorch", None), "eager_transforms", None)
+    wrap = getattr(transforms, "_wrap_tensor_for_grad", None)
+    if wrap is None:
+        return
+
+    @functools.wraps(wrap)
+    def wrap_unless_in_chunks(tensor: Any, level: int) -> Any:
+        slot = _first_in_chunks([tensor])
+        if slot is not None:
+            raise Refused("torch.func (grad, vjp, jacrev, hessian) of parameter %s, which lies in chunks: take "
+                          "torch.autograd.grad, or give a copy, %s.detach().clone()" % (slot.name, slot.name))
+        return wrap(tensor, level)
+
+    transforms._wrap_tensor_for_grad = wrap_unless_in_chunks
+
+
 _refuse_optimizers()
+_lend_to_scripts()
+_refuse_function_transforms()
 _refuse_wrapper(nn.parallel.DistributedDataParallel,
                 "gradients are averaged over the ranks already; use the engine as it is")
 _refuse_wrapper(nn.DataParallel, ONE_PROCESS_A_GPU)

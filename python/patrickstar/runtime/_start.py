@@ -1,17 +1,19 @@
 """From a configuration and a function that builds a module to a model in chunks."""
+import functools
 from typing import Any, Optional, Tuple
 
 import torch
 import torch.nn as nn
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from .. import _ranks
 from .._build import Builder
 from .._client import Client, Config
 from .._front import Front
 from .._library import PatrickStarError, Refused
+from .._precision import compute_in_fp32
 from .._state import save_by
 from ..profiler import profiler
-from .._precision import compute_in_fp32
 
 
 def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Module, Front, Config, Any]:
@@ -52,13 +54,19 @@ def _equip(model: nn.Module, front: Front) -> None:
     for name, module in model.named_modules():
         slots = list(dict.fromkeys(param._ps for param in module._parameters.values() if hasattr(param, "_ps")))
         save_by(front, module)
+        compute_in_fp32(module, front.client.dtype)
         if slots:
             front.wrap(module, name or "model", slots)
-        compute_in_fp32(module, front.client.dtype)
+            module.__prepare_scriptable__ = functools.partial(_refuse_scripting, name or "the model")
     device = front.client.device
     if device.type == "cuda":
         for buffer in model.buffers():
             buffer.data = buffer.data.to(device)
+
+
+def _refuse_scripting(name: str) -> None:
+    raise Refused("torch.jit.script of %s, whose parameters lie in chunks: a script keeps their places, which change; "
+                  "load model.state_dict() into a module outside of chunks, or script functions" % name)
 
 
 def _give_back(ranks: _ranks.Ranks, client: Optional[Client], builder: Optional[Builder], model: Any,
@@ -94,3 +102,8 @@ def _check_module(model: nn.Module) -> None:
         if type(model).__name__ == name:
             raise Refused("model_func gave a %s: give the module that is in it; ranks and chunks are "
                           "initialize_engine's matter" % name)
+    for name, module in model.named_modules():
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, SpectralNorm):
+                raise Refused("torch.nn.utils.spectral_norm of %s keeps values of its parameter outside of parameters: "
+                              "take torch.nn.utils.parametrizations.spectral_norm" % (name or "the model"))

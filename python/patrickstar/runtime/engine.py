@@ -14,7 +14,8 @@ from .._build import _Parameters
 from .._client import Config
 from .._front import Front
 from .._library import ASIDE, BACKWARD, FORWARD, Refused
-from .._torch import not_compiled
+from .._parked import Parked
+from .._torch import leave_uncompiled, not_compiled
 
 
 class Engine(nn.Module):
@@ -32,6 +33,7 @@ class Engine(nn.Module):
         if ranks.size > 1:
             atexit.register(self.close)
         _empty_autograd_at_exit()
+        leave_uncompiled(Parked)
         self.module = module  # the last of the engine's own: __setattr__
 
     # ---- the guide's calls
@@ -41,6 +43,7 @@ class Engine(nn.Module):
         """What the module gives. With gradients, and in training mode, it is part of a step; else it is an evaluation,
         from which the schedule learns nothing."""
         _refuse_compilation()
+        leave_uncompiled(Parked)
         front, before = self.front, self.front.phase
         front.let_gradients_go()
         front.phase = FORWARD if torch.is_grad_enabled() and self.training else ASIDE
@@ -106,7 +109,8 @@ class Engine(nn.Module):
         """Refuse modules that were added after initialize_engine: nothing would train them."""
         for name, module in self.module.named_modules():
             if module._parameters and type(module._parameters) is not _Parameters:
-                raise Refused("module %s was added after initialize_engine; create it in model_func" % name)
+                raise Refused("module %s was added after initialize_engine; create it in model_func, adapters too "
+                              "(get_peft_model)" % name)
 
     # ---- as the module
 
@@ -125,8 +129,8 @@ class Engine(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_is_accelerate_prepared":
-            raise Refused("accelerate.prepare (Trainer calls it) of an engine: initialize_engine gave model and "
-                          "optimizer as they are to be used; write the loop, as doc/pytorch.md does")
+            raise Refused("accelerate.prepare (Trainer calls it) of an engine: give it engine.module, and the optimizer "
+                          "of initialize_engine, or write the loop, as doc/pytorch.md does")
         if "module" not in self.__dict__.get("_modules", {}) or name in self.__dict__ or hasattr(type(self), name):
             super().__setattr__(name, value)
         else:
