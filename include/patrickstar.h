@@ -222,7 +222,8 @@ PS_API void ps_set_trainable(ps_builder *b, int is_trainable);
 PS_API void ps_begin_block(ps_builder *b, const char *name, int checkpoint);
 PS_API void ps_end_block(ps_builder *b);
 
-/* x = w[tokens]: parameter "name.weight" [n_tokens, columns]. */
+/* x = w[tokens]: parameter "name.weight" [n_tokens, columns]. Each row that was read gets its gradient; there is no
+ * padding_idx as PyTorch's nn.Embedding has it. */
 PS_API ps_value ps_token_embedding(ps_builder *b, const char *name, int64_t n_tokens, int64_t columns);
 /* x[b, t] = w[type of token b, t]: parameter "name.weight" [n_types, columns]. */
 PS_API ps_value ps_token_type_embedding(ps_builder *b, const char *name, int64_t n_types, int64_t columns);
@@ -288,7 +289,7 @@ typedef struct ps_attention_options {
 } ps_attention_options;
 
 /* As ps_attention for separate q [B T, n_heads D] and k, v [B T, n_kv_heads D]. Keys that the batch's attention_mask
- * has 0 for are seen by nobody, here and in ps_attention. */
+ * has 0 for are seen by nobody, here and in ps_attention; a query that sees no key gets 0. */
 PS_API ps_value ps_grouped_attention(ps_builder *b, ps_value q, ps_value k, ps_value v,
                                      const ps_attention_options *options);
 
