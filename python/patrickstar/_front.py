@@ -276,8 +276,8 @@ class Front:
         return self.n_backward % self.accumulation_steps != 0
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients since the last step. Between the micro-batches of gradient_accumulation_steps they stay, so
-        that a loop may call this before each backward pass."""
+        """Drop the gradients since the last step. Between the micro-batches of gradient_accumulation_steps they stay,
+        so that a loop may call this before each backward pass."""
         if self.is_amid_accumulation():
             return
         self.let_gradients_go()

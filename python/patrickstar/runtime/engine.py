@@ -75,8 +75,8 @@ class Engine(nn.Module):
             self.front.is_in_backward, self.front.last_site = False, None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients since the last step. Between the micro-batches of gradient_accumulation_steps they stay, so
-        that a loop may call it before each backward pass. The same as optimizer.zero_grad()."""
+        """Drop the gradients since the last step. Between the micro-batches of gradient_accumulation_steps they stay,
+        so that a loop may call it before each backward pass. The same as optimizer.zero_grad()."""
         self.front.zero_grad()
 
     # ---- state
@@ -129,8 +129,8 @@ class Engine(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_is_accelerate_prepared":
-            raise Refused("accelerate.prepare (Trainer calls it) of an engine: give it engine.module, and the optimizer "
-                          "of initialize_engine, or write the loop, as doc/pytorch.md does")
+            raise Refused("accelerate.prepare (Trainer calls it) of an engine: give it engine.module, and the "
+                          "optimizer of initialize_engine, or write the loop, as doc/pytorch.md does")
         if "module" not in self.__dict__.get("_modules", {}) or name in self.__dict__ or hasattr(type(self), name):
             super().__setattr__(name, value)
         else:

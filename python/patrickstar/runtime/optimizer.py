@@ -15,7 +15,7 @@ _NOT_DONE = {"amsgrad": False, "maximize": False, "momentum": 0, "dampening": 0,
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What the last step did. Before the first one: the updates that were loaded or 0, the loss scale, and a norm of 0."""
+    """What the last step did. Before the first one: the count of updates, the loss scale, and a norm of 0."""
     step: int  # updates made, this one included
     is_skipped: bool  # gradients were not finite: parameters are as before
     grad_norm: float  # of all gradients, without the loss scale, before clipping
