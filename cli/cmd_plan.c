@@ -27,7 +27,7 @@ enum {
     OPTION_TIMEOUT
 };
 /* Seconds that a question may take, with advice. */
-#define TIMEOUT_S 15
+#define TIMEOUT_S 12
 #define HARDWARE_PREFIX "hardware."
 
 typedef struct plan_arguments {
@@ -419,7 +419,7 @@ int cmd_plan(int argc, char **argv)
         {"no-advice", OPTION_NO_ADVICE, NULL, 0, "Only the plan: do not simulate what could be changed", 0},
         {"max-model", OPTION_MAX_MODEL, "FAMILY", 0, "The largest model that fits: gpt2, llama or bert", 0},
         {"timeout", OPTION_TIMEOUT, "SECONDS", 0,
-         "Search no longer for a faster way and for changes, and say what was cut short; 0: as long as it takes (15; "
+         "Search no longer for a faster way and for changes, and say what was cut short; 0: as long as it takes (12; "
          "with --no-advice 0, which is the plan of a run)",
          0},
         {"sizes", OPTION_SIZES, NULL, 0, "Plan nothing: only what the model takes, in any memory", 0},

@@ -8,7 +8,7 @@ struct ps_region {
     char *base;
     bool is_beside; /* the addresses are another region's */
     int64_t reserved_bytes, committed_bytes;
-    uint64_t *committed; /* one bit a page, where assertions look at it; else NULL */
+    uint64_t *committed; /* one bit a page, where assertions look at it; else none */
     int64_t piece_bytes; /* size of all pieces so far; 0: none yet, MIXED_PIECES: they differ */
 };
 
@@ -29,8 +29,8 @@ static ps_status create_region(ps_device *d, int64_t reserved_bytes, char *base,
     r->is_beside = base != NULL;
     if (base == NULL) PS_TRY_GOTO(d->ops->reserve(d, r->reserved_bytes, &own));
     r->base = base != NULL ? base : own;
-    const int64_t n_words = ps_ceil_div(r->reserved_bytes, d->page_bytes * 64);
-    if (KNOWS_PAGES) PS_TRY_GOTO(ps_mem_alloc((size_t)n_words, sizeof r->committed[0], &r->committed));
+    const int64_t n_words = KNOWS_PAGES ? ps_ceil_div(r->reserved_bytes, d->page_bytes * 64) : 0;
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n_words, sizeof r->committed[0], &r->committed));
     *out = r;
     return PS_OK;
 out:
