@@ -167,6 +167,23 @@ cp "$work/pt2/pytorch_model-00001-of-00002.bin" "$work/pt2/pytorch_model-00002-o
 expect 2 "$pstar" inspect "$work/pt2"
 says err "pytorch_model.bin.index.json: tensor"
 
+# an output table of its own: its bias has both names, which transformers 5 takes for two tensors
+bert="model.type=bert model.head=masked_lm model.hidden_act=relu"
+for tie in false true; do
+    # shellcheck disable=SC2086
+    expect 0 "$pstar" train "$work/tiny.json" $bert model.tie_word_embeddings=$tie train.steps=0 train.output_dir="$work/bert-$tie"
+    expect 0 "$pstar" export "$work/bert-$tie" "$work/bert-hf-$tie"
+    grep -q '"hidden_act": "relu"' "$work/bert-hf-$tie/config.json" || fail "relu is not in config.json"
+    expect 0 "$pstar" inspect "$work/bert-hf-$tie"
+    grep -q "^cls.predictions.bias " "$work/out" || fail "no bias"
+    [ "$(grep -c "^cls.predictions.decoder.\(weight\|bias\) " "$work/out")" = "$([ $tie = true ] && echo 0 || echo 2)" ] ||
+        { cat "$work/out"; fail "names of the output layer, tied: $tie"; }
+    # shellcheck disable=SC2086
+    expect 0 "$pstar" train "$work/tiny.json" $bert model.tie_word_embeddings=$tie train.steps=0 train.seed=5 \
+        train.init_from="$work/bert-hf-$tie" train.output_dir="$work/bert-again-$tie"
+    [ "$(summary "$work/bert-$tie" weights_xxh3)" = "$(summary "$work/bert-again-$tie" weights_xxh3)" ] || fail "other weights, tied: $tie"
+done
+
 # damage is named
 head -c 2000 "$work/hf/model-00002-of-00002.safetensors" >"$work/cut"
 mv "$work/cut" "$work/hf/model-00002-of-00002.safetensors"
