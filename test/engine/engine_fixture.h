@@ -63,6 +63,7 @@ static inline int64_t smallest_device(const char *const *changes)
     ps_engine *e = NULL;
     assert_ok(ps_config_set(c, "memory.device", "4096"));
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    assert_null(e);
     ps_config_destroy(c);
     const char *number = strstr(ps_last_error(), "memory.device = ");
     if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
