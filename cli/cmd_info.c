@@ -16,7 +16,7 @@
 #include "cuda/open.h"
 #include "device/disk.h"
 #include "device/disk_folders.h"
-#include "kernel/backend.h"
+#include "kernel/cpu_kind.h"
 #include "machine_file.h"
 #include "measure/measure.h"
 #include "settings/products.h"
@@ -193,20 +193,21 @@ static ps_status show_machine(const char *folder)
 {
     char name[128], total[PS_BYTES_TEXT_MAX], available[PS_BYTES_TEXT_MAX];
     ps_machine_memory_info memory;
+    ps_cpu_kind kind;
     PS_TRY(ps_machine_memory(NULL, &memory));
+    PS_TRY(ps_cpu_kind_detect(&kind));
     ps_machine_cpu_name(NULL, name, sizeof name);
     printf("pstar               %d.%d.%d\n", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
     printf("processor           %s, %d cores usable\n", name, ps_machine_cores(NULL));
-    printf("instruction set     %s\n", ps_cpu_isa_name(ps_cpu_isa_detect()));
+    printf("instruction set     %s\n", ps_cpu_isa_name(kind.isa));
     printf("memory              %s, %s available (least of the machine and its control groups)\n",
            ps_bytes_format(memory.total_bytes, total), ps_bytes_format(memory.available_bytes, available));
     if (folder[0] != '\0') show_disk(folder);
     show_gpu();
     show_parts();
     printf("kernel backends     cuda (GPUs of NVIDIA's); cpu %s; ref (plain C, for checking)\n",
-           ps_cpu_isa_name(ps_cpu_isa_detect()));
-    printf("number formats      f32, bf16 (multiplied %s), fp16 (multiplied in f32)\n",
-           ps_cpu_bf16_products(ps_cpu_isa_detect()));
+           ps_cpu_isa_name(kind.isa));
+    printf("number formats      f32, bf16 (multiplied %s), fp16 (multiplied in f32)\n", ps_cpu_bf16_products(kind.isa));
     return PS_OK;
 }
 

@@ -47,9 +47,28 @@ typedef struct ps_hardware_device {
     ps_hardware_matrix f32, bf16, fp16;
 } ps_hardware_device;
 
+/* Kinds of processors, as kernels know them (kernel/cpu_kind.h); auto: that of the machine that plans. */
+#define PS_HARDWARE_ISA_MAP(XX)                                                                                        \
+    XX(PS_HARDWARE_ISA_AUTO, "auto")                                                                                   \
+    XX(PS_HARDWARE_ISA_PORTABLE, "portable")                                                                           \
+    XX(PS_HARDWARE_ISA_AVX2, "avx2")                                                                                   \
+    XX(PS_HARDWARE_ISA_AVX512, "avx512")                                                                               \
+    XX(PS_HARDWARE_ISA_INTEL_AVX512_BF16, "intel-avx512_bf16")                                                         \
+    XX(PS_HARDWARE_ISA_AMD_AVX512_BF16, "amd-avx512_bf16")                                                             \
+    XX(PS_HARDWARE_ISA_AMX, "amx")
+
+#define PS_HARDWARE_VALUE(value, text) value,
+typedef enum ps_hardware_isa { PS_HARDWARE_ISA_MAP(PS_HARDWARE_VALUE) PS_HARDWARE_ISA_COUNT } ps_hardware_isa;
+#undef PS_HARDWARE_VALUE
+
+/* The text of a value. */
+extern const char *const ps_hardware_isa_names[PS_HARDWARE_ISA_COUNT];
+
 /* The processors and memory of one node. */
 typedef struct ps_hardware_host {
     ps_hardware_source source;
+    ps_hardware_isa isa; /* of a node without GPUs */
+    int64_t cores;       /* that compute, of a node without GPUs; 0: as many as the machine that plans has */
     int64_t bytes, reserved_bytes;
     double memory_bytes_per_s; /* of all cores together, read and written together */
     double adam_fraction;      /* (0, 1]: share of memory_bytes_per_s that Adam reaches on the host */

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TEXT(value, text) text,
+const char *const ps_hardware_isa_names[PS_HARDWARE_ISA_COUNT] = {PS_HARDWARE_ISA_MAP(TEXT)};
+
 #define FIELD(field_) (((ps_hardware *)0)->field_)
 
 /* The types of the table are those of the structure. */
@@ -13,6 +16,7 @@
 #define HW_INT(field, ...) _Static_assert(IS_OF(int64_t, field), #field);
 #define HW_BYTES(field, ...) _Static_assert(IS_OF(int64_t, field), #field);
 #define HW_DOUBLE(field, ...) _Static_assert(IS_OF(double, field), #field);
+#define HW_ENUM(field, need, type, ...) _Static_assert(IS_OF(type, field), #field);
 #include "config/hardware.def"
 
 #define IS_REQUIRED_REQUIRED true
@@ -38,6 +42,10 @@ const ps_hardware_key ps_hardware_keys[] = {
     {.option = {HEAD(field, DOUBLE), .value.d = {default_}, .double_min = min_, .double_max = max_, .ends = ends_,     \
                 .unit = unit_, .help = help_},                                                                         \
      .is_required = IS_REQUIRED_##need},
+#define HW_ENUM(field, need, type_, default_, help_)                                                                   \
+    {.option = {HEAD(field, ENUM), .value.i = default_, .names = type_##_names,                                        \
+                .n_names = PS_ARRAY_LEN(type_##_names), .help = help_},                                                \
+     .is_required = IS_REQUIRED_##need},
 #include "config/hardware.def"
 };
 const int ps_hardware_n_keys = PS_ARRAY_LEN(ps_hardware_keys);
@@ -59,6 +67,7 @@ static const char *const names[] = {
 #define HW_INT(field, ...) #field,
 #define HW_BYTES(field, ...) #field,
 #define HW_DOUBLE(field, ...) #field,
+#define HW_ENUM(field, ...) #field,
 #include "config/hardware.def"
 };
 

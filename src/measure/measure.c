@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/machine.h"
+#include "kernel/cpu_kind.h"
 #include "measure/measure_impl.h"
 
 /* Of the time; most figures take one, a few of them more or less. A format takes seven. */
@@ -24,6 +25,18 @@ static void describe_device(ps_measuring *m, const ps_machine_memory_info *memor
         d->bytes = memory->total_bytes;
         d->reserved_bytes = memory->total_bytes - memory->available_bytes;
     }
+}
+
+/* The word for kernels of `isa` on this processor. */
+static ps_status describe_isa(ps_cpu_isa isa, ps_hardware_isa *out)
+{
+    ps_cpu_kind kind;
+    PS_TRY(ps_cpu_kind_detect(&kind));
+    kind.isa = isa;
+    *out = PS_HARDWARE_ISA_AUTO;
+    for (int i = 0; i < PS_HARDWARE_ISA_COUNT; i++)
+        if (strcmp(ps_hardware_isa_names[i], ps_cpu_kind_name(&kind)) == 0) *out = (ps_hardware_isa)i;
+    return PS_OK;
 }
 
 /* What can be had without measuring. */
@@ -46,6 +59,8 @@ static ps_status describe(ps_measuring *m)
     snprintf(hw->name, sizeof hw->name, "%.70s", gpu != NULL ? gpu->name : cpu);
     hw->n_nodes = 1;
     hw->gpus_per_node = gpu != NULL ? 1 : 0;
+    PS_TRY(describe_isa(m->options->isa, &hw->host.isa));
+    hw->host.cores = m->options->n_threads;
     hw->host.bytes = memory.total_bytes;
     hw->host.reserved_bytes = memory.total_bytes - memory.available_bytes;
     describe_device(m, &memory);

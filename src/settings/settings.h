@@ -11,7 +11,7 @@
 #include "device/async.h"
 #include "device/disk_folders.h"
 #include "graph/code.h"
-#include "kernel/backend.h"
+#include "kernel/cpu_kind.h"
 #include "optim/loss_scaler.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
@@ -78,7 +78,9 @@ typedef struct ps_settings {
     ps_async_options async;                          /* of PS_BACKEND_CPU_ASYNC */
     bool checks_order;                               /* of tests: what is issued goes by a checker (device/order.h) */
     ps_sim_options sim;                              /* of PS_BACKEND_SIM */
-    ps_cpu_isa isa;      /* of the processor's kernels, but for PS_BACKEND_REF and PS_BACKEND_SIM */
+    ps_cpu_isa isa;    /* of the processor's kernels, but for PS_BACKEND_REF and PS_BACKEND_SIM */
+    bool is_described; /* plans: kernels are those of `processor`, which is not this machine's */
+    ps_cpu_kind processor;
     bool same_bits;      /* on every processor from AVX2 on */
     bool plans_only;     /* nothing will be computed: no threads are started */
     int threads;         /* >= 1 */
@@ -173,8 +175,9 @@ PS_NODISCARD ps_status ps_settings_join(ps_settings *s, const ps_config *config,
  * would give. PS_EINVAL when there is no such rank. */
 PS_NODISCARD ps_status ps_settings_imagine(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
 
-/* Plan for other machines than this one: a rank for each device, their rates, and their memory where the configuration
- * says "auto". The backend becomes the simulated one when the devices are GPUs. PS_EINVAL naming the key. */
+/* Plan for other machines than this one: a rank for each device, their rates, and their memory, instruction set and
+ * threads where the configuration says "auto". The backend becomes the simulated one when the devices are GPUs.
+ * PS_EINVAL naming the key; PS_ENOSYS: train.isa is above the instruction set of these machines. */
 PS_NODISCARD ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw);
 
 /* What each rank on the GPU of PS_BACKEND_CUDA can use of its memory at most: each loads kernels and libraries too. */

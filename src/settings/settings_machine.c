@@ -39,6 +39,24 @@ static ps_status read_async(const ps_options *o, ps_async_options *out)
     return PS_OK;
 }
 
+/* Has the processor, which goes up to `best`, what is asked of it? `processor`: its name, for messages. */
+static ps_status check_isa(const ps_settings *s, ps_cpu_isa best, const char *processor)
+{
+    if (s->isa > best)
+        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but %s goes up to %s: leave train.isa out", ps_cpu_isa_name(s->isa),
+                       processor, ps_cpu_isa_name(best));
+    if (!s->same_bits || s->isa >= PS_CPU_AVX2) return PS_OK;
+    if (best >= PS_CPU_AVX2)
+        return PS_FAIL(PS_EINVAL,
+                       "train.reproducible = machine needs AVX2 with FMA, which the kernels of train.isa = %s do "
+                       "without: leave train.isa out, or set train.reproducible = run",
+                       ps_cpu_isa_name(s->isa));
+    return PS_FAIL(PS_ENOSYS,
+                   "train.reproducible = machine needs AVX2 with FMA, which %s has not: set "
+                   "train.reproducible = run",
+                   processor);
+}
+
 ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
 {
     static const ps_backend_kind kinds[] = {[PS_CONFIG_BACKEND_AUTO] = PS_BACKEND_CPU, /* or what is found */
@@ -46,7 +64,8 @@ ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
                                             [PS_CONFIG_BACKEND_CUDA] = PS_BACKEND_CUDA,
                                             [PS_CONFIG_BACKEND_REF] = PS_BACKEND_REF,
                                             [PS_CONFIG_BACKEND_CPU_ASYNC] = PS_BACKEND_CPU_ASYNC};
-    const ps_cpu_isa best = ps_cpu_isa_detect();
+    ps_cpu_kind own;
+    PS_TRY(ps_cpu_kind_detect(&own));
     s->backend_kind = kinds[o->train_backend];
     s->gpu.attention = ps_settings_attention(o);
     if (s->backend_kind == PS_BACKEND_CPU_ASYNC) PS_TRY(read_async(o, &s->async));
@@ -61,21 +80,12 @@ ps_status ps_settings_read_backend(const ps_options *o, ps_settings *s)
                                   "train.backend = cpu, or train.reproducible = run");
     if (s->backend_kind == PS_BACKEND_REF) return PS_OK;
     s->isa = ps_settings_isa(o);
-    if (s->isa > best)
-        return PS_FAIL(PS_ENOSYS, "train.isa = %s, but this processor goes up to %s: leave train.isa out",
-                       ps_cpu_isa_name(s->isa), ps_cpu_isa_name(best));
-    if (!s->same_bits || s->isa >= PS_CPU_AVX2) return PS_OK;
-    if (best >= PS_CPU_AVX2)
-        return PS_FAIL(PS_EINVAL,
-                       "train.reproducible = machine needs AVX2 with FMA, which the kernels of train.isa = %s do "
-                       "without: leave train.isa out, or set train.reproducible = run",
-                       ps_cpu_isa_name(s->isa));
-    return PS_FAIL(PS_ENOSYS, "train.reproducible = machine needs AVX2 with FMA, which this processor has not: set "
-                              "train.reproducible = run");
+    return check_isa(s, own.isa, "this processor");
 }
 
 static ps_status create_cpu(const ps_settings *s, ps_backend **out)
 {
+    if (s->is_described) return ps_backend_create_cpu_described(&s->processor, s->threads, s->same_bits, out);
     const ps_status st = s->same_bits    ? ps_backend_create_cpu_same(s->isa, s->threads, s->plans_only, out)
                          : s->plans_only ? ps_backend_create_cpu_for_plans(s->isa, s->threads, out)
                                          : ps_backend_create_cpu(s->isa, s->threads, out);
@@ -145,6 +155,22 @@ static ps_status check_disk(const ps_settings *s, const ps_hardware *hw)
                    ps_bytes_format(s->budgets.bytes[PS_TIER_DISK], asked), hw->name);
 }
 
+/* Of a node without GPUs: its processor computes, by the instruction set and threads that the configuration leaves
+ * open. */
+static ps_status use_processor(ps_settings *s, const ps_options *o, const ps_hardware *hw)
+{
+    char name[PS_HARDWARE_NAME_MAX + 32];
+    if (o->train_threads == 0 && hw->host.cores > 0) s->threads = (int)hw->host.cores;
+    if (hw->host.isa == PS_HARDWARE_ISA_AUTO || s->backend_kind == PS_BACKEND_REF) return PS_OK;
+    PS_TRY(ps_cpu_kind_read(ps_hardware_isa_names[hw->host.isa], &s->processor));
+    if (o->train_isa == PS_CONFIG_ISA_AUTO) s->isa = s->processor.isa;
+    snprintf(name, sizeof name, "the processor of '%s'", hw->name);
+    PS_TRY(check_isa(s, s->processor.isa, name));
+    s->is_described = true;
+    s->processor.isa = s->isa;
+    return PS_OK;
+}
+
 ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, const ps_hardware *hw)
 {
     PS_TRY(ps_rates_of(hw, s->dtype, &s->rates));
@@ -154,6 +180,8 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
         s->sim =
             (ps_sim_options){.page_bytes = hw->device.page_bytes, .product_bytes = hw->device.product_workspace_bytes};
         if (s->gpu.attention == PS_CUDA_ATTENTION_CUDNN) ps_settings_imagine_cudnn(s);
+    } else {
+        PS_TRY(use_processor(s, ps_config_options(config), hw));
     }
     ps_settings_use_memory(s, ps_config_options(config), hw);
     if (hw->gpus_per_node > 0) PS_TRY(ps_settings_choose_nccl(s, ps_config_options(config), NULL, s->ranks.n));

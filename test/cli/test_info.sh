@@ -19,10 +19,22 @@ for figure in "memory: y = a + b" "memory: Adam" "product f32: 1024 x 768 by 768
 done
 says out "$work/me.json has them for planning"
 for key in '"gpus_per_node": 0' '"memory_bytes_per_s": ' '"bf16": {' '"adam_fraction": ' '"to_device_bytes_per_s": ' \
-    '"compute_interference": ' '"disk": {' "Measured $(date -u +%Y)-" '"op_latency_ns": '; do
+    '"isa": ' "\"cores\": $(sed -n 's/.*, \([0-9]*\) cores usable/\1/p' "$work/info")" '"compute_interference": ' '"disk": {' "Measured $(date -u +%Y)-" '"op_latency_ns": '; do
     grep -qF "$key" "$work/me.json" || fail "not written: $key"
 done
 [ "$(find "$work" -name '*.tmp*' -o -name '*.chunks' | wc -l)" -eq 0 ] || fail "left over: $(ls "$work")"
+
+# another processor, for tests; a word that is none is an error of whatever computes
+expect 0 env PS_TEST_CPU=portable "$pstar" info
+says out "instruction set     portable"
+expect 0 env PS_TEST_CPU=portable "$pstar" info --quick --measure - --disk-path "" --format f32
+says out '"isa": "portable"'
+expect 2 env PS_TEST_CPU=pentium "$pstar" info
+says err "PS_TEST_CPU: 'pentium' is no kind of processor, expected one of portable, avx2, avx512, "
+for command in train plan; do
+    expect 2 env PS_TEST_CPU=pentium "$pstar" $command "$work/tiny.json"
+    says err "PS_TEST_CPU: 'pentium'"
+done
 
 # one number format, threads, and the description alone on stdout
 expect 0 "$pstar" info --quick --measure - --disk-path "" --format bf16 --threads 1 --isa "$(sed -n 's/^instruction set  *//p' "$work/info")"

@@ -21,8 +21,9 @@ for budgets in "memory.device=100MB memory.host=100MB memory.disk=4GB" "memory.d
 done
 [ "$round" = true ] || fail "with all in memory steps go round"
 
-# the numbers of the run, its bound too
-set -- hardware="$root/examples/hardware/laptop.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.steps=16
+# the numbers of the run, its bound too; of the description only rates, as this machine computes
+sed '/"isa"/d; /"cores"/d' "$root/examples/hardware/laptop.json" >"$work/rates.json"
+set -- hardware="$work/rates.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.steps=16
 expect 0 "$pstar" plan "$work/tiny.json" --json "$@"
 cp "$work/out" "$work/plan.json"
 expect 0 "$pstar" train "$work/tiny.json" "$@"
@@ -96,6 +97,26 @@ own=$(peak train.attention=own) cudnn=$(peak train.attention=cudnn)
 [ "$cudnn" -gt "$own" ] || fail "cuDNN's scratch: $cudnn, own kernels: $own"
 expect 2 "$pstar" plan "$work/tiny.json" train.attention=cudnn train.backend=cpu
 says err "train.attention = cudnn, but it is not a GPU that computes"
+
+# a machine without a GPU that is described is planned for with its own processor and cores, whatever plans
+laptop="$root/examples/hardware/laptop.json"
+if PS_TEST_CPU=avx2 "$pstar" info >"$work/out" 2>&1; then
+    expect 0 "$pstar" plan "$work/tiny.json" --json --hardware "$laptop"
+    cp "$work/out" "$work/laptop.plan"
+    for kind in avx2 avx512 intel-avx512_bf16 amd-avx512_bf16; do
+        PS_TEST_CPU=$kind "$pstar" info >"$work/out" 2>&1 || continue
+        expect 0 env PS_TEST_CPU=$kind taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')" \
+            "$pstar" plan "$work/tiny.json" --json --hardware "$laptop"
+        cmp "$work/out" "$work/laptop.plan" || fail "planned by $kind, another plan"
+    done
+    expect 0 "$pstar" plan "$work/tiny.json" --json --hardware "$laptop" hardware.host.cores=7
+    cmp -s "$work/out" "$work/laptop.plan" && fail "hardware.host.cores counts for nothing"
+    expect 0 "$pstar" plan "$work/tiny.json" --json --hardware "$laptop" hardware.host.isa=portable
+    cmp -s "$work/out" "$work/laptop.plan" && fail "hardware.host.isa counts for nothing"
+fi
+expect 2 env PS_TEST_CPU=portable "$pstar" plan "$work/tiny.json" --hardware "$laptop"
+says err "a plan for a processor with avx2: "
+says err "hardware.host.isa = portable"
 
 # more memory than there is, here and on a machine that is described
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB memory.host=900TB --no-advice

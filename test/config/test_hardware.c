@@ -123,6 +123,7 @@ static void values_arrive(void **state)
     assert_true(hw.device.bf16.flop_per_s == 165.2e12 && hw.device.bf16.achievable_fraction == 0.8);
     assert_int_equal(hw.host.bytes, 64000000000);
     assert_true(hw.host.adam_fraction == 1 && hw.host.op_latency_ns == 0);
+    assert_true(hw.host.isa == PS_HARDWARE_ISA_AUTO && hw.host.cores == 0);
     assert_true(hw.link.to_device_bytes_per_s == 25e9 && hw.link.to_host_bytes_per_s == 24e9);
     assert_true(hw.link.full_duplex && hw.link.shared_by == 2 && hw.link.compute_interference == 0.25);
     assert_true(hw.disk.present && hw.disk.write_bytes_per_s == 5e9 && hw.disk.compute_interference == 0);
@@ -175,6 +176,13 @@ static void wrong_values_name_line_and_key(void **state)
         {15, "  \"hosst\": {", "hw.json:15:3: unknown key 'hosst'; did you mean 'host'?"},
         {17, "    \"reserved_bytes\": \"64GB\",", "hw.json:17:23: host.reserved_bytes = 64000000000 leaves nothing of"},
         {19, "    \"adam_fraction\": 0", "hw.json:19:22: host.adam_fraction must be a number in (0, 1], not 0"},
+        {19, "    \"adam_fraction\": 1, \"isa\": \"avx512_bf16\"",
+         "hw.json:19:32: host.isa must be one of auto, portable, avx2, avx512, intel-avx512_bf16, amd-avx512_bf16, "
+         "amx, "
+         "not \"avx512_bf16\""},
+        {19, "    \"adam_fraction\": 1, \"isa\": 2", "hw.json:19:32: host.isa must be one of"},
+        {19, "    \"adam_fraction\": 1, \"cores\": -1",
+         "hw.json:19:34: host.cores must be an integer from 0 to 4096, not -1"},
         {21, "  \"link\": null, \"zz\": {", "hw.json:21:11: link must be an object"},
         {25, "    \"full_duplex\": 1,", "hw.json:25:20: link.full_duplex must be true or false, not 1"},
         {25, "", "hw.json:21:11: link.full_duplex is missing; it must be true or false"},
@@ -338,6 +346,8 @@ static void what_is_written_reads_back_the_same(void **state)
     hw.device.memory_bytes_per_s = 1e12 / 3;
     hw.link.compute_interference = 0.1;
     hw.link.to_device_both_ways_bytes_per_s = hw.link.to_host_both_ways_bytes_per_s = 2e9 / 3;
+    hw.host.isa = PS_HARDWARE_ISA_AMD_AVX512_BF16;
+    hw.host.cores = 96;
     strcpy(hw.host.source, "a line\nwith \\ and \"quotes\"");
     assert_round_trip(&hw);
     assert_int_equal(ps_hardware_set(&hw, "disk", "null"), PS_OK);
@@ -359,6 +369,7 @@ static void examples_are_accepted_and_name_their_sources(void **state)
         snprintf(path, sizeof path, "examples/hardware/%s.json", files[i].name);
         if (ps_hardware_load(path, &hw) != PS_OK) fail_msg("%s", ps_last_error());
         assert_int_equal(hw.gpus_per_node, files[i].gpus);
+        assert_true(hw.gpus_per_node > 0 || (hw.host.isa != PS_HARDWARE_ISA_AUTO && hw.host.cores > 0));
         assert_true(hw.device.source[0] && hw.host.source[0] && hw.link.source[0]);
         assert_true(!hw.disk.present || hw.disk.source[0]);
         assert_true(!hw.interconnect.present || hw.interconnect.source[0]);

@@ -55,6 +55,21 @@ static inline ps_engine *engine_of(ps_config *c)
     return e;
 }
 
+/* The least device budget that fits with these changes, as the refusal of a smaller one says: what fits depends on the
+ * scratch of kernels, and that on the processor. */
+static inline int64_t smallest_device(const char *const *changes)
+{
+    ps_config *c = tiny_with(changes);
+    ps_engine *e = NULL;
+    assert_ok(ps_config_set(c, "memory.device", "4096"));
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
+    assert_null(e);
+    ps_config_destroy(c);
+    const char *number = strstr(ps_last_error(), "memory.device = ");
+    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
+    return strtoll(number + strlen("memory.device = "), NULL, 10);
+}
+
 static inline ps_status get_tensor(const ps_engine *e, int64_t tensor, const char **name, int *n_dims, int64_t shape[2])
 {
     ps_tensor_info info = {.struct_size = sizeof info};

@@ -109,19 +109,6 @@ static void test_same_bits_families(void **state)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* What the refusal says would fit. */
-static int64_t smallest_device(const char *const *changes)
-{
-    ps_config *c = tiny_with(changes);
-    ps_engine *e = NULL;
-    assert_ok(ps_config_set(c, "memory.device", "4096"));
-    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
-    ps_config_destroy(c);
-    const char *number = strstr(ps_last_error(), "memory.device = ");
-    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
-    return strtoll(number + strlen("memory.device = "), NULL, 10);
-}
-
 static run_result train_at(const char *const *changes, int64_t device_bytes)
 {
     ps_config *c = tiny_with(changes);

@@ -192,18 +192,6 @@ static void test_gradients(void **state)
 
 /* ---- same bits --------------------------------------------------------------------------------------------------- */
 
-static int64_t smallest_device(const char *const *changes)
-{
-    ps_config *c = tiny_with(changes);
-    ps_engine *e = NULL;
-    assert_ok(ps_config_set(c, "memory.device", "4096"));
-    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
-    ps_config_destroy(c);
-    const char *number = strstr(ps_last_error(), "memory.device = ");
-    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
-    return strtoll(number + strlen("memory.device = "), NULL, 10);
-}
-
 static run_result train_at(const char *const *changes, int64_t device_bytes)
 {
     ps_config *c = tiny_with(changes);
@@ -287,15 +275,19 @@ static void test_same_bits_early(void **state)
 static void test_forecast(void **state)
 {
     (void)state;
-    static const char *const budgets[][4] = {
-        {"memory.device=64MB", "memory.host=0", "memory.disk=0", "memory.prefetch=4"},
-        {"memory.device=240KB", "memory.host=0", "memory.disk=20MB", "memory.prefetch=4"},
-        {"memory.device=240KB", "memory.host=100KB", "memory.disk=20MB", "gradient_accumulation_steps=2"},
-        {"memory.device=250KB", "memory.host=4MB", "memory.disk=0", "memory.prefetch=0"},
-        {"memory.device=220KB", "memory.disk=20MB", OFFLOAD}};
+    static const char *const budgets[][3] = {{"memory.host=0", "memory.disk=0", "memory.prefetch=4"},
+                                             {"memory.host=0", "memory.disk=20MB", "memory.prefetch=4"},
+                                             {"memory.host=100KB", "memory.disk=20MB", "gradient_accumulation_steps=2"},
+                                             {"memory.host=4MB", "memory.disk=0", "memory.prefetch=0"},
+                                             {"memory.disk=20MB", OFFLOAD}};
     for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+        const char *const *roomy =
+            CHANGES(BF16, MIXED, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2]);
+        char device[48]; /* all in memory; then little more than must be there */
+        snprintf(device, sizeof device, "memory.device=%lld",
+                 (long long)(i == 0 ? 64 * PS_MIB : smallest_device(roomy) + 4096));
         const char *const *changes =
-            CHANGES(BF16, MIXED, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2], budgets[i][3]);
+            CHANGES(device, BF16, MIXED, "default_chunk_size=4096", budgets[i][0], budgets[i][1], budgets[i][2]);
         const int n_steps = (int)train(tiny_with(changes), 1).memory.planned_step;
         assert_in_range(n_steps, 2, MAX_STEPS);
         const run_result before = train(tiny_with(changes), n_steps - 1), last = train(tiny_with(changes), n_steps);

@@ -141,18 +141,6 @@ static void test_threshold(void **state)
     }
 }
 
-/* The number behind "memory.device = " in a refusal. */
-static int64_t smallest_device(const char *const *changes)
-{
-    ps_config *c = with_device(changes, 4096);
-    ps_engine *e = NULL;
-    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
-    ps_config_destroy(c);
-    const char *number = strstr(ps_last_error(), "memory.device = ");
-    assert_non_null(number);
-    return strtoll(number + strlen("memory.device = "), NULL, 10);
-}
-
 /* The least budget is that without them; who insists is told what would help. */
 static void test_refusal(void **state)
 {

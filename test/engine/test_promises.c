@@ -15,20 +15,6 @@ static void assert_same(const char *what, const run_result *a, const run_result 
     if (a->hash != b->hash) fail_msg("%s: other weights", what);
 }
 
-/* What the refusal says would fit: the number after "memory.device = ". */
-static int64_t smallest_device(const char *const *changes)
-{
-    ps_config *c = tiny_with(changes);
-    ps_engine *e = NULL;
-    assert_ok(ps_config_set(c, "memory.device", "4096"));
-    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
-    assert_null(e);
-    ps_config_destroy(c);
-    const char *number = strstr(ps_last_error(), "memory.device = ");
-    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
-    return strtoll(number + strlen("memory.device = "), NULL, 10);
-}
-
 static run_result train_at(const char *const *changes, int64_t device_bytes)
 {
     ps_config *c = tiny_with(changes);
@@ -213,9 +199,10 @@ static void test_refusal(void **state)
     ps_engine *e = NULL;
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
     assert_null(e);
-    /* which moment and operator, how many bytes, and what would fit */
+    /* which moment and operator (of which pass differs between processors, as the scratch of their kernels does), how
+     * many bytes, and what would fit */
     assert_non_null(strstr(ps_last_error(), "moment "));
-    assert_non_null(strstr(ps_last_error(), "backward"));
+    assert_non_null(strstr(ps_last_error(), "ward) needs most: "));
     assert_non_null(strstr(ps_last_error(), "bytes of device memory"));
     snprintf(text, sizeof text, "memory.device = %lld", (long long)least);
     assert_non_null(strstr(ps_last_error(), text));

@@ -1,5 +1,4 @@
-/* Those of vdpbf16ps; the rest is compared here. */
-#define OP_HAS_OWN_BITS
+#define OP_MULTIPLIES_BF16
 
 #include "kernel/op_gradient.h"
 

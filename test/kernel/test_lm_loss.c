@@ -1,3 +1,5 @@
+#define OP_MULTIPLIES_BF16
+
 #include "kernel/op_gradient.h"
 
 typedef struct loss_case {

@@ -240,14 +240,67 @@ static void hardware_arrives(void **state)
     ps_config_destroy(c);
 }
 
+/* A node without GPUs is planned for with its own processor, whatever this one is; what the configuration says counts
+ * before that. */
+static void described_processor_arrives(void **state)
+{
+    (void)state;
+    ps_hardware hw;
+    ps_settings s;
+    assert_ok(ps_hardware_load("examples/hardware/laptop.json", &hw));
+    ps_config *c = TINY("train.threads=0");
+    for (int i = PS_HARDWARE_ISA_PORTABLE; i < PS_HARDWARE_ISA_COUNT; i++) {
+        hw.host.isa = (ps_hardware_isa)i;
+        hw.host.cores = 6 + i;
+        assert_ok(ps_settings_read(c, true, &s));
+        assert_ok(ps_settings_use_hardware(&s, c, &hw));
+        assert_true(s.is_described && s.isa == s.processor.isa && s.threads == 6 + i);
+        assert_string_equal(ps_cpu_kind_name(&s.processor), ps_hardware_isa_names[i]);
+    }
+    /* one that does not say so, and one whose GPUs compute */
+    hw.host.isa = PS_HARDWARE_ISA_AUTO;
+    hw.host.cores = 0;
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_ok(ps_settings_use_hardware(&s, c, &hw));
+    assert_true(!s.is_described && s.isa == ps_cpu_isa_detect() && s.threads == ps_cpu_threads());
+    hw.host.isa = PS_HARDWARE_ISA_AVX2;
+    hw.gpus_per_node = 1;
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_ok(ps_settings_use_hardware(&s, c, &hw));
+    assert_false(s.is_described);
+    hw.gpus_per_node = 0;
+    ps_config_destroy(c);
+
+    c = TINY("train.threads=3", "train.isa=portable");
+    hw.host.cores = 64;
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_ok(ps_settings_use_hardware(&s, c, &hw));
+    assert_true(s.is_described && s.isa == PS_CPU_PORTABLE && s.processor.isa == PS_CPU_PORTABLE && s.threads == 3);
+    ps_config_destroy(c);
+    if (ps_cpu_isa_detect() < PS_CPU_AVX2) skip();
+    c = TINY("train.isa=avx2");
+    hw.host.isa = PS_HARDWARE_ISA_PORTABLE;
+    assert_ok(ps_settings_read(c, true, &s));
+    assert_int_equal(ps_settings_use_hardware(&s, c, &hw), PS_ENOSYS);
+    assert_non_null(strstr(ps_last_error(), "train.isa = avx2, but the processor of 'laptop, 16 GB, no GPU' goes up to "
+                                            "portable"));
+    ps_config_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(step_arrives),          cmocka_unit_test(memory_arrives),
-        cmocka_unit_test(updates_may_be_early),  cmocka_unit_test(save_buffer_is_for_who_saves),
-        cmocka_unit_test(loss_scale_arrives),    cmocka_unit_test(schedule_arrives),
-        cmocka_unit_test(communication_arrives), cmocka_unit_test(fake_gpu_arrives),
-        cmocka_unit_test(hardware_arrives),      cmocka_unit_test(shares_of_the_machine_arrive),
+        cmocka_unit_test(step_arrives),
+        cmocka_unit_test(memory_arrives),
+        cmocka_unit_test(updates_may_be_early),
+        cmocka_unit_test(save_buffer_is_for_who_saves),
+        cmocka_unit_test(loss_scale_arrives),
+        cmocka_unit_test(schedule_arrives),
+        cmocka_unit_test(communication_arrives),
+        cmocka_unit_test(fake_gpu_arrives),
+        cmocka_unit_test(hardware_arrives),
+        cmocka_unit_test(shares_of_the_machine_arrive),
+        cmocka_unit_test(described_processor_arrives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,32 +46,41 @@ static const ps_backend_ops backend_ops[PS_CPU_ISA_COUNT] = {[PS_CPU_PORTABLE] =
                                                              [PS_CPU_AVX512_BF16] = CPU_OPS(avx512_bf16, avx512_bf16),
                                                              [PS_CPU_AMX] = CPU_OPS(amx, avx512_bf16)};
 
-static ps_status create(ps_cpu_isa isa, int n_threads, bool computes, bool same, ps_backend **out)
+/* Kernels of `kind`, to be run if it `computes`, else to be measured. */
+static ps_status create_of(const ps_cpu_kind *kind, int n_threads, bool computes, bool same, ps_backend **out)
 {
-    const ps_cpu_isa best = ps_cpu_isa_detect();
+    const ps_cpu_isa isa = kind->isa;
     ps_cpu *cpu = NULL;
-    *out = NULL;
-    if (isa > best)
-        return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor goes up to %s%s", ps_cpu_isa_name(isa),
-                       ps_cpu_isa_name(best),
-                       isa == PS_CPU_AMX ? " (or the system does not permit tiles: a thread with an alternate signal "
-                                           "stack needs one of getauxval(AT_MINSIGSTKSZ) bytes)"
-                                         : "");
     if (same && isa < PS_CPU_AVX2)
         return PS_FAIL(PS_ENOSYS, "the same bits on every processor: the kernels for %s have no FMA, those for avx2 do",
                        ps_cpu_isa_name(isa));
     if (n_threads < 1) return PS_FAIL(PS_EINVAL, "%d threads: at least 1 is needed", n_threads);
     PS_TRY(ps_mem_alloc(1, sizeof *cpu, &cpu));
-    *cpu = (ps_cpu){.base.ops = &backend_ops[isa], .isa = isa, .n_threads = n_threads};
-    char vendor[13];
-    ps_cpu_vendor(vendor);
-    cpu->uses_dpbf16 = ps_cpu_uses_dpbf16(vendor, isa, same);
+    *cpu = (ps_cpu){.base.ops = &backend_ops[isa],
+                    .isa = isa,
+                    .n_threads = n_threads,
+                    .uses_dpbf16 = ps_cpu_uses_dpbf16(kind->vendor, isa, same)};
     const ps_status st = computes ? ps_cpu_pool_create(n_threads, &cpu->pool) : PS_OK;
     if (st == PS_OK)
         *out = &cpu->base;
     else
         destroy(&cpu->base);
     return st;
+}
+
+static ps_status create(ps_cpu_isa isa, int n_threads, bool computes, bool same, ps_backend **out)
+{
+    ps_cpu_kind kind;
+    *out = NULL;
+    PS_TRY(ps_cpu_kind_detect(&kind));
+    if (isa > kind.isa)
+        return PS_FAIL(PS_ENOSYS, "kernels for %s: this processor goes up to %s%s", ps_cpu_isa_name(isa),
+                       ps_cpu_isa_name(kind.isa),
+                       isa == PS_CPU_AMX ? " (or the system does not permit tiles: a thread with an alternate signal "
+                                           "stack needs one of getauxval(AT_MINSIGSTKSZ) bytes)"
+                                         : "");
+    kind.isa = isa;
+    return create_of(&kind, n_threads, computes, same, out);
 }
 
 ps_status ps_backend_create_cpu(ps_cpu_isa isa, int n_threads, ps_backend **out)
@@ -87,4 +96,22 @@ ps_status ps_backend_create_cpu_for_plans(ps_cpu_isa isa, int n_threads, ps_back
 ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_only, ps_backend **out)
 {
     return create(isa, n_threads, !plans_only, true, out);
+}
+
+/* What measures scratch executes no instruction of tiles. */
+ps_status ps_backend_create_cpu_described(const ps_cpu_kind *kind, int n_threads, bool same, ps_backend **out)
+{
+    const ps_cpu_isa needed = kind->isa == PS_CPU_AMX ? PS_CPU_AVX512_BF16 : kind->isa;
+    ps_cpu_kind own;
+    *out = NULL;
+    PS_TRY(ps_cpu_kind_detect(&own));
+    if (needed > own.isa)
+        return PS_FAIL(
+            PS_ENOSYS,
+            "a plan for a processor with %s: the scratch of its kernels is found out by code for %s, and this "
+            "processor goes up to %s; set hardware.host.isa = %s, which differs in some scratch, or plan on a "
+            "machine that has %s",
+            ps_cpu_isa_name(kind->isa), ps_cpu_isa_name(needed), ps_cpu_isa_name(own.isa), ps_cpu_kind_name(&own),
+            ps_cpu_isa_name(needed));
+    return create_of(kind, n_threads, false, same, out);
 }

@@ -2,19 +2,16 @@
 #ifndef PS_KERNEL_CPU_BACKEND_H
 #define PS_KERNEL_CPU_BACKEND_H
 
-#include "kernel/backend.h"
 #include "kernel/cpu/cpu_pool.h"
+#include "kernel/cpu_kind.h"
 
 typedef struct ps_cpu {
     ps_backend base;
     ps_cpu_isa isa;
     int n_threads;     /* scratch depends on it, results never */
     ps_cpu_pool *pool; /* of n_threads; NULL: it measures only, and no thread is started */
-    bool uses_dpbf16;  /* ps_cpu_uses_dpbf16 on this processor */
+    bool uses_dpbf16;  /* ps_cpu_uses_dpbf16 on the processor that it is for */
 } ps_cpu;
-
-/* "AuthenticAMD", "GenuineIntel", ..., or "" */
-void ps_cpu_vendor(char out[13]);
 
 /* Is vdpbf16ps faster than FMA? AMD's multiplies at twice the rate of FMA, Intel's at half of it. Looked up in a table,
  * and not timed, as bits depend on the answer: it adds in another order than all other kernels. */

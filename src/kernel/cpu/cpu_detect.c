@@ -1,46 +1,164 @@
-/* What this processor and its operating system allow. The compiler's runtime reads cpuid, and XGETBV for whether the
- * system saves the wide registers. */
-#include <cpuid.h>
+/* What this processor and its operating system allow: CPUID, and XCR0 for whether the system saves the wide registers.
+ * PS_TEST_CPU makes it another processor, for tests: what one machine finds can be tried on others. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/machine.h"
 #include "kernel/cpu/cpu_backend.h"
 #include "kernel/cpu/cpu_tiles.h"
 
-/* clang 14 does not know the word "f16c". With AVX2 the wide registers are saved, so the processor's bit is enough. */
-static bool has_f16c(void)
+#define AMD "AuthenticAMD"
+#define INTEL "GenuineIntel"
+
+/* CPUID leaf 1, ECX */
+#define BIT_FMA (1U << 12)
+#define BIT_OSXSAVE (1U << 27)
+#define BIT_AVX (1U << 28)
+#define BIT_F16C (1U << 29)
+/* leaf 7, EBX */
+#define BIT_AVX2 (1U << 5)
+#define BIT_AVX512F (1U << 16)
+#define BIT_AVX512DQ (1U << 17)
+#define BIT_AVX512BW (1U << 30)
+#define BIT_AVX512VL (1U << 31)
+/* leaf 7, subleaf 1, EAX */
+#define BIT_AVX512_BF16 (1U << 5)
+
+/* States that the system saves: SSE and AVX; and the masks and registers of AVX-512. */
+#define STATES_AVX UINT64_C(0x6)
+#define STATES_AVX512 UINT64_C(0xe6)
+
+static bool has_all(uint64_t word, uint64_t bits)
 {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+    return (word & bits) == bits;
 }
 
-void ps_cpu_vendor(char out[13])
+/* The highest level below tiles. */
+static ps_cpu_isa level_without_tiles(const ps_cpu_probe *probe)
 {
-    unsigned a, b, c, d;
-    memset(out, 0, 13);
-    if (!__get_cpuid(0, &a, &b, &c, &d)) return;
-    memcpy(out, &b, 4);
-    memcpy(out + 4, &d, 4);
-    memcpy(out + 8, &c, 4);
+    uint32_t one[PS_CPUID_REGISTERS], seven[PS_CPUID_REGISTERS], more[PS_CPUID_REGISTERS];
+    probe->cpuid(1, 0, one);
+    probe->cpuid(7, 0, seven);
+    probe->cpuid(7, 1, more);
+    if (!has_all(one[PS_CPUID_ECX], BIT_OSXSAVE | BIT_AVX | BIT_FMA | BIT_F16C)) return PS_CPU_PORTABLE;
+    const uint64_t states = probe->xcr0();
+    if (!has_all(states, STATES_AVX) || !has_all(seven[PS_CPUID_EBX], BIT_AVX2)) return PS_CPU_PORTABLE;
+    if (!has_all(states, STATES_AVX512) ||
+        !has_all(seven[PS_CPUID_EBX], BIT_AVX512F | BIT_AVX512BW | BIT_AVX512DQ | BIT_AVX512VL))
+        return PS_CPU_AVX2;
+    return has_all(more[PS_CPUID_EAX], BIT_AVX512_BF16) ? PS_CPU_AVX512_BF16 : PS_CPU_AVX512;
 }
+
+static void read_vendor(const ps_cpu_probe *probe, char out[PS_CPU_VENDOR_BYTES])
+{
+    uint32_t leaf[PS_CPUID_REGISTERS];
+    probe->cpuid(0, 0, leaf);
+    memset(out, 0, PS_CPU_VENDOR_BYTES);
+    memcpy(out, &leaf[PS_CPUID_EBX], 4);
+    memcpy(out + 4, &leaf[PS_CPUID_EDX], 4);
+    memcpy(out + 8, &leaf[PS_CPUID_ECX], 4);
+}
+
+/* ---- kinds ------------------------------------------------------------------------------------------------------- */
+
+/* vendor "": kernels of that level do not depend on it */
+static const struct {
+    const char *word;
+    ps_cpu_isa isa;
+    const char *vendor;
+} kinds[] = {{"portable", PS_CPU_PORTABLE, ""},
+             {"avx2", PS_CPU_AVX2, ""},
+             {"avx512", PS_CPU_AVX512, ""},
+             {"intel-avx512_bf16", PS_CPU_AVX512_BF16, INTEL},
+             {"amd-avx512_bf16", PS_CPU_AVX512_BF16, AMD},
+             {"amx", PS_CPU_AMX, INTEL}};
+
+ps_status ps_cpu_kind_read(const char *word, ps_cpu_kind *out)
+{
+    char words[128];
+    int n = 0;
+    for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++) {
+        n += snprintf(words + n, sizeof words - (size_t)n, "%s%s", i > 0 ? ", " : "", kinds[i].word);
+        if (strcmp(word, kinds[i].word) != 0) continue;
+        *out = (ps_cpu_kind){.isa = kinds[i].isa};
+        snprintf(out->vendor, sizeof out->vendor, "%s", kinds[i].vendor);
+        return PS_OK;
+    }
+    return PS_FAIL(PS_EINVAL, "'%.40s' is no kind of processor, expected one of %s", word, words);
+}
+
+const char *ps_cpu_kind_name(const ps_cpu_kind *kind)
+{
+    const char *name = NULL;
+    for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++)
+        if (kinds[i].isa == kind->isa && (name == NULL || strcmp(kinds[i].vendor, kind->vendor) == 0))
+            name = kinds[i].word;
+    return name != NULL ? name : "?";
+}
+
+/* The kind that `word` says, which `own` must be able to execute. */
+static ps_status force(const char *word, const ps_cpu_kind *own, ps_cpu_kind *out)
+{
+    ps_cpu_kind forced;
+    const ps_status st = ps_cpu_kind_read(word, &forced);
+    if (st != PS_OK) return PS_FAIL(st, "PS_TEST_CPU: %s", ps_last_error());
+    if (forced.isa > own->isa)
+        return PS_FAIL(PS_ENOSYS,
+                       "PS_TEST_CPU = %s: this processor and its operating system go up to %s: set it to that or less, "
+                       "or leave it out",
+                       word, ps_cpu_isa_name(own->isa));
+    if (forced.vendor[0] == '\0') memcpy(forced.vendor, own->vendor, sizeof forced.vendor);
+    *out = forced;
+    return PS_OK;
+}
+
+ps_status ps_cpu_kind_of(const ps_cpu_probe *probe, const char *forced, ps_cpu_kind *out)
+{
+    ps_cpu_kind lower;
+    const bool is_forced = forced != NULL && forced[0] != '\0';
+    *out = (ps_cpu_kind){.isa = level_without_tiles(probe)};
+    read_vendor(probe, out->vendor);
+    /* The permission is for the whole process: it is left alone where tiles are not wanted. */
+    const bool wants_tiles = !is_forced || ps_cpu_kind_read(forced, &lower) != PS_OK || lower.isa == PS_CPU_AMX;
+    if (out->isa == PS_CPU_AVX512_BF16 && wants_tiles && ps_cpu_tiles_permit(probe)) out->isa = PS_CPU_AMX;
+    if (!is_forced) return PS_OK;
+    const ps_cpu_kind own = *out;
+    return force(forced, &own, out);
+}
+
+ps_status ps_cpu_kind_detect(ps_cpu_kind *out)
+{
+    return ps_cpu_kind_of(&ps_cpu_probe_machine, getenv("PS_TEST_CPU"), out);
+}
+
+/* ---- levels ------------------------------------------------------------------------------------------------------ */
 
 bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa)
 {
     static const struct {
         const char *vendor;
         ps_cpu_isa isa;
-    } fast[] = {{"AuthenticAMD", PS_CPU_AVX512_BF16}};
+    } fast[] = {{AMD, PS_CPU_AVX512_BF16}};
     for (size_t i = 0; i < PS_ARRAY_LEN(fast); i++)
         if (fast[i].isa == isa && strcmp(fast[i].vendor, vendor) == 0) return true;
     return false;
 }
 
+/* A mistake in PS_TEST_CPU is an error of creating a backend. */
+static ps_cpu_kind kind_or_own(void)
+{
+    ps_cpu_kind kind;
+    const ps_status st = ps_cpu_kind_detect(&kind);
+    (void)st;
+    return kind;
+}
+
 const char *ps_cpu_bf16_products(ps_cpu_isa isa)
 {
-    char vendor[13];
-    ps_cpu_vendor(vendor);
+    const ps_cpu_kind kind = kind_or_own();
     if (isa == PS_CPU_AMX) return "by tiles of AMX";
-    return ps_cpu_uses_dpbf16(vendor, isa, false) ? "by vdpbf16ps" : "in f32";
+    return ps_cpu_uses_dpbf16(kind.vendor, isa, false) ? "by vdpbf16ps" : "in f32";
 }
 
 const char *ps_cpu_isa_name(ps_cpu_isa isa)
@@ -55,13 +173,7 @@ const char *ps_cpu_isa_name(ps_cpu_isa isa)
 
 ps_cpu_isa ps_cpu_isa_detect(void)
 {
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return PS_CPU_PORTABLE;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-        return PS_CPU_AVX2;
-    if (!__builtin_cpu_supports("avx512bf16")) return PS_CPU_AVX512;
-    return ps_cpu_tiles_permit() ? PS_CPU_AMX : PS_CPU_AVX512_BF16;
+    return kind_or_own().isa;
 }
 
 int ps_cpu_threads(void)

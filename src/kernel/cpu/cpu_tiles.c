@@ -1,9 +1,5 @@
 #include "kernel/cpu/cpu_tiles.h"
 
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 /* Linux 5.16: arch_prctl; the number of the state is that of XCR0's bit. */
 #define ARCH_GET_XCOMP_SUPP 0x1021
 #define ARCH_REQ_XCOMP_PERM 0x1023
@@ -14,21 +10,21 @@
 #define BIT_AMX_TILE (1U << 24)
 
 /* States that the system saves: SSE, AVX, AVX-512, the tiles' configuration and data. */
-#define STATES 0x600e6U
+#define STATES UINT64_C(0x600e6)
 
-static bool system_saves_tiles(void)
+static bool system_saves_tiles(const ps_cpu_probe *probe)
 {
-    unsigned a, b, c, d, low, high;
-    unsigned long supported = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & BIT_OSXSAVE)) return false;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low & STATES) == STATES && syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &supported) == 0 &&
-           (supported >> XFEATURE_TILE_DATA & 1);
+    uint32_t leaf[PS_CPUID_REGISTERS];
+    uint64_t supported = 0;
+    probe->cpuid(1, 0, leaf);
+    return (leaf[PS_CPUID_ECX] & BIT_OSXSAVE) && (probe->xcr0() & STATES) == STATES &&
+           probe->arch_prctl(ARCH_GET_XCOMP_SUPP, (uintptr_t)&supported) == 0 && (supported >> XFEATURE_TILE_DATA & 1);
 }
 
-bool ps_cpu_tiles_permit(void)
+bool ps_cpu_tiles_permit(const ps_cpu_probe *probe)
 {
-    unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & BIT_AMX_TILE) || !(d & BIT_AMX_BF16)) return false;
-    return system_saves_tiles() && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
+    uint32_t leaf[PS_CPUID_REGISTERS];
+    probe->cpuid(7, 0, leaf);
+    if (!(leaf[PS_CPUID_EDX] & BIT_AMX_TILE) || !(leaf[PS_CPUID_EDX] & BIT_AMX_BF16)) return false;
+    return system_saves_tiles(probe) && probe->arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
 }

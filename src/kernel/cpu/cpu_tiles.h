@@ -2,12 +2,12 @@
 #ifndef PS_KERNEL_CPU_TILES_H
 #define PS_KERNEL_CPU_TILES_H
 
-#include <stdbool.h>
+#include "kernel/cpu/cpu_probe.h"
 
 /* This process may use tiles of bf16: processor and system have them, and the system gave the permission that is asked
  * for here, for all threads of now and later. It refuses while a thread has an alternate signal stack too small for the
  * tiles' state (sigaltstack below getauxval(AT_MINSIGSTKSZ)). CPUID leaf 0x1D, which describes the tiles, does not
  * matter: palette 1 is the same on all processors, and virtual machines leave the leaf empty. */
-bool ps_cpu_tiles_permit(void);
+bool ps_cpu_tiles_permit(const ps_cpu_probe *probe);
 
 #endif
