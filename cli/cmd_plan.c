@@ -7,11 +7,9 @@
 
 #include "base/base.h"
 #include "base/bytes.h"
-#include "base/folder.h"
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
-#include "device/disk_folders.h"
 #include "known_machine.h"
 #include "plan/simulation_json.h"
 #include "settings/settings.h"
@@ -185,21 +183,6 @@ static void show_bound(const ps_simulation *s)
     printf("%s%s\n", text[0] != '\0' ? ": " : "", text);
 }
 
-/* What a run on this machine will ask for: it makes train.output_dir, and no other folder. */
-static void show_missing_folders(const plan_input *in)
-{
-    const ps_options *o = ps_config_options(in->config);
-    ps_disk_folders f;
-    if (in->site.hardware != NULL || o->memory_disk == 0) return;
-    if (ps_disk_folders_read(ps_settings_disk_folders(o), &f) != PS_OK) {
-        printf("disk      %s\n", ps_last_error());
-        return;
-    }
-    for (int i = 0; i < f.n; i++)
-        if (!ps_folder_exists(f.name[i]) && strcmp(f.name[i], o->train_output_dir) != 0)
-            printf("disk      memory.disk_path: '%s' is no folder: make it before training\n", f.name[i]);
-}
-
 /* Budgets given as bytes may be more than a described machine has; the plan is what it would be with them. */
 static void show_missing_memory(const ps_hardware *hw, const ps_simulation *s)
 {
@@ -218,7 +201,6 @@ static void show_missing_memory(const ps_hardware *hw, const ps_simulation *s)
 static void show_plan(const plan_input *in, const ps_simulation *s)
 {
     show_request(in, s);
-    show_missing_folders(in);
     if (!s->fits) {
         if (!s->is_cut) printf("\nit does not fit: %s\n", s->refusal);
         return;

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/machine.h"
+#include "base/mem.h"
 #include "comm/agree.h"
 #include "cuda/open.h"
 #include "device/disk_folders.h"
@@ -24,19 +25,13 @@ typedef struct known {
     ps_hardware machine;
 } known;
 
-/* The folder, or the nearest above it that is there: a run makes what is missing. */
+/* A run makes what is missing. */
 static void find_folder(const char *path, char out[MACHINE_FOLDER_BYTES])
 {
-    snprintf(out, MACHINE_FOLDER_BYTES, "%s", path[0] != '\0' ? path : ".");
-    while (!ps_folder_exists(out) && strcmp(out, ".") != 0) {
-        char *slash = strrchr(out, '/');
-        if (slash == NULL)
-            strcpy(out, ".");
-        else if (slash == out)
-            strcpy(out, "/");
-        else
-            *slash = '\0';
-    }
+    char *there = NULL;
+    const bool is_found = ps_folder_nearest(path[0] != '\0' ? path : ".", &there) == PS_OK;
+    snprintf(out, MACHINE_FOLDER_BYTES, "%s", is_found ? there : ".");
+    ps_mem_free(there);
 }
 
 /* Of each folder of memory.disk_path. */

@@ -112,6 +112,36 @@ ps_status ps_folder_make(const char *path)
     return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", path, strerror(errno));
 }
 
+ps_status ps_folder_make_all(const char *path)
+{
+    char *part;
+    ps_status st = PS_OK;
+    PS_TRY(ps_mem_strdup(path, &part));
+    for (char *p = part; *p != '\0' && st == PS_OK; p++) {
+        if (*p != '/' || p == part) continue;
+        *p = '\0';
+        if (!ps_folder_exists(part)) st = ps_folder_make(part);
+        *p = '/';
+    }
+    if (st == PS_OK && !ps_folder_exists(part)) st = ps_folder_make(part);
+    ps_mem_free(part);
+    return st;
+}
+
+ps_status ps_folder_nearest(const char *path, char **out)
+{
+    PS_TRY(ps_mem_strdup(path, out));
+    while (!ps_folder_exists(*out) && strcmp(*out, ".") != 0 && strcmp(*out, "/") != 0) {
+        char *above;
+        const ps_status st = ps_folder_of(*out, &above);
+        ps_mem_free(*out);
+        *out = NULL;
+        PS_TRY(st);
+        *out = above;
+    }
+    return PS_OK;
+}
+
 bool ps_folder_remove(int parent, const char *name)
 {
     const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -28,6 +28,13 @@ PS_NODISCARD ps_status ps_folder_of(const char *path, char **out);
  * PS_EIO. */
 PS_NODISCARD ps_status ps_folder_make(const char *path);
 
+/* The same with the folders above it that are missing, as mkdir -p does. */
+PS_NODISCARD ps_status ps_folder_make_all(const char *path);
+
+/* The path, or where that is no folder the nearest one above it: at last "." or "/". The caller frees it by
+ * ps_mem_free. */
+PS_NODISCARD ps_status ps_folder_nearest(const char *path, char **out);
+
 /* Remove the entry `name` of the open folder `parent` (or a path, with AT_FDCWD): a folder and the files in it, a file,
  * of a link the link and never what it leads to. True when nothing is there any more; else errno has the reason, such
  * as a folder in the folder. Needs no memory. */

@@ -31,9 +31,9 @@ typedef struct ps_disk_stats {
 
 #define PS_DISK_QUEUE_DEPTH_MAX 4096 /* as memory.queue_depth has it */
 
-/* folders: one or several with commas between them (disk_folders.h), which must exist and be writable. queue_depth
+/* folders: one or several with commas between them (disk_folders.h); those that are missing are made. queue_depth
  * (1 .. PS_DISK_QUEUE_DEPTH_MAX) requests at most are in flight; more wait, reads in issue order and writes in issue
- * order. PS_EIO naming the folder and the reason. */
+ * order. PS_EIO naming memory.disk_path, the folder and the reason. */
 PS_NODISCARD ps_status ps_disk_open(const char *folders, ps_disk_backend backend, int queue_depth, ps_disk **out);
 /* Waits for requests in flight, and for what they come after: the queues of that must be there still. NULL is
  * accepted. */

@@ -26,7 +26,8 @@ typedef struct ps_disk_file {
     char *path; /* of a file without name: what to call it in messages */
 } ps_disk_file;
 
-/* An empty file in `folder`, after removing what dead processes left there. avoid: PS_DISK_NO_* or 0. PS_EIO. */
+/* An empty file in `folder`, which is made where it is missing, after removing what dead processes left there. avoid:
+ * PS_DISK_NO_* or 0. PS_EIO naming memory.disk_path, the folder and the reason. */
 PS_NODISCARD ps_status ps_disk_file_open(const char *folder, unsigned avoid, ps_disk_file *out);
 void ps_disk_file_close(ps_disk_file *f); /* a named file is removed */
 

@@ -1,5 +1,6 @@
 /* disk_file.c - the temporary file of the disk tier: without a name where possible, past the page cache where
  * possible. */
+#include "base/folder.h"
 #include "base/leftover.h"
 #include "base/mem.h"
 #include "device/disk_backend.h"
@@ -73,7 +74,7 @@ static ps_status create_named(const char *folder, ps_disk_file *f)
     }
     ps_mem_free(f->path);
     f->path = NULL;
-    return PS_FAIL(PS_EIO, "cannot create a file in folder %s: %s", folder, strerror(error));
+    return PS_FAIL(PS_EIO, "memory.disk_path: cannot create a file in folder %s: %s", folder, strerror(error));
 }
 
 static ps_status create_unnamed(const char *folder, ps_disk_file *f)
@@ -110,9 +111,16 @@ static bool try_direct(int fd)
     return works;
 }
 
+static ps_status make_folder(const char *folder)
+{
+    const ps_status st = ps_folder_exists(folder) ? PS_OK : ps_folder_make_all(folder);
+    return st == PS_OK ? st : PS_FAIL(st, "memory.disk_path: %s", ps_last_error());
+}
+
 ps_status ps_disk_file_open(const char *folder, unsigned avoid, ps_disk_file *out)
 {
     *out = (ps_disk_file){.fd = -1};
+    PS_TRY(make_folder(folder));
     remove_leftovers(folder);
     ps_status st = PS_ENOSYS;
     if ((avoid & PS_DISK_NO_TMPFILE) == 0) st = create_unnamed(folder, out);

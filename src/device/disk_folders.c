@@ -6,6 +6,8 @@
 #include <sys/statvfs.h>
 
 #include "base/base.h"
+#include "base/folder.h"
+#include "base/mem.h"
 
 /* Without blanks before and after it. */
 static char *trim(char *name)
@@ -38,34 +40,30 @@ ps_status ps_disk_folders_read(const char *text, ps_disk_folders *out)
     return PS_OK;
 }
 
-/* How many of the folders are on the file system of this one. */
-static ps_status count_sharing(const ps_disk_folders *f, int which, int *out)
+/* Of the folder, or of the one that it is going to be made in. */
+static ps_status look_at(const char *folder, struct stat *info, struct statvfs *fs)
 {
-    dev_t device[PS_DISK_FILES_MAX];
-    *out = 0;
-    for (int i = 0; i < f->n; i++) {
-        struct stat info;
-        if (stat(f->name[i], &info) != 0)
-            return PS_FAIL(PS_EIO, "memory.disk_path: %s is not a folder that can be used: %s", f->name[i],
-                           strerror(errno));
-        device[i] = info.st_dev;
-    }
-    for (int i = 0; i < f->n; i++) *out += device[i] == device[which];
-    return PS_OK;
+    char *there;
+    PS_TRY(ps_folder_nearest(folder, &there));
+    ps_status st = PS_OK;
+    if (stat(there, info) != 0 || statvfs(there, fs) != 0)
+        st = PS_FAIL(PS_EIO, "memory.disk_path: cannot ask how much room '%s' has: %s", there, strerror(errno));
+    ps_mem_free(there);
+    return st;
 }
 
 ps_status ps_disk_folders_free_bytes(const char *text, int64_t *out)
 {
     ps_disk_folders f;
+    struct stat info[PS_DISK_FILES_MAX];
+    struct statvfs fs[PS_DISK_FILES_MAX];
     PS_TRY(ps_disk_folders_read(text, &f));
+    for (int i = 0; i < f.n; i++) PS_TRY(look_at(f.name[i], &info[i], &fs[i]));
     double least = 0;
     for (int i = 0; i < f.n; i++) {
-        struct statvfs fs;
-        int n_sharing;
-        PS_TRY(count_sharing(&f, i, &n_sharing));
-        if (statvfs(f.name[i], &fs) != 0)
-            return PS_FAIL(PS_EIO, "cannot ask how much room '%s' has: %s", f.name[i], strerror(errno));
-        const double share = (double)fs.f_bavail * (double)fs.f_frsize / n_sharing;
+        int n_sharing = 0;
+        for (int k = 0; k < f.n; k++) n_sharing += info[k].st_dev == info[i].st_dev;
+        const double share = (double)fs[i].f_bavail * (double)fs[i].f_frsize / n_sharing;
         if (i == 0 || share < least) least = share;
     }
     *out = (int64_t)(least * f.n);

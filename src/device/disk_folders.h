@@ -20,7 +20,8 @@ typedef struct ps_disk_folders { /* not to be copied */
 PS_NODISCARD ps_status ps_disk_folders_read(const char *text, ps_disk_folders *out);
 
 /* What a disk tier in these folders has room for: each has an equal part of it, and folders of one file system share
- * what that has free. PS_EIO naming the folder that cannot be used. */
+ * what that has free. One that is missing is going to be made where the nearest folder above it is. PS_EIO naming the
+ * folder that cannot be looked at. */
 PS_NODISCARD ps_status ps_disk_folders_free_bytes(const char *text, int64_t *out);
 
 #endif

@@ -87,6 +87,40 @@ static void test_folder_of_a_path(void **state)
     }
 }
 
+static void test_making_all(void **state)
+{
+    (void)state;
+    char deep[120], file[120], *there;
+    snprintf(deep, sizeof deep, "%.60s/a/b//c/", folder.path);
+    assert_int_equal(ps_folder_nearest(deep, &there), PS_OK);
+    assert_string_equal(there, folder.path);
+    ps_mem_free(there);
+    assert_int_equal(ps_folder_make_all(deep), PS_OK);
+    assert_int_equal(ps_folder_make_all(deep), PS_OK); /* which is there */
+    assert_int_equal(ps_folder_nearest(deep, &there), PS_OK);
+    assert_string_equal(there, deep);
+    ps_mem_free(there);
+    assert_int_equal(ps_folder_nearest("no/such", &there), PS_OK);
+    assert_string_equal(there, ".");
+    ps_mem_free(there);
+    assert_int_equal(ps_folder_nearest("/no-such/folder", &there), PS_OK);
+    assert_string_equal(there, "/");
+    ps_mem_free(there);
+    snprintf(file, sizeof file, "%.60s/a/file", folder.path);
+    assert_int_equal(ps_file_write_all(file, "", 0), PS_OK);
+    strcat(file, "/below");
+    assert_int_equal(ps_folder_make_all(file), PS_EIO);
+    assert_non_null(strstr(ps_last_error(), "cannot make the folder"));
+    file[strlen(file) - strlen("/below")] = '\0';
+    assert_int_equal(unlink(file), 0);
+    static const char *const made[] = {"a/b/c", "a/b", "a"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(made); i++) {
+        snprintf(deep, sizeof deep, "%.60s/%s", folder.path, made[i]);
+        assert_int_equal(rmdir(deep), 0);
+    }
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 static void test_writing(void **state)
 {
     (void)state;
@@ -183,7 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list_and_join), cmocka_unit_test(test_folder_of_a_path),
         cmocka_unit_test(test_writing),       cmocka_unit_test(test_links_and_places),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_faults),        cmocka_unit_test(test_making_all),
     };
     folder = temp_folder_make();
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,8 +54,10 @@ if ! "$pstar" info --disk-path= | grep -q "^instruction set  *portable$"; then
     expect 2 "$pstar" train "$work/tiny.json" train.reproducible=machine train.isa=portable
     says err "leave train.isa out, or set train.reproducible = run"
 fi
-expect 3 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/absent"
-says err "absent"
+expect 3 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/tiny.json/absent"
+says err "memory.disk_path: $work/tiny.json: cannot make the folder"
+expect 0 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/made/deep" train.steps=1 train.output_dir="$work/made-run"
+[ -d "$work/made/deep" ] || fail "memory.disk_path is not made"
 expect 3 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/absent.safetensors"
 
 # a wrong value does no harm where the command line gives another; an unknown key does

@@ -376,9 +376,9 @@ static void test_folders_that_cannot_be_used(void **state)
     ps_disk *d = NULL;
     const int fds = fds_count();
     folders_make(text, sizeof text, sub);
-    snprintf(text, sizeof text, "%s,/no/such/folder", sub[0]);
+    snprintf(text, sizeof text, "%s,/proc/no/such/folder", sub[0]);
     assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_EIO);
-    assert_non_null(strstr(ps_last_error(), "/no/such/folder"));
+    assert_non_null(strstr(ps_last_error(), "memory.disk_path: /proc/no: cannot make the folder"));
     snprintf(text, sizeof text, "%s,,%s", sub[0], sub[1]);
     assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_EINVAL);
     assert_non_null(strstr(ps_last_error(), "empty name"));
@@ -407,18 +407,39 @@ static void test_folders_that_cannot_be_used(void **state)
     folders_remove(sub);
 }
 
+static void test_folders_that_are_missing_are_made(void **state)
+{
+    (void)state;
+    char text[700], sub[2][300], missing[2][320];
+    ps_disk *d = NULL;
+    folders_make(text, sizeof text, sub);
+    snprintf(missing[0], sizeof missing[0], "%s/not", sub[0]);
+    snprintf(missing[1], sizeof missing[1], "%s/not/yet", sub[0]);
+    snprintf(text, sizeof text, "%s,%s/", sub[1], missing[1]);
+    assert_int_equal(ps_disk_open(text, PS_DISK_AUTO, 4, &d), PS_OK);
+    assert_int_equal(ps_disk_get_stats(d).n_files, 2);
+    ps_disk_close(d);
+    for (int i = 1; i >= 0; i--) assert_int_equal(rmdir(missing[i]), 0);
+    folders_remove(sub);
+}
+
 static void test_room_of_several_folders(void **state)
 {
     (void)state;
-    char text[700], sub[2][300];
+    char text[700], sub[2][300], missing[320];
     int64_t one, two, less;
     folders_make(text, sizeof text, sub);
     assert_int_equal(ps_disk_folders_free_bytes(sub[0], &one), PS_OK);
     assert_int_equal(ps_disk_folders_free_bytes(text, &two), PS_OK);
     /* the same file system, counted once; others may write there meanwhile */
     assert_true(two > one - one / 2 && two < one + one / 2);
-    assert_int_equal(ps_disk_folders_free_bytes("/tmp,/no/such/folder", &less), PS_EIO);
-    assert_non_null(strstr(ps_last_error(), "/no/such/folder"));
+    /* one that is missing has the room of where it is going to be made, and is not made by asking */
+    snprintf(missing, sizeof missing, "%s/not/yet", sub[0]);
+    assert_int_equal(ps_disk_folders_free_bytes(missing, &less), PS_OK);
+    assert_true(less > one - one / 2 && less < one + one / 2);
+    assert_int_equal(ps_disk_folders_free_bytes("/proc/not/yet", &less), PS_OK);
+    assert_int_equal(less, 0);
+    assert_int_equal(access(missing, F_OK), -1);
     if (mount("none", sub[1], "tmpfs", 0, "size=1m") == 0) { /* the smaller one bounds both */
         const ps_status st = ps_disk_folders_free_bytes(text, &less);
         umount2(sub[1], MNT_DETACH);
@@ -436,9 +457,9 @@ static void test_bad_arguments_are_refused(void **state)
     ps_disk *d = NULL;
     assert_int_equal(ps_disk_open(folder, PS_DISK_AUTO, 0, &d), PS_EINVAL);
     assert_int_equal(ps_disk_open(folder, PS_DISK_AUTO, 100000, &d), PS_EINVAL);
-    assert_int_equal(ps_disk_open("/no/such/folder", PS_DISK_AUTO, 4, &d), PS_EIO);
+    assert_int_equal(ps_disk_open("/proc", PS_DISK_AUTO, 4, &d), PS_EIO);
     assert_null(d);
-    assert_non_null(strstr(ps_last_error(), "/no/such/folder"));
+    assert_non_null(strstr(ps_last_error(), "memory.disk_path: cannot create a file in folder /proc: "));
     assert_non_null(strstr(ps_last_error(), strerror(ENOENT)));
     assert_int_equal(ps_disk_open(folder, PS_DISK_AUTO, 4, &d), PS_OK);
     ps_disk_close(d);
@@ -633,6 +654,7 @@ int main(void)
         cmocka_unit_test(test_several_folders_share_what_is_written),
         cmocka_unit_test(test_one_full_disk_of_two),
         cmocka_unit_test(test_folders_that_cannot_be_used),
+        cmocka_unit_test(test_folders_that_are_missing_are_made),
         cmocka_unit_test(test_room_of_several_folders),
         cmocka_unit_test(test_bad_arguments_are_refused),
         cmocka_unit_test(test_named_files_are_apart_and_go),
