@@ -120,6 +120,14 @@ static bool process_is_gone(const maker *m)
     return state == 'Z' || state == 'X' || (m->start != 0 && m->start != start);
 }
 
+bool ps_leftover_process_has_ended(const char *mark)
+{
+    maker m;
+    const maker own = maker_of_this();
+    if (maker_read(mark, "", &m) == NULL || m.host != own.host) return false;
+    return !(m.pid == own.pid && m.start == own.start) && process_is_gone(&m);
+}
+
 /* When an entry was changed last, or the newest entry in it. */
 static time_t newest_change(int folder, const char *name)
 {

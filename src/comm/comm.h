@@ -73,6 +73,9 @@ void ps_comm_set_device(ps_comm *c, const ps_comm_device *d);
 /* o is told of all transfers, and of those that the caller waits for; as ps_queue_set_order. */
 void ps_comm_set_order(ps_comm *c, ps_order *o);
 
+/* A caller that waits for one transfer for longer says `text` once, by ps_log. It must stay until NULL is set again. */
+void ps_comm_set_late_text(ps_comm *c, const char *text, int64_t after_ns);
+
 /* ---- failure ---- */
 
 /* Did this rank or another one fail? The first failure's rank; -1: none. Any thread, as the next. */

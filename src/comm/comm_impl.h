@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
+#include "base/leftover.h"
 #include "comm/comm.h"
 #include "comm/transport.h"
 
@@ -102,6 +103,7 @@ typedef enum ps_comm_state { PS_COMM_OPENING, PS_COMM_OPEN, PS_COMM_ENDED } ps_c
 /* What ranks exchange when they meet. */
 typedef struct ps_comm_hello {
     char host[PS_COMM_HOST_MAX];
+    char process[PS_LEFTOVER_MARK_MAX]; /* base/leftover.h */
     int64_t staging_bytes;
 } ps_comm_hello;
 
@@ -137,6 +139,8 @@ struct ps_comm {
     ps_status open_status;
     char failure[640]; /* once failed_rank is set: constant */
     char own_text[496];
+    const char *late_text; /* ps_comm_set_late_text; the caller's */
+    int64_t late_after_ns;
     ps_profile *profile; /* NULL: nobody wants to know */
     uint8_t profile_link;
     /* read by anyone */

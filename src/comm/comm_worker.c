@@ -34,6 +34,7 @@ static bool meet_others(ps_comm *c)
 {
     ps_comm_hello *mine = &c->hello[c->rank];
     if (gethostname(mine->host, sizeof mine->host - 1) != 0) snprintf(mine->host, sizeof mine->host, "unknown");
+    (void)ps_leftover_mark(mine->process);
     mine->staging_bytes = c->staging_bytes;
     ps_comm_transfer *t = NULL;
     if (ps_mem_alloc(1, sizeof *t + (size_t)c->size * sizeof t->parts[0], &t) != PS_OK)
@@ -49,7 +50,7 @@ static bool meet_others(ps_comm *c)
     if (!is_met) return false;
     for (int32_t r = 0; r < c->size; r++) {
         ps_comm_hello *h = &c->hello[r];
-        h->host[sizeof h->host - 1] = '\0';
+        h->host[sizeof h->host - 1] = h->process[sizeof h->process - 1] = '\0';
         c->staging_bytes = ps_min_i64(c->staging_bytes, h->staging_bytes);
         if (strcmp(h->host, mine->host) != 0) continue;
         c->local_rank += r < c->rank;

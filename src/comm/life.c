@@ -13,6 +13,10 @@
 #define TEXT_MAX 640                    /* of c->failure */
 #define LOOK_NS ((int64_t)1000000)      /* how often at most */
 #define NOTICE_NS ((int64_t)1000000000) /* how long notices of a failure may take */
+#define ENDING_NS ((int64_t)1000000000) /* after its connections have closed, a process has ended by then */
+
+static const char has_deserted_text[] = "it left before the others: all ranks must make the same calls (state_dict, "
+                                        "save, evaluate, generate), not one rank alone";
 
 static ps_comm_peer *peer_of(ps_comm *c, int32_t rank)
 {
@@ -99,11 +103,56 @@ bool ps_comm_life_fail(ps_comm *c, const char *reason)
     return end_with(c, c->rank, text);
 }
 
+/* A rank of this machine whose process has ended, but did not leave; -1: none. *can_ask: there is one to ask for. */
+static int32_t find_ended(const ps_comm *c, bool *can_ask)
+{
+    const ps_comm_hello *mine = &c->hello[c->rank];
+    *can_ask = false;
+    for (int32_t r = 0; r < c->size; r++) {
+        const ps_comm_hello *h = &c->hello[r];
+        if (r == c->rank || c->peers[r].n_calls >= 0 || strcmp(h->host, mine->host) != 0) continue;
+        if (strcmp(h->process, mine->process) == 0) continue; /* ranks are threads */
+        if (ps_leftover_process_has_ended(h->process)) return r;
+        *can_ask = true;
+    }
+    return -1;
+}
+
+/* The first sign of a rank that was killed may be that its connections close, a moment before its process is gone. */
+static int32_t await_ended(const ps_comm *c)
+{
+    const int64_t begin_ns = ps_clock_ns();
+    for (;;) {
+        bool can_ask;
+        const int32_t rank = find_ended(c, &can_ask);
+        if (rank >= 0 || !can_ask || ps_clock_ns() - begin_ns > ENDING_NS) return rank;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+}
+
+static bool has_other_machines(const ps_comm *c)
+{
+    for (int32_t r = 0; r < c->size; r++)
+        if (strcmp(c->hello[r].host, c->hello[c->rank].host) != 0) return true;
+    return false;
+}
+
+/* The transport fails on this rank, but as a rule because another one has ended. */
 bool ps_comm_life_broken(ps_comm *c)
 {
-    char reason[sizeof c->transport.name + sizeof c->transport.error + 2];
-    snprintf(reason, sizeof reason, "%s: %s", c->transport.name, c->transport.error);
-    return ps_comm_life_fail(c, reason);
+    const ps_transport *t = &c->transport;
+    const int32_t rank = await_ended(c);
+    char text[TEXT_MAX], reason[sizeof t->name + sizeof t->error + 80];
+    if (rank < 0) {
+        snprintf(reason, sizeof reason, "%s: %s%s", t->name, t->error,
+                 has_other_machines(c) ? "; a rank of another machine may have ended: see what it has printed" : "");
+        return ps_comm_life_fail(c, reason);
+    }
+    snprintf(text, sizeof text, "rank %d (%s) has ended without a word, as one that was killed or has crashed (%s: %s)",
+             rank, ps_comm_host(c, rank), t->name, t->error);
+    tell_failure(c, PS_COMM_LOST, rank, text);
+    add_wait(c, text, sizeof text);
+    return end_with(c, rank, text);
 }
 
 /* Has the peer left without taking part in what is waited for, here or by who carries in place of messages? */
@@ -116,8 +165,8 @@ static bool has_deserted(const ps_comm *c, const ps_comm_peer *p)
 static bool end_deserted(ps_comm *c, int32_t rank)
 {
     char text[TEXT_MAX];
-    snprintf(text, sizeof text, "rank %d (%s) failed: it left before the others", rank, ps_comm_host(c, rank));
-    tell_failure(c, PS_COMM_FAILED, rank, "it left before the others");
+    snprintf(text, sizeof text, "rank %d (%s) failed: %s", rank, ps_comm_host(c, rank), has_deserted_text);
+    tell_failure(c, PS_COMM_FAILED, rank, has_deserted_text);
     add_wait(c, text, sizeof text);
     return end_with(c, rank, text);
 }

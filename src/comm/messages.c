@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "comm/comm_impl.h"
@@ -79,6 +80,26 @@ static bool is_over(const ps_comm *c, ps_comm_ticket ticket)
     return atomic_load(&c->done) >= ticket || atomic_load(&c->failed_rank) >= 0;
 }
 
+void ps_comm_set_late_text(ps_comm *c, const char *text, int64_t after_ns)
+{
+    c->late_text = text;
+    c->late_after_ns = after_ns;
+}
+
+/* The lock is held, but not while others are told. */
+static void await_ticket(ps_comm *c, ps_comm_ticket ticket, int64_t begin_ns)
+{
+    bool is_told = c->late_text == NULL;
+    while (!is_over(c, ticket)) {
+        ps_comm_await_worker(c);
+        if (is_told || is_over(c, ticket) || ps_clock_ns() - begin_ns < c->late_after_ns) continue;
+        is_told = true;
+        pthread_mutex_unlock(&c->lock);
+        ps_log(PS_LOG_WARNING, "%s", c->late_text);
+        pthread_mutex_lock(&c->lock);
+    }
+}
+
 static ps_status wait_for(ps_collectives *x, ps_event done)
 {
     ps_comm *c = comm_of(x);
@@ -88,7 +109,7 @@ static ps_status wait_for(ps_collectives *x, ps_event done)
         pthread_mutex_lock(&c->lock);
         PS_ASSERT(done.queue == c->transfers && ticket <= c->issued);
         const int64_t profile_ns = ps_profile_now(c->profile);
-        while (!is_over(c, ticket)) ps_comm_await_worker(c);
+        await_ticket(c, ticket, begin_ns);
         ps_profile_add(c->profile, &(ps_profile_record){.kind = PS_PROFILE_WAIT,
                                                         .chunk = -1,
                                                         .begin_ns = profile_ns,

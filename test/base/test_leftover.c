@@ -141,7 +141,12 @@ static void test_who_is_gone(void **state)
     assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
     name_of(child, 0, name);
     assert_true(ps_leftover_is_gone(folder_fd, name, "t-", false));
+    assert_true(ps_leftover_process_has_ended(name + 2));
     assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(ps_leftover_process_has_ended(name + 2));
+    assert_false(ps_leftover_process_has_ended(mark)); /* this one */
+    assert_false(ps_leftover_process_has_ended("0123456789abcdef-999999999-5"));
+    assert_false(ps_leftover_process_has_ended(""));
 }
 
 /* On another machine 999999999 may live and write: on a file system that both see, only time tells. */
