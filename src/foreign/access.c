@@ -112,7 +112,7 @@ static ps_status hold_all(ps_client *c, int32_t tensor, ps_list list, bool is_pa
 {
     const ps_place p = ps_client_place_of(c, tensor);
     for (int32_t k = 0; k < p.n_chunks; k++) {
-        ps_status st = list == PS_LIST_PARAM16 && is_param ? ps_client_gather(c, p.chunk + k) : PS_OK;
+        ps_status st = list == PS_LIST_PARAM16 && is_param ? ps_client_gather(c, tensor, p.chunk + k) : PS_OK;
         if (st == PS_OK) st = ps_client_hold(c, list, p.chunk + k, PS_TIER_DEVICE, mode);
         if (st == PS_OK) continue;
         while (k-- > 0) ps_client_let_go(c, list, p.chunk + k);
@@ -130,6 +130,7 @@ static void *apart_place(const ps_client *c, const ps_client_tensor_state *t, ps
 static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, ps_status st)
 {
     int64_t held = 0;
+    char text[PS_CLIENT_FRAMEWORK_TEXT_MAX];
     const int64_t framework = ps_store_get_stats(c->tiers.store).non_model_bytes;
     if (st != PS_EBUDGET) return st;
     for (int32_t i = 0; i < c->held.n; i++) held += ps_client_id_bytes(c, c->held.ids[i]);
@@ -140,10 +141,10 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
         st,
         "%.200s%s%.100s: no room for its chunks, %lld bytes, beside chunks in use, %lld bytes, and %lld of the "
         "framework itself, in memory.device = %lld: %lld would do, as would smaller chunks "
-        "(default_chunk_size) or letting tensors go before others are used: %s",
+        "(default_chunk_size) or letting tensors go before others are used%s%s: %s",
         t->name, label != NULL ? " in " : "", label != NULL ? label : "", (long long)wanted, (long long)held,
         (long long)framework, (long long)budget, (long long)ps_max_i64(budget + wanted, held + wanted + framework),
-        ps_last_error());
+        framework > 0 ? "; " : "", framework > 0 ? ps_client_framework_text(c, framework, text) : "", ps_last_error());
 }
 
 ps_status ps_client_tell_ranks(ps_client *c, ps_status st)

@@ -161,13 +161,6 @@ static ps_status prepare(ps_client *c)
     return ps_client_check_budgets(c);
 }
 
-/* Chunks may take this much of the device until the framework's own need is known; but one update fits in any case. */
-static void limit_chunks(ps_client *c)
-{
-    const int64_t share = (int64_t)((double)c->settings.budgets.bytes[PS_TIER_DEVICE] * c->settings.unscheduled_share);
-    ps_store_limit_chunks(c->tiers.store, PS_TIER_DEVICE, ps_max_i64(share, ps_client_update_bytes(c)));
-}
-
 static ps_status begin(ps_client *c)
 {
     PS_TRY(ps_client_start_alike(c));
@@ -175,7 +168,7 @@ static ps_status begin(ps_client *c)
     PS_TRY(ps_comm_agree(c->comm, open_tiers(c)));
     PS_TRY(ps_comm_agree(c->comm, ps_carrier_open(&c->carrier, &c->settings, &c->tiers)));
     PS_TRY(ps_comm_agree(c->comm, ps_carrier_join(&c->carrier, &c->settings, &c->tiers)));
-    limit_chunks(c);
+    ps_store_limit_chunks(c->tiers.store, PS_TIER_DEVICE, ps_client_first_limit(c));
     PS_TRY(ps_comm_agree(c->comm, fill(c)));
     return ps_client_begin_measuring(c);
 }

@@ -96,6 +96,7 @@ ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **o
     c->process = getpid();
     c->n_users = 1;
     c->steps.resident.fd = -1;
+    c->patience_ns = 20000000000;
     c->comm = comm;
     if (comm != NULL) ps_comm_keep(comm);
     const ps_status st = ps_comm_agree(comm, create(config, c));

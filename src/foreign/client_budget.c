@@ -52,8 +52,7 @@ int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes)
     return *sums_bytes + 2 * PS_CLIENT_SCRATCH_ELEMENTS * (int64_t)sizeof(float);
 }
 
-/* What of the tiers is no chunk's, in pages. */
-static void count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT])
+void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = &c->settings;
     const int64_t page = ps_settings_page_bytes(s);
@@ -86,9 +85,7 @@ static int64_t group_chunks(const ps_client *c)
     return ps_min_i64(c->sharing.group_chunks, c->layout->n_chunks);
 }
 
-/* Where a parameter follows its fp32 value, or a gradient that lay over it makes way, both are there at once; with several
- * ranks also the gradients of a group, which are summed up in fp32. */
-static int64_t fp32_beside_bytes(const ps_client *c)
+int64_t ps_client_fp32_beside_bytes(const ps_client *c)
 {
     const int64_t wide = chunk_bytes(c, PS_LIST_MASTER), one = chunk_bytes(c, PS_LIST_PARAM16) + wide;
     return ps_max_i64(one, c->settings.ranks.n > 1 ? group_chunks(c) * wide : 0);
@@ -99,7 +96,7 @@ enum { WHAT_BYTES = 320 };
 /* what (of WHAT_BYTES) gets what it is for. */
 static int64_t least_device_bytes(const ps_client *c, char *what)
 {
-    const int64_t update = ps_client_update_bytes(c), beside = fp32_beside_bytes(c);
+    const int64_t update = ps_client_update_bytes(c), beside = ps_client_fp32_beside_bytes(c);
     const int64_t group = group_chunks(c) * chunk_bytes(c, PS_LIST_PARAM16);
     int64_t widest = beside, blocks[PS_RAM_TIER_COUNT];
     snprintf(what, WHAT_BYTES, "a chunk of parameters with its fp32 values or gradients takes %lld bytes there",
@@ -113,7 +110,7 @@ static int64_t least_device_bytes(const ps_client *c, char *what)
         snprintf(what, WHAT_BYTES, "the chunks of %.200s take %lld bytes", c->tensors[c->in_order[i]].name,
                  (long long)bytes);
     }
-    count_blocks(c, blocks);
+    ps_client_count_blocks(c, blocks);
     const bool is_host_enough = c->settings.budgets.bytes[PS_TIER_HOST] >= update + blocks[PS_TIER_HOST];
     if (widest < update && !is_host_enough)
         snprintf(what, WHAT_BYTES, "the update of a chunk takes %lld bytes there, where memory.host has too little",
@@ -124,7 +121,7 @@ static int64_t least_device_bytes(const ps_client *c, char *what)
 bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes)
 {
     int64_t blocks[PS_RAM_TIER_COUNT];
-    count_blocks(c, blocks);
+    ps_client_count_blocks(c, blocks);
     const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] - framework_bytes;
     return c->layout->n_chunks * ps_client_update_bytes(c) <= room;
 }
@@ -133,6 +130,31 @@ int64_t ps_client_least_device_bytes(const ps_client *c)
 {
     char what[WHAT_BYTES];
     return least_device_bytes(c, what);
+}
+
+int64_t ps_client_first_limit(const ps_client *c)
+{
+    const int64_t share = (int64_t)((double)c->settings.budgets.bytes[PS_TIER_DEVICE] * c->settings.unscheduled_share);
+    return ps_max_i64(share, ps_client_update_bytes(c));
+}
+
+/* Has the machine what chunks take of the budgets? In the first step the device has few of them, and the tiers below the
+ * rest; later it has as many as fit. First values are in a file in the folder of the disk tier, and are given back. */
+static ps_status check_machine(const ps_client *c, const int64_t blocks[PS_RAM_TIER_COUNT])
+{
+    const ps_settings *s = &c->settings;
+    const int64_t *b = s->budgets.bytes, all = chunks_bytes(c);
+    const int64_t device = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE], host = b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
+    const int64_t below = all - ps_min_i64(all, ps_min_i64(device, ps_client_first_limit(c)));
+    const int64_t on_host = ps_min_i64(below, host);
+    int64_t on_disk = ps_min_i64(below - on_host, b[PS_TIER_DISK]);
+    for (int32_t t = 0; t < c->n_tensors && on_disk > 0; t++)
+        if (c->tensors[t].given.address != NULL) on_disk -= c->tensors[t].given.bytes;
+    const int64_t planned[PS_TIER_COUNT] = {[PS_TIER_DEVICE] =
+                                                blocks[PS_TIER_DEVICE] + ps_min_i64(all - on_host, device),
+                                            [PS_TIER_HOST] = blocks[PS_TIER_HOST] + on_host,
+                                            [PS_TIER_DISK] = ps_max_i64(0, on_disk)};
+    return ps_settings_check_capacity(s, planned, s->ranks.comm != NULL ? ps_comm_local_size(s->ranks.comm) : 1);
 }
 
 /* What the framework itself takes comes to light when a step has been watched. */
@@ -146,9 +168,9 @@ ps_status ps_client_check_budgets(const ps_client *c)
     if (b[PS_TIER_DEVICE] / page * page < least)
         return refuse("memory.device", b[PS_TIER_DEVICE], least, what,
                       ", with what the framework itself takes on top; or a smaller default_chunk_size");
-    count_blocks(c, blocks);
+    ps_client_count_blocks(c, blocks);
     const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
-    if (ram + b[PS_TIER_DISK] >= all) return PS_OK;
+    if (ram + b[PS_TIER_DISK] >= all) return check_machine(c, blocks);
     snprintf(what, sizeof what,
              "parameters, fp32 values and optimizer states take %lld bytes, of which device and "
              "host hold %lld",

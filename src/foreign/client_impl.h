@@ -7,7 +7,7 @@
  *     moment.c     operators as moments: watched in one step, foretold in the next (resident.h)
  *     gradient.c   gradients come: over their parameters, or beside them
  *     sharing.c    chunks go from rank to rank
- *     update.c     the optimizer's step, chunk by chunk
+ *     update.c     the optimizer's step, chunk by chunk; update_room.c: whether there is room for it
  *     group.c      its numbers; unused.c: options that have no effect
  *     values.c     values and states from outside
  *     looking_in.c what it says of itself
@@ -64,6 +64,7 @@ typedef struct ps_client_tensor_state {
     int32_t first_piece, n_pieces; /* in the client's by_tensor; an apart one has none */
     int64_t steps;
     bool has_gradient;                     /* since the last step */
+    bool is_given;                         /* the program of this rank has given one since then */
     bool keeps_param;                      /* was asked for after its gradient once: gradients come beside it */
     ps_list gradient_list;                 /* that has the gradient's place, while it is pinned */
     bool is_gradient_changed;              /* by the program: its sums are to be taken again */
@@ -109,8 +110,10 @@ typedef struct ps_client_steps {
     size_t n_labels;
     ps_resident resident;
     int64_t base_bytes; /* private memory of the process that is neither chunks' nor the framework's own */
-    /* Of the framework's own: in the present moment, in the last one of the step, and at most */
-    int64_t told_bytes, step_bytes, peak_bytes;
+    /* Of the framework's own: in the present moment, in the last one of the step, and at most; and when the step or the
+     * evaluation began, so before there were activations */
+    int64_t told_bytes, step_bytes, peak_bytes, outside_bytes;
+    const char *evaluation; /* label that the passes of the evaluation under way begin with; NULL: there is none */
 } ps_client_steps;
 
 enum { PS_CLIENT_GROUPS_HERE = 2 };
@@ -176,6 +179,7 @@ struct ps_client {
     ps_client_held held;
     ps_client_steps steps;
     ps_client_recording recording;
+    int64_t patience_ns;       /* a rank that waits longer to read or evaluate, with several, says so */
     int64_t n_nonfinite_steps; /* in a row that were skipped without remedy */
     int32_t n_margin; /* this rank's first chunks are updated on the device, where that is apart; see moment.c */
     int64_t n_restored, n_beside, n_steps, n_watched_steps;
@@ -237,11 +241,18 @@ int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *
 int64_t ps_client_all_apart_bytes(const ps_client *c);
 /* Where the host cannot touch the device, else 0: what kernels sum up, the first *sums_bytes, and scratch. */
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
+/* What of the tiers is no chunk's, in pages. */
+void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT]);
+/* Where a parameter follows its fp32 value, or a gradient that lay over it makes way, both are there at once; with several
+ * ranks also the gradients of a group, which are summed up in fp32. */
+int64_t ps_client_fp32_beside_bytes(const ps_client *c);
 /* Of memory.device, without what the framework itself takes. */
 int64_t ps_client_least_device_bytes(const ps_client *c);
 /* May chunks of all lists be on the device at once, beside so much of the framework's? */
 bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes);
-/* PS_EBUDGET: what can be told before a step has been watched. */
+/* Chunks may take this much of the device until the framework's own need is known; but one update fits in any case. */
+int64_t ps_client_first_limit(const ps_client *c);
+/* PS_EBUDGET: what can be told before a step has been watched; of the machine too, which may have less than budgets. */
 PS_NODISCARD ps_status ps_client_check_budgets(const ps_client *c);
 /* Where optimizer data of a chunk is worked on now. */
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
@@ -249,6 +260,11 @@ ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
  * a step wants there. */
 int32_t ps_client_least_margin(const ps_client *c);
 int32_t ps_client_count_margin(const ps_client *c, const ps_trace *step);
+
+/* ---- update_room.c ---- */
+
+/* PS_EBUDGET: the updates of a step would find no room beside what the program has in use. */
+PS_NODISCARD ps_status ps_client_check_update_room(ps_client *c);
 
 /* ---- pieces ---- */
 
@@ -268,6 +284,13 @@ static inline int64_t ps_client_id_bytes(const ps_client *c, ps_chunk_id id)
 static inline int32_t ps_client_piece_count(const ps_client *c)
 {
     return c->first_piece[c->layout->n_chunks];
+}
+/* Does a gradient of one of its tensors lie there? */
+static inline bool ps_client_chunk_has_gradient(const ps_client *c, int32_t chunk, ps_client_gradient_place place)
+{
+    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
+        if (c->pieces[i].gradient == place) return true;
+    return false;
 }
 static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 {
@@ -308,6 +331,11 @@ PS_NODISCARD ps_status ps_client_begin_measuring(ps_client *c);
 PS_NODISCARD ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes);
 /* Of the moment of a step that is under way; NULL: none. */
 const char *ps_client_moment_label(const ps_client *c);
+/* What the framework has of the device's memory, for messages: what the program held before the step, and activations.
+ * Returns text. */
+enum { PS_CLIENT_FRAMEWORK_TEXT_MAX = 240 };
+const char *ps_client_framework_text(const ps_client *c, int64_t framework_bytes,
+                                     char text[PS_CLIENT_FRAMEWORK_TEXT_MAX]);
 /* There is no room as long as the store keeps what is foretold of this moment; for the rest of the step nothing is. False:
  * nothing was. */
 bool ps_client_stop_following(ps_client *c);
@@ -353,10 +381,12 @@ static inline float *ps_client_apart(const ps_client_tensor_state *t, ps_list li
 
 PS_NODISCARD ps_status ps_client_sharing_init(ps_client *c);
 void ps_client_sharing_deinit(ps_client_sharing *s);
-/* Every rank has the parameters of the chunk's group. */
-PS_NODISCARD ps_status ps_client_gather(ps_client *c, int32_t chunk);
+/* Every rank has the parameters of the group of one of the tensor's chunks. */
+PS_NODISCARD ps_status ps_client_gather(ps_client *c, int32_t tensor, int32_t chunk);
 /* All ranks read this tensor. */
 PS_NODISCARD ps_status ps_client_announce_read(ps_client *c, int32_t tensor);
+/* All ranks begin a pass of an evaluation. */
+PS_NODISCARD ps_status ps_client_announce_evaluation(ps_client *c);
 /* The tensor's gradient makes way: only its owner has the parameter, the others gather it anew. */
 void ps_client_unshare(ps_client *c, int32_t tensor);
 /* The tensor has got a gradient: groups that have all of theirs are summed up, each piece to its owner. */

@@ -254,6 +254,7 @@ static ps_status give(ps_client *c, int32_t tensor, const void *gradient, ps_dty
                       bool *has_changed)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
+    t->is_given = true;
     *has_changed = t->is_apart;
     if (t->is_apart) return take_apart(c, tensor, gradient, dtype);
     const bool is_over = !t->has_gradient && may_overwrite(c, tensor, is_read_again);
@@ -324,7 +325,7 @@ static void drop(ps_client *c, ps_client_tensor_state *t)
         if (p->is_fresh) c->sharing.n_fresh[p->chunk / c->sharing.group_chunks]--;
         p->is_fresh = false;
     }
-    t->has_gradient = t->is_gradient_changed = false;
+    t->has_gradient = t->is_given = t->is_gradient_changed = false;
 }
 
 static void drop_all(ps_client *c)

@@ -6,8 +6,10 @@
  *                      brings what is to come; at the first that has another label it is told of no schedule for the rest
  *                      of the step
  *     end of step      was it another step than the foretold one? Then it is what the next one is foretold from */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "foreign/client_impl.h"
@@ -60,24 +62,46 @@ static ps_status measure_trimmed(const ps_client *c, int64_t *bytes)
     return measure_once(c, bytes);
 }
 
-/* The heap is asked to give back what has been freed before more than was foretold counts. But not where chunks have room
+static bool has_room_for_least(const ps_client *c, int64_t framework_bytes)
+{
+    const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] - framework_bytes;
+    return room > framework_bytes || room >= ps_client_least_device_bytes(c);
+}
+
+/* The heap is asked to give back what has been freed before more than was foretold counts; where nothing is foretold,
+ * before chunks find no room (a checkpoint that was loaded and dropped lies in the heap, say). But not where chunks have room
  * beside it anyway: it would come back page by page, which takes longer than the update. */
 static ps_status measure(ps_client *c, int64_t *bytes)
 {
     const ps_moment *next = foretold_moment(&c->steps);
     PS_TRY(measure_once(c, bytes));
-    if (next == NULL || *bytes <= next->non_model_bytes + 4 * grain_bytes || ps_client_has_room_for_all(c, *bytes))
-        return PS_OK;
+    const bool is_expected =
+        next != NULL ? *bytes <= next->non_model_bytes + 4 * grain_bytes : has_room_for_least(c, *bytes);
+    if (is_expected || ps_client_has_room_for_all(c, *bytes)) return PS_OK;
     return measure_trimmed(c, bytes);
+}
+
+const char *ps_client_framework_text(const ps_client *c, int64_t framework_bytes,
+                                     char text[PS_CLIENT_FRAMEWORK_TEXT_MAX])
+{
+    char outside[PS_BYTES_TEXT_MAX], activations[PS_BYTES_TEXT_MAX];
+    const int64_t before = ps_min_i64(c->steps.outside_bytes, framework_bytes);
+    snprintf(text, PS_CLIENT_FRAMEWORK_TEXT_MAX,
+             "the program holds %s outside of chunks since before the step (a loaded checkpoint, say: let go of it, or "
+             "load it by mmap), and activations take %s (smaller batches, checkpointing)",
+             ps_bytes_format(before, outside), ps_bytes_format(framework_bytes - before, activations));
+    return text;
 }
 
 static ps_status check_framework(const ps_client *c, ps_status st, int64_t framework_bytes)
 {
+    char text[PS_CLIENT_FRAMEWORK_TEXT_MAX];
     if (st != PS_EBUDGET) return st;
     return PS_FAIL(st,
-                   "the framework itself has %lld bytes of memory.device = %lld in use (activations), beside which "
-                   "chunks find no room: %lld would do, or smaller batches, or checkpointing: %s",
+                   "the framework itself has %lld bytes of memory.device = %lld in use, beside which chunks find no "
+                   "room: %s; memory.device = %lld would do: %s",
                    (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE],
+                   ps_client_framework_text(c, framework_bytes, text),
                    (long long)(framework_bytes + ps_client_least_device_bytes(c)), ps_last_error());
 }
 
@@ -166,10 +190,14 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
 ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes)
 {
     ps_client_steps *s = &c->steps;
+    /* a backward pass may be of a forward pass that was no part of a step: activations are there already */
+    const bool has_activations = s->evaluation != NULL && phase == PS_PHASE_BACKWARD;
     finish_moment(c, framework_bytes);
+    s->evaluation = NULL;
     if (s->trace == NULL) {
         PS_TRY(ps_trace_create(&s->trace));
         s->follows = s->schedule != NULL;
+        if (!has_activations) s->outside_bytes = framework_bytes;
     }
     return begin_moment(c, phase, label, framework_bytes);
 }
@@ -259,6 +287,7 @@ void ps_client_end_step(ps_client *c, bool *was_watched)
 {
     ps_client_steps *s = &c->steps;
     *was_watched = false;
+    s->evaluation = NULL;
     ps_client_record_step(c);
     if (s->trace == NULL) return;
     finish_moment(c, s->step_bytes);
@@ -286,6 +315,17 @@ void ps_client_steps_deinit(ps_client_steps *s)
 
 /* ---- beside a step ---- */
 
+/* A pass of an evaluation begins with the label that the first one began with. All ranks begin it together, also where
+ * the parameters are here already: else one rank alone could evaluate a small model, and no larger one. */
+static ps_status begin_pass(ps_client *c, const char *label, int64_t framework_bytes)
+{
+    ps_client_steps *s = &c->steps;
+    if (s->evaluation == NULL) s->evaluation = label;
+    if (s->evaluation != label) return PS_OK;
+    if (s->trace == NULL) s->outside_bytes = framework_bytes;
+    return ps_client_break(c, ps_client_announce_evaluation(c));
+}
+
 /* Nothing is foretold of it, and the step is foretold as before: what is there stays as the step wants it, as far as there
  * is room beside what the framework has. */
 static ps_status begin_aside(ps_client *c, const char *label, int64_t framework_bytes, bool is_measured)
@@ -294,6 +334,7 @@ static ps_status begin_aside(ps_client *c, const char *label, int64_t framework_
     finish_moment(c, framework_bytes);
     s->is_recording = false;
     PS_TRY(keep_label(s, label, &label));
+    PS_TRY(begin_pass(c, label, framework_bytes));
     ps_status st = ps_store_claim_aside(c->tiers.store, framework_bytes);
     if (st == PS_EBUDGET && is_measured) {
         PS_TRY(measure_trimmed(c, &framework_bytes));

@@ -8,7 +8,9 @@
  *
  * All of it follows from the order of calls, which is the same on all ranks; each exchange begins with each rank saying
  * which one it means. */
+#include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/mem.h"
 #include "foreign/client_impl.h"
@@ -103,40 +105,133 @@ static void note_recent(ps_client *c, int32_t group)
 
 /* ---- the same on all ranks ---- */
 
-typedef enum exchange_kind { GATHER = 1, REDUCE, STEP, READ } exchange_kind;
+typedef enum exchange_kind { GATHER = 1, REDUCE, STEP, READ, EVALUATE } exchange_kind;
 
-static const char *kind_text(int64_t kind)
+/* What a rank is about to do. */
+typedef struct intent {
+    int64_t kind, number; /* exchange_kind; of a group, a step, a tensor */
+    int64_t tensor;       /* GATHER, REDUCE: whose parameter or gradient it is for */
+    uint64_t trained;     /* STEP: hash of which tensors have got a gradient on this rank */
+} intent;
+
+enum { INTENT_TEXT_MAX = 280 };
+
+static const char *describe(const ps_client *c, const intent *i, char text[INTENT_TEXT_MAX])
 {
-    static const char *const texts[] = {[GATHER] = "gathers group",
-                                        [REDUCE] = "sums up gradients of group",
-                                        [STEP] = "makes step",
-                                        [READ] = "reads tensor"};
-    return kind >= GATHER && kind <= READ ? texts[kind] : "is busy with";
+    const bool is_tensor = i->tensor >= 0 && i->tensor < c->n_tensors;
+    const char *name = is_tensor ? c->tensors[i->tensor].name : "a parameter";
+    switch ((exchange_kind)i->kind) {
+    case GATHER: snprintf(text, INTENT_TEXT_MAX, "uses %.200s", name); break;
+    case REDUCE: snprintf(text, INTENT_TEXT_MAX, "has the gradient of %.200s", name); break;
+    case STEP: snprintf(text, INTENT_TEXT_MAX, "makes step %lld", (long long)i->number + 1); break;
+    case READ: snprintf(text, INTENT_TEXT_MAX, "reads the value of %.200s", name); break;
+    case EVALUATE: snprintf(text, INTENT_TEXT_MAX, "evaluates or generates"); break;
+    default: snprintf(text, INTENT_TEXT_MAX, "does something else"); break;
+    }
+    return text;
 }
 
-/* What this rank is about to do is what all are. */
-static ps_status announce(ps_client *c, exchange_kind kind, int64_t number)
+static const char use_alike[] =
+    "all ranks must use the same parameters in the same order. Where the data decides that (experts), call each of "
+    "them "
+    "on every rank, with an input of no rows (x[:0]) where it has none; or keep them out of chunks (torch_scope)";
+
+static const char call_alike[] = "all ranks must make the same calls (state_dict, save, evaluate, generate), not one "
+                                 "rank alone, and as many of them";
+
+static ps_status fail_unlike(const ps_client *c, const intent *mine, int32_t rank, const intent *other)
 {
-    const int32_t size = c->settings.ranks.n;
-    const int64_t mine[2] = {(int64_t)kind, number};
-    int64_t(*all)[2];
-    PS_TRY(ps_mem_alloc((size_t)size, sizeof *all, &all));
-    ps_status st = ps_comm_all_gather(c->comm, mine, sizeof mine, all);
-    for (int32_t r = 0; r < size && st == PS_OK; r++)
-        if (all[r][0] != (int64_t)kind || all[r][1] != number)
-            st =
-                PS_FAIL(PS_EINVAL,
-                        "ranks have gone different ways: rank %d %s %lld, rank %d %s %lld; all ranks must use the same "
-                        "tensors in the same order",
-                        c->settings.ranks.rank, kind_text((int64_t)kind), (long long)number, r, kind_text(all[r][0]),
-                        (long long)all[r][1]);
+    char here[INTENT_TEXT_MAX], there[INTENT_TEXT_MAX];
+    const bool is_step = mine->kind <= STEP && other->kind <= STEP;
+    return PS_FAIL(PS_EINVAL, "ranks have gone different ways: rank %d %s, rank %d %s; %s", c->settings.ranks.rank,
+                   describe(c, mine, here), rank, describe(c, other, there), is_step ? use_alike : call_alike);
+}
+
+/* Ranks that wait in a collective of the program's own meanwhile do so for ever: that may be the only sign of it. */
+static ps_status gather_intents(ps_client *c, const intent *mine, intent *all)
+{
+    char text[1024], here[INTENT_TEXT_MAX];
+    if (mine->kind <= STEP) return ps_comm_all_gather(c->comm, mine, sizeof *mine, all);
+    snprintf(text, sizeof text, "rank %d %s, and has waited for the others for %g s: %s", c->settings.ranks.rank,
+             describe(c, mine, here), (double)c->patience_ns * 1e-9, call_alike);
+    ps_comm_set_late_text(c->comm, text, c->patience_ns);
+    const ps_status st = ps_comm_all_gather(c->comm, mine, sizeof *mine, all);
+    ps_comm_set_late_text(c->comm, NULL, 0);
+    return st;
+}
+
+/* all: [n_ranks] what this rank is about to do is what all are. */
+static ps_status exchange_intents(ps_client *c, const intent *mine, intent *all)
+{
+    PS_TRY(gather_intents(c, mine, all));
+    for (int32_t r = 0; r < c->settings.ranks.n; r++)
+        if (all[r].kind != mine->kind || all[r].number != mine->number) return fail_unlike(c, mine, r, &all[r]);
+    return PS_OK;
+}
+
+static ps_status announce(ps_client *c, exchange_kind kind, int64_t number, int32_t tensor)
+{
+    const intent mine = {.kind = (int64_t)kind, .number = number, .tensor = tensor};
+    intent *all;
+    PS_TRY(ps_mem_alloc((size_t)c->settings.ranks.n, sizeof *all, &all));
+    const ps_status st = exchange_intents(c, &mine, all);
     ps_mem_free(all);
     return st;
 }
 
 ps_status ps_client_announce_read(ps_client *c, int32_t tensor)
 {
-    return is_alone(c) ? PS_OK : announce(c, READ, tensor);
+    return is_alone(c) ? PS_OK : announce(c, READ, tensor, tensor);
+}
+
+ps_status ps_client_announce_evaluation(ps_client *c)
+{
+    return is_alone(c) ? PS_OK : announce(c, EVALUATE, 0, -1);
+}
+
+/* ---- the same tensors in a step ---- */
+
+/* Those that are apart any rank may use or not. */
+static void list_trained(const ps_client *c, uint8_t *is_trained)
+{
+    for (int32_t i = 0; i < c->n_tensors; i++)
+        is_trained[i] = !c->tensors[i].is_dropped && !c->tensors[i].is_apart && c->tensors[i].is_given;
+}
+
+/* is_trained: [n_tensors] this rank's, then those of all. */
+static ps_status name_difference(ps_client *c, uint8_t *is_trained)
+{
+    const int32_t n = c->n_tensors;
+    uint8_t *all = is_trained + n;
+    PS_TRY(ps_comm_all_gather(c->comm, is_trained, n, all));
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t r = 1; r < c->settings.ranks.n; r++) {
+            const bool is_first = all[i] != 0;
+            if (all[r * n + i] == all[i]) continue;
+            return PS_FAIL(PS_EINVAL, "%.200s has got a gradient on rank %d in this step, and none on rank %d: %s",
+                           c->tensors[i].name, is_first ? 0 : r, is_first ? r : 0, use_alike);
+        }
+    return PS_OK;
+}
+
+/* A group of chunks is summed up when it has all its gradients. Where ranks differ in which tensors they have used, such
+ * groups differ sooner or later; so the first step that shows it is refused. */
+static ps_status announce_step(ps_client *c)
+{
+    const size_t size = (size_t)c->settings.ranks.n;
+    uint8_t *is_trained = NULL;
+    intent *all = NULL;
+    bool is_same = true;
+    PS_TRY(ps_mem_alloc((size_t)c->n_tensors, size + 1, &is_trained));
+    list_trained(c, is_trained);
+    const intent mine = {.kind = STEP, .number = c->n_steps, .trained = XXH3_64bits(is_trained, (size_t)c->n_tensors)};
+    ps_status st = ps_mem_alloc(size, sizeof *all, &all);
+    if (st == PS_OK) st = exchange_intents(c, &mine, all);
+    for (size_t r = 0; r < size && st == PS_OK; r++) is_same = is_same && all[r].trained == mine.trained;
+    if (st == PS_OK && !is_same) st = name_difference(c, is_trained);
+    ps_mem_free(all);
+    ps_mem_free(is_trained);
+    return st;
 }
 
 /* ---- transfers ---- */
@@ -195,10 +290,10 @@ static ps_status make_whole(ps_client *c, int32_t group)
     return PS_OK;
 }
 
-static ps_status gather(ps_client *c, int32_t group)
+static ps_status gather(ps_client *c, int32_t tensor, int32_t group)
 {
     int32_t n = 0;
-    PS_TRY(announce(c, GATHER, group));
+    PS_TRY(announce(c, GATHER, group, tensor));
     PS_TRY(make_whole(c, group));
     PS_TRY(hold_group(c, group, PS_LIST_PARAM16, PS_ACCESS_READ, PS_ACCESS_WRITE));
     for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++)
@@ -211,10 +306,10 @@ static ps_status gather(ps_client *c, int32_t group)
     return PS_OK;
 }
 
-ps_status ps_client_gather(ps_client *c, int32_t chunk)
+ps_status ps_client_gather(ps_client *c, int32_t tensor, int32_t chunk)
 {
     if (is_alone(c) || c->sharing.is_here[group_of(c, chunk)]) return PS_OK;
-    return ps_client_break(c, gather(c, group_of(c, chunk)));
+    return ps_client_break(c, gather(c, tensor, group_of(c, chunk)));
 }
 
 void ps_client_unshare(ps_client *c, int32_t tensor)
@@ -303,12 +398,13 @@ static void drop_others(ps_client *c, int32_t group)
     forget(c, group);
 }
 
-static ps_status reduce(ps_client *c, int32_t group)
+/* tensor: whose gradient was the last one. */
+static ps_status reduce(ps_client *c, int32_t tensor, int32_t group)
 {
     const int32_t first = c->first_piece[first_chunk(c, group)], n = c->first_piece[end_chunk(c, group)] - first;
     const size_t size = (size_t)c->settings.ranks.n;
     uint8_t *places; /* this rank's, then those of all */
-    PS_TRY(announce(c, REDUCE, group));
+    PS_TRY(announce(c, REDUCE, group, tensor));
     PS_TRY(ps_mem_alloc((size_t)n, size + 1, &places));
     for (int32_t i = 0; i < n; i++) places[i] = place_of(&c->pieces[first + i]);
     ps_status st = ps_comm_all_gather(c->comm, places, n, places + n);
@@ -331,7 +427,7 @@ ps_status ps_client_note_gradient(ps_client *c, int32_t tensor)
     }
     for (int32_t k = 0; k < t->n_pieces; k++) {
         const int32_t g = group_of(c, ps_client_piece_of(c, t, k)->chunk);
-        if (c->sharing.n_fresh[g] > 0 && c->sharing.n_fresh[g] == c->sharing.n_trained[g]) PS_TRY(reduce(c, g));
+        if (c->sharing.n_fresh[g] > 0 && c->sharing.n_fresh[g] == c->sharing.n_trained[g]) PS_TRY(reduce(c, tensor, g));
     }
     return PS_OK;
 }
@@ -371,12 +467,12 @@ ps_status ps_client_reduce_rest(ps_client *c)
     double *has;
     ps_status st = PS_OK;
     if (is_alone(c)) return PS_OK;
-    PS_TRY(announce(c, STEP, c->n_steps));
+    PS_TRY(announce_step(c));
     PS_TRY(ps_mem_alloc((size_t)c->sharing.n_groups, sizeof *has, &has));
     for (int32_t g = 0; g < c->sharing.n_groups; g++) has[g] = c->sharing.n_fresh[g] > 0;
     PS_TRY_GOTO(ps_comm_all_reduce(c->comm, has, c->sharing.n_groups, PS_COMM_MAX));
     for (int32_t g = 0; g < c->sharing.n_groups; g++)
-        if (has[g] > 0) PS_TRY_GOTO(reduce(c, g));
+        if (has[g] > 0) PS_TRY_GOTO(reduce(c, c->pieces[c->first_piece[first_chunk(c, g)]].tensor, g));
     PS_TRY_GOTO(reduce_apart(c));
 out:
     ps_mem_free(has);

@@ -47,13 +47,6 @@ static ps_status update_piece(ps_client *c, const step *s, const ps_client_piece
 
 /* ---- a chunk ---- */
 
-static bool has_gradient(const ps_client *c, int32_t chunk, ps_client_gradient_place place)
-{
-    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
-        if (c->pieces[i].gradient == place) return true;
-    return false;
-}
-
 /* How the update of a chunk uses a list; false: not at all. */
 static bool uses_list(const ps_client *c, const step *s, int32_t chunk, ps_list list, ps_access_mode *mode)
 {
@@ -62,7 +55,7 @@ static bool uses_list(const ps_client *c, const step *s, int32_t chunk, ps_list 
     if (s->skips) return false;
     if (list < PS_LIST_STATES + c->settings.optimizer.n_states) return true;
     *mode = PS_ACCESS_READ;
-    return list == ps_lists_grad(&c->lists) && has_gradient(c, chunk, PS_GRADIENT_BESIDE);
+    return list == ps_lists_grad(&c->lists) && ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_BESIDE);
 }
 
 static ps_status update_pieces(ps_client *c, const step *s, int32_t chunk, ps_tier tier)
@@ -157,13 +150,14 @@ static ps_status update_all(ps_client *c, const step *s)
 {
     PS_TRY(settle_written(c));
     for (int32_t k = 0; k < c->layout->n_chunks; k++) {
-        const bool is_beside = has_gradient(c, k, PS_GRADIENT_BESIDE);
-        if (!ps_client_owns(c, k) || (!is_beside && !has_gradient(c, k, PS_GRADIENT_OVER))) continue;
+        const bool is_beside = ps_client_chunk_has_gradient(c, k, PS_GRADIENT_BESIDE);
+        if (!ps_client_owns(c, k) || (!is_beside && !ps_client_chunk_has_gradient(c, k, PS_GRADIENT_OVER))) continue;
         PS_TRY(update_chunk(c, s, k));
         if (is_beside) ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), k));
     }
     for (int32_t i = 0; i < c->n_tensors; i++) {
         ps_client_tensor_state *t = &c->tensors[i];
+        t->is_given = false;
         if (!t->has_gradient) continue;
         if (t->is_apart) PS_TRY(update_apart(c, s, t));
         t->has_gradient = t->is_master_newer = t->is_gradient_changed = false;
@@ -196,6 +190,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     ps_grad_sums sums;
     bool was_watched;
     PS_TRY(ps_client_expect_gradients_free(c, "ps_client_step"));
+    PS_TRY(ps_client_tell_ranks(c, ps_client_check_update_room(c)));
     const double scale = (double)c->scaler.scale, grad_scale = scale * c->settings.ranks.n; /* sums, not means */
     PS_TRY(ps_client_break(c, ps_client_reduce_rest(c)));
     PS_TRY(ps_client_break(c, ps_client_sum_gradients(c, &sums)));
