@@ -229,6 +229,15 @@ class Client:
         check(library.ps_client_get_tensor_info(self.handle, number, byref(info)))
         return info
 
+    def keeps(self, number: int) -> bool:
+        """Has this rank the fp32 value and states of the tensor, or of a part of it? What is apart all have."""
+        info = self.get_tensor_info(number)
+        n_ranks = self.info.n_ranks
+        if info.chunk < 0:
+            return True
+        n_chunks = -(-info.elements // self.info.chunk_elements)
+        return any((info.chunk + i) % n_ranks == self.info.rank for i in range(min(n_chunks, n_ranks)))
+
     def get_state_names(self) -> List[str]:
         names: List[str] = []
         while True:

@@ -161,6 +161,10 @@ _FUNCTIONS = {
 }
 
 
+_NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0`; elsewhere jansson, "
+          "pcre2, liburing, utf8proc and xxhash")
+
+
 def _find() -> str:
     given = os.environ.get("PATRICKSTAR_LIBRARY")
     if given:
@@ -176,6 +180,9 @@ def _load(path: str) -> ctypes.CDLL:
     try:
         loaded = ctypes.CDLL(path)
     except OSError as error:
+        if os.path.exists(path):
+            raise ImportError("%s cannot be loaded: %s. The libraries that it needs are the system's: %s"
+                              % (path, error, _NEEDS)) from None
         raise ImportError("%s: the library of PatrickStar cannot be loaded; install it (make install), or name its "
                           "file in the environment variable PATRICKSTAR_LIBRARY" % error) from None
     for name, (result, arguments) in _FUNCTIONS.items():

@@ -258,14 +258,34 @@ class Case(unittest.TestCase):
 
 # ---- processes ------------------------------------------------------------------------------------------------------
 
+def _environment(**more: str) -> Dict[str, str]:
+    return dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
+                OMPI_MCA_hwloc_base_binding_policy="none", **more)
+
+
 def run(command: List[str]) -> Tuple[int, str]:
     """(status, output) of a command that starts ranks."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
-                       OMPI_MCA_hwloc_base_binding_policy="none")
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, text=True,
-                          env=environment)
+                          env=_environment())
     return done.returncode, done.stdout
+
+
+def start_ranks(program: str, *arguments: str, n_ranks: int = 2) -> List[Tuple[int, str]]:
+    """(status, output) of each rank, started as torchrun does, but without torchrun, which ends all when one fails."""
+    port = str(free_port())
+    ranks = [subprocess.Popen(
+        [sys.executable, "-W", "ignore", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, env=_environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n_ranks),
+                                    LOCAL_WORLD_SIZE=str(n_ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
+        for rank in range(n_ranks)]
+    try:
+        done = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    return [(rank.returncode, text) for rank, text in zip(ranks, done)]
 
 
 def torchrun(program: str, *arguments: str, n_ranks: int = 2) -> Tuple[int, str]:

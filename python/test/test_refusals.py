@@ -136,9 +136,29 @@ class Companions(Case):
 
     @unittest.skipIf(VERSION < (2, 1), "torch.compile is of PyTorch 2")
     def test_compile(self):
-        model, _ = engine(Two)
-        self.refused(lambda: torch.compile(model, backend="eager")(values()), "torch.compile")
-        self.refused(lambda: model.compile(), "torch.compile")
+        model, optimizer = engine(Two)
+        for given in (model, model.module, model.module.a):
+            self.refused(lambda: torch.compile(given, backend="eager"), "torch.compile of a module with a.weight",
+                         Refused)
+            self.refused(lambda: torch.compile(backend="eager")(given), "torch.compile of a module", Refused)
+            if VERSION >= (2, 2):
+                self.refused(given.compile, "torch.compile of a module with a.weight", Refused)
+        self.assertEqual(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)), 2)
+        torch.compile(nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))
+        once(model, optimizer, values())
+
+        def compiled_part():
+            model = Two()
+            model.b = torch.compile(model.b, backend="eager")
+            return model
+        self.refused(lambda: engine(compiled_part), "b is a OptimizedModule", Refused)
+
+        def compiled_in_place():
+            model = Two()
+            model.b.compile(backend="eager")
+            return model
+        if VERSION >= (2, 2):
+            self.refused(lambda: engine(compiled_in_place), "b is compiled by its method compile()", Refused)
 
     def test_trace(self):
         model, optimizer = engine(Two)

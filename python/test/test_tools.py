@@ -73,6 +73,17 @@ class Merge(unittest.TestCase):
         self.assertFalse(os.path.exists(self.path("model-merged.pt")))
 
 
+class Library(unittest.TestCase):
+    def test_one_that_cannot_be_loaded_names_what_it_needs(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".so") as file:
+            done = subprocess.run([sys.executable, "-c", "import patrickstar"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True,
+                                  env=dict(os.environ, PATRICKSTAR_LIBRARY=file.name))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("ImportError: %s cannot be loaded: " % file.name, done.stdout)
+        self.assertIn("libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0", done.stdout)
+
+
 class Visualize(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from support import BF16, F32, IS_LONG, LR, Case, config, masters, run, torchrun
 from test_modules import Own
 from train_worker import N_STEPS, batch
-from patrickstar import merge
+from patrickstar import Refused, merge
 from patrickstar.runtime import initialize_engine
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train_worker.py")
@@ -96,6 +96,9 @@ class Ranks(Case):
             part = torch.load(path)["state"]
             self.assertLess(len(part), len(ranks[0]["optimizer"]["state"]))
             states.update(part)
+            _, alone = initialize_engine(Own, 0, config(F32))
+            self.refused(lambda: alone.load_state_dict(torch.load(path)), "it is that of one rank", Refused)
+        alone.load_state_dict(ranks[0]["optimizer"])
         whole = ranks[0]["optimizer"]["state"]
         self.assertEqual(sorted(states), sorted(whole))
         for number, values in whole.items():

@@ -3,6 +3,7 @@ import os
 import sys
 
 import torch
+import torch.distributed as dist
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 
@@ -52,8 +53,28 @@ def main():
     part.state_dict()
     del kept
     model.load_state_dict(model.state_dict())
-    optimizer.load_state_dict(optimizer.state_dict())
+    whole = optimizer.state_dict()
+    optimizer.load_state_dict(whole)
+    if n_ranks > 1:
+        reload_parts(optimizer, whole, folder, rank, n_ranks)
     model.close()
+
+
+def reload_parts(optimizer, whole, folder, rank, n_ranks):
+    """Each rank its own part; another one's is refused."""
+    optimizer.load_state_dict({**whole, "state": {number: dict(values, exp_avg=torch.zeros_like(values["exp_avg"]))
+                                                  for number, values in whole["state"].items()}})
+    optimizer.load_state_dict(torch.load(os.path.join(folder, "optimizer-%d.pt" % rank)))
+    for number, values in optimizer.state_dict()["state"].items():
+        assert torch.equal(values["exp_avg"], whole["state"][number]["exp_avg"]), number
+    if not dist.is_initialized():
+        return
+    dist.barrier()  # files of all are there
+    try:
+        optimizer.load_state_dict(torch.load(os.path.join(folder, "optimizer-%d.pt" % ((rank + 1) % n_ranks))))
+        raise AssertionError("another rank's part was loaded")
+    except Refused as refused:
+        assert "it is that of one rank" in str(refused), refused
 
 
 if __name__ == "__main__":

@@ -82,7 +82,26 @@ def _refuse_function_transforms() -> None:
     transforms._wrap_tensor_for_grad = wrap_unless_in_chunks
 
 
+def _refuse_compilation() -> None:
+    compile_ = getattr(torch, "compile", None)  # PyTorch 2
+    if compile_ is None:
+        return
+
+    @functools.wraps(compile_)
+    def compile_unless_in_chunks(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        module = getattr(model, "__self__", model)  # module.compile() gives a method
+        slot = _first_in_chunks(module.parameters()) if isinstance(module, nn.Module) else None
+        if slot is not None:
+            raise Refused("torch.compile of a module with %s, which lies in chunks: parameters change their places "
+                          "between operators, which a compiled graph does not see; compile functions that have no "
+                          "parameters" % slot.name)
+        return compile_(model, *args, **kwargs)
+
+    torch.compile = compile_unless_in_chunks  # type: ignore[assignment]
+
+
 _refuse_optimizers()
+_refuse_compilation()
 _lend_to_scripts()
 _refuse_function_transforms()
 _refuse_wrapper(nn.parallel.DistributedDataParallel,

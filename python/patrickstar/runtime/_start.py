@@ -22,13 +22,15 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
                                % (local_rank,))
     config = Config(given)
     dtype = _check_number_format(config)
-    if local_rank is not None and local_rank >= 0 and torch.cuda.is_available():
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if local_rank is not None and 0 <= local_rank < n_gpus:
         torch.cuda.set_device(local_rank)
     ranks = _ranks.meet(config.handle)
     client: Optional[Client] = None
     builder: Optional[Builder] = None
     model: Any = None
     try:
+        _check_local_rank(local_rank, ranks, n_gpus)
         client = Client(config, ranks.comm)
         builder = Builder(client, ranks.size)
         with builder.open():
@@ -97,13 +99,35 @@ def _check_number_format(config: Config) -> torch.dtype:
     return torch.float16
 
 
+def _check_local_rank(local_rank: Optional[int], ranks: _ranks.Ranks, n_gpus: int) -> None:
+    if local_rank is None or local_rank <= 0:
+        return
+    if ranks.size == 1:
+        raise Refused("local_rank=%d, but this process is alone: each of several would train a model of its own. Start "
+                      "them together, by torchrun or mpirun, or call torch.distributed.init_process_group before; one "
+                      "process has local_rank=0, and CUDA_VISIBLE_DEVICES chooses its GPU" % local_rank)
+    if 0 < n_gpus <= local_rank:
+        raise PatrickStarError("EINVAL", "local_rank=%d: expected a number below %d, as this machine has that many GPUs; "
+                               "start so many processes on it at most" % (local_rank, n_gpus))
+
+
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule")
+
+
 def _check_module(model: nn.Module) -> None:
-    for name in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule"):
-        if type(model).__name__ == name:
-            raise Refused("model_func gave a %s: give the module that is in it; ranks and chunks are "
-                          "initialize_engine's matter" % name)
     for name, module in model.named_modules():
+        kind = type(module).__name__
+        name = name or "the model"
+        if next(module.parameters(), None) is None:
+            continue
+        if kind in _WRAPPERS:
+            raise Refused("%s is a %s: give the module that is in it; ranks and chunks are initialize_engine's matter, "
+                          "and parameters in chunks change their places, which a compiled graph does not see"
+                          % (name, kind))
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            raise Refused("%s is compiled by its method compile(): leave that out; parameters in chunks change their "
+                          "places, which a compiled graph does not see" % name)
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SpectralNorm):
                 raise Refused("torch.nn.utils.spectral_norm of %s keeps values of its parameter outside of parameters: "
-                              "take torch.nn.utils.parametrizations.spectral_norm" % (name or "the model"))
+                              "take torch.nn.utils.parametrizations.spectral_norm" % name)

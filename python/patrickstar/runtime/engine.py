@@ -3,7 +3,6 @@ import atexit
 import contextlib
 import functools
 import os
-import sys
 import weakref
 from typing import Any, Dict, Iterator, Mapping
 
@@ -42,7 +41,6 @@ class Engine(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives. With gradients, and in training mode, it is part of a step; else it is an evaluation,
         from which the schedule learns nothing."""
-        _refuse_compilation()
         leave_uncompiled(Parked)
         front, before = self.front, self.front.phase
         front.let_gradients_go()
@@ -148,9 +146,6 @@ class Engine(nn.Module):
     def _replicate_for_data_parallel(self) -> Any:
         raise Refused("data_parallel of an engine: " + ONE_PROCESS_A_GPU)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        raise Refused(_NO_COMPILATION)
-
     def __deepcopy__(self, memo: Any) -> Any:
         raise Refused("deepcopy of an engine: copy its state_dict()")
 
@@ -175,18 +170,3 @@ def _empty_autograd_at_exit() -> None:
 
 
 ONE_PROCESS_A_GPU = "have a process for each GPU, by torchrun; initialize_engine shares chunks between them"
-
-_NO_COMPILATION = ("torch.compile of an engine: its parameters change their places between operators, which a compiled "
-                   "graph does not see; compile functions that have no parameters")
-
-
-def _refuse_compilation() -> None:
-    """torch.compile wraps the engine in a module, which calls it."""
-    if "torch._dynamo" not in sys.modules:
-        return
-    frame = sys._getframe(1)
-    while frame is not None:
-        is_call = frame.f_code.co_name in ("_call_impl", "__call__")
-        if is_call and type(frame.f_locals.get("self")).__name__ == "OptimizedModule":
-            raise Refused(_NO_COMPILATION)
-        frame = frame.f_back

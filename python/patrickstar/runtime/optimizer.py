@@ -1,4 +1,5 @@
 """The optimizer: the library's, in the clothes of torch.optim."""
+import logging
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional
 
@@ -46,6 +47,7 @@ class Optimizer(torch.optim.Optimizer):
         self._known: List[Dict[str, Any]] = [self._read_group(group) for group in self.client.get_groups()]
         for group, numbers in zip(groups, self._known):
             group.update(numbers, **self._fixed)
+        self._has_warned = False
         self._is_built = False
         super().__init__(groups, dict(self._known[0], **self._fixed))
         self._is_built = True
@@ -68,6 +70,7 @@ class Optimizer(torch.optim.Optimizer):
         if front.is_amid_accumulation():
             return loss
         engine.check_modules()
+        self._warn_of_evaluation()
         self._tell_groups()
         front.let_gradients_go()
         info, trouble = self.client.step()
@@ -78,6 +81,15 @@ class Optimizer(torch.optim.Optimizer):
         if trouble is not None:
             raise trouble
         return loss
+
+    def _warn_of_evaluation(self) -> None:
+        if self.engine.training or self._has_warned:
+            return
+        self._has_warned = True
+        logging.getLogger("patrickstar").warning(
+            "a training step in model.eval(): its forward pass counts as an evaluation, from which no schedule is "
+            "learnt, so that chunks come when they are asked for and no sooner. Call model.train(); to leave dropout "
+            "out, call eval() of those modules only")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """The same as model.zero_grad(); no gradients are left after a step."""
@@ -149,13 +161,13 @@ class Optimizer(torch.optim.Optimizer):
         state: Dict[int, Dict[str, Any]] = {}
         names = self.client.get_state_names()
         for slot in self._slots:
-            info = self.client.get_tensor_info(slot.number)
-            if info.steps == 0:
+            steps = self.client.get_steps(slot.number)
+            if steps == 0:
                 continue
-            values: Dict[str, Any] = {} if self._kind == "SGD" else {"step": torch.tensor(float(info.steps))}
+            values: Dict[str, Any] = {} if self._kind == "SGD" else {"step": torch.tensor(float(steps))}
             for name in names:
                 values[name] = self.client.read(slot.number, name, slot.shape)
-            if whole or info.owner == self.engine.ranks.rank:
+            if whole or self.client.keeps(slot.number):
                 state[numbers[id(slot.param)]] = values
         groups = []
         for group in self.param_groups:
@@ -181,6 +193,7 @@ class Optimizer(torch.optim.Optimizer):
         names = self.client.get_state_names()
         self._check_states(state_dict["state"], slot_of, names)
         own = state_dict.get(_OWN_KEY, {})
+        self._check_that_none_is_missing(state_dict["state"], slot_of, names, own.get("tensor_steps", {}))
         most = 0
         for number, slot in slot_of.items():
             values = state_dict["state"].get(number)
@@ -216,6 +229,20 @@ class Optimizer(torch.optim.Optimizer):
                     if value.shape != slot.shape:
                         raise ValueError("optimizer state: %s of %s has shape %s, expected %s"
                                          % (name, slot.name, tuple(value.shape), tuple(slot.shape)))
+
+    def _check_that_none_is_missing(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str],
+                                    tensor_steps: Dict[Any, int]) -> None:
+        updated = [number for number in slot_of
+                   if tensor_steps.get(number, 0) > 0 and self.client.keeps(slot_of[number].number)]
+        missing = [slot_of[number].name for number in updated
+                   if any(states.get(number, {}).get(name) is None for name in names)]
+        if missing:
+            raise Refused("optimizer state: it is that of one rank (whole=False), without the states of %d of the %d "
+                          "parameters that %s, the first of which is %s. Load it with as many ranks as have saved it, "
+                          "each its own; or save optimizer.state_dict(), for which all ranks call, and which any number "
+                          "of ranks loads"
+                          % (len(missing), len(updated), "this rank keeps" if self.engine.ranks.size > 1 else
+                             "were updated", missing[0]))
 
     def _number_params(self) -> Dict[int, int]:
         numbers: Dict[int, int] = {}
