@@ -25,7 +25,8 @@
 #: make bench-peers [ARGS="--rounds 5"]
 #:                             a training step of ours and of PyTorch's in turns (half an hour); `make torch-peer` first, for
 #:                             the current PyTorch beside Debian's (6 GB)
-#: make python                 the package for PyTorch (doc/pytorch.md) as a wheel, library and pstar inside: build/python
+#: make python                 the package for PyTorch as a wheel in build/python: modules, library, plug-ins and pstar;
+#:                             libraries that these load are the system's (doc/pytorch.md)
 #: make python-check           its tests with the current PyTorch and transformers of PyPI (6 GB, as make torch-peer)
 #: make bench-pytorch [ARGS="--turns 5"]
 #:                             a training step through the package beside plain PyTorch's (ten minutes), by the same PyTorch
