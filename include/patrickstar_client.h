@@ -202,9 +202,9 @@ typedef struct ps_client_step_info {
 
 /* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the
  * configured optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. info may be
- * NULL. PS_ESTATE: a gradient's place is in use. PS_EBUDGET, before anything has changed: beside tensors that are in use
- * there is no room for updates. PS_EINVAL on all ranks when they have gone different ways, naming a tensor that has got
- * a gradient on one of them and none on another; one that is kept apart may have.
+ * NULL. PS_ESTATE: a gradient's place is in use. PS_EBUDGET, before anything has changed: beside tensors that are in
+ * use there is no room for updates. PS_EINVAL on all ranks when they have gone different ways, naming a tensor that has
+ * got a gradient on one of them and none on another; one that is kept apart may have.
  * PS_ENUMERIC after train.max_nonfinite_steps skipped steps in a row that no lower loss scale can help: info is
  * filled, and the client goes on. */
 PS_API PS_NODISCARD ps_status ps_client_step(ps_client *client, ps_client_step_info *info);
