@@ -113,6 +113,16 @@ def train_on_tokens(model: Any, optimizer: Any, n_steps: int) -> List[float]:
     return losses
 
 
+def without_dropout(make: Make) -> Make:
+    def build() -> nn.Module:
+        model = make()
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.
+        return model
+    return build
+
+
 class Two(nn.Module):
     """Two linear modules, and what to do with them."""
 

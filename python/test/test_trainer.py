@@ -6,7 +6,7 @@ import unittest
 
 import torch
 
-from support import BF16, F32, Case, engine
+from support import BF16, F32, Case, engine, without_dropout
 
 if not importlib.util.find_spec("transformers") or not importlib.util.find_spec("accelerate"):
     raise unittest.SkipTest("transformers and accelerate are not installed")
@@ -23,14 +23,6 @@ def sentences(n=32, length=12):
     ids = torch.randint(0, VOCABULARY, (n, length))
     labels = torch.where(torch.arange(length)[None] > torch.randint(2, length, (n, 1)), -100, ids)
     return [{"input_ids": i, "labels": y} for i, y in zip(ids, labels)]
-
-
-def without_dropout():
-    model = gpt2()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.
-    return model
 
 
 class Training(Case):
@@ -54,8 +46,8 @@ class Training(Case):
         return logged, after, read
 
     def test_losses_are_those_of_plain_trainer(self):
-        model, optimizer = engine(without_dropout, F32, optimizer=OPTIMIZER, default_chunk_size=1 << 13)
-        plain = without_dropout()
+        model, optimizer = engine(without_dropout(gpt2), F32, optimizer=OPTIMIZER, default_chunk_size=1 << 13)
+        plain = without_dropout(gpt2)()
         plain.load_state_dict(model.state_dict())
         logged, eval_loss, read = self.train(model.module, optimizer)
         theirs = torch.optim.AdamW(plain.parameters(), lr=LR, weight_decay=DECAY)
@@ -70,7 +62,7 @@ class Training(Case):
             self.assertTrue(torch.allclose(read[name], value, atol=1e-4), name)
 
     def test_in_bf16(self):
-        model, optimizer = engine(without_dropout, BF16, optimizer=OPTIMIZER, default_chunk_size=1 << 13)
+        model, optimizer = engine(without_dropout(gpt2), BF16, optimizer=OPTIMIZER, default_chunk_size=1 << 13)
         self.train(model.module, optimizer)
         self.assertEqual(optimizer.last_step.step, STEPS)
 
