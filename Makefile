@@ -8,6 +8,7 @@
 #: make demo                   train a small GPT-2 in little memory, and let it write
 #: make demo-finetune          fine-tune a published model as a classifier in little memory, and export it
 #: make test                   build and run all tests; the last line counts them
+#: make test-processors        tests of test/processors_*.txt as on other processors, as far as this one can be them
 #: make test-data              fetch what some tests need and are skipped without: a model (84 MB), transformers
 #: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (25 minutes)
 #: make check-long             and what takes an hour: all tests under sanitizers, all of the package for PyTorch
@@ -57,6 +58,8 @@ SAN    ?=
 WERROR ?=
 DEPS   ?= 1
 MINIMAL ?=
+# Of make check: programs with a main of their own are read by the compiler, which warns, and not made.
+SYNTAX ?=
 MPI    ?= $(if $(MINIMAL),,openmpi)
 CUDA   ?=
 PREFIX ?= /usr/local
@@ -67,7 +70,7 @@ BENCH   =
 ARGS    =
 
 comma := ,
-V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)
+V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)$(if $(SYNTAX),-syntax)
 B := build/$V
 IS_DEFAULT := $(filter gcc-d0,$V)
 
@@ -176,8 +179,8 @@ endif
 $(PRODUCTS:%=build/%): build/%: build/gcc-d0/%
 	@cp -f $< $@
 
-$B/libpatrickstar.a: $(OBJ)
-	@rm -f $@
+$B/libpatrickstar.a: $(if $(SYNTAX),,$(OBJ))
+	@mkdir -p $(@D) && rm -f $@
 	$(call run,ar)$(AR) rcs $@ $^
 $B/libpatrickstar.so: $(OBJ) src/exports.map
 	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@ $(OBJ) $(LDLIBS)
@@ -221,7 +224,7 @@ $(if $(MINIMAL),$B/libpatrickstar.a: | $B/libcmocka.so.0)
 # program: a source file with a main of its own, the static library, and what else it needs
 # A test may include a file of the program, which then is a prerequisite but no second source.
 program_sources = $(foreach f,$(filter %.c,$^) $(filter %.a,$^),$(if $(findstring /../,$f),,$f))
-compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(PROGRAM_FLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(program_sources) $(LDFLAGS)
+compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(PROGRAM_FLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(if $(SYNTAX),-fsyntax-only -Wno-unused-command-line-argument) $(program_sources) $(LDFLAGS)
 $B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $B/libpatrickstar.a Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
@@ -384,6 +387,12 @@ gpu-bench: gpu-bench-programs
 test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS) $(CUDA_TEST_IMAGES)
 	@PS_TEST_ONLY=$(ONLY) PS_TEST_LEAVE=$(LEAVE) sh test/run.sh $B
 
+# Tests once more as on other processors (PS_TEST_CPU in CONTRIBUTING.md), as far as this machine can execute that.
+PROCESSORS := portable avx2 avx512 intel-avx512_bf16 amd-avx512_bf16 amx
+test-processors: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS)
+	@PS_TEST_CPUS='$(PROCESSORS)' PS_TEST_ONLY=test/processors_engine.txt sh test/run.sh $B
+	@PS_TEST_CPUS='$(filter %-avx512_bf16,$(PROCESSORS))' PS_TEST_ONLY=test/processors_kernel.txt sh test/run.sh $B
+
 bench: $(BENCHES)
 	@$(if $(BENCH),$(foreach b,$^,$b &&) true,sh bench/run.sh $B)
 
@@ -435,12 +444,15 @@ check: build/.deps-check
 	@sh tool/check_format.sh
 	$(announce) 'tests; gcc without a warning'
 	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 $(if $(NVCC),CUDA=1) test
+	$(announce) 'tests as on other processors'
+	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 $(if $(NVCC),CUDA=1) test-processors
 	$(announce) 'kernels for GPUs by nvcc'
 	@$(if $(NVCC),$(MAKE) cuda,echo 'not tried: there is no nvcc')
 	$(announce) 'what a GPU is checked by, over a driver that is not there'
 	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 FAKE=1 gpu-check
 	$(announce) 'clang without a warning'
-	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 all tests
+	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 all
+	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 SYNTAX=1 tests
 	$(announce) 'tests under AddressSanitizer and UndefinedBehaviorSanitizer, DEBUG=3'
 	@$(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 LEAVE=test/long_address.txt test
 	$(announce) 'fuzz corpora'
@@ -514,6 +526,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test gpu-tests gpu-check gpu-bench gpu-bench-programs cuda bench bench-peers torch-peer python python-check bench-pytorch replay fuzz format check check-long install uninstall clean
+.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test test-processors gpu-tests gpu-check gpu-bench gpu-bench-programs cuda bench bench-peers torch-peer python python-check bench-pytorch replay fuzz format check check-long install uninstall clean
 .SECONDARY:
 -include $(wildcard build/cuda/*.d) $(OBJ:.o=.d) $(EMULATED:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)

@@ -12,15 +12,19 @@
 #   PS_TEST_LIMIT_S  a test that takes longer has failed
 #   PS_TEST_ONLY, PS_TEST_LEAVE  files with a test a line ("comm/test_comm", "cli/%"; # begins a comment): only these;
 #                    all but these, each line of which counts as skipped
+#   PS_TEST_CPUS     kinds of processors ("portable avx2", src/kernel/cpu_kind.h): each test is run once as on each of
+#                    them, but for this machine's own, and counts as skipped where this machine cannot execute one
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
 # Of all groups of tests in a log together; nothing where there is none.
 count() { sed -n "s/^\[  $2 *\] \([0-9]*\) test(s).*/\1/p" "$1" | awk '{ n += $1 } END { if (NR) print n }'; }
 
-# One test, with its output in one piece and its counts in a file of $results.
+# One test ("PATH", or "PATH@KIND of processor"), with its output in one piece and its counts in a file of $results.
 run_one() {
     log=$results/$(echo "$2" | tr / _)
+    name=$2
+    case $2 in *@*) export PS_TEST_CPU="${2#*@}"; name="${2%@*} as on $PS_TEST_CPU"; set -- "$1" "${2%@*}" ;; esac
     begin=$(date +%s)
     case $2 in
     *.sh) timeout "$limit_s" sh "$2" "$1" >"$log" 2>&1; rc=$? ;;
@@ -38,10 +42,10 @@ run_one() {
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi # crash, time limit, sanitizer report
     echo "$p $f $s" >"$log.counts"
     if [ "$f" -ne 0 ]; then
-        printf 'FAIL  %s (%s s, status %s)\n%s\n' "$2" "$seconds" "$rc" "$(tail -n 60 "$log" | sed 's/^/      /')"
+        printf 'FAIL  %s (%s s, status %s)\n%s\n' "$name" "$seconds" "$rc" "$(tail -n 60 "$log" | sed 's/^/      /')"
     else
         remarks=$(grep -E '^(skipped|not tried): ' "$log" | sed 's/^/\n      /' | tr -d '\000')
-        printf 'ok    %s (%s s%s)%s\n' "$2" "$seconds" "$([ "$s" -ne 0 ] && echo ", $s skipped")" "$remarks"
+        printf 'ok    %s (%s s%s)%s\n' "$name" "$seconds" "$([ "$s" -ne 0 ] && echo ", $s skipped")" "$remarks"
     fi
 }
 
@@ -74,6 +78,20 @@ in_list() {
     lines "$1" | { while read -r line; do case $2 in $(echo "$line" | tr % '*')) exit 0 ;; esac; done; exit 1; }
 }
 
+# Which of these kinds this machine can be. A level that it has not is no error, a word that is none is. Kernels of two
+# kinds are the same where level and products of bf16 are.
+kernels() { "$build/pstar" info 2>&1 | grep '^instruction set\|^number formats\|PS_TEST_CPU'; }
+can_be= own=
+for kind in ${PS_TEST_CPUS:-}; do
+    found=$(export PS_TEST_CPU="$kind"; kernels)
+    case $found in
+    *"go up to"*) ;;
+    *PS_TEST_CPU*) echo "$found" >&2; exit 2 ;;
+    "$(unset PS_TEST_CPU; kernels)") own=$kind; echo "      $kind is this machine's own" ;;
+    *) can_be="$can_be $kind" ;;
+    esac
+done
+
 if [ -n "${PS_TEST_LEAVE:-}" ]; then
     lines "$PS_TEST_LEAVE" | while read -r line; do
         case $line in *"$pattern"*) ;; *) continue ;; esac
@@ -85,7 +103,13 @@ all_tests | while read -r name path; do
     case $name in *"$pattern"*) ;; *) continue ;; esac
     if [ -n "${PS_TEST_ONLY:-}" ] && ! in_list "$PS_TEST_ONLY" "$name"; then continue; fi
     if [ -n "${PS_TEST_LEAVE:-}" ] && in_list "$PS_TEST_LEAVE" "$name"; then continue; fi
-    echo "$path"
+    [ -n "${PS_TEST_CPUS:-}" ] || echo "$path"
+    for kind in ${PS_TEST_CPUS:-}; do
+        case " $can_be " in *" $kind "*) echo "$path@$kind"; continue ;; esac
+        [ "$kind" != "$own" ] || continue
+        echo "skip  $path as on $kind (this machine cannot execute that)" >&2
+        echo "0 0 1" >"$results/absent_$(echo "$path@$kind" | tr / _).counts"
+    done
 done | xargs -r -n 1 -P "$jobs" sh test/run.sh --one "$build"
 
 cat "$results"/*.counts 2>/dev/null | awk '
