@@ -34,7 +34,8 @@ typedef struct plan_arguments {
     int n_changes;
     bool json, sizes, no_advice;
     int32_t n_ranks, rank;
-    int32_t timeout_s; /* 0: as long as it takes; -1: not said */
+    bool has_timeout;  /* timeout_s was given */
+    int32_t timeout_s; /* 0: no limit */
 } plan_arguments;
 
 typedef struct plan_input {
@@ -224,7 +225,7 @@ static void show_advice(const ps_simulation *s, const ps_advice *advice, int n, 
     if (n == 0) {
         if (!is_cut)
             printf("\n%s\n", s->fits ? "no single change that was tried makes it faster by 2 %"
-                                     : "no change that was tried fits");
+                                     : "no single change was found that makes it fit");
         return;
     }
     printf("\n%s (each simulated)\n", s->fits ? "what makes it faster" : "what fits");
@@ -259,18 +260,18 @@ static void print_json(json_t *root)
 
 static void show_cut(const plan_arguments *a, const ps_simulation *s)
 {
-    printf("\ncut short after %d s (--timeout): %s\n", (int)a->timeout_s,
-           s->is_cut ? "there may be a faster way, which a run looks for: it may move other bytes than these"
-                     : "not every change was tried that may help");
+    printf("\ntimed out after %d s (--timeout): %s\n", (int)a->timeout_s,
+           s->is_cut ? "pstar train searches on, and may choose a faster plan with other transfers"
+                     : "some changes were not tried");
 }
 
-/* The exit status. What this machine has not is no fit here. */
+/* The exit status. A plan that exceeds this machine counts as not fitting. */
 static ps_status answer(const plan_arguments *a, const ps_simulation *s)
 {
     if (!s->fits && s->is_cut)
         return PS_FAIL(PS_ECANCELED,
-                       "no way that fits was found in %d s, and not all were tried: give --timeout more seconds, or 0 "
-                       "for as many as it takes",
+                       "no plan that fits was found in %d s, and not all were tried: give --timeout more seconds, or 0 "
+                       "for no limit",
                        (int)a->timeout_s);
     return s->fits && s->beyond_machine[0] == '\0' ? PS_OK : PS_EBUDGET;
 }
@@ -286,6 +287,11 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     if (!a->json) show_plan(in, &s);
     fflush(stdout);
     if (a->profile_path != NULL && s.fits) {
+        if (s.is_cut)
+            return PS_FAIL(PS_ECANCELED,
+                           "--profile: the search for the plan timed out after %d s (--timeout), and the profile might "
+                           "be of a faster plan; give --timeout 0",
+                           (int)a->timeout_s);
         PS_TRY(ps_simulate_profile(in->config, &in->site, a->config_path, a->profile_path));
         if (!a->json) printf("\nprofile   %s\n", a->profile_path);
     }
@@ -341,8 +347,11 @@ static ps_status plan(const plan_arguments *a, plan_input *in)
         return PS_FAIL(PS_EINVAL, "--ranks and --rank are for one plan: leave --max-model out");
     if (in->site.hardware == NULL && a->family != NULL)
         return PS_FAIL(PS_EINVAL, "--max-model needs a machine to plan for: --hardware FILE");
-    if (a->sizes && (a->family != NULL || a->profile_path != NULL))
-        return PS_FAIL(PS_EINVAL, "--sizes plans nothing: leave --max-model and --profile out");
+    if (a->sizes && (a->family != NULL || a->profile_path != NULL || a->has_timeout))
+        return PS_FAIL(PS_EINVAL, "--sizes plans nothing: leave --max-model, --profile and --timeout out");
+    if (a->family != NULL && a->has_timeout)
+        return PS_FAIL(PS_EINVAL, "--timeout is for one plan, and --max-model makes many without a limit: leave one of "
+                                  "them out");
     if (a->family != NULL) return plan_largest(a, in);
     return a->sizes ? show_sizes(a, in) : plan_one(a, in);
 }
@@ -367,7 +376,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'p': a->profile_path = arg; return 0;
     case OPTION_NO_ADVICE: a->no_advice = true; return 0;
     case OPTION_RANKS: a->n_ranks = parse_number(arg, 1, "--ranks", state); return 0;
-    case OPTION_TIMEOUT: a->timeout_s = parse_number(arg, 0, "--timeout", state); return 0;
+    case OPTION_TIMEOUT:
+        a->timeout_s = parse_number(arg, 0, "--timeout", state);
+        a->has_timeout = true;
+        return 0;
     case OPTION_RANK: a->rank = parse_number(arg, 0, "--rank", state); return 0;
     case OPTION_SIZES: a->sizes = true; return 0;
     case OPTION_MAX_MODEL: a->family = arg; return 0;
@@ -382,7 +394,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (a->config_path == NULL) argp_usage(state);
-        if (a->timeout_s < 0) a->timeout_s = a->no_advice ? 0 : TIMEOUT_S;
+        if (!a->has_timeout) a->timeout_s = a->no_advice ? 0 : TIMEOUT_S;
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -401,8 +413,8 @@ int cmd_plan(int argc, char **argv)
         {"no-advice", OPTION_NO_ADVICE, NULL, 0, "Only the plan: do not simulate what could be changed", 0},
         {"max-model", OPTION_MAX_MODEL, "FAMILY", 0, "The largest model that fits: gpt2, llama or bert", 0},
         {"timeout", OPTION_TIMEOUT, "SECONDS", 0,
-         "Search no longer for a faster way and for changes, and say what was cut short; 0: as long as it takes (12; "
-         "with --no-advice 0, which is the plan of a run)",
+         "Limit the search for a plan and advice to SECONDS (default 12; 0, and by default with --no-advice: no "
+         "limit). What was cut short is reported.",
          0},
         {"sizes", OPTION_SIZES, NULL, 0, "Plan nothing: only what the model takes, in any memory", 0},
         {0}};
@@ -413,7 +425,7 @@ int cmd_plan(int argc, char **argv)
         .doc = "Simulate the steps of a training run, without taking its memory: whether it fits, peak bytes, bytes "
                "moved, time, "
                "and what to change. KEY=VALUE changes the configuration, hardware.KEY=VALUE the hardware."};
-    plan_arguments a = {.timeout_s = -1};
+    plan_arguments a = {0};
     plan_input in = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     const ps_status st = plan(&a, &in);

@@ -54,7 +54,8 @@ typedef struct ps_client_tensor {
     const int64_t *shape; /* [n_dims], each at least 1; copied */
     int32_t n_dims;       /* 0 .. PS_CLIENT_DIMS_MAX; 0: one element */
     ps_dtype dtype;       /* of the values that are given: f32, bf16, or f16 */
-    int32_t is_frozen;    /* 1: without gradient for now: no memory for its fp32 value and states until it has one */
+    int32_t is_frozen;    /* 1: without gradient for now: no memory for its fp32 value and states until it has
+                             one, unless is_apart */
     int32_t is_apart;     /* 1: kept out of chunks, as fp32 in device memory at one address for ever, with its gradient
                              and states, also while it is frozen */
 } ps_client_tensor;

@@ -11,7 +11,8 @@ ps_status cli_evaluate(ps_engine *engine, ps_comm *comm, ps_config *config, cons
     const int64_t n_samples = ps_feed_sample_count(feed, split);
     const int64_t p = comm != NULL ? ps_comm_size(comm) : 1, rank = comm != NULL ? ps_comm_rank(comm) : 0;
     *out = (cli_eval){.n_micro_batches = min_i64(max_i64((n_samples + B - 1) / B, 1), n_steps)};
-    out->n_samples = min_i64(n_samples, out->n_micro_batches * B);
+    out->n_planned = min_i64(n_samples, out->n_micro_batches * B);
+    out->n_samples = out->n_planned;
     enum { LOSS, WEIGHT, TARGETS, CORRECT, N_SUMS };
     double sums[N_SUMS] = {0};
     for (int64_t first = 0; first < out->n_micro_batches; first += p) {

@@ -6,6 +6,7 @@
 
 typedef struct cli_eval {
     int64_t n_micro_batches, n_samples;
+    int64_t n_planned; /* samples of all n_micro_batches */
     int64_t n_targets, n_correct;
     double loss;     /* mean over all targets, by the weights of their classes */
     bool is_stopped; /* before the end: n_samples were evaluated, and there is no result */

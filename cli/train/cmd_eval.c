@@ -116,11 +116,11 @@ static void print_json_number(const char *key, double value)
 }
 
 /* Figures of a part would pass for those of the whole. */
-static void show_stopped(const evaluation *e, const eval_arguments *a)
+static void show_stopped(const evaluation *e)
 {
     if (ps_comm_rank(e->comm) > 0) return;
     fprintf(stderr, "pstar eval: stopped after %lld of %lld samples, without a result\n",
-            (long long)e->result.n_samples, (long long)ps_feed_sample_count(e->feed, a->split));
+            (long long)e->result.n_samples, (long long)e->result.n_planned);
 }
 
 static void show(const evaluation *e, const eval_arguments *a)
@@ -212,7 +212,7 @@ int cmd_eval(int argc, char **argv)
     }
     const bool is_stopped = st == PS_OK && e.result.is_stopped, is_alone = is_stopped && ps_comm_size(e.comm) == 1;
     if (is_stopped)
-        show_stopped(&e, &a);
+        show_stopped(&e);
     else if (st == PS_OK)
         show(&e, &a);
     const int code = ranks_report(e.comm, "eval", st, a.is_verbose);

@@ -164,6 +164,6 @@ void progress_print_table(const run_totals *t)
         print_steps(t, steps);
         return;
     }
-    printf("steps     none was made\n");
+    printf("steps     0: no step was trained\n");
     print_chunks(t);
 }

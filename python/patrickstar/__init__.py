@@ -16,6 +16,7 @@ compiled.
     _build         construction: parameters of a module go into the library's memory
     _front         hooks of modules: parameters in use; gradients
     _parked        parameters that no module has in use
+    _precision     what modules compute in where parameters are 16-bit
     _autograd      what graphs keep of parameters: handles
     _slot, _state  what all of these share of a parameter; state_dict
     _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: how processes meet"""

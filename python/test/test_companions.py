@@ -93,7 +93,7 @@ class Refusals(Case):
             nn.utils.spectral_norm(model.b)
             return model
         for dtype in (F32, BF16):
-            self.refused(lambda: engine(make, dtype), "spectral_norm of b", Refused)
+            self.refused(lambda: engine(make, dtype), "spectral_norm on b", Refused)
 
     def test_a_module_given_twice(self):
         model, optimizer = engine(Two)
@@ -121,7 +121,7 @@ class Refusals(Case):
                           torch.func.grad_and_value):
             self.refused(lambda: transform(lambda w: F.linear(x, w).sum())(weight), "of parameter a.weight", Refused)
             self.refused(lambda: transform(lambda p: F.linear(x, p["w"]).sum())({"w": weight}), "a.weight", Refused)
-            self.refused(lambda: transform(lambda y: square(model(y)))(x), "take torch.autograd.grad", Refused)
+            self.refused(lambda: transform(lambda y: square(model(y)))(x), "use torch.autograd.grad", Refused)
         expected = torch.func.grad(lambda w: F.linear(x, w).sum())(weight.detach().clone())
         self.assertTrue(torch.equal(torch.autograd.grad(F.linear(x, weight).sum(), weight)[0], expected))
         once(model, optimizer, x)

@@ -118,8 +118,9 @@ static ps_status check_file(checker *c, const char *path)
     if (!c->has_state) return PS_OK;
     if (n_ranks != c->state.n_ranks)
         return PS_FAIL(PS_EFORMAT,
-                       "%s: a file of another checkpoint: " PS_CHECKPOINT_STATE " beside it is of %d rank%s", path,
-                       c->state.n_ranks, c->state.n_ranks == 1 ? "" : "s");
+                       "%s: its name says %d rank%s, but " PS_CHECKPOINT_STATE " in this folder says %d: the folder "
+                       "mixes two checkpoints; keep the files of one",
+                       path, n_ranks, n_ranks == 1 ? "" : "s", c->state.n_ranks);
     return check_content(path, &c->state.files[rank * PS_CHECKPOINT_PART_COUNT + PS_CHECKPOINT_MODEL]);
 }
 

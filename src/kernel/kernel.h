@@ -498,7 +498,9 @@ typedef struct ps_lm_loss_bwd_args {
     const float *logits;    /* in  [ps_lm_logits_count] from forward, when keeps_logits: else they are computed again */
     const int32_t *targets; /* in  [rows], as in forward */
     int64_t rows, C, V;
-    float scale; /* loss scale / number of rows that count, or the sum of their u_t */
+    /* loss scale / (n_targets * gradient_accumulation_steps); with train.loss_average = micro_batches the weights u_t
+     * of the rows that take part replace n_targets */
+    float scale;
     ps_loss_terms terms;
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad, keeps_logits;
@@ -527,7 +529,7 @@ typedef struct ps_values_loss_bwd_args {
     const float *z;      /* in  [n] */
     const float *values; /* in  [n] */
     int64_t n;
-    float scale; /* loss scale / number of values that count */
+    float scale; /* as in ps_lm_loss_bwd_args; each value that takes part weighs 1 */
     ps_values_loss_kind kind;
     ps_dtype dtype;
 } ps_values_loss_bwd_args;
@@ -592,7 +594,7 @@ typedef struct ps_adam_args {
     float lr, beta1, beta2, eps, weight_decay;
     float one_minus_beta1, one_minus_beta2; /* of the numbers that beta1 and beta2 are rounded from */
     float bias1, bias2;                     /* 1 - beta1^t, 1 - beta2^t */
-    float grad_scale;                       /* clip factor / loss scale */
+    float grad_scale;                       /* clip factor / (loss scale * ranks * weight share): engine/step.c */
     bool decoupled_decay;                   /* AdamW */
     ps_dtype param_dtype, grad_dtype;
 } ps_adam_args;
@@ -610,7 +612,7 @@ typedef struct ps_sgd_args {
     float *buffer;    /* in-out [n]; NULL: no momentum */
     int64_t n;
     float lr, momentum, one_minus_dampening, weight_decay;
-    float grad_scale; /* clip factor / loss scale */
+    float grad_scale; /* clip factor / (loss scale * ranks * weight share): engine/step.c */
     bool nesterov;
     ps_dtype param_dtype, grad_dtype;
 } ps_sgd_args;

@@ -24,9 +24,9 @@ ps_status ps_total_check(const ps_settings *s, const ps_program *program, const 
     for (int t = 0; t < PS_TIER_COUNT; t++) room += budgets->bytes[t];
     if (bytes <= room) return PS_OK;
     return PS_FAIL(PS_EBUDGET,
-                   "parameters and what the optimizer keeps take %s (%lld bytes)%s at least, and device, host and disk "
-                   "together have %s (%lld bytes)",
-                   ps_bytes_format(bytes, bytes_text), (long long)bytes, s->ranks.n > 1 ? " of a rank" : "",
+                   "parameters and optimizer states need at least %s (%lld bytes)%s; memory.device, memory.host and "
+                   "memory.disk together hold %s (%lld bytes)",
+                   ps_bytes_format(bytes, bytes_text), (long long)bytes, s->ranks.n > 1 ? " per rank" : "",
                    ps_bytes_format(room, room_text), (long long)room);
 }
 

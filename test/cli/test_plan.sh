@@ -115,7 +115,7 @@ if PS_TEST_CPU=avx2 "$pstar" info >"$work/out" 2>&1; then
     cmp -s "$work/out" "$work/laptop.plan" && fail "hardware.host.isa counts for nothing"
 fi
 expect 2 env PS_TEST_CPU=portable "$pstar" plan "$work/tiny.json" --hardware "$laptop"
-says err "a plan for a processor with avx2: "
+says err "host.isa = avx2 cannot be planned on this machine: "
 says err "hardware.host.isa = portable"
 
 # more memory than there is, here and on a machine that is described
@@ -166,19 +166,23 @@ set -- --hardware $hardware hardware.disk=null hardware.network=null memory.devi
 expect 2 "$pstar" plan "$work/tiny.json" "$@"
 says out "it does not fit"
 ! grep -q "Any one of these" "$work/out" || fail "two lists"
-if grep -q "no change that was tried fits" "$work/out"; then fail "either budget would help"; fi
+if grep -q "no single change was found that makes it fit" "$work/out"; then fail "either budget would help"; fi
 says out "  memory.host="
 says out "  memory.device="
 
 # nothing is searched for a model that all memory together cannot hold, and little for one that could
 expect 2 "$pstar" plan "$work/tiny.json" --timeout 0 model.n_embd=65536 model.n_head=512 model.n_layer=300 memory.device=1GB memory.host=1GB memory.disk=1GB
-says out "parameters and what the optimizer keeps take "
-says out "no change that was tried fits"
-! grep -q "cut short" "$work/out" || fail "time was up"
+says out "parameters and optimizer states need at least "
+says out "no single change was found that makes it fit"
+! grep -q "timed out" "$work/out" || fail "time was up"
 expect 2 "$pstar" plan "$work/tiny.json" model.n_embd=1048576 model.n_head=4096 model.n_layer=65536
 says err "more than 281474976710656 parameters with transformer.h."
 expect 2 "$pstar" plan "$work/tiny.json" --timeout -1
 says err "--timeout '-1' is not a number from 0 on"
+for other in --sizes "--max-model gpt2"; do # which the time limit would not reach
+    expect 2 "$pstar" plan "$work/tiny.json" --hardware examples/hardware/h200-128gb.json $other --timeout 5
+    says err "--timeout"
+done
 
 # other machines
 hardware=examples/hardware/h200-128gb.json

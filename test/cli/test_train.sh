@@ -110,7 +110,7 @@ says out "Call me"
 
 # without any step there is no loss and no speed
 expect 0 "$pstar" train "$work/tiny.json" train.steps=0 train.output_dir="$work/none"
-says out "steps     none was made"
+says out "steps     0: no step was trained"
 grep -q "nan\|tokens/s" "$work/out" && { cat "$work/out"; fail "figures of no step"; }
 [ -s "$work/none/model.safetensors" ] || fail "no weights of no step"
 

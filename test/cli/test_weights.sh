@@ -134,7 +134,7 @@ flip "$saved/model-0-of-1.safetensors"
 expect 0 "$pstar" merge "$saved" "$work/merged9.safetensors"
 cp "$saved/state.json" "$ckpt/"
 expect 2 "$pstar" merge "$ckpt" "$work/merged10.safetensors"
-says err "model-0-of-2.safetensors: a file of another checkpoint: state.json beside it is of 1 rank"
+says err "model-0-of-2.safetensors: its name says 2 ranks, but state.json in this folder says 1: the folder mixes two checkpoints"
 rm "$ckpt/state.json"
 
 # one step from each is the same step

@@ -219,11 +219,15 @@ static void test_what_is_refused(void **state)
         ps_status status;
         const char *says[3];
     } cases[] = {
-        {"Haswell", "avx512", "avx2", PS_ENOSYS, {"PS_TEST_CPU = avx512", "up to avx2", "leave it out"}},
-        {"Haswell", "amx", "avx2", PS_ENOSYS, {"PS_TEST_CPU = amx", "up to avx2", ""}},
-        {"Ivy Bridge", "avx2", "portable", PS_ENOSYS, {"PS_TEST_CPU = avx2", "up to portable", ""}},
-        {"Zen 4", "amx", "amd-avx512_bf16", PS_ENOSYS, {"PS_TEST_CPU = amx", "up to avx512_bf16", ""}},
-        {"Sapphire Rapids, permission refused", "amx", "intel-avx512_bf16", PS_ENOSYS, {"PS_TEST_CPU = amx", "", ""}},
+        {"Haswell", "avx512", "avx2", PS_ENOSYS, {"PS_TEST_CPU = avx512", "at most avx2", "unset the variable"}},
+        {"Haswell", "amx", "avx2", PS_ENOSYS, {"PS_TEST_CPU = amx", "at most avx2", ""}},
+        {"Ivy Bridge", "avx2", "portable", PS_ENOSYS, {"PS_TEST_CPU = avx2", "at most portable", ""}},
+        {"Zen 4", "amx", "amd-avx512_bf16", PS_ENOSYS, {"PS_TEST_CPU = amx", "at most amd-avx512_bf16;", ""}},
+        {"Sapphire Rapids, permission refused",
+         "amx",
+         "intel-avx512_bf16",
+         PS_ENOSYS,
+         {"PS_TEST_CPU = amx", "at most intel-avx512_bf16;", ""}},
         {"Sapphire Rapids", "avx512_bf16", "amx", PS_EINVAL, {"PS_TEST_CPU: 'avx512_bf16'", "intel-avx512_bf16", ""}},
         {"Sapphire Rapids", "AMX", "amx", PS_EINVAL, {"'AMX'", "portable, avx2, avx512", "amd-avx512_bf16, amx"}},
     };

@@ -626,7 +626,7 @@ static void the_total_is_refused_by_arithmetic(void **state)
     ps_set_progress(count_trial, &t);
     assert_ok(ps_simulate(c, NULL, false, NULL, &s));
     assert_false(s.fits);
-    assert_non_null(strstr(s.refusal, "parameters and what the optimizer keeps take "));
+    assert_non_null(strstr(s.refusal, "parameters and optimizer states need at least "));
     assert_non_null(strstr(s.refusal, "device, host and disk together have "));
     assert_ok(ps_advise(c, NULL, &s, NULL, advice, &n));
     assert_int_equal(n, 0);

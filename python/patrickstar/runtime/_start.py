@@ -68,7 +68,8 @@ def _equip(model: nn.Module, front: Front) -> None:
 
 def _refuse_scripting(name: str) -> None:
     raise Refused("torch.jit.script of %s, whose parameters lie in chunks: a script keeps their places, which change; "
-                  "load model.state_dict() into a module outside of chunks, or script functions" % name)
+                  "load model.state_dict() into a module outside of chunks, or script a "
+                  "function that takes the parameters as arguments" % name)
 
 
 def _give_back(ranks: _ranks.Ranks, client: Optional[Client], builder: Optional[Builder], model: Any,
@@ -129,5 +130,5 @@ def _check_module(model: nn.Module) -> None:
                           "places, which a compiled graph does not see" % name)
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SpectralNorm):
-                raise Refused("torch.nn.utils.spectral_norm of %s keeps values of its parameter outside of parameters: "
-                              "take torch.nn.utils.parametrizations.spectral_norm" % name)
+                raise Refused("the hook form of spectral_norm on %s stores the weight as a plain attribute, which the "
+                              "engine cannot move; use torch.nn.utils.parametrizations.spectral_norm" % name)

@@ -127,8 +127,9 @@ class Engine(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "_is_accelerate_prepared":
-            raise Refused("accelerate.prepare (Trainer calls it) of an engine: give it engine.module, and the "
-                          "optimizer of initialize_engine, or write the loop, as doc/pytorch.md does")
+            raise Refused("accelerate.prepare (Trainer calls it) of an engine: pass Trainer "
+                          "model=engine.module and optimizers=(optimizer, scheduler); see \"transformers' Trainer\" in "
+                          "doc/pytorch.md")
         if "module" not in self.__dict__.get("_modules", {}) or name in self.__dict__ or hasattr(type(self), name):
             super().__setattr__(name, value)
         else:

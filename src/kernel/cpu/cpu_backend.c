@@ -108,10 +108,10 @@ ps_status ps_backend_create_cpu_described(const ps_cpu_kind *kind, int n_threads
     if (needed > own.isa)
         return PS_FAIL(
             PS_ENOSYS,
-            "a plan for a processor with %s: the scratch of its kernels is found out by code for %s, and this "
-            "processor goes up to %s; set hardware.host.isa = %s, which differs in some scratch, or plan on a "
-            "machine that has %s",
-            ps_cpu_isa_name(kind->isa), ps_cpu_isa_name(needed), ps_cpu_isa_name(own.isa), ps_cpu_kind_name(&own),
+            "host.isa = %s cannot be planned on this machine: measuring the workspace of its kernels executes %s code, "
+            "and this processor supports up to %s. Set hardware.host.isa = %s (workspace sizes may differ), or plan on "
+            "a machine with %s",
+            ps_cpu_kind_name(kind), ps_cpu_isa_name(needed), ps_cpu_isa_name(own.isa), ps_cpu_kind_name(&own),
             ps_cpu_isa_name(needed));
     return create_of(kind, n_threads, false, same, out);
 }

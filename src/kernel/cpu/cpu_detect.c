@@ -105,9 +105,9 @@ static ps_status force(const char *word, const ps_cpu_kind *own, ps_cpu_kind *ou
     if (st != PS_OK) return PS_FAIL(st, "PS_TEST_CPU: %s", ps_last_error());
     if (forced.isa > own->isa)
         return PS_FAIL(PS_ENOSYS,
-                       "PS_TEST_CPU = %s: this processor and its operating system go up to %s: set it to that or less, "
-                       "or leave it out",
-                       word, ps_cpu_isa_name(own->isa));
+                       "PS_TEST_CPU = %s: this machine supports at most %s; set that or a lower one, or unset the "
+                       "variable",
+                       word, ps_cpu_kind_name(own));
     if (forced.vendor[0] == '\0') memcpy(forced.vendor, own->vendor, sizeof forced.vendor);
     *out = forced;
     return PS_OK;
