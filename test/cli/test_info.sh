@@ -24,13 +24,13 @@ for key in '"gpus_per_node": 0' '"memory_bytes_per_s": ' '"bf16": {' '"adam_frac
 done
 [ "$(find "$work" -name '*.tmp*' -o -name '*.chunks' | wc -l)" -eq 0 ] || fail "left over: $(ls "$work")"
 
-# another processor, for tests; a word that is none is an error of whatever computes
+# another processor, for tests; a name that is none is an error of whatever computes
 expect 0 env PS_TEST_CPU=portable "$pstar" info
 says out "instruction set     portable"
 expect 0 env PS_TEST_CPU=portable "$pstar" info --quick --measure - --disk-path "" --format f32
 says out '"isa": "portable"'
 expect 2 env PS_TEST_CPU=pentium "$pstar" info
-says err "PS_TEST_CPU: 'pentium' is no kind of processor, expected one of portable, avx2, avx512, "
+says err "PS_TEST_CPU: 'pentium' is no processor kind, expected one of portable, avx2, avx512, "
 for command in train plan; do
     expect 2 env PS_TEST_CPU=pentium "$pstar" $command "$work/tiny.json"
     says err "PS_TEST_CPU: 'pentium'"
@@ -52,7 +52,7 @@ expect 2 "$pstar" info --measure - --threads 0
 cp "$work/me.json" "$work/before.json"
 expect 3 "$pstar" info --quick --measure "$work/absent/me.json" --disk-path "$work"
 says err "absent"
-expect 3 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work/none"
+expect 3 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work/tiny.json/none"
 says err "none"
 cmp "$work/me.json" "$work/before.json" || fail "changed"
 expect 2 "$pstar" info --quick extra

@@ -149,7 +149,9 @@ static random_graph graph_of(uint32_t seed)
 
 static void gradient_config(ps_config **c, const char *const *changes)
 {
-    *c = TINY("train.threads=1", "train.backend=ref", "gradient_clipping=0", "model.n_positions=4");
+    /* micro_batches: gradients are those of the mean over the targets that take part, nothing else divided by */
+    *c = TINY("train.threads=1", "train.backend=ref", "gradient_clipping=0", "model.n_positions=4",
+              "train.loss_average=micro_batches");
     for (; *changes != NULL; changes += 2) assert_ok(ps_config_set(*c, changes[0], changes[1]));
     assert_ok(ps_config_validate(*c));
 }
