@@ -200,6 +200,7 @@ static ps_status show_machine(const char *folder)
     printf("pstar               %d.%d.%d\n", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
     printf("processor           %s, %d cores usable\n", name, ps_machine_cores(NULL));
     printf("instruction set     %s\n", ps_cpu_isa_name(kind.isa));
+    printf("processor kind      %s (host.isa of hardware descriptions)\n", ps_cpu_kind_name(&kind));
     printf("memory              %s, %s available (least of the machine and its control groups)\n",
            ps_bytes_format(memory.total_bytes, total), ps_bytes_format(memory.available_bytes, available));
     if (folder[0] != '\0') show_disk(folder);

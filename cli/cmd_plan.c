@@ -24,7 +24,7 @@ enum {
     OPTION_SIZES,
     OPTION_TIMEOUT
 };
-/* Seconds that a question may take, with advice. */
+/* Seconds that the search for a plan and advice may take. */
 #define TIMEOUT_S 12
 #define HARDWARE_PREFIX "hardware."
 
@@ -203,7 +203,7 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
 {
     show_request(in, s);
     if (!s->fits) {
-        if (!s->is_cut) printf("\nit does not fit: %s\n", s->refusal);
+        if (!s->timed_out) printf("\nit does not fit: %s\n", s->refusal);
         return;
     }
     const int32_t on_device = s->n_local_updates - s->n_host_updates, passing = on_device - s->n_resident_updates;
@@ -212,18 +212,18 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
     if (passing > 0) printf(" (%d pass through it)", passing);
     printf(", %d on the host\n", s->n_host_updates);
     show_tiers(s);
-    if (s->beyond_machine[0] != '\0') printf("machine   a run here is refused: %s\n", s->beyond_machine);
+    if (s->machine_refusal[0] != '\0') printf("machine   a run here is refused: %s\n", s->machine_refusal);
     if (in->site.hardware != NULL) show_missing_memory(in->site.hardware, s);
     show_links(s);
     show_speed(s);
     show_bound(s);
 }
 
-static void show_advice(const ps_simulation *s, const ps_advice *advice, int n, bool is_cut)
+static void show_advice(const ps_simulation *s, const ps_advice *advice, int n, bool timed_out)
 {
     enum { SHOWN = 5 };
     if (n == 0) {
-        if (!is_cut)
+        if (!timed_out)
             printf("\n%s\n", s->fits ? "no single change that was tried makes it faster by 2 %"
                                      : "no single change was found that makes it fit");
         return;
@@ -258,22 +258,22 @@ static void print_json(json_t *root)
     json_decref(root);
 }
 
-static void show_cut(const plan_arguments *a, const ps_simulation *s)
+static void show_timeout(const plan_arguments *a, const ps_simulation *s)
 {
     printf("\ntimed out after %d s (--timeout): %s\n", (int)a->timeout_s,
-           s->is_cut ? "pstar train searches on, and may choose a faster plan with other transfers"
-                     : "some changes were not tried");
+           s->timed_out ? "pstar train searches on, and may choose a faster plan with other transfers"
+                        : "some changes were not tried");
 }
 
 /* The exit status. A plan that exceeds this machine counts as not fitting. */
 static ps_status answer(const plan_arguments *a, const ps_simulation *s)
 {
-    if (!s->fits && s->is_cut)
+    if (!s->fits && s->timed_out)
         return PS_FAIL(PS_ECANCELED,
                        "no plan that fits was found in %d s, and not all were tried: give --timeout more seconds, or 0 "
                        "for no limit",
                        (int)a->timeout_s);
-    return s->fits && s->beyond_machine[0] == '\0' ? PS_OK : PS_EBUDGET;
+    return s->fits && s->machine_refusal[0] == '\0' ? PS_OK : PS_EBUDGET;
 }
 
 static ps_status plan_one(const plan_arguments *a, const plan_input *in)
@@ -282,12 +282,13 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     ps_advice advice[PS_ADVICE_MAX];
     ps_hiding hiding = {.B = 0};
     int n = 0;
-    ps_deadline time = ps_deadline_in(a->timeout_s * (int64_t)1000000000), *until = a->timeout_s > 0 ? &time : NULL;
-    PS_TRY(ps_simulate(in->config, &in->site, !a->no_advice, until, &s));
+    ps_deadline limit = ps_deadline_in(a->timeout_s * (int64_t)1000000000),
+                *deadline = a->timeout_s > 0 ? &limit : NULL;
+    PS_TRY(ps_simulate(in->config, &in->site, !a->no_advice, deadline, &s));
     if (!a->json) show_plan(in, &s);
     fflush(stdout);
     if (a->profile_path != NULL && s.fits) {
-        if (s.is_cut)
+        if (s.timed_out)
             return PS_FAIL(PS_ECANCELED,
                            "--profile: the search for the plan timed out after %d s (--timeout), and the profile might "
                            "be of a faster plan; give --timeout 0",
@@ -295,18 +296,18 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
         PS_TRY(ps_simulate_profile(in->config, &in->site, a->config_path, a->profile_path));
         if (!a->json) printf("\nprofile   %s\n", a->profile_path);
     }
-    if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, until, advice, &n));
-    if (!a->no_advice) PS_TRY(ps_find_hiding(in->config, &in->site, &s, until, &hiding));
+    if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, deadline, advice, &n));
+    if (!a->no_advice) PS_TRY(ps_find_hiding(in->config, &in->site, &s, deadline, &hiding));
     if (!a->json) {
-        if (!a->no_advice) show_advice(&s, advice, n, ps_deadline_has_cut(until));
+        if (!a->no_advice) show_advice(&s, advice, n, ps_deadline_timed_out(deadline));
         show_hiding(&hiding);
-        if (ps_deadline_has_cut(until) && (s.fits || !s.is_cut)) show_cut(a, &s);
+        if (ps_deadline_timed_out(deadline) && (s.fits || !s.timed_out)) show_timeout(a, &s);
         return answer(a, &s);
     }
     json_t *root = ps_simulation_json(&s);
     json_object_set_new(root, "advice", ps_advice_json(advice, n));
     if (hiding.B > 0) json_object_set_new(root, "hides_disk", ps_hiding_json(&hiding));
-    if (!a->no_advice) json_object_set_new(root, "advice_cut_short", json_boolean(ps_deadline_has_cut(until)));
+    if (!a->no_advice) json_object_set_new(root, "advice_timed_out", json_boolean(ps_deadline_timed_out(deadline)));
     print_json(root);
     return answer(a, &s);
 }

@@ -289,7 +289,7 @@ typedef struct ps_attention_options {
 } ps_attention_options;
 
 /* As ps_attention for separate q [B T, n_heads D] and k, v [B T, n_kv_heads D]. Keys that the batch's attention_mask
- * has 0 for are seen by nobody, here and in ps_attention; a query that sees no key gets 0. */
+ * has 0 for are masked, here and in ps_attention; a query whose keys are all masked gets 0. */
 PS_API ps_value ps_grouped_attention(ps_builder *b, ps_value q, ps_value k, ps_value v,
                                      const ps_attention_options *options);
 
@@ -538,18 +538,19 @@ PS_API void ps_decode_get_length(const ps_engine *engine, int64_t *length, int64
 PS_API int64_t ps_engine_get_update_count(const ps_engine *engine);
 PS_API PS_NODISCARD ps_status ps_engine_set_update_count(ps_engine *engine, int64_t n_updates);
 
-/* The gradient as it lies there between ps_backward and the update. It is the sum, over the targets of all ranks and of
- * all micro-batches done so far, of the derivatives of their losses times the weights of their classes (1 without),
- * multiplied by
- *     loss scale / (n gradient_accumulation_steps),
- * n being the targets that a micro-batch has, ignored ones too: B T of language models and of what labels tokens, B of
- * classifiers, 2 B of spans, and of values as many as a batch has; the loss scale is divided by
- * zero.gradient_predivide_factor. So the gradient of the step's loss is this divided by the loss scale and by
- * w / (n gradient_accumulation_steps), w being the sum of ps_eval_info.weight over the step's micro-batches, those of
- * all ranks: of one micro-batch without ignored targets and weights of classes it is just the loss scale. With
- * train.loss_average = micro_batches it is the sum over micro-batches of the gradients of their means, times
- * loss scale / gradient_accumulation_steps. PS_ESTATE at other times, and where updates may run within ps_backward
- * (memory.update_in_backward); PS_EINVAL for a frozen parameter. */
+/* The gradient as it lies there between ps_backward and the update: the sum, over the targets of all ranks and of all
+ * micro-batches done so far, of the derivatives of their losses times the weights of their classes (1 without),
+ * multiplied by loss_scale / (n A). After the step's last ps_backward
+ *     gradient of the step's loss = value / (loss_scale W / (n A))
+ * n: the targets that a micro-batch has, ignored ones too: B T of language models and of what labels tokens, B of
+ *    classifiers, 2 B of spans, and of values as many as a batch has;
+ * A: gradient_accumulation_steps;
+ * W: the sum of ps_eval_info.weight over the step's micro-batches, those of all ranks. Of one micro-batch without
+ *    ignored targets and weights of classes W / (n A) is 1;
+ * loss_scale: the loss scale divided by zero.gradient_predivide_factor.
+ * With train.loss_average = micro_batches it is the sum over micro-batches of the gradients of their means, times
+ * loss_scale / A. PS_ESTATE at other times, and where updates may run within ps_backward (memory.update_in_backward);
+ * PS_EINVAL for a frozen parameter. */
 PS_API PS_NODISCARD ps_status ps_engine_read_gradient(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                       float *out);
 

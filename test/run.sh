@@ -78,14 +78,14 @@ in_list() {
     lines "$1" | { while read -r line; do case $2 in $(echo "$line" | tr % '*')) exit 0 ;; esac; done; exit 1; }
 }
 
-# Which of these kinds this machine can be. A level that it has not is no error, a word that is none is. Kernels of two
-# kinds are the same where level and products of bf16 are.
+# Which of these kinds this machine can be. An instruction set that it lacks is no error, another name is. Kernels of
+# two kinds are the same where instruction set and products of bf16 are.
 kernels() { "$build/pstar" info 2>&1 | grep '^instruction set\|^number formats\|PS_TEST_CPU'; }
 can_be= own=
 for kind in ${PS_TEST_CPUS:-}; do
     found=$(export PS_TEST_CPU="$kind"; kernels)
     case $found in
-    *"go up to"*) ;;
+    *"supports at most"*) ;;
     *PS_TEST_CPU*) echo "$found" >&2; exit 2 ;;
     "$(unset PS_TEST_CPU; kernels)") own=$kind; echo "      $kind is this machine's own" ;;
     *) can_be="$can_be $kind" ;;

@@ -5,8 +5,8 @@
 
 #include "client.h"
 
-/* Exit codes: 0 done, 2 bad input, a budget too small, or what this build or machine lacks, 3 I/O, 1 anything else; 128 + a
- * signal's number where that has stopped the command (stop.h). */
+/* Exit codes: 0 done, 2 bad input, a budget too small, or what this build or machine lacks, 3 I/O, 1 anything else;
+ * 128 + the signal's number when a signal stopped the command (stop.h). */
 enum { EXIT_OTHER = 1, EXIT_INPUT = 2, EXIT_IO = 3 };
 
 /* The exit code for a status. */

@@ -13,8 +13,8 @@ PS_NODISCARD ps_status stop_is_asked(ps_comm *comm, bool *yes);
 
 /* The end of a command that has stopped because stop_is_asked said so. Alone, the process ends here, by the signal with
  * its default action, as if it had never been caught: that is what shells and job schedulers look at. A rank of several
- * gets 128 + the signal's number, its exit code: it calls once ps_comm_close has returned, as a launcher kills the other
- * ranks when one of them exits with another status than 0. */
+ * gets 128 + the signal's number, its exit code: it calls once ps_comm_close has returned, as a launcher kills the
+ * other ranks when one of them exits with another status than 0. */
 int stop_end(bool is_alone);
 
 #endif

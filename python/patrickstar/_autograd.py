@@ -106,9 +106,9 @@ def _push(pack: Callable, unpack: Callable) -> None:
     except RuntimeError as error:
         if "torch.func" not in str(error):
             raise
-        raise Refused("torch.func (grad, vjp, jacrev, hessian) over a module whose parameters lie in chunks: torch.func "
-                      "disables saved-tensor hooks, which the engine needs to evict parameters between forward and "
-                      "backward; use torch.autograd.grad or model.backward") from error
+        raise Refused("torch.func (grad, vjp, jacrev, hessian) over a module whose parameters lie in chunks: "
+                      "torch.func disables saved-tensor hooks, which the engine needs to evict parameters between "
+                      "forward and backward; use torch.autograd.grad or model.backward") from error
 
 
 def unpack_handle(handle: Handle) -> torch.Tensor:

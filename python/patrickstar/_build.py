@@ -272,7 +272,7 @@ class Builder:
     @torch.no_grad()
     def finish(self, model: nn.Module, dtype: torch.dtype) -> Front:
         """Names, chunks, and the front: parameters are parked from now on."""
-        mixed = self._keep_fp32(model, dtype)
+        fp32_norms = self._keep_fp32(model, dtype)
         names = _names(model)
         for param, _ in names:
             if not _lies_in(param, param.__dict__["_ps_nursling"]):
@@ -291,7 +291,7 @@ class Builder:
         _give_freed_memory_back()
         self.client.begin()
         front = Front(self.client)
-        front.mixed.update(mixed)
+        front.fp32_norms.update(fp32_norms)
         for param, name, nursling in places:
             slot = Slot(front, nursling.number, name, param, torch.float32 if nursling.is_apart else self.client.dtype,
                         nursling.is_apart, self.client.device)
@@ -306,17 +306,17 @@ class Builder:
 
     def _keep_fp32(self, model: nn.Module, dtype: torch.dtype) -> List[nn.Module]:
         """Have parameters stay out of chunks where their modules need that. Which modules these are."""
-        mixed = []
+        fp32_norms = []
         for module in model.modules():
             params = [param for param in module._parameters.values() if type(param) is Nursed]
             in_scope = any(param.__dict__["_ps_nursling"].is_apart for param in params)
             if in_scope or not keeps_fp32(module, dtype):
                 continue
-            mixed.append(module)
+            fp32_norms.append(module)
             for param in params:
                 param.__dict__["_ps_nursling"].is_apart = True
                 self._move_again(param, param.data)
-        return mixed
+        return fp32_norms
 
     def done(self) -> None:
         """Nothing of construction is needed any more."""

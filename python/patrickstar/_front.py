@@ -28,7 +28,7 @@ class Front:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.slots: List[Slot] = []
-        self.mixed: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # that keep fp32 parameters among 16-bit ones
+        self.fp32_norms: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # that keep fp32 parameters among 16-bit ones
         self.lent: Dict[int, Slot] = {}  # by address of their place when it was last lent
         self.saved = SavedTensors(self)
         self.with_gradient: Dict[Slot, None] = {}  # since the last step, in that order
@@ -65,7 +65,7 @@ class Front:
 
     def _input_dtype(self, module: nn.Module, slots: Sequence[Slot]) -> Optional[torch.dtype]:
         """The type that floating-point inputs are brought to: fp32 in a torch_scope, as PatrickStar's guide has it."""
-        if module not in self.mixed and any(slot.is_apart for slot in slots):
+        if module not in self.fp32_norms and any(slot.is_apart for slot in slots):
             return torch.float32
         return input_dtype(module, self.client.dtype)
 
@@ -240,12 +240,12 @@ class Front:
         if gradient.layout != torch.strided:
             raise Refused("%s has a sparse gradient; build the embedding with sparse=False" % slot.name)
         if not self.is_in_backward:
-            self._expect_plain_loss()
+            self._refuse_unscaled_backward()
         if gradient.dtype not in DTYPES:
             gradient = gradient.float()
         self.give_gradient(slot, gradient)
 
-    def _expect_plain_loss(self) -> None:
+    def _refuse_unscaled_backward(self) -> None:
         """loss.backward() does where model.backward(loss) would not change the loss."""
         if self.client.get_loss_scale() != 1:
             raise Refused("loss.backward() in fp16: call model.backward(loss), which multiplies the loss by its scale")
@@ -271,14 +271,14 @@ class Front:
                 gradient.data = gradient.data.clone()
         self._lent_gradients.clear()
 
-    def is_amid_accumulation(self) -> bool:
+    def is_between_micro_batches(self) -> bool:
         """Are more micro-batches of gradient_accumulation_steps to come before the step?"""
         return self.n_backward % self.accumulation_steps != 0
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients since the last step. Between the micro-batches of gradient_accumulation_steps they stay,
         so that a loop may call this before each backward pass."""
-        if self.is_amid_accumulation():
+        if self.is_between_micro_batches():
             return
         self.let_gradients_go()
         self.client.drop_gradients()
@@ -295,7 +295,7 @@ class Front:
         self.with_gradient.pop(slot, None)
         if self.with_gradient:
             return
-        if self.is_amid_accumulation():
+        if self.is_between_micro_batches():
             logging.getLogger("patrickstar").warning(
                 "p.grad = None has dropped the gradients of %d of %d micro-batches (gradient_accumulation_steps); "
                 "counting begins anew. zero_grad() of model and optimizer keeps them until the step",

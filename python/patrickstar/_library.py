@@ -161,8 +161,8 @@ _FUNCTIONS = {
 }
 
 
-_NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0`; elsewhere jansson, "
-          "pcre2, liburing, utf8proc and xxhash")
+_NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0`; elsewhere "
+          "jansson, pcre2, liburing, utf8proc and xxhash")
 
 
 def _find() -> str:

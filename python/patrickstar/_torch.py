@@ -33,7 +33,7 @@ def not_compiled(function: Callable) -> Callable:
     return torch.compiler.disable(function) if VERSION >= (2, 1) else function
 
 
-def leave_uncompiled(kind: type) -> None:
+def exclude_from_compile(kind: type) -> None:
     """torch.compile, where it is in use, runs as it is what operates on tensors of that class."""
     config = sys.modules.get("torch._dynamo.config")
     getattr(config, "nontraceable_tensor_subclasses", set()).add(kind)

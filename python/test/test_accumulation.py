@@ -98,7 +98,7 @@ def rows(n, length, classes):
     return ids, labels
 
 
-class Weights(Case):
+class TargetWeighting(Case):
     """1 x 8 and 8 x 1 micro-batches are the same step, however many targets each has."""
 
     def same_gradients(self, make, loss_of, batch, n_targets, dtype=F32, **near):

@@ -21,8 +21,8 @@
 /* Of this process. Returns mark. */
 const char *ps_leftover_mark(char mark[PS_LEFTOVER_MARK_MAX]);
 
-/* Has the process of this mark, another one of this host, ended? Also where nobody has asked for its status yet. When in
- * doubt, no: a mark of another host, of this process, or none. */
+/* Has the process of this mark, another one of this host, ended? Also where nobody has asked for its status yet. When
+ * in doubt, no: a mark of another host, of this process, or none. */
 bool ps_leftover_process_has_ended(const char *mark);
 
 /* What follows the mark in a name that is "<prefix><mark>" and then "-" or nothing; NULL for all other names. */

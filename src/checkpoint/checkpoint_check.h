@@ -1,5 +1,5 @@
-/* checkpoint_check.h - are the files of a checkpoint those that were saved? By size and hash, as its state.json has them.
- * Any thread. */
+/* checkpoint_check.h - are the files of a checkpoint those that were saved? By size and hash, as its state.json has
+ * them. Any thread. */
 #ifndef PS_CHECKPOINT_CHECK_H
 #define PS_CHECKPOINT_CHECK_H
 

@@ -9,8 +9,8 @@
  * another model. */
 PS_NODISCARD ps_status ps_checkpoint_match(const ps_engine *e, const ps_checkpoint_state *state, const char *folder);
 
-/* Counters, learning rate, loss scale and train.loss_average become those saved, and the engine's notices say so where the
- * last is not as configured; an inference engine has none of them. */
+/* Counters, learning rate, loss scale and train.loss_average become those saved, and the engine's notices say so where
+ * the last is not as configured; an inference engine has none of them. */
 PS_NODISCARD ps_status ps_checkpoint_restore(ps_engine *e, const ps_checkpoint_state *state);
 
 #endif

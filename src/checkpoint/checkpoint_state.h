@@ -13,8 +13,8 @@
  *       "lr_schedule": {"step", "learning_rate"},                       rate of the last step
  *       "loss_scaler": {"dynamic", "scale", "clean_steps", "hysteresis_left", "skipped_steps"},
  *       "dtype": "bf16",
- *       "loss_average": "targets", the rule of train.loss_average that the run goes by; checkpoints from before there was
- *                                  a choice lack it, and go by micro_batches
+ *       "loss_average": "targets", the rule of train.loss_average that the run goes by; checkpoints from before there
+ *                                  was a choice lack it, and go by micro_batches
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
  *       "arithmetic": {"kernels": "cuda", "attention": "cuDNN 9.19.0", "reductions": ""},  (settings/arithmetic.h)

@@ -173,7 +173,7 @@ static ps_status make_room(ps_store *s, ps_tier tier, int64_t bytes, ps_reason w
         if (arriving >= 0)
             PS_TRY(ps_store_retire(s, arriving));
         else if (ps_device_free_bytes(s->d.ram[tier]) >= bytes)
-            return PS_OK; /* the chunk limit is a wish, the budget a promise; a run grants what its trial did */
+            return PS_OK; /* the chunk limit is soft, the budget is hard; a run grants what its trial did */
         else if (s->d.shares_slots && !s->is_short_of_slots)
             s->is_short_of_slots = true;
         else

@@ -47,7 +47,8 @@ typedef struct ps_hardware_device {
     ps_hardware_matrix f32, bf16, fp16;
 } ps_hardware_device;
 
-/* Kinds of processors, as kernels know them (kernel/cpu_kind.h); auto: that of the machine that plans. */
+/* Processor kinds: the names of kernel/cpu_kind.h (test_cpu_detect.c compares); auto: that of the machine that
+ * plans. */
 #define PS_HARDWARE_ISA_MAP(XX)                                                                                        \
     XX(PS_HARDWARE_ISA_AUTO, "auto")                                                                                   \
     XX(PS_HARDWARE_ISA_PORTABLE, "portable")                                                                           \

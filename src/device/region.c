@@ -13,8 +13,8 @@ struct ps_region {
 };
 
 #define MIXED_PIECES ((int64_t)-1)
-/* Regions of plans may be larger than any memory: their pages are not counted one by one for nothing. */
-#define KNOWS_PAGES (PS_DEBUG >= 1)
+/* Regions of a plan may exceed any memory, so the page bitmap exists in debug builds only. */
+#define TRACKS_PAGES (PS_DEBUG >= 1)
 
 /* base NULL: addresses of its own. */
 static ps_status create_region(ps_device *d, int64_t reserved_bytes, char *base, ps_region **out)
@@ -29,7 +29,7 @@ static ps_status create_region(ps_device *d, int64_t reserved_bytes, char *base,
     r->is_beside = base != NULL;
     if (base == NULL) PS_TRY_GOTO(d->ops->reserve(d, r->reserved_bytes, &own));
     r->base = base != NULL ? base : own;
-    const int64_t n_words = KNOWS_PAGES ? ps_ceil_div(r->reserved_bytes, d->page_bytes * 64) : 0;
+    const int64_t n_words = TRACKS_PAGES ? ps_ceil_div(r->reserved_bytes, d->page_bytes * 64) : 0;
     PS_TRY_GOTO(ps_mem_alloc((size_t)n_words, sizeof r->committed[0], &r->committed));
     *out = r;
     return PS_OK;
@@ -75,7 +75,7 @@ void *ps_region_base(const ps_region *r)
 static bool region_flip(ps_region *r, int64_t offset, int64_t bytes, bool before)
 {
     bool all = true;
-    if (!KNOWS_PAGES) return true;
+    if (!TRACKS_PAGES) return true;
     const int64_t page_bytes = r->dev->page_bytes, end = (offset + bytes) / page_bytes;
     for (int64_t page = offset / page_bytes; page < end;) {
         const int64_t bit = page % 64, n = ps_min_i64(64 - bit, end - page);

@@ -63,14 +63,14 @@ struct ps_engine {
     char failure[512]; /* what turned it PS_ENGINE_FAILED: the text of the error */
     ps_loss_scaler scaler;
     ps_control control;
-    bool has_new_gradients;  /* some were replaced after the last backward pass: their norm has to be taken again */
-    double loss_scale;       /* of the step under way, or the last one */
-    double step_loss;        /* of the step's first micro-batch with a loss that was not finite, else of the last one */
-    double loss_sum;         /* of the micro-batches of the last step, of all ranks; by what they weigh */
-    ps_step_targets counted; /* of the step's micro-batches so far, this rank's */
-    ps_step_targets targets; /* of the whole step, of all ranks, once they are known */
-    int64_t n_updates;       /* updates made; skipped ones are not */
-    int64_t n_decoded;       /* tokens whose keys and values are kept */
+    bool has_new_gradients; /* some were replaced after the last backward pass: their norm has to be taken again */
+    double loss_scale;      /* of the step under way, or the last one */
+    double step_loss;       /* of the step's first micro-batch with a loss that was not finite, else of the last one */
+    double loss_sum; /* sum of w l of the last step, all ranks; with train.loss_average = micro_batches of the means */
+    ps_step_targets own_targets;  /* sum of w, and targets, of the step's micro-batches so far, this rank's */
+    ps_step_targets step_targets; /* W, and targets, of the whole step, all ranks, once they are known */
+    int64_t n_updates;            /* updates made; skipped ones are not */
+    int64_t n_decoded;            /* tokens whose keys and values are kept */
     ps_step_info last_step;
     ps_nonfinite nonfinite;
     char notices[1024]; /* ps_engine_get_notices */

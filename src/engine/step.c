@@ -65,45 +65,46 @@ static ps_status take_batch(const ps_engine *e, const ps_batch *batch, bool want
     return check_batch(e, own, wants_targets);
 }
 
-/* ---- what each micro-batch weighs in the step (train.loss_average) ---- */
+/* ---- weights of micro-batches (train.loss_average); letters as in doc/design.md, Numbers ---- */
 
 static bool weighs_targets(const ps_engine *e)
 {
     return e->settings.loss_average == PS_CONFIG_LOSS_AVERAGE_TARGETS;
 }
 
-/* What backward multiplies the derivative of a target's loss by. Where targets count alike the divisor is the same for
- * all micro-batches: what they weigh together is known when the last one has come, and the update takes it in. */
-static float scale_of_targets(const ps_engine *e, double micro_batch_weight)
+/* What backward multiplies the derivative of a target's loss by: S / (n A), as W is known only when the last
+ * micro-batch has come, and the update divides by the rest. With train.loss_average = micro_batches the micro-batch's
+ * own weight replaces n. */
+static float backward_scale(const ps_engine *e, double micro_batch_weight)
 {
     const double weight = weighs_targets(e) ? (double)e->shape->program->n_targets : micro_batch_weight;
     const float scale = (float)(e->loss_scale / (double)e->settings.accumulation);
     return weight > 0 ? scale / (float)weight : scale;
 }
 
-/* What the step's targets weigh, as a share of what backward has divided by; 1 where none is ignored and classes weigh 1
- * each. Infinite where none takes part: the step's gradient is 0. */
-static double weight_share(const ps_engine *e)
+/* W / (n A R): 1 where no target is ignored and classes have no weights. Infinite where W is 0: the step's gradient is
+ * then 0. With train.loss_average = micro_batches it is 1. */
+static double weight_ratio(const ps_engine *e)
 {
     const ps_settings *s = &e->settings;
     if (!weighs_targets(e)) return 1;
-    if (!(e->targets.weight > 0)) return INFINITY;
-    return e->targets.weight / ((double)e->shape->program->n_targets * (double)(s->accumulation * s->ranks.n));
+    if (!(e->step_targets.weight > 0)) return INFINITY;
+    return e->step_targets.weight / ((double)e->shape->program->n_targets * (double)(s->accumulation * s->ranks.n));
 }
 
-/* Targets of the micro-batch that begins. Updates within the step's last backward pass need what all targets weigh, so
- * ranks tell each other before that micro-batch's forward pass, while no exchange of parameters is under way; each of
- * them does where one may update early, whatever it has planned. Else it is told with the norm: share_sums. */
+/* Targets of the micro-batch that begins. Updates within the step's last backward pass need W, so ranks sum it before
+ * that micro-batch's forward pass, while no exchange of parameters is under way; all ranks do where one may update
+ * early, whatever it has planned. Else W is summed with the norm: share_sums. */
 static ps_status count_targets(ps_engine *e, const ps_batch *batch, ps_target_counts *micro_batch)
 {
     const ps_settings *s = &e->settings;
     *micro_batch = ps_program_count_targets(e->shape->program, batch);
-    e->counted.weight += micro_batch->weight;
-    e->counted.n += micro_batch->n;
-    e->targets = e->counted;
+    e->own_targets.weight += micro_batch->weight;
+    e->own_targets.n += micro_batch->n;
+    e->step_targets = e->own_targets;
     const bool is_last = ps_runner_micro(e->runner) + 1 == s->accumulation;
     if (!is_last || !s->may_update_early || !weighs_targets(e) || s->ranks.comm == NULL) return PS_OK;
-    return ps_comm_all_reduce(s->ranks.comm, &e->targets.weight, 1, PS_COMM_SUM);
+    return ps_comm_all_reduce(s->ranks.comm, &e->step_targets.weight, 1, PS_COMM_SUM);
 }
 
 ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
@@ -118,12 +119,12 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     const bool begins = ps_runner_micro(e->runner) == 0;
     if (begins) {
         e->loss_scale = (double)e->scaler.scale / e->settings.gradient_predivide;
-        e->counted = (ps_step_targets){0};
+        e->own_targets = (ps_step_targets){0};
         ps_profiling_begin_step(e, ps_runner_steps(e->runner) + 1);
     }
     ps_target_counts targets;
     PS_TRY(ps_engine_check(e, count_targets(e, &own, &targets)));
-    const ps_pass pass = {.kind = PS_PASS_TRAIN, .batch = own, .loss_scale = scale_of_targets(e, targets.weight)};
+    const ps_pass pass = {.kind = PS_PASS_TRAIN, .batch = own, .loss_scale = backward_scale(e, targets.weight)};
     PS_TRY(ps_engine_check(e, ps_runner_forward(e->runner, &pass)));
     if (loss != NULL) {
         ps_eval_info seen;
@@ -134,10 +135,10 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     return PS_OK;
 }
 
-/* Gradients, as they lie there, are so many times the step's. */
+/* S R W / (n A R): gradients, as they lie there, are so many times the step's. */
 static double grad_scale(const ps_engine *e)
 {
-    return e->loss_scale * e->settings.ranks.n * weight_share(e);
+    return e->loss_scale * e->settings.ranks.n * weight_ratio(e);
 }
 
 /* Of the step under way, once its gradients' norm is known; before, where nothing clips, with any norm. */
@@ -163,7 +164,7 @@ ps_status ps_backward(ps_engine *e)
     return PS_OK;
 }
 
-/* What a micro-batch adds to the step's losses: its mean, as ps_forward gives it, by what it weighs. */
+/* What a micro-batch adds to loss_sum: its sum of w l, from the mean that ps_forward gives. */
 static double weigh_losses(const ps_engine *e, const ps_loss_sums *losses)
 {
     const double mean = (double)(float)ps_loss_sums_mean(losses);
@@ -191,18 +192,18 @@ static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
 static ps_status share_sums(ps_engine *e, ps_grad_sums *sums, bool *is_early)
 {
     *is_early = ps_runner_blueprint(e->runner)->variant.update_time == PS_UPDATE_EARLY;
-    double also[] = {e->loss_sum, *is_early, e->counted.weight, (double)e->counted.n};
+    double also[] = {e->loss_sum, *is_early, e->own_targets.weight, (double)e->own_targets.n};
     PS_TRY(ps_sums_of_ranks(e->settings.ranks.comm, sums, also, PS_ARRAY_LEN(also)));
     e->loss_sum = also[0];
     *is_early = also[1] > 0;
-    e->targets = (ps_step_targets){.weight = also[2], .n = (int64_t)also[3]};
+    e->step_targets = (ps_step_targets){.weight = also[2], .n = (int64_t)also[3]};
     return PS_OK;
 }
 
 static double mean_loss(const ps_engine *e)
 {
     const double micro_batches = (double)(e->settings.accumulation * e->settings.ranks.n);
-    const double weight = weighs_targets(e) ? e->targets.weight : micro_batches;
+    const double weight = weighs_targets(e) ? e->step_targets.weight : micro_batches;
     return weight > 0 ? e->loss_sum / weight : 0;
 }
 
@@ -293,7 +294,7 @@ ps_status ps_step(ps_engine *e)
                                   .grad_norm = overflow ? INFINITY : norm,
                                   .loss_scale = e->loss_scale * s->gradient_predivide,
                                   .loss = mean_loss(e),
-                                  .n_targets = e->targets.n};
+                                  .n_targets = e->step_targets.n};
     ps_profiling_end_step(e);
     if (skip)
         ps_log(PS_LOG_WARNING, "a step was skipped: gradients are not finite (loss scale %g)", e->last_step.loss_scale);

@@ -138,8 +138,9 @@ int64_t ps_client_first_limit(const ps_client *c)
     return ps_max_i64(share, ps_client_update_bytes(c));
 }
 
-/* Has the machine what chunks take of the budgets? In the first step the device has few of them, and the tiers below the
- * rest; later it has as many as fit. First values are in a file in the folder of the disk tier, and are given back. */
+/* Has the machine what chunks take of the budgets? In the first step the device has few of them, and the tiers below
+ * the rest; later it has as many as fit. First values are in a file in the folder of the disk tier, and are given
+ * back. */
 static ps_status check_machine(const ps_client *c, const int64_t blocks[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = &c->settings;

@@ -243,8 +243,8 @@ int64_t ps_client_all_apart_bytes(const ps_client *c);
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
 /* What of the tiers is no chunk's, in pages. */
 void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT]);
-/* Where a parameter follows its fp32 value, or a gradient that lay over it makes way, both are there at once; with several
- * ranks also the gradients of a group, which are summed up in fp32. */
+/* Where a parameter follows its fp32 value, or a gradient that lay over it makes way, both are there at once; with
+ * several ranks also the gradients of a group, which are summed up in fp32. */
 int64_t ps_client_fp32_beside_bytes(const ps_client *c);
 /* Of memory.device, without what the framework itself takes. */
 int64_t ps_client_least_device_bytes(const ps_client *c);

@@ -69,8 +69,8 @@ static bool has_room_for_least(const ps_client *c, int64_t framework_bytes)
 }
 
 /* The heap is asked to give back what has been freed before more than was foretold counts; where nothing is foretold,
- * before chunks find no room (a checkpoint that was loaded and dropped lies in the heap, say). But not where chunks have room
- * beside it anyway: it would come back page by page, which takes longer than the update. */
+ * before chunks find no room (a checkpoint that was loaded and dropped lies in the heap, say). But not where chunks
+ * have room beside it anyway: it would come back page by page, which takes longer than the update. */
 static ps_status measure(ps_client *c, int64_t *bytes)
 {
     const ps_moment *next = foretold_moment(&c->steps);

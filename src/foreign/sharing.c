@@ -214,8 +214,8 @@ static ps_status name_difference(ps_client *c, uint8_t *is_trained)
     return PS_OK;
 }
 
-/* A group of chunks is summed up when it has all its gradients. Where ranks differ in which tensors they have used, such
- * groups differ sooner or later; so the first step that shows it is refused. */
+/* A group of chunks is summed up when it has all its gradients. Where ranks differ in which tensors they have used,
+ * such groups differ sooner or later; so the first step that shows it is refused. */
 static ps_status announce_step(ps_client *c)
 {
     const size_t size = (size_t)c->settings.ranks.n;

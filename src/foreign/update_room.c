@@ -41,8 +41,8 @@ static ps_status refuse_update(const ps_client *c, int64_t wanted, int64_t held,
                    name, (long long)held, (long long)budget, (long long)wanted, (long long)(budget + wanted - room));
 }
 
-/* What has been written to a parameter or its fp32 value, the other one follows on the device; the sums of a gradient that
- * has been written to are taken there. */
+/* What has been written to a parameter or its fp32 value, the other one follows on the device; the sums of a gradient
+ * that has been written to are taken there. */
 static int64_t widest_follow(ps_client *c)
 {
     int64_t widest = 0;

@@ -213,8 +213,8 @@ static void consume_grad(ps_code_writer *g, int32_t value)
     g->grad_consumed[value] = true;
 }
 
-/* Is the buffer the gradient of a value other than `except` whose maker's backward is still to come? Of no buffer, as of
- * the end of the program: yes, as there is always a value without a gradient. */
+/* Is the buffer the gradient of a value other than `except` whose maker's backward is still to come? Of no buffer, as
+ * of the end of the program: yes, as there is always a value without a gradient. */
 static bool others_wait_for(const ps_code_writer *g, int32_t buffer, int32_t except)
 {
     return buffer < 0 || g->n_waiting[buffer] > (waits_for(g, except, buffer) ? 1 : 0);

@@ -10,9 +10,9 @@
 #include "graph/code_impl.h"
 
 #define BUFFER_ALIGN 64
-#define BLOCK_MAX 256
+#define OFFSET_BLOCK_MAX 256
 /* Of more buffers only the order by birth is tried: the time of the others grows with the square of their number. */
-#define SQUARE_MAX 100000
+#define ALL_ORDERS_BUFFERS_MAX 100000
 
 typedef struct placing {
     int32_t buffer;
@@ -84,35 +84,35 @@ static int by_life(const void *a, const void *b)
     return by_birth(a, b);
 }
 
-static bool meet(const placing *a, const placing *b)
+static bool lifetimes_overlap(const placing *a, const placing *b)
 {
     return a->first <= b->last && a->last >= b->first;
 }
 
 /* Buffers that have an offset, the lowest first, and what is known of all of them: their births and deaths, the highest
  * end, and the largest hole between one and the next if all of them are there. */
-typedef struct block {
-    const placing *at[BLOCK_MAX];
+typedef struct offset_block {
+    const placing *at[OFFSET_BLOCK_MAX];
     int32_t n;
     int32_t least_first, most_first, least_last, most_last;
     int64_t end, hole;
-} block;
+} offset_block;
 
-/* Blocks, the lowest first. One that is full becomes two. */
-typedef struct shelf {
-    block *blocks;  /* [n], in the order in which they came */
-    int32_t *order; /* [n] numbers of blocks */
+/* All placed buffers by offset, in blocks of at most OFFSET_BLOCK_MAX, the lowest first. A full one is split in two. */
+typedef struct offset_list {
+    offset_block *blocks; /* [n], in the order in which they came */
+    int32_t *order;       /* [n] numbers of blocks */
     int32_t n;
-    bool is_by_birth; /* buffers come in that order: those that ended before one are of no interest any more */
-} shelf;
+    bool is_by_birth; /* buffers come in that order: those that ended before one are dropped */
+} offset_list;
 
 /* So many blocks are enough for n buffers. */
 static int32_t blocks_for(int32_t n)
 {
-    return n / (BLOCK_MAX / 2) + 1;
+    return n / (OFFSET_BLOCK_MAX / 2) + 1;
 }
 
-static void sum_up(block *b)
+static void sum_up(offset_block *b)
 {
     b->least_first = b->least_last = INT32_MAX;
     b->most_first = b->most_last = -1;
@@ -128,7 +128,7 @@ static void sum_up(block *b)
     }
 }
 
-static void forget_before(block *b, int32_t m)
+static void drop_dead_before(offset_block *b, int32_t m)
 {
     int32_t n = 0;
     for (int32_t k = 0; k < b->n; k++)
@@ -137,41 +137,42 @@ static void forget_before(block *b, int32_t m)
     sum_up(b);
 }
 
-/* Raise *offset above the buffers of the block that x meets, unless it finds its place below one of them. */
-static bool finds_place(const block *b, const placing *x, int64_t *offset)
+/* Raise *offset above the buffers of the block whose lifetimes overlap with that of x. True: it fits below one of
+ * them. */
+static bool find_gap(const offset_block *b, const placing *x, int64_t *offset)
 {
-    const bool meets_all = b->most_first <= x->last && b->least_last >= x->first;
+    const bool overlaps_all = b->most_first <= x->last && b->least_last >= x->first;
     if (b->least_first > x->last || b->most_last < x->first) return false;
-    if (meets_all && b->hole < x->bytes) {
+    if (overlaps_all && b->hole < x->bytes) {
         *offset = ps_max_i64(*offset, b->end);
         return false;
     }
     for (int32_t k = 0; k < b->n; k++) {
         if (b->at[k]->offset - *offset >= x->bytes) return true;
-        if (meet(b->at[k], x)) *offset = ps_max_i64(*offset, b->at[k]->offset + b->at[k]->bytes);
+        if (lifetimes_overlap(b->at[k], x)) *offset = ps_max_i64(*offset, b->at[k]->offset + b->at[k]->bytes);
     }
     return false;
 }
 
-/* The lowest offset at which the buffer meets none of the others. */
-static int64_t lowest_free(shelf *s, const placing *x)
+/* The lowest offset at which the buffer overlaps with none that is alive with it. */
+static int64_t lowest_free(offset_list *s, const placing *x)
 {
     int64_t offset = 0;
     for (int32_t i = 0; i < s->n; i++) {
-        block *b = &s->blocks[s->order[i]];
-        if (s->is_by_birth && b->least_last < x->first) forget_before(b, x->first);
+        offset_block *b = &s->blocks[s->order[i]];
+        if (s->is_by_birth && b->least_last < x->first) drop_dead_before(b, x->first);
         if (b->n == 0) continue;
-        if (b->at[0]->offset - offset >= x->bytes || finds_place(b, x, &offset)) break;
+        if (b->at[0]->offset - offset >= x->bytes || find_gap(b, x, &offset)) break;
     }
     return offset;
 }
 
 /* The upper half of the i-th block becomes a block of its own. */
-static void split(shelf *s, int32_t i)
+static void split(offset_list *s, int32_t i)
 {
-    block *low = &s->blocks[s->order[i]], *high = &s->blocks[s->n];
-    low->n = BLOCK_MAX / 2;
-    high->n = BLOCK_MAX - low->n;
+    offset_block *low = &s->blocks[s->order[i]], *high = &s->blocks[s->n];
+    low->n = OFFSET_BLOCK_MAX / 2;
+    high->n = OFFSET_BLOCK_MAX - low->n;
     memcpy(high->at, low->at + low->n, (size_t)high->n * sizeof high->at[0]);
     memmove(&s->order[i + 2], &s->order[i + 1], (size_t)(s->n - i - 1) * sizeof s->order[0]);
     s->order[i + 1] = s->n++;
@@ -180,25 +181,25 @@ static void split(shelf *s, int32_t i)
 }
 
 /* The last block that begins no higher; the first where there is none. */
-static int32_t block_for(const shelf *s, int64_t offset)
+static int32_t block_for(const offset_list *s, int64_t offset)
 {
     int32_t found = 0;
     for (int32_t i = 0; i < s->n; i++) {
-        const block *b = &s->blocks[s->order[i]];
+        const offset_block *b = &s->blocks[s->order[i]];
         if (b->n > 0 && b->at[0]->offset > offset) break;
         if (b->n > 0) found = i;
     }
     return found;
 }
 
-static void put(shelf *s, const placing *x)
+static void put(offset_list *s, const placing *x)
 {
     int32_t i = block_for(s, x->offset);
-    if (s->blocks[s->order[i]].n == BLOCK_MAX) {
+    if (s->blocks[s->order[i]].n == OFFSET_BLOCK_MAX) {
         split(s, i);
         i = block_for(s, x->offset);
     }
-    block *b = &s->blocks[s->order[i]];
+    offset_block *b = &s->blocks[s->order[i]];
     int32_t k = b->n++;
     for (; k > 0 && b->at[k - 1]->offset > x->offset; k--) b->at[k] = b->at[k - 1];
     b->at[k] = x;
@@ -206,7 +207,7 @@ static void put(shelf *s, const placing *x)
 }
 
 /* Each buffer at the lowest offset that is free during its life. */
-static void first_fit(placing *items, int32_t n, shelf *s)
+static void first_fit(placing *items, int32_t n, offset_list *s)
 {
     s->n = 1;
     s->order[0] = 0;
@@ -220,10 +221,10 @@ static void first_fit(placing *items, int32_t n, shelf *s)
 
 /* What trying an order needs. */
 typedef struct tables {
-    shelf shelf;
-    const placing **room; /* [n_buffers] */
-    int32_t *next;        /* [n_instrs + 1] */
-    int64_t *needs;       /* [n_instrs] */
+    offset_list placed;
+    const placing **by_end; /* [n_buffers] the highest end first */
+    int32_t *next;          /* [n_instrs + 1] */
+    int64_t *needs;         /* [n_instrs] */
 } tables;
 
 typedef struct use_of_memory {
@@ -237,26 +238,26 @@ static int higher_end_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The first instruction from m on that has no number yet. next: an instruction's own number while it has none, else one
- * further on. */
-static int32_t first_open(int32_t *next, int32_t m)
+/* The first instruction from m on whose need is not set. next is a union-find forest with path halving: an instruction
+ * that is not set is its own root, another one points to a later one. */
+static int32_t find_unset(int32_t *next, int32_t m)
 {
     while (next[m] != m) m = next[m] = next[next[m]];
     return m;
 }
 
 /* needs becomes where the last buffer of each instruction ends: the buffer with the highest end comes first, and each
- * fills in what is still open of its life. */
+ * sets those of its life that are not set yet. */
 static use_of_memory add_up(const placing *items, int32_t n, tables *t, int32_t n_instrs)
 {
     use_of_memory u = {0};
-    for (int32_t i = 0; i < n; i++) t->room[i] = &items[i];
-    qsort((void *)t->room, (size_t)n, sizeof *t->room, higher_end_first);
+    for (int32_t i = 0; i < n; i++) t->by_end[i] = &items[i];
+    qsort((void *)t->by_end, (size_t)n, sizeof *t->by_end, higher_end_first);
     memset(t->needs, 0, (size_t)n_instrs * sizeof *t->needs);
     for (int32_t m = 0; m <= n_instrs; m++) t->next[m] = m;
     for (int32_t i = 0; i < n; i++) {
-        const placing *x = t->room[i];
-        for (int32_t m = first_open(t->next, x->first); m <= x->last; m = first_open(t->next, m)) {
+        const placing *x = t->by_end[i];
+        for (int32_t m = find_unset(t->next, x->first); m <= x->last; m = find_unset(t->next, m)) {
             t->needs[m] = x->offset + x->bytes;
             t->next[m] = m + 1;
         }
@@ -285,8 +286,8 @@ static void try_order(ps_code *p, placing *items, int32_t n, int (*order)(const 
                       use_of_memory *best)
 {
     qsort(items, (size_t)n, sizeof *items, order);
-    t->shelf.is_by_birth = order == by_birth;
-    first_fit(items, n, &t->shelf);
+    t->placed.is_by_birth = order == by_birth;
+    first_fit(items, n, &t->placed);
     const use_of_memory u = add_up(items, n, t, p->n_instrs);
     if (!is_better(&u, best)) return;
     keep(p, items, n, t->needs, u.peak_bytes);
@@ -299,12 +300,12 @@ ps_status ps_code_place_buffers(ps_code *p)
     find_lives(p);
     ps_status st = PS_OK;
     placing *items = NULL;
-    tables t = {.room = NULL};
+    tables t = {.by_end = NULL};
     PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_buffers, sizeof *items, &items));
     const size_t n_blocks = (size_t)blocks_for(p->n_buffers);
-    PS_TRY_GOTO(ps_mem_alloc(n_blocks, sizeof *t.shelf.blocks, &t.shelf.blocks));
-    PS_TRY_GOTO(ps_mem_alloc(n_blocks, sizeof *t.shelf.order, &t.shelf.order));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_buffers, sizeof *t.room, (void *)&t.room));
+    PS_TRY_GOTO(ps_mem_alloc(n_blocks, sizeof *t.placed.blocks, &t.placed.blocks));
+    PS_TRY_GOTO(ps_mem_alloc(n_blocks, sizeof *t.placed.order, &t.placed.order));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_buffers, sizeof *t.by_end, (void *)&t.by_end));
     PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_instrs + 1, sizeof *t.next, &t.next));
     PS_TRY_GOTO(ps_mem_alloc((size_t)p->n_instrs, sizeof *t.needs, &t.needs));
     int32_t n = 0;
@@ -314,13 +315,13 @@ ps_status ps_code_place_buffers(ps_code *p)
         items[n++] = (placing){.buffer = i, .first = b->first, .last = b->last, .bytes = room_of(b)};
     }
     use_of_memory best = {.peak_bytes = INT64_MAX};
-    const size_t n_orders = n > SQUARE_MAX ? 1 : PS_ARRAY_LEN(orders);
+    const size_t n_orders = n > ALL_ORDERS_BUFFERS_MAX ? 1 : PS_ARRAY_LEN(orders);
     for (size_t i = 0; i < n_orders; i++) try_order(p, items, n, orders[i], &t, &best);
 out:
     ps_mem_free(items);
-    ps_mem_free(t.shelf.blocks);
-    ps_mem_free(t.shelf.order);
-    ps_mem_free((void *)t.room);
+    ps_mem_free(t.placed.blocks);
+    ps_mem_free(t.placed.order);
+    ps_mem_free((void *)t.by_end);
     ps_mem_free(t.next);
     ps_mem_free(t.needs);
     return st;

@@ -108,8 +108,8 @@ static inline bool ps_program_trains(const ps_program *p, int32_t w)
     return w >= 0 && !p->params[w].is_frozen;
 }
 
-/* Of a micro-batch of the program's loss, in the order of targets: as loss_sums adds them up. None where the batch has no
- * targets, or no values. */
+/* Of a micro-batch of the program's loss, in the order of targets: as loss_sums adds them up. None where the batch has
+ * no targets, or no values. */
 ps_target_counts ps_program_count_targets(const ps_program *p, const ps_batch *batch);
 
 /* Run the model function for micro-batches of [B, T]. The first failure of a builder call is the result. */

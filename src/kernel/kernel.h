@@ -594,7 +594,7 @@ typedef struct ps_adam_args {
     float lr, beta1, beta2, eps, weight_decay;
     float one_minus_beta1, one_minus_beta2; /* of the numbers that beta1 and beta2 are rounded from */
     float bias1, bias2;                     /* 1 - beta1^t, 1 - beta2^t */
-    float grad_scale;                       /* clip factor / (loss scale * ranks * weight share): engine/step.c */
+    float grad_scale;                       /* clip factor / (loss scale * ranks * weight ratio): engine/step.c */
     bool decoupled_decay;                   /* AdamW */
     ps_dtype param_dtype, grad_dtype;
 } ps_adam_args;
@@ -612,7 +612,7 @@ typedef struct ps_sgd_args {
     float *buffer;    /* in-out [n]; NULL: no momentum */
     int64_t n;
     float lr, momentum, one_minus_dampening, weight_decay;
-    float grad_scale; /* clip factor / (loss scale * ranks * weight share): engine/step.c */
+    float grad_scale; /* clip factor / (loss scale * ranks * weight ratio): engine/step.c */
     bool nesterov;
     ps_dtype param_dtype, grad_dtype;
 } ps_sgd_args;

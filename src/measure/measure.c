@@ -27,7 +27,7 @@ static void describe_device(ps_measuring *m, const ps_machine_memory_info *memor
     }
 }
 
-/* The word for kernels of `isa` on this processor. */
+/* The processor kind of kernels of `isa` on this processor. */
 static ps_status describe_isa(ps_cpu_isa isa, ps_hardware_isa *out)
 {
     ps_cpu_kind kind;

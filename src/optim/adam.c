@@ -13,7 +13,8 @@ static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
     return PS_OK;
 }
 
-/* What the kernel takes from 1 is taken here, in double: of a beta that is a float already, 1 - 0.999 is off by 1.3e-5. */
+/* What the kernel takes from 1 is taken here, in double: of a beta that is a float already, 1 - 0.999 is off by
+ * 1.3e-5. */
 static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                               const ps_optimizer_piece *p)
 {

@@ -37,7 +37,7 @@ typedef struct ps_optimizer_setup {
 typedef struct ps_optimizer_step {
     int64_t t; /* from 1; steps that were skipped do not count */
     float lr;
-    float grad_scale; /* clip factor / (loss scale * ranks * weight share): engine/step.c */
+    float grad_scale; /* clip factor / (loss scale * ranks * weight ratio): engine/step.c */
 } ps_optimizer_step;
 
 /* n elements of one parameter that lie behind each other, in all lists alike. */

@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "base/machine.h"
 #include "config/config.h"
-#include "plan/total.h"
+#include "plan/model_data_min.h"
 #include "plan/variation.h"
 
 #define GAIN_LEAST 1.02
@@ -23,7 +23,7 @@ typedef struct adviser {
     const ps_site *site;
     const ps_hardware *hardware; /* of the site; NULL: this machine */
     const ps_simulation *base;
-    ps_deadline *until;
+    ps_deadline *deadline;
     ps_advice *advice;
     int n;
 } adviser;
@@ -41,7 +41,7 @@ static ps_status try_change(const adviser *a, const char *change, ps_simulation 
     ps_variation v;
     char text[PS_ADVICE_TEXT_MAX], *rest = text;
     *out = (ps_simulation){.fits = false};
-    if (ps_deadline_is_over(a->until)) return PS_OK;
+    if (ps_deadline_stops(a->deadline)) return PS_OK;
     snprintf(text, sizeof text, "%s", change);
     ps_status st = ps_variation_init(&v, a->config, a->site);
     for (char *word; st == PS_OK && (word = strsep(&rest, " ")) != NULL;) {
@@ -50,7 +50,7 @@ static ps_status try_change(const adviser *a, const char *change, ps_simulation 
         *equals = '\0';
         st = ps_variation_set(&v, word, equals + 1);
     }
-    if (st == PS_OK) st = ps_variation_simulate(&v, a->until, out);
+    if (st == PS_OK) st = ps_variation_simulate(&v, a->deadline, out);
     ps_variation_deinit(&v);
     if (st != PS_OK) out->fits = false;
     return st == PS_EINVAL ? PS_OK : st;
@@ -60,7 +60,7 @@ static ps_status try_change(const adviser *a, const char *change, ps_simulation 
 static bool is_worth_it(const adviser *a, const ps_simulation *changed)
 {
     if (!a->base->fits) return true;
-    return changed->beyond_machine[0] == '\0' &&
+    return changed->machine_refusal[0] == '\0' &&
            ps_simulation_tokens_per_s(changed) >= GAIN_LEAST * ps_simulation_tokens_per_s(a->base);
 }
 
@@ -80,7 +80,7 @@ __attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool
     ps_advice *out = &a->advice[a->n++];
     *out = (ps_advice){.tokens_per_s = rate,
                        .gain = a->base->fits ? rate / ps_simulation_tokens_per_s(a->base) : 0,
-                       .price = changed.beyond_machine[0] != '\0' ? "it is more than this machine has" : NULL};
+                       .price = changed.machine_refusal[0] != '\0' ? "it is more than this machine has" : NULL};
     snprintf(out->change, sizeof out->change, "%s", change);
     if (kept != NULL) *kept = true;
     return PS_OK;
@@ -134,15 +134,15 @@ static int64_t bytes_there(const adviser *a, ps_tier tier)
     return ps_machine_memory(NULL, &memory) == PS_OK ? memory.total_bytes : INT64_MAX;
 }
 
-/* The least of one tier that is enough, the others as they are. What is more than the machine has by arithmetic alone is
- * not searched for. */
+/* The least of one tier that is enough, the others as they are. What is more than the machine has by arithmetic alone
+ * is not searched for. */
 static ps_status advise_least(adviser *a, ps_tier tier)
 {
     const int64_t there = bytes_there(a, tier);
     int64_t bytes;
-    if (ps_total_left_to(a->base->total_bytes, &a->base->budgets, tier) > there) return PS_OK;
-    if (ps_deadline_is_over(a->until)) return PS_OK;
-    PS_TRY(ps_simulate_least_budget(a->config, a->site, tier, a->until, &bytes));
+    if (ps_model_data_min_left_to(a->base->model_data_min_bytes, &a->base->budgets, tier) > there) return PS_OK;
+    if (ps_deadline_stops(a->deadline)) return PS_OK;
+    PS_TRY(ps_simulate_least_budget(a->config, a->site, tier, a->deadline, &bytes));
     if (bytes == 0 || (a->hardware != NULL && bytes > there)) return PS_OK;
     return consider(a, NULL, "memory.%s=%lld", ps_tier_name(tier), (long long)bytes);
 }
@@ -175,7 +175,7 @@ static ps_status advise_fitting(adviser *a)
     const ps_budgets *b = &a->base->budgets;
     const int64_t device = b->bytes[PS_TIER_DEVICE], host = b->bytes[PS_TIER_HOST], disk = b->bytes[PS_TIER_DISK];
     bool fits = false;
-    if (a->base->total_bytes <= device + host + disk) PS_TRY(advise_less_work(a));
+    if (a->base->model_data_min_bytes <= device + host + disk) PS_TRY(advise_less_work(a));
     if (disk == 0) PS_TRY(consider(a, &fits, "memory.disk=auto"));
     if (disk == 0 && !fits && !a->options->activation_checkpointing_enabled)
         PS_TRY(consider(a, NULL, "activation_checkpointing.enabled=true memory.disk=auto"));
@@ -243,7 +243,7 @@ static int faster_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simulation *base, ps_deadline *until,
+ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simulation *base, ps_deadline *deadline,
                     ps_advice advice[PS_ADVICE_MAX], int *n)
 {
     adviser a = {.config = config,
@@ -251,7 +251,7 @@ ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simul
                  .site = site,
                  .hardware = site != NULL ? site->hardware : NULL,
                  .base = base,
-                 .until = until,
+                 .deadline = deadline,
                  .advice = advice};
     const ps_status st = base->fits ? advise_speed(&a) : advise_fitting(&a);
     qsort(advice, (size_t)a.n, sizeof *advice, faster_first);

@@ -14,10 +14,10 @@ typedef struct ps_advice {
 } ps_advice;
 
 /* At most PS_ADVICE_MAX, the best first. base: ps_simulate's answer for the same arguments. A plan that fits is given
- * what makes it at least 2 % faster, and this machine has; one that does not, what fits, with its price where the machine
- * has it not. Where nothing is found, and `until` says that nothing was left out, no change
- * of the list in advise.c helps. */
+ * what makes it at least 2 % faster, and this machine has; one that does not, what fits, with its price where the
+ * machine has it not. Where nothing is found, and `deadline` says that nothing was left out, no change of the list in
+ * advise.c helps. */
 PS_NODISCARD ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simulation *base,
-                                 ps_deadline *until, ps_advice advice[PS_ADVICE_MAX], int *n);
+                                 ps_deadline *deadline, ps_advice advice[PS_ADVICE_MAX], int *n);
 
 #endif

@@ -36,7 +36,7 @@ static found found_of(int64_t B, const ps_simulation *s)
 }
 
 /* More than the option allows does not fit. */
-static ps_status try_batch(const ps_config *config, const ps_site *site, int64_t B, ps_deadline *until, found *out)
+static ps_status try_batch(const ps_config *config, const ps_site *site, int64_t B, ps_deadline *deadline, found *out)
 {
     ps_variation v;
     ps_simulation s = {.fits = false};
@@ -45,7 +45,7 @@ static ps_status try_batch(const ps_config *config, const ps_site *site, int64_t
     ps_status st = ps_variation_init(&v, config, site);
     if (st == PS_OK) st = ps_variation_set(&v, "train_micro_batch_size_per_gpu", text);
     if (st == PS_OK) st = ps_variation_set(&v, "train_batch_size", "0"); /* goes with it */
-    if (st == PS_OK) st = ps_variation_simulate(&v, until, &s);
+    if (st == PS_OK) st = ps_variation_simulate(&v, deadline, &s);
     ps_variation_deinit(&v);
     *out = found_of(B, &s);
     return st == PS_EINVAL ? PS_OK : st;
@@ -59,24 +59,24 @@ static int64_t estimate(const found *most, ps_update_time time)
     return most->B + (int64_t)(most->wait_s * part * (double)most->B / most->compute_s) + 1;
 }
 
-ps_status ps_find_hiding(const ps_config *config, const ps_site *site, const ps_simulation *base, ps_deadline *until,
+ps_status ps_find_hiding(const ps_config *config, const ps_site *site, const ps_simulation *base, ps_deadline *deadline,
                          ps_hiding *out)
 {
     *out = (ps_hiding){.B = 0};
-    if (!ps_simulation_waits_for_disk(base) || ps_deadline_is_over(until)) return PS_OK;
+    if (!ps_simulation_waits_for_disk(base) || ps_deadline_stops(deadline)) return PS_OK;
     found low = found_of(base->B, base), high = low;
-    for (int i = 0; i < DOUBLINGS && high.fits && high.waits && !ps_deadline_has_cut(until); i++) {
+    for (int i = 0; i < DOUBLINGS && high.fits && high.waits && !ps_deadline_timed_out(deadline); i++) {
         low = high;
-        PS_TRY(try_batch(config, site, 2 * low.B, until, &high));
+        PS_TRY(try_batch(config, site, 2 * low.B, deadline, &high));
     }
     /* between one with which it waits and one with which it does not, or that does not fit */
-    for (int i = 0; i < HALVINGS && !(high.fits && high.waits) && high.B - low.B > 1 && !ps_deadline_has_cut(until);
-         i++) {
+    for (int i = 0;
+         i < HALVINGS && !(high.fits && high.waits) && high.B - low.B > 1 && !ps_deadline_timed_out(deadline); i++) {
         found middle;
-        PS_TRY(try_batch(config, site, (low.B + high.B) / 2, until, &middle));
+        PS_TRY(try_batch(config, site, (low.B + high.B) / 2, deadline, &middle));
         *(middle.fits && middle.waits ? &low : &high) = middle;
     }
-    if (ps_deadline_has_cut(until)) return PS_OK;
+    if (ps_deadline_timed_out(deadline)) return PS_OK;
     if (high.fits && high.waits) low = high;
     out->fits = high.fits && !high.waits;
     out->B = out->fits ? high.B : estimate(&low, base->variant.update_time);

@@ -15,9 +15,9 @@ typedef struct ps_hiding {
 /* Does computing wait for the disk more than a tenth of the step? */
 bool ps_simulation_waits_for_disk(const ps_simulation *s);
 
-/* base: ps_simulate's answer for the same arguments. B is found by some ten simulations at most, to an eighth; when time
- * is up before it is, it is 0. */
+/* base: ps_simulate's answer for the same arguments. B is found by some ten simulations at most, to an eighth; when
+ * time is up before it is, it is 0. */
 PS_NODISCARD ps_status ps_find_hiding(const ps_config *config, const ps_site *site, const ps_simulation *base,
-                                      ps_deadline *until, ps_hiding *out);
+                                      ps_deadline *deadline, ps_hiding *out);
 
 #endif

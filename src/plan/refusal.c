@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "plan/model_data_min.h"
 #include "plan/search.h"
-#include "plan/total.h"
 #include "settings/params.h"
 
 /* Somebody waits for the refusal: what is not found by then is left out. A large model in small chunks takes seconds a
@@ -28,28 +28,29 @@ static int64_t most_bytes(const ps_settings *s, const ps_program *program, const
 }
 
 ps_status ps_refusal_least_budget(const ps_settings *s, const ps_program *program, const ps_code *code, ps_tier tier,
-                                  ps_deadline *until, int64_t *bytes)
+                                  ps_deadline *deadline, int64_t *bytes)
 {
     *bytes = 0;
     ps_budgets trial = s->budgets;
     const int64_t page_bytes = tier == PS_TIER_DISK ? PS_PAGE_BYTES : ps_settings_page_bytes(s);
-    const int64_t fewest = ps_ceil_div(ps_total_left_to(ps_total_bytes(s, program), &s->budgets, tier), page_bytes);
+    const int64_t fewest =
+        ps_ceil_div(ps_model_data_min_left_to(ps_model_data_min_bytes(s, program), &s->budgets, tier), page_bytes);
     int64_t low = s->budgets.bytes[tier] / page_bytes; /* does not fit; in pages */
     int64_t high = ps_max_i64(ps_max_i64(1, low), ps_ceil_div(fewest, 2));
     const int64_t most = ps_min_i64(most_bytes(s, program, code) / page_bytes + 1, PS_BUDGET_MAX / page_bytes);
     bool yes = false;
     low = ps_max_i64(low, fewest - 1);
-    while (!yes && high < most && !ps_deadline_is_over(until)) {
+    while (!yes && high < most && !ps_deadline_stops(deadline)) {
         high = ps_min_i64(2 * high, most);
         trial.bytes[tier] = high * page_bytes;
-        PS_TRY(ps_search_fits(s, program, code, &trial, until, &yes));
+        PS_TRY(ps_search_fits(s, program, code, &trial, deadline, &yes));
         if (!yes) low = ps_max_i64(low, high);
     }
     if (!yes) return PS_OK;
-    while (high - low > 1 && !ps_deadline_is_over(until)) {
+    while (high - low > 1 && !ps_deadline_stops(deadline)) {
         const int64_t middle = low + (high - low) / 2;
         trial.bytes[tier] = middle * page_bytes;
-        PS_TRY(ps_search_fits(s, program, code, &trial, until, &yes));
+        PS_TRY(ps_search_fits(s, program, code, &trial, deadline, &yes));
         if (yes)
             high = middle;
         else
@@ -61,18 +62,18 @@ ps_status ps_refusal_least_budget(const ps_settings *s, const ps_program *progra
 
 /* Does it fit the same budgets with other settings (micro-batch, checkpointing)? They need a program and code of their
  * own. */
-static ps_status fits_changed(const ps_settings *s, ps_model_func model, void *user, ps_deadline *until, bool *yes)
+static ps_status fits_changed(const ps_settings *s, ps_model_func model, void *user, ps_deadline *deadline, bool *yes)
 {
     *yes = false;
-    if (ps_deadline_is_over(until)) return PS_OK;
+    if (ps_deadline_stops(deadline)) return PS_OK;
     ps_status st = PS_OK;
     ps_program *program = NULL;
     ps_code *code = NULL;
     const ps_code_options o = ps_settings_code_options(s);
     PS_TRY_GOTO(ps_settings_build_program(s, model, user, s->B, s->T, &program));
-    if (ps_total_check(s, program, &s->budgets) != PS_OK) goto out;
+    if (ps_model_data_min_check(s, program, &s->budgets) != PS_OK) goto out;
     PS_TRY_GOTO(ps_code_create(program, &o, &code));
-    PS_TRY_GOTO(ps_search_fits(s, program, code, &s->budgets, until, yes));
+    PS_TRY_GOTO(ps_search_fits(s, program, code, &s->budgets, deadline, yes));
 out:
     ps_code_destroy(code);
     ps_program_destroy(program);
@@ -94,48 +95,48 @@ __attribute__((format(printf, 2, 3))) static void advise(advice *a, const char *
 }
 
 /* Advise `text` if it fits with other settings. */
-static ps_status consider(advice *a, const ps_settings *changed, ps_model_func model, void *user, ps_deadline *until,
+static ps_status consider(advice *a, const ps_settings *changed, ps_model_func model, void *user, ps_deadline *deadline,
                           const char *text)
 {
     bool yes;
-    PS_TRY(fits_changed(changed, model, user, until, &yes));
+    PS_TRY(fits_changed(changed, model, user, deadline, &yes));
     if (yes) advise(a, "%s", text);
     return PS_OK;
 }
 
 /* Where there is none yet "auto" takes what the folder has. */
 static ps_status add_disk(advice *a, const ps_settings *s, const ps_program *program, const ps_code *code,
-                          ps_deadline *until)
+                          ps_deadline *deadline)
 {
     ps_budgets with = s->budgets;
     int64_t bytes;
     bool yes;
-    if (ps_deadline_is_over(until)) return PS_OK;
+    if (ps_deadline_stops(deadline)) return PS_OK;
     with.bytes[PS_TIER_DISK] = INT64_MAX / 4;
-    PS_TRY(ps_search_fits(s, program, code, &with, until, &yes));
+    PS_TRY(ps_search_fits(s, program, code, &with, deadline, &yes));
     if (!yes) return PS_OK;
     if (s->budgets.bytes[PS_TIER_DISK] == 0) {
         advise(a, " memory.disk = \"auto\";");
         return PS_OK;
     }
-    PS_TRY(ps_refusal_least_budget(s, program, code, PS_TIER_DISK, until, &bytes));
+    PS_TRY(ps_refusal_least_budget(s, program, code, PS_TIER_DISK, deadline, &bytes));
     if (bytes > 0) advise(a, " memory.disk = %lld;", (long long)bytes);
     return PS_OK;
 }
 
 static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func model, void *user,
-                             const ps_program *program, const ps_code *code, ps_deadline *until)
+                             const ps_program *program, const ps_code *code, ps_deadline *deadline)
 {
     for (int tier = 0; tier < PS_RAM_TIER_COUNT; tier++) {
         int64_t bytes;
-        PS_TRY(ps_refusal_least_budget(s, program, code, (ps_tier)tier, until, &bytes));
+        PS_TRY(ps_refusal_least_budget(s, program, code, (ps_tier)tier, deadline, &bytes));
         if (bytes > 0) advise(a, " memory.%s = %lld;", ps_tier_name((ps_tier)tier), (long long)bytes);
     }
-    for (int64_t B = s->B / 2; B >= 1 && !ps_deadline_has_cut(until); B /= 2) {
+    for (int64_t B = s->B / 2; B >= 1 && !ps_deadline_timed_out(deadline); B /= 2) {
         ps_settings smaller = *s;
         smaller.B = B;
         bool yes;
-        PS_TRY(fits_changed(&smaller, model, user, until, &yes));
+        PS_TRY(fits_changed(&smaller, model, user, deadline, &yes));
         if (!yes) continue;
         advise(a, " train_micro_batch_size_per_gpu = %lld;", (long long)B);
         break;
@@ -143,16 +144,16 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     ps_settings changed = *s;
     changed.checkpointing = true;
     if (!s->checkpointing && s->training)
-        PS_TRY(consider(a, &changed, model, user, until, " activation_checkpointing.enabled = true;"));
+        PS_TRY(consider(a, &changed, model, user, deadline, " activation_checkpointing.enabled = true;"));
     changed = *s;
     changed.offloads_inputs = true;
     if (s->checkpointing && !s->offloads_inputs && s->training)
-        PS_TRY(consider(a, &changed, model, user, until, " client.opts.with_activation_offload = true;"));
+        PS_TRY(consider(a, &changed, model, user, deadline, " client.opts.with_activation_offload = true;"));
     changed = *s;
     changed.keep_logits = PS_KEEP_LOGITS_AUTO;
     if (s->keep_logits == PS_KEEP_LOGITS_ALWAYS && s->training)
-        PS_TRY(consider(a, &changed, model, user, until, " memory.keep_logits = \"auto\";"));
-    return add_disk(a, s, program, code, until);
+        PS_TRY(consider(a, &changed, model, user, deadline, " memory.keep_logits = \"auto\";"));
+    return add_disk(a, s, program, code, deadline);
 }
 
 /* Logits of a small vocabulary are kept in less than computing them again takes as scratch. */
@@ -163,8 +164,8 @@ static bool keeping_needs_less(const ps_code *code)
 
 /* Write which moment needs most of the device, in chunks as configured, else the smallest, and leave the memory dump of
  * a trial with them. */
-static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *until,
-                               char *text, size_t bytes)
+static ps_status describe_need(const ps_settings *s, const ps_program *program, const ps_code *code,
+                               ps_deadline *deadline, char *text, size_t bytes)
 {
     ps_blueprint *b = NULL;
     const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(s, program);
@@ -191,11 +192,11 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
         "chunks)",
         at, m->label, ps_phase_name(m->phase), (long long)most, (long long)m->non_model_bytes, kept, (long long)chunks);
     ps_forecast f;
-    const ps_status st = ps_trial_run(b, &s->budgets, true, until, &f);
+    const ps_status st = ps_trial_run(b, &s->budgets, true, deadline, &f);
     ps_blueprint_destroy(b);
     if (st != PS_EBUDGET && st != PS_ENOMEM_DEV) return st;
     /* enough for each moment alone: then what else failed is of interest */
-    if (most <= s->budgets.bytes[PS_TIER_DEVICE] && !ps_deadline_has_cut(until)) {
+    if (most <= s->budgets.bytes[PS_TIER_DEVICE] && !ps_deadline_timed_out(deadline)) {
         const size_t used = strlen(text);
         snprintf(text + used, bytes - used, "; %s", ps_last_error());
     }
@@ -203,12 +204,13 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
 }
 
 /* Write "(device 1 MB, host 0 B, disk 0 B): " and why. */
-static ps_status describe(const ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *until,
+static ps_status describe(const ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *deadline,
                           char *text, size_t bytes)
 {
     char need[512], total[256] = "", budgets[PS_TIER_COUNT][PS_BYTES_TEXT_MAX];
-    if (ps_total_check(s, program, &s->budgets) != PS_OK) snprintf(total, sizeof total, "%s; ", ps_last_error());
-    PS_TRY(describe_need(s, program, code, until, need, sizeof need));
+    if (ps_model_data_min_check(s, program, &s->budgets) != PS_OK)
+        snprintf(total, sizeof total, "%s; ", ps_last_error());
+    PS_TRY(describe_need(s, program, code, deadline, need, sizeof need));
     for (int t = 0; t < PS_TIER_COUNT; t++) (void)ps_bytes_format(s->budgets.bytes[t], budgets[t]);
     snprintf(text, bytes, "the model does not fit (device %s, host %s, disk %s): %s%s", budgets[0], budgets[1],
              budgets[2], total, need);
@@ -217,10 +219,11 @@ static ps_status describe(const ps_settings *s, const ps_program *program, const
 
 enum { DESCRIPTION_MAX = 1024 };
 
-ps_status ps_refusal_describe(const ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *until)
+ps_status ps_refusal_describe(const ps_settings *s, const ps_program *program, const ps_code *code,
+                              ps_deadline *deadline)
 {
     char text[DESCRIPTION_MAX];
-    PS_TRY(describe(s, program, code, until, text, sizeof text));
+    PS_TRY(describe(s, program, code, deadline, text, sizeof text));
     return PS_FAIL(PS_EBUDGET, "%s", text);
 }
 
@@ -229,12 +232,12 @@ ps_status ps_refusal_explain(const ps_settings *s, ps_model_func model, void *us
 {
     char text[DESCRIPTION_MAX];
     advice a = {.text = ""};
-    ps_deadline until = ps_deadline_in(ADVICE_NS);
-    PS_TRY(describe(s, program, code, &until, text, sizeof text));
-    PS_TRY(add_changes(&a, s, model, user, program, code, &until));
+    ps_deadline deadline = ps_deadline_in(ADVICE_NS);
+    PS_TRY(describe(s, program, code, &deadline, text, sizeof text));
+    PS_TRY(add_changes(&a, s, model, user, program, code, &deadline));
     const char *found = a.length > 0 ? "Any one of these changes fits:"
                                      : "No change of one setting was found that fits: raise several budgets";
-    return PS_FAIL(PS_EBUDGET, "%s. %s%s%s", text, found, a.text,
-                   ps_deadline_has_cut(&until) ? " (the search was cut short: there may be others, or smaller ones)"
-                                               : "");
+    return PS_FAIL(
+        PS_EBUDGET, "%s. %s%s%s", text, found, a.text,
+        ps_deadline_timed_out(&deadline) ? " (the search was cut short: there may be others, or smaller ones)" : "");
 }

@@ -2,7 +2,7 @@
 
 #include "base/mem.h"
 #include "comm/agree.h"
-#include "plan/total.h"
+#include "plan/model_data_min.h"
 
 /* A step that waits for no more than this share of its time cannot be made much faster by moving chunks at other
  * times. */
@@ -27,19 +27,19 @@ typedef struct search {
     int32_t most_ahead;
     bool may_keep_logits;
     int32_t trials_left;
-    ps_deadline *until;
+    ps_deadline *deadline;
     ps_blueprint *best;
     ps_forecast forecast; /* of best */
 } search;
 
 ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_code *code, const ps_budgets *budgets,
-                        int64_t chunk_elements, ps_variant variant, ps_deadline *until, ps_blueprint **out,
+                        int64_t chunk_elements, ps_variant variant, ps_deadline *deadline, ps_blueprint **out,
                         ps_forecast *forecast)
 {
     *out = NULL;
-    PS_TRY(ps_deadline_check(until));
+    PS_TRY(ps_deadline_check(deadline));
     PS_TRY(ps_blueprint_create(s, program, code, budgets, chunk_elements, variant, out));
-    const ps_status st = ps_trial_run(*out, budgets, false, until, forecast);
+    const ps_status st = ps_trial_run(*out, budgets, false, deadline, forecast);
     if (st == PS_OK) return PS_OK;
     ps_blueprint_destroy(*out);
     *out = NULL;
@@ -59,13 +59,13 @@ static int32_t most_ahead(const ps_settings *s)
 }
 
 static search search_of(const ps_settings *s, const ps_program *program, const ps_code *code, const ps_budgets *budgets,
-                        ps_deadline *until)
+                        ps_deadline *deadline)
 {
     return (search){.s = s,
                     .program = program,
                     .code = code,
                     .budgets = budgets,
-                    .until = until,
+                    .deadline = deadline,
                     .most_elements = INT64_MAX,
                     .most_ahead = most_ahead(s),
                     .may_keep_logits =
@@ -74,7 +74,8 @@ static search search_of(const ps_settings *s, const ps_program *program, const p
 
 static ps_status try_way(search *x, ps_variant v)
 {
-    return ps_search_try(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, x->until, &x->best, &x->forecast);
+    return ps_search_try(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, x->deadline, &x->best,
+                         &x->forecast);
 }
 
 /* This way with all logits kept, if that fits; otherwise with logits computed again. Kept ones may not take the memory
@@ -155,7 +156,7 @@ static ps_status compare(search *x, ps_variant v, bool *tried)
     const bool has_room = !v.keeps_logits || ps_blueprint_fits_from_anywhere(b, x->budgets);
     if (has_room && compute_ns(b) < x->forecast.step.all_ns) {
         *tried = true;
-        st = ps_trial_run(b, x->budgets, false, x->until, &f);
+        st = ps_trial_run(b, x->budgets, false, x->deadline, &f);
         if (st == PS_OK && is_better(&f, b, x)) {
             ps_blueprint *slower = x->best;
             x->best = b;
@@ -170,7 +171,7 @@ static ps_status compare(search *x, ps_variant v, bool *tried)
 static ps_status consider(search *x, ps_variant v)
 {
     bool tried;
-    if (x->trials_left <= 0 || ps_deadline_is_over(x->until)) return PS_OK;
+    if (x->trials_left <= 0 || ps_deadline_stops(x->deadline)) return PS_OK;
     PS_TRY(compare(x, v, &tried));
     x->trials_left -= tried;
     return PS_OK;
@@ -367,7 +368,7 @@ static ps_status find_fastest(search *x)
 
 static ps_status find_size(search *x)
 {
-    PS_TRY(ps_total_check(x->s, x->program, x->budgets));
+    PS_TRY(ps_model_data_min_check(x->s, x->program, x->budgets));
     x->chunk_elements = x->s->chunk_elements;
     if (x->chunk_elements > 0) return find_fitting(x);
     const int64_t min_elements = ps_blueprint_min_chunk_elements(x->s, x->program);
@@ -375,7 +376,7 @@ static ps_status find_size(search *x)
     for (;;) {
         PS_TRY(ps_blueprint_search_chunk_elements(x->s, x->program, min_elements, max_elements, &x->chunk_elements));
         const ps_status st = find_fitting(x);
-        if (st != PS_EBUDGET || max_elements <= min_elements || ps_deadline_has_cut(x->until)) return st;
+        if (st != PS_EBUDGET || max_elements <= min_elements || ps_deadline_timed_out(x->deadline)) return st;
         max_elements = ps_max_i64(min_elements, max_elements / 2);
     }
 }
@@ -459,10 +460,11 @@ static ps_status agree(search *x, ps_status st, bool *agreed)
 }
 
 ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_code *code,
-                              const ps_budgets *budgets, ps_deadline *until, ps_blueprint **out, ps_forecast *forecast)
+                              const ps_budgets *budgets, ps_deadline *deadline, ps_blueprint **out,
+                              ps_forecast *forecast)
 {
     *out = NULL;
-    search x = search_of(s, program, code, budgets, until);
+    search x = search_of(s, program, code, budgets, deadline);
     for (bool agreed = false; !agreed;) {
         give_up(&x);
         x.trials_left = s->placement_trials;
@@ -479,9 +481,9 @@ ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, c
 }
 
 ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_code *code,
-                         const ps_budgets *budgets, ps_deadline *until, bool *fits)
+                         const ps_budgets *budgets, ps_deadline *deadline, bool *fits)
 {
-    search x = search_of(s, program, code, budgets, until);
+    search x = search_of(s, program, code, budgets, deadline);
     ps_status st = find_size(&x);
     if (st == PS_OK && s->ranks.comm == NULL && s->ranks.n > 1) {
         findings f = findings_of(&x);

@@ -16,18 +16,18 @@
  * events of groups, or all fail; without it, in a plan for one of several ranks, what the others would come to is found
  * out first. */
 PS_NODISCARD ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, const ps_code *code,
-                                           const ps_budgets *budgets, ps_deadline *until, ps_blueprint **out,
+                                           const ps_budgets *budgets, ps_deadline *deadline, ps_blueprint **out,
                                            ps_forecast *forecast);
 
 /* This way to run a step in chunks of this size, as ps_blueprint_create, if it fits: PS_EBUDGET and *out = NULL
  * otherwise. */
 PS_NODISCARD ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_code *code,
                                      const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
-                                     ps_deadline *until, ps_blueprint **out, ps_forecast *forecast);
+                                     ps_deadline *deadline, ps_blueprint **out, ps_forecast *forecast);
 
 /* Does any way fit? With s->ranks.comm the answer is for this rank alone, and no other need call; in a plan for one of
  * several ranks it is for all of them. */
 PS_NODISCARD ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_code *code,
-                                      const ps_budgets *budgets, ps_deadline *until, bool *fits);
+                                      const ps_budgets *budgets, ps_deadline *deadline, bool *fits);
 
 #endif

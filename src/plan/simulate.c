@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/model_data_min.h"
 #include "plan/refusal.h"
 #include "plan/staging.h"
-#include "plan/total.h"
 #include "record/profile_write.h"
 #include "settings/params.h"
 
@@ -26,13 +26,14 @@ static ps_status take_refusal(ps_simulation *s, ps_status st)
     return PS_OK;
 }
 
-/* Has this machine, of whose ranks the plan is one, what it takes? A folder that is missing has room when it is made. */
+/* Has this machine, of whose ranks the plan is one, what it takes? A folder that is missing has room when it is
+ * made. */
 static ps_status look_at_machine(const simulating *m)
 {
     ps_simulation *o = m->out;
     const ps_status st =
         ps_settings_check_capacity(&m->settings, o->forecast.peak_bytes, o->rates.topology.ranks_per_node);
-    if (st == PS_EBUDGET) snprintf(o->beyond_machine, sizeof o->beyond_machine, "%s", ps_last_error());
+    if (st == PS_EBUDGET) snprintf(o->machine_refusal, sizeof o->machine_refusal, "%s", ps_last_error());
     return st == PS_EBUDGET || st == PS_EIO ? PS_OK : st;
 }
 
@@ -77,7 +78,7 @@ static void describe_model(const simulating *m)
         o->n_trained_params += n;
         o->model_data_bytes += n * (ps_optimizer_bytes(&m->settings.optimizer) + grad_list_bytes);
     }
-    o->total_bytes = ps_total_bytes(&m->settings, m->program);
+    o->model_data_min_bytes = ps_model_data_min_bytes(&m->settings, m->program);
     describe_code(m, m->code);
 }
 
@@ -154,29 +155,29 @@ ps_status ps_simulate_sizes(const ps_config *config, const ps_site *site, ps_sim
     return st;
 }
 
-ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_deadline *until,
+ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_deadline *deadline,
                       ps_simulation *out)
 {
     simulating m;
     ps_status st = begin(&m, config, site, out);
     ps_settings *s = &m.settings;
-    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, until, &m.blueprint, &out->forecast);
-    out->is_cut = ps_deadline_has_cut(until);
-    if (st == PS_EBUDGET && explain && !out->is_cut) st = ps_refusal_describe(s, m.program, m.code, until);
+    if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, deadline, &m.blueprint, &out->forecast);
+    out->timed_out = ps_deadline_timed_out(deadline);
+    if (st == PS_EBUDGET && explain && !out->timed_out) st = ps_refusal_describe(s, m.program, m.code, deadline);
     if (st == PS_OK) describe_blueprint(&m);
     if (st == PS_OK && (site == NULL || site->hardware == NULL)) st = look_at_machine(&m);
     end(&m);
     return take_refusal(out, st);
 }
 
-ps_status ps_simulate_least_budget(const ps_config *config, const ps_site *site, ps_tier tier, ps_deadline *until,
+ps_status ps_simulate_least_budget(const ps_config *config, const ps_site *site, ps_tier tier, ps_deadline *deadline,
                                    int64_t *bytes)
 {
     simulating m;
     ps_simulation out;
     *bytes = 0;
     ps_status st = begin(&m, config, site, &out);
-    if (st == PS_OK) st = ps_refusal_least_budget(&m.settings, m.program, m.code, tier, until, bytes);
+    if (st == PS_OK) st = ps_refusal_least_budget(&m.settings, m.program, m.code, tier, deadline, bytes);
     end(&m);
     return st;
 }

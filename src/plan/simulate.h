@@ -23,10 +23,10 @@ typedef struct ps_site {
 typedef struct ps_simulation {
     bool fits;
     char refusal[2048]; /* when it does not: the moment that needs most, bytes */
-    bool is_cut;        /* time was up: it may fit, or there may be a faster way, which a run looks for */
-    /* it fits, but a run on this machine would be refused: it has not the memory, or no room on its disks; "": it has,
-     * or the plan is for another one */
-    char beyond_machine[1024];
+    bool timed_out;     /* time was up: it may fit, or there may be a faster way, which a run looks for */
+    /* why this machine refuses the plan although it fits the budgets: too little memory or disk space; "": it does not,
+     * or the plan is for another machine */
+    char machine_refusal[1024];
 
     /* what was asked */
     int64_t B, T, accumulation;
@@ -40,11 +40,11 @@ typedef struct ps_simulation {
 
     /* the model */
     int64_t n_params;
-    int64_t n_trained_params;   /* of these, those that are not frozen */
-    int64_t model_data_bytes;   /* of all ranks */
-    int64_t total_bytes;        /* of one rank, on any tier at any time at least: ps_total_bytes */
-    int64_t frozen_saves_bytes; /* so much less than if all were trained */
-    double step_flops;          /* of one rank's step: all operators, with recomputation, without updates */
+    int64_t n_trained_params;     /* of these, those that are not frozen */
+    int64_t model_data_bytes;     /* of all ranks */
+    int64_t model_data_min_bytes; /* of one rank: ps_model_data_min_bytes */
+    int64_t frozen_saves_bytes;   /* so much less than if all were trained */
+    double step_flops;            /* of one rank's step: all operators, with recomputation, without updates */
 
     /* when it fits */
     int64_t chunk_elements;
@@ -63,16 +63,16 @@ typedef struct ps_simulation {
     ps_bound bound;
 } ps_simulation;
 
-/* site NULL: this machine, one rank. A refusal for memory is PS_OK with fits = false; explain says whether the reason is
- * looked for then (one simulation more). until: as of ps_search_blueprint; without it the plan is a run's. PS_EINVAL:
- * options, hardware or ranks that cannot be. */
-PS_NODISCARD ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_deadline *until,
+/* site NULL: this machine, one rank. A refusal for memory is PS_OK with fits = false; explain says whether the reason
+ * is looked for then (one simulation more). deadline: as of ps_search_blueprint; without it the plan is a run's.
+ * PS_EINVAL: options, hardware or ranks that cannot be. */
+PS_NODISCARD ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain, ps_deadline *deadline,
                                    ps_simulation *out);
 
 /* Of a plan that does not fit: the smallest budget of a tier with which it does, the others as they are; 0: none was
  * found. When time is up it may not be the smallest. */
 PS_NODISCARD ps_status ps_simulate_least_budget(const ps_config *config, const ps_site *site, ps_tier tier,
-                                                ps_deadline *until, int64_t *bytes);
+                                                ps_deadline *deadline, int64_t *bytes);
 
 /* ps_simulate of what fits, and a profile (doc/profile.md) of two of its steps in estimated time, written to path.
  * title: what the plan is called in it. PS_EBUDGET when it does not fit, PS_EIO. */

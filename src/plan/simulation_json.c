@@ -99,8 +99,8 @@ json_t *ps_simulation_json(const ps_simulation *s)
     json_t *o = request_json(s);
     if (o == NULL) return NULL;
     json_object_set_new(o, "fits", json_boolean(s->fits));
-    json_object_set_new(o, "cut_short", json_boolean(s->is_cut));
-    if (s->beyond_machine[0] != '\0') json_object_set_new(o, "beyond_machine", json_string(s->beyond_machine));
+    json_object_set_new(o, "timed_out", json_boolean(s->timed_out));
+    if (s->machine_refusal[0] != '\0') json_object_set_new(o, "machine_refusal", json_string(s->machine_refusal));
     json_object_set_new(o, "tiers", tiers_json(s));
     if (s->fits)
         add_step(o, s);

@@ -31,7 +31,7 @@ static int64_t moved_bytes(const ps_forecast *f)
 /* The same blueprint with staging of all that the step leaves free of the tier, unless training would move more for it
  * or take longer. */
 static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_code *code, int64_t most,
-                         ps_deadline *until, ps_blueprint **blueprint, ps_forecast *forecast)
+                         ps_deadline *deadline, ps_blueprint **blueprint, ps_forecast *forecast)
 {
     const ps_blueprint *now = *blueprint;
     const ps_tier tier = ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets);
@@ -44,7 +44,7 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_cod
     ps_forecast f;
     s->staging_bytes = wanted;
     const ps_status st =
-        ps_search_try(s, program, code, &s->budgets, now->layout->chunk_elements, now->variant, until, &larger, &f);
+        ps_search_try(s, program, code, &s->budgets, now->layout->chunk_elements, now->variant, deadline, &larger, &f);
     if (st == PS_OK && moved_bytes(&f) <= moved_bytes(forecast) && f.step.all_ns <= forecast->step.all_ns) {
         ps_blueprint_destroy(*blueprint);
         *blueprint = larger;
@@ -56,22 +56,22 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_cod
     return st == PS_EBUDGET ? PS_OK : st;
 }
 
-ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *until,
-                                    ps_blueprint **out, ps_forecast *forecast)
+ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, const ps_code *code,
+                                    ps_deadline *deadline, ps_blueprint **out, ps_forecast *forecast)
 {
     const bool is_auto = s->save_buffer_bytes == PS_BYTES_AUTO;
     const int64_t most = saved_bytes(s, program);
     s->staging_bytes = is_auto                    ? ps_min_i64(AUTO_MIN_BYTES, most)
                        : s->save_buffer_bytes > 0 ? ps_max_i64(FIXED_MIN_BYTES, s->save_buffer_bytes)
                                                   : 0;
-    ps_status st = ps_search_blueprint(s, program, code, &s->budgets, until, out, forecast);
+    ps_status st = ps_search_blueprint(s, program, code, &s->budgets, deadline, out, forecast);
     if (!is_auto) return st;
     if (st == PS_EBUDGET) {
         s->staging_bytes = 0;
-        return ps_search_blueprint(s, program, code, &s->budgets, until, out, forecast);
+        return ps_search_blueprint(s, program, code, &s->budgets, deadline, out, forecast);
     }
     PS_TRY(st);
-    st = ps_comm_agree(s->ranks.comm, enlarge(s, program, code, most, until, out, forecast));
+    st = ps_comm_agree(s->ranks.comm, enlarge(s, program, code, most, deadline, out, forecast));
     if (st == PS_OK) return PS_OK;
     ps_blueprint_destroy(*out);
     *out = NULL;

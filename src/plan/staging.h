@@ -7,6 +7,6 @@
 /* ps_search_blueprint in s->budgets, with s->staging_bytes set: to the size configured; with "auto" to what the step
  * leaves free of the tier, at most all that a checkpoint holds, at least 8 MiB, or 0 where so much does not fit. */
 PS_NODISCARD ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, const ps_code *code,
-                                                 ps_deadline *until, ps_blueprint **out, ps_forecast *forecast);
+                                                 ps_deadline *deadline, ps_blueprint **out, ps_forecast *forecast);
 
 #endif

@@ -122,13 +122,13 @@ static int64_t steps_since(const uint64_t *seen, int64_t last)
     return 0;
 }
 
-ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump, ps_deadline *until,
+ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump, ps_deadline *deadline,
                        ps_forecast *f)
 {
     ps_status st = PS_OK;
     trial t;
     *f = (ps_forecast){0};
-    PS_TRY(ps_deadline_check(until));
+    PS_TRY(ps_deadline_check(deadline));
     PS_TRY(ps_progress_tell_trial());
     PS_TRY(set_up(b, budgets, keeps_dump, NULL, &t));
     PS_TRY_GOTO(ps_runner_create_params(t.runner, false));
@@ -139,7 +139,7 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     for (; f->cycle == 0 && f->steps < TRIAL_STEPS_MAX; f->steps++) {
         const ps_store_stats before = after;
         const ps_step_time begin = time_so_far(&t);
-        PS_TRY_GOTO(ps_deadline_check(until));
+        PS_TRY_GOTO(ps_deadline_check(deadline));
         PS_TRY_GOTO(run_step(&t));
         after = ps_store_get_stats(store);
         for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];

@@ -8,9 +8,9 @@
 #include "run/runner.h"
 
 /* Run steps of the blueprint on simulated tiers of these budgets. keeps_dump: where it fails, ps_last_memory_dump says
- * what it had there. PS_EBUDGET when it does not fit; also when time is up, which `until` says then. */
+ * what it had there. PS_EBUDGET when it does not fit; also when time is up, which `deadline` says then. */
 PS_NODISCARD ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool keeps_dump,
-                                    ps_deadline *until, ps_forecast *f);
+                                    ps_deadline *deadline, ps_forecast *f);
 
 /* Does b, which fits a run that begins with it, also fit one that goes on with it where `from` stands between steps?
  * Chunks lie elsewhere then, and in memory that is full to the last chunk two may not find the room to change places.

@@ -42,12 +42,12 @@ ps_status ps_variation_set(ps_variation *v, const char *key, const char *value)
     return ps_hardware_set(&v->hardware, key + n, value);
 }
 
-ps_status ps_variation_simulate(const ps_variation *v, ps_deadline *until, ps_simulation *out)
+ps_status ps_variation_simulate(const ps_variation *v, ps_deadline *deadline, ps_simulation *out)
 {
     const ps_site site = {.hardware = v->has_hardware ? &v->hardware : NULL, .n_ranks = v->n_ranks, .rank = v->rank};
     ps_status st = ps_config_validate(v->config);
     if (st == PS_OK && v->has_hardware) st = ps_hardware_check(&v->hardware);
-    if (st == PS_OK) st = ps_simulate(v->config, &site, false, until, out);
+    if (st == PS_OK) st = ps_simulate(v->config, &site, false, deadline, out);
     if (st != PS_EINVAL && st != PS_ENOSYS) return st;
     *out = (ps_simulation){0};
     strncpy(out->refusal, ps_last_error(), sizeof out->refusal - 1);

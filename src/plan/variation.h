@@ -19,6 +19,6 @@ void ps_variation_deinit(ps_variation *v); /* an empty one is accepted */
 PS_NODISCARD ps_status ps_variation_set(ps_variation *v, const char *key, const char *value);
 
 /* ps_simulate without explaining. A refusal of the options themselves (PS_EINVAL, PS_ENOSYS) is "does not fit" here. */
-PS_NODISCARD ps_status ps_variation_simulate(const ps_variation *v, ps_deadline *until, ps_simulation *out);
+PS_NODISCARD ps_status ps_variation_simulate(const ps_variation *v, ps_deadline *deadline, ps_simulation *out);
 
 #endif

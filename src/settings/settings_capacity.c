@@ -14,8 +14,8 @@ static const char *shared_text(int32_t n_sharers, char text[48])
     return text;
 }
 
-/* What is too much of memory, the system would kill the process for in the middle of a step. Memory that others have now
- * may be free later, so it counts. */
+/* With more than the machine has the kernel's OOM killer would end the process in mid-step. Memory that other processes
+ * use now may be free later, so it counts. */
 static ps_status check_ram(const ps_settings *s, const int64_t planned_bytes[PS_TIER_COUNT], int32_t n_sharers)
 {
     const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA;

@@ -51,8 +51,8 @@ static ps_status write_text(const char *folder, const char *name, const char *te
 
 /* ---- names and shards ---- */
 
-/* The i-th name that a tensor has besides its own and that the source lacks, NULL: no more. In safetensors a tied tensor
- * has one name; only what the class takes for a tensor of its own is there twice. */
+/* The i-th name that a tensor has besides its own and that the source lacks, NULL: no more. In safetensors a tied
+ * tensor has one name; only what the class takes for a tensor of its own is there twice. */
 static const char *tied_name(const exporter *x, const char *type, const char *name, int i)
 {
     const char *tied, *untied_with;

@@ -39,8 +39,8 @@ bool ps_weight_name_candidate(const char *name, int i, char out[PS_WEIGHT_NAME_M
 bool ps_weight_is_vocabulary(const char *name);
 
 /* Rule 3 the other way round: the i-th name that the class of a model_type has for the tensor `name`, of a model of
- * language that ties them; NULL: no more. *untied_with (NULL: none): where a model has this tensor, the class takes the two
- * names for tensors of their own, and wants both. */
+ * language that ties them; NULL: no more. *untied_with (NULL: none): where a model has this tensor, the class takes the
+ * two names for tensors of their own, and wants both. */
 const char *ps_weight_tied_name(const char *model_type, const char *name, int i, const char **untied_with);
 
 /* `name` as the class of a model_type ("gpt2", "llama", "bert", ...) has it: with its base's prefix. Returns out, or

@@ -1,5 +1,5 @@
-/* test_saved_average.c - a run keeps to the rule of train.loss_average that it was saved with, whatever is configured when
- * it is resumed; checkpoints that do not say it, from before there was a choice, go on with micro_batches. */
+/* test_saved_average.c - a run keeps to the rule of train.loss_average that it was saved with, whatever is configured
+ * when it is resumed; checkpoints that do not say it, from before there was a choice, go on with micro_batches. */
 #include <string.h>
 
 #include "base/file.h"
@@ -109,7 +109,7 @@ static void test_saved_again(void **state)
     assert_true(run_resumed(TARGETS, "not the configured targets") == micro_batches);
 }
 
-static void test_not_said(void **state)
+static void test_checkpoint_without_loss_average(void **state)
 {
     (void)state;
     const uint64_t micro_batches = run_saved(MICRO_BATCHES);
@@ -152,8 +152,11 @@ static void test_inference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),    cmocka_unit_test(test_saved_again), cmocka_unit_test(test_not_said),
-        cmocka_unit_test(test_damaged), cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_saved_again),
+        cmocka_unit_test(test_checkpoint_without_loss_average),
+        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_inference),
     };
     work = work_make();
     const int failed = RUN_ON_BACKENDS(tests);

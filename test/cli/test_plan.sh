@@ -136,7 +136,7 @@ case $refusal in "memory.disk_path = /proc has 0 B (0 bytes) free, and the plan 
 expect 2 "$pstar" train "$work/tiny.json" "$@"
 grep -qF "$refusal" "$work/err" || fail "plan and train differ"
 expect 2 "$pstar" plan "$work/tiny.json" --json "$@"
-says out '"beyond_machine": "memory.disk_path = /proc has '
+says out '"machine_refusal": "memory.disk_path = /proc has '
 expect 0 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/laptop.json" "$@"
 ! grep -q "/proc" "$work/out" || fail "the disks of another machine"
 

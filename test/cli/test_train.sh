@@ -97,10 +97,11 @@ ends 0
 grep -q "stopped" "$work/out" && fail "stopped although train.steps were reached"
 grep -q '"interrupted": false' "$work/last/summary.json" || fail "interrupted although train.steps were reached"
 # and of the commands that use what was trained
-begin "$pstar" eval "$work/tiny.json" --split train --weights "$work/run"
+begin "$pstar" eval "$work/tiny.json" --split train --weights "$work/run" --steps 5000
 kill -TERM $pid
 ends 143
 says err "pstar eval: stopped after "
+says err " of 10000 samples, without a result" # those of 5000 micro-batches, not the whole split
 [ ! -s "$work/out" ] || fail "a result of a part"
 begin "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 1000000 --weights "$work/run"
 kill -INT $pid

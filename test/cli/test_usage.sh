@@ -18,6 +18,7 @@ expect 0 "$pstar" train --help-config
 says out "memory.device"
 expect 0 "$pstar" info
 says out "instruction set"
+says out "processor kind "
 
 expect 2 "$pstar"
 expect 2 "$pstar" fly

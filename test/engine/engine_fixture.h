@@ -96,6 +96,24 @@ static inline void fill_batch(int32_t *tokens, int32_t *targets, int64_t B, int6
     }
 }
 
+/* Step `index`, from 0, of as many micro-batches as the configuration says. */
+static inline ps_status tiny_step(ps_engine *e, int64_t index)
+{
+    int32_t tokens[64 * 16], targets[64 * 16];
+    int64_t B, T, K;
+    ps_engine_get_shape(e, &B, &T, &K, NULL);
+    assert_true(B * T <= (int64_t)PS_ARRAY_LEN(tokens));
+    for (int64_t k = 0; k < K; k++) {
+        float loss;
+        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index * K + k);
+        PS_TRY(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
+        PS_TRY(ps_backward(e));
+        PS_TRY(ps_step(e));
+    }
+    return PS_OK;
+}
+
 /* What the engine's loss is of, for these tokens: the targets of fill_batch for a language model; else a label of each
  * sequence or token, two positions of each sequence, or values in [0, 1]. A few take no part. */
 static inline ps_batch batch_for(const ps_engine *e, int32_t *tokens, int32_t *targets, float *values)

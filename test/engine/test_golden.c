@@ -417,8 +417,8 @@ static void follow_olmo2(void **state)
     follow_hf_within("olmo2", 3.5e-2);
 }
 
-/* What is near 0 comes to be on the other side of it in 16 bits, and has a gradient or none: PyTorch's own in bf16 are up
- * to 1.6e-1 from those in f32. */
+/* What is near 0 comes to be on the other side of it in 16 bits, and has a gradient or none: PyTorch's own in bf16 are
+ * up to 1.6e-1 from those in f32. */
 static void follow_relu(void **state)
 {
     (void)state;

@@ -367,7 +367,7 @@ static void test_same_bits(void **state)
 }
 
 /* Ranks that plan differently, one of them with early updates: the same bits. */
-static void test_plans_apart(void **state)
+static void test_ranks_with_different_plans(void **state)
 {
     (void)state;
 #define MIXED LEGAL, "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]", "gradient_accumulation_steps=2"
@@ -438,8 +438,8 @@ static void test_no_targets(void **state)
             }
 }
 
-/* A class that weighs nothing, but whose labels are smoothed, has a derivative; alone in a step, nothing to divide it by:
- * torch has a NaN there. */
+/* A class that weighs nothing, but whose labels are smoothed, has a derivative; alone in a step, nothing to divide it
+ * by: torch has a NaN there. */
 static void test_no_weight(void **state)
 {
     (void)state;
@@ -502,9 +502,10 @@ static void test_read_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),       cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_plans_apart), cmocka_unit_test(test_fp16),          cmocka_unit_test(test_no_targets),
-        cmocka_unit_test(test_no_weight),   cmocka_unit_test(test_read_gradient),
+        cmocka_unit_test(test_cases),     cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_ranks_with_different_plans),
+        cmocka_unit_test(test_fp16),      cmocka_unit_test(test_no_targets),
+        cmocka_unit_test(test_no_weight), cmocka_unit_test(test_read_gradient),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -1,5 +1,5 @@
-/* What is accepted runs, and as planned: tiny models with options and budgets drawn at random, most of them tight. Each
- * that is accepted trains as many steps as its trial ran, with the trial's peaks and bytes moved.
+/* Accepted configurations run exactly as planned: tiny models with options and budgets drawn at random, most of them
+ * tight. Each that is accepted trains as many steps as its trial ran, with the trial's peaks and bytes moved.
  *
  *   PS_TEST_SEEDS  how many seeds, of RUNS runs each; 1
  *   PS_TEST_SEED   the first; 1 */
@@ -102,23 +102,6 @@ static void fail_run(int64_t seed, int run, const drawn *d, const char *why)
     fail_msg("seed %lld, run %d:%s: %s", (long long)seed, run, text, why);
 }
 
-static ps_status one_step(ps_engine *e, int64_t index)
-{
-    int32_t tokens[64], targets[64];
-    int64_t B, T, K;
-    ps_engine_get_shape(e, &B, &T, &K, NULL);
-    assert_true(B * T <= (int64_t)PS_ARRAY_LEN(tokens));
-    for (int64_t k = 0; k < K; k++) {
-        float loss;
-        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index * K + k);
-        PS_TRY(
-            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
-        PS_TRY(ps_backward(e));
-        PS_TRY(ps_step(e));
-    }
-    return PS_OK;
-}
-
 /* Is everything as the trial had it? moved: bytes before the last step. */
 static bool is_as_planned(const ps_engine *e, const int64_t before[PS_LINK_COUNT])
 {
@@ -137,7 +120,7 @@ static void run_as_planned(ps_engine *e, int64_t seed, int run, const drawn *d)
     ps_store_stats before = {.disk_bytes = 0};
     for (int64_t step = 0; step < e->shape->forecast.steps; step++) {
         before = ps_store_get_stats(e->tiers.store);
-        if (one_step(e, step) != PS_OK) fail_run(seed, run, d, ps_last_error());
+        if (tiny_step(e, step) != PS_OK) fail_run(seed, run, d, ps_last_error());
     }
     if (!is_as_planned(e, before.moved_bytes)) fail_run(seed, run, d, "peaks or bytes moved are not as planned");
     assert_ordered(e);

@@ -1,4 +1,5 @@
-/* test_client_budget.c - budgets that the machine does not have, and what a message says of the framework's own memory. */
+/* test_client_budget.c - budgets that the machine does not have, and what a message says of the framework's own
+ * memory. */
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>

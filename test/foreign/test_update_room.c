@@ -1,5 +1,6 @@
-/* test_update_room.c - a step while tensors are in use: in any budget that ps_client_begin accepts it runs, or is refused
- * before anything has changed, and runs when they are let go. The bits are those of a step without any in use. */
+/* test_update_room.c - a step while tensors are in use: in any budget that ps_client_begin accepts it runs, or is
+ * refused before anything has changed, and runs when they are let go. The bits are those of a step without any in
+ * use. */
 #include <xxhash.h>
 
 #include "foreign/client_fixture.h"

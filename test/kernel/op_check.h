@@ -301,7 +301,8 @@ static inline ps_backend *op_threaded_backend(int i)
 
 static inline ps_backend *op_async(void);
 
-/* The highest instruction set as ps_backend_create_cpu_same makes it; NULL where it is below avx2. Made once a program. */
+/* The highest instruction set as ps_backend_create_cpu_same makes it; NULL where it is below avx2. Made once a
+ * program. */
 static inline ps_backend *op_same(void)
 {
     static ps_backend *made;
@@ -310,8 +311,8 @@ static inline ps_backend *op_same(void)
     return made;
 }
 
-/* A backend of the cpu from avx2 on has avx2's bits. The operators whose tests define OP_MULTIPLIES_BF16 have others for
- * bf16 where vdpbf16ps multiplies. */
+/* A backend of the cpu from avx2 on has avx2's bits. The operators whose tests define OP_MULTIPLIES_BF16 have others
+ * for bf16 where vdpbf16ps multiplies. */
 static inline bool op_has_bits_of_avx2(ps_backend *k)
 {
 #ifdef OP_MULTIPLIES_BF16
@@ -328,8 +329,8 @@ static inline void op_compare_all_bits(const op_result *got, const op_result *wa
 }
 
 /* Every backend against the reference; and each gives the same bits again, with all arrays elsewhere and another number
- * of threads. From avx2 on all have the same bits (op_has_bits_of_avx2), and those of ps_backend_create_cpu_same always.
- * The fake GPU has those of the highest instruction set. */
+ * of threads. From avx2 on all have the same bits (op_has_bits_of_avx2), and those of ps_backend_create_cpu_same
+ * always. The fake GPU has those of the highest instruction set. */
 static inline void op_check_backends(op_case_fn run, const void *c)
 {
     ps_backend *k;

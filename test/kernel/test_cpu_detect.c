@@ -1,5 +1,5 @@
-/* Which instruction set is chosen on processors and systems that are not here: CPUID, XCR0 and arch_prctl are those of a
- * table; and what PS_TEST_CPU makes of them. */
+/* Which instruction set is chosen on processors and systems that are not here: CPUID, XCR0 and arch_prctl are those of
+ * a table; and what PS_TEST_CPU makes of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "config/hardware.h"
 #include "kernel/cpu/cpu_backend.h"
 #include "kernel/cpu/cpu_tiles.h"
 
@@ -177,21 +178,29 @@ static void test_machines(void **state)
     }
 }
 
-static void test_words(void **state)
+static void test_names(void **state)
 {
     (void)state;
-    static const char *const words[] = {"portable", "avx2", "avx512", "intel-avx512_bf16", "amd-avx512_bf16", "amx"};
-    for (size_t i = 0; i < PS_ARRAY_LEN(words); i++) {
+    const char *const *const names = &ps_hardware_isa_names[1];
+    for (int i = 0; i < PS_HARDWARE_ISA_COUNT - 1; i++) {
         ps_cpu_kind k;
-        assert_int_equal(ps_cpu_kind_read(words[i], &k), PS_OK);
-        assert_string_equal(ps_cpu_kind_name(&k), words[i]);
+        assert_int_equal(ps_cpu_kind_read(names[i], &k), PS_OK);
+        assert_string_equal(ps_cpu_kind_name(&k), names[i]);
         assert_int_equal(ps_cpu_uses_dpbf16(k.vendor, k.isa, false), i == 4);
-        /* on the machine that has all of it: the level, and the vendor where the word has one */
-        assert_int_equal(kind_on(named("Sapphire Rapids"), words[i], &k), PS_OK);
-        assert_string_equal(ps_cpu_kind_name(&k), words[i]);
+        /* on the machine that has all of it: the instruction set, and the vendor where the name has one */
+        assert_int_equal(kind_on(named("Sapphire Rapids"), names[i], &k), PS_OK);
+        assert_string_equal(ps_cpu_kind_name(&k), names[i]);
         assert_string_equal(k.vendor, i == 4 ? "AuthenticAMD" : "GenuineIntel");
         assert_int_equal(n_asked, i == 5); /* the permission, only for tiles */
     }
+    /* all names there are are those of hardware descriptions */
+    char all[160];
+    int n = snprintf(all, sizeof all, "expected one of ");
+    for (int i = 0; i < PS_HARDWARE_ISA_COUNT - 1; i++)
+        n += snprintf(all + n, sizeof all - (size_t)n, "%s%s", i > 0 ? ", " : "", names[i]);
+    ps_cpu_kind k;
+    assert_int_equal(ps_cpu_kind_read("auto", &k), PS_EINVAL);
+    assert_string_equal(strstr(ps_last_error(), "expected"), all);
     ps_cpu_kind other = {.isa = PS_CPU_AVX512_BF16, .vendor = "HygonGenuine"};
     assert_string_equal(ps_cpu_kind_name(&other), "intel-avx512_bf16"); /* whose kernels it gets */
 }
@@ -210,7 +219,7 @@ static void test_another_vendor(void **state)
     assert_string_equal(ps_cpu_kind_name(&k), "amd-avx512_bf16");
 }
 
-/* Refused with what was asked for, what there is, and the words; the machine's own kind is told all the same. */
+/* Refused with what was asked for, what there is, and the names; the machine's own kind is told all the same. */
 static void test_what_is_refused(void **state)
 {
     (void)state;
@@ -284,17 +293,18 @@ static void test_the_variable(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* To measure kernels of another machine: all that this one can execute, tiles among them where only they are missing. */
+/* To measure kernels of another machine: all that this one can execute, tiles among them where only they are
+ * missing. */
 static void test_described(void **state)
 {
     (void)state;
-    static const char *const words[] = {"portable", "avx2", "avx512", "intel-avx512_bf16", "amd-avx512_bf16", "amx"};
+    const char *const *const names = &ps_hardware_isa_names[1];
     const ps_linear_fwd_args a = {.rows = 100, .n_in = 70, .n_out = 90, .dtype = PS_DTYPE_BF16};
-    for (size_t i = 0; i < PS_ARRAY_LEN(words); i++) {
+    for (int i = 0; i < PS_HARDWARE_ISA_COUNT - 1; i++) {
         ps_cpu_kind k;
         ps_backend *b;
         size_t bytes;
-        assert_int_equal(ps_cpu_kind_read(words[i], &k), PS_OK);
+        assert_int_equal(ps_cpu_kind_read(names[i], &k), PS_OK);
         const ps_status st = ps_backend_create_cpu_described(&k, 3, false, &b);
         if (ps_min_i64(k.isa, PS_CPU_AVX512_BF16) > (int64_t)ps_cpu_isa_detect()) {
             assert_int_equal(st, PS_ENOSYS);
@@ -315,7 +325,7 @@ static void test_described(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_machines),       cmocka_unit_test(test_words),
+        cmocka_unit_test(test_machines),       cmocka_unit_test(test_names),
         cmocka_unit_test(test_another_vendor), cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_the_variable),   cmocka_unit_test(test_described),
     };

@@ -1,5 +1,5 @@
-/* test_optimizer.c - what the options make of an optimizer: its states, its bytes, which options do not go together, and
- * first updates to the last digit. Longer runs: test/engine/test_golden.c. */
+/* test_optimizer.c - what the options make of an optimizer: its states, its bytes, which options do not go together,
+ * and first updates to the last digit. Longer runs: test/engine/test_golden.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -11,7 +11,7 @@
 #include "plan/advise.h"
 #include "plan/hiding.h"
 #include "plan/largest.h"
-#include "plan/total.h"
+#include "plan/model_data_min.h"
 #include "plan/variation.h"
 #include "settings/params.h"
 #include "temp_folder.h"
@@ -40,22 +40,6 @@ static ps_hardware test_bed(int64_t n_nodes, int64_t gpus_per_node)
     return hw;
 }
 
-static void one_step(ps_engine *e, int64_t index)
-{
-    int32_t tokens[64 * 16], targets[64 * 16];
-    int64_t B, T, K;
-    ps_engine_get_shape(e, &B, &T, &K, NULL);
-    assert_true(B * T <= (int64_t)PS_ARRAY_LEN(tokens));
-    for (int64_t k = 0; k < K; k++) {
-        float loss;
-        fill_batch(tokens, targets, B, T, TINY_VOCABULARY, index * K + k);
-        assert_ok(
-            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
-        assert_ok(ps_backward(e));
-        assert_ok(ps_step(e));
-    }
-}
-
 static int n_phases; /* of the plans compared so far */
 
 /* Plan, then run as many steps as were simulated: the last one moved what the plan says, and no tier held more or
@@ -74,7 +58,7 @@ static void compare(const char *name, const char *const *changes)
     ps_engine *e = engine_of(c);
     for (int64_t step = 0; step < s.forecast.steps; step++) {
         ps_engine_get_memory_info(e, &before);
-        one_step(e, step);
+        assert_ok(tiny_step(e, step));
     }
     ps_engine_get_memory_info(e, &after);
     assert_int_equal(s.model_data_bytes, after.model_data_bytes);
@@ -598,19 +582,19 @@ static void chunks_come_and_leave_as_asked(void **state)
 /* Trials that began; the deadline is over once there are so many. */
 typedef struct trials {
     int64_t n, most;
-    ps_deadline until;
+    ps_deadline deadline;
 } trials;
 
 static int count_trial(void *user, const ps_progress *p)
 {
     trials *t = user;
-    if (p->what == PS_PROGRESS_PLAN && ++t->n == t->most) t->until.at_ns = 0;
+    if (p->what == PS_PROGRESS_PLAN && ++t->n == t->most) t->deadline.at_ns = 0;
     return 0;
 }
 
 static trials trials_up_to(int64_t most)
 {
-    return (trials){.most = most, .until = {.at_ns = INT64_MAX}};
+    return (trials){.most = most, .deadline = {.at_ns = INT64_MAX}};
 }
 
 /* More model data than all tiers hold: not one trial for it, nor for changes that do not help. */
@@ -627,7 +611,7 @@ static void the_total_is_refused_by_arithmetic(void **state)
     assert_ok(ps_simulate(c, NULL, false, NULL, &s));
     assert_false(s.fits);
     assert_non_null(strstr(s.refusal, "parameters and optimizer states need at least "));
-    assert_non_null(strstr(s.refusal, "device, host and disk together have "));
+    assert_non_null(strstr(s.refusal, "memory.disk together hold "));
     assert_ok(ps_advise(c, NULL, &s, NULL, advice, &n));
     assert_int_equal(n, 0);
     assert_int_equal(t.n, 0);
@@ -642,48 +626,48 @@ static void the_total_is_refused_by_arithmetic(void **state)
     int64_t bytes = 0;
     for (int32_t i = 0; i < program->n_params; i++)
         bytes += program->params[i].elements * (program->params[i].is_frozen ? 2 : 14);
-    assert_int_equal(ps_total_bytes(&settings, program), bytes);
+    assert_int_equal(ps_model_data_min_bytes(&settings, program), bytes);
     const ps_budgets less = {.bytes = {bytes / 2, bytes / 4, bytes - bytes / 2 - bytes / 4 - 1}};
     const ps_budgets enough = {.bytes = {bytes / 2, bytes / 4, bytes - bytes / 2 - bytes / 4}};
-    assert_int_equal(ps_total_check(&settings, program, &less), PS_EBUDGET);
-    assert_ok(ps_total_check(&settings, program, &enough));
+    assert_int_equal(ps_model_data_min_check(&settings, program, &less), PS_EBUDGET);
+    assert_ok(ps_model_data_min_check(&settings, program, &enough));
     ps_program_destroy(program);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
 /* A question of those that a plan asks. */
-typedef ps_status (*question)(const ps_config *c, const ps_simulation *base, ps_deadline *until);
+typedef ps_status (*question)(const ps_config *c, const ps_simulation *base, ps_deadline *deadline);
 
-static ps_status ask_plan(const ps_config *c, const ps_simulation *base, ps_deadline *until)
+static ps_status ask_plan(const ps_config *c, const ps_simulation *base, ps_deadline *deadline)
 {
     ps_simulation s;
     (void)base;
-    PS_TRY(ps_simulate(c, NULL, true, until, &s));
-    assert_int_equal(s.is_cut, ps_deadline_has_cut(until));
+    PS_TRY(ps_simulate(c, NULL, true, deadline, &s));
+    assert_int_equal(s.timed_out, ps_deadline_timed_out(deadline));
     return PS_OK;
 }
 
-static ps_status ask_advice(const ps_config *c, const ps_simulation *base, ps_deadline *until)
+static ps_status ask_advice(const ps_config *c, const ps_simulation *base, ps_deadline *deadline)
 {
     ps_advice advice[PS_ADVICE_MAX];
     int n;
-    return ps_advise(c, NULL, base, until, advice, &n);
+    return ps_advise(c, NULL, base, deadline, advice, &n);
 }
 
-static ps_status ask_hiding(const ps_config *c, const ps_simulation *base, ps_deadline *until)
+static ps_status ask_hiding(const ps_config *c, const ps_simulation *base, ps_deadline *deadline)
 {
     ps_hiding h;
-    PS_TRY(ps_find_hiding(c, NULL, base, until, &h));
-    if (ps_deadline_has_cut(until)) assert_int_equal(h.B, 0);
+    PS_TRY(ps_find_hiding(c, NULL, base, deadline, &h));
+    if (ps_deadline_timed_out(deadline)) assert_int_equal(h.B, 0);
     return PS_OK;
 }
 
-static ps_status ask_least(const ps_config *c, const ps_simulation *base, ps_deadline *until)
+static ps_status ask_least(const ps_config *c, const ps_simulation *base, ps_deadline *deadline)
 {
     int64_t bytes;
     (void)base;
-    return ps_simulate_least_budget(c, NULL, PS_TIER_DEVICE, until, &bytes);
+    return ps_simulate_least_budget(c, NULL, PS_TIER_DEVICE, deadline, &bytes);
 }
 
 /* When time is up in the middle of a search, no other trial begins; and what was left out is said. With time enough the
@@ -702,12 +686,12 @@ static void a_deadline_ends_a_search(void **state)
             if (fits ? questions[q] == ask_least : questions[q] == ask_hiding) continue;
             trials all = trials_up_to(0), cut = trials_up_to(2);
             ps_set_progress(count_trial, &all);
-            assert_ok(questions[q](c, &base, &all.until));
-            assert_false(all.until.has_passed);
+            assert_ok(questions[q](c, &base, &all.deadline));
+            assert_false(all.deadline.timed_out);
             assert_true(all.n > cut.most);
             ps_set_progress(count_trial, &cut);
-            assert_ok(questions[q](c, &base, &cut.until));
-            assert_true(cut.until.has_passed);
+            assert_ok(questions[q](c, &base, &cut.deadline));
+            assert_true(cut.deadline.timed_out);
             assert_int_equal(cut.n, cut.most);
         }
         ps_set_progress(NULL, NULL);
@@ -717,7 +701,7 @@ static void a_deadline_ends_a_search(void **state)
 }
 
 /* Budgets at the end of their range: what advice makes of them overflows nothing (under UndefinedBehaviorSanitizer). */
-static void budgets_at_the_end_are_advised(void **state)
+static void advice_near_budget_limit_does_not_overflow(void **state)
 {
     (void)state;
     static const char *const sets[][4] = {
@@ -790,7 +774,7 @@ int main(void)
         cmocka_unit_test(chunks_come_and_leave_as_asked),
         cmocka_unit_test(the_total_is_refused_by_arithmetic),
         cmocka_unit_test(a_deadline_ends_a_search),
-        cmocka_unit_test(budgets_at_the_end_are_advised),
+        cmocka_unit_test(advice_near_budget_limit_does_not_overflow),
         cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,17 +52,17 @@ def _refuse_wrapper(wrapper: Type[nn.Module], instead: str) -> None:
     wrapper.__init__ = init_unless_in_chunks  # type: ignore[method-assign]
 
 
-def _lend_to_scripts() -> None:
+def _pin_for_script_functions() -> None:
     """A function of torch.jit.script computes with what parameters it is given, as they are."""
     call = torch.jit.ScriptFunction.__call__
 
     @functools.wraps(call)
-    def call_in_use(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_with_pinned(self: Any, *args: Any, **kwargs: Any) -> Any:
         slots = slots_in(args, kwargs)
         with slots[0].front.using(slots) if slots else contextlib.nullcontext():
             return call(self, *args, **kwargs)
 
-    torch.jit.ScriptFunction.__call__ = call_in_use  # type: ignore[method-assign]
+    torch.jit.ScriptFunction.__call__ = call_with_pinned  # type: ignore[method-assign]
 
 
 def _refuse_function_transforms() -> None:
@@ -102,7 +102,7 @@ def _refuse_compilation() -> None:
 
 _refuse_optimizers()
 _refuse_compilation()
-_lend_to_scripts()
+_pin_for_script_functions()
 _refuse_function_transforms()
 _refuse_wrapper(nn.parallel.DistributedDataParallel,
                 "gradients are averaged over the ranks already; use the engine as it is")

@@ -108,8 +108,8 @@ def _check_local_rank(local_rank: Optional[int], ranks: _ranks.Ranks, n_gpus: in
                       "them together, by torchrun or mpirun, or call torch.distributed.init_process_group before; one "
                       "process has local_rank=0, and CUDA_VISIBLE_DEVICES chooses its GPU" % local_rank)
     if 0 < n_gpus <= local_rank:
-        raise PatrickStarError("EINVAL", "local_rank=%d: expected a number below %d, as this machine has that many GPUs; "
-                               "start so many processes on it at most" % (local_rank, n_gpus))
+        raise PatrickStarError("EINVAL", "local_rank=%d: expected a number below %d, as this machine has that many "
+                               "GPUs; start so many processes on it at most" % (local_rank, n_gpus))
 
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule")

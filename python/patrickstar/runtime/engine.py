@@ -14,7 +14,7 @@ from .._client import Config
 from .._front import Front
 from .._library import ASIDE, BACKWARD, FORWARD, Refused
 from .._parked import Parked
-from .._torch import leave_uncompiled, not_compiled
+from .._torch import exclude_from_compile, not_compiled
 
 
 class Engine(nn.Module):
@@ -32,7 +32,7 @@ class Engine(nn.Module):
         if ranks.size > 1:
             atexit.register(self.close)
         _empty_autograd_at_exit()
-        leave_uncompiled(Parked)
+        exclude_from_compile(Parked)
         self.module = module  # the last of the engine's own: __setattr__
 
     # ---- the guide's calls
@@ -41,7 +41,7 @@ class Engine(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module gives. With gradients, and in training mode, it is part of a step; else it is an evaluation,
         from which the schedule learns nothing."""
-        leave_uncompiled(Parked)
+        exclude_from_compile(Parked)
         front, before = self.front, self.front.phase
         front.let_gradients_go()
         front.phase = FORWARD if torch.is_grad_enabled() and self.training else ASIDE

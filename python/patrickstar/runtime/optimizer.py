@@ -35,7 +35,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.client = engine, engine.client
-        self.last_step = self._no_step()
+        self.last_step = self._initial_step_info()
         options = engine.ps_config.to_dict()["optimizer"]
         self._kind = options["type"]
         self._fixed = {} if self._kind != "SGD" else {
@@ -56,7 +56,7 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- steps
 
-    def _no_step(self) -> StepInfo:
+    def _initial_step_info(self) -> StepInfo:
         return StepInfo(self.client.get_steps(), False, 0.0, self.client.get_loss_scale(), False, 0, 0)
 
     @torch.no_grad()
@@ -67,7 +67,7 @@ class Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         engine, front = self.engine, self.engine.front
-        if front.is_amid_accumulation():
+        if front.is_between_micro_batches():
             return loss
         engine.check_modules()
         self._warn_of_evaluation()
@@ -214,7 +214,7 @@ class Optimizer(torch.optim.Optimizer):
         for group, packed in zip(self.param_groups, groups):
             group.update({key: value for key, value in packed.items() if key != "params" and key in group
                           or key == "initial_lr"})
-        self.last_step = self._no_step()
+        self.last_step = self._initial_step_info()
 
     def _check_states(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str]) -> None:
         for number, values in states.items():
@@ -239,8 +239,8 @@ class Optimizer(torch.optim.Optimizer):
         if missing:
             raise Refused("optimizer state: it is that of one rank (whole=False), without the states of %d of the %d "
                           "parameters that %s, the first of which is %s. Load it with as many ranks as have saved it, "
-                          "each its own; or save optimizer.state_dict(), for which all ranks call, and which any number "
-                          "of ranks loads"
+                          "each its own; or save optimizer.state_dict(), for which all ranks call, and which any "
+                          "number of ranks loads"
                           % (len(missing), len(updated), "this rank keeps" if self.engine.ranks.size > 1 else
                              "were updated", missing[0]))
 

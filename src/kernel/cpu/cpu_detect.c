@@ -34,8 +34,8 @@ static bool has_all(uint64_t word, uint64_t bits)
     return (word & bits) == bits;
 }
 
-/* The highest level below tiles. */
-static ps_cpu_isa level_without_tiles(const ps_cpu_probe *probe)
+/* The highest instruction set below AMX. */
+static ps_cpu_isa isa_without_tiles(const ps_cpu_probe *probe)
 {
     uint32_t one[PS_CPUID_REGISTERS], seven[PS_CPUID_REGISTERS], more[PS_CPUID_REGISTERS];
     probe->cpuid(1, 0, one);
@@ -62,9 +62,9 @@ static void read_vendor(const ps_cpu_probe *probe, char out[PS_CPU_VENDOR_BYTES]
 
 /* ---- kinds ------------------------------------------------------------------------------------------------------- */
 
-/* vendor "": kernels of that level do not depend on it */
+/* vendor "": kernels of that instruction set do not depend on it */
 static const struct {
-    const char *word;
+    const char *name;
     ps_cpu_isa isa;
     const char *vendor;
 } kinds[] = {{"portable", PS_CPU_PORTABLE, ""},
@@ -74,18 +74,18 @@ static const struct {
              {"amd-avx512_bf16", PS_CPU_AVX512_BF16, AMD},
              {"amx", PS_CPU_AMX, INTEL}};
 
-ps_status ps_cpu_kind_read(const char *word, ps_cpu_kind *out)
+ps_status ps_cpu_kind_read(const char *name, ps_cpu_kind *out)
 {
-    char words[128];
+    char names[128];
     int n = 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++) {
-        n += snprintf(words + n, sizeof words - (size_t)n, "%s%s", i > 0 ? ", " : "", kinds[i].word);
-        if (strcmp(word, kinds[i].word) != 0) continue;
+        n += snprintf(names + n, sizeof names - (size_t)n, "%s%s", i > 0 ? ", " : "", kinds[i].name);
+        if (strcmp(name, kinds[i].name) != 0) continue;
         *out = (ps_cpu_kind){.isa = kinds[i].isa};
         snprintf(out->vendor, sizeof out->vendor, "%s", kinds[i].vendor);
         return PS_OK;
     }
-    return PS_FAIL(PS_EINVAL, "'%.40s' is no kind of processor, expected one of %s", word, words);
+    return PS_FAIL(PS_EINVAL, "'%.40s' is no processor kind, expected one of %s", name, names);
 }
 
 const char *ps_cpu_kind_name(const ps_cpu_kind *kind)
@@ -93,21 +93,21 @@ const char *ps_cpu_kind_name(const ps_cpu_kind *kind)
     const char *name = NULL;
     for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++)
         if (kinds[i].isa == kind->isa && (name == NULL || strcmp(kinds[i].vendor, kind->vendor) == 0))
-            name = kinds[i].word;
+            name = kinds[i].name;
     return name != NULL ? name : "?";
 }
 
-/* The kind that `word` says, which `own` must be able to execute. */
-static ps_status force(const char *word, const ps_cpu_kind *own, ps_cpu_kind *out)
+/* The kind called `name`, which `own` must be able to execute. */
+static ps_status force(const char *name, const ps_cpu_kind *own, ps_cpu_kind *out)
 {
     ps_cpu_kind forced;
-    const ps_status st = ps_cpu_kind_read(word, &forced);
+    const ps_status st = ps_cpu_kind_read(name, &forced);
     if (st != PS_OK) return PS_FAIL(st, "PS_TEST_CPU: %s", ps_last_error());
     if (forced.isa > own->isa)
         return PS_FAIL(PS_ENOSYS,
                        "PS_TEST_CPU = %s: this machine supports at most %s; set that or a lower one, or unset the "
                        "variable",
-                       word, ps_cpu_kind_name(own));
+                       name, ps_cpu_kind_name(own));
     if (forced.vendor[0] == '\0') memcpy(forced.vendor, own->vendor, sizeof forced.vendor);
     *out = forced;
     return PS_OK;
@@ -117,7 +117,7 @@ ps_status ps_cpu_kind_of(const ps_cpu_probe *probe, const char *forced, ps_cpu_k
 {
     ps_cpu_kind lower;
     const bool is_forced = forced != NULL && forced[0] != '\0';
-    *out = (ps_cpu_kind){.isa = level_without_tiles(probe)};
+    *out = (ps_cpu_kind){.isa = isa_without_tiles(probe)};
     read_vendor(probe, out->vendor);
     /* The permission is for the whole process: it is left alone where tiles are not wanted. */
     const bool wants_tiles = !is_forced || ps_cpu_kind_read(forced, &lower) != PS_OK || lower.isa == PS_CPU_AMX;
@@ -132,7 +132,7 @@ ps_status ps_cpu_kind_detect(ps_cpu_kind *out)
     return ps_cpu_kind_of(&ps_cpu_probe_machine, getenv("PS_TEST_CPU"), out);
 }
 
-/* ---- levels ------------------------------------------------------------------------------------------------------ */
+/* ---- instruction sets -------------------------------------------------------------------------------------------- */
 
 bool ps_cpu_dpbf16_is_fast(const char *vendor, ps_cpu_isa isa)
 {

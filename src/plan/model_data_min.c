@@ -1,10 +1,10 @@
-#include "plan/total.h"
+#include "plan/model_data_min.h"
 
 #include "base/bytes.h"
 
 /* The chunks of a list are dealt out to the ranks in turn, so none owns more than the first, and that one no less than
  * an equal part. */
-int64_t ps_total_bytes(const ps_settings *s, const ps_program *program)
+int64_t ps_model_data_min_bytes(const ps_settings *s, const ps_program *program)
 {
     int64_t bytes = 0;
     for (int32_t t = 0; t < program->n_params; t++) {
@@ -16,10 +16,10 @@ int64_t ps_total_bytes(const ps_settings *s, const ps_program *program)
     return bytes / s->ranks.n;
 }
 
-ps_status ps_total_check(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
+ps_status ps_model_data_min_check(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
 {
     char bytes_text[PS_BYTES_TEXT_MAX], room_text[PS_BYTES_TEXT_MAX];
-    const int64_t bytes = ps_total_bytes(s, program);
+    const int64_t bytes = ps_model_data_min_bytes(s, program);
     int64_t room = 0;
     for (int t = 0; t < PS_TIER_COUNT; t++) room += budgets->bytes[t];
     if (bytes <= room) return PS_OK;
@@ -30,9 +30,9 @@ ps_status ps_total_check(const ps_settings *s, const ps_program *program, const 
                    ps_bytes_format(room, room_text), (long long)room);
 }
 
-int64_t ps_total_left_to(int64_t total_bytes, const ps_budgets *budgets, ps_tier tier)
+int64_t ps_model_data_min_left_to(int64_t min_bytes, const ps_budgets *budgets, ps_tier tier)
 {
-    int64_t bytes = total_bytes;
+    int64_t bytes = min_bytes;
     for (int t = 0; t < PS_TIER_COUNT; t++)
         if (t != (int)tier) bytes -= ps_min_i64(budgets->bytes[t], bytes);
     return bytes;

@@ -140,7 +140,7 @@ class Refusals(Case):
         self.refused(step, "get_peft_model", Refused)
 
 
-class Telling(Case):
+class Introspection(Case):
     def test_version(self):
         self.assertRegex(patrickstar.__version__, r"^\d+\.\d+\.\d+$")
 
