@@ -53,6 +53,6 @@ cp "$work/me.json" "$work/before.json"
 expect 3 "$pstar" info --quick --measure "$work/absent/me.json" --disk-path "$work"
 says err "absent"
 expect 3 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work/tiny.json/none"
-says err "none"
+says err "memory.disk_path: "
 cmp "$work/me.json" "$work/before.json" || fail "changed"
 expect 2 "$pstar" info --quick extra
