@@ -30,7 +30,9 @@ int stop_end(bool is_alone)
 {
     const int number = stop_signal;
     if (is_alone) {
-        (void)fflush(stdout); /* nothing that is registered for the exit runs */
+        /* nothing that is registered for the exit runs */
+        const bool had_error = ferror(stdout) != 0;
+        if (fflush(stdout) != 0 || had_error) fprintf(stderr, "pstar: cannot write to the standard output\n");
         signal(number, SIG_DFL);
         (void)raise(number);
     }

@@ -82,7 +82,7 @@ static void restore_loss_average(ps_engine *e, const ps_checkpoint_state *state)
                  "training goes on with the checkpoint's train.loss_average = %s, not the configured %s", saved,
                  configured);
     if (!state->has_loss_average || state->loss_average != e->settings.loss_average) ps_engine_tell(e, text);
-    e->settings.loss_average = state->loss_average;
+    e->loss_average = state->loss_average;
 }
 
 ps_status ps_checkpoint_restore(ps_engine *e, const ps_checkpoint_state *state)

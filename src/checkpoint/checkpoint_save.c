@@ -159,7 +159,7 @@ static ps_status take_state(saver *s, const ps_engine *e, const char *caller_jso
     state->n_skipped_steps = scaler->n_skipped_steps;
     snprintf(state->dtype, sizeof state->dtype, "%s", ps_dtype_name(o->dtype));
     state->has_loss_average = true;
-    state->loss_average = o->loss_average;
+    state->loss_average = e->loss_average;
     ps_arithmetic_of(o, &state->arithmetic);
     PS_TRY(ps_mem_strdup(e->config_json, &state->config_json));
     PS_TRY(ps_products_render(&e->products, &state->products_json));

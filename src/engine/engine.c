@@ -26,6 +26,7 @@ static ps_status take_config(ps_engine *e, const ps_config *config)
 {
     PS_TRY(ps_config_dump_json(config, &e->config_json));
     PS_TRY(ps_settings_open_backend(&e->settings));
+    e->loss_average = e->settings.loss_average;
     PS_TRY(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
     ps_control_init(&e->control);

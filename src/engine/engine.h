@@ -67,10 +67,11 @@ struct ps_engine {
     double loss_scale;      /* of the step under way, or the last one */
     double step_loss;       /* of the step's first micro-batch with a loss that was not finite, else of the last one */
     double loss_sum; /* sum of w l of the last step, all ranks; with train.loss_average = micro_batches of the means */
-    ps_step_targets own_targets;  /* sum of w, and targets, of the step's micro-batches so far, this rank's */
-    ps_step_targets step_targets; /* W, and targets, of the whole step, all ranks, once they are known */
-    int64_t n_updates;            /* updates made; skipped ones are not */
-    int64_t n_decoded;            /* tokens whose keys and values are kept */
+    ps_config_loss_average loss_average; /* the checkpoint's that training goes on from, else as configured */
+    ps_step_targets own_targets;         /* sum of w, and targets, of the step's micro-batches so far, this rank's */
+    ps_step_targets step_targets;        /* W, and targets, of the whole step, all ranks, once they are known */
+    int64_t n_updates;                   /* updates made; skipped ones are not */
+    int64_t n_decoded;                   /* tokens whose keys and values are kept */
     ps_step_info last_step;
     ps_nonfinite nonfinite;
     char notices[1024]; /* ps_engine_get_notices */

@@ -69,7 +69,7 @@ static ps_status take_batch(const ps_engine *e, const ps_batch *batch, bool want
 
 static bool weighs_targets(const ps_engine *e)
 {
-    return e->settings.loss_average == PS_CONFIG_LOSS_AVERAGE_TARGETS;
+    return e->loss_average == PS_CONFIG_LOSS_AVERAGE_TARGETS;
 }
 
 /* What backward multiplies the derivative of a target's loss by: S / (n A), as W is known only when the last

@@ -35,7 +35,7 @@ static int64_t times(int64_t bytes, int64_t factor)
 }
 
 /* Simulate the plan with a change, "key=value key=value". What is beyond an option's bounds does not fit, nor does what
- * there is no time for. */
+ * there is no time for, on this rank or another, nor a disk tier in a folder that cannot be used. */
 static ps_status try_change(const adviser *a, const char *change, ps_simulation *out)
 {
     ps_variation v;
@@ -52,8 +52,8 @@ static ps_status try_change(const adviser *a, const char *change, ps_simulation 
     }
     if (st == PS_OK) st = ps_variation_simulate(&v, a->deadline, out);
     ps_variation_deinit(&v);
-    if (st != PS_OK) out->fits = false;
-    return st == PS_EINVAL ? PS_OK : st;
+    if (st != PS_OK || (out->timed_out && out->ranks.n > 1)) out->fits = false;
+    return st == PS_EINVAL || st == PS_EIO ? PS_OK : st;
 }
 
 /* Of a plan that fits: what it gains is worth it, and this machine has what it takes. */

@@ -439,7 +439,10 @@ static ps_status imagine_ranks(const search *x, findings *f)
 static ps_status ask_ranks(const search *x, findings *f)
 {
     ps_comm *comm = x->s->ranks.comm;
-    if (comm == NULL) return imagine_ranks(x, f);
+    if (comm == NULL) { /* when time is up, x's plan stands without the others' */
+        const ps_status st = imagine_ranks(x, f);
+        return st == PS_EBUDGET && ps_deadline_timed_out(x->deadline) ? PS_OK : st;
+    }
     PS_TRY(ps_comm_all_reduce(comm, f->least, N_COMMON, PS_COMM_MIN));
     return ps_comm_all_reduce(comm, f->most, N_COMMON, PS_COMM_MAX);
 }
@@ -463,21 +466,28 @@ ps_status ps_search_blueprint(const ps_settings *s, const ps_program *program, c
                               const ps_budgets *budgets, ps_deadline *deadline, ps_blueprint **out,
                               ps_forecast *forecast)
 {
-    *out = NULL;
-    search x = search_of(s, program, code, budgets, deadline);
-    for (bool agreed = false; !agreed;) {
-        give_up(&x);
+    search x = search_of(s, program, code, budgets, deadline), last_round = x;
+    ps_status st = PS_OK;
+    for (bool agreed = false; st == PS_OK && !agreed;) {
+        give_up(&last_round);
+        last_round = x;
+        x.best = NULL;
         x.trials_left = s->placement_trials;
-        ps_status st = find_size(&x);
+        st = find_size(&x);
         if (st == PS_OK) st = find_fastest(&x);
         st = agree(&x, st, &agreed);
-        if (st == PS_OK) continue;
-        give_up(&x);
-        return st;
     }
-    *out = x.best;
-    *forecast = x.forecast;
-    return PS_OK;
+    /* A plan that time ran out for: the best so far is what another round was to improve. */
+    search *found = &x, *other = &last_round;
+    if (st == PS_EBUDGET && last_round.best != NULL && ps_deadline_timed_out(deadline)) {
+        found = &last_round, other = &x;
+        st = PS_OK;
+    }
+    give_up(other);
+    if (st != PS_OK) give_up(found);
+    *out = found->best;
+    *forecast = found->forecast;
+    return st;
 }
 
 ps_status ps_search_fits(const ps_settings *s, const ps_program *program, const ps_code *code,

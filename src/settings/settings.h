@@ -65,7 +65,7 @@ typedef struct ps_settings_group {
 typedef struct ps_settings {
     bool training; /* false: inference */
     int64_t B, T, accumulation;
-    ps_config_loss_average loss_average; /* of a run that goes on from a checkpoint: the checkpoint's */
+    ps_config_loss_average loss_average; /* as configured; an engine may go on by a checkpoint's */
     int64_t cache_positions;             /* inference: tokens whose keys and values are kept; 0: none */
     ps_dtype dtype;
     uint64_t seed;

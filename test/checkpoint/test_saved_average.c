@@ -109,6 +109,24 @@ static void test_saved_again(void **state)
     assert_true(run_resumed(TARGETS, "not the configured targets") == micro_batches);
 }
 
+/* An engine may load one checkpoint after another: the rule of each is compared with the configured one. */
+static void test_loaded_twice(void **state)
+{
+    (void)state;
+    ps_config *c = TINY(ACCUMULATED, TARGETS);
+    ps_engine *e = engine_of(c);
+    (void)run_saved(MICRO_BATCHES);
+    assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
+    assert_non_null(strstr(ps_engine_get_notices(e), "= micro_batches, not the configured targets"));
+    const uint64_t targets = run_saved(TARGETS);
+    assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
+    assert_null(strstr(ps_engine_get_notices(e), "the configured micro_batches"));
+    train_unevenly(e, AT, STEPS);
+    assert_true(hash_of(e) == targets);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
 static void test_checkpoint_without_loss_average(void **state)
 {
     (void)state;
@@ -152,11 +170,9 @@ static void test_inference(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_saved_again),
-        cmocka_unit_test(test_checkpoint_without_loss_average),
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_kept),         cmocka_unit_test(test_saved_again),
+        cmocka_unit_test(test_loaded_twice), cmocka_unit_test(test_checkpoint_without_loss_average),
+        cmocka_unit_test(test_damaged),      cmocka_unit_test(test_inference),
     };
     work = work_make();
     const int failed = RUN_ON_BACKENDS(tests);

@@ -700,6 +700,34 @@ static void a_deadline_ends_a_search(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* When time is up while the plans of other ranks are searched, this rank's plan is kept, and marked. */
+static void a_deadline_keeps_the_plan_of_a_rank(void **state)
+{
+    (void)state;
+    const ps_site site = {.n_ranks = 2};
+    ps_simulation s;
+    ps_config *c = TINY(BF16, "memory.device=1MB", "memory.host=1MB", "memory.disk=20MB", "default_chunk_size=2048",
+                        "comm.staging=65536");
+    trials all = trials_up_to(0);
+    ps_set_progress(count_trial, &all);
+    assert_ok(ps_simulate(c, &site, false, &all.deadline, &s));
+    assert_true(s.fits);
+    assert_false(s.timed_out);
+    bool fitted = false;
+    for (int most = 1; most < all.n; most++) {
+        trials cut = trials_up_to(most);
+        ps_set_progress(count_trial, &cut);
+        assert_ok(ps_simulate(c, &site, false, &cut.deadline, &s));
+        assert_true(s.timed_out);
+        if (fitted && !s.fits) fail_msg("a plan was found before trial %d of %d, and is lost", most, all.n);
+        fitted = s.fits;
+    }
+    assert_true(fitted);
+    ps_set_progress(NULL, NULL);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 /* Budgets at the end of their range: what advice makes of them overflows nothing (under UndefinedBehaviorSanitizer). */
 static void advice_near_budget_limit_does_not_overflow(void **state)
 {
@@ -774,6 +802,7 @@ int main(void)
         cmocka_unit_test(chunks_come_and_leave_as_asked),
         cmocka_unit_test(the_total_is_refused_by_arithmetic),
         cmocka_unit_test(a_deadline_ends_a_search),
+        cmocka_unit_test(a_deadline_keeps_the_plan_of_a_rank),
         cmocka_unit_test(advice_near_budget_limit_does_not_overflow),
         cmocka_unit_test(the_largest_fits_and_one_more_layer_does_not),
     };
