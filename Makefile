@@ -10,8 +10,8 @@
 #: make test                   build and run all tests; the last line counts them
 #: make test-processors        tests of test/processors_*.txt as on other processors, as far as this one can be them
 #: make test-data              fetch what some tests need and are skipped without: a model (84 MB), transformers
-#: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (25 minutes)
-#: make check-long             and what takes an hour: all tests under sanitizers, all of the package for PyTorch
+#: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (45 minutes)
+#: make check-long             and what takes hours: all tests under sanitizers, all of the package for PyTorch
 #: make cuda [TABLE=write]     compile the kernels for GPUs by nvcc, to build/cuda, and hold their registers and shared memory to
 #:                             test/cuda/kernel_limits.txt (TABLE=write: write that again)
 #: make gpu-check [FAKE=1]      what a machine with a GPU can tell, in ten minutes (FAKE: over a driver that is not there); needs CUDA=1,
