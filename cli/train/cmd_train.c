@@ -126,6 +126,10 @@ static ps_status open_ranks(run *r, const train_arguments *a)
                             .watches_memory = client_int(c, "client.mem_tracer.use_async_mem_monitor") != 0,
                             .output_dir = client_string(c, "train.output_dir"),
                             .from_pretrained = client_string(c, "model.from_pretrained")};
+    if (a->resume && r->o.steps == 0)
+        return client_fail(PS_EINVAL,
+                           "--resume with train.steps = 0 would begin again and write untrained weights over "
+                           "those of the run: leave --resume out, or set train.steps");
     r->rank = ps_comm_rank(r->comm);
     r->n_ranks = ps_comm_size(r->comm);
     ps_status st = client_alloc(r->n_ranks, sizeof *r->ranks, &r->ranks);
@@ -459,7 +463,7 @@ int cmd_train(int argc, char **argv)
             "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
             "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C, or SIGTERM, ends "
             "after the step under way and still writes them, with exit status 130, or 143 (of SIGTERM): status 0 says "
-            "that train.steps were reached. A second Ctrl-C ends at once. With train.save_interval, checkpoints lie in "
+            "that train.steps were reached. A second signal ends at once. With train.save_interval, checkpoints lie in "
             "train.output_dir/checkpoints. In a script `until pstar train CONFIG --resume; do [ $? -ne 2 ] || exit 2; "
             "sleep 1; done` survives whatever ends the process, and ends at status 2, as a mistake in the "
             "configuration does not go away by repeating. A checkpoint that could not be written is reported and "

@@ -42,7 +42,7 @@ static ps_status lock_folder(run_log *l)
     snprintf(path, sizeof path, "%s/.lock", l->folder);
     l->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (l->lock < 0 || flock(l->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return PS_OK;
-    return client_fail(PS_EINVAL,
+    return client_fail(PS_ESTATE,
                        "train.output_dir: another run is writing into %s: wait for its end, or name another folder",
                        l->folder);
 }

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/sized.h"
+#include "checkpoint/checkpoint_check.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
@@ -254,6 +255,7 @@ static ps_status prepare(loading *l)
 {
     PS_TRY(ps_engine_expect(l->e, PS_ENGINE_READY, "ps_engine_load_pretrained"));
     PS_TRY(ps_weight_source_open(l->path, &l->source));
+    PS_TRY(ps_checkpoint_check_source(l->source));
     l->n_have = ps_weight_source_count(l->source);
     l->n_want = (int)ps_engine_get_tensor_count(l->e);
     PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *l->have, (void *)&l->have));

@@ -65,7 +65,7 @@ ls "$work" | grep -q chunks && fail "the chunk file is left: $(ls "$work")"
 begin "$pstar" train "$work/tiny.json" train.steps=100000 train.output_dir="$work/stopped"
 await "$work/stopped/metrics.jsonl"
 # meanwhile nobody else may have its folder
-expect 2 "$pstar" train "$work/tiny.json" train.output_dir="$work/stopped"
+expect 1 "$pstar" train "$work/tiny.json" train.output_dir="$work/stopped"
 says err "another run is writing into $work/stopped"
 kill -INT $pid
 ends 130
@@ -114,6 +114,13 @@ expect 0 "$pstar" train "$work/tiny.json" train.steps=0 train.output_dir="$work/
 says out "steps     0: no step was trained"
 grep -q "nan\|tokens/s" "$work/out" && { cat "$work/out"; fail "figures of no step"; }
 [ -s "$work/none/model.safetensors" ] || fail "no weights of no step"
+# and nothing to go on with: the weights and metrics of a run stay
+expect 0 "$pstar" train "$work/tiny.json" train.steps=1 train.output_dir="$work/none"
+cp "$work/none/model.safetensors" "$work/none/metrics.jsonl" "$work"
+expect 2 "$pstar" train "$work/tiny.json" train.steps=0 train.output_dir="$work/none" --resume
+says err "--resume with train.steps = 0 would begin again"
+cmp -s "$work/none/model.safetensors" "$work/model.safetensors" || fail "weights of a run were written over"
+cmp -s "$work/none/metrics.jsonl" "$work/metrics.jsonl" || fail "metrics of a run were written over"
 
 # nothing is written through a link
 mkdir "$work/linked"

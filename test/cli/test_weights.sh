@@ -130,6 +130,13 @@ for command in "export $saved $work/hf6" "merge $saved $work/merged9.safetensors
     says err "model-0-of-1.safetensors: damaged: xxh3 "
 done
 [ ! -e "$work/hf6" ] && [ ! -e "$work/merged9.safetensors" ] || fail "damaged weights were written"
+# nor do a new run, an evaluation or a text begin with them
+expect 2 "$pstar" train "$work/tiny.json" train.init_from="$saved" train.output_dir="$work/began"
+says err "model-0-of-1.safetensors: damaged: xxh3 "
+expect 2 "$pstar" eval "$work/tiny.json" --weights "$saved"
+says err "model-0-of-1.safetensors: damaged: xxh3 "
+expect 2 "$pstar" generate "$work/tiny.json" --weights "$saved" --prompt x
+says err "model-0-of-1.safetensors: damaged: xxh3 "
 flip "$saved/model-0-of-1.safetensors"
 expect 0 "$pstar" merge "$saved" "$work/merged9.safetensors"
 cp "$saved/state.json" "$ckpt/"
