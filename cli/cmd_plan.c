@@ -359,13 +359,27 @@ static ps_status plan(const plan_arguments *a, plan_input *in)
 
 /* ---- arguments ---- */
 
-static int32_t parse_number(const char *text, int32_t least, const char *what, struct argp_state *state)
+static bool read_number(const char *text, int32_t least, int32_t *out)
 {
     char *end;
     const long n = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || n < least || n > INT32_MAX)
-        argp_error(state, "%s '%s' is not a number from %d on", what, text, (int)least);
-    return (int32_t)n;
+    *out = (int32_t)n;
+    return end != text && *end == '\0' && n >= least && n <= INT32_MAX;
+}
+
+static int32_t parse_number(const char *text, int32_t least, const char *what, struct argp_state *state)
+{
+    int32_t n;
+    if (!read_number(text, least, &n)) argp_error(state, "%s '%s' is not a number from %d on", what, text, (int)least);
+    return n;
+}
+
+static int32_t parse_seconds(const char *text, struct argp_state *state)
+{
+    int32_t n;
+    if (!read_number(text, 0, &n))
+        argp_error(state, "--timeout %s: give whole seconds from 0 to %d", text, (int)INT32_MAX);
+    return n;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -378,7 +392,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPTION_NO_ADVICE: a->no_advice = true; return 0;
     case OPTION_RANKS: a->n_ranks = parse_number(arg, 1, "--ranks", state); return 0;
     case OPTION_TIMEOUT:
-        a->timeout_s = parse_number(arg, 0, "--timeout", state);
+        a->timeout_s = parse_seconds(arg, state);
         a->has_timeout = true;
         return 0;
     case OPTION_RANK: a->rank = parse_number(arg, 0, "--rank", state); return 0;

@@ -25,6 +25,7 @@ void ps_trace_destroy(ps_trace *t)
     if (t == NULL) return;
     ps_mem_free(t->moments);
     ps_mem_free(t->accesses);
+    ps_mem_free(t->latest);
     ps_mem_free(t);
 }
 
@@ -41,11 +42,12 @@ ps_status ps_trace_add_moment(ps_trace *t, ps_phase phase, const char *label, in
 
 ps_status ps_trace_add_access(ps_trace *t, ps_chunk_id chunk, ps_tier tier, ps_access_mode mode)
 {
-    PS_ASSERT(t->n_moments > 0 && tier < PS_RAM_TIER_COUNT);
+    PS_ASSERT(t->n_moments > 0 && chunk >= 0 && tier < PS_RAM_TIER_COUNT);
     ps_moment *m = &t->moments[t->n_moments - 1];
-    for (int32_t i = m->first_access; i < t->n_accesses; i++) {
-        ps_access *a = &t->accesses[i];
-        if (a->chunk != chunk) continue;
+    PS_TRY(ps_mem_reserve(&t->latest, (size_t)chunk + 1, sizeof *t->latest));
+    const int32_t latest = t->latest[chunk];
+    if (latest >= m->first_access && latest < t->n_accesses && t->accesses[latest].chunk == chunk) {
+        ps_access *a = &t->accesses[latest];
         if (a->tier != tier)
             return PS_FAIL(PS_EINVAL, "%s: chunk %d is wanted on %s and on %s at once", m->label, chunk,
                            ps_tier_name(a->tier), ps_tier_name(tier));
@@ -54,6 +56,7 @@ ps_status ps_trace_add_access(ps_trace *t, ps_chunk_id chunk, ps_tier tier, ps_a
         return PS_OK;
     }
     PS_TRY(ps_mem_reserve(&t->accesses, (size_t)t->n_accesses + 1, sizeof *t->accesses));
+    t->latest[chunk] = t->n_accesses;
     t->accesses[t->n_accesses++] = (ps_access){.chunk = chunk, .tier = tier, .mode = mode};
     m->n_accesses++;
     return PS_OK;

@@ -59,6 +59,7 @@ typedef struct ps_trace {
     int32_t n_moments, n_accesses;
     ps_moment *moments;
     ps_access *accesses;
+    int32_t *latest; /* by chunk: its latest access; 0 where there was none */
 } ps_trace;
 
 /* Where a moment is computed: where it accesses chunks first; the device, where it accesses none. */

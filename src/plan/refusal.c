@@ -171,7 +171,7 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
     const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_blueprint_min_chunk_elements(s, program);
     const ps_variant least = {.update_time = s->always_updates_early ? PS_UPDATE_EARLY : PS_UPDATE_AFTER,
                               .keeps_logits = keeping_needs_less(code)};
-    PS_TRY(ps_blueprint_create(s, program, code, &s->budgets, elements, least, &b));
+    PS_TRY(ps_blueprint_create(s, program, code, &s->budgets, elements, least, deadline, &b));
     const int64_t cache = code->cache_bytes;
     int64_t most = -1, chunks = 0;
     int32_t at = 0;

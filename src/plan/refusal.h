@@ -2,7 +2,7 @@
 #ifndef PS_PLAN_REFUSAL_H
 #define PS_PLAN_REFUSAL_H
 
-#include "plan/deadline.h"
+#include "base/deadline.h"
 #include "run/blueprint.h"
 
 /* After a refusal: why, as the last error's text. Returns PS_EBUDGET. */

@@ -38,7 +38,7 @@ ps_status ps_search_try(const ps_settings *s, const ps_program *program, const p
 {
     *out = NULL;
     PS_TRY(ps_deadline_check(deadline));
-    PS_TRY(ps_blueprint_create(s, program, code, budgets, chunk_elements, variant, out));
+    PS_TRY(ps_blueprint_create(s, program, code, budgets, chunk_elements, variant, deadline, out));
     const ps_status st = ps_trial_run(*out, budgets, false, deadline, forecast);
     if (st == PS_OK) return PS_OK;
     ps_blueprint_destroy(*out);
@@ -151,8 +151,8 @@ static ps_status compare(search *x, ps_variant v, bool *tried)
     ps_blueprint *b;
     ps_forecast f;
     *tried = false;
-    PS_TRY(ps_blueprint_create(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, &b));
-    ps_status st = PS_OK;
+    ps_status st = ps_blueprint_create(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, x->deadline, &b);
+    if (st != PS_OK) return st == PS_EBUDGET ? PS_OK : st;
     const bool has_room = !v.keeps_logits || ps_blueprint_fits_from_anywhere(b, x->budgets);
     if (has_room && compute_ns(b) < x->forecast.step.all_ns) {
         *tried = true;

@@ -11,6 +11,7 @@
 typedef struct trial {
     ps_tiers tiers;
     ps_runner *runner;
+    ps_deadline *deadline; /* NULL: none */
 } trial;
 
 static void tear_down(trial *t)
@@ -38,6 +39,7 @@ static ps_status run_step(const trial *t)
     ps_runner *r = t->runner;
     const ps_settings *s = ps_runner_blueprint(r)->settings;
     do {
+        PS_TRY(ps_deadline_check(t->deadline));
         PS_TRY(ps_runner_forward(r, &(ps_pass){.kind = PS_PASS_TRAIN}));
         if (s->training) PS_TRY(ps_runner_backward(r, &(ps_update){0}));
     } while (!ps_runner_end_micro(r));
@@ -131,6 +133,7 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     PS_TRY(ps_deadline_check(deadline));
     PS_TRY(ps_progress_tell_trial());
     PS_TRY(set_up(b, budgets, keeps_dump, NULL, &t));
+    t.deadline = deadline;
     PS_TRY_GOTO(ps_runner_create_params(t.runner, false));
     ps_store *store = t.tiers.store;
     ps_store_stats after = ps_store_get_stats(store);
@@ -139,7 +142,6 @@ ps_status ps_trial_run(const ps_blueprint *b, const ps_budgets *budgets, bool ke
     for (; f->cycle == 0 && f->steps < TRIAL_STEPS_MAX; f->steps++) {
         const ps_store_stats before = after;
         const ps_step_time begin = time_so_far(&t);
-        PS_TRY_GOTO(ps_deadline_check(deadline));
         PS_TRY_GOTO(run_step(&t));
         after = ps_store_get_stats(store);
         for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];

@@ -3,7 +3,7 @@
 #ifndef PS_PLAN_TRIAL_H
 #define PS_PLAN_TRIAL_H
 
-#include "plan/deadline.h"
+#include "base/deadline.h"
 #include "run/forecast.h"
 #include "run/runner.h"
 

@@ -333,14 +333,21 @@ static ps_status trace_early_updates(ps_blueprint *b, int32_t m, int32_t first_e
     return PS_OK;
 }
 
-static ps_status trace_moments(ps_blueprint *b, bool *touched)
+/* Micro-batches of a step. */
+static int64_t micro_batches(const ps_blueprint *b)
+{
+    return b->settings->training ? b->settings->accumulation : 1;
+}
+
+static ps_status trace_moments(ps_blueprint *b, bool *touched, ps_deadline *deadline)
 {
     const ps_code *p = b->code;
-    const int64_t repeats = b->settings->training ? b->settings->accumulation : 1;
+    const int64_t repeats = micro_batches(b);
     const bool deferred = b->variant.update_time == PS_UPDATE_DEFERRED;
     const bool early = b->variant.update_time == PS_UPDATE_EARLY;
     for (int64_t k = 0; k < repeats; k++) {
         int32_t event = 0;
+        PS_TRY(ps_deadline_check(deadline));
         for (int32_t m = 0; m < p->n_instrs; m++) {
             const int32_t first_event = event;
             while (event < b->spans.n_events && b->spans.events[event].instr <= m) event++;
@@ -396,7 +403,90 @@ static void find_ready(ps_blueprint *b)
     }
 }
 
-static ps_status record_trace(ps_blueprint *b)
+/* ---- what moments want ---- */
+
+/* The groups that have their memory, while the moments are gone through in order. */
+typedef struct held_groups {
+    int64_t bytes;
+    int32_t *reads;            /* [n_chunks] held groups with the chunk */
+    int32_t *reduces;          /* [n_chunks] those of them that hold its gradients too */
+    int64_t gathers, releases; /* events of these kinds up to here are counted, in all micro-batches */
+} held_groups;
+
+static void hold(const ps_blueprint *b, held_groups *h, const ps_span *span, int32_t sign)
+{
+    h->bytes += sign * span_bytes(b, span, false);
+    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
+        h->reads[c] += sign;
+        if (span->reduces) h->reduces[c] += sign;
+    }
+}
+
+/* The first moment at which event i of all micro-batches shows: a group is held from its gathering to the instruction
+ * after which it is released. */
+static int32_t moment_of_event(const ps_blueprint *b, int64_t i)
+{
+    const int64_t micro = i / b->spans.n_events;
+    const ps_span_event *e = &b->spans.events[i % b->spans.n_events];
+    return e->kind == PS_SPAN_GATHER
+               ? b->span_moment[micro * b->spans.n + e->span]
+               : b->instr_moment[micro * b->code->n_instrs + b->spans.spans[e->span].release_at] + 1;
+}
+
+/* Count the events of one kind up to this moment. Those of a kind are in the order of their moments. */
+static void count_events(const ps_blueprint *b, held_groups *h, ps_span_event_kind kind, int64_t *next, int32_t moment)
+{
+    const int64_t n = micro_batches(b) * b->spans.n_events;
+    for (; *next < n; ++*next) {
+        const ps_span_event *e = &b->spans.events[*next % b->spans.n_events];
+        if (e->kind != kind) continue;
+        if (moment_of_event(b, *next) > moment) return;
+        hold(b, h, &b->spans.spans[e->span], kind == PS_SPAN_GATHER ? 1 : -1);
+    }
+}
+
+/* Is this a chunk of a held group, of a list that is held with it? */
+static bool is_gathered(const ps_blueprint *b, const held_groups *h, ps_chunk_id id)
+{
+    const ps_list list = ps_lists_list_of(&b->lists, b->layout, id);
+    if (b->spans.n == 0 || ps_lists_is_apart(&b->lists, list)) return false;
+    const int32_t chunk = ps_lists_index_of(&b->lists, b->layout, id);
+    return list == PS_LIST_PARAM16 ? h->reads[chunk] > 0 : list >= ps_lists_grad(&b->lists) && h->reduces[chunk] > 0;
+}
+
+static void count_moment(ps_blueprint *b, held_groups *h, int32_t moment)
+{
+    const ps_moment *m = &b->trace->moments[moment];
+    int64_t *wanted = &b->wanted_bytes[(int64_t)moment * PS_RAM_TIER_COUNT];
+    count_events(b, h, PS_SPAN_GATHER, &h->gathers, moment);
+    count_events(b, h, PS_SPAN_RELEASE, &h->releases, moment);
+    wanted[PS_TIER_DEVICE] = h->bytes;
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &b->trace->accesses[m->first_access + i];
+        if (is_gathered(b, h, a->chunk)) continue;
+        wanted[a->tier] += ps_blueprint_chunk_bytes(b, ps_lists_list_of(&b->lists, b->layout, a->chunk));
+    }
+}
+
+/* All moments in one pass: the work is that of making the trace, however many groups and micro-batches there are. */
+static ps_status count_wanted(ps_blueprint *b)
+{
+    ps_status st = PS_OK;
+    held_groups h = {.bytes = 0};
+    const size_t n_moments = (size_t)b->trace->n_moments, n_chunks = (size_t)b->layout->n_chunks;
+    PS_TRY_GOTO(ps_mem_alloc(n_moments * PS_RAM_TIER_COUNT, sizeof *b->wanted_bytes, &b->wanted_bytes));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *h.reads, &h.reads));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *h.reduces, &h.reduces));
+    for (int32_t m = 0; m < b->trace->n_moments; m++) count_moment(b, &h, m);
+out:
+    ps_mem_free(h.reads);
+    ps_mem_free(h.reduces);
+    return st;
+}
+
+/* ---- the recorded step ---- */
+
+static ps_status record_trace(ps_blueprint *b, ps_deadline *deadline)
 {
     ps_status st = PS_OK;
     bool *touched = NULL;
@@ -415,7 +505,8 @@ static ps_status record_trace(ps_blueprint *b)
     find_ready(b);
     for (size_t c = 0; c < n_chunks; c++) b->update_moment[c] = -1;
     PS_TRY_GOTO(ps_trace_create(&b->trace));
-    PS_TRY_GOTO(trace_moments(b, touched));
+    PS_TRY_GOTO(trace_moments(b, touched, deadline));
+    PS_TRY_GOTO(count_wanted(b));
     PS_TRY_GOTO(ps_schedule_create(b->trace, ps_lists_n_ids(&b->lists, b->layout), &b->schedule));
 out:
     ps_mem_free(touched);
@@ -424,52 +515,10 @@ out:
 
 /* ---- whole ---- */
 
-/* Does the group of span i have its memory at this moment? */
-static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
-{
-    for (int64_t micro = 0; micro < b->settings->accumulation; micro++)
-        if (b->span_moment[micro * b->spans.n + i] <= moment &&
-            moment <= b->instr_moment[micro * b->code->n_instrs + b->spans.spans[i].release_at])
-            return true;
-    return false;
-}
-
-/* Is this a chunk of the span's group, of a list that is held with it? */
-static bool span_has(const ps_blueprint *b, const ps_span *span, ps_chunk_id id)
-{
-    const ps_list list = ps_lists_list_of(&b->lists, b->layout, id);
-    const int32_t chunk = ps_lists_index_of(&b->lists, b->layout, id);
-    if (ps_lists_is_apart(&b->lists, list) || chunk < span->chunk || chunk >= span->chunk + span->n_chunks)
-        return false;
-    return list == PS_LIST_PARAM16 || (span->reduces && list >= ps_lists_grad(&b->lists));
-}
-
-static bool is_gathered(const ps_blueprint *b, ps_chunk_id id, int32_t moment)
-{
-    for (int32_t i = 0; i < b->spans.n; i++)
-        if (span_has(b, &b->spans.spans[i], id) && holds(b, i, moment)) return true;
-    return false;
-}
-
-static int64_t gathered_bytes(const ps_blueprint *b, int32_t moment)
-{
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < b->spans.n; i++)
-        if (holds(b, i, moment)) bytes += span_bytes(b, &b->spans.spans[i], false);
-    return bytes;
-}
-
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier)
 {
-    const ps_moment *m = &b->trace->moments[moment];
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < m->n_accesses; i++) {
-        const ps_access *a = &b->trace->accesses[m->first_access + i];
-        const ps_list list = ps_lists_list_of(&b->lists, b->layout, a->chunk);
-        const bool counted = a->tier == tier && !is_gathered(b, a->chunk, moment);
-        if (counted) bytes += ps_blueprint_chunk_bytes(b, list);
-    }
-    return tier == PS_TIER_DEVICE ? bytes + gathered_bytes(b, moment) : bytes;
+    PS_ASSERT(tier < PS_RAM_TIER_COUNT);
+    return b->wanted_bytes[(int64_t)moment * PS_RAM_TIER_COUNT + tier];
 }
 
 int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b)
@@ -541,7 +590,8 @@ ps_status ps_blueprint_search_chunk_elements(const ps_settings *s, const ps_prog
 }
 
 ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
-                              const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant, ps_blueprint **out)
+                              const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
+                              ps_deadline *deadline, ps_blueprint **out)
 {
     *out = NULL;
     ps_status st = PS_OK;
@@ -561,7 +611,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     PS_TRY_GOTO(cut_pieces(b));
     PS_TRY_GOTO(ps_spans_find(program, code, b->layout, &settings->ranks, variant.ahead, &b->spans));
     place_updates(b, budgets);
-    PS_TRY_GOTO(record_trace(b));
+    PS_TRY_GOTO(record_trace(b, deadline));
     *out = b;
     b = NULL;
 out:
@@ -575,6 +625,7 @@ void ps_blueprint_destroy(ps_blueprint *b)
     ps_spans_deinit(&b->spans);
     ps_schedule_destroy(b->schedule);
     ps_trace_destroy(b->trace);
+    ps_mem_free(b->wanted_bytes);
     ps_mem_free(b->instr_moment);
     ps_mem_free(b->span_moment);
     ps_mem_free(b->update_moment);

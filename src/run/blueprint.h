@@ -3,6 +3,7 @@
 #ifndef PS_RUN_BLUEPRINT_H
 #define PS_RUN_BLUEPRINT_H
 
+#include "base/deadline.h"
 #include "graph/code.h"
 #include "run/lists.h"
 #include "run/span.h"
@@ -75,6 +76,7 @@ typedef struct ps_blueprint {
     int32_t n_used;
     int32_t n_ordered;
     ps_trace *trace;
+    int64_t *wanted_bytes; /* [n_moments * PS_RAM_TIER_COUNT] ps_blueprint_wanted_bytes */
     ps_schedule *schedule;
 } ps_blueprint;
 
@@ -85,10 +87,12 @@ typedef struct ps_blueprint {
  * chunk, so that optimizer data moves while forward and backward compute. The bits are those of updates after the
  * backward pass: clipping and overflow are known when it has ended, and nothing reads a parameter in between. Early
  * ones are moments between those of the last micro-batch's backward pass, each after the last use of its chunk: their
- * bits are the same where an update needs nothing that is known only later (ps_settings.may_update_early). */
+ * bits are the same where an update needs nothing that is known only later (ps_settings.may_update_early).
+ *
+ * deadline: PS_EBUDGET when time is up before the step is recorded; NULL: no limit. */
 PS_NODISCARD ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
                                            const ps_budgets *budgets, int64_t chunk_elements, ps_variant variant,
-                                           ps_blueprint **out);
+                                           ps_deadline *deadline, ps_blueprint **out);
 void ps_blueprint_destroy(ps_blueprint *b); /* NULL is accepted */
 
 /* Limits for the search of a chunk size, in elements: ps_chunk_limits. */
@@ -162,7 +166,7 @@ ps_tier ps_blueprint_param_tier(const ps_blueprint *b, const ps_node *n);
 /* Bytes of a payload, in whole pages of the device's. */
 int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list);
 
-/* Bytes of the chunks that a moment wants on a tier; on the device with the groups that are gathered then. */
+/* Bytes of the chunks that a moment wants on the device or the host; on the device with the groups that are gathered then. */
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier);
 
 /* Bytes of all lists together, of all ranks, without chunk padding. */

@@ -177,8 +177,10 @@ says out "no single change was found that makes it fit"
 ! grep -q "timed out" "$work/out" || fail "time was up"
 expect 2 "$pstar" plan "$work/tiny.json" model.n_embd=1048576 model.n_head=4096 model.n_layer=65536
 says err "more than 281474976710656 parameters with transformer.h."
-expect 2 "$pstar" plan "$work/tiny.json" --timeout -1
-says err "--timeout '-1' is not a number from 0 on"
+for seconds in -1 0.5 99999999999 5s ""; do
+    expect 2 "$pstar" plan "$work/tiny.json" --timeout "$seconds"
+    says err "--timeout $seconds: give whole seconds from 0 to 2147483647"
+done
 for other in --sizes "--max-model gpt2"; do # which the time limit would not reach
     expect 2 "$pstar" plan "$work/tiny.json" --hardware examples/hardware/h200-128gb.json $other --timeout 5
     says err "--timeout"

@@ -225,7 +225,7 @@ static void the_variant_says_which_chunks(void **state)
         for (int32_t n = 0; n <= 6; n++) {
             ps_blueprint *b;
             const ps_variant v = {.n_resident = n, .resident = (ps_resident_choice)choice};
-            assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b));
+            assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b));
             assert_true(b->n_margin >= 6 && b->layout->n_chunks > 12);
             assert_int_equal(n_on_device(b), n);
             const int32_t last = b->layout->n_chunks - 1;
@@ -248,7 +248,7 @@ static void so_many_pass_through_the_device(void **state)
     for (int32_t n = 0; n <= 12; n += 3) {
         ps_blueprint *b;
         const ps_variant v = {.n_resident = 2, .n_streamed = n};
-        assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, &b));
+        assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b));
         assert_int_equal(b->n_kept_on_host, b->layout->n_chunks - 2);
         assert_true(b->n_kept_on_host >= 12);
         assert_int_equal(n_on_device(b), 2 + n);
@@ -285,6 +285,86 @@ static void the_disk_is_spared(void **state)
     if (found->variant.hurries) assert_true(1.02 * (double)g.step.all_ns < (double)f[0].step.all_ns);
     for (int i = 0; i < 2; i++) ps_blueprint_destroy(b[i]);
     ps_blueprint_destroy(found);
+    end(&p);
+}
+
+/* Does the group of span i have its memory at this moment? */
+static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
+{
+    for (int64_t micro = 0; micro < b->settings->accumulation; micro++)
+        if (b->span_moment[micro * b->spans.n + i] <= moment &&
+            moment <= b->instr_moment[micro * b->code->n_instrs + b->spans.spans[i].release_at])
+            return true;
+    return false;
+}
+
+/* What a moment wants, by the definition: its chunks and those of all held groups, each once. */
+static int64_t wanted_by_definition(const ps_blueprint *b, int32_t moment, ps_tier tier)
+{
+    const ps_moment *m = &b->trace->moments[moment];
+    const int32_t n_ids = ps_lists_n_ids(&b->lists, b->layout);
+    int64_t bytes = 0;
+    bool held[4096] = {false};
+    assert_true(n_ids <= (int32_t)PS_ARRAY_LEN(held));
+    for (int32_t i = 0; i < b->spans.n; i++) {
+        const ps_span *span = &b->spans.spans[i];
+        for (int32_t c = span->chunk; c < span->chunk + span->n_chunks && holds(b, i, moment); c++) {
+            held[ps_store_chunk(b->layout, PS_LIST_PARAM16, c)] = true;
+            for (ps_list l = ps_lists_grad(&b->lists); l <= ps_lists_grad_sum(&b->lists) && span->reduces; l++)
+                held[ps_store_chunk(b->layout, l, c)] = true;
+            if (tier != PS_TIER_DEVICE) continue;
+            bytes += ps_blueprint_chunk_bytes(b, PS_LIST_PARAM16);
+            if (!span->reduces || !b->uses_grad_list[c]) continue;
+            bytes += ps_blueprint_chunk_bytes(b, ps_lists_grad(&b->lists));
+            if (ps_blueprint_owns(b, c)) bytes += ps_blueprint_chunk_bytes(b, ps_lists_grad_sum(&b->lists));
+        }
+    }
+    for (int32_t i = m->first_access; i < m->first_access + m->n_accesses; i++) {
+        const ps_access *a = &b->trace->accesses[i];
+        if (a->tier == tier && !held[a->chunk])
+            bytes += ps_blueprint_chunk_bytes(b, ps_lists_list_of(&b->lists, b->layout, a->chunk));
+    }
+    return bytes;
+}
+
+/* In one pass over all moments, with groups of several ranks held across some of them. */
+static void moments_want_their_chunks_and_groups(void **state)
+{
+    (void)state;
+    for (int32_t n_ranks = 1; n_ranks <= 3; n_ranks++)
+        for (int way = 0; way < 2 * (PS_UPDATE_EARLY + 1); way++) {
+            planned p;
+            ps_blueprint *b;
+            begin_on_one(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "memory.device=900KB",
+                                                   "gradient_accumulation_steps=3", "train.max_nonfinite_steps=1",
+                                                   "gradient_clipping=0", NULL});
+            assert_ok(ps_settings_imagine(&p.settings, p.config, n_ranks - 1, n_ranks));
+            const ps_variant v = {.update_time = (ps_update_time)(way / 2), .ahead = n_ranks > 1 ? way % 2 : 0};
+            assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b));
+            assert_int_equal(b->spans.n > 0, n_ranks > 1);
+            for (int32_t m = 0; m < b->trace->n_moments; m++)
+                for (int tier = 0; tier < PS_RAM_TIER_COUNT; tier++)
+                    assert_int_equal(ps_blueprint_wanted_bytes(b, m, (ps_tier)tier),
+                                     wanted_by_definition(b, m, (ps_tier)tier));
+            ps_blueprint_destroy(b);
+            end(&p);
+        }
+}
+
+/* A step of a million micro-batches is not recorded when time is up. */
+static void a_deadline_ends_recording(void **state)
+{
+    (void)state;
+    planned p;
+    ps_blueprint *b;
+    ps_deadline past = {.at_ns = 0};
+    begin_on_one(
+        &p, (const char *const[]){"memory.host=8MB", "memory.device=8MB", "gradient_accumulation_steps=1048576", NULL});
+    assert_int_equal(
+        ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, (ps_variant){0}, &past, &b),
+        PS_EBUDGET);
+    assert_null(b);
+    assert_true(past.timed_out);
     end(&p);
 }
 
@@ -349,6 +429,8 @@ int main(void)
         cmocka_unit_test(the_search_is_never_slower),
         cmocka_unit_test(updates_lead),
         cmocka_unit_test(the_variant_says_which_chunks),
+        cmocka_unit_test(moments_want_their_chunks_and_groups),
+        cmocka_unit_test(a_deadline_ends_recording),
         cmocka_unit_test(searching_is_deterministic),
         cmocka_unit_test(one_memory_waits_for_nothing),
         cmocka_unit_test(so_many_pass_through_the_device),

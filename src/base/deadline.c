@@ -1,4 +1,4 @@
-#include "plan/deadline.h"
+#include "base/deadline.h"
 
 #include "base/machine.h"
 
