@@ -98,7 +98,7 @@ class Parked(nn.Parameter):
 
 
 def slots_in(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> List[Slot]:
-    """Of the parked parameters among the arguments of a call."""
+    """Of the parked parameters among the arguments of a call, also in lists, tuples and dictionaries of them."""
     return list(_slots_in(args)) + list(_slots_in(kwargs.values()))
 
 
@@ -110,6 +110,8 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         if isinstance(value, (list, tuple)):
             yield from _flat(value)
+        elif isinstance(value, dict):
+            yield from _flat(value.values())
         else:
             yield value
 

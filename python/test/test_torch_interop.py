@@ -3,6 +3,7 @@ engine."""
 import importlib.util
 import re
 import unittest
+from typing import Dict, List
 
 import torch
 import torch.nn as nn
@@ -17,6 +18,16 @@ from patrickstar.runtime import initialize_engine
 @torch.jit.script
 def scripted(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor):
     return torch.tanh(x @ w.t() + b)
+
+
+@torch.jit.script
+def scripted_of_dict(x: torch.Tensor, w: Dict[str, torch.Tensor]):
+    return torch.tanh(x @ w["w"].t() + w["b"])
+
+
+@torch.jit.script
+def scripted_of_nested_dict(x: torch.Tensor, w: Dict[str, List[torch.Tensor]]):
+    return torch.tanh(x @ w["w"][0].t() + w["w"][1])
 
 
 @torch.jit.script
@@ -42,6 +53,12 @@ class Functions(Case):
             self.same_as_called(lambda x, w, b: scripted(x, w=w, b=b))
         self.same(lambda: Two(lambda s, x: s.b(scripted(x, s.a.weight, s.a.bias))), lambda m, t: square(m(values())),
                   n=6, within=1e-3)
+
+    def test_scripted_with_dictionaries(self):
+        with torch.jit.optimized_execution(False):
+            self.same_as_called(lambda x, w, b: scripted_of_dict(x, {"w": w, "b": b}))
+            self.same_as_called(lambda x, w, b: scripted_of_dict(x, w={"w": w, "b": b}))
+            self.same_as_called(lambda x, w, b: scripted_of_nested_dict(x, {"w": [w, b]}))
 
     def test_scripted_that_writes(self):
         model, _ = engine(Two)
