@@ -202,9 +202,10 @@ typedef struct ps_client_step_info {
 } ps_client_step_info;
 
 /* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the
- * configured optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. info may be
- * NULL. PS_ESTATE: a gradient's place is in use. PS_EBUDGET, before anything has changed: beside tensors that are in
- * use there is no room for updates. PS_EINVAL on all ranks when they have gone different ways, naming a tensor that has
+ * configured optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. Where no tensor
+ * has one on any rank it is no update: the count, the rates and the loss scale stay. info may be NULL.
+ * PS_ESTATE: a gradient's place is in use. PS_EBUDGET, before anything has changed: beside tensors that are in use
+ * there is no room for updates. PS_EINVAL on all ranks when they have gone different ways, naming a tensor that has
  * got a gradient on one of them and none on another; one that is kept apart may have.
  * PS_ENUMERIC after train.max_nonfinite_steps skipped steps in a row that no lower loss scale can help: info is
  * filled, and the client goes on. */

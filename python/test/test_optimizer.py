@@ -60,6 +60,31 @@ class Updates(Case):
         self.assertEqual(optimizer.step(closure).item(), expected)
         self.assertIsNone(optimizer.step())
 
+    def test_step_without_gradients(self):
+        for more in ({}, {"gradient_accumulation_steps": 2}):
+            model, optimizer = engine(Two, scheduler={"type": "WarmupLR", "params": {
+                "warmup_max_lr": LR, "warmup_num_steps": 10, "warmup_type": "linear"}}, **more)
+            n = more.get("gradient_accumulation_steps", 1)
+
+            def update():
+                for _ in range(n):
+                    model.backward(square(model(values())))
+                    optimizer.step()
+            rate, before = optimizer.param_groups[0]["lr"], masters(model)
+            for _ in range(3):
+                optimizer.step()
+                self.assertEqual((optimizer.last_step.step, optimizer.last_step.is_skipped), (0, False))
+            self.assertEqual(optimizer.param_groups[0]["lr"], rate)
+            self.assertTrue(all(torch.equal(before[name], value) for name, value in masters(model).items()))
+            update()
+            self.assertEqual(optimizer.last_step.step, 1)
+            rate = optimizer.param_groups[0]["lr"]
+            optimizer.step()
+            self.assertEqual((optimizer.last_step.step, optimizer.param_groups[0]["lr"]), (1, rate))
+            update()
+            self.assertEqual(optimizer.last_step.step, 2)
+            self.assertNotEqual(optimizer.param_groups[0]["lr"], rate)
+
 
 class Groups(Case):
     def test_numbers_act_in_the_next_step(self):

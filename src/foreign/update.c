@@ -185,6 +185,14 @@ static ps_status check_nonfinite(ps_client *c, bool skipped)
                    (long long)c->n_nonfinite_steps);
 }
 
+/* On any rank, once what the ranks have has been added up. */
+static bool has_gradients(const ps_client *c)
+{
+    for (int32_t i = 0; i < c->n_tensors; i++)
+        if (c->tensors[i].has_gradient) return true;
+    return false;
+}
+
 static ps_status run_step(ps_client *c, ps_client_step_info *info)
 {
     ps_grad_sums sums;
@@ -193,15 +201,16 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     PS_TRY(ps_client_tell_ranks(c, ps_client_check_update_room(c)));
     const double scale = (double)c->scaler.scale, grad_scale = scale * c->settings.ranks.n; /* sums, not means */
     PS_TRY(ps_client_break(c, ps_client_reduce_rest(c)));
+    const bool is_update = has_gradients(c); /* else the rates and the loss scale stay too */
     PS_TRY(ps_client_break(c, ps_client_sum_gradients(c, &sums)));
     PS_TRY(ps_client_break(c, ps_sums_of_ranks(c->comm, &sums, NULL, 0)));
     const double norm = ps_grad_norm(&sums.sum_squares, grad_scale);
     const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
-    const step s = {.skips = ps_loss_scaler_update(&c->scaler, overflow),
+    const step s = {.skips = is_update && ps_loss_scaler_update(&c->scaler, overflow),
                     .grad_scale = (float)(ps_grad_clip_factor(norm, c->settings.clip_norm) / grad_scale),
                     .framework_bytes = c->steps.step_bytes};
     PS_TRY(ps_client_break(c, update_all(c, &s)));
-    if (!s.skips) c->n_updates++;
+    if (is_update && !s.skips) c->n_updates++;
     PS_TRY(ps_client_break(c, expect_order(c)));
     ps_client_end_step(c, &was_watched);
     c->n_steps++;
@@ -214,7 +223,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
                                   .n_restored = c->n_restored,
                                   .n_beside = c->n_beside};
     c->n_restored = c->n_beside = 0;
-    return check_nonfinite(c, s.skips);
+    return is_update ? check_nonfinite(c, s.skips) : PS_OK;
 }
 
 ps_status ps_client_step(ps_client *c, ps_client_step_info *info)

@@ -485,6 +485,26 @@ static void test_overflow_skips(void **state)
     end(c);
 }
 
+static void test_a_step_without_gradients(void **state)
+{
+    (void)state;
+    ps_client *c = begun(MEMORY " fp16.enabled=true fp16.initial_scale_power=8 fp16.loss_scale_window=2");
+    for (int i = 0; i < 5; i++) {
+        const ps_client_step_info info = stepped(c);
+        assert_int_equal(info.step, 0);
+        assert_int_equal(info.is_skipped, 0);
+        assert_true(info.grad_norm == 0);
+    }
+    assert_true(ps_client_get_loss_scale(c) == 256);
+    assert_int_equal(ps_client_get_steps(c, -1), 0);
+    give(c, A, 256, 0);
+    assert_int_equal(stepped(c).step, 1);
+    assert_int_equal(stepped(c).step, 1);
+    give(c, APART, 256, 0);
+    assert_int_equal(stepped(c).step, 2);
+    end(c);
+}
+
 static void test_clipping(void **state)
 {
     (void)state;
@@ -1114,6 +1134,7 @@ int main(void)
         cmocka_unit_test_setup(test_step_is_refused_while_in_use, note_live),
         cmocka_unit_test_setup(test_wrong_sizes, note_live),
         cmocka_unit_test_setup(test_overflow_skips, note_live),
+        cmocka_unit_test_setup(test_a_step_without_gradients, note_live),
         cmocka_unit_test_setup(test_clipping, note_live),
         cmocka_unit_test_setup(test_values_are_refused, note_live),
         cmocka_unit_test_setup(test_saved_and_loaded, note_live),

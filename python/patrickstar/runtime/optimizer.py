@@ -61,7 +61,8 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Update all parameters that have a gradient; what closure gave, or None. `last_step` says what it did."""
+        """Update all parameters that have a gradient; what closure gave, or None. `last_step` says what it did. Where
+        no parameter has one it is no update: the count and the rates stay."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
