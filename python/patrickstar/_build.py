@@ -278,6 +278,7 @@ class Builder:
             if not _lies_in(param, param.__dict__["_ps_nursling"]):
                 self._move_again(param, param.data)  # param.set_, or where no function of PyTorch's is called
         self._let_others_go(names)
+        self._check_that_some_lie_in_chunks(names)
         self._check_that_none_share(names)
         places = []
         for param, name in names:
@@ -378,6 +379,16 @@ class Builder:
             if id(param) not in mine:
                 self._free(param)
         self._params = [weakref.ref(param) for param, _ in names]
+
+    def _check_that_some_lie_in_chunks(self, names: List[Tuple[nn.Parameter, str]]) -> None:
+        if not all(param.__dict__["_ps_nursling"].is_apart for param, _ in names):
+            return
+        if not names:
+            raise Refused("the model has no floating-point parameter: there is nothing to train in chunks")
+        raise Refused("the model has no parameter for chunks: all %d, the first of which is %s, stay outside of them as "
+                      "fp32 (BatchNorm and InstanceNorm with bf16.enabled or fp16.enabled, and what a torch_scope "
+                      "creates). Have other modules in the model too, leave bf16.enabled and fp16.enabled out, or create "
+                      "parameters outside of torch_scope" % (len(names), names[0][1]))
 
     def _check_that_none_share(self, names: List[Tuple[nn.Parameter, str]]) -> None:
         name_of = {param.__dict__["_ps_nursling"].number: name for param, name in names}

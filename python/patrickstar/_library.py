@@ -9,7 +9,7 @@ import ctypes.util
 import logging
 import os
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
-from typing import Optional
+from typing import Any, Optional
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _VERSION = (0, 1)  # PS_VERSION_MAJOR, PS_VERSION_MINOR of the headers that are declared here
@@ -49,8 +49,7 @@ class _Sized(ctypes.Structure):
 
     def __repr__(self) -> str:
         members = ((name, getattr(self, name)) for name, _ in self._fields_ if name != "struct_size")
-        return "%s(%s)" % (type(self).__name__, ", ".join(
-            "%s=%r" % (name, list(value) if isinstance(value, ctypes.Array) else value) for name, value in members))
+        return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % member for member in members))
 
 
 class ClientTensor(_Sized):
@@ -74,13 +73,24 @@ class ClientTensorInfo(_Sized):
                 ("group", c_int32), ("owner", c_int32), ("chunk", c_int32), ("steps", c_int64)]
 
 
-class ClientInfo(_Sized):
+class _ClientInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("dtype", c_int), ("gpu", c_int32),
                 ("rank", c_int32), ("n_ranks", c_int32), ("n_chunks", c_int32), ("chunk_elements", c_int64),
                 ("parameters", c_int64), ("model_data_bytes", c_int64), ("budget_bytes", c_int64 * 3),
                 ("used_bytes", c_int64 * 3), ("peak_bytes", c_int64 * 3), ("framework_bytes", c_int64),
                 ("framework_peak_bytes", c_int64), ("moved_bytes", c_int64 * 4), ("sent_bytes", c_int64),
                 ("wait_ns", c_int64), ("n_steps", c_int64), ("n_watched_steps", c_int64), ("n_moments", c_int64)]
+
+
+def _list_of(array: Any) -> property:
+    """An array of a structure, read as a list."""
+    return property(lambda info: list(array.__get__(info)))
+
+
+class ClientInfo(_ClientInfo):
+    """Numbers by tier, and of moves between tiers, are lists."""
+    budget_bytes, used_bytes = _list_of(_ClientInfo.budget_bytes), _list_of(_ClientInfo.used_bytes)
+    peak_bytes, moved_bytes = _list_of(_ClientInfo.peak_bytes), _list_of(_ClientInfo.moved_bytes)
 
 
 _BYTES = POINTER(c_int64)

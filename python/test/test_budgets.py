@@ -63,6 +63,15 @@ class Machine(Case):
             model.close()
         self.refused(lambda: start(memory__disk_path="/proc/not/yet"), "memory.disk_path: /proc/not: cannot make")
 
+    def test_folders_that_are_none(self):
+        with tempfile.NamedTemporaryFile() as file:
+            self.refused(lambda: start(memory__disk_path=file.name), "memory.disk_path: %s: is not a folder" % file.name)
+            self.refused(lambda: start(memory__disk_path=file.name + "/x"), "%s: is not a folder" % file.name)
+        for name in ("~/x", "~", "/tmp, ~/x"):
+            self.refused(lambda: start(memory__disk_path=name), "not replaced by the home folder: write %s"
+                         % os.environ.get("HOME", ""))
+        self.assertFalse(os.path.exists("~"))
+
 
 class Resuming(Case):
     def resume(self, way):

@@ -6,7 +6,7 @@ import unittest
 import torch
 import torch.nn as nn
 
-from support import BF16, F32, LR, Case, Two, engine, master, masters, once, square, values
+from support import BF16, F32, LR, WIDTH, Case, Two, engine, master, masters, once, square, values
 
 
 def plain_of(model, kind=torch.optim.AdamW, **numbers):
@@ -238,6 +238,24 @@ class State(Case):
         for number, values_of in state["state"].items():
             for key, value in values_of.items():
                 self.assertTrue(torch.equal(value, after["state"][number][key]))
+
+    def test_what_is_no_state(self):
+        model, optimizer = engine(Two)
+        for wrong in ({}, {"state": {}}, model.state_dict(), None, [1]):
+            self.refused(lambda: optimizer.load_state_dict(wrong), "'state' and 'param_groups'", ValueError)
+        self.refused(lambda: optimizer.load_state_dict({}), "found dict with no keys", ValueError)
+
+    def test_one_state_missing(self):
+        plain = Two()
+        theirs = torch.optim.AdamW(plain.parameters())
+        plain_step(plain, theirs, values(dtype=F32))
+        model, optimizer = engine(Two)
+        once(model, optimizer, values())
+        for state in (optimizer.state_dict(), copy.deepcopy(theirs.state_dict())):
+            del state["state"][1]["exp_avg_sq"]
+            self.refused(lambda: optimizer.load_state_dict(state), "exp_avg_sq of a.bias is missing", ValueError)
+            state["state"][1]["exp_avg_sq"] = torch.zeros(WIDTH)
+            optimizer.load_state_dict(state)
 
     def test_rates_are_part_of_it(self):
         model, optimizer = self.trained()

@@ -11,8 +11,9 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from support import VERSION, WIDTH, Case, Two, engine, once, square, values
+from support import F32, VERSION, WIDTH, Case, Two, engine, once, square, values
 from patrickstar import Refused
+from patrickstar.core import torch_scope
 from patrickstar.runtime import initialize_engine
 
 
@@ -46,6 +47,18 @@ class Models(Case):
         self.refused(lambda: engine(lambda: nn.LazyLinear(4)), "dummy batch")
         self.refused(lambda: engine(lambda: nn.Embedding(9, 4, sparse=True)), "sparse=False")
         self.refused(lambda: engine(lambda: nn.DataParallel(Two())), "DataParallel")
+
+    def test_nothing_in_chunks(self):
+        def norm():
+            return nn.Sequential(nn.BatchNorm1d(8))
+
+        def scope():
+            with torch_scope():
+                return nn.Linear(8, 8)
+        self.refused(lambda: engine(norm), "all 2, the first of which is 0.weight, stay outside of them", Refused)
+        self.refused(lambda: engine(scope), "torch_scope", Refused)
+        self.refused(lambda: engine(nn.GELU), "no floating-point parameter", Refused)
+        engine(norm, F32)
 
     def test_after_initialize_engine(self):
         model, optimizer = engine(Two)

@@ -179,6 +179,10 @@ class Introspection(Case):
         self.assertIn("n_steps=1,", text)
         self.assertIn("n_ranks=1,", text)
         self.assertTrue(re.search(r"budget_bytes=\[64000000, 64000000, 256000000\]", text), text)
+        info = model.client.get_info()
+        self.assertEqual(info.budget_bytes, [64000000, 64000000, 256000000])
+        self.assertEqual([len(info.used_bytes), len(info.peak_bytes), len(info.moved_bytes)], [3, 3, 4])
+        self.assertEqual(info.peak_bytes[2:], [0])
         self.assertIn("lr=0.01", repr(model.client.get_groups()[0]))
 
 

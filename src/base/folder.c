@@ -107,6 +107,7 @@ ps_status ps_folder_make(const char *path)
         if (mkdir(path, 0777) == 0) return ps_file_sync_folder_of(path);
         const int error = errno;
         if (ps_folder_exists(path)) return PS_OK;
+        if (error == EEXIST) return PS_FAIL(PS_EIO, "%s: is not a folder", path);
         errno = error;
     }
     return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", path, strerror(errno));

@@ -1,6 +1,7 @@
 #include "device/disk_folders.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -19,6 +20,16 @@ static char *trim(char *name)
     return name;
 }
 
+/* Else a folder with the name ~ would be made in the working folder. */
+static ps_status refuse_home(const char *name)
+{
+    const char *home = getenv("HOME");
+    return PS_FAIL(PS_EINVAL,
+                   "memory.disk_path: ~ in \"%.200s\" is not replaced by the home folder: write %.200s%.200s, or "
+                   "./%.200s for a folder of that name",
+                   name, home != NULL ? home : "its path", name + 1, name);
+}
+
 ps_status ps_disk_folders_read(const char *text, ps_disk_folders *out)
 {
     struct stat info;
@@ -33,6 +44,7 @@ ps_status ps_disk_folders_read(const char *text, ps_disk_folders *out)
         if (comma != NULL) *comma = '\0';
         char *const name = is_one ? at : trim(at);
         if (name[0] == '\0') return PS_FAIL(PS_EINVAL, "memory.disk_path = \"%.200s\" has an empty name", text);
+        if (name[0] == '~' && (name[1] == '/' || name[1] == '\0')) return refuse_home(name);
         if (out->n == PS_DISK_FILES_MAX)
             return PS_FAIL(PS_EINVAL, "memory.disk_path has more than %d folders", PS_DISK_FILES_MAX);
         out->name[out->n++] = name;

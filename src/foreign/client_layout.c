@@ -44,7 +44,11 @@ static ps_status lay_out(ps_client *c, int64_t *sizes, bool *is_alone)
         sizes[n++] = x->elements;
         total += x->elements;
     }
-    if (n == 0) return PS_FAIL(PS_EINVAL, "ps_client_begin: there is no tensor for chunks");
+    if (n == 0)
+        return PS_FAIL(PS_EINVAL,
+                       "ps_client_begin: there is no tensor for chunks: each of the %d that were added is apart or was "
+                       "dropped; add one that is not (is_apart = 0)",
+                       c->n_tensors);
     const ps_chunk_limits l =
         ps_chunk_limits_of(s, total, budget[PS_TIER_DEVICE], ps_max_i64(budget[PS_TIER_DEVICE], budget[PS_TIER_HOST]));
     const int64_t most = ps_max_i64(l.most, l.unit); /* small chunks rather than none that fit */

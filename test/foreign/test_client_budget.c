@@ -108,6 +108,14 @@ static void test_missing_folders(void **state)
     assert_int_equal(ps_client_create(config, NULL, &c), PS_EIO);
     assert_non_null(strstr(ps_last_error(), "memory.disk_path: /proc/not: cannot make the folder"));
     ps_config_destroy(config);
+    config = config_of("memory.device=300KB memory.disk=4MB memory.disk_path=/dev/null");
+    assert_int_equal(ps_client_create(config, NULL, &c), PS_EIO);
+    assert_non_null(strstr(ps_last_error(), "memory.disk_path: /dev/null: is not a folder"));
+    ps_config_destroy(config);
+    config = config_of("memory.device=300KB memory.disk=4MB memory.disk_path=~/x");
+    assert_int_equal(ps_client_create(config, NULL, &c), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "memory.disk_path: ~ in \"~/x\" is not replaced by the home folder"));
+    ps_config_destroy(config);
     expect_nothing_left();
 }
 

@@ -183,6 +183,12 @@ class Optimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """That of state_dict, or of a torch.optim optimizer of the same kind over the same parameters, in the same
         order of groups. Several ranks: all call."""
+        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
+            found = [str(key) for key in list(state_dict)[:4]] if isinstance(state_dict, dict) else []
+            raise ValueError("optimizer state: expected a dictionary with 'state' and 'param_groups', as "
+                             "optimizer.state_dict() gives; found %s%s (values of parameters go to "
+                             "model.load_state_dict)" % (type(state_dict).__name__, " with %s" % (
+                                 ", ".join(found) or "no keys") if isinstance(state_dict, dict) else ""))
         groups = state_dict["param_groups"]
         sizes, mine = [len(group["params"]) for group in groups], [len(group["params"]) for group in self.param_groups]
         if sizes != mine:
@@ -192,8 +198,9 @@ class Optimizer(torch.optim.Optimizer):
         saved = [number for group in groups for number in group["params"]]
         slot_of = dict(zip(saved, (param._ps for group in self.param_groups for param in group["params"])))
         names = self.client.get_state_names()
-        self._check_states(state_dict["state"], slot_of, names)
         own = state_dict.get(_OWN_KEY, {})
+        self._check_states(state_dict["state"], slot_of, names)
+        self._check_that_states_are_whole(state_dict["state"], slot_of, names, own.get("tensor_steps", {}))
         self._check_that_none_is_missing(state_dict["state"], slot_of, names, own.get("tensor_steps", {}))
         most = 0
         for number, slot in slot_of.items():
@@ -231,12 +238,23 @@ class Optimizer(torch.optim.Optimizer):
                         raise ValueError("optimizer state: %s of %s has shape %s, expected %s"
                                          % (name, slot.name, tuple(value.shape), tuple(slot.shape)))
 
+    def _check_that_states_are_whole(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str],
+                                     tensor_steps: Dict[Any, int]) -> None:
+        """A parameter that has some of its states has all of them; but torch's SGD leaves its momentum out at first."""
+        for number, values in states.items():
+            if not values or (self._kind == "SGD" and tensor_steps.get(number, 0) == 0):
+                continue
+            missing = [name for name in names if values.get(name) is None]
+            if missing:
+                raise ValueError("optimizer state: %s of %s is missing; %s keeps %s of each parameter: load a file that "
+                                 "has all of them" % (" and ".join(missing), slot_of[number].name, self._kind,
+                                                      " and ".join(names)))
+
     def _check_that_none_is_missing(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str],
                                     tensor_steps: Dict[Any, int]) -> None:
         updated = [number for number in slot_of
                    if tensor_steps.get(number, 0) > 0 and self.client.keeps(slot_of[number].number)]
-        missing = [slot_of[number].name for number in updated
-                   if any(states.get(number, {}).get(name) is None for name in names)]
+        missing = [slot_of[number].name for number in updated if names and not states.get(number)]
         if missing:
             raise Refused("optimizer state: it is that of one rank (whole=False), without the states of %d of the %d "
                           "parameters that %s, the first of which is %s. Load it with as many ranks as have saved it, "
