@@ -66,7 +66,7 @@ enum { PS_CLIENT_DIMS_MAX = 8 };
  * zeros at first, in a file without a name in memory.disk_path where memory.disk is above 0, so that a model that is
  * larger than memory can be built; else in memory. At most 2^40 elements. Neighbours in this order are neighbours in
  * chunks: give parameters in the order of their use. PS_EINVAL, PS_ESTATE after ps_client_begin, PS_EIO when there is
- * no room for the file, PS_ENOMEM_HOST. */
+ * no room for the file, PS_ENOMEM_HOST; PS_EBUDGET when values in memory are more than the machine has. */
 PS_API PS_NODISCARD ps_status ps_client_add(ps_client *client, const ps_client_tensor *tensor, int32_t *number,
                                             void **values);
 
@@ -87,6 +87,12 @@ PS_API PS_NODISCARD ps_status ps_client_name(ps_client *client, int32_t tensor, 
  * stays for what was issued before it is let go: nobody waits. It must outlive the client. PS_EINVAL for NULL,
  * PS_ENOSYS where the device is no GPU. */
 PS_API PS_NODISCARD ps_status ps_client_use_stream(ps_client *client, void *stream);
+
+/* Before ps_client_begin: tensors in chunks will have so many elements in all, those added already included; frozen: of
+ * them without gradient. PS_EBUDGET where their chunks are more than the budgets, or than this machine has of what the
+ * budgets give: what ps_client_begin would say when all values have been made. PS_OK is no promise: chunks take some
+ * more. PS_EINVAL, PS_ESTATE. */
+PS_API PS_NODISCARD ps_status ps_client_expect(ps_client *client, int64_t trained, int64_t frozen);
 
 /* (ranks) Lays out chunks and moves the values there, a tensor at a time, on all ranks those of rank 0; what
  * ps_client_add gave is zeros from then on, and nothing may write there any more. Groups of optimizer.param_groups get

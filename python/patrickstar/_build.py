@@ -237,6 +237,7 @@ class Builder:
         """Take what was built elsewhere, and make real what was built on meta."""
         real: Dict[int, Tuple[nn.Parameter, nn.Parameter]] = {}  # by id of that on meta, which must live meanwhile
         built: Dict[nn.Module, str] = {}
+        self._expect(model)
         for name, module in model.named_modules():
             if getattr(module._parameters, "builder", None) is not self:
                 mine = _Parameters(self)
@@ -268,6 +269,18 @@ class Builder:
                 raise Refused("%s was built on meta, and its class %s has no reset_parameters to initialise it by: "
                               "build it on the processor" % (name or "the model", type(module).__name__))
             module.reset_parameters()
+
+    def _expect(self, model: nn.Module) -> None:
+        """What the model will take in chunks at least; parameters that may stay outside of chunks do not count."""
+        elements = [0, 0]  # trained, frozen
+        for param in model.parameters():
+            if nn.parameter.is_lazy(param) or not param.is_floating_point():
+                continue
+            nursling = param.__dict__.get("_ps_nursling")
+            may_be_apart = param.dim() < 2 if nursling is None else nursling.is_apart
+            if not may_be_apart:
+                elements[not param.requires_grad] += param.numel()
+        self.client.expect(*elements)
 
     @torch.no_grad()
     def finish(self, model: nn.Module, dtype: torch.dtype) -> Front:

@@ -126,6 +126,10 @@ class Client:
     def name(self, number: int, name: str, is_frozen: bool) -> None:
         check(library.ps_client_name(self.handle, number, name.encode(), is_frozen))
 
+    def expect(self, trained: int, frozen: int) -> None:
+        """Refuse what budgets and machine cannot hold, before it is made; elements in chunks, in all."""
+        check(library.ps_client_expect(self.handle, trained, frozen))
+
     def use_stream(self) -> None:
         """Where a GPU computes, have PyTorch issue its work to a stream of its own, which the library follows."""
         stream = torch.cuda.Stream()

@@ -134,6 +134,7 @@ _FUNCTIONS = {
     "ps_client_rest": (None, (_client, c_int32)),
     "ps_client_drop": (c_int, (_client, c_int32)),
     "ps_client_name": (c_int, (_client, c_int32, _text, c_int32)),
+    "ps_client_expect": (c_int, (_client, c_int64, c_int64)),
     "ps_client_use_stream": (c_int, (_client, c_void_p)),
     "ps_client_begin": (c_int, (_client,)),
     "ps_client_lend": (c_int, (_client, c_int32, c_int, c_int, POINTER(c_void_p))),

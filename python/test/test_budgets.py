@@ -1,5 +1,6 @@
 """Budgets that the machine does not have, folders of the disk tier, and what a program holds outside of chunks."""
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,20 @@ class Machine(Case):
         self.refused(lambda: start(default_chunk_size=total // 16 + 4096, **changed),
                      "memory.device and memory.host: the plan takes ", BudgetError)
         once(*start(**changed), values(dtype=F32))  # what is not used of it does no harm
+
+    def test_a_model_that_the_machine_cannot_hold(self):
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        width = int((total / 20) ** .5)  # two of them take 8/5 of it, and none exists before that is known
+
+        def on_meta():
+            return nn.Sequential(*[nn.Linear(width, width, device="meta") for _ in range(2)])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        changed = {"memory__device": "900TB", "memory__host": 0, "memory__disk": 0}
+        self.refused(lambda: initialize_engine(on_meta, 0, config(F32, **changed)),
+                     "memory.device and memory.host: the plan takes ", BudgetError)
+        changed = {"memory__device": "1GB", "memory__host": 0, "memory__disk": "10MB"}
+        self.refused(lambda: initialize_engine(on_meta, 0, config(F32, **changed)), "memory.disk is ", BudgetError)
+        self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 200 << 10)  # KB
 
     def test_a_folder_that_is_missing_is_made(self):
         with tempfile.TemporaryDirectory() as folder:

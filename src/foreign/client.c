@@ -276,6 +276,15 @@ ps_status ps_client_name(ps_client *c, int32_t tensor, const char *name, int32_t
     return st;
 }
 
+ps_status ps_client_expect(ps_client *c, int64_t trained, int64_t frozen)
+{
+    PS_TRY(PS_NEED("client", c));
+    PS_TRY(ps_client_enter(c, "ps_client_expect", PS_CLIENT_IS_BUILDING));
+    const ps_status st = ps_client_check_expected(c, trained, frozen);
+    ps_client_leave(c);
+    return st;
+}
+
 static ps_status use_stream(ps_client *c, void *stream)
 {
     if (c->settings.backend_kind != PS_BACKEND_CUDA)

@@ -141,12 +141,13 @@ int64_t ps_client_first_limit(const ps_client *c)
 /* Has the machine what chunks take of the budgets? In the first step the device has few of them, and the tiers below
  * the rest; later it has as many as fit. First values are in a file in the folder of the disk tier, and are given
  * back. */
-static ps_status check_machine(const ps_client *c, const int64_t blocks[PS_RAM_TIER_COUNT])
+static ps_status check_machine(const ps_client *c, int64_t all, int64_t first_limit,
+                               const int64_t blocks[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = &c->settings;
-    const int64_t *b = s->budgets.bytes, all = chunks_bytes(c);
+    const int64_t *b = s->budgets.bytes;
     const int64_t device = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE], host = b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
-    const int64_t below = all - ps_min_i64(all, ps_min_i64(device, ps_client_first_limit(c)));
+    const int64_t below = all - ps_min_i64(all, ps_min_i64(device, first_limit));
     const int64_t on_host = ps_min_i64(below, host);
     int64_t on_disk = ps_min_i64(below - on_host, b[PS_TIER_DISK]);
     for (int32_t t = 0; t < c->n_tensors && on_disk > 0; t++)
@@ -158,11 +159,43 @@ static ps_status check_machine(const ps_client *c, const int64_t blocks[PS_RAM_T
     return ps_settings_check_capacity(s, planned, s->ranks.comm != NULL ? ps_comm_local_size(s->ranks.comm) : 1);
 }
 
+/* all: of this rank's chunks. first_limit: as of ps_client_first_limit. */
+static ps_status check_sums(const ps_client *c, int64_t all, int64_t first_limit,
+                            const int64_t blocks[PS_RAM_TIER_COUNT])
+{
+    const int64_t *b = c->settings.budgets.bytes;
+    char what[WHAT_BYTES];
+    const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
+    if (ram + b[PS_TIER_DISK] >= all) return check_machine(c, all, first_limit, blocks);
+    snprintf(what, sizeof what,
+             "parameters, fp32 values and optimizer states take %lld bytes, of which device and "
+             "host hold %lld",
+             (long long)all, (long long)ram);
+    return refuse("memory.disk", b[PS_TIER_DISK], all, what, ", as would more of memory.device or memory.host");
+}
+
+/* Gaps between tensors, and blocks beside chunks, are not known yet; which tensors train.freeze names neither. */
+ps_status ps_client_check_expected(const ps_client *c, int64_t trained, int64_t frozen)
+{
+    static const int64_t no_blocks[PS_RAM_TIER_COUNT];
+    const ps_lists lists = ps_lists_of(&c->settings, &(ps_code){0});
+    int64_t of_trained = 0, bytes, more;
+    for (ps_list list = 0; list < ps_lists_grad(&lists); list++)
+        if (list == PS_LIST_PARAM16 || c->settings.frozen[0] == '\0') of_trained += lists.list[list].item_bytes;
+    if (trained < 0 || frozen < 0 || __builtin_mul_overflow(trained, of_trained, &bytes) ||
+        __builtin_mul_overflow(frozen, (int64_t)lists.list[PS_LIST_PARAM16].item_bytes, &more) ||
+        __builtin_add_overflow(bytes, more, &bytes))
+        return PS_FAIL(PS_EINVAL,
+                       "ps_client_expect: %lld and %lld elements, expected 0 or more, and at most 2^63 bytes",
+                       (long long)trained, (long long)frozen);
+    return check_sums(c, bytes / c->settings.ranks.n, c->settings.budgets.bytes[PS_TIER_DEVICE], no_blocks);
+}
+
 /* What the framework itself takes comes to light when a step has been watched. */
 ps_status ps_client_check_budgets(const ps_client *c)
 {
     const int64_t *b = c->settings.budgets.bytes;
-    const int64_t page = ps_settings_page_bytes(&c->settings), all = chunks_bytes(c);
+    const int64_t page = ps_settings_page_bytes(&c->settings);
     int64_t blocks[PS_RAM_TIER_COUNT];
     char what[WHAT_BYTES];
     const int64_t least = least_device_bytes(c, what);
@@ -170,13 +203,7 @@ ps_status ps_client_check_budgets(const ps_client *c)
         return refuse("memory.device", b[PS_TIER_DEVICE], least, what,
                       ", with what the framework itself takes on top; or a smaller default_chunk_size");
     ps_client_count_blocks(c, blocks);
-    const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
-    if (ram + b[PS_TIER_DISK] >= all) return check_machine(c, blocks);
-    snprintf(what, sizeof what,
-             "parameters, fp32 values and optimizer states take %lld bytes, of which device and "
-             "host hold %lld",
-             (long long)all, (long long)ram);
-    return refuse("memory.disk", b[PS_TIER_DISK], all, what, ", as would more of memory.device or memory.host");
+    return check_sums(c, chunks_bytes(c), ps_client_first_limit(c), blocks);
 }
 
 /* ---- where updates run ---- */

@@ -254,6 +254,8 @@ bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes);
 int64_t ps_client_first_limit(const ps_client *c);
 /* PS_EBUDGET: what can be told before a step has been watched; of the machine too, which may have less than budgets. */
 PS_NODISCARD ps_status ps_client_check_budgets(const ps_client *c);
+/* The same of so many elements, before there are tensors, by the least that they take. */
+PS_NODISCARD ps_status ps_client_check_expected(const ps_client *c, int64_t trained, int64_t frozen);
 /* Where optimizer data of a chunk is worked on now. */
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
 /* So many of this rank's chunks the device keeps between steps, because host and disk cannot; and can keep beside what

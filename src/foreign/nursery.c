@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/bytes.h"
 #include "base/fault.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "device/disk_backend.h"
 #include "device/disk_folders.h"
@@ -19,6 +21,8 @@ static const int64_t window_bytes = (int64_t)64 << 20;
 struct ps_nursery {
     ps_disk_file file; /* .path NULL: of memory */
     int64_t bytes;     /* so far */
+    int64_t n_given;   /* of them, bytes that were given back */
+    int64_t most;      /* of memory: what the machine has; 0: not known */
     ps_nursery_piece *windows;
     size_t n_windows;
 };
@@ -33,6 +37,8 @@ static ps_status open_in(const char *folders, ps_nursery *n)
 static ps_status open_memory(ps_nursery *n)
 {
     n->file = (ps_disk_file){.fd = memfd_create("patrickstar", MFD_CLOEXEC)};
+    ps_machine_memory_info machine;
+    if (ps_machine_memory(NULL, &machine) == PS_OK) n->most = machine.total_bytes;
     if (n->file.fd >= 0) return PS_OK;
     return PS_FAIL(PS_ENOMEM_HOST, "no memory to build the model in: %s", strerror(errno));
 }
@@ -72,6 +78,20 @@ static ps_status fail_room(const ps_nursery *n, int64_t bytes, int error)
                    strerror(error));
 }
 
+/* Else the kernel's OOM killer would end the process while values are made. */
+static ps_status check_machine(const ps_nursery *n, int64_t bytes)
+{
+    const int64_t all = n->bytes - n->n_given + bytes;
+    char all_text[PS_BYTES_TEXT_MAX], most_text[PS_BYTES_TEXT_MAX];
+    if (n->most == 0 || all <= n->most) return PS_OK;
+    return PS_FAIL(
+        PS_EBUDGET,
+        "first values of the model take %s (%lld bytes) of memory, and this machine, or the control group that "
+        "the process runs in, has %s (%lld bytes): give memory.disk a budget, and they are in a file in "
+        "memory.disk_path",
+        ps_bytes_format(all, all_text), (long long)all, ps_bytes_format(n->most, most_text), (long long)n->most);
+}
+
 /* Not every file system can set room aside (EOPNOTSUPP); there a full one kills who writes, as it does any program that
  * maps a file. */
 static ps_status set_aside(ps_nursery *n, int64_t bytes)
@@ -100,6 +120,7 @@ static ps_status open_window(ps_nursery *n, int64_t bytes)
 ps_status ps_nursery_take(ps_nursery *n, int64_t bytes, ps_nursery_piece *out)
 {
     *out = (ps_nursery_piece){.offset = n->bytes, .bytes = ps_round_up(ps_max_i64(bytes, 1), PS_PAGE_BYTES)};
+    PS_TRY(check_machine(n, out->bytes));
     PS_TRY(open_window(n, out->bytes));
     PS_TRY(set_aside(n, out->bytes));
     const ps_nursery_piece *w = &n->windows[n->n_windows - 1];
@@ -120,5 +141,6 @@ void ps_nursery_give(ps_nursery *n, const ps_nursery_piece *p)
 {
     if (p->address == NULL) return;
     ps_nursery_rest(n, p);
+    n->n_given += p->bytes;
     (void)fallocate(n->file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, p->offset, p->bytes);
 }

@@ -22,7 +22,8 @@ PS_NODISCARD ps_status ps_nursery_create(const char *folders, ps_nursery **out);
 /* All addresses end. NULL is accepted. */
 void ps_nursery_destroy(ps_nursery *n);
 
-/* PS_EIO when the file has no room for it, so that writing to the piece cannot fail later; PS_ENOMEM_HOST. */
+/* PS_EIO when the file has no room for it, so that writing to the piece cannot fail later; PS_ENOMEM_HOST; PS_EBUDGET when
+ * memory has it and the machine has less. */
 PS_NODISCARD ps_status ps_nursery_take(ps_nursery *n, int64_t bytes, ps_nursery_piece *out);
 void ps_nursery_rest(ps_nursery *n, const ps_nursery_piece *p);
 /* Its room is given back; the address reads as zeros until the nursery ends. */

@@ -301,6 +301,7 @@ static void test_clients(void **state)
     refused(ps_client_drop(NULL, 0), "ps_client_drop: client is NULL");
     refused(ps_client_name(NULL, 0, "x", 0), "ps_client_name: client is NULL");
     refused(ps_client_name(ANY, 0, NULL, 0), "ps_client_name: name is NULL");
+    refused(ps_client_expect(NULL, 1, 0), "ps_client_expect: client is NULL");
     refused(ps_client_use_stream(NULL, ANY), "ps_client_use_stream: client is NULL");
     refused(ps_client_use_stream(ANY, NULL), "ps_client_use_stream: stream is NULL");
     refused(ps_client_begin(NULL), "ps_client_begin: client is NULL");

@@ -36,6 +36,56 @@ static void test_more_than_the_machine(void **state)
     expect_nothing_left();
 }
 
+/* Before anything is made. Tensors of 2^38 elements, 1 TB each, stand for a machine with less. */
+static void test_expected(void **state)
+{
+    (void)state;
+    const int64_t many = (int64_t)1 << 38;
+    ps_client *c = client_of("memory.device=900TB memory.host=0 memory.disk=0");
+    assert_ok(ps_client_expect(c, 15000, 100));
+    assert_int_equal(ps_client_expect(c, many, 0), PS_EBUDGET);
+    assert_non_null(
+        strstr(ps_last_error(), "memory.device and memory.host: the plan takes 4.4 TB (4398046511104 bytes)"));
+    assert_int_equal(ps_client_expect(c, 0, many), PS_EBUDGET);
+    assert_non_null(strstr(ps_last_error(), "(1099511627776 bytes)"));
+    assert_int_equal(ps_client_expect(c, -1, 0), PS_EINVAL);
+    assert_int_equal(ps_client_expect(c, 0, INT64_MAX), PS_EINVAL);
+    assert_int_equal(ps_client_expect(c, INT64_MAX, 0), PS_EINVAL);
+    assert_ok(begin(c, 3, 5000));
+    assert_int_equal(ps_client_expect(c, 1, 0), PS_ESTATE);
+    ps_client_destroy(c);
+
+    c = client_of("memory.device=100KB memory.host=50KB memory.disk=10KB");
+    assert_ok(ps_client_expect(c, 10000, 0));
+    assert_int_equal(ps_client_expect(c, 10001, 0), PS_EBUDGET);
+    assert_non_null(strstr(ps_last_error(), "(10000 bytes), and parameters, fp32 values and optimizer "
+                                            "states take 160016 bytes"));
+    assert_ok(ps_client_expect(c, 0, 40000));
+    assert_int_equal(ps_client_expect(c, 0, 40001), PS_EBUDGET);
+    ps_client_destroy(c);
+    c = client_of("memory.device=100KB memory.host=50KB memory.disk=10KB train.freeze=*");
+    assert_ok(ps_client_expect(c, 40000, 0)); /* the pattern may name all of them */
+    assert_int_equal(ps_client_expect(c, 40001, 0), PS_EBUDGET);
+    ps_client_destroy(c);
+    expect_nothing_left();
+}
+
+/* Without a file for them. */
+static void test_first_values_that_the_machine_has_no_memory_for(void **state)
+{
+    (void)state;
+    const int64_t elements = (int64_t)1 << 40;
+    ps_client *c = client_of("memory.device=900TB memory.host=0 memory.disk=0");
+    const ps_client_tensor tensor = {.struct_size = sizeof tensor, .name = "wide", .shape = &elements, .n_dims = 1};
+    int32_t number;
+    void *values;
+    assert_int_equal(ps_client_add(c, &tensor, &number, &values), PS_EBUDGET);
+    assert_non_null(strstr(ps_last_error(), "first values of the model take 4.4 TB (4398046511104 bytes) of memory"));
+    assert_ok(begin(c, 3, 5000));
+    ps_client_destroy(c);
+    expect_nothing_left();
+}
+
 /* First values lie there too, and make way. */
 static void test_more_than_the_disk(void **state)
 {
@@ -123,6 +173,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_more_than_the_machine, note_live),
+        cmocka_unit_test_setup(test_expected, note_live),
+        cmocka_unit_test_setup(test_first_values_that_the_machine_has_no_memory_for, note_live),
         cmocka_unit_test_setup(test_more_than_the_disk, note_live),
         cmocka_unit_test_setup(test_what_the_program_holds, note_live),
         cmocka_unit_test_setup(test_missing_folders, note_live),
