@@ -87,6 +87,19 @@ class Functions(Case):
         self.same(lambda: nn.Sequential(Line(WIDTH, WIDTH), Line(WIDTH, WIDTH)), lambda m, t: square(m(values())))
 
 
+    @unittest.skipIf(VERSION < (2, 5), "this PyTorch's torch.compile cannot leave out tensors of a class")
+    def test_compiled_step(self):
+        model, optimizer = engine(Two)
+        torch._dynamo.reset()
+        for n, step in enumerate((lambda: optimizer.step(), optimizer.step), 1):
+            step = torch.compile(step, backend="aot_eager")
+            for t in range(2):
+                model.backward(square(model(values())))
+                step()
+                self.assertEqual(optimizer.last_step.step, 2 * n - 1 + t)
+                self.assertGreater(optimizer.last_step.grad_norm, 0)
+
+
 class Modules(Case):
     def test_scripted(self):
         def part():

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 
 from .._library import ClientGroup, PatrickStarError, Refused
+from .._torch import not_compiled
 from .engine import Engine
 
 _OWN_KEY = "patrickstar"  # of state_dict: what torch.optim has no place for
@@ -59,6 +60,7 @@ class Optimizer(torch.optim.Optimizer):
     def _initial_step_info(self) -> StepInfo:
         return StepInfo(self.client.get_steps(), False, 0.0, self.client.get_loss_scale(), False, 0, 0)
 
+    @not_compiled
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Update all parameters that have a gradient; what closure gave, or None. `last_step` says what it did. Where
