@@ -35,6 +35,8 @@ class Front:
         self.accumulation_steps = 1  # gradient_accumulation_steps
         self.n_backward = 0  # calls of model.backward since the last step
         self._lent_gradients: List["weakref.ref[torch.Tensor]"] = []  # that p.grad gave out
+        self._nonzero_when_lent: Dict[Slot, None] = {}  # of p.grad between micro-batches; since the last backward
+        self._has_warned = False  # of gradients that the program drops between micro-batches
         self.phase: Optional[int] = None  # of the engine's forward that runs
         self.lock = threading.RLock()  # of who has parameters in use: another thread's modules wait
         self.is_in_backward = False  # of the engine's
@@ -261,7 +263,18 @@ class Front:
     def lend_gradient(self, slot: Slot) -> torch.Tensor:
         gradient = slot.lend(GRADIENT, WRITE)
         self._lent_gradients.append(weakref.ref(gradient))
+        if self.is_between_micro_batches() and not self._has_warned and gradient.any():
+            self._nonzero_when_lent[slot] = None
         return gradient
+
+    def check_lent_gradients(self) -> None:
+        """Before a backward pass: is what p.grad gave out between micro-batches zeros now?"""
+        seen, self._nonzero_when_lent = self._nonzero_when_lent, {}
+        for slot in seen:
+            if self._has_warned:
+                return
+            if self.client.has_gradient(slot.number) and not slot.lend(GRADIENT, READ).any():
+                self._warn_of_dropping("%s.grad was set to zero in place, and has lost" % slot.name, "")
 
     def let_gradients_go(self) -> None:
         """What a program still has of p.grad (the variable of a loop) becomes a copy: the gradient itself is needed."""
@@ -288,6 +301,20 @@ class Front:
         self.with_gradient.clear()
         self.n_backward = 0
 
+    def keep_micro_batches(self, module: nn.Module) -> None:
+        """Have zero_grad of a part of the model, too, keep gradients between micro-batches, unless it is one of the
+        program's own."""
+        zero_grad = module.zero_grad
+        if type(module).zero_grad is not nn.Module.zero_grad:
+            return
+
+        @functools.wraps(zero_grad)
+        def zero_between_steps(set_to_none: bool = True) -> None:
+            if not self.is_between_micro_batches():
+                zero_grad(set_to_none=True)  # in either case, as the model's
+
+        module.zero_grad = zero_between_steps  # type: ignore[method-assign]
+
     def drop_gradient(self, slot: Slot) -> None:
         """p.grad = None."""
         self.let_gradients_go()
@@ -296,11 +323,17 @@ class Front:
         if self.with_gradient:
             return
         if self.is_between_micro_batches():
-            logging.getLogger("patrickstar").warning(
-                "p.grad = None has dropped the gradients of %d of %d micro-batches (gradient_accumulation_steps); "
-                "counting begins anew. zero_grad() of model and optimizer keeps them until the step",
-                self.n_backward, self.accumulation_steps)
+            self._warn_of_dropping("p.grad = None has dropped", "counting begins anew. ")
         self.n_backward = 0
+
+    def _warn_of_dropping(self, what: str, then: str) -> None:
+        """Once: a loop does the same in each micro-batch."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        logging.getLogger("patrickstar").warning(
+            "%s the gradients of %d of %d micro-batches (gradient_accumulation_steps); %szero_grad() of model, its "
+            "modules and optimizer keeps them until the step", what, self.n_backward, self.accumulation_steps, then)
 
     # ---- steps
 
@@ -323,6 +356,7 @@ class Front:
             slot.change_version()
             self._count_change(slot)
         self.with_gradient.clear()
+        self._nonzero_when_lent.clear()
         self.n_backward = 0
         self.version += 1
         self.last_site = None

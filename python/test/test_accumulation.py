@@ -1,5 +1,6 @@
 """gradient_accumulation_steps: what counts a micro-batch, what drops gradients between them, what weighs them."""
 import importlib.util
+import logging
 import unittest
 
 import torch
@@ -59,6 +60,57 @@ class Counting(Case):
         self.assertEqual(optimizer.last_step.step, 0)
         once(model, optimizer, values())
         self.assertEqual(optimizer.last_step.step, 1)
+
+    def test_warnings_come_once(self):
+        def to_none(param):
+            param.grad = None
+
+        def to_zero(param):
+            if param.grad is not None:
+                param.grad.zero_()
+        for drop, said in ((to_none, "p.grad = None has dropped the gradients of 1 of 4 micro-batches"),
+                           (to_zero, ".grad was set to zero in place, and has lost the gradients of 1 of 4")):
+            model, optimizer = engine(Two, gradient_accumulation_steps=4)
+            with self.assertLogs("patrickstar", "WARNING") as logged:
+                for _ in range(8):
+                    for param in model.parameters():
+                        drop(param)
+                    once(model, optimizer, values())
+            self.assertEqual(len(logged.output), 1)
+            self.assertIn(said, logged.output[0])
+
+    def test_gradients_that_are_read_between_micro_batches(self):
+        model, optimizer = engine(Two, gradient_accumulation_steps=4)
+        other, theirs = engine(Two, gradient_accumulation_steps=4)
+        with self.assertLogs("patrickstar", "WARNING") as logged:
+            logging.getLogger("patrickstar").warning("no other")
+            for _ in range(8):
+                x = values()
+                once(model, optimizer, x)
+                once(other, theirs, x)
+                [param.grad.norm() for param in model.parameters() if param.grad is not None]
+        self.assertEqual(len(logged.output), 1)
+        for name, value in masters(model).items():
+            self.assertTrue(torch.equal(value, masters(other)[name]), name)
+
+    def test_zero_grad_of_a_part_keeps_micro_batches(self):
+        xs = [values() for _ in range(8)]
+        trained = []
+        for options in (None, {}, {"set_to_none": False}):
+            model, optimizer = engine(Two, gradient_accumulation_steps=4)
+            for x in xs:
+                if options is not None:
+                    model.module.a.zero_grad(**options)
+                once(model, optimizer, x)
+            self.assertEqual(optimizer.last_step.step, 2)
+            trained.append(masters(model))
+        for name, value in trained[0].items():
+            self.assertTrue(all(torch.equal(value, other[name]) for other in trained[1:]), name)
+        model, optimizer = engine(Two)
+        model.backward(square(model(xs[0])))
+        model.module.a.zero_grad(set_to_none=False)
+        self.assertIsNone(model.module.a.weight.grad)
+        self.assertGreater(model.module.b.weight.grad.abs().max(), 0)
 
     def test_loss_backward_does_not_count_and_is_refused(self):
         model, optimizer = engine(Two, gradient_accumulation_steps=2)

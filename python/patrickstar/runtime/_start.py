@@ -57,6 +57,7 @@ def _equip(model: nn.Module, front: Front) -> None:
         slots = list(dict.fromkeys(param._ps for param in module._parameters.values() if hasattr(param, "_ps")))
         save_by(front, module)
         compute_in_fp32(module, front.client.dtype)
+        front.keep_micro_batches(module)
         if slots:
             front.wrap(module, name or "model", slots)
             module.__prepare_scriptable__ = functools.partial(_refuse_scripting, name or "the model")

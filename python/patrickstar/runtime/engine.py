@@ -58,6 +58,7 @@ class Engine(nn.Module):
         last step. With gradient_accumulation_steps in the configuration the loss counts divided by it, and the
         optimizer steps in every so-many-th call of step(), as DeepSpeed's engine does. scale_wrt_gas=False, as there:
         the loss is not divided, for one that is a share of the step's loss already (doc/pytorch.md, accumulation)."""
+        self.front.check_lent_gradients()
         scale = self.client.get_loss_scale() / (self.front.accumulation_steps if scale_wrt_gas else 1)
         with self._in_backward():
             self.client.moment(BACKWARD, "(loss)")
