@@ -27,12 +27,16 @@ class Together(Case):
 
     def test_saving_on_one(self):
         self.ends("save_on_one", ("rank 0 reads the value of first.weight", "rank 1 uses first.weight", SAME_CALLS))
-        self.ends("save_on_one_at_the_end", ("rank 1 (", "it left before the others", SAME_CALLS))
+        self.ends("save_on_one_at_the_end", ("rank 1 (", "it ended, or left before the others", SAME_CALLS))
         self.goes_well("save_on_all")
 
     def test_evaluating_on_one(self):
         self.ends("evaluate_on_one", ("rank 0 evaluates or generates", "rank 1 uses first.weight", SAME_CALLS))
-        self.ends("evaluate_on_one_at_the_end", ("rank 1 (", "it left before the others", SAME_CALLS))
+        self.ends("evaluate_on_one_at_the_end", ("rank 1 (", "it ended, or left before the others", SAME_CALLS))
+
+    def test_a_rank_that_raises(self):
+        self.ends("raise_on_one", ("rank 1 (", "it ended, or left before the others: where an error ended it, its own "
+                                   "output has that"))
 
     def test_experts_that_differ(self):
         for rank in range(2):

@@ -71,6 +71,12 @@ def evaluate_on_one_at_the_end(model, optimizer, rank):
         evaluate(model)
 
 
+def raise_on_one(model, optimizer, rank):
+    if rank == 1:
+        raise ValueError("the batch is empty")
+    once(model, optimizer, values(dtype=F32))
+
+
 def use_other_experts(model, optimizer, rank):
     model.chosen = rank
     once(model, optimizer, values(dtype=F32))

@@ -15,8 +15,10 @@
 #define NOTICE_NS ((int64_t)1000000000) /* how long notices of a failure may take */
 #define ENDING_NS ((int64_t)1000000000) /* after its connections have closed, a process has ended by then */
 
-static const char has_deserted_text[] = "it left before the others: all ranks must make the same calls (state_dict, "
-                                        "save, evaluate, generate), not one rank alone";
+static const char has_deserted_text[] =
+    "it ended, or left before the others: where an error ended it, its own output has "
+    "that; else all ranks must make the same calls (state_dict, save, evaluate, "
+    "generate), not one rank alone";
 
 static ps_comm_peer *peer_of(ps_comm *c, int32_t rank)
 {

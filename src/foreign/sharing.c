@@ -132,9 +132,11 @@ static const char *describe(const ps_client *c, const intent *i, char text[INTEN
 }
 
 static const char use_alike[] =
-    "all ranks must use the same parameters in the same order. Where the data decides that (experts), call each of "
-    "them "
-    "on every rank, with an input of no rows (x[:0]) where it has none; or keep them out of chunks (torch_scope)";
+    "all ranks must use the same parameters in the same order. What one rank alone reads (weight.norm() after if rank "
+    "== "
+    "0) counts too: have all ranks read it. Where the data decides that (experts), call each of them on every rank, "
+    "with "
+    "an input of no rows (x[:0]) where it has none; or keep them out of chunks (torch_scope)";
 
 static const char call_alike[] = "all ranks must make the same calls (state_dict, save, evaluate, generate), not one "
                                  "rank alone, and as many of them";

@@ -45,7 +45,7 @@ esac
 ranks 3 fail
 ends_badly '^rank . heard: rank 1 (.*) failed: the disk is full'
 ranks 3 leave
-ends_badly '^rank . heard: rank 1 (.*) failed: it left before the others'
+ends_badly '^rank . heard: rank 1 (.*) failed: it ended, or left before the others'
 ranks 3 stop
 ends_badly '^rank . heard: rank 1 (.*) has not been heard of for 2 s, .*while waiting for the all-gather of group 7'
 ranks 3 kill

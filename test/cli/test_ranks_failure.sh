@@ -109,7 +109,7 @@ echo by-TERM >"$work/name"
 each 2 by-TERM $long train.steps=100000
 [ $rc -eq 143 ] || { cat "$work/out" "$work/err"; fail "SIGTERM: status $rc"; }
 says out "stopped after step"
-grep -q "rank . (.*) has not\|it left before the others" "$work/err" && { cat "$work/err"; fail "SIGTERM: not in order"; }
+grep -q "rank . (.*) has not\|left before the others" "$work/err" && { cat "$work/err"; fail "SIGTERM: not in order"; }
 grep -q '"interrupted": true' "$work/by-TERM/summary.json" || fail "SIGTERM: no summary"
 resumes_like_whole by-TERM
 # The same of an evaluation, long enough for the signal to come in it.
