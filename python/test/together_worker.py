@@ -99,8 +99,8 @@ def be_killed(model, optimizer, rank):
 def main():
     model, optimizer = initialize_engine(Experts, int(os.environ["LOCAL_RANK"]), config(F32))
     rank = model.ranks.rank
-    once(model, optimizer, values(dtype=F32))
     try:
+        once(model, optimizer, values(dtype=F32))  # a rank that has ended its own part may be killed meanwhile
         globals()[sys.argv[1]](model, optimizer, rank)
     except PatrickStarError as failure:
         print("rank %d heard: %s" % (rank, failure), flush=True)

@@ -200,7 +200,9 @@ static void test_names(void **state)
         n += snprintf(all + n, sizeof all - (size_t)n, "%s%s", i > 0 ? ", " : "", names[i]);
     ps_cpu_kind k;
     assert_int_equal(ps_cpu_kind_read("auto", &k), PS_EINVAL);
-    assert_string_equal(strstr(ps_last_error(), "expected"), all);
+    char said[160]; /* a debug build says where it was, too */
+    snprintf(said, sizeof said, "%.*s", n, strstr(ps_last_error(), "expected"));
+    assert_string_equal(said, all);
     ps_cpu_kind other = {.isa = PS_CPU_AVX512_BF16, .vendor = "HygonGenuine"};
     assert_string_equal(ps_cpu_kind_name(&other), "intel-avx512_bf16"); /* whose kernels it gets */
 }
