@@ -56,7 +56,7 @@ if ! "$pstar" info --disk-path= | grep -q "^instruction set  *portable$"; then
     says err "leave train.isa out, or set train.reproducible = run"
 fi
 expect 3 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/tiny.json/absent"
-says err "memory.disk_path: $work/tiny.json: cannot make the folder"
+says err "memory.disk_path: $work/tiny.json: is not a folder"
 expect 0 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/made/deep" train.steps=1 train.output_dir="$work/made-run"
 [ -d "$work/made/deep" ] || fail "memory.disk_path is not made"
 expect 3 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/absent.safetensors"
