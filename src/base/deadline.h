@@ -1,9 +1,9 @@
 /* deadline.h - a time limit for searches: one object for all searches of one `pstar plan`, those for a faster plan,
- * advice, the batch that hides the disk, and what a refusal names. A
- * trial checks it before each micro-batch, a blueprint before each that it records.
+ * advice, the batch that hides the disk, and what a refusal names. A trial checks it before each micro-batch, a
+ * blueprint before each that it records.
  *
- * NULL is no limit. That is how a run searches for its own plan: what it does never depends on how
- * fast the machine was. */
+ * NULL is no limit. That is how a run searches for its own plan: what it does never depends on how fast the machine
+ * was. */
 #ifndef PS_BASE_DEADLINE_H
 #define PS_BASE_DEADLINE_H
 

@@ -3,14 +3,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/base.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "engine/sameness.h"
 #include "weights/checkpoint_folder.h"
-#include "weights/read_stream.h"
 
 #define STATE_BYTES_MAX (256 * PS_MIB)
 
@@ -81,31 +80,14 @@ out:
     return st;
 }
 
-static ps_status hash_file(const ps_file *file, uint64_t *out)
-{
-    const ps_read_range whole = {.file = file, .n_bytes = ps_file_bytes(file)};
-    ps_read_stream *stream = NULL;
-    ps_ring_piece piece;
-    XXH3_state_t *hash = XXH3_createState();
-    if (hash == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
-    XXH3_64bits_reset(hash);
-    ps_status st = ps_read_stream_open(&whole, 1, &stream);
-    while (st == PS_OK && ps_read_stream_take(stream, &piece))
-        XXH3_64bits_update(hash, piece.data, (size_t)piece.n_bytes);
-    if (st == PS_OK) st = ps_read_stream_close(stream);
-    *out = XXH3_64bits_digest(hash);
-    XXH3_freeState(hash);
-    return st;
-}
-
 static ps_status check_content(const char *path, const ps_checkpoint_file *expected)
 {
     ps_file *file = NULL;
     uint64_t xxh3 = 0;
     PS_TRY(ps_file_open(path, &file));
     ps_status st = ps_checkpoint_check_bytes(path, ps_file_bytes(file), expected);
-    if (st == PS_OK) st = hash_file(file, &xxh3);
     ps_file_close(file);
+    if (st == PS_OK) st = ps_sameness_hash_file(path, &xxh3);
     return st == PS_OK ? ps_checkpoint_check_xxh3(path, xxh3, expected) : st;
 }
 
