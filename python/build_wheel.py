@@ -83,8 +83,6 @@ def _make() -> Optional[str]:
     if shutil.which("make") is None:
         return "there is no make to build the source tree %s with" % TREE
     command = ["make", "-C", TREE, "DEPS=0", "DEBUG=0", "SAN=", "WERROR=", "MINIMAL="]
-    if shutil.which("mpicc.openmpi") is None:
-        command.append("MPI=")  # without the plug-in for mpirun
     _say("building the library: " + " ".join(command))
     # Not as a part of a make that may run this: its flags are not ours.
     foreign = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")

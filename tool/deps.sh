@@ -3,6 +3,8 @@
 #
 # usage: tool/deps.sh PACKAGE...
 set -u
+exec 9<"$0"
+! command -v flock >/dev/null || flock 9 # one after the other, as apt-get update waits for no other one
 
 missing() {
     for package; do
@@ -22,17 +24,19 @@ if [ -z "$wanted" ]; then
 fi
 # shellcheck disable=SC2086 # package names have no spaces
 set -- $wanted
-echo "deps: to be installed: $*"
 
 root=
 if [ "$(id -u)" -ne 0 ]; then
     if ! command -v sudo >/dev/null; then
-        echo "deps: not root, and there is no sudo. As root: apt-get install $*" >&2
+        echo "deps: missing: $*" >&2
+        echo "deps: not root, and there is no sudo. As root: apt-get install --no-install-recommends $*" >&2
         echo "deps: with libraries of your own: make DEPS=0" >&2
         exit 1
     fi
     root=sudo
 fi
+echo "deps: missing: $*"
+echo "deps: installing by: ${root:+$root }apt-get install --no-install-recommends $* (DEPS=0 on the command line of make: nothing is installed)"
 apt() { $root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@"; }
 
 # Package lists may be missing (a container) or older than the archive.
