@@ -69,7 +69,8 @@ static void test_newer_program(void **state)
     out.added = (int64_t)1 << 40;
     assert_int_equal(ps_sized_take(PS_SIZED_ps_step_info, &out, &taken), PS_EINVAL);
     char text[64];
-    snprintf(text, sizeof text, "ps_step_info: byte %zu of its %zu is set", offsetof(newer_info, added) + 5, sizeof out);
+    snprintf(text, sizeof text, "ps_step_info: byte %zu of its %zu is set", offsetof(newer_info, added) + 5,
+             sizeof out);
     assert_non_null(strstr(ps_last_error(), text));
     assert_non_null(strstr(ps_last_error(), ps_version(NULL, NULL, NULL)));
     assert_int_equal(taken.step, 0);
