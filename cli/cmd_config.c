@@ -33,6 +33,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     show_arguments *a = state->input;
     switch (key) {
     case 'g': a->given = true; return 0;
+    case CONFIG_MEMORY_KEY: config_arguments_take_memory(&a->config, arg); return 0;
     case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
         if (a->config.path == NULL) argp_error(state, "which configuration? Give a JSON file");
@@ -44,6 +45,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_config(int argc, char **argv)
 {
     static const struct argp_option options[] = {
+        CONFIG_MEMORY_OPTION,
         {"given", 'g', NULL, 0,
          "Only the options that CONFIG and the command line give, not those left to their defaults", 0},
         {0}};

@@ -13,6 +13,7 @@
 #include "known_machine.h"
 #include "plan/simulation_json.h"
 #include "settings/settings.h"
+#include "train/config_arguments.h"
 
 enum {
     CHANGES_MAX = 64,
@@ -32,6 +33,7 @@ typedef struct plan_arguments {
     const char *config_path, *hardware_path, *family, *profile_path;
     char *changes[CHANGES_MAX];
     int n_changes;
+    char memory[CONFIG_MEMORY_MAX]; /* --memory, as one of the changes */
     bool json, sizes, no_advice;
     int32_t n_ranks, rank;
     bool has_timeout;  /* timeout_s was given */
@@ -382,6 +384,12 @@ static int32_t parse_seconds(const char *text, struct argp_state *state)
     return n;
 }
 
+static void add_change(plan_arguments *a, char *change, struct argp_state *state)
+{
+    if (a->n_changes == CHANGES_MAX) argp_error(state, "more than %d changes", CHANGES_MAX);
+    a->changes[a->n_changes++] = change;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     plan_arguments *a = state->input;
@@ -398,13 +406,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPTION_RANK: a->rank = parse_number(arg, 0, "--rank", state); return 0;
     case OPTION_SIZES: a->sizes = true; return 0;
     case OPTION_MAX_MODEL: a->family = arg; return 0;
+    case CONFIG_MEMORY_KEY:
+        if (a->memory[0] == '\0') add_change(a, a->memory, state);
+        config_memory_text(arg, a->memory);
+        return 0;
     case ARGP_KEY_ARG:
         if (a->config_path == NULL) {
             a->config_path = arg;
         } else {
             if (strchr(arg, '=') == NULL) argp_error(state, "'%s' is not of the form key=value", arg);
-            if (a->n_changes == CHANGES_MAX) argp_error(state, "more than %d changes", CHANGES_MAX);
-            a->changes[a->n_changes++] = arg;
+            add_change(a, arg, state);
         }
         return 0;
     case ARGP_KEY_END:
@@ -420,6 +431,7 @@ int cmd_plan(int argc, char **argv)
     static const struct argp_option options[] = {
         {"hardware", 'w', "FILE", 0, "Plan for the machines that FILE describes (doc/hardware.md, examples/hardware)",
          0},
+        CONFIG_MEMORY_OPTION,
         {"ranks", OPTION_RANKS, "N", 0,
          "Plan for N ranks of this machine (mpirun -n N); --hardware of GPUs has a rank for each", 0},
         {"rank", OPTION_RANK, "R", 0, "The rank to simulate (0, which owns most)", 0},

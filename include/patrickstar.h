@@ -179,6 +179,10 @@ PS_API PS_NODISCARD ps_status ps_config_help(char **out);
 /* A folder that is there, in which what is measured on this machine is kept from run to run; copied. Nothing is kept
  * where none was told. */
 PS_API PS_NODISCARD ps_status ps_config_set_cache_folder(ps_config *config, const char *folder);
+/* Where the disk tier lies when it is used because RAM does not hold the model, and memory.disk_path names no folder;
+ * copied, made when it is needed. /var/tmp where none was told, or where this one is RAM itself (tmpfs, ramfs) or
+ * cannot be written. */
+PS_API PS_NODISCARD ps_status ps_config_set_disk_folder(ps_config *config, const char *folder);
 
 PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
 

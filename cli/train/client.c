@@ -78,7 +78,8 @@ ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes)
 ps_status client_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
 {
     TRY(ps_config_load_assigned(path, overrides, n_overrides, out));
-    const ps_status st = ps_config_resize_vocabulary(*out);
+    ps_status st = ps_config_resize_vocabulary(*out);
+    if (st == PS_OK) st = ps_config_set_disk_folder(*out, client_string(*out, "train.output_dir"));
     if (st == PS_OK) return PS_OK;
     ps_config_destroy(*out);
     *out = NULL;

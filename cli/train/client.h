@@ -55,7 +55,8 @@ int64_t client_clock_ns(void);
 PS_NODISCARD ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes);
 
 /* A configuration with "key=value" overrides, which win over what the file says of these keys (ps_config_load_assigned);
- * where the model is to have as many tokens as its tokenizer, they are counted (ps_config_resize_vocabulary). */
+ * where the model is to have as many tokens as its tokenizer, they are counted (ps_config_resize_vocabulary). A disk
+ * tier that RAM does not suffice without lies in train.output_dir. */
 PS_NODISCARD ps_status client_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out);
 
 /* Options that must be there: their keys are this program's own. */

@@ -171,6 +171,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (errno != 0 || *end != '\0' || end == arg || a->n_steps < 1)
             argp_error(state, "--steps: '%s' is not a whole number from 1", arg);
         return 0;
+    case CONFIG_MEMORY_KEY: config_arguments_take_memory(&a->config, arg); return 0;
     case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
         if (a->config.path == NULL) argp_error(state, "which configuration? Give the JSON file of the training run");
@@ -186,6 +187,7 @@ int cmd_eval(int argc, char **argv)
         {"split", 's', "SPLIT", 0, "train or validation (validation)", 0},
         {"steps", 'n', "N", 0, "Stop after N micro-batches (all of the split)", 0},
         {"json", 'j', NULL, 0, "One JSON object instead of text", 0},
+        CONFIG_MEMORY_OPTION,
         {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
         {0}};
     static const struct argp argp = {

@@ -267,6 +267,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (*end != '\0' || end == arg || !(a->temperature >= 0))
             argp_error(state, "--temperature: '%s' is not a number from 0", arg);
         return 0;
+    case CONFIG_MEMORY_KEY: config_arguments_take_memory(&a->config, arg); return 0;
     case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
         if (a->config.path == NULL) argp_error(state, "which configuration? Give the JSON file of the training run");
@@ -288,6 +289,7 @@ int cmd_generate(int argc, char **argv)
         {"temperature", 't', "X", 0, "Higher is bolder; 0 always takes the likeliest token (0.8)", 0},
         {"top-k", 'k', "K", 0, "Choose among the K likeliest tokens; 0 is all (40)", 0},
         {"seed", 's', "N", 0, "The same seed gives the same text (0)", 0},
+        CONFIG_MEMORY_OPTION,
         {"weights", 'w', "PATH", 0, "A file of weights, checkpoint, run or Hugging Face model (train.output_dir)", 0},
         {0}};
     static const struct argp argp = {.options = options,

@@ -437,6 +437,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             strchr(state->argv[state->next], '=') == NULL)
             a->resume_from = state->argv[state->next++];
         return 0;
+    case CONFIG_MEMORY_KEY: config_arguments_take_memory(&a->config, arg); return 0;
     case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
         if (a->config.path == NULL && !a->help_config) argp_error(state, "which configuration? Give a JSON file");
@@ -452,6 +453,7 @@ int cmd_train(int argc, char **argv)
          "Go on from the checkpoint CKPT (its folder, or a folder with a file 'latest'); without CKPT from the latest "
          "of train.output_dir, or from the beginning where there is none",
          0},
+        CONFIG_MEMORY_OPTION,
         {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
         {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
         {0}};

@@ -9,6 +9,9 @@
 
 enum { FILE_MAX_BYTES = 1 << 24 };
 
+/* Of a disk tier that nobody asked for. Unlike /tmp it is seldom RAM, and it is not emptied while a program runs. */
+#define USUAL_DISK_FOLDER "/var/tmp"
+
 ps_status ps_config_create(ps_config **out)
 {
     PS_TRY(PS_NEED("out", out));
@@ -24,6 +27,7 @@ void ps_config_destroy(ps_config *config)
     for (int i = 0; i < PS_OPTION_COUNT; i++) ps_mem_free(config->text[i]);
     ps_mem_free(config->name);
     ps_mem_free(config->cache_folder);
+    ps_mem_free(config->disk_folder);
     ps_mem_free(config);
 }
 
@@ -35,14 +39,30 @@ void ps_config_know_machine(ps_config *config, const ps_hardware *machine)
     config->machine = *machine;
 }
 
+static ps_status set_folder_name(char **name, const char *folder)
+{
+    char *copy;
+    PS_TRY(ps_mem_strdup(folder, &copy));
+    ps_mem_free(*name);
+    *name = copy;
+    return PS_OK;
+}
+
 ps_status ps_config_set_cache_folder(ps_config *config, const char *folder)
 {
     PS_TRY(PS_NEED("config folder", config, folder));
-    char *copy;
-    PS_TRY(ps_mem_strdup(folder, &copy));
-    ps_mem_free(config->cache_folder);
-    config->cache_folder = copy;
-    return PS_OK;
+    return set_folder_name(&config->cache_folder, folder);
+}
+
+ps_status ps_config_set_disk_folder(ps_config *config, const char *folder)
+{
+    PS_TRY(PS_NEED("config folder", config, folder));
+    return set_folder_name(&config->disk_folder, folder);
+}
+
+const char *ps_config_disk_folder(const ps_config *config)
+{
+    return config->disk_folder != NULL ? config->disk_folder : USUAL_DISK_FOLDER;
 }
 
 const char *ps_config_cache(const ps_config *config)

@@ -30,6 +30,8 @@ PS_NODISCARD ps_status ps_config_match_model(const char *saved, const char *now,
 /* What hardware = auto is from now on, and what counts where the option is not given; copied. */
 void ps_config_know_machine(ps_config *config, const ps_hardware *machine);
 
+/* Of ps_config_set_disk_folder, or the usual one. */
+const char *ps_config_disk_folder(const ps_config *config);
 const char *ps_config_cache(const ps_config *config); /* of ps_config_set_cache_folder; NULL: none */
 
 /* What the option `hardware` means: the description that was told, NULL for none and where none was told; a

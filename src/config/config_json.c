@@ -108,9 +108,10 @@ static ps_status read_object(const reader *r, json_t *object, const ps_json_path
         const bool known = strchr(member, '.') == NULL;
         const ps_option_alias *alias = NULL;
         const ps_option_id id = known ? ps_option_find(key, &alias) : PS_OPTION_COUNT;
-        if (id != PS_OPTION_COUNT) {
+        const bool is_section = known && ps_option_is_section(key);
+        if (id != PS_OPTION_COUNT && !(is_section && json_is_object(json))) { /* of "memory" either may stand */
             PS_TRY(read_option(r, id, alias, &path, json));
-        } else if (known && ps_option_is_section(key)) {
+        } else if (is_section) {
             if (!json_is_object(json))
                 return fail_at(r, &path, AT_VALUE, "%s must be an object that holds its options", key);
             char section[PS_OPTION_KEY_MAX + 1];

@@ -2,10 +2,20 @@
 #include "base/mem.h"
 #include "config/config_state.h"
 
+/* Whoever gives a budget of RAM says of the disk too what is to be used of it. */
+static void settle_disk(ps_config *config)
+{
+    ps_options *o = &config->options;
+    const bool gives_ram = o->memory_device != PS_BYTES_AUTO || o->memory_host != PS_BYTES_AUTO;
+    const bool stays_on_device = o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA;
+    if (!config->origin[PS_OPTION_memory_disk].given && (gives_ram || stays_on_device)) o->memory_disk = 0;
+}
+
 void ps_config_settle(ps_config *config)
 {
     for (int i = 0; i < PS_OPTION_COUNT; i++)
         if (!config->origin[i].given) ps_option_store(&ps_option_table[i], ps_option_table[i].value, &config->options);
+    settle_disk(config);
     ps_config_settle_model(config);
 }
 

@@ -37,6 +37,7 @@ struct ps_config {
     bool knows_machine;          /* which is: */
     ps_hardware machine;
     char *cache_folder; /* NULL: none is known */
+    char *disk_folder;  /* NULL: the usual one */
 };
 
 /* Give every option that was not given its value: its default, or what preset, type and config.json say. */

@@ -1,10 +1,13 @@
 #include "device/disk_folders.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "base/folder.h"
@@ -80,4 +83,18 @@ ps_status ps_disk_folders_free_bytes(const char *text, int64_t *out)
     }
     *out = (int64_t)(least * f.n);
     return PS_OK;
+}
+
+ps_disk_folder_kind ps_disk_folder_look(const char *folder)
+{
+    char *there;
+    struct statfs fs;
+    ps_disk_folder_kind kind = PS_DISK_FOLDER_READ_ONLY;
+    if (ps_folder_nearest(folder, &there) != PS_OK) return kind;
+    if (statfs(there, &fs) == 0 && access(there, W_OK | X_OK) == 0) {
+        const unsigned long type = (unsigned long)fs.f_type;
+        kind = type == TMPFS_MAGIC || type == RAMFS_MAGIC ? PS_DISK_FOLDER_IS_RAM : PS_DISK_FOLDER_GOOD;
+    }
+    ps_mem_free(there);
+    return kind;
 }

@@ -24,4 +24,13 @@ PS_NODISCARD ps_status ps_disk_folders_read(const char *text, ps_disk_folders *o
  * folder that cannot be looked at. */
 PS_NODISCARD ps_status ps_disk_folders_free_bytes(const char *text, int64_t *out);
 
+typedef enum ps_disk_folder_kind {
+    PS_DISK_FOLDER_GOOD,
+    PS_DISK_FOLDER_IS_RAM,    /* on tmpfs or ramfs: files take what they are to save */
+    PS_DISK_FOLDER_READ_ONLY, /* nothing can be written there, or it cannot be looked at */
+} ps_disk_folder_kind;
+
+/* Is this folder, or the one that it is going to be made in, one for a disk tier that nobody asked for? */
+ps_disk_folder_kind ps_disk_folder_look(const char *folder);
+
 #endif

@@ -162,6 +162,7 @@ ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain
     ps_status st = begin(&m, config, site, out);
     ps_settings *s = &m.settings;
     if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, deadline, &m.blueprint, &out->forecast);
+    out->budgets = s->budgets; /* the disk tier may have come */
     out->timed_out = ps_deadline_timed_out(deadline);
     if (st == PS_EBUDGET && explain && !out->timed_out) st = ps_refusal_describe(s, m.program, m.code, deadline);
     if (st == PS_OK) describe_blueprint(&m);
@@ -177,6 +178,7 @@ ps_status ps_simulate_least_budget(const ps_config *config, const ps_site *site,
     ps_simulation out;
     *bytes = 0;
     ps_status st = begin(&m, config, site, &out);
+    if (st == PS_OK) (void)ps_settings_take_spare_disk(&m.settings); /* RAM alone has not sufficed */
     if (st == PS_OK) st = ps_refusal_least_budget(&m.settings, m.program, m.code, tier, deadline, bytes);
     end(&m);
     return st;

@@ -56,8 +56,8 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_cod
     return st == PS_EBUDGET ? PS_OK : st;
 }
 
-ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, const ps_code *code,
-                                    ps_deadline *deadline, ps_blueprint **out, ps_forecast *forecast)
+static ps_status find(ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *deadline,
+                      ps_blueprint **out, ps_forecast *forecast)
 {
     const bool is_auto = s->save_buffer_bytes == PS_BYTES_AUTO;
     const int64_t most = saved_bytes(s, program);
@@ -76,4 +76,14 @@ ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, c
     ps_blueprint_destroy(*out);
     *out = NULL;
     return st;
+}
+
+/* What is more than all RAM is found by arithmetic alone, so that most models that need the disk are searched for
+ * once. */
+ps_status ps_staging_find_blueprint(ps_settings *s, const ps_program *program, const ps_code *code,
+                                    ps_deadline *deadline, ps_blueprint **out, ps_forecast *forecast)
+{
+    const ps_status st = find(s, program, code, deadline, out, forecast);
+    if (st != PS_EBUDGET || ps_deadline_timed_out(deadline) || !ps_settings_take_spare_disk(s)) return st;
+    return find(s, program, code, deadline, out, forecast);
 }

@@ -260,7 +260,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
     PS_TRY(read_products(config, out));
     PS_TRY(ps_settings_read_rates(config, out));
     PS_TRY(read_profile(config, out));
-    return ps_settings_read_budgets(o, out);
+    return ps_settings_read_budgets(config, out);
 }
 
 ps_status ps_settings_read(const ps_config *config, bool training, ps_settings *out)

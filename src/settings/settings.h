@@ -62,6 +62,27 @@ typedef struct ps_settings_group {
     bool decays_all; /* biases and norms too */
 } ps_settings_group;
 
+/* What the configuration bounds RAM by. */
+typedef enum ps_memory_dial {
+    PS_DIAL_MACHINE, /* by nothing: budgets are a share of what the machine has */
+    PS_DIAL_TOTAL,   /* by memory.total */
+    PS_DIAL_TIERS,   /* by memory.device or memory.host */
+} ps_memory_dial;
+
+/* Where budgets come from. */
+typedef struct ps_settings_memory {
+    ps_memory_dial dial;
+    int64_t total_bytes;          /* PS_DIAL_TOTAL: memory.total */
+    int64_t process_bytes;        /* what the process itself takes of it: ps_settings_process_bytes */
+    int64_t available_bytes;      /* PS_DIAL_MACHINE: of RAM, when it was read, for all ranks of the machine */
+    bool is_share[PS_TIER_COUNT]; /* the budget is one of what the machine has: its ranks divide it */
+    int64_t spare_disk_bytes;     /* for a disk tier that is used if RAM does not suffice; 0: none */
+    bool uses_spare_disk;         /* it is: ps_settings_take_spare_disk */
+    char disk_note[256];          /* why the folder is not the one that was meant; "": it is */
+    ps_status status;  /* PS_OK, or what this machine's budgets cannot be for; it may be planned for another */
+    char why_not[512]; /* in one line */
+} ps_settings_memory;
+
 typedef struct ps_settings {
     bool training; /* false: inference */
     int64_t B, T, accumulation;
@@ -89,6 +110,7 @@ typedef struct ps_settings {
     ps_rates rates;
 
     ps_budgets budgets;
+    ps_settings_memory memory;
     const ps_policy *policy;
     int32_t prefetch; /* this and wait_at_once as in ps_store_desc */
     bool wait_at_once, keep_freed_memory;
@@ -150,6 +172,19 @@ ps_dtype ps_settings_dtype(const ps_options *o);
 
 /* Where the disk tier has its files (disk_folders.h): memory.disk_path, or what its "" stands for. */
 const char *ps_settings_disk_folders(const ps_options *o);
+
+/* What a process has in RAM beside its tiers: what is resident now, in steps of 8 MB, so that a plan and the run that
+ * follows it come to the same; and what will come: plans, stacks of threads, buffers of files and messages. With
+ * memory.total the budgets of the tiers are what this leaves. */
+int64_t ps_settings_process_bytes(int64_t resident_bytes, int threads);
+
+/* The memory.total that gives the tiers at least these budgets, with some room for a process that has grown by the next
+ * start. Of a GPU's memory nothing is in it. */
+int64_t ps_settings_total_for(const ps_settings *s, int64_t device_bytes, int64_t host_bytes);
+
+/* RAM does not suffice: from now on there is the disk tier that memory.disk = auto allows. False: there is none to be
+ * had, or it is there already. The same on all ranks. */
+bool ps_settings_take_spare_disk(ps_settings *s);
 
 /* Does this machine have what a plan puts on its tiers? planned_bytes: of one rank, at most at a time; n_sharers: ranks
  * on this machine. PS_EBUDGET naming the option, both numbers and the remedy; PS_EIO for a folder of the disk tier that

@@ -24,8 +24,14 @@ void ps_settings_imagine_cudnn(ps_settings *s); /* of PS_BACKEND_SIM: it compute
 PS_NODISCARD ps_status ps_settings_open_gpu(ps_settings *s, ps_backend *host); /* which is s->backend's then */
 
 /* settings_memory.c; called last, when s says which tiers are needed. */
-PS_NODISCARD ps_status ps_settings_read_budgets(const ps_options *o, ps_settings *s);
-/* Budgets on other machines, where the configuration says "auto". */
-void ps_settings_use_memory(ps_settings *s, const ps_options *o, const ps_hardware *hw);
+PS_NODISCARD ps_status ps_settings_read_budgets(const ps_config *config, ps_settings *s);
+/* memory.total that is too small (PS_EBUDGET), or beside what it takes the place of (PS_EINVAL). */
+PS_NODISCARD ps_status ps_settings_check_memory(const ps_settings *s);
+/* Budgets on other machines. Errors as of memory.total that is too small. */
+PS_NODISCARD ps_status ps_settings_use_memory(ps_settings *s, const ps_options *o, const ps_hardware *hw);
+/* This machine has `here` ranks, which divide what is a share of it. */
+void ps_settings_share_memory(ps_settings *s, int32_t here);
+/* What all of comm's ranks have. */
+PS_NODISCARD ps_status ps_settings_agree_on_memory(ps_settings *s, ps_comm *comm);
 
 #endif

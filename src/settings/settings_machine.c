@@ -113,6 +113,7 @@ static ps_status open_gpu(ps_settings *s)
 
 ps_status ps_settings_open_backend(ps_settings *s)
 {
+    PS_TRY(ps_settings_check_memory(s));
     PS_TRY(check_attention(s));
     switch (s->backend_kind) {
     case PS_BACKEND_CUDA: return open_gpu(s);
@@ -183,7 +184,7 @@ ps_status ps_settings_use_hardware(ps_settings *s, const ps_config *config, cons
     } else {
         PS_TRY(use_processor(s, ps_config_options(config), hw));
     }
-    ps_settings_use_memory(s, ps_config_options(config), hw);
+    PS_TRY(ps_settings_use_memory(s, ps_config_options(config), hw));
     if (hw->gpus_per_node > 0) PS_TRY(ps_settings_choose_nccl(s, ps_config_options(config), NULL, s->ranks.n));
     return check_disk(s, hw);
 }

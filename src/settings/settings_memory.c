@@ -1,6 +1,40 @@
-/* settings_memory.c - budgets of the tiers, where the configuration leaves them open. */
+/* settings_memory.c - budgets of the tiers: from memory.total, from one of memory.device and memory.host, or from what
+ * the machine has. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
 #include "base/machine.h"
 #include "settings/settings_impl.h"
+
+#define MB ((int64_t)1000000)
+
+/* ---- what the process itself takes ---- */
+
+/* The program, its libraries and the data that it holds are in these steps. */
+#define RESIDENT_STEP_BYTES (8 * MB)
+/* A program without data; with less the plan for it, made by a process that has none open, would differ. */
+#define RESIDENT_LEAST_BYTES (16 * MB)
+/* Plans, buffers of files, rows of samples; what malloc cannot give back. */
+#define GROWTH_BYTES (16 * MB)
+#define THREAD_BYTES (MB / 4) /* of its stack, what is touched */
+
+int64_t ps_settings_process_bytes(int64_t resident_bytes, int threads)
+{
+    return ps_max_i64(RESIDENT_LEAST_BYTES, ps_round_up(resident_bytes, RESIDENT_STEP_BYTES)) + GROWTH_BYTES +
+           threads * THREAD_BYTES;
+}
+
+/* ---- budgets of RAM ---- */
+
+/* What budgets are made of, on this machine or another. */
+typedef struct source {
+    bool is_gpu;
+    bool is_one_memory;    /* device and host tier are both RAM, and nothing is gained by copies between them */
+    double available;      /* RAM: of the machine, or of a described device's share of its node */
+    int64_t gpu_bytes;     /* the device tier of a GPU that the configuration leaves open */
+    int64_t process_bytes; /* as of ps_settings_process_bytes */
+} source;
 
 /* Is there model data that is worked on by the host, whatever the device could hold? */
 static bool needs_host(const ps_settings *s)
@@ -8,21 +42,11 @@ static bool needs_host(const ps_settings *s)
     return s->embedding_on_host || (s->training && !s->hybrid_updates);
 }
 
-/* The device's share of memory that both tiers draw on. When both are automatic the device has all of it, because
- * on this backend both are the same memory and copies between them would gain nothing; but half where the host is
- * needed. */
-static double automatic_device(const ps_options *o, const ps_settings *s, double available)
+/* Both tiers are one memory of `bytes`: the device has all of it, but half where the host is needed. */
+static void split(ps_settings *s, int64_t bytes)
 {
-    const bool halves = o->memory_host == PS_BYTES_AUTO && needs_host(s);
-    return (halves ? available / 2 : available) * o->client_mem_tracer_overall_gpu_mem_ratio;
-}
-
-static int64_t automatic_host(const ps_options *o, const ps_settings *s, double available)
-{
-    const double ratio = o->client_mem_tracer_overall_cpu_mem_ratio;
-    if (o->memory_device == PS_BYTES_AUTO) return needs_host(s) ? (int64_t)(available / 2 * ratio) : 0;
-    const double rest = available - (double)o->memory_device;
-    return rest > 0 ? (int64_t)(rest * ratio) : 0;
+    s->budgets.bytes[PS_TIER_HOST] = needs_host(s) ? bytes / 2 : 0;
+    s->budgets.bytes[PS_TIER_DEVICE] = bytes - s->budgets.bytes[PS_TIER_HOST];
 }
 
 static ps_status check_host(const ps_settings *s)
@@ -34,48 +58,245 @@ static ps_status check_host(const ps_settings *s)
                    s->embedding_on_host ? "use_cpu_embedding" : "optimizer.params.use_hybrid_adam = false");
 }
 
-/* "auto": the device takes its share of what the machine has left; the host its share of the rest. */
-ps_status ps_settings_read_budgets(const ps_options *o, ps_settings *s)
+/* The total less what the process takes. */
+static ps_status rest_of_total(const ps_settings *s, int64_t *out)
 {
-    int64_t *b = s->budgets.bytes;
-    b[PS_TIER_DEVICE] = o->memory_device;
-    b[PS_TIER_HOST] = o->memory_host;
-    b[PS_TIER_DISK] = o->memory_disk;
-    if (o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA) b[PS_TIER_HOST] = 0;
-    if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO || b[PS_TIER_HOST] == PS_BYTES_AUTO) {
-        ps_machine_memory_info memory;
-        PS_TRY(ps_machine_memory(NULL, &memory));
-        const double available = (double)memory.available_bytes;
-        const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA;
-        if (b[PS_TIER_HOST] == PS_BYTES_AUTO)
-            b[PS_TIER_HOST] = is_gpu ? (int64_t)(available * o->client_mem_tracer_overall_cpu_mem_ratio)
-                                     : automatic_host(o, s, available);
-        if (b[PS_TIER_DEVICE] == PS_BYTES_AUTO)
-            b[PS_TIER_DEVICE] = is_gpu ? ps_settings_gpu_bytes(s, o) : (int64_t)automatic_device(o, s, available);
-    }
-    if (b[PS_TIER_DISK] == PS_BYTES_AUTO) {
-        int64_t free_bytes;
-        PS_TRY(ps_disk_folders_free_bytes(s->disk_folders, &free_bytes));
-        b[PS_TIER_DISK] = (int64_t)((double)free_bytes * 0.8);
-    }
-    return check_host(s);
+    char total[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX];
+    *out = s->memory.total_bytes - s->memory.process_bytes;
+    if (*out > 0) return PS_OK;
+    return PS_FAIL(PS_EBUDGET,
+                   "memory.total = %s: the process itself takes %s (the program, its libraries, data that it holds, "
+                   "buffers), and chunks and activations come on top: give it more",
+                   ps_bytes_format(s->memory.total_bytes, total), ps_bytes_format(s->memory.process_bytes, process));
 }
 
-void ps_settings_use_memory(ps_settings *s, const ps_options *o, const ps_hardware *hw)
+static ps_status refuse_both(const ps_options *o)
+{
+    char total[PS_BYTES_TEXT_MAX], tier[PS_BYTES_TEXT_MAX];
+    const bool has_device = o->memory_device != PS_BYTES_AUTO;
+    const char *name = has_device ? "memory.device" : "memory.host";
+    return PS_FAIL(
+        PS_EINVAL,
+        "memory.total = %s and %s = %s: on a processor both say how much RAM there is; leave one of them out "
+        "(%s=auto on the command line takes a file's back)",
+        ps_bytes_format(o->memory_total, total), name,
+        ps_bytes_format(has_device ? o->memory_device : o->memory_host, tier), name);
+}
+
+static ps_status use_total(const ps_options *o, const source *from, ps_settings *s)
+{
+    int64_t rest, *b = s->budgets.bytes;
+    char total[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX], host[PS_BYTES_TEXT_MAX];
+    if (!from->is_gpu && (o->memory_device != PS_BYTES_AUTO || o->memory_host != PS_BYTES_AUTO)) return refuse_both(o);
+    PS_TRY(rest_of_total(s, &rest));
+    if (!from->is_gpu) {
+        split(s, rest);
+        return PS_OK;
+    }
+    b[PS_TIER_DEVICE] = o->memory_device != PS_BYTES_AUTO ? o->memory_device : from->gpu_bytes;
+    b[PS_TIER_HOST] = o->memory_host != PS_BYTES_AUTO ? o->memory_host : rest;
+    if (b[PS_TIER_HOST] <= rest) return PS_OK;
+    return PS_FAIL(PS_EBUDGET,
+                   "memory.total = %s: the process itself takes %s, and memory.host = %s does not fit into the rest: "
+                   "raise memory.total, lower memory.host, or leave it out",
+                   ps_bytes_format(o->memory_total, total), ps_bytes_format(s->memory.process_bytes, process),
+                   ps_bytes_format(o->memory_host, host));
+}
+
+/* A GPU, or what is like one: its memory and the host's are two. */
+static void use_apart(const ps_options *o, const source *from, ps_settings *s)
+{
+    int64_t *b = s->budgets.bytes;
+    const double ratio = o->client_mem_tracer_overall_cpu_mem_ratio;
+    b[PS_TIER_DEVICE] = o->memory_device != PS_BYTES_AUTO ? o->memory_device : from->gpu_bytes;
+    b[PS_TIER_HOST] = o->memory_host != PS_BYTES_AUTO ? o->memory_host : (int64_t)(from->available * ratio);
+    s->memory.is_share[PS_TIER_HOST] = o->memory_host == PS_BYTES_AUTO;
+}
+
+/* A processor's RAM that the configuration leaves open, wholly or in part. */
+static void use_share(const ps_options *o, const source *from, ps_settings *s)
+{
+    int64_t *b = s->budgets.bytes;
+    const bool leaves_device = o->memory_device == PS_BYTES_AUTO, leaves_host = o->memory_host == PS_BYTES_AUTO;
+    const bool halves = leaves_device && leaves_host && needs_host(s);
+    const double available = halves ? from->available / 2 : from->available;
+    const double rest = from->available - (double)ps_max_i64(o->memory_device, 0);
+    if (leaves_device) b[PS_TIER_DEVICE] = (int64_t)(available * o->client_mem_tracer_overall_gpu_mem_ratio);
+    if (leaves_host) {
+        const double of = leaves_device ? (halves ? available : 0) : rest > 0 ? rest : 0;
+        b[PS_TIER_HOST] = (int64_t)(of * o->client_mem_tracer_overall_cpu_mem_ratio);
+    }
+    s->memory.is_share[PS_TIER_DEVICE] = leaves_device;
+    s->memory.is_share[PS_TIER_HOST] = leaves_host;
+}
+
+/* Does a budget depend on what the machine has available? */
+static bool asks_machine(const ps_options *o, bool is_gpu, bool is_one_memory)
+{
+    if (o->memory_total != PS_BYTES_AUTO) return false;
+    if (is_gpu) return o->memory_host == PS_BYTES_AUTO;
+    if (is_one_memory && (o->memory_device != PS_BYTES_AUTO || o->memory_host > 0)) return false;
+    return o->memory_device == PS_BYTES_AUTO || o->memory_host == PS_BYTES_AUTO;
+}
+
+static ps_status use_ram(const ps_options *o, const source *from, ps_settings *s)
+{
+    int64_t *b = s->budgets.bytes;
+    ps_settings_memory *m = &s->memory;
+    const bool gives_tiers = o->memory_device != PS_BYTES_AUTO || o->memory_host != PS_BYTES_AUTO;
+    m->dial = o->memory_total != PS_BYTES_AUTO ? PS_DIAL_TOTAL : gives_tiers ? PS_DIAL_TIERS : PS_DIAL_MACHINE;
+    m->total_bytes = m->dial == PS_DIAL_TOTAL ? o->memory_total : 0;
+    m->process_bytes = from->process_bytes;
+    m->available_bytes = (int64_t)from->available;
+    memset(m->is_share, 0, sizeof m->is_share);
+    b[PS_TIER_DEVICE] = o->memory_device;
+    b[PS_TIER_HOST] = o->memory_host;
+    if (m->dial == PS_DIAL_TOTAL)
+        PS_TRY(use_total(o, from, s));
+    else if (from->is_gpu)
+        use_apart(o, from, s);
+    else if (asks_machine(o, false, from->is_one_memory))
+        use_share(o, from, s);
+    else if (o->memory_host == PS_BYTES_AUTO)
+        split(s, o->memory_device);
+    else if (o->memory_device == PS_BYTES_AUTO)
+        split(s, o->memory_host);
+    if (o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA) b[PS_TIER_HOST] = 0;
+    return PS_OK;
+}
+
+int64_t ps_settings_total_for(const ps_settings *s, int64_t device_bytes, int64_t host_bytes)
+{
+    const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_SIM;
+    const int64_t both = needs_host(s) ? 2 * ps_max_i64(device_bytes, host_bytes) : device_bytes + host_bytes;
+    return ps_round_up((is_gpu ? host_bytes : both) + s->memory.process_bytes + RESIDENT_STEP_BYTES, MB);
+}
+
+/* ---- the disk ---- */
+
+/* Where it lies if RAM does not suffice, and memory.disk_path does not say: not where files are RAM. */
+static void choose_folder(const char *wanted, ps_settings *s)
+{
+    static const char usual[] = "/var/tmp";
+    ps_settings_memory *m = &s->memory;
+    const ps_disk_folder_kind kind = ps_disk_folder_look(wanted);
+    const char *why =
+        kind == PS_DISK_FOLDER_IS_RAM ? "lies on tmpfs or ramfs, which is RAM itself" : "cannot be written";
+    if (kind == PS_DISK_FOLDER_GOOD && strlen(wanted) < sizeof s->disk_folders) {
+        strcpy(s->disk_folders, wanted);
+        return;
+    }
+    snprintf(m->disk_note, sizeof m->disk_note, "%.180s %s", wanted, why);
+    strcpy(s->disk_folders, usual);
+    if (ps_disk_folder_look(usual) != PS_DISK_FOLDER_GOOD) m->spare_disk_bytes = 0;
+}
+
+static bool leaves_disk(const ps_options *o)
+{
+    return o->memory_disk == PS_BYTES_AUTO && o->memory_device == PS_BYTES_AUTO && o->memory_host == PS_BYTES_AUTO;
+}
+
+static ps_status read_disk(const ps_config *config, ps_settings *s)
+{
+    const ps_options *o = ps_config_options(config);
+    ps_settings_memory *m = &s->memory;
+    int64_t free_bytes = 0;
+    s->budgets.bytes[PS_TIER_DISK] = o->memory_disk;
+    if (o->memory_disk != PS_BYTES_AUTO) return PS_OK;
+    const bool on_demand = leaves_disk(o);
+    m->spare_disk_bytes = 1;
+    if (on_demand && o->memory_disk_path[0] == '\0') choose_folder(ps_config_disk_folder(config), s);
+    if (m->spare_disk_bytes > 0) {
+        const ps_status st = ps_disk_folders_free_bytes(s->disk_folders, &free_bytes);
+        if (st != PS_OK && !on_demand) return st; /* a disk that is not needed need not be there */
+    }
+    m->is_share[PS_TIER_DISK] = true;
+    m->spare_disk_bytes = on_demand ? free_bytes / 5 * 4 : 0;
+    s->budgets.bytes[PS_TIER_DISK] = on_demand ? 0 : (int64_t)((double)free_bytes * 0.8);
+    return PS_OK;
+}
+
+bool ps_settings_take_spare_disk(ps_settings *s)
+{
+    if (s->memory.spare_disk_bytes <= 0 || s->memory.uses_spare_disk) return false;
+    s->budgets.bytes[PS_TIER_DISK] = s->memory.spare_disk_bytes;
+    s->memory.uses_spare_disk = true;
+    return true;
+}
+
+/* ---- this machine ---- */
+
+ps_status ps_settings_read_budgets(const ps_config *config, ps_settings *s)
+{
+    const ps_options *o = ps_config_options(config);
+    source from = {.is_gpu = s->backend_kind == PS_BACKEND_CUDA,
+                   .is_one_memory = s->backend_kind == PS_BACKEND_CPU || s->backend_kind == PS_BACKEND_REF};
+    if (asks_machine(o, from.is_gpu, from.is_one_memory)) {
+        ps_machine_memory_info memory;
+        PS_TRY(ps_machine_memory(NULL, &memory));
+        from.available = (double)memory.available_bytes;
+    }
+    ps_machine_rss_info rss = {0};
+    if (o->memory_total != PS_BYTES_AUTO) PS_TRY(ps_machine_rss(NULL, &rss));
+    from.process_bytes = ps_settings_process_bytes(rss.resident_bytes, s->threads);
+    if (from.is_gpu && o->memory_device == PS_BYTES_AUTO) from.gpu_bytes = ps_settings_gpu_bytes(s, o);
+    s->memory.status = use_ram(o, &from, s);
+    if (s->memory.status != PS_OK) snprintf(s->memory.why_not, sizeof s->memory.why_not, "%s", ps_last_error());
+    PS_TRY(read_disk(config, s));
+    return s->memory.status == PS_OK ? check_host(s) : PS_OK;
+}
+
+ps_status ps_settings_check_memory(const ps_settings *s)
+{
+    return s->memory.status == PS_OK ? PS_OK : PS_FAIL(s->memory.status, "%s", s->memory.why_not);
+}
+
+void ps_settings_share_memory(ps_settings *s, int32_t here)
+{
+    for (int t = 0; t < PS_TIER_COUNT; t++)
+        if (s->memory.is_share[t]) s->budgets.bytes[t] /= here;
+    if (s->memory.is_share[PS_TIER_DISK]) s->memory.spare_disk_bytes /= here;
+}
+
+ps_status ps_settings_agree_on_memory(ps_settings *s, ps_comm *comm)
+{
+    double least[PS_TIER_COUNT + 1];
+    int64_t *const all[PS_TIER_COUNT + 1] = {&s->budgets.bytes[PS_TIER_DEVICE], &s->budgets.bytes[PS_TIER_HOST],
+                                             &s->budgets.bytes[PS_TIER_DISK], &s->memory.spare_disk_bytes};
+    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) least[i] = (double)*all[i];
+    PS_TRY(ps_comm_all_reduce(comm, least, (int32_t)PS_ARRAY_LEN(all), PS_COMM_MIN));
+    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) *all[i] = ps_min_i64(*all[i], (int64_t)least[i]);
+    return PS_OK;
+}
+
+/* ---- machines that are described ---- */
+
+/* A processor's device memory is a part of the host's: what either reserves cannot be used. */
+static double processor_bytes(const ps_hardware *hw)
+{
+    const int64_t device = hw->device.bytes - hw->device.reserved_bytes;
+    const int64_t host = hw->host.bytes - hw->host.reserved_bytes;
+    return (double)ps_max_i64(0, ps_min_i64(device, host));
+}
+
+ps_status ps_settings_use_memory(ps_settings *s, const ps_options *o, const ps_hardware *hw)
 {
     const int64_t per_node = ps_hardware_devices_per_node(hw);
-    int64_t *b = s->budgets.bytes;
+    const bool is_gpu = hw->gpus_per_node > 0;
     const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
     const double host = (double)(hw->host.bytes - hw->host.reserved_bytes) / (double)per_node;
-    const bool is_gpu = hw->gpus_per_node > 0;
-    if (o->memory_device == PS_BYTES_AUTO)
-        b[PS_TIER_DEVICE] =
-            (int64_t)(is_gpu ? device * o->client_mem_tracer_overall_gpu_mem_ratio : automatic_device(o, s, device));
-    /* a processor's device memory is the host's: no second tier of it unless somebody asks */
-    if (o->memory_host == PS_BYTES_AUTO)
-        b[PS_TIER_HOST] = is_gpu          ? (int64_t)(host * o->client_mem_tracer_overall_cpu_mem_ratio)
-                          : needs_host(s) ? (int64_t)(device / 2 * o->client_mem_tracer_overall_cpu_mem_ratio)
-                                          : 0;
-    if (o->zero_tensor_placement_policy == PS_CONFIG_PLACEMENT_CUDA) b[PS_TIER_HOST] = 0;
-    if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] = hw->disk.present ? hw->disk.bytes / per_node : 0;
+    const source from = {.is_gpu = is_gpu,
+                         .is_one_memory = !is_gpu,
+                         .available = is_gpu ? host : processor_bytes(hw),
+                         .gpu_bytes = (int64_t)(device * o->client_mem_tracer_overall_gpu_mem_ratio),
+                         .process_bytes = ps_settings_process_bytes(0, s->threads)};
+    s->memory.status = PS_OK; /* that was of this machine */
+    PS_TRY(use_ram(o, &from, s));
+    if (o->memory_disk != PS_BYTES_AUTO) return PS_OK;
+    const int64_t disk = hw->disk.present ? hw->disk.bytes / per_node : 0;
+    s->memory.is_share[PS_TIER_DISK] = true;
+    s->memory.uses_spare_disk = false;
+    s->memory.spare_disk_bytes = leaves_disk(o) ? disk : 0;
+    s->budgets.bytes[PS_TIER_DISK] = leaves_disk(o) ? 0 : disk;
+    return PS_OK;
 }

@@ -61,10 +61,7 @@ ps_comm_options ps_settings_comm_options(const ps_config *config)
  * open. */
 static void share_machine(ps_settings *s, const ps_options *o, int32_t here)
 {
-    int64_t *b = s->budgets.bytes;
-    if (o->memory_device == PS_BYTES_AUTO && s->backend_kind != PS_BACKEND_CUDA) b[PS_TIER_DEVICE] /= here;
-    if (o->memory_host == PS_BYTES_AUTO) b[PS_TIER_HOST] /= here;
-    if (o->memory_disk == PS_BYTES_AUTO) b[PS_TIER_DISK] /= here;
+    ps_settings_share_memory(s, here);
     if (o->train_threads == 0) s->threads = s->threads > here ? s->threads / here : 1;
     s->rates.topology.ranks_per_node = here;
     ps_rates_share(&s->rates, here);
@@ -111,18 +108,14 @@ static ps_status agree_on_attention(const ps_settings *s, ps_comm *comm)
 ps_status ps_settings_join(ps_settings *s, const ps_config *config, ps_comm *comm)
 {
     const ps_options *o = ps_config_options(config);
-    int64_t *b = s->budgets.bytes;
     const int32_t here = ps_comm_local_size(comm);
-    double least[PS_TIER_COUNT];
     share_machine(s, o, here);
     PS_TRY(agree_on_backend(s, comm));
     if (s->backend_kind == PS_BACKEND_CUDA) {
         PS_TRY(ps_comm_agree(comm, ps_settings_check_gpu(s)));
         PS_TRY(agree_on_attention(s, comm));
     }
-    for (int t = 0; t < PS_TIER_COUNT; t++) least[t] = (double)b[t];
-    PS_TRY(ps_comm_all_reduce(comm, least, PS_TIER_COUNT, PS_COMM_MIN));
-    for (int t = 0; t < PS_TIER_COUNT; t++) b[t] = ps_min_i64(b[t], (int64_t)least[t]);
+    PS_TRY(ps_settings_agree_on_memory(s, comm));
     if (ps_comm_size(comm) > 1) s->ranks.comm = comm;
     s->comm_staging_bytes = ps_comm_staging_bytes(comm);
     PS_TRY(ps_settings_choose_nccl(s, o, comm, ps_comm_size(comm)));

@@ -208,6 +208,14 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1152921504606846976, "
          "or auto, not \"64 apples\"",
          PS_EINVAL},
+        {"{\"memory\": \"much\"}",
+         "c.json:1:12: memory must be a size (64MB, 1.5GiB, bytes) of at least 1 and at most 1152921504606846976, "
+         "or auto, not \"much\"",
+         PS_EINVAL},
+        {"{\"memory\": [\"8GB\"]}",
+         "c.json:1:12: memory must be a size (64MB, 1.5GiB, bytes) of at least 1 and at most 1152921504606846976, "
+         "or auto, not an array",
+         PS_EINVAL},
         {"{\"memory\": {\"host\": -1}}",
          "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1152921504606846976, "
          "or auto, not -1",
@@ -447,6 +455,31 @@ static void folders_of_a_file_become_one_text(void **state)
     ps_config_destroy(config);
 }
 
+/* One number for the whole section; its other options are in an object as ever. */
+static void memory_may_be_one_size(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t total;
+    } good[] = {{"{\"memory\": \"8GB\"}", 8000000000},
+                {"{\"memory\": 123456}", 123456},
+                {"{\"memory\": \"auto\"}", PS_BYTES_AUTO},
+                {"{\"memory\": null}", PS_BYTES_AUTO},
+                {"{\"memory\": {\"total\": \"1GiB\", \"prefetch\": 3}}", PS_GIB}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(good); i++) {
+        char *text = NULL;
+        ps_config *config = parse(good[i].text);
+        assert_true(ps_config_options(config)->memory_total == good[i].total);
+        assert_int_equal(ps_config_dump_json(config, &text), PS_OK);
+        ps_config_destroy(config);
+        config = parse(text);
+        assert_true(ps_config_options(config)->memory_total == good[i].total);
+        ps_config_destroy(config);
+        ps_free(text);
+    }
+}
+
 static void words_of_the_command_line_are_set(void **state)
 {
     (void)state;
@@ -454,6 +487,8 @@ static void words_of_the_command_line_are_set(void **state)
         const char *key, *word, *json; /* the word, and as what the dump shows it */
     } good[] = {
         {"memory.host", "1.5GiB", "\"host\": 1610612736"},
+        {"memory", "8GB", "\"total\": 8000000000"},
+        {"memory.total", "8GB", "\"total\": 8000000000"},
         {"memory.device", "64MB", "\"device\": 64000000"},
         {"memory.device", "\"auto\"", "\"device\": \"auto\""},
         {"memory.device", "4096", "\"device\": 4096"},
@@ -768,6 +803,7 @@ int main(void)
         cmocka_unit_test(values_are_read_by_key),
         cmocka_unit_test(presets_fill_what_is_open),
         cmocka_unit_test(folders_of_a_file_become_one_text),
+        cmocka_unit_test(memory_may_be_one_size),
         cmocka_unit_test(words_of_the_command_line_are_set),
         cmocka_unit_test(bad_words_change_nothing),
         cmocka_unit_test(assignments_win_over_the_file),
