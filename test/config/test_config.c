@@ -320,6 +320,10 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          PS_EINVAL},
         {"{\"client\": {\"mem_tracer\": {\"use_fake_dist\": true}}}",
          "c.json:1:28: client.mem_tracer.use_fake_dist is not supported: pstar plan simulates ranks", PS_EINVAL},
+        {"{\"train\": {\"steps\": 5, \"epochs\": 2.5}}",
+         "c.json:1:34: train.epochs 2.5 and train.steps 5 both say how long to train; keep one (on the command line, "
+         "train.steps=null or train.epochs=null takes the file's away)",
+         PS_EINVAL},
         {"{\"data\": {\"validation\": \"a\", \"validation_split\": 0.1}}",
          "c.json:1:50: data.validation_split has no effect beside data.validation; keep one", PS_EINVAL},
         {"{\"data\": {\"labels\": \"no,yes\"}}",
