@@ -57,6 +57,12 @@ PS_API PS_NODISCARD ps_status ps_feed_keep_labels(const ps_feed *feed, ps_config
  * under another number; else as ps_config_load_of_weights, for a folder. */
 PS_API PS_NODISCARD ps_status ps_config_take_labels(ps_config *config, const char *weights);
 
+/* train.steps becomes what train.epochs takes: epochs times the samples for training, by as many as the micro-batches
+ * of a step have on all n_ranks ranks, rounded up to whole steps; train.epochs is 0 then. Does nothing where that is 0.
+ * To be called before an engine for training is initialised, which refuses epochs that are not yet steps. PS_EINVAL for
+ * a number of steps above what train.steps may be, and for n_ranks below 1. */
+PS_API PS_NODISCARD ps_status ps_config_take_epochs(ps_config *config, const ps_feed *feed, int32_t n_ranks);
+
 /* What became of a split's lines of instructions, a line of text for people; "" for other data. Free it by ps_free. */
 PS_API PS_NODISCARD ps_status ps_feed_describe(const ps_feed *feed, ps_split split, char **out);
 

@@ -80,16 +80,37 @@ static void close_run(run *r)
 static ps_status check_feed(run *r)
 {
     TRY(ps_feed_keep_labels(r->feed, r->config));
+    TRY(ps_config_take_epochs(r->config, r->feed, r->n_ranks));
     if (r->o.eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return client_fail(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
                            (long long)r->o.eval_interval);
     return PS_OK;
 }
 
+/* Rows of a step, of all ranks. */
+static int64_t step_rows(const run *r)
+{
+    return client_int(r->config, "train_micro_batch_size_per_gpu") *
+           client_int(r->config, "gradient_accumulation_steps") * r->n_ranks;
+}
+
+/* epochs: as train.epochs was before steps were made of it. */
+static void print_epoch(const run *r, double epochs)
+{
+    const int64_t n = ps_feed_sample_count(r->feed, PS_SPLIT_TRAIN), rows = step_rows(r);
+    printf("an epoch is %lld samples, %.6g steps of %lld", (long long)n, (double)n / (double)rows, (long long)rows);
+    if (epochs > 0) printf("; train.epochs %g: %lld steps", epochs, (long long)r->o.steps);
+    putchar('\n');
+}
+
 static ps_status open_data(run *r)
 {
+    double epochs = 0;
+    TRY(ps_config_get_double(r->config, "train.epochs", &epochs));
     TRY(cli_feed_open_on_ranks(r->config, r->comm, &r->feed));
     TRY(ps_comm_agree(r->comm, check_feed(r)));
+    r->o.steps = client_int(r->config, "train.steps");
+    print_epoch(r, epochs);
     if (r->rank == 0) cli_print_instruct_info(r->config, r->feed);
     return PS_OK;
 }

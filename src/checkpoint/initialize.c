@@ -56,6 +56,17 @@ static ps_status check_vocabulary(const ps_config *model)
         (long long)m->model_vocab_size, m->model_from_pretrained);
 }
 
+/* A schedule would end at the default of train.steps. */
+static ps_status check_epochs(const ps_config *config)
+{
+    const double epochs = ps_config_options(config)->train_epochs;
+    if (epochs == 0) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "train.epochs %g: how many steps that is follows from the data: call ps_config_take_epochs first, "
+                   "or set train.steps",
+                   epochs);
+}
+
 /* With the weights that the configuration names, unless it is to be empty. */
 static ps_status create_engine(ps_model_func model, void *user, const ps_config *config,
                                const ps_engine_options *options, ps_engine **out)
@@ -64,6 +75,7 @@ static ps_status create_engine(ps_model_func model, void *user, const ps_config 
     if (described == NULL) return PS_FAIL(PS_EINVAL, "ps_initialize_engine: ps_model_from_config wants a ps_config");
     PS_TRY(ps_comm_check_same(options->comm, config));
     PS_TRY(check_vocabulary(described));
+    if (options->purpose == PS_FOR_TRAINING) PS_TRY(check_epochs(config));
     const bool is_empty = options->is_empty || ps_config_names_weights(described, config);
     PS_TRY((is_empty ? ps_engine_create_empty : ps_engine_create)(model, user, config, options->purpose, options->comm,
                                                                   out));

@@ -146,14 +146,24 @@ out:
     return st;
 }
 
-static ps_status fail_unknown(const char *key)
+static ps_status fail_section(const char *key, const char *word)
+{
+    char member[PS_OPTION_KEY_MAX];
+    json_t *json = json_loads(word, JSON_DECODE_ANY, NULL);
+    if (json == NULL) json = json_string(word);
+    const bool has_member = ps_option_of_section(key, json, member);
+    json_decref(json);
+    if (has_member) return PS_FAIL(PS_EINVAL, "'%s' is a section: %s.%s=%.200s", key, key, member, word);
+    return PS_FAIL(PS_EINVAL, "'%s' is a section; set one of its keys, as in %s.KEY=VALUE", key, key);
+}
+
+static ps_status fail_unknown(const char *key, const char *word)
 {
     char printable[PS_OPTION_KEY_MAX], suggestion[PS_OPTION_KEY_MAX];
     const ps_unsupported *entry = ps_unsupported_find(key);
     if (entry != NULL) return PS_FAIL(PS_EINVAL, "%s is not supported: %s", entry->key, entry->reason);
+    if (ps_option_is_section(key)) return fail_section(key, word);
     ps_printable_copy(key, printable, sizeof printable);
-    if (ps_option_is_section(key))
-        return PS_FAIL(PS_EINVAL, "'%s' is a section; set one of its keys, as in %s.KEY=VALUE", printable, printable);
     if (ps_option_suggest(key, suggestion))
         return PS_FAIL(PS_EINVAL, "unknown key '%s'; did you mean '%s'?", printable, suggestion);
     return PS_FAIL(PS_EINVAL, "unknown key '%s'; doc/config.md lists the keys", printable);
@@ -165,7 +175,7 @@ static ps_status set_option(ps_config *config, const char *key, const char *word
     char problem[PS_OPTION_TEXT_MAX + 160];
     const ps_option_alias *alias;
     const ps_option_id id = ps_option_find(key, &alias);
-    if (id == PS_OPTION_COUNT) return fail_unknown(key);
+    if (id == PS_OPTION_COUNT) return fail_unknown(key, word);
     const ps_option *option = &ps_option_table[id], under = ps_option_under(option, alias);
     json_t *json = ps_option_json_from_word(&under, word, problem, sizeof problem);
     if (json == NULL) return PS_FAIL(PS_EINVAL, "%s", problem);

@@ -247,6 +247,11 @@ static ps_status check_run(const ps_config *config)
     if (o->train_eval_interval > 0 && !has_file && !has_split)
         return ps_config_fail_for(config, PS_OPTION_train_eval_interval,
                                   "train.eval_interval needs data.validation or data.validation_split to evaluate on");
+    if (o->train_epochs > 0 && ps_config_gives(config, PS_OPTION_train_steps))
+        return ps_config_fail_for(config, PS_OPTION_train_epochs,
+                                  "train.epochs %g and train.steps %lld both say how long to train; keep one (on the "
+                                  "command line, train.steps=null or train.epochs=null takes the file's away)",
+                                  o->train_epochs, (long long)o->train_steps);
     if (o->profile_path[0] == '\0' && !ps_config_has_default(config, PS_OPTION_profile_steps))
         return ps_config_fail_for(config, PS_OPTION_profile_steps,
                                   "profile.steps has no effect without profile.path; give the file's name");

@@ -70,6 +70,22 @@ static ps_status stream_status(FILE *out)
     return PS_FAIL(PS_EIO, "cannot write the description of the options: %s", strerror(errno));
 }
 
+static void write_other_names(FILE *out)
+{
+    fputs("\n## What other programs call it\n\n"
+          "These keys are errors that name the option, as values may mean something else there.\n\n"
+          "| option | names elsewhere |\n|---|---|\n",
+          out);
+    for (int id = 0; id < PS_OPTION_COUNT; id++) {
+        const char *word;
+        for (int i = 0; (word = ps_option_other_name_at((ps_option_id)id, i)) != NULL; i++) {
+            if (i == 0) fprintf(out, "| `%s` | ", ps_option_table[id].key);
+            fprintf(out, "%s`%s`", i > 0 ? ", " : "", word);
+        }
+        if (ps_option_other_name_at((ps_option_id)id, 0) != NULL) fputs(" |\n", out);
+    }
+}
+
 ps_status ps_config_write_doc(FILE *out)
 {
     fputs(
@@ -84,6 +100,7 @@ ps_status ps_config_write_doc(FILE *out)
         "one. `pstar config CONFIG [key=value ...]` prints the configuration in force.\n",
         out);
     for (int section = 0; section < ps_option_n_sections; section++) write_doc_section(section, out);
+    write_other_names(out);
     fputs("\n## Keys of other programs\n\n"
           "These keys of DeepSpeed, PatrickStar and Hugging Face have no counterpart. Where a value is named, that\n"
           "value is accepted, because it asks for nothing; `false` includes an object whose `enabled` is false.\n\n"

@@ -37,7 +37,10 @@ static void write_json(const ps_config *config, bool only_given, FILE *out)
         for (const char *dot; (dot = strchr(name, '.')) != NULL; name = dot + 1)
             fprintf(out, "\n%*s\"%.*s\": {", 4 * ++depth, "", (int)(dot - name), name);
         fprintf(out, "\n%*s\"%s\": ", 4 * (depth + 1), "", name);
-        ps_option_write_value(option, ps_option_load(option, &config->options), out);
+        if (i == PS_OPTION_train_steps && config->options.train_epochs > 0)
+            fputs("null", out); /* not known yet, and both at once would be refused */
+        else
+            ps_option_write_value(option, ps_option_load(option, &config->options), out);
         last = option->key;
     }
     for (int depth = count_dots(last); depth >= 0; depth--) fprintf(out, "\n%*s}", 4 * depth, "");

@@ -4,6 +4,7 @@
 #include "config/json_locate.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct reader {
@@ -95,6 +96,19 @@ static ps_status read_unknown(const reader *r, const char *key, const ps_json_pa
     return fail_at(r, path, AT_KEY, "unknown key '%s'; doc/config.md lists the keys", printable);
 }
 
+/* A value where a section's object is expected: {"bf16": true}, {"model": "org/name"}. */
+static ps_status fail_section(const reader *r, const ps_json_path *path, const char *key, const json_t *json)
+{
+    char member[PS_OPTION_KEY_MAX], *value = json_dumps(json, JSON_ENCODE_ANY);
+    const bool is_short = value != NULL && strlen(value) < 200;
+    const ps_status st = ps_option_of_section(key, json, member) && is_short
+                             ? fail_at(r, path, AT_VALUE, "%s must be an object that holds its options: {\"%s\": %s}",
+                                       key, member, value)
+                             : fail_at(r, path, AT_VALUE, "%s must be an object that holds its options", key);
+    free(value);
+    return st;
+}
+
 /* The members of one object; prefix is its key with a '.' after it, or "". Recurses only into known sections. */
 static ps_status read_object(const reader *r, json_t *object, const ps_json_path *parent, const char *prefix)
 {
@@ -112,8 +126,7 @@ static ps_status read_object(const reader *r, json_t *object, const ps_json_path
         if (id != PS_OPTION_COUNT && !(is_section && json_is_object(json))) { /* of "memory" either may stand */
             PS_TRY(read_option(r, id, alias, &path, json));
         } else if (is_section) {
-            if (!json_is_object(json))
-                return fail_at(r, &path, AT_VALUE, "%s must be an object that holds its options", key);
+            if (!json_is_object(json)) return fail_section(r, &path, key, json);
             char section[PS_OPTION_KEY_MAX + 1];
             snprintf(section, sizeof section, "%.*s.", PS_OPTION_KEY_MAX - 1, key);
             PS_TRY(read_object(r, json, &path, section));

@@ -1,4 +1,5 @@
 /* feed_config.c - the data that a configuration names: from its section data to a feed, and to a prompt's tokens. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,6 +184,22 @@ out:
     ps_free(text);
     ps_label_list_deinit(&found);
     return st;
+}
+
+ps_status ps_config_take_epochs(ps_config *config, const ps_feed *feed, int32_t n_ranks)
+{
+    PS_TRY(PS_NEED("config feed", config, feed));
+    const ps_options *o = ps_config_options(config);
+    const double epochs = o->train_epochs;
+    char text[32];
+    if (n_ranks < 1) return PS_FAIL(PS_EINVAL, "ps_config_take_epochs: %d ranks, expected at least 1", (int)n_ranks);
+    if (epochs == 0) return PS_OK;
+    const double n_rows = (double)o->train_micro_batch_size_per_gpu * (double)o->gradient_accumulation_steps * n_ranks;
+    const double steps = epochs * (double)ps_feed_sample_count(feed, PS_SPLIT_TRAIN) / n_rows;
+    /* 0.1 x 30 is a little more than 3; what is too much for an integer is too much for train.steps, too */
+    snprintf(text, sizeof text, "%lld", (long long)fmax(1, fmin(1e18, ceil(steps * (1 - 1e-12)))));
+    PS_TRY(ps_config_set(config, "train.steps", text));
+    return ps_config_set(config, "train.epochs", "0");
 }
 
 /* ---- prompts ---- */

@@ -22,6 +22,8 @@ static ps_status check_wishes(const ps_options *o)
          "updates run when the framework asks for them"},
         {o->zero_gradient_predivide_factor != 1 && o->zero_gradient_predivide_factor != 0,
          "zero.gradient_predivide_factor", "gradients of ranks are summed up in fp32"},
+        {o->train_epochs > 0, "train.epochs",
+         "the loop is yours: train.steps tells a scheduler where to end, epochs times the batches of one"},
         {o->profile_path[0] != '\0', "profile.path", "ps_client_profile_save writes one; Python: patrickstar.profiler"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(wishes); i++)

@@ -86,8 +86,15 @@ bool ps_option_leaves(const ps_option_alias *alias, const json_t *json);
 /* Whether key is a proper prefix of an option's key that ends at a '.': "optimizer", "optimizer.params". */
 bool ps_option_is_section(const char *key);
 
+/* Which option of a section a value is likely meant for that stands in place of the section's object; false: none. */
+bool ps_option_of_section(const char *key, const json_t *json, char member[PS_OPTION_KEY_MAX]);
+
+/* What other programs call the option (other_names.def), the i-th; NULL past the last. */
+const char *ps_option_other_name_at(ps_option_id id, int i);
+
 /* Write the key or section that is spelled most like `key`, or else has the same last word; false when none is near.
- * ps_name_suggest looks among any names with dots, ps_option_suggest among those of options. */
+ * ps_name_suggest looks among any names with dots, ps_option_suggest among those of options, first by what other
+ * programs call them. */
 bool ps_name_suggest(const char *key, const char *const known_names[], int n_known, char suggestion[PS_OPTION_KEY_MAX]);
 bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
 

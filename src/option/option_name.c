@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { NAME_MAX_BYTES = PS_OPTION_KEY_MAX }; /* longer names are not like any key */
 
@@ -66,6 +67,23 @@ bool ps_option_is_section(const char *key)
     return false;
 }
 
+bool ps_option_of_section(const char *key, const json_t *json, char member[PS_OPTION_KEY_MAX])
+{
+    static const char *const of_truth[] = {"enabled"}, *const of_text[] = {"from_pretrained", "type", "train"};
+    const bool is_truth = json_is_boolean(json);
+    const char *const *const words = is_truth ? of_truth : of_text;
+    const int n = is_truth ? PS_ARRAY_LEN(of_truth) : json_is_string(json) ? PS_ARRAY_LEN(of_text) : 0;
+    for (int i = 0; i < n; i++) {
+        char whole[2 * PS_OPTION_KEY_MAX];
+        const ps_option_alias *alias;
+        snprintf(whole, sizeof whole, "%.*s.%s", PS_OPTION_KEY_MAX, key, words[i]);
+        if (ps_option_find(whole, &alias) == PS_OPTION_COUNT) continue;
+        snprintf(member, PS_OPTION_KEY_MAX, "%s", words[i]);
+        return true;
+    }
+    return false;
+}
+
 static int min3(int a, int b, int c)
 {
     const int ab = a < b ? a : b;
@@ -123,7 +141,28 @@ bool ps_name_suggest(const char *key, const char *const known_names[], int n_kno
     return suggestion[0] != '\0';
 }
 
+/* What other programs call options, whose spelling may be nowhere near. */
+static const struct {
+    const char *word;
+    ps_option_id id;
+} other_names[] = {
+#define OTHER_NAME(word_, field) {word_, PS_OPTION_##field},
+#include "option/other_names.def"
+};
+
+const char *ps_option_other_name_at(ps_option_id id, int i)
+{
+    for (size_t k = 0; k < PS_ARRAY_LEN(other_names); k++)
+        if (other_names[k].id == id && i-- == 0) return other_names[k].word;
+    return NULL;
+}
+
 bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX])
 {
+    for (size_t i = 0; i < PS_ARRAY_LEN(other_names); i++) {
+        if (strcasecmp(last_word(key), other_names[i].word) != 0) continue;
+        snprintf(suggestion, PS_OPTION_KEY_MAX, "%s", ps_option_table[other_names[i].id].key);
+        return true;
+    }
     return ps_name_suggest(key, names, NAME_COUNT, suggestion);
 }

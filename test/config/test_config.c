@@ -36,7 +36,14 @@ static void table_is_sound(void **state)
     (void)state;
     for (int i = 0; i < PS_OPTION_COUNT; i++) {
         const ps_option *option = &ps_option_table[i];
-        char field[PS_OPTION_KEY_MAX], text[PS_OPTION_TEXT_MAX];
+        char field[PS_OPTION_KEY_MAX], text[PS_OPTION_TEXT_MAX], suggestion[PS_OPTION_KEY_MAX];
+        const char *word;
+        for (int k = 0; (word = ps_option_other_name_at((ps_option_id)i, k)) != NULL; k++) {
+            const ps_option_alias *other;
+            assert_int_equal(ps_option_find(word, &other), PS_OPTION_COUNT); /* else it would be read */
+            assert_true(ps_option_suggest(word, suggestion));                /* once only */
+            assert_string_equal(suggestion, option->key);
+        }
         assert_in_range(strlen(option->key), 1, PS_OPTION_KEY_MAX - 1);
         const ps_option_alias *alias;
         assert_int_equal(ps_option_find(option->key, &alias), i);
@@ -149,12 +156,32 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "c.json:1:16: unknown key 'optimizer.prams'; did you mean 'optimizer.params'?", PS_EINVAL},
         {"{\"n_lyaer\": 3}", "c.json:1:2: unknown key 'n_lyaer'; doc/config.md lists the keys", PS_EINVAL},
         {"{\"n_layer\": 3}", "c.json:1:2: unknown key 'n_layer'; did you mean 'model.n_layer'?", PS_EINVAL},
+        {"{\"train_micro_batch_size\": 3}",
+         "c.json:1:2: unknown key 'train_micro_batch_size'; did you mean 'train_micro_batch_size_per_gpu'?", PS_EINVAL},
+        {"{\"train\": {\"num_train_epochs\": 3}}",
+         "c.json:1:12: unknown key 'train.num_train_epochs'; did you mean 'train.epochs'?", PS_EINVAL},
+        {"{\"MAX_LENGTH\": 3}", "c.json:1:2: unknown key 'MAX_LENGTH'; did you mean 'data.sequence_length'?",
+         PS_EINVAL},
+        {"{\"eval_steps\": 3}", "c.json:1:2: unknown key 'eval_steps'; did you mean 'train.eval_interval'?", PS_EINVAL},
+        {"{\"load_in_4bit\": true}",
+         "c.json:1:2: load_in_4bit is not supported: all weights are trained, in full; the budgets in memory.* make "
+         "the "
+         "model fit",
+         PS_EINVAL},
         {"{\"enabled\": 3}", "c.json:1:2: unknown key 'enabled'; doc/config.md lists the keys", PS_EINVAL},
         {"{\"train.steps\": 3}", "c.json:1:2: unknown key 'train.steps'; in a file sections are objects, not dots",
          PS_EINVAL},
         {"{\"a\\nb\": 3}", "c.json:1:2: unknown key 'a?b'; doc/config.md lists the keys", PS_EINVAL},
         /* types and ranges */
         {"{\"train\": 3}", "c.json:1:11: train must be an object that holds its options", PS_EINVAL},
+        {"{\"bf16\": true}", "c.json:1:10: bf16 must be an object that holds its options: {\"enabled\": true}",
+         PS_EINVAL},
+        {"{\"model\": \"org/name\"}",
+         "c.json:1:11: model must be an object that holds its options: {\"from_pretrained\": \"org/name\"}", PS_EINVAL},
+        {"{\"scheduler\": \"cosine\"}",
+         "c.json:1:15: scheduler must be an object that holds its options: {\"type\": \"cosine\"}", PS_EINVAL},
+        {"{\"data\": \"chat.jsonl\"}",
+         "c.json:1:10: data must be an object that holds its options: {\"train\": \"chat.jsonl\"}", PS_EINVAL},
         {"{\"optimizer\": {\"params\": {\"lr\": \"0.1\"}}}",
          "c.json:1:33: optimizer.params.lr must be a number of at least 0, not \"0.1\"", PS_EINVAL},
         {"{\"optimizer\": {\"params\": {\"lr\": -0.5}}}",
@@ -328,6 +355,10 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          PS_EINVAL},
         {"{\"client\": {\"mem_tracer\": {\"use_fake_dist\": true}}}",
          "c.json:1:28: client.mem_tracer.use_fake_dist is not supported: pstar plan simulates ranks", PS_EINVAL},
+        {"{\"train\": {\"steps\": 5, \"epochs\": 2.5}}",
+         "c.json:1:34: train.epochs 2.5 and train.steps 5 both say how long to train; keep one (on the command line, "
+         "train.steps=null or train.epochs=null takes the file's away)",
+         PS_EINVAL},
         {"{\"data\": {\"validation\": \"a\", \"validation_split\": 0.1}}",
          "c.json:1:50: data.validation_split has no effect beside data.validation; keep one", PS_EINVAL},
         {"{\"data\": {\"labels\": \"no,yes\"}}",
@@ -529,6 +560,9 @@ static void bad_words_change_nothing(void **state)
         {"optimizer.params.rl", "1", "unknown key 'optimizer.params.rl'; did you mean 'optimizer.params.lr'?"},
         {"train.stepps", "1", "unknown key 'train.stepps'; did you mean 'train.steps'?"},
         {"optimizer", "{}", "'optimizer' is a section; set one of its keys, as in optimizer.KEY=VALUE"},
+        {"bf16", "true", "'bf16' is a section: bf16.enabled=true"},
+        {"model", "org/name", "'model' is a section: model.from_pretrained=org/name"},
+        {"learning_rate", "1", "unknown key 'learning_rate'; did you mean 'optimizer.params.lr'?"},
         {"", "1", "unknown key ''; doc/config.md lists the keys"},
         {"flops_profiler.enabled", "true", "flops_profiler is not supported: remove it"},
         {"train.steps", "ten", "train.steps must be an integer from 0 to 1000000000, not \"ten\""},

@@ -1,4 +1,7 @@
 /* What a configuration names of a tokenizer: its path, and as many tokens for the model. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "assert_status.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -81,6 +84,60 @@ static void the_model_gets_as_many_tokens(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* 40 lines of 8 tokens or so; what counts is the number of samples, which the feed says. */
+static void epochs_become_steps(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *epochs, *micro_batch, *accumulation;
+        int32_t n_ranks;
+    } cases[] = {
+        {"1", "1", "1", 1}, {"3", "2", "1", 1}, {"0.1", "1", "1", 1}, {"2.5", "3", "2", 4}, {"1e-9", "1", "1", 1}};
+    ps_config *c = load(", \"resize_token_embeddings\": true", "data/gpt2");
+    ps_feed *feed = NULL;
+    assert_ok(ps_config_resize_vocabulary(c));
+    assert_ok(ps_feed_from_config(c, NULL, &feed));
+    const int64_t n = ps_feed_sample_count(feed, PS_SPLIT_TRAIN);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const ps_options *o = ps_config_options(c);
+        assert_ok(ps_config_set(c, "train.epochs", cases[i].epochs));
+        assert_ok(ps_config_set(c, "train_micro_batch_size_per_gpu", cases[i].micro_batch));
+        assert_ok(ps_config_set(c, "gradient_accumulation_steps", cases[i].accumulation));
+        const int64_t rows = atoll(cases[i].micro_batch) * atoll(cases[i].accumulation) * cases[i].n_ranks;
+        const long double samples = strtold(cases[i].epochs, NULL) * (long double)n;
+        int64_t steps = 1; /* the least that has all samples of these epochs, one at a time */
+        while ((long double)(steps * rows) < samples - 1e-6L) steps++;
+        assert_ok(ps_config_take_epochs(c, feed, cases[i].n_ranks));
+        assert_int_equal(o->train_steps, steps);
+        assert_true(o->train_epochs == 0);
+    }
+    assert_ok(ps_config_take_epochs(c, feed, 1)); /* none: steps stay */
+    assert_ok(ps_config_set(c, "train.epochs", "1e6"));
+    assert_int_equal(ps_config_take_epochs(c, feed, 0), PS_EINVAL);
+    ps_feed_close(feed);
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+static void an_engine_refuses_epochs_that_are_no_steps(void **state)
+{
+    (void)state;
+    ps_config *c = load("", "data/gpt2");
+    ps_engine *engine = NULL;
+    char *dumped = NULL;
+    ps_config *again = NULL;
+    assert_ok(ps_config_set(c, "train.epochs", "2"));
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &engine), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "ps_config_take_epochs"));
+    /* what is dumped can be read again, though steps and epochs exclude each other */
+    assert_ok(ps_config_dump_json(c, &dumped));
+    assert_ok(ps_config_parse(dumped, "dumped", &again));
+    assert_true(ps_config_options(again)->train_epochs == 2);
+    ps_free(dumped);
+    ps_config_destroy(again);
+    ps_config_destroy(c);
+}
+
 static void a_size_that_is_given_stays(void **state)
 {
     (void)state;
@@ -117,6 +174,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_gets_as_many_tokens),
         cmocka_unit_test(a_size_that_is_given_stays),
+        cmocka_unit_test(epochs_become_steps),
+        cmocka_unit_test(an_engine_refuses_epochs_that_are_no_steps),
         cmocka_unit_test(tokens_that_cannot_be_counted_are_an_error),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -63,6 +63,8 @@ static void test_configurations(void **state)
     refused(ps_config_is_given(NULL, "x", &yes), "ps_config_is_given: config is NULL");
     refused(ps_config_is_given(ANY, NULL, &yes), "ps_config_is_given: key is NULL");
     refused(ps_config_is_given(ANY, "x", NULL), "ps_config_is_given: yes is NULL");
+    refused(ps_config_take_epochs(NULL, ANY, 1), "ps_config_take_epochs: config is NULL");
+    refused(ps_config_take_epochs(ANY, NULL, 1), "ps_config_take_epochs: feed is NULL");
     refused(ps_config_take_labels(NULL, "x"), "ps_config_take_labels: config is NULL");
     refused(ps_config_take_labels(ANY, NULL), "ps_config_take_labels: weights is NULL");
     refused(ps_config_resize_vocabulary(NULL), "ps_config_resize_vocabulary: config is NULL");

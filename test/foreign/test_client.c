@@ -180,12 +180,16 @@ static void note_warning(void *user, ps_log_level level, const char *line)
 static void test_options_are_refused(void **state)
 {
     (void)state;
-    static const char *const not_here[] = {"activation_checkpointing.enabled", "client.opts.with_activation_offload"};
+    static const struct {
+        const char *key, *value;
+    } not_here[] = {{"activation_checkpointing.enabled", "true"},
+                    {"client.opts.with_activation_offload", "true"},
+                    {"train.epochs", "2"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(not_here); i++) {
         ps_config *config = config_of(MEMORY);
         ps_client *c = (ps_client *)(uintptr_t)config;
-        assert_ok(ps_config_set(config, not_here[i], "true"));
-        assert_fails(ps_client_create(config, NULL, &c), PS_EINVAL, not_here[i]);
+        assert_ok(ps_config_set(config, not_here[i].key, not_here[i].value));
+        assert_fails(ps_client_create(config, NULL, &c), PS_EINVAL, not_here[i].key);
         assert_null(c);
         ps_config_destroy(config);
     }
