@@ -61,7 +61,7 @@ static void test_list_and_join(void **state)
     assert_string_equal(l.names[0], "a");
     assert_string_equal(l.names[1], "b");
     ps_folder_list_free(&l);
-    assert_int_equal(ps_folder_list_read("/nonexistent", &l), PS_EIO);
+    assert_int_equal(ps_folder_list_read("/proc/nonexistent", &l), PS_EIO);
     ps_folder_list_free(&l);
     assert_int_equal(ps_folder_join("x", "y", &path), PS_OK);
     assert_string_equal(path, "x/y");
@@ -141,7 +141,7 @@ static void test_writing(void **state)
     assert_int_equal(write_folder(p.text, false, "5"), PS_OK); /* an empty one is no obstacle */
     assert_int_equal(read_first(p.text), '5');
     assert_int_equal(write_folder(temp_folder_file(&folder, "out/file").text, true, "6"), PS_EINVAL);
-    assert_int_equal(write_folder("/nonexistent/x", false, "6"), PS_EIO);
+    assert_int_equal(write_folder("/proc/nonexistent/x", false, "6"), PS_EIO);
     remove_folder(p.text);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }

@@ -117,7 +117,7 @@ static void test_init_from(void **state)
     ps_engine *e = engine_of(c);
     assert_true(hash_of(e) == hash);
     ps_engine_destroy(e);
-    assert_ok(ps_config_set(c, "train.init_from", "/nonexistent.safetensors"));
+    assert_ok(ps_config_set(c, "train.init_from", "/proc/nonexistent.safetensors"));
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EIO);
     assert_null(e);
     ps_config_destroy(c);

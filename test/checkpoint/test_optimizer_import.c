@@ -196,7 +196,7 @@ static void test_configured(void **state)
     ps_engine_destroy(e);
     assert_ok(ps_initialize_inference_engine(ps_model_from_config, c, 0, c, &inference)); /* has no use for it */
     ps_engine_destroy(inference);
-    assert_ok(ps_config_set(c, "train.init_optimizer", "/nonexistent.pt"));
+    assert_ok(ps_config_set(c, "train.init_optimizer", "/proc/nonexistent.pt"));
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EIO);
     ps_safetensors_close(f);
     ps_config_destroy(c);

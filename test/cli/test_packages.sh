@@ -3,7 +3,8 @@
 set -u
 build=$1
 . test/cli/cli_lib.sh
-unset MAKEFLAGS MAKELEVEL MFLAGS
+# As from a shell: what this make was told is in the environment too.
+as_from_a_shell() { env -i PATH="$PATH" HOME="$HOME" "$@"; }
 
 # A Debian system on which nothing is installed, and which only notes what is to be done.
 mkdir "$work/bin"
@@ -17,7 +18,7 @@ debian() { PATH="$work/bin:$PATH" "$@"; }
 asks_for() {
     packages=$1
     shift
-    make -B -n "$@" 2>/dev/null >"$work/plan"
+    as_from_a_shell make -B -n "$@" 2>/dev/null >"$work/plan"
     sed -n 's/^sh tool\/deps.sh //p' "$work/plan" | tr ' ' '\n' | sort -u >"$work/asked"
     echo "$packages" | tr ' ' '\n' | sort -u | cmp -s - "$work/asked" ||
         { cat "$work/asked"; fail "make $* asks for other packages than $packages"; }
@@ -26,14 +27,14 @@ to_build="gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev
 asks_for "$to_build" demo
 asks_for "$to_build" all MPI=
 asks_for "$to_build libopenmpi-dev openmpi-bin" all MPI=openmpi
-make -B -n test CUDA= DEPS=0 2>/dev/null >"$work/plan"
+as_from_a_shell make -B -n test CUDA= DEPS=0 2>/dev/null >"$work/plan"
 ! grep -q deps.sh "$work/plan" || fail "make test DEPS=0 looks for packages"
 
 # Without an MPI: a line, and no package of it.
 for tool in sh sed make gcc g++ ar uname nproc sha256sum cat sort head cut tr paste; do
     ln -sf "$(command -v $tool)" "$work/bin/$tool"
 done
-PATH=$work/bin make -B -n all 2>/dev/null >"$work/plan"
+env -i PATH="$work/bin" make -B -n all 2>/dev/null >"$work/plan"
 grep -q "no mpicc.openmpi: built without the plug-in" "$work/plan" || fail "nothing is said of the missing MPI"
 ! grep -q openmpi-bin "$work/plan" || fail "make installs an MPI"
 ! grep -q libpatrickstar_openmpi.so "$work/plan" || fail "the plug-in is built without a compiler for it"

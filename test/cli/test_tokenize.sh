@@ -101,7 +101,7 @@ expect 2 "$pstar" train "$work/tiny.json" data.train="$work/a.txt" data.tokenize
 says err "model Unigram is not supported"
 
 # what is given beside --sample would have no effect
-for option in --decode --special --vocab=/nonexistent --output=/nonexistent; do
+for option in --decode --special --vocab=/proc/nonexistent --output=/proc/nonexistent; do
     expect 2 "$pstar" tokenize --sample 0 $option "$work/tiny.json"
     says err "has no effect with --sample"
 done

@@ -402,7 +402,7 @@ static void files_are_written_whole_or_not_at_all(void **state)
     assert_int_equal(again.n_nodes, 5);
     unlink(path);
     assert_int_equal(ps_hardware_load(path, &again), PS_EIO);
-    assert_int_equal(ps_hardware_save(&hw, "/nonexistent/x.json"), PS_EIO);
+    assert_int_equal(ps_hardware_save(&hw, "/proc/nonexistent/x.json"), PS_EIO);
     FILE *full = fopen("/dev/full", "w");
     if (full == NULL) skip();
     assert_int_equal(ps_hardware_write(&hw, full), PS_EIO);

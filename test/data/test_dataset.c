@@ -102,7 +102,7 @@ static void test_dataset_cache(void **state)
     assert_int_equal(open_as(p.text, gpt2, cache.path, 50257, &d), PS_OK);
     ps_dataset_close(d);
     assert_int_equal(temp_folder_entries(&cache, 0), 2);
-    assert_int_equal(open_as(p.text, gpt2, "/nonexistent", 50257, &d), PS_EIO);
+    assert_int_equal(open_as(p.text, gpt2, "/proc/nonexistent", 50257, &d), PS_EIO);
 }
 
 /* A token file: read through when opened. */

@@ -173,7 +173,7 @@ static void test_form_by_the_first_line(void **state)
     o.completion_key = "content";
     assert_int_equal(ps_instruct_form(p.text, &o, &form), PS_OK);
     assert_int_equal(form, PAIRS);
-    assert_int_equal(ps_instruct_form("/nonexistent.jsonl", &o, &form), PS_EIO);
+    assert_int_equal(ps_instruct_form("/proc/nonexistent.jsonl", &o, &form), PS_EIO);
 }
 
 static void test_bad_lines_are_errors_with_their_place(void **state)

@@ -174,7 +174,7 @@ static void test_bad_lines_are_errors_with_line_and_offset(void **state)
             fail_msg("case %zu: \"%s\" lacks \"%s\"", i, ps_last_error(), cases[i].message);
     }
     int n;
-    assert_int_equal(read_all("/nonexistent.jsonl", &all_keys, &n), PS_EIO);
+    assert_int_equal(read_all("/proc/nonexistent.jsonl", &all_keys, &n), PS_EIO);
 }
 
 /* Lines longer than the buffer, and lines that end exactly with it. */

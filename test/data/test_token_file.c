@@ -120,7 +120,7 @@ static void test_damaged_files_are_errors(void **state)
             fail_msg("case %zu: \"%s\" lacks \"%s\"", i, ps_last_error(), cases[i].message);
     }
     ps_mem_free(data);
-    assert_int_equal(ps_token_file_open("/nonexistent.bin", &f), PS_EIO);
+    assert_int_equal(ps_token_file_open("/proc/nonexistent.bin", &f), PS_EIO);
 }
 
 /* nanoGPT's own files are called train.bin: the caller says what they are. */
@@ -225,7 +225,7 @@ static void test_writing_refuses(void **state)
     assert_non_null(strstr(ps_last_error(), "token 1 has id -1"));
     assert_int_equal(ps_token_file_write(p.text, NULL, (int64_t)1 << 31), PS_EINVAL);
     assert_false(ps_file_exists(p.text));
-    assert_int_equal(ps_token_file_write("/nonexistent/x.bin", (const int32_t[]){1}, 1), PS_EIO);
+    assert_int_equal(ps_token_file_write("/proc/nonexistent/x.bin", (const int32_t[]){1}, 1), PS_EIO);
 }
 
 /* More than one block of conversion, in both widths. */

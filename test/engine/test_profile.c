@@ -351,9 +351,9 @@ static void test_refusals(void **state)
     const temp_folder f = temp_folder_make();
     float loss;
     ps_engine *e = NULL;
-    ps_config *c = TINY("profile.path=/nonexistent/profile.json");
+    ps_config *c = TINY("profile.path=/proc/nonexistent/profile.json");
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EIO);
-    assert_non_null(strstr(ps_last_error(), "profile.path cannot be written: /nonexistent/profile.json"));
+    assert_non_null(strstr(ps_last_error(), "profile.path cannot be written: /proc/nonexistent/profile.json"));
     ps_config_destroy(c);
 
     c = TINY("train.threads=1");

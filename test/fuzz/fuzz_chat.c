@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         .prompt_key = "prompt",
         .completion_key = "completion",
         .chat_format = (ps_config_chat_format)(PS_CONFIG_CHAT_FORMAT_CHATML + (data[0] >> 1) % 4),
-        .tokenizer_path = "/nonexistent",
+        .tokenizer_path = "/proc/nonexistent",
         .tokenizer = tokenizer,
         .T = T,
     };

@@ -177,7 +177,7 @@ static void test_refused_files(void **state)
         {"test/golden/torch_old_legacy.pt", "the format before PyTorch 1.6; load it in Python and save it again",
          PS_EFORMAT},
         {"test/golden/make_torch_files.py", "header of", PS_EFORMAT},
-        {"/nonexistent.bin", "/nonexistent.bin", PS_EIO},
+        {"/proc/nonexistent.bin", "/proc/nonexistent.bin", PS_EIO},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         ps_weight_source *s;
