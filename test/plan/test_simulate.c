@@ -312,7 +312,8 @@ static void ranks_of_this_machine(void **state)
     (void)state;
     ps_simulation one, two;
     const ps_hardware hw = test_bed(1, 2);
-    ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=1MB");
+    ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=auto"),
+              *given = TINY(BF16, "memory.device=auto", "memory.host=8MB");
     assert_ok(ps_simulate(c, &(ps_site){.n_ranks = 1}, false, NULL, &one));
     assert_ok(ps_simulate(c, &(ps_site){.n_ranks = 2, .rank = 1}, false, NULL, &two));
     assert_int_equal(two.ranks.n, 2);
@@ -320,7 +321,11 @@ static void ranks_of_this_machine(void **state)
     /* what is "auto" is shared; the machine's free memory changes meanwhile */
     const double ratio = (double)two.budgets.bytes[PS_TIER_DEVICE] / (double)one.budgets.bytes[PS_TIER_DEVICE];
     assert_true(ratio > 0.3 && ratio < 0.7);
-    assert_int_equal(two.budgets.bytes[PS_TIER_HOST], one.budgets.bytes[PS_TIER_HOST]);
+    assert_ok(ps_simulate(given, &(ps_site){.n_ranks = 1}, false, NULL, &one));
+    assert_ok(ps_simulate(given, &(ps_site){.n_ranks = 2, .rank = 1}, false, NULL, &two));
+    assert_int_equal(two.budgets.bytes[PS_TIER_DEVICE], 8000000);
+    assert_int_equal(two.budgets.bytes[PS_TIER_DEVICE], one.budgets.bytes[PS_TIER_DEVICE]);
+    ps_config_destroy(given);
     assert_int_equal(ps_simulate(c, &(ps_site){.n_ranks = 2, .rank = 2}, false, NULL, &two), PS_EINVAL);
     assert_int_equal(ps_simulate(c, &(ps_site){.rank = 1}, false, NULL, &two), PS_EINVAL);
     assert_int_equal(ps_simulate(c, &(ps_site){.hardware = &hw, .n_ranks = 3}, false, NULL, &two), PS_EINVAL);
