@@ -357,7 +357,7 @@ $B/test/data/test_tokenizer_golden $B/bench/bench_tokenize: | build/qwen3/tokeni
 
 # ---- commands -------------------------------------------------------------------------------------------------------
 demo: build/pstar
-	build/pstar train examples/demo.json
+	build/pstar train examples/demo.json --overwrite
 	@printf '\nA sample from the trained model:\n\n'
 	build/pstar generate examples/demo.json --prompt "Call me" --tokens 60
 
@@ -367,7 +367,7 @@ build/minilm/config.json: tool/fetch_minilm.py | build/.deps-fetch
 
 FINETUNE := runs/finetune
 demo-finetune: build/pstar build/minilm/config.json
-	build/pstar train examples/finetune.json
+	build/pstar train examples/finetune.json --overwrite
 	@printf '\nTexts that it has not seen:\n\n'
 	build/pstar eval examples/finetune.json
 	@printf '\nFor other tools:\n\n'

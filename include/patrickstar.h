@@ -739,6 +739,10 @@ PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_
  * nothing on disk. PS_EFORMAT when "latest" is damaged. */
 PS_API PS_NODISCARD ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest);
 
+/* Remove all checkpoints in `folder`, as given to ps_engine_save_checkpoint, with "latest" and what runs that were killed
+ * have left; other files stay. Nothing to do where there is no such folder. PS_EIO. */
+PS_API PS_NODISCARD ps_status ps_checkpoint_remove_all(const char *folder);
+
 /* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
  * and the number of ranks it was saved by may differ; PS_EINVAL, naming both values, when the model's options,
  * micro-batch, micro-batches a step (accumulation times ranks), sequence length or seed do, or other parameters are

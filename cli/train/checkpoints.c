@@ -103,40 +103,40 @@ static ps_status check_data(const checkpoints *c, const char *path, const json_t
         path, (long long)n_samples, saved != NULL ? saved : "?", (long long)c->n_samples, ends.text);
 }
 
+/* What tells the data is found when it is first needed: all of it is read, which takes a while. All ranks call. */
+static ps_status know_data(checkpoints *c)
+{
+    if (c->knows_data) return PS_OK;
+    TRY(ps_comm_agree(c->comm, take_fingerprint(c, c->feed)));
+    TRY(hash_all(c, c->feed));
+    c->knows_data = true;
+    return PS_OK;
+}
+
 /* ---- beginning ---- */
 
 /* Of this rank. */
-static ps_status look_around(checkpoints *c, const ps_config *config, const ps_feed *feed, bool resume)
+static ps_status read_options(checkpoints *c, const ps_config *config)
 {
     const char *folder = client_string(config, "train.output_dir");
+    int32_t gives_minutes = 0;
+    double minutes = 0;
     if ((size_t)snprintf(c->folder, sizeof c->folder, "%s/checkpoints", folder) >= sizeof c->folder)
         return client_fail(PS_EINVAL, "train.output_dir is longer than %zu characters", sizeof c->folder - 16);
-    if (c->save_interval == 0 && !resume) return PS_OK;
-    TRY(take_fingerprint(c, feed));
-    if (resume) return PS_OK;
-    char *newest = NULL;
-    const ps_status st = ps_checkpoint_find(c->folder, &newest, NULL);
-    const bool has_any = newest != NULL || st == PS_EFORMAT; /* a `latest` that is damaged is of a run too */
-    ps_free(newest);
-    if (has_any)
-        return client_fail(
-            PS_EINVAL,
-            "%s has checkpoints of an earlier run: go on with --resume, or name another train.output_dir, or "
-            "remove them",
-            c->folder);
-    return st;
+    TRY(ps_config_get_double(config, "train.save_minutes", &minutes));
+    TRY(ps_config_is_given(config, "train.save_minutes", &gives_minutes));
+    c->save_interval = client_int(config, "train.save_interval");
+    c->is_on = client_int(config, "train.save") != 0 || c->save_interval > 0 || (gives_minutes && minutes > 0);
+    c->save_ns = c->is_on ? (int64_t)(minutes * 60e9) : 0;
+    c->saved_ns = client_clock_ns();
+    return PS_OK;
 }
 
 ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm, run_log *log,
-                           progress *shown, const ps_feed *feed, bool resume)
+                           progress *shown, const ps_feed *feed)
 {
-    *c = (checkpoints){.engine = engine,
-                       .comm = comm,
-                       .log = log,
-                       .progress = shown,
-                       .save_interval = client_int(config, "train.save_interval")};
-    TRY(ps_comm_agree(comm, look_around(c, config, feed, resume)));
-    return c->save_interval > 0 || resume ? hash_all(c, feed) : PS_OK;
+    *c = (checkpoints){.engine = engine, .comm = comm, .log = log, .progress = shown, .feed = feed};
+    return ps_comm_agree(comm, read_options(c, config));
 }
 
 /* Is there a checkpoint of this run's own? */
@@ -159,6 +159,7 @@ ps_status checkpoints_resume(checkpoints *c, const char *path, int64_t *step)
     *step = 0;
     if (path == NULL) TRY(find_own(c, &is_there));
     if (!is_there) return PS_OK;
+    TRY(know_data(c));
     if (path == NULL) path = c->folder;
     char *text = NULL;
     json_t *state = NULL;
@@ -208,13 +209,21 @@ static ps_status finish_save(checkpoints *c)
     return PS_OK;
 }
 
-static ps_status begin_save(checkpoints *c, int64_t step)
+static ps_status begin_write(checkpoints *c, int64_t step)
 {
+    TRY(know_data(c));
     char *state = caller_state(c, step);
     ps_status st = state != NULL ? PS_OK : client_fail(PS_ENOMEM_HOST, "no memory for the state of the run");
     st = ps_comm_agree(c->comm, st);
     if (st == PS_OK) st = ps_engine_begin_checkpoint(c->engine, c->folder, state);
     free(state);
+    return st;
+}
+
+static ps_status begin_save(checkpoints *c, int64_t step)
+{
+    const ps_status st = begin_write(c, step);
+    c->saved_ns = client_clock_ns();
     c->is_saving = st == PS_OK;
     c->saving_step = step;
     if (st == PS_OK)
@@ -224,11 +233,20 @@ static ps_status begin_save(checkpoints *c, int64_t step)
     return st;
 }
 
+/* By steps, or by rank 0's clock. */
+static ps_status find_due(checkpoints *c, int64_t step, bool *is_due)
+{
+    *is_due = c->save_interval > 0 && step % c->save_interval == 0;
+    if (*is_due || c->save_ns == 0) return PS_OK;
+    *is_due = ps_comm_rank(c->comm) == 0 && client_clock_ns() - c->saved_ns >= c->save_ns;
+    return ranks_any(c->comm, is_due);
+}
+
 void checkpoints_after_step(checkpoints *c, int64_t step)
 {
-    if (c->save_interval == 0) return;
-    const bool is_due = step % c->save_interval == 0;
-    bool waits = !ps_engine_checkpoint_is_done(c->engine);
+    if (!c->is_on) return;
+    bool is_due, waits = !ps_engine_checkpoint_is_done(c->engine);
+    if (find_due(c, step, &is_due) != PS_OK) return;                     /* the next step says why */
     if (c->is_saving && ranks_any(c->comm, &waits) != PS_OK) return; /* the next step says why */
     /* both have reported what failed; training goes on, and the next save is tried again */
     if (is_due || !waits) (void)finish_save(c);
@@ -245,7 +263,7 @@ void checkpoints_rescue(checkpoints *c)
 
 ps_status checkpoints_end(checkpoints *c, int64_t step)
 {
-    if (c->save_interval == 0) return PS_OK;
+    if (!c->is_on) return PS_OK;
     ps_status st = finish_save(c);
     if (step > 0 && (c->saved_step != step || st != PS_OK)) {
         st = begin_save(c, step);

@@ -17,7 +17,11 @@ typedef struct checkpoints {
     ps_comm *comm;
     run_log *log;
     progress *progress;
-    int64_t save_interval;
+    const ps_feed *feed;
+    bool is_on;                   /* checkpoints are written at all */
+    int64_t save_interval;        /* steps; 0: not by steps */
+    int64_t save_ns, saved_ns;    /* time between two, 0: not by time; when the last one was begun */
+    bool knows_data;              /* the following are known: before the first save, or at the start of a resumed run */
     int64_t n_samples;            /* of the training data */
     uint64_t ends_xxh3, all_xxh3; /* of its first and last samples; of all of it, validation too */
     bool is_saving;
@@ -26,10 +30,10 @@ typedef struct checkpoints {
 
 /* All functions are called by all ranks, except where they say otherwise. A log is rank 0's; NULL for the others.
  *
- * `resume`: whether --resume was given; without it, where train.save_interval
- * would mix a new run's checkpoints with those that are there, PS_EINVAL. All pointers must outlive it. */
+ * Checkpoints are on with train.save, or where train.save_interval or train.save_minutes is given. All pointers must
+ * outlive it. */
 PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm,
-                                        run_log *log, progress *shown, const ps_feed *feed, bool resume);
+                                        run_log *log, progress *shown, const ps_feed *feed);
 
 /* Go on from `path` (a checkpoint, or a folder with latest), or from the latest of this run's own when it is NULL;
  * *step is the step it was saved after, 0 when there is no checkpoint yet. */

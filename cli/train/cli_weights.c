@@ -1,6 +1,7 @@
 #include "cli_weights.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Has the run left weights? */
@@ -17,16 +18,16 @@ static ps_status has_weights(const char *run, bool *yes)
     return PS_OK;
 }
 
-ps_status cli_choose_weights(const ps_config *config, const char *given, const char **path)
+ps_status cli_choose_weights(const ps_config *config, const char *config_path, const char *given, const char **path)
 {
+    char usual[CLIENT_FOLDER_MAX];
     const char *run = client_string(config, "train.output_dir"), *base = client_string(config, "model.from_pretrained");
     bool has_run = false;
-    int32_t is_named = 0;
     *path = given != NULL ? given : run;
     if (given != NULL) return PS_OK;
     TRY(has_weights(run, &has_run));
     if (has_run || base[0] == '\0') return PS_OK;
-    TRY(ps_config_is_given(config, "train.output_dir", &is_named));
+    const bool is_named = strcmp(run, client_usual_output_folder(config_path, usual)) != 0;
     if (is_named || client_int(config, "model.new_head"))
         return client_fail(
             PS_EIO,

@@ -75,10 +75,30 @@ ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes)
     return client_fail(PS_EIO, "/proc/self/status does not tell VmRSS and VmHWM");
 }
 
+const char *client_usual_output_folder(const char *config_path, char text[CLIENT_FOLDER_MAX])
+{
+    const char *slash = strrchr(config_path, '/'), *name = slash != NULL ? slash + 1 : config_path;
+    const char *dot = strrchr(name, '.');
+    const bool is_json = dot != NULL && dot != name && strcmp(dot, ".json") == 0;
+    const size_t length = is_json ? (size_t)(dot - name) : strlen(name);
+    snprintf(text, CLIENT_FOLDER_MAX, "runs/%.*s", (int)(length < 255 ? length : 255), name);
+    return text;
+}
+
+static ps_status name_output_folder(ps_config *config, const char *config_path)
+{
+    char folder[CLIENT_FOLDER_MAX];
+    int32_t is_given = 0;
+    TRY(ps_config_is_given(config, "train.output_dir", &is_given));
+    if (is_given) return PS_OK;
+    return ps_config_set(config, "train.output_dir", client_usual_output_folder(config_path, folder));
+}
+
 ps_status client_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
 {
     TRY(ps_config_load_assigned(path, overrides, n_overrides, out));
     ps_status st = ps_config_resize_vocabulary(*out);
+    if (st == PS_OK) st = name_output_folder(*out, path);
     if (st == PS_OK) st = ps_config_set_disk_folder(*out, client_string(*out, "train.output_dir"));
     if (st == PS_OK) return PS_OK;
     ps_config_destroy(*out);

@@ -54,9 +54,15 @@ int64_t client_clock_ns(void);
 /* Resident memory of this process, now and at most. PS_EIO where /proc does not say. */
 PS_NODISCARD ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes);
 
+enum { CLIENT_FOLDER_MAX = 4096 };
+
+/* "runs/NAME" of the configuration .../NAME.json: where a run's results go if train.output_dir is not given. A longer
+ * name is cut. Returns text. */
+const char *client_usual_output_folder(const char *config_path, char text[CLIENT_FOLDER_MAX]);
+
 /* A configuration with "key=value" overrides, which win over what the file says of these keys (ps_config_load_assigned);
  * where the model is to have as many tokens as its tokenizer, they are counted (ps_config_resize_vocabulary). A disk
- * tier that RAM does not suffice without lies in train.output_dir. */
+ * tier that RAM does not suffice without lies in train.output_dir, which is client_usual_output_folder if it is not given. */
 PS_NODISCARD ps_status client_load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out);
 
 /* Options that must be there: their keys are this program's own. */

@@ -43,7 +43,7 @@ static const char *const split_names[] = {"train", "validation"};
 
 static ps_status choose_weights(evaluation *e, const eval_arguments *a)
 {
-    TRY(cli_choose_weights(e->config, a->weights, &e->weights));
+    TRY(cli_choose_weights(e->config, a->config.path, a->weights, &e->weights));
     return ps_config_take_labels(e->config, e->weights);
 }
 

@@ -212,7 +212,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     const char *head = client_string(g->config, "model.head");
     if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
-    TRY(cli_choose_weights(g->config, a->weights, &weights));
+    TRY(cli_choose_weights(g->config, a->config.path, a->weights, &weights));
     g->keeps = client_int(g->config, "generation.use_cache") != 0;
     TRY(open_prompt(g, a, ps_config_get_tokenizer_path(g->config)));
     TRY(check_length(g, a));

@@ -13,6 +13,7 @@
 #include "client.h"
 #include "commands.h"
 #include "config_arguments.h"
+#include "earlier_run.h"
 #include "memory_monitor.h"
 #include "program.h"
 #include "progress.h"
@@ -23,7 +24,7 @@
 
 typedef struct train_arguments {
     bool help_config;
-    bool resume, is_verbose;
+    bool resume, overwrite, is_verbose;
     config_arguments config;
     const char *resume_from;
 } train_arguments;
@@ -174,20 +175,35 @@ static ps_status open_engine(run *r)
     return r->feed != NULL ? ps_rows_create(r->feed, r->B, &r->rows) : PS_OK;
 }
 
+/* Of rank 0. The lock comes first, as another run may be at its end. */
+static ps_status open_folder(run *r, const train_arguments *a)
+{
+    printf("results go to %s\n", r->o.output_dir);
+    TRY(run_log_open(r->o.output_dir, &r->log));
+    return earlier_run_check(r->o.output_dir, a->resume, a->resume_from, a->overwrite);
+}
+
+/* What the user lets go, once this run can begin. */
+static ps_status begin_log(run *r, bool overwrite)
+{
+    if (r->rank == 0 && overwrite) TRY(earlier_run_remove(r->o.output_dir));
+    return run_log_begin(r->log, r->totals.resumed_step);
+}
+
 static ps_status open_run(run *r, const train_arguments *a)
 {
     TRY(open_ranks(r, a));
     const bool has_steps = r->o.steps > 0; /* without any, nothing is asked of the data */
-    TRY(ps_comm_agree(r->comm, r->rank == 0 ? run_log_open(r->o.output_dir, &r->log) : PS_OK));
+    TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_folder(r, a) : PS_OK));
     if (has_steps) TRY(open_data(r));
     TRY(ps_comm_agree(r->comm, open_engine(r)));
     if (has_steps) {
-        TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->feed, r->resume));
+        TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->feed));
         if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
         if (r->rank == 0) cli_tell_notices("train", r->engine);
     }
     if (r->totals.resumed_step == 0) TRY(begin_weights(r));
-    ps_status st = run_log_begin(r->log, r->totals.resumed_step);
+    ps_status st = begin_log(r, a->overwrite);
     if (st == PS_OK && r->o.watches_memory) st = memory_monitor_start(&r->monitor);
     return ps_comm_agree(r->comm, st);
 }
@@ -442,7 +458,7 @@ static ps_status run_all(run *r, const train_arguments *a)
 
 /* ---- arguments ---- */
 
-enum { OPTION_HELP_CONFIG = 1000, OPTION_RESUME };
+enum { OPTION_HELP_CONFIG = 1000, OPTION_RESUME, OPTION_OVERWRITE };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -450,6 +466,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPTION_HELP_CONFIG: a->help_config = true; return 0;
     case 'v': a->is_verbose = true; return 0;
+    case OPTION_OVERWRITE: a->overwrite = true; return 0;
     case OPTION_RESUME:
         a->resume = true;
         a->resume_from = arg;
@@ -474,6 +491,8 @@ int cmd_train(int argc, char **argv)
          "Go on from the checkpoint CKPT (its folder, or a folder with a file 'latest'); without CKPT from the latest "
          "of train.output_dir, or from the beginning where there is none",
          0},
+        {"overwrite", OPTION_OVERWRITE, NULL, 0,
+         "Remove what an earlier run left in train.output_dir (checkpoints, weights, log) and begin anew", 0},
         CONFIG_MEMORY_OPTION,
         {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
         {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
@@ -484,10 +503,11 @@ int cmd_train(int argc, char **argv)
         .args_doc = "CONFIG [key=value ...]",
         .doc =
             "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
-            "Writes metrics.jsonl, summary.json and model.safetensors into train.output_dir. Ctrl-C, or SIGTERM, ends "
-            "after the step under way and still writes them, with exit status 130, or 143 (of SIGTERM): status 0 says "
-            "that train.steps were reached. A second signal ends at once. With train.save_interval, checkpoints lie in "
-            "train.output_dir/checkpoints. In a script `until pstar train CONFIG --resume; do [ $? -ne 2 ] || exit 2; "
+            "Writes metrics.jsonl, summary.json, model.safetensors and checkpoints into train.output_dir, by default "
+            "runs/NAME of the configuration NAME.json; a folder that holds another run is refused. Ctrl-C, SIGTERM or "
+            "SIGHUP ends after the step under way and still writes them, with exit status 130, 143 or 129: status 0 "
+            "says that train.steps were reached. A second signal ends at once. A checkpoint is also written every "
+            "train.save_minutes; train.output_dir/checkpoints has them. In a script `until pstar train CONFIG --resume; do [ $? -ne 2 ] || exit 2; "
             "sleep 1; done` survives whatever ends the process, and ends at status 2, as a mistake in the "
             "configuration does not go away by repeating. A checkpoint that could not be written is reported and "
             "training goes on, but a failure of the last one is the exit status."};

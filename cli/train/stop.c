@@ -11,10 +11,24 @@ static void take_signal(int number)
     signal(number, SIG_DFL);
 }
 
+/* The reader of the output has gone. It is not the user who asks, so there is no second one that ends at once; what is
+ * still printed is lost. */
+static void take_broken_pipe(int number)
+{
+    if (stop_signal == 0) stop_signal = number;
+}
+
+static void listen_unless_ignored(int number, void (*handler)(int))
+{
+    if (signal(number, handler) == SIG_IGN) signal(number, SIG_IGN);
+}
+
 void stop_listen(void)
 {
-    signal(SIGINT, take_signal);
+    signal(SIGINT, take_signal); /* a shell's `&` has it ignored, and scripts send it all the same */
     signal(SIGTERM, take_signal);
+    listen_unless_ignored(SIGHUP, take_signal); /* nohup */
+    listen_unless_ignored(SIGPIPE, take_broken_pipe);
 }
 
 ps_status stop_is_asked(ps_comm *comm, bool *yes)
@@ -32,7 +46,7 @@ int stop_end(bool is_alone)
     if (is_alone) {
         /* nothing that is registered for the exit runs */
         const bool had_error = ferror(stdout) != 0;
-        if (fflush(stdout) != 0 || had_error) fprintf(stderr, "pstar: cannot write to the standard output\n");
+        if ((fflush(stdout) != 0 || had_error) && number != SIGPIPE) fprintf(stderr, "pstar: cannot write to the standard output\n");
         signal(number, SIG_DFL);
         (void)raise(number);
     }

@@ -1,10 +1,11 @@
-/* stop.h - Ctrl-C and SIGTERM: a command ends in order, and its exit status says that it was stopped. */
+/* stop.h - Ctrl-C, SIGTERM, SIGHUP and a broken pipe: a command ends in order, and its exit status says that it was stopped. */
 #ifndef PSTAR_STOP_H
 #define PSTAR_STOP_H
 
 #include "client.h"
 
-/* From here on the first SIGINT or SIGTERM asks to stop; a second one of its kind ends the program at once. */
+/* From here on the first SIGINT, SIGTERM or SIGHUP asks to stop, and so does a write to a pipe that nothing reads; a
+ * second signal of its kind ends the program at once. SIGHUP stays ignored where it was (nohup). */
 void stop_listen(void);
 
 /* Was this rank, or any other of comm, asked to stop? Then all of them are from now on. All ranks call. comm NULL:

@@ -61,6 +61,7 @@ static bool is_unused(const char *key)
         "train.product_algorithms",
         "train.save",
         "train.save_interval",
+        "train.save_minutes",
         "train.keep_last",
         "train.init_from",
         "train.init_optimizer",

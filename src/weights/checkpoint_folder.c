@@ -386,6 +386,26 @@ static ps_status remove_older(const ps_checkpoint_folder *f, const char *aside, 
     return st;
 }
 
+ps_status ps_checkpoint_remove_all(const char *folder)
+{
+    char *latest = NULL, name[PS_CHECKPOINT_NAME_MAX];
+    ps_status st = PS_OK;
+    PS_TRY(PS_NEED("folder", folder));
+    if (!ps_folder_exists(folder)) return PS_OK;
+    ps_checkpoint_folder_clean(folder); /* one that has stepped aside has its name again */
+    PS_TRY_GOTO(ps_folder_join(folder, PS_CHECKPOINT_LATEST, &latest));
+    if (unlink(latest) != 0 && errno != ENOENT)
+        PS_TRY_GOTO(PS_FAIL(PS_EIO, "%s: cannot remove: %s", latest, strerror(errno)));
+    for (int64_t step = 0;;) {
+        PS_TRY_GOTO(find_surplus(folder, INT64_MAX, 0, &step));
+        if (step < 0) break;
+        PS_TRY_GOTO(remove_checkpoint(folder, ps_checkpoint_name(step, name)));
+    }
+out:
+    ps_mem_free(latest);
+    return st;
+}
+
 ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last)
 {
     char *aside = NULL;
