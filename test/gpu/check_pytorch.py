@@ -6,6 +6,7 @@ usage: python3 test/gpu/check_pytorch.py
 PATRICKSTAR_LIBRARY names the library, PATRICKSTAR_PLUGIN_PATH the folder with the kernels for GPUs. Exit status 1 when
 something was not as it should be, after a line "FAILED: ...".
 """
+import gc
 import os
 import statistics
 import sys
@@ -95,6 +96,9 @@ def package(is_bf16, memory, n_steps=STEPS, make=Model, data=None):
            "budgets": list(info.budget_bytes), "peaks": list(info.peak_bytes), "moved": list(info.moved_bytes),
            "gpu": info.gpu}
     model.close()
+    del model, optimizer, loss
+    gc.collect()  # modules and hooks refer to each other
+    torch.cuda.empty_cache()
     return got
 
 
