@@ -29,10 +29,9 @@ static ps_status hash_samples(ps_rows *rows, int64_t T, int64_t n_targets, int64
 
 static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
 {
-    int64_t T;
+    const int64_t T = c->T;
     XXH3_state_t *state = XXH3_createState();
     ps_rows *rows = NULL;
-    ps_engine_get_shape(c->engine, NULL, &T, NULL, NULL);
     const int64_t n_targets = ps_feed_chooses_targets(feed) ? ps_feed_row_targets(feed, T) : 1;
     c->n_samples = ps_feed_sample_count(feed, PS_SPLIT_TRAIN);
     ps_status st = state != NULL ? ps_rows_create(feed, 1, &rows) : client_fail(PS_ENOMEM_HOST, "no memory for a hash");
@@ -136,6 +135,7 @@ ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *e
                            progress *shown, const ps_feed *feed)
 {
     *c = (checkpoints){.engine = engine, .comm = comm, .log = log, .progress = shown, .feed = feed};
+    ps_engine_get_shape(engine, NULL, &c->T, NULL, NULL);
     return ps_comm_agree(comm, read_options(c, config));
 }
 

@@ -36,7 +36,7 @@ cp -r "$work/run" "$work/lost"
 rm "$work/lost/checkpoints/latest"
 mkdir "$work/lost/checkpoints/step-000099" # not complete
 expect 2 "$pstar" train "$work/mini.json" train.output_dir="$work/lost" train.save_interval=3
-says err "has checkpoints of an earlier run"
+says err "of an earlier run"
 expect 0 "$pstar" train "$work/mini.json" --resume train.output_dir="$work/lost" train.steps=14
 says out "has no \`latest\`"
 says out "after step 12"
@@ -44,7 +44,7 @@ says out "after step 12"
 # one that is damaged is not the same as none; a checkpoint that is named does not ask for it
 echo step-000014 >"$work/lost/checkpoints/latest"
 expect 2 "$pstar" train "$work/mini.json" train.output_dir="$work/lost" train.save_interval=3
-says err "has checkpoints of an earlier run"
+says err "of an earlier run"
 expect 2 "$pstar" train "$work/mini.json" --resume train.output_dir="$work/lost" train.steps=15
 says err "latest: damaged"
 expect 0 "$pstar" train "$work/mini.json" --resume "$work/lost/checkpoints/step-000014" train.output_dir="$work/lost" train.steps=15
@@ -111,13 +111,13 @@ sed 's/"optimizer"/"optimiser"/' "$work/mini.json" >"$work/loop/config.json"
 loop 2 3
 says err "did you mean 'optimizer'"
 
-# a full disk: a file system of 1 MiB, where one checkpoint fits and two do not
+# a full disk: a file system of 1 MiB, with room for the checkpoint that is there and little more
 cat >"$work/full.sh" <<EOT
 mkdir "$work/small" && mount -t tmpfs -o size=1m tmpfs "$work/small" || exit 77
 "$pstar" train "$work/mini.json" train.steps=4 train.save_interval=2 train.output_dir="$work/small" memory.disk=0 \
     memory.device=2MB >"$work/out" 2>"$work/err"
 [ \$? -eq 0 ] || exit 1
-dd if=/dev/zero of="$work/small/filler" bs=1k count=100 2>/dev/null
+dd if=/dev/zero of="$work/small/filler" bs=1k count=\$((\$(df -k --output=avail "$work/small" | tail -n 1) - 64)) 2>/dev/null
 "$pstar" train "$work/mini.json" --resume train.steps=10 train.save_interval=2 train.output_dir="$work/small" \
     memory.disk=0 memory.device=2MB train.keep_last=1 >>"$work/out" 2>>"$work/err"
 echo \$? >"$work/code"
