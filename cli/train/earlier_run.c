@@ -68,8 +68,8 @@ ps_status earlier_run_check(const char *folder, bool resume, const char *resume_
     earlier_run e;
     char steps[32] = "";
     if (overwrite && resume)
-        return client_fail(PS_EINVAL, "--resume goes on with the run in %s, --overwrite removes it: leave one of them out",
-                           folder);
+        return client_fail(
+            PS_EINVAL, "--resume goes on with the run in %s, --overwrite removes it: leave one of them out", folder);
     TRY(look(folder, &e));
     if (e.steps > 0) snprintf(steps, sizeof steps, ", %lld steps", (long long)e.steps);
     const bool is_own = resume && (resume_from == NULL || is_inside(folder, resume_from));
@@ -80,8 +80,12 @@ ps_status earlier_run_check(const char *folder, bool resume, const char *resume_
                            "train.output_dir=NEW",
                            folder, steps, folder);
     if (is_own || overwrite || (!e.has_weights && !e.has_checkpoints && e.steps == 0)) return PS_OK;
-    return client_fail(PS_EINVAL, "%s holds the %s of an earlier run (%s%s): %sname another train.output_dir, or add --overwrite",
-                       folder, e.has_weights ? "weights" : e.has_checkpoints ? "checkpoints" : "metrics",
+    return client_fail(PS_EINVAL,
+                       "%s holds the %s of an earlier run (%s%s): %sname another train.output_dir, or add --overwrite",
+                       folder,
+                       e.has_weights       ? "weights"
+                       : e.has_checkpoints ? "checkpoints"
+                                           : "metrics",
                        e.has_weights       ? "model.safetensors"
                        : e.has_checkpoints ? "checkpoints"
                                            : "metrics.jsonl",
