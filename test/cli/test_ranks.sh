@@ -17,7 +17,7 @@ for p in 2 3; do
     want=$(weights p$p)
     [ -n "$want" ] || fail "no hash"
     if [ -n "$has_mpich" ]; then
-        trained $p mpich mpich shared default_chunk_size=4096
+        trained $p mpich mpich shared --overwrite default_chunk_size=4096
         says out "$p ranks, mpi (MPICH"
         [ "$(weights mpich)" = "$want" ] || fail "$p ranks: MPICH has other bits"
     fi
