@@ -193,20 +193,6 @@ static void show_bound(const ps_simulation *s)
 }
 
 /* Budgets given as bytes may be more than a described machine has; the plan is what it would be with them. */
-static void show_missing_memory(const ps_hardware *hw, const ps_simulation *s)
-{
-    const int64_t *peaks = s->forecast.peak_bytes;
-    const int64_t planned =
-        (peaks[PS_TIER_HOST] + (s->device_is_ram ? peaks[PS_TIER_DEVICE] : 0)) * ps_hardware_devices_per_node(hw);
-    char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
-    if (planned > hw->host.bytes)
-        printf("memory    it takes %s of memory on a node, which has %s: a run there would be refused\n",
-               size_text(planned, a), size_text(hw->host.bytes, b));
-    if (hw->gpus_per_node > 0 && peaks[PS_TIER_DEVICE] > hw->device.bytes)
-        printf("memory    it takes %s of a device that has %s: a run there would be refused\n",
-               size_text(peaks[PS_TIER_DEVICE], a), size_text(hw->device.bytes, b));
-}
-
 static void show_plan(const plan_input *in, const ps_simulation *s)
 {
     show_request(in, s);
@@ -220,8 +206,8 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
     if (passing > 0) printf(" (%d pass through it)", passing);
     printf(", %d on the host\n", s->n_host_updates);
     show_tiers(s);
-    if (s->machine_refusal[0] != '\0') printf("machine   a run here is refused: %s\n", s->machine_refusal);
-    if (in->site.hardware != NULL) show_missing_memory(in->site.hardware, s);
+    if (s->machine_refusal[0] != '\0')
+        printf("machine   a run %s is refused: %s\n", in->site.hardware != NULL ? "there" : "here", s->machine_refusal);
     show_links(s);
     show_speed(s);
     show_bound(s);
@@ -273,7 +259,7 @@ static void show_timeout(const plan_arguments *a, const ps_simulation *s)
                         : "some changes were not tried");
 }
 
-/* The exit status. A plan that exceeds this machine counts as not fitting. */
+/* The exit status. A plan that exceeds the machine counts as not fitting. */
 static ps_status answer(const plan_arguments *a, const ps_simulation *s)
 {
     if (!s->fits && s->timed_out)
@@ -304,8 +290,9 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
         PS_TRY(ps_simulate_profile(in->config, &in->site, a->config_path, a->profile_path));
         if (!a->json) printf("\nprofile   %s\n", a->profile_path);
     }
-    if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, deadline, advice, &n));
-    if (!a->no_advice) PS_TRY(ps_find_hiding(in->config, &in->site, &s, deadline, &hiding));
+    const bool is_known = s.n_params > 0; /* else memory.total is refused before the model is looked at */
+    if (!a->no_advice && is_known) PS_TRY(ps_advise(in->config, &in->site, &s, deadline, advice, &n));
+    if (!a->no_advice && is_known) PS_TRY(ps_find_hiding(in->config, &in->site, &s, deadline, &hiding));
     if (!a->json) {
         if (!a->no_advice) show_advice(&s, advice, n, ps_deadline_timed_out(deadline));
         show_hiding(&hiding);

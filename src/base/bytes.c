@@ -89,3 +89,23 @@ const char *ps_bytes_format(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
              units[i]);
     return text;
 }
+
+const char *ps_bytes_round_up(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    int64_t unit = 1;
+    size_t i = 0;
+    for (; i + 1 < PS_ARRAY_LEN(units) && bytes / unit >= 1000; i++) unit *= 1000;
+    /* in hundredths of the unit below ten, in tenths below a hundred */
+    int64_t parts = i == 0 ? 1 : bytes < 10 * unit ? 100 : bytes < 100 * unit ? 10 : 1;
+    int64_t n = ps_ceil_div(bytes, unit / parts);
+    while (parts > 1 && n % 10 == 0) n /= 10, parts /= 10;
+    if (n >= 1000 && parts == 1 && i + 1 < PS_ARRAY_LEN(units)) n /= 1000, i++; /* 999.5 MB are 1 GB */
+    const int digits = parts == 100 ? 2 : parts == 10 ? 1 : 0;
+    if (digits > 0)
+        snprintf(text, PS_BYTES_TEXT_MAX, "%lld.%0*lld%s", (long long)(n / parts), digits, (long long)(n % parts),
+                 units[i]);
+    else
+        snprintf(text, PS_BYTES_TEXT_MAX, "%lld%s", (long long)n, units[i]);
+    return text;
+}

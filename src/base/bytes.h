@@ -18,4 +18,8 @@ enum { PS_BYTES_TEXT_MAX = 24 };
  * Returns text. */
 const char *ps_bytes_format(int64_t bytes, char text[PS_BYTES_TEXT_MAX]);
 
+/* Write as an option takes it, with three digits at most: "87.5GB", "480KB", "999B". No less than bytes, which are from
+ * 0 on, so that what is enough stays enough. Returns text. */
+const char *ps_bytes_round_up(int64_t bytes, char text[PS_BYTES_TEXT_MAX]);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/bytes.h"
 #include "base/machine.h"
 #include "config/config.h"
 #include "plan/model_data_min.h"
@@ -56,12 +57,19 @@ static ps_status try_change(const adviser *a, const char *change, ps_simulation 
     return st == PS_EINVAL || st == PS_EIO ? PS_OK : st;
 }
 
-/* Of a plan that fits: what it gains is worth it, and this machine has what it takes. */
+/* The machine has what it takes, and of a plan that fits: what it gains is worth it. */
 static bool is_worth_it(const adviser *a, const ps_simulation *changed)
 {
-    if (!a->base->fits) return true;
-    return changed->machine_refusal[0] == '\0' &&
-           ps_simulation_tokens_per_s(changed) >= GAIN_LEAST * ps_simulation_tokens_per_s(a->base);
+    if (changed->machine_refusal[0] != '\0') return false;
+    return !a->base->fits || ps_simulation_tokens_per_s(changed) >= GAIN_LEAST * ps_simulation_tokens_per_s(a->base);
+}
+
+/* What a change asks of the user: memory that the machine has is nothing, then come changes that keep the numbers, then
+ * those that make them others. */
+static int cost_of(const char *change)
+{
+    if (strstr(change, "train_micro_batch_size_per_gpu") != NULL || strstr(change, "hardware.") != NULL) return 2;
+    return strchr(change, ' ') == NULL && strncmp(change, "memory.", strlen("memory.")) == 0 ? 0 : 1;
 }
 
 /* Keep the change if it is worth it; *kept (may be NULL) says so. */
@@ -80,10 +88,17 @@ __attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool
     ps_advice *out = &a->advice[a->n++];
     *out = (ps_advice){.tokens_per_s = rate,
                        .gain = a->base->fits ? rate / ps_simulation_tokens_per_s(a->base) : 0,
-                       .price = changed.machine_refusal[0] != '\0' ? "it is more than this machine has" : NULL};
+                       .cost = a->base->fits ? 0 : cost_of(change)};
     snprintf(out->change, sizeof out->change, "%s", change);
     if (kept != NULL) *kept = true;
     return PS_OK;
+}
+
+/* The same of a budget, rounded up as people write it. */
+static ps_status consider_budget(adviser *a, bool *kept, ps_tier tier, int64_t bytes)
+{
+    char text[PS_BYTES_TEXT_MAX];
+    return consider(a, kept, "memory.%s=%s", ps_tier_name(tier), ps_bytes_round_up(bytes, text));
 }
 
 /* A processor's device memory is what it is given; a GPU's is all there is. */
@@ -109,7 +124,7 @@ static ps_status advise_larger_disk(adviser *a)
     if (!largest.fits) return PS_OK;
     for (int64_t larger = disk; larger < most && !fits;) {
         larger = ps_min_i64(times(larger, 2), most);
-        PS_TRY(consider(a, &fits, "memory.disk=%lld", (long long)larger));
+        PS_TRY(consider_budget(a, &fits, PS_TIER_DISK, larger));
     }
     return PS_OK;
 }
@@ -120,7 +135,7 @@ static ps_status advise_larger_device(adviser *a)
     const int64_t device = a->base->budgets.bytes[PS_TIER_DEVICE];
     bool fits = false;
     for (int64_t k = 2; can_grow(a) && k <= DEVICE_GROWTH_MAX && times(device, k) > device && !fits; k *= 2)
-        PS_TRY(consider(a, &fits, "memory.device=%lld", (long long)times(device, k)));
+        PS_TRY(consider_budget(a, &fits, PS_TIER_DEVICE, times(device, k)));
     return PS_OK;
 }
 
@@ -144,7 +159,7 @@ static ps_status advise_least(adviser *a, ps_tier tier)
     if (ps_deadline_stops(a->deadline)) return PS_OK;
     PS_TRY(ps_simulate_least_budget(a->config, a->site, tier, a->deadline, &bytes));
     if (bytes == 0 || (a->hardware != NULL && bytes > there)) return PS_OK;
-    return consider(a, NULL, "memory.%s=%lld", ps_tier_name(tier), (long long)bytes);
+    return consider_budget(a, NULL, tier, bytes);
 }
 
 /* Changes of what a step takes beside its model data. */
@@ -227,8 +242,7 @@ static ps_status advise_speed(adviser *a)
         PS_TRY(consider(a, NULL, "client.opts.with_mem_saving_comm=%s",
                         o->client_opts_with_mem_saving_comm ? "false" : "true"));
     if (a->base->dtype == PS_DTYPE_F32) PS_TRY(consider(a, NULL, "bf16.enabled=true"));
-    if (can_grow(a) && times(device, 2) > device)
-        PS_TRY(consider(a, NULL, "memory.device=%lld", (long long)times(device, 2)));
+    if (can_grow(a) && times(device, 2) > device) PS_TRY(consider_budget(a, NULL, PS_TIER_DEVICE, times(device, 2)));
     PS_TRY(consider(a, NULL, "memory.prefetch=%lld", (long long)(4 * ps_max_i64(1, o->memory_prefetch))));
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_NEVER) PS_TRY(consider(a, NULL, "memory.keep_logits=auto"));
     if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));
@@ -237,10 +251,12 @@ static ps_status advise_speed(adviser *a)
     return PS_OK;
 }
 
-static int faster_first(const void *a, const void *b)
+/* Of equal cost the faster. */
+static int cheaper_first(const void *a, const void *b)
 {
-    const double x = ((const ps_advice *)a)->tokens_per_s, y = ((const ps_advice *)b)->tokens_per_s;
-    return (x < y) - (x > y);
+    const ps_advice *x = a, *y = b;
+    if (x->cost != y->cost) return x->cost - y->cost;
+    return (x->tokens_per_s < y->tokens_per_s) - (x->tokens_per_s > y->tokens_per_s);
 }
 
 ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simulation *base, ps_deadline *deadline,
@@ -254,7 +270,7 @@ ps_status ps_advise(const ps_config *config, const ps_site *site, const ps_simul
                  .deadline = deadline,
                  .advice = advice};
     const ps_status st = base->fits ? advise_speed(&a) : advise_fitting(&a);
-    qsort(advice, (size_t)a.n, sizeof *advice, faster_first);
+    qsort(advice, (size_t)a.n, sizeof *advice, cheaper_first);
     *n = a.n;
     return st;
 }

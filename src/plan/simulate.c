@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "plan/model_data_min.h"
 #include "plan/refusal.h"
 #include "plan/staging.h"
@@ -35,6 +36,27 @@ static ps_status look_at_machine(const simulating *m)
         ps_settings_check_capacity(&m->settings, o->forecast.peak_bytes, o->rates.topology.ranks_per_node);
     if (st == PS_EBUDGET) snprintf(o->machine_refusal, sizeof o->machine_refusal, "%s", ps_last_error());
     return st == PS_EBUDGET || st == PS_EIO ? PS_OK : st;
+}
+
+/* Of a machine that is described. Its device is a part of its memory where no GPU computes. */
+static void look_at_described(const simulating *m, const ps_hardware *hw)
+{
+    ps_simulation *o = m->out;
+    char needed[PS_BYTES_TEXT_MAX], there[PS_BYTES_TEXT_MAX];
+    const int64_t *peaks = o->forecast.peak_bytes, per_node = ps_hardware_devices_per_node(hw);
+    const int64_t ram = (peaks[PS_TIER_HOST] + (o->device_is_ram ? peaks[PS_TIER_DEVICE] : 0)) * per_node;
+    const int64_t disk = peaks[PS_TIER_DISK] * per_node;
+    const char *of = NULL;
+    int64_t asked = 0, has = 0;
+    if (ram > hw->host.bytes)
+        of = "memory on a node", asked = ram, has = hw->host.bytes;
+    else if (!o->device_is_ram && peaks[PS_TIER_DEVICE] > hw->device.bytes)
+        of = "memory of a GPU", asked = peaks[PS_TIER_DEVICE], has = hw->device.bytes;
+    else if (hw->disk.present && disk > hw->disk.bytes)
+        of = "disk on a node", asked = disk, has = hw->disk.bytes;
+    if (of != NULL)
+        snprintf(o->machine_refusal, sizeof o->machine_refusal, "the plan takes %s of %s, which has %s",
+                 ps_bytes_format(asked, needed), of, ps_bytes_format(has, there));
 }
 
 static void describe_request(const simulating *m)
@@ -165,9 +187,13 @@ ps_status ps_simulate(const ps_config *config, const ps_site *site, bool explain
     if (st == PS_OK) st = ps_staging_find_blueprint(s, m.program, m.code, deadline, &m.blueprint, &out->forecast);
     out->budgets = s->budgets; /* the disk tier may have come */
     out->timed_out = ps_deadline_timed_out(deadline);
-    if (st == PS_EBUDGET && explain && !out->timed_out) st = ps_refusal_describe(s, m.program, m.code, deadline);
+    if (st == PS_EBUDGET && explain && !out->timed_out && m.code != NULL)
+        st = ps_refusal_describe(s, m.program, m.code, deadline);
     if (st == PS_OK) describe_blueprint(&m);
-    if (st == PS_OK && (site == NULL || site->hardware == NULL)) st = look_at_machine(&m);
+    if (st == PS_OK && site != NULL && site->hardware != NULL)
+        look_at_described(&m, site->hardware);
+    else if (st == PS_OK)
+        st = look_at_machine(&m);
     end(&m);
     return take_refusal(out, st);
 }

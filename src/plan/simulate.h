@@ -24,8 +24,8 @@ typedef struct ps_simulation {
     bool fits;
     char refusal[2048]; /* when it does not: the moment that needs most, bytes */
     bool timed_out;     /* time was up: it may fit, or there may be a faster way, which a run looks for */
-    /* why this machine refuses the plan although it fits the budgets: too little memory or disk space; "": it does not,
-     * or the plan is for another machine */
+    /* why the machine, this or the one that is described, refuses the plan although it fits the budgets: too little
+     * memory or disk space; "": it does not */
     char machine_refusal[1024];
 
     /* what was asked */

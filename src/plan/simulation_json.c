@@ -96,6 +96,8 @@ static json_t *request_json(const ps_simulation *s)
 
 json_t *ps_simulation_json(const ps_simulation *s)
 {
+    /* refused before the model was looked at: memory.total is less than what the process takes */
+    if (!s->fits && s->n_params == 0) return json_pack("{s:b, s:s}", "fits", 0, "refusal", s->refusal);
     json_t *o = request_json(s);
     if (o == NULL) return NULL;
     json_object_set_new(o, "fits", json_boolean(s->fits));

@@ -96,6 +96,36 @@ static void sizes_are_printed(void **state)
     }
 }
 
+/* As an option takes it, and no less than it was: by parsing it again. */
+static void sizes_are_rounded_up(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t bytes;
+        const char *text;
+    } cases[] = {
+        {0, "0B"},
+        {999, "999B"},
+        {1000, "1KB"},
+        {1001, "1.01KB"},
+        {480000, "480KB"},
+        {999001, "1MB"},
+        {1996000, "2MB"},
+        {9999999, "10MB"},
+        {87488987136, "87.5GB"},
+        {113226724146, "114GB"},
+        {999999999999, "1TB"},
+    };
+    char text[PS_BYTES_TEXT_MAX];
+    int64_t again;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(ps_bytes_round_up(cases[i].bytes, text), cases[i].text);
+    for (int64_t bytes = 1; bytes < INT64_MAX / 8; bytes = bytes * 7 / 5 + 3) {
+        assert_int_equal(ps_bytes_parse(ps_bytes_round_up(bytes, text), &again), PS_OK);
+        if (again < bytes || (double)again > 1.01 * (double)bytes) fail_msg("%lld: %s", (long long)bytes, text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +133,7 @@ int main(void)
         cmocka_unit_test(what_is_no_size_is_refused),
         cmocka_unit_test(what_is_too_large_is_refused),
         cmocka_unit_test(sizes_are_printed),
+        cmocka_unit_test(sizes_are_rounded_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,7 +124,7 @@ expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB memory.host=900TB -
 expect 2 "$pstar" plan "$work/tiny.json" memory.device=900TB model.n_embd=16384 model.n_head=128 model.n_layer=100 --no-advice memory.placement_trials=0
 says out "machine   a run here is refused: memory.device and memory.host: the plan takes "
 says out "time      "
-expect 0 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/laptop.json" memory.device=900TB model.n_embd=4096 model.n_head=32 \
+expect 2 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/laptop.json" memory.device=900TB model.n_embd=4096 model.n_head=32 \
     model.n_layer=9 --no-advice memory.placement_trials=0
 says out " of memory on a node, which has "
 
@@ -158,6 +158,41 @@ change=$(sed -n '/^what fits/{n;s/^ *\([^ ]*=[^ ]*\( [^ ]*=[^ ]*\)*\)  .*/\1/p;}
 [ -n "$change" ] || fail "no advice"
 # shellcheck disable=SC2086
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.disk=0 $change
+
+# a total that the process alone takes, on this machine and another
+set -- memory.device=auto memory.host=auto memory.disk=auto
+for total in 1KB 20MB; do
+    expect 2 "$pstar" plan "$work/tiny.json" "$@" memory="$total"
+    says out "it does not fit: memory.total = "
+    says out "the process itself takes "
+    expect 2 "$pstar" plan "$work/tiny.json" "$@" memory="$total" --hardware examples/hardware/laptop.json --json
+    says out '"fits": false'
+done
+
+# more than the described machine has, though budgets say that there is as much
+set -- --hardware examples/hardware/laptop.json model.type=gpt2 model.n_embd=4096 model.n_head=32 model.n_layer=16 data.sequence_length=16
+expect 2 "$pstar" plan "$work/tiny.json" "$@" memory.device=400GB --no-advice
+says out "machine   a run there is refused: the plan takes "
+says out "of memory on a node, which has 17.2 GB"
+expect 2 "$pstar" plan "$work/tiny.json" "$@" memory.device=400GB --no-advice --json
+says out '"machine_refusal": "the plan takes '
+# what it reserves is not to be had, and advice stays within what it has, in units, as typed
+expect 0 "$pstar" plan "$work/tiny.json" "$@" memory.device=auto memory.host=auto memory.disk=auto --no-advice --json
+python3 -c 'import json, sys; t = json.load(sys.stdin)["tiers"]; assert 8e9 < t["device"]["budget_bytes"] < 12.9e9, t' <"$work/out" ||
+    fail "what the laptop reserves"
+expect 0 "$pstar" plan "$work/tiny.json" "$@" memory.device=auto memory.host=auto memory.disk=auto --no-advice --json hardware.host.reserved_bytes=12GiB
+python3 -c 'import json, sys; t = json.load(sys.stdin)["tiers"]; assert 3e9 < t["device"]["budget_bytes"] < 4.3e9, t' <"$work/out" ||
+    fail "what the laptop reserves now"
+expect 2 "$pstar" plan "$work/tiny.json" "$@" memory.device=9GB memory.host=0 memory.disk=1GB
+says out "what fits (each simulated)"
+sed -n '/^what fits/,$s/^  \([a-z].*=[^ ]*\)  .*/\1/p' "$work/out" >"$work/advice"
+grep -q "memory.disk=[0-9.]*GB$" "$work/advice" || { cat "$work/out"; fail "no disk in units"; }
+grep "[0-9]\{6\}" "$work/advice" && fail "a size without a unit"
+while read -r change; do
+    # shellcheck disable=SC2086 # words
+    "$pstar" plan "$work/tiny.json" "$@" memory.device=9GB memory.host=0 memory.disk=1GB --no-advice $change >"$work/out" 2>&1 </dev/null ||
+        { cat "$work/out"; fail "advice that does not fit: $change"; }
+done <"$work/advice"
 
 # one list of what fits, with the least of each budget that would do alone
 hardware=examples/hardware/h200-128gb.json
