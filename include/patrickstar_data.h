@@ -88,6 +88,9 @@ static inline int64_t ps_feed_micro_batch(int64_t step, int64_t accumulation, in
  * length; that when rows are not padded, or always to the full length. n_samples >= 1. */
 PS_API int64_t ps_feed_length(const ps_feed *feed, ps_split split, int64_t first_sample, int64_t n_samples);
 
+/* Tokens of these samples that are not padding: all inputs of a row, or those that its line has. n_samples >= 0. */
+PS_API int64_t ps_feed_token_count(const ps_feed *feed, ps_split split, int64_t first_sample, int64_t n_samples);
+
 /* xxh3 (64 bit) over all that the feed has: every token, label and mark of both splits, in the order of the files, and
  * which lines are for validation. Reads all of it, as opening token files does, and takes as long as that: some 2 s for
  * each GB in the page cache (two busy cores), with a disk its time. */

@@ -394,6 +394,16 @@ int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, i
     return ps_min_i64(f->T, ps_ceil_div(longest, f->pad_to_multiple_of) * f->pad_to_multiple_of);
 }
 
+int64_t ps_feed_token_count(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples)
+{
+    const feed_split *s = &f->splits[split];
+    int64_t n = 0;
+    if (!has_lines(s) || s->n == 0) return n_samples * f->T;
+    for (int64_t i = first_sample; i < first_sample + n_samples; i++)
+        n += line_length(f, s, ps_feed_item_of(f, split, i));
+    return n;
+}
+
 /* ---- rows ---- */
 
 static ps_status fill_causal(const ps_feed *f, const feed_split *s, int64_t item, int32_t *tokens, int32_t *targets)
