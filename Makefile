@@ -279,11 +279,13 @@ CUDA_FILES := $(patsubst src/kernel/cuda/%.cu,build/cuda/%,$(sort $(wildcard src
 CUDA_TEST_ARCH := 90
 CUDA_TEST_IMAGES := $(if $(NVCC),$(CUDA_FILES:%=%.$(CUDA_TEST_ARCH).cubin))
 NVCC_CALL := $(NVCC) -std=c++17 -O3 -Werror all-warnings -Iinclude -Isrc
-nvcc = $(NVCC_CALL) -MMD -MP -MF $@.d -MT $@
+# No product and sum become one operation: the kernel that rotates what it normalises has the bits of the two.
+build/cuda/cuda_norm.% build/cuda/cuda_rope.%: private NVCC_FLAGS := --fmad=false
+nvcc = $(NVCC_CALL) $(NVCC_FLAGS) -MMD -MP -MF $@.d -MT $@
 # Takes minutes, so other changes of the Makefile are no reason.
 build/cuda/.call: FORCE
 	@mkdir -p $(@D)
-	@echo '$(NVCC_CALL) $(CUDA_PTX)' | cmp -s - $@ || echo '$(NVCC_CALL) $(CUDA_PTX)' >$@
+	@echo '$(NVCC_CALL) $(CUDA_PTX) norm and rope: --fmad=false' | cmp -s - $@ || echo '$(NVCC_CALL) $(CUDA_PTX) norm and rope: --fmad=false' >$@
 define cuda_arch_rule
 build/cuda/%.$1.cubin: src/kernel/cuda/%.cu build/cuda/.call
 	@mkdir -p $$(@D)
@@ -484,6 +486,8 @@ check-long: check
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
 	$(announce) 'the fake GPU: 20 seeds'
 	@PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/seeds.txt test
+	$(announce) 'a run that signals stop at 50 instants'
+	@N_STOPS=50 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/stops.txt test
 	$(announce) 'budgets and options at random: 20 seeds, PS_TEST_SEED the first of them'
 	@PS_TEST_SEED=$${PS_TEST_SEED:-$$(date +%s)} PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 \
 	    ONLY=test/random.txt test

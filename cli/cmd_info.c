@@ -13,6 +13,7 @@
 #include "base/plugin_file.h"
 #include "base/status.h"
 #include "cli.h"
+#include "cuda/cudnn.h"
 #include "cuda/open.h"
 #include "device/disk.h"
 #include "device/disk_folders.h"
@@ -182,10 +183,14 @@ static void show_gpu(void)
         printf("NVIDIA's, which cannot be used, so the processor computes: %s\n", ps_last_error());
     } else {
         if (f.n_gpus > 1) printf("%d; number 0: ", f.n_gpus);
-        printf("%s (compute capability %d.%d), %s, of which %s can be used; driver for CUDA %d.%d; attention by %s\n",
+        const ps_cudnn *cudnn;
+        printf("%s (compute capability %d.%d), %s, of which %s can be used; driver for CUDA %d.%d; attention by %s",
                f.info.name, f.info.capability / 10, f.info.capability % 10, ps_bytes_format(f.info.total_bytes, total),
                ps_bytes_format(f.usable_bytes, usable), f.info.driver_version / 1000, f.info.driver_version % 1000 / 10,
                f.attention);
+        if (strncmp(f.attention, "cuDNN", strlen("cuDNN")) != 0 && ps_cudnn_load(&cudnn) != PS_OK)
+            printf(" (%s)", ps_last_error());
+        printf("\n");
     }
 }
 

@@ -119,6 +119,12 @@ static void show_request(const plan_input *in, const ps_simulation *s)
            : s->checkpointing   ? ", activation checkpointing"
                                 : "",
            update_times[s->variant.update_time], s->keeps_logits ? ", logits kept" : "");
+    const int64_t keep_last = ps_config_options(in->config)->train_keep_last;
+    printf("saving    a checkpoint takes %s on disk; ", size_text(s->checkpoint_bytes, bytes));
+    if (keep_last > 0)
+        printf("%" PRId64 " kept (train.keep_last), and one more while it is written\n", keep_last);
+    else
+        printf("all are kept (train.keep_last)\n");
 }
 
 static void show_tiers(const ps_simulation *s)

@@ -739,8 +739,8 @@ PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_
  * nothing on disk. PS_EFORMAT when "latest" is damaged. */
 PS_API PS_NODISCARD ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest);
 
-/* Remove all checkpoints in `folder`, as given to ps_engine_save_checkpoint, with "latest" and what runs that were killed
- * have left; other files stay. Nothing to do where there is no such folder. PS_EIO. */
+/* Remove all checkpoints in `folder`, as given to ps_engine_save_checkpoint, with "latest" and what runs that were
+ * killed have left; other files stay. Nothing to do where there is no such folder. PS_EIO. */
 PS_API PS_NODISCARD ps_status ps_checkpoint_remove_all(const char *folder);
 
 /* Go on from a checkpoint: its own folder, or the folder whose "latest" names it. Chunk size, budgets, number format
@@ -777,6 +777,9 @@ typedef struct ps_memory_info {
     /* to other ranks, and how long computing stood still for them, since the ranks met */
     int64_t sent_bytes, comm_wait_ns;
     int64_t trained_parameters; /* of `parameters` those that are not frozen; of an inference engine 0 */
+    /* of a checkpoint's arrays, of all ranks: 4 a parameter and 4 a state of the optimizer of a trained one (Adam: 2);
+     * headers and state.json come on top. Of an inference engine 0 */
+    int64_t checkpoint_bytes;
 } ps_memory_info;
 
 PS_API ps_status ps_engine_get_memory_info(const ps_engine *engine, ps_memory_info *out);

@@ -54,6 +54,12 @@ if [ "${1:-}" = --part ]; then
         [ -n "${FAKE:-}" ] || cp "$folder/hardware.json" "$build/gpu_hardware.json"
         "$gpu_pstar" plan examples/demo.json --hardware "$folder/hardware.json" memory.device=400MB memory.host=400MB
         ;;
+    pytorch)
+        library=${PATRICKSTAR_LIBRARY:-$PATRICKSTAR_PLUGIN_PATH/libpatrickstar.so}
+        [ -f "$library" ] || { echo "skipped: there is no $library"; exit 77; }
+        "${PYTHON:-python3}" -c 'import torch' 2>/dev/null || { echo 'skipped: there is no PyTorch (PYTHON names an interpreter)'; exit 77; }
+        PATRICKSTAR_LIBRARY=$library exec "${PYTHON:-python3}" test/gpu/check_pytorch.py
+        ;;
     demo)
         # As make demo does; over the emulator a few steps of a small one.
         set -- train.backend=cuda
@@ -149,7 +155,7 @@ part() {
         if [ "$word" = FAIL ]; then
             { grep -m 12 -E 'FAILED: |ERROR' "$out"; echo ...; tail -n 12 "$out"; } | tr -d '\000' | sed 's/^/      /'
         else
-            grep -E '^(skipped|not tried): |^GPU .*|within .* of the processor' "$out" | sed 's/^/      /'
+            grep -E '^(skipped|not tried): |^GPU .*|within .* of the processor|^speed: |within .* of plain PyTorch' "$out" | sed 's/^/      /'
         fi
     } >"$out.said"
     cat "$out.said" # in one piece
@@ -185,10 +191,12 @@ else
     part 60 'test each_kernel'
     part 90 'test gpu_device'
     parts 200 "$jobs" 'op linear' 'op attention' 'op attention_cudnn' 'op lm_loss' 'op layernorm' 'op adam' 'op embedding' 'op rope' 'op gelu' 'op cast' \
-        'op grad_stats' 'op attention_cached' 'op rmsnorm' 'op swiglu' 'op elementwise' 'op fill' 'op pool' 'op sgd' 'op relu' 'op tanh'
+        'op grad_stats' 'op attention_cached' 'op rmsnorm' 'op swiglu' 'op elementwise' 'op fill' 'op pool' 'op sgd' 'op relu' 'op tanh' \
+        'op rmsnorm_rope' 'op head_loss'
     part 120 'test gpu_engine'
     part 180 'training gpt2 f32'
     part 180 'training gpt2 bf16'
+    part 120 pytorch
     part 120 rates
     part 90 demo
     part 90 'sanitizer memcheck'

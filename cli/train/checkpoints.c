@@ -299,7 +299,7 @@ void checkpoints_after_step(checkpoints *c, int64_t step)
 {
     if (!c->is_on) return;
     bool is_due, waits = !ps_engine_checkpoint_is_done(c->engine);
-    if (find_due(c, step, &is_due) != PS_OK) return;                     /* the next step says why */
+    if (find_due(c, step, &is_due) != PS_OK) return;                 /* the next step says why */
     if (c->is_saving && ranks_any(c->comm, &waits) != PS_OK) return; /* the next step says why */
     /* both have reported what failed; training goes on, and the next save is tried again */
     if (is_due || !waits) (void)finish_save(c);

@@ -18,7 +18,7 @@ typedef struct checkpoints {
     run_log *log;
     progress *progress;
     const ps_feed *feed;
-    int64_t T;                    /* of whole rows, whatever the engine's are at the time */
+    int64_t T;                    /* tokens of a sample; those of a step may be fewer */
     bool is_on;                   /* checkpoints are written at all */
     int64_t save_interval;        /* steps; 0: not by steps */
     int64_t save_ns, saved_ns;    /* time between two, 0: not by time; when the last one was begun */

@@ -13,6 +13,7 @@
 #include "client.h"
 #include "commands.h"
 #include "config_arguments.h"
+#include "disk_room.h"
 #include "earlier_run.h"
 #include "memory_monitor.h"
 #include "program.h"
@@ -186,6 +187,15 @@ static ps_status open_folder(run *r, const train_arguments *a)
     return earlier_run_check(r->o.output_dir, a->resume, a->resume_from, a->overwrite);
 }
 
+/* Of rank 0. */
+static ps_status find_room(const run *r)
+{
+    const disk_room need =
+        disk_room_of(r->config, r->engine, r->checkpoints.is_on, r->o.steps - r->totals.resumed_step);
+    disk_room_tell(&need);
+    return disk_room_check(&need, r->config, r->engine, r->o.output_dir);
+}
+
 /* What the user lets go, once this run can begin. */
 static ps_status begin_log(run *r, bool overwrite)
 {
@@ -205,6 +215,7 @@ static ps_status open_run(run *r, const train_arguments *a)
         if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
         if (r->rank == 0) cli_tell_notices("train", r->engine);
     }
+    if (r->totals.resumed_step < r->o.steps) TRY(ps_comm_agree(r->comm, r->rank == 0 ? find_room(r) : PS_OK));
     if (r->totals.resumed_step == 0) TRY(begin_weights(r));
     ps_status st = begin_log(r, a->overwrite);
     if (st == PS_OK && r->o.watches_memory) st = memory_monitor_start(&r->monitor);
@@ -409,7 +420,8 @@ static ps_status finish(run *r)
     TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
     step_bound_find(r->engine, r->config, &r->times, &r->bound);
     TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
-    if (r->o.saves) {
+    const bool is_begun = r->totals.steps > 0 || r->o.steps == 0; /* else a signal came before the first step */
+    if (r->o.saves && is_begun) {
         char path[4096];
         snprintf(path, sizeof path, "%s/model.safetensors", r->o.output_dir);
         TRY(ps_engine_save_weights(r->engine, path));
@@ -423,7 +435,8 @@ static ps_status finish(run *r)
     progress_print_table(&r->totals);
     step_bound_print(&r->bound);
     if (r->n_ranks > 1 && r->totals.steps > r->totals.resumed_step) print_ranks(r);
-    printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o.output_dir, r->o.saves ? " and model.safetensors" : "");
+    printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o.output_dir,
+           r->o.saves && is_begun ? " and model.safetensors" : "");
     return PS_OK;
 }
 
@@ -513,7 +526,8 @@ int cmd_train(int argc, char **argv)
             "runs/NAME of the configuration NAME.json; a folder that holds another run is refused. Ctrl-C, SIGTERM or "
             "SIGHUP ends after the step under way and still writes them, with exit status 130, 143 or 129: status 0 "
             "says that train.steps were reached. A second signal ends at once. A checkpoint is also written every "
-            "train.save_minutes; train.output_dir/checkpoints has them. In a script `until pstar train CONFIG --resume; do [ $? -ne 2 ] || exit 2; "
+            "train.save_minutes; train.output_dir/checkpoints has them. In a script `until pstar train CONFIG "
+            "--resume; do [ $? -ne 2 ] || exit 2; "
             "sleep 1; done` survives whatever ends the process, and ends at status 2, as a mistake in the "
             "configuration does not go away by repeating. A checkpoint that could not be written is reported and "
             "training goes on, but a failure of the last one is the exit status."};

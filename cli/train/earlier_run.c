@@ -51,13 +51,13 @@ static ps_status look(const char *folder, earlier_run *e)
     return PS_OK;
 }
 
-/* Does the checkpoint that is named lie in the folder? */
+/* Does the checkpoint that is named lie in the folder? True of one that is missing: reading it fails, and says so. */
 static bool is_inside(const char *folder, const char *path)
 {
     char *outer = realpath(folder, NULL), *inner = realpath(path, NULL);
     const size_t n = outer != NULL ? strlen(outer) : 0;
-    const bool yes = outer != NULL && inner != NULL && strncmp(inner, outer, n) == 0 &&
-                     (inner[n] == '/' || inner[n] == '\0');
+    const bool yes =
+        inner == NULL || (outer != NULL && strncmp(inner, outer, n) == 0 && (inner[n] == '/' || inner[n] == '\0'));
     free(outer);
     free(inner);
     return yes;
@@ -68,20 +68,24 @@ ps_status earlier_run_check(const char *folder, bool resume, const char *resume_
     earlier_run e;
     char steps[32] = "";
     if (overwrite && resume)
-        return client_fail(PS_EINVAL, "--resume goes on with the run in %s, --overwrite removes it: leave one of them out",
-                           folder);
+        return client_fail(
+            PS_EINVAL, "--resume goes on with the run in %s, --overwrite removes it: leave one of them out", folder);
     TRY(look(folder, &e));
     if (e.steps > 0) snprintf(steps, sizeof steps, ", %lld steps", (long long)e.steps);
     const bool is_own = resume && (resume_from == NULL || is_inside(folder, resume_from));
-    if (is_own && e.has_weights && !e.has_checkpoints)
+    if (is_own && resume_from == NULL && e.has_weights && !e.has_checkpoints)
         return client_fail(PS_EINVAL,
                            "%s holds the weights of an earlier run (model.safetensors%s) and no checkpoint to go on "
                            "from: begin a new run from them with train.init_from=%s/model.safetensors "
                            "train.output_dir=NEW",
                            folder, steps, folder);
     if (is_own || overwrite || (!e.has_weights && !e.has_checkpoints && e.steps == 0)) return PS_OK;
-    return client_fail(PS_EINVAL, "%s holds the %s of an earlier run (%s%s): %sname another train.output_dir, or add --overwrite",
-                       folder, e.has_weights ? "weights" : e.has_checkpoints ? "checkpoints" : "metrics",
+    return client_fail(PS_EINVAL,
+                       "%s holds the %s of an earlier run (%s%s): %sname another train.output_dir, or add --overwrite",
+                       folder,
+                       e.has_weights       ? "weights"
+                       : e.has_checkpoints ? "checkpoints"
+                                           : "metrics",
                        e.has_weights       ? "model.safetensors"
                        : e.has_checkpoints ? "checkpoints"
                                            : "metrics.jsonl",

@@ -46,7 +46,8 @@ int stop_end(bool is_alone)
     if (is_alone) {
         /* nothing that is registered for the exit runs */
         const bool had_error = ferror(stdout) != 0;
-        if ((fflush(stdout) != 0 || had_error) && number != SIGPIPE) fprintf(stderr, "pstar: cannot write to the standard output\n");
+        if ((fflush(stdout) != 0 || had_error) && number != SIGPIPE)
+            fprintf(stderr, "pstar: cannot write to the standard output\n");
         signal(number, SIG_DFL);
         (void)raise(number);
     }

@@ -38,7 +38,7 @@
     XX(ps_batch, token_type_ids, values)                                                                               \
     XX(ps_eval_info, n_correct, weight)                                                                                \
     XX(ps_step_info, loss, n_targets)                                                                                  \
-    XX(ps_memory_info, planned_sent_bytes, trained_parameters)                                                         \
+    XX(ps_memory_info, planned_sent_bytes, checkpoint_bytes)                                                           \
     XX(ps_memory_use, disk_bytes, disk_bytes)                                                                          \
     XX(ps_profile_info, error, error)                                                                                  \
     XX(ps_tensor_info, group, group)                                                                                   \

@@ -257,6 +257,9 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
     };
     for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++)
         if (!e->program->params[t].is_frozen) info.trained_parameters += e->program->params[t].elements;
+    if (e->settings.training)
+        info.checkpoint_bytes =
+            ps_optimizer_checkpoint_bytes(&e->settings.optimizer, info.parameters, info.trained_parameters);
     if (e->settings.ranks.comm != NULL) {
         const ps_comm_stats sent = ps_comm_get_stats(e->settings.ranks.comm);
         info.sent_bytes = sent.sent_bytes;

@@ -25,6 +25,11 @@ int64_t ps_optimizer_bytes(const ps_optimizer_setup *o)
     return bytes;
 }
 
+int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n_params, int64_t n_trained)
+{
+    return n_trained * ps_optimizer_bytes(o) + (n_params - n_trained) * (int64_t)sizeof(float);
+}
+
 int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t param_bytes)
 {
     return 2 * ps_optimizer_bytes(o) + 2 * param_bytes;

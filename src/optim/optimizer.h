@@ -75,6 +75,9 @@ PS_NODISCARD ps_status ps_optimizer_update(ps_backend *b, ps_queue *queue, const
 /* Bytes that are kept of an element: its master and its states. */
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o);
 
+/* Bytes of a checkpoint's arrays: masters of all n_params elements, states of the n_trained. */
+int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n_params, int64_t n_trained);
+
 /* Bytes that the update of an element moves, which is what it costs: gradient in, parameter out, master and states both
  * in and out. */
 int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t param_bytes);

@@ -78,6 +78,7 @@ static void describe_model(const simulating *m)
         o->n_trained_params += n;
         o->model_data_bytes += n * (ps_optimizer_bytes(&m->settings.optimizer) + grad_list_bytes);
     }
+    o->checkpoint_bytes = ps_optimizer_checkpoint_bytes(&m->settings.optimizer, o->n_params, o->n_trained_params);
     o->model_data_min_bytes = ps_model_data_min_bytes(&m->settings, m->program);
     describe_code(m, m->code);
 }

@@ -44,6 +44,7 @@ typedef struct ps_simulation {
     int64_t model_data_bytes;     /* of all ranks */
     int64_t model_data_min_bytes; /* of one rank: ps_model_data_min_bytes */
     int64_t frozen_saves_bytes;   /* so much less than if all were trained */
+    int64_t checkpoint_bytes;     /* of all ranks: ps_memory_info */
     double step_flops;            /* of one rank's step: all operators, with recomputation, without updates */
 
     /* when it fits */

@@ -86,12 +86,12 @@ static void add_step(json_t *o, const ps_simulation *s)
 /* What was asked and the model. */
 static json_t *request_json(const ps_simulation *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:s, s:i, s:i, s:I, s:I, s:I}", "parameters", (json_int_t)s->n_params,
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:i, s:I, s:I, s:I}", "parameters", (json_int_t)s->n_params,
                      "trained_parameters", (json_int_t)s->n_trained_params, "model_data_bytes",
-                     (json_int_t)s->model_data_bytes, "frozen_saves_bytes", (json_int_t)s->frozen_saves_bytes, "format",
-                     ps_dtype_name(s->dtype), "ranks", (int)s->ranks.n, "rank", (int)s->ranks.rank, "micro_batch",
-                     (json_int_t)s->B, "sequence_length", (json_int_t)s->T, "gradient_accumulation_steps",
-                     (json_int_t)s->accumulation);
+                     (json_int_t)s->model_data_bytes, "frozen_saves_bytes", (json_int_t)s->frozen_saves_bytes,
+                     "checkpoint_bytes", (json_int_t)s->checkpoint_bytes, "format", ps_dtype_name(s->dtype), "ranks",
+                     (int)s->ranks.n, "rank", (int)s->ranks.rank, "micro_batch", (json_int_t)s->B, "sequence_length",
+                     (json_int_t)s->T, "gradient_accumulation_steps", (json_int_t)s->accumulation);
 }
 
 json_t *ps_simulation_json(const ps_simulation *s)

@@ -12,7 +12,7 @@
 
 #include <xxhash.h>
 
-#define SMALL_MODEL "model.n_layer=1", "model.n_embd=12", "train.save_interval=1"
+#define SMALL_MODEL "model.n_layer=1", "model.n_embd=12", "train.save_interval=1", "train.keep_last=2"
 #define STEP "step-000002"
 
 static work_folder work;

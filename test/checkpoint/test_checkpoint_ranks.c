@@ -108,7 +108,7 @@ static void make_member(member *m, const char *chunk_size, bool right)
 {
     char accumulation[64];
     snprintf(accumulation, sizeof accumulation, "gradient_accumulation_steps=%d", 12 / m->team->n);
-    m->config = TINY("bf16.enabled=true", "memory.defer_updates=false", accumulation, chunk_size);
+    m->config = TINY("bf16.enabled=true", "memory.defer_updates=false", "train.keep_last=2", accumulation, chunk_size);
     m->engine = engine_of(m->config);
     fill(m->engine, false);
     if (!right) own_only(m->engine, m->rank, m->team->n, m->comm);

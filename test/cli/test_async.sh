@@ -15,7 +15,7 @@ pstar=$root/$build/test/async/pstar
 # seeded N: what turns a configuration to the fake GPU
 seeded() { echo "train.backend=cpu_async cpu_async.seed=$1 cpu_async.check_order=true"; }
 
-expect 0 "$pstar" train "$work/tiny.json" train.steps=6
+expect 0 "$pstar" train --overwrite "$work/tiny.json" train.steps=6
 cp -r "$work/run" "$work/cpu"
 expected=$(summary "$work/cpu" weights_xxh3)
 expect 0 "$pstar" eval "$work/tiny.json"
@@ -33,7 +33,7 @@ for seed in 1 2 3; do
     # shellcheck disable=SC2046,SC2086
     set -- $(seeded $seed) $memory train.save_interval=2 train.output_dir="$work/run$seed"
     # in two pieces, the second on the cpu or on the fake GPU
-    expect 0 "$pstar" train "$work/tiny.json" "$@" train.steps=3
+    expect 0 "$pstar" train --overwrite "$work/tiny.json" "$@" train.steps=3
     if [ $seed = 1 ]; then
         expect 0 "$pstar" train "$work/tiny.json" --resume train.save_interval=2 train.output_dir="$work/run$seed" train.steps=6
     else
@@ -51,14 +51,14 @@ for seed in 1 2 3; do
 done
 
 # what the cpu began the fake GPU goes on with
-expect 0 "$pstar" train "$work/tiny.json" train.steps=2 train.save_interval=2 train.output_dir="$work/begun"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" train.steps=2 train.save_interval=2 train.output_dir="$work/begun"
 # shellcheck disable=SC2046
 expect 0 "$pstar" train "$work/tiny.json" $(seeded 4) --resume train.save_interval=2 train.output_dir="$work/begun" train.steps=6
 [ "$(summary "$work/begun" weights_xxh3)" = "$expected" ] || fail "begun on the cpu: other weights"
 
 # too little memory: before the first step, with what would fit
 # shellcheck disable=SC2046
-expect 2 "$pstar" train "$work/tiny.json" $(seeded 1) memory.device=2MB
+expect 2 "$pstar" train --overwrite "$work/tiny.json" $(seeded 1) memory.device=2MB
 says err "Any one of these changes fits"
 
 # peaks as planned, and a profile of it
@@ -66,7 +66,7 @@ says err "Any one of these changes fits"
 set -- $(seeded 5) memory.device=16MB memory.host=40MB cpu_async.page_size=64KiB train.steps=8
 expect 0 "$pstar" plan "$work/tiny.json" "$@"
 cp "$work/out" "$work/plan"
-expect 0 "$pstar" train "$work/tiny.json" "$@" profile.path="$work/profile.json" profile.steps=3,5 \
+expect 0 "$pstar" train --overwrite "$work/tiny.json" "$@" profile.path="$work/profile.json" profile.steps=3,5 \
     train.output_dir="$work/profiled"
 for tier in device host; do
     planned=$(sed -n "s/^$tier  *\([0-9.]* .B\) .*/\1/p" "$work/plan")

@@ -50,6 +50,10 @@ for page in README.md doc/*.md; do
         *finetune*) continue ;;
         *"train examples/demo.json"*) line="$line train.steps=5" ;;
         esac
+        case $line in # one run after the other goes into the same folder here
+        *--resume* | *--overwrite* | *--help*) ;;
+        "pstar train "*) line="$line --overwrite" ;;
+        esac
         rest=$(printf '%s\n' "${line#pstar }" | sed 's,CONFIG,config.json,; s,FILE,examples/hardware/a100-40gb-x8.json,')
         [ -e "$work/other.safetensors" ] || ! [ -d "$work/runs/tiny" ] || {
             (cd "$work" && expect 0 "$pstar" export runs/tiny hf) || fail "no weights to evaluate"

@@ -12,7 +12,7 @@ near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a != "" && b != "" &
 
 head -c 30000 "$root/data/text/moby-dick.txt" >"$work/text.txt"
 text="data.train=$work/text.txt data.validation_split=0.2 bf16.enabled=false"
-expect 0 "$pstar" train "$work/tiny.json" $text train.eval_interval=4 train.eval_steps=1000
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $text train.eval_interval=4 train.eval_steps=1000
 trained=$(sed -n 's/.*validation loss *\([0-9.]*\).*/\1/p' "$work/out" | tail -n 1)
 expect 0 "$pstar" eval "$work/tiny.json" $text
 says out "perplexity"
@@ -46,7 +46,7 @@ while [ $i -lt 60 ]; do
     i=$((i + 1))
 done >"$work/lines.jsonl"
 lines="data.train=$work/lines.jsonl data.validation_split=0.25 model.head=sequence_classification"
-expect 0 "$pstar" train "$work/tiny.json" $lines train.steps=30 train.output_dir="$work/class"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $lines train.steps=30 train.output_dir="$work/class"
 expect 0 "$pstar" eval "$work/tiny.json" $lines train.output_dir="$work/class" --json train_micro_batch_size_per_gpu=4
 [ "$(value samples)" = 30 ] || fail "$(value samples) samples"
 [ "$(value correct)" = 30 ] || fail "$(value correct) of 30 correct"
@@ -55,7 +55,7 @@ expect 0 "$pstar" eval "$work/tiny.json" $lines train.output_dir="$work/class" -
 # tokens hidden from a model: as many as asked for
 masked="model.type=bert model.head=masked_lm data.train=$work/text.txt data.tokenizer=$root/test/golden/tokenizers/bert_like.json"
 masked="$masked bf16.enabled=false train.output_dir=$work/masked"
-expect 0 "$pstar" train "$work/tiny.json" $masked train.steps=1
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $masked train.steps=1
 share() {
     expect 0 "$pstar" eval "$work/tiny.json" $masked --json data.mlm_probability="$1"
     awk -v n="$(value targets)" -v all=$((16 * $(value samples))) 'BEGIN { print n / all }'
@@ -63,5 +63,5 @@ share() {
 awk -v few="$(share 0.15)" -v many="$(share 0.6)" 'BEGIN { exit !(few > 0.1 && few < 0.2 && many > 0.4 && many < 0.7) }' ||
     fail "a share of $(share 0.15) with mlm_probability 0.15, of $(share 0.6) with 0.6"
 sed '7s/"label": "plus"/"lable": 1/' "$work/lines.jsonl" >"$work/bad.jsonl"
-expect 2 "$pstar" train "$work/tiny.json" $lines data.train="$work/bad.jsonl"
+expect 2 "$pstar" train --overwrite "$work/tiny.json" $lines data.train="$work/bad.jsonl"
 says err "bad.jsonl: line 7, offset"

@@ -10,7 +10,7 @@ small="model.n_layer=1 model.n_embd=16 train_micro_batch_size_per_gpu=1 model.n_
 expect 0 "$pstar" info
 says out "Fake 0 (compute capability 9.0)"
 # shellcheck disable=SC2086
-expect 0 "$pstar" train "$work/tiny.json" $small memory.host=40MB
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $small memory.host=40MB
 says out "GPU 0 of 1: Fake 0, "
 [ "$(summary "$work/run" backend)" = cuda ] || fail "the summary names another backend"
 [ "$(summary "$work/run" gpu)" = "Fake 0" ] || fail "the summary does not name the GPU"
@@ -21,7 +21,7 @@ for tier in device host; do
 done
 gpu=$(summary "$work/run" weights_xxh3)
 # shellcheck disable=SC2086
-expect 0 "$pstar" train "$work/tiny.json" $small memory.host=40MB train.backend=cpu
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $small memory.host=40MB train.backend=cpu
 grep -q "^GPU" "$work/out" && fail "a GPU is named, and the processor computes"
 [ "$(summary "$work/run" weights_xxh3)" != "$gpu" ] || fail "the processor's bits: it was not the GPU that computed"
 
@@ -29,17 +29,17 @@ grep -q "^GPU" "$work/out" && fail "a GPU is named, and the processor computes"
 export PS_FAKE_ALGORITHMS=2 XDG_CACHE_HOME="$work/cache"
 in_f32="$small bf16.enabled=false memory.host=40MB" # whose bits tell sums apart
 # shellcheck disable=SC2086
-expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.product_algorithms=first "train.output_dir=$work/first"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $in_f32 train.product_algorithms=first "train.output_dir=$work/first"
 first=$(summary "$work/first" weights_xxh3)
 # shellcheck disable=SC2086
-expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.save_interval=1
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $in_f32 train.save_interval=1 train.keep_last=2
 grep -q "^timed the algorithms of [0-9]* matrix products in " "$work/out" || fail "nothing was timed"
 timed=$(summary "$work/run" weights_xxh3)
 [ "$timed" != "$first" ] || fail "what was timed was not taken"
 table=$(ls "$work"/cache/patrickstar/products-fake-0-*.json) || fail "nothing is kept"
 grep -q '"place": 1' "$table" || fail "not the fastest"
 # shellcheck disable=SC2086
-expect 0 "$pstar" train "$work/tiny.json" $in_f32 "train.output_dir=$work/again"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $in_f32 "train.output_dir=$work/again"
 grep -q "^timed" "$work/out" && fail "timed a second time"
 [ "$(summary "$work/again" weights_xxh3)" = "$timed" ] || fail "other bits with the table that was kept"
 expect 0 "$pstar" info
@@ -68,14 +68,14 @@ expect 0 "$pstar" train "$work/tiny.json" $in_f32 "--resume=$work/run/checkpoint
 for algorithms in 2 3; do
     export PS_FAKE_ALGORITHMS=$algorithms XDG_CACHE_HOME=/proc
     # shellcheck disable=SC2086
-    expect 0 "$pstar" train "$work/tiny.json" $in_f32 "train.output_dir=$work/unkept"
+    expect 0 "$pstar" train --overwrite "$work/tiny.json" $in_f32 "train.output_dir=$work/unkept"
     [ "$(summary "$work/unkept" weights_xxh3)" = "$first" ] || fail "bits of this start only"
     says err "cannot be kept: /proc/patrickstar: the folder cannot be written: "
     says err "(XDG_CACHE_HOME)"
     [ "$(grep -c "cannot be kept" "$work/err")" = 1 ] || fail "said more than once"
 done
 # shellcheck disable=SC2086
-expect 0 "$pstar" train "$work/tiny.json" $in_f32 train.product_algorithms=measured "train.output_dir=$work/unkept"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $in_f32 train.product_algorithms=measured "train.output_dir=$work/unkept"
 says out "timed the algorithms of "
 says err "is for this run only: /proc/patrickstar: "
 export XDG_CACHE_HOME="$work/cache"
@@ -86,9 +86,9 @@ export PS_FAKE_GPUS=0
 expect 0 "$pstar" info
 says out "cannot be used, so the processor computes: NVIDIA's driver finds no GPU"
 # shellcheck disable=SC2086
-expect 0 "$pstar" train "$work/tiny.json" $small memory.host=40MB
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $small memory.host=40MB
 says err "pstar train: the processor computes, as the GPU cannot be used: NVIDIA's driver finds no GPU"
-expect 2 "$pstar" train "$work/tiny.json" train.backend=cuda
+expect 2 "$pstar" train --overwrite "$work/tiny.json" train.backend=cuda
 says err "train.backend = cuda: NVIDIA's driver finds no GPU"
 says err "; or set train.backend = cpu"
 
@@ -96,7 +96,7 @@ says err "; or set train.backend = cpu"
 pstar=$root/$build/pstar
 "$pstar" info | grep -q "^GPU  *none of NVIDIA's" || exit 0
 # shellcheck disable=SC2086
-expect 0 "$pstar" train "$work/tiny.json" $small memory.host=0
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $small memory.host=0
 [ ! -s "$work/err" ] || fail "a word: $(cat "$work/err")"
-expect 2 "$pstar" train "$work/tiny.json" train.backend=cuda
+expect 2 "$pstar" train --overwrite "$work/tiny.json" train.backend=cuda
 says err "train.backend = cuda: "

@@ -10,7 +10,7 @@ set -- bf16.enabled=false model.embd_pdrop=0 model.resid_pdrop=0 model.attn_pdro
 learns() {
     name=$1 steps=$2
     shift 2
-    expect 0 "$pstar" train "$work/tiny.json" data.train="$work/$name.jsonl" train.steps="$steps" train.output_dir="$work/$name" "$@"
+    expect 0 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/$name.jsonl" train.steps="$steps" train.output_dir="$work/$name" "$@"
     expect 0 "$pstar" eval "$work/tiny.json" data.train="$work/$name.jsonl" train.output_dir="$work/$name" --split train --json "$@"
 }
 
@@ -147,7 +147,7 @@ bad() {
     printf '%s\n' "$2" >"$work/bad.jsonl"
     says_what=$1
     shift 2
-    expect 2 "$pstar" train "$work/tiny.json" data.train="$work/bad.jsonl" "$@"
+    expect 2 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/bad.jsonl" "$@"
     says err "bad.jsonl: line 1, offset 0: $says_what"
 }
 bad '"label" is a string, expected numbers' '{"text": "a", "label": "x"}' "$@" model.head=sequence_classification model.num_labels=1

@@ -123,7 +123,7 @@ wait
 # the trainer never has the memory that measuring takes, and the bits are those of any other rates
 settle
 described=$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json | head -n 1)
-train() { "$pstar" train "$work/tiny.json" "$@" >"$work/out" 2>"$work/err" || fail "train $*"; sed -n 's/.*"weights_xxh3": //p' "$work/run/deep/summary.json"; }
+train() { "$pstar" train --overwrite "$work/tiny.json" "$@" >"$work/out" 2>"$work/err" || fail "train $*"; sed -n 's/.*"weights_xxh3": //p' "$work/run/deep/summary.json"; }
 resident() { sed -n 's/.*"rss_peak_bytes": \([0-9]*\).*/\1/p' "$work/run/deep/summary.json" | tail -n 1; }
 rm "$described"
 measured=$(train)

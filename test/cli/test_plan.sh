@@ -26,7 +26,7 @@ sed '/"isa"/d; /"cores"/d' "$root/examples/hardware/laptop.json" >"$work/rates.j
 set -- hardware="$work/rates.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.steps=16
 expect 0 "$pstar" plan "$work/tiny.json" --json "$@"
 cp "$work/out" "$work/plan.json"
-expect 0 "$pstar" train "$work/tiny.json" "$@"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" "$@"
 says out "bound     "
 says out "x that long; planned were "
 python3 - "$work/plan.json" "$work/run/summary.json" "$work/run/metrics.jsonl" <<'EOT' || fail "the plan is not what happened"
@@ -59,7 +59,7 @@ expect 0 "$pstar" plan "$work/tiny.json" "$@" "$freeze"
 says out " of them trained (frozen: "
 expect 0 "$pstar" plan "$work/tiny.json" --json "$@" "$freeze"
 cp "$work/out" "$work/plan.json"
-expect 0 "$pstar" train "$work/tiny.json" "$@" "$freeze"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" "$@" "$freeze"
 says out " of them trained, "
 python3 - "$work/all.json" "$work/plan.json" "$work/run/summary.json" <<'EOT' || fail "the plan of what is frozen is not what happened"
 import json, sys
@@ -133,7 +133,7 @@ set -- memory.device=5MB memory.host=0 memory.disk=900TB memory.disk_path=/proc 
 expect 2 "$pstar" plan "$work/tiny.json" "$@"
 refusal=$(sed -n 's/^machine   a run here is refused: //p' "$work/out")
 case $refusal in "memory.disk_path = /proc has 0 B (0 bytes) free, and the plan puts "*) ;; *) fail "not of the disk: $refusal" ;; esac
-expect 2 "$pstar" train "$work/tiny.json" "$@"
+expect 2 "$pstar" train --overwrite "$work/tiny.json" "$@"
 grep -qF "$refusal" "$work/err" || fail "plan and train differ"
 expect 2 "$pstar" plan "$work/tiny.json" --json "$@"
 says out '"machine_refusal": "memory.disk_path = /proc has '

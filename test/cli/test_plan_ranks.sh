@@ -21,7 +21,7 @@ same() {
     steps=$(python3 -c 'import json, sys; print(max(json.load(open(p))["simulated_steps"] for p in sys.argv[1:]))' \
         "$work"/plan-[0-9].json)
     rm -rf "$work/run"
-    expect 0 timeout 120 mpirun.openmpi -n "$n" "$pstar" train "$work/tiny.json" train.steps="$steps" comm.staging=64KiB "$@"
+    expect 0 timeout 120 mpirun.openmpi -n "$n" "$pstar" train --overwrite "$work/tiny.json" train.steps="$steps" comm.staging=64KiB "$@"
     python3 - "$work" "$n" <<'EOT2' || fail "$n ranks, $*: the plan is not what happened"
 import json, sys
 work, n = sys.argv[1], int(sys.argv[2])
@@ -70,7 +70,7 @@ same 3 memory.device=12MB $msc
     unset PSTAR_HARDWARE
     export XDG_CACHE_HOME="$work/cache"
     settle() { for f in "$work"/cache/patrickstar/*.busy-*.json; do [ ! -e "$f" ] || mv "$f" "${f%.busy-*}.json"; done; }
-    expect 0 mpirun.openmpi -n 2 "$pstar" train "$work/tiny.json" train.steps=1 comm.staging=64KiB train.threads=1 memory.disk=100MB
+    expect 0 mpirun.openmpi -n 2 "$pstar" train --overwrite "$work/tiny.json" train.steps=1 comm.staging=64KiB train.threads=1 memory.disk=100MB
     settle
     before=$(ls "$work/cache/patrickstar")
     same 2 train.threads=1 memory.device=5MB memory.host=1MB memory.disk=100MB

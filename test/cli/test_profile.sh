@@ -1,13 +1,13 @@
 #!/bin/sh
-# pstar train with profile.path: the file, the line that names it, the same weights; steps that the run does not have; and the
+# pstar train --overwrite with profile.path: the file, the line that names it, the same weights; steps that the run does not have; and the
 # table of memory when a model is refused.
 set -u
 build=$1
 . test/cli/cli_lib.sh
 
 small="memory.device=6MB memory.host=1MB memory.disk=100MB"
-expect 0 "$pstar" train "$work/tiny.json" $small train.output_dir="$work/plain"
-expect 0 "$pstar" train "$work/tiny.json" $small profile.path="$work/profile.json" profile.steps=2,3
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $small train.output_dir="$work/plain"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" $small profile.path="$work/profile.json" profile.steps=2,3
 says out "profile of steps 2 to 3: $work/profile.json"
 [ "$(summary "$work/run" weights_xxh3)" = "$(summary "$work/plain" weights_xxh3)" ] || fail "other weights with a profile"
 for key in moved_bytes device_peak_bytes host_peak_bytes disk_read_bytes disk_write_bytes; do
@@ -30,20 +30,20 @@ assert rows == dict(enumerate(["steps", "phases", "compute", "waits", "host->dev
 EOT
 
 # a run that ends before the last of the steps
-expect 0 "$pstar" train "$work/tiny.json" profile.path="$work/short.json" profile.steps=3,9
+expect 0 "$pstar" train --overwrite "$work/tiny.json" profile.path="$work/short.json" profile.steps=3,9
 says out "profile of steps 3 to 4: $work/short.json"
-expect 0 "$pstar" train "$work/tiny.json" profile.path="$work/none.json" profile.steps=8,9
+expect 0 "$pstar" train --overwrite "$work/tiny.json" profile.path="$work/none.json" profile.steps=8,9
 says err "no profile: the run had none of the steps 8 to 9"
 [ ! -e "$work/none.json" ] || fail "a profile of nothing"
 
 # refused before the first step
-expect 3 "$pstar" train "$work/tiny.json" profile.path="$work/missing/profile.json"
+expect 3 "$pstar" train --overwrite "$work/tiny.json" profile.path="$work/missing/profile.json"
 says err "profile.path cannot be written"
-expect 2 "$pstar" train "$work/tiny.json" profile.path="$work/p.json" profile.steps=3,2
+expect 2 "$pstar" train --overwrite "$work/tiny.json" profile.path="$work/p.json" profile.steps=3,2
 says err "profile.steps must be"
-expect 2 "$pstar" train "$work/tiny.json" memory.device=2MB memory.disk=100MB
+expect 2 "$pstar" train --overwrite "$work/tiny.json" memory.device=2MB memory.disk=100MB
 says err "the model does not fit"
-expect 2 "$pstar" train "$work/tiny.json" --verbose memory.device=2MB memory.disk=100MB
+expect 2 "$pstar" train --overwrite "$work/tiny.json" --verbose memory.device=2MB memory.disk=100MB
 says err "no room in moment"
 says err "activations"
 says err "RELEASED"

@@ -6,7 +6,7 @@ set -u
 
 # ---- losses near those of one rank; for a number of ranks always the same bits ----
 
-expect 0 "$pstar" train "$work/shared.json" gradient_accumulation_steps=12 train.output_dir="$work/alone"
+expect 0 "$pstar" train --overwrite "$work/shared.json" gradient_accumulation_steps=12 train.output_dir="$work/alone"
 has_mpich=
 command -v mpirun.mpich >/dev/null && [ -e "$build/libpatrickstar_mpich.so" ] && has_mpich=1
 [ -n "$has_mpich" ] || untried "no MPICH"
@@ -17,12 +17,12 @@ for p in 2 3; do
     want=$(weights p$p)
     [ -n "$want" ] || fail "no hash"
     if [ -n "$has_mpich" ]; then
-        trained $p mpich mpich shared default_chunk_size=4096
+        trained $p mpich mpich shared --overwrite default_chunk_size=4096
         says out "$p ranks, mpi (MPICH"
         [ "$(weights mpich)" = "$want" ] || fail "$p ranks: MPICH has other bits"
     fi
     for msc in false true; do
-        trained $p openmpi tight shared client.opts.with_mem_saving_comm=$msc default_chunk_size=4096 \
+        trained $p openmpi tight shared --overwrite client.opts.with_mem_saving_comm=$msc default_chunk_size=4096 \
             memory.device=560KB memory.disk=4MB
         [ "$(weights tight)" = "$want" ] || fail "$p ranks, memory-saving communication $msc: other bits"
         [ "$(summary "$work/tight" disk_write_bytes)" -gt 0 ] || fail "the budget is not tight"
@@ -45,7 +45,7 @@ done
 
 # ---- evaluation; rank 0 alone prints; every line of metrics.jsonl is there ----
 
-expect 0 "$pstar" train "$work/shared.json" gradient_accumulation_steps=12 train.save=true train.output_dir="$work/saved" \
+expect 0 "$pstar" train --overwrite "$work/shared.json" gradient_accumulation_steps=12 train.save=true train.output_dir="$work/saved" \
     train.eval_interval=10
 trained 3 openmpi evaluated shared train.eval_interval=10
 [ "$(grep -c 'validation loss' "$work/out")" -eq 2 ] || { cat "$work/out"; fail "not one line an evaluation"; }

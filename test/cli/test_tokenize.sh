@@ -12,11 +12,11 @@ cmp -s "$work/out" "$work/a.txt" || fail "decoding does not give the text back"
 printf 'Hello world' >"$work/b.txt"
 expect 0 "$pstar" tokenize --vocab "$root/data/gpt2" --output "$work/b.bin" "$work/b.txt" "$work/b.txt"
 says out "b.bin: 5 tokens"
-expect 0 "$pstar" train "$work/tiny.json" data.train="$work/a.bin" train.steps=1
+expect 0 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/a.bin" train.steps=1
 expect 2 "$pstar" tokenize --vocab "$root/data/gpt2" "$work/a.txt"
 expect 3 "$pstar" tokenize --vocab "$work" --output "$work/c.bin" "$work/a.txt"
 head -c 1000 "$work/a.bin" >"$work/cut.bin"
-expect 2 "$pstar" train "$work/tiny.json" data.train="$work/cut.bin" train.steps=1
+expect 2 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/cut.bin" train.steps=1
 says err "cut.bin"
 
 # any tokenizer: a tokenizer.json, a folder with one, a vocab.txt
@@ -54,8 +54,8 @@ grep -q "d.bin: 1 tokens" "$work/out" && fail "a special token without --special
 
 # so it is in training data: 12 special tokens are too short for a window of 16, 84 tokens of text are not
 printf '<|endoftext|>%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 >"$work/spelt.txt"
-expect 0 "$pstar" train "$work/tiny.json" data.train="$work/spelt.txt" train.steps=1 train.output_dir="$work/spelt"
-expect 2 "$pstar" train "$work/tiny.json" data.train="$work/spelt.txt" train.steps=1 train.output_dir="$work/spelt" \
+expect 0 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/spelt.txt" train.steps=1 train.output_dir="$work/spelt"
+expect 2 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/spelt.txt" train.steps=1 train.output_dir="$work/spelt" \
     data.added_tokens=true
 says err "spelt.txt: 12 tokens, but"
 
@@ -65,7 +65,7 @@ says err "unigram.json: model Unigram is not supported"
 
 # SentencePiece's BPE trains, and what follows the prompt token by token has its spaces: the text begins as it was given
 llama2=$root/test/golden/tokenizers/llama2_like.json
-expect 0 "$pstar" train "$work/tiny.json" data.train="$work/a.txt" data.tokenizer="$llama2" model.vocab_size=2000 train.steps=1 \
+expect 0 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/a.txt" data.tokenizer="$llama2" model.vocab_size=2000 train.steps=1 \
     train.output_dir="$work/llama2"
 expect 0 "$pstar" generate "$work/tiny.json" data.tokenizer="$llama2" model.vocab_size=2000 --weights "$work/llama2" --tokens 5 \
     --temperature 0 --prompt "the captain of  the whale"
@@ -85,19 +85,19 @@ says err "$work/no_such: no such file or folder"
 : >"$work/empty.txt"
 expect 2 "$pstar" tokenize --vocab "$root/data/gpt2" --output "$work/d.bin" "$work/empty.txt"
 says err "empty.txt: no text, so there are no tokens to write"
-expect 2 "$pstar" train "$work/tiny.json" data.train="$work/empty.txt" train.steps=1
+expect 2 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/empty.txt" train.steps=1
 says err "empty.txt: offset 0: the text is empty"
 for name in no_such.txt no_such.jsonl no_such.bin; do
-    expect 3 "$pstar" train "$work/tiny.json" data.train="$work/$name" data.tokenizer= train.steps=1
+    expect 3 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/$name" data.tokenizer= train.steps=1
     says err "$name: cannot open: No such file or directory"
 done
-expect 3 "$pstar" train "$work/tiny.json" data.validation="$work/no_such.txt" data.validation_split=0 data.tokenizer=
+expect 3 "$pstar" train --overwrite "$work/tiny.json" data.validation="$work/no_such.txt" data.validation_split=0 data.tokenizer=
 says err "no_such.txt: cannot open: No such file or directory"
 
 # files of tokens need no tokenizer: one that cannot be read is no matter then
-expect 0 "$pstar" train "$work/tiny.json" data.train="$work/a.bin" data.tokenizer="$work/unigram.json" train.steps=1 \
+expect 0 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/a.bin" data.tokenizer="$work/unigram.json" train.steps=1 \
     train.output_dir="$work/run_ids"
-expect 2 "$pstar" train "$work/tiny.json" data.train="$work/a.txt" data.tokenizer="$work/unigram.json" train.steps=1
+expect 2 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/a.txt" data.tokenizer="$work/unigram.json" train.steps=1
 says err "model Unigram is not supported"
 
 # what is given beside --sample would have no effect

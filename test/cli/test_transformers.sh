@@ -119,7 +119,7 @@ case_foreign_tokenizer() {
     expect 0 "$pstar" tokenize --vocab "$models/gpt2_base" --output "$work/ids.bin" "$root/README.md"
     config foreign "\"from_pretrained\": \"$models/foreign\"" "\"train\": \"$work/ids.bin\", \"sequence_length\": 64" '"steps": 2'
     expect 0 "$pstar" train "$work/foreign.json"
-    expect 2 "$pstar" train "$work/foreign.json" data.train="$root/README.md"
+    expect 2 "$pstar" train --overwrite "$work/foreign.json" data.train="$root/README.md"
     says err "model Unigram is not supported"
 }
 
@@ -127,9 +127,9 @@ case_foreign_tokenizer() {
 case_more_tokens() {
     config more_tokens "\"from_pretrained\": \"$models/gpt2_base\"" \
         "\"tokenizer\": \"$models/more_tokens\", \"sequence_length\": 64, \"train\": \"$root/README.md\"" '"steps": 0'
-    expect 2 "$pstar" train "$work/more_tokens.json" train.steps=1
+    expect 2 "$pstar" train --overwrite "$work/more_tokens.json" train.steps=1
     says err "has 260 tokens; model.resize_token_embeddings = true"
-    expect 0 "$pstar" train "$work/more_tokens.json" model.resize_token_embeddings=true model.pad_to_multiple_of=64
+    expect 0 "$pstar" train --overwrite "$work/more_tokens.json" model.resize_token_embeddings=true model.pad_to_multiple_of=64
     says out "the embeddings have 320 tokens, the last 62 at random"
     expect 0 "$pstar" export "$work/run-more_tokens" "$work/hf-more_tokens"
     expect 0 "$python" -W ignore - "$models/gpt2_base" "$work/hf-more_tokens" <<'END'
@@ -142,7 +142,7 @@ assert (a == b[:258]).all() and (after.lm_head.weight == b).all()
 assert 0.01 < float(b[258:].std()) < 0.03, b[258:].std()
 assert tokenizer("<|im_start|>")["input_ids"] == [258]
 END
-    expect 0 "$pstar" train "$work/more_tokens.json" model.resize_token_embeddings=true train.steps=3
+    expect 0 "$pstar" train --overwrite "$work/more_tokens.json" model.resize_token_embeddings=true train.steps=3
     says out "the embeddings have 260 tokens, the last 2 at random"
     eval_says "perplexity" "$work/more_tokens.json" model.resize_token_embeddings=true --split train --steps 1
 }

@@ -14,7 +14,7 @@ for command in train generate tokenize inspect export merge config report info; 
     expect 0 "$pstar" $command --help
     says out "Usage: pstar $command"
 done
-expect 0 "$pstar" train --help-config
+expect 0 "$pstar" train --overwrite --help-config
 says out "memory.device"
 expect 0 "$pstar" info
 says out "instruction set"
@@ -24,40 +24,40 @@ expect 2 "$pstar"
 expect 2 "$pstar" fly
 says err "no command 'fly'"
 expect 2 "$pstar" train
-expect 2 "$pstar" train --nonsense
+expect 2 "$pstar" train --overwrite --nonsense
 expect 2 "$pstar" generate "$work/tiny.json"
 says err "--prompt is needed"
-expect 3 "$pstar" train "$work/absent.json"
+expect 3 "$pstar" train --overwrite "$work/absent.json"
 says err "absent.json"
 
 printf '{\n  "optimizer": {"params": {"lrr": 1}}\n}\n' >"$work/bad.json"
-expect 2 "$pstar" train "$work/bad.json"
+expect 2 "$pstar" train --overwrite "$work/bad.json"
 says err "bad.json:2:28: unknown key 'optimizer.params.lrr'"
 says err "did you mean 'optimizer.params.lr'"
 printf '{\n  "memory": {"device": "much"}\n}\n' >"$work/bad.json"
-expect 2 "$pstar" train "$work/bad.json"
+expect 2 "$pstar" train --overwrite "$work/bad.json"
 says err "bad.json:2:"
 printf '{ "model": ' >"$work/bad.json"
-expect 2 "$pstar" train "$work/bad.json"
-expect 2 "$pstar" train "$work/tiny.json" steps
+expect 2 "$pstar" train --overwrite "$work/bad.json"
+expect 2 "$pstar" train --overwrite "$work/tiny.json" steps
 says err "key=value"
-expect 2 "$pstar" train "$work/tiny.json" train.steps=never
-expect 3 "$pstar" train "$work/tiny.json" data.train="$work/absent.txt"
+expect 2 "$pstar" train --overwrite "$work/tiny.json" train.steps=never
+expect 3 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/absent.txt"
 says err "absent.txt"
-expect 2 "$pstar" train "$work/tiny.json" data.train=
-expect 2 "$pstar" train "$work/tiny.json" model.vocab_size=100
+expect 2 "$pstar" train --overwrite "$work/tiny.json" data.train=
+expect 2 "$pstar" train --overwrite "$work/tiny.json" model.vocab_size=100
 says err "model.vocab_size = 100"
-expect 2 "$pstar" train "$work/tiny.json" train.eval_interval=1 data.validation_split=0
-expect 3 "$pstar" train "$work/tiny.json" train.output_dir=/proc/none/deep
-expect 2 "$pstar" train "$work/tiny.json" train.reproducible=machine train.backend=ref
+expect 2 "$pstar" train --overwrite "$work/tiny.json" train.eval_interval=1 data.validation_split=0
+expect 3 "$pstar" train --overwrite "$work/tiny.json" train.output_dir=/proc/none/deep
+expect 2 "$pstar" train --overwrite "$work/tiny.json" train.reproducible=machine train.backend=ref
 says err "set train.backend = cpu, or train.reproducible = run"
 if ! "$pstar" info --disk-path= | grep -q "^instruction set  *portable$"; then
-    expect 2 "$pstar" train "$work/tiny.json" train.reproducible=machine train.isa=portable
+    expect 2 "$pstar" train --overwrite "$work/tiny.json" train.reproducible=machine train.isa=portable
     says err "leave train.isa out, or set train.reproducible = run"
 fi
-expect 3 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/tiny.json/absent"
+expect 3 "$pstar" train --overwrite "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/tiny.json/absent"
 says err "memory.disk_path: $work/tiny.json: is not a folder"
-expect 0 "$pstar" train "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/made/deep" train.steps=1 train.output_dir="$work/made-run"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" memory.device=8MB memory.disk=200MB memory.disk_path="$work/made/deep" train.steps=1 train.output_dir="$work/made-run"
 [ -d "$work/made/deep" ] || fail "memory.disk_path is not made"
 expect 3 "$pstar" generate "$work/tiny.json" --prompt x --weights "$work/absent.safetensors"
 
@@ -86,16 +86,16 @@ cmp -s "$work/out" "$work/all.json" || fail "another configuration from what was
 expect 2 "$pstar" config
 
 # a budget that is too small names moment, bytes and what would fit; and that fits, one byte less does not
-expect 2 "$pstar" train "$work/tiny.json" memory.device=1MB memory.disk=200MB
+expect 2 "$pstar" train --overwrite "$work/tiny.json" memory.device=1MB memory.disk=200MB
 says err "moment "
 says err "memory.device = "
 least=$(sed -n 's/.*memory.device = \([0-9]*\).*/\1/p' "$work/err")
-expect 0 "$pstar" train "$work/tiny.json" memory.device="$least" memory.disk=200MB train.steps=1
-expect 2 "$pstar" train "$work/tiny.json" memory.device=$((least - 1)) memory.disk=200MB train.steps=1
+expect 0 "$pstar" train --overwrite "$work/tiny.json" memory.device="$least" memory.disk=200MB train.steps=1
+expect 2 "$pstar" train --overwrite "$work/tiny.json" memory.device=$((least - 1)) memory.disk=200MB train.steps=1
 
 # output that is lost is no success
 if [ -c /dev/full ]; then
-    for command in --help "train --help" info "tokenize --sample 0 $work/tiny.json" "train $work/tiny.json train.steps=1"; do
+    for command in --help "train --help" info "tokenize --sample 0 $work/tiny.json" "train --overwrite $work/tiny.json train.steps=1"; do
         # shellcheck disable=SC2086 # words
         "$pstar" $command >/dev/full 2>"$work/err"
         [ $? -eq 3 ] || fail "success although the output was lost: $command"

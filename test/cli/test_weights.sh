@@ -4,7 +4,7 @@ set -u
 build=$1
 . test/cli/cli_lib.sh
 
-expect 0 "$pstar" train "$work/tiny.json" train.steps=1
+expect 0 "$pstar" train --overwrite "$work/tiny.json" train.steps=1
 weights=$(summary "$work/run" weights_xxh3)
 
 expect 0 "$pstar" inspect "$work/run"
@@ -108,7 +108,7 @@ rm "$ckpt/state.json"
 expect 0 "$pstar" export "$work/ck" "$work/hf4" --config "$work/tiny.json"
 cmp -s "$work/hf4/model.safetensors" "$work/run/model.safetensors" || fail "another export from the checkpoint"
 # one that was saved: its files are compared with the hashes before anything is written
-expect 0 "$pstar" train "$work/tiny.json" train.steps=1 train.save_interval=1 train.output_dir="$work/saved"
+expect 0 "$pstar" train --overwrite "$work/tiny.json" train.steps=1 train.save_interval=1 train.output_dir="$work/saved"
 saved=$work/saved/checkpoints/step-000001
 expect 0 "$pstar" export "$saved" "$work/hf5"
 cmp -s "$work/hf5/model.safetensors" "$work/run/model.safetensors" || fail "another export from a checkpoint of one rank"
@@ -131,7 +131,7 @@ for command in "export $saved $work/hf6" "merge $saved $work/merged9.safetensors
 done
 [ ! -e "$work/hf6" ] && [ ! -e "$work/merged9.safetensors" ] || fail "damaged weights were written"
 # nor do a new run, an evaluation or a text begin with them
-expect 2 "$pstar" train "$work/tiny.json" train.init_from="$saved" train.output_dir="$work/began"
+expect 2 "$pstar" train --overwrite "$work/tiny.json" train.init_from="$saved" train.output_dir="$work/began"
 says err "model-0-of-1.safetensors: damaged: xxh3 "
 expect 2 "$pstar" eval "$work/tiny.json" --weights "$saved"
 says err "model-0-of-1.safetensors: damaged: xxh3 "
@@ -146,7 +146,7 @@ rm "$ckpt/state.json"
 
 # one step from each is the same step
 for from in "$work/run/model.safetensors" "$work/hf3" "$work/ck"; do
-    expect 0 "$pstar" train "$work/tiny.json" train.init_from="$from" train.steps=1 train.output_dir="$work/more"
+    expect 0 "$pstar" train --overwrite "$work/tiny.json" train.init_from="$from" train.steps=1 train.output_dir="$work/more"
     [ "${first:=$(summary "$work/more" weights_xxh3)}" = "$(summary "$work/more" weights_xxh3)" ] || fail "$from"
 done
 [ "$first" != "$weights" ] || fail "no step was made"
@@ -164,7 +164,7 @@ expect 0 "$pstar" export "$work/run" "$work/pt2" --config "$work/tiny.json" --fo
 expect 0 "$pstar" inspect "$work/pt2"
 says out "2 shards of torch.save"
 for from in "$work/pt" "$work/pt2"; do
-    expect 0 "$pstar" train "$work/tiny.json" train.init_from="$from" train.steps=1 train.output_dir="$work/more"
+    expect 0 "$pstar" train --overwrite "$work/tiny.json" train.init_from="$from" train.steps=1 train.output_dir="$work/more"
     [ "$first" = "$(summary "$work/more" weights_xxh3)" ] || fail "$from"
 done
 mv "$work/pt2/pytorch_model-00002-of-00002.bin" "$work/aside"
@@ -178,7 +178,7 @@ says err "pytorch_model.bin.index.json: tensor"
 bert="model.type=bert model.head=masked_lm model.hidden_act=relu"
 for tie in false true; do
     # shellcheck disable=SC2086
-    expect 0 "$pstar" train "$work/tiny.json" $bert model.tie_word_embeddings=$tie train.steps=0 train.output_dir="$work/bert-$tie"
+    expect 0 "$pstar" train --overwrite "$work/tiny.json" $bert model.tie_word_embeddings=$tie train.steps=0 train.output_dir="$work/bert-$tie"
     expect 0 "$pstar" export "$work/bert-$tie" "$work/bert-hf-$tie"
     grep -q '"hidden_act": "relu"' "$work/bert-hf-$tie/config.json" || fail "relu is not in config.json"
     expect 0 "$pstar" inspect "$work/bert-hf-$tie"
@@ -186,7 +186,7 @@ for tie in false true; do
     [ "$(grep -c "^cls.predictions.decoder.\(weight\|bias\) " "$work/out")" = "$([ $tie = true ] && echo 0 || echo 2)" ] ||
         { cat "$work/out"; fail "names of the output layer, tied: $tie"; }
     # shellcheck disable=SC2086
-    expect 0 "$pstar" train "$work/tiny.json" $bert model.tie_word_embeddings=$tie train.steps=0 train.seed=5 \
+    expect 0 "$pstar" train --overwrite "$work/tiny.json" $bert model.tie_word_embeddings=$tie train.steps=0 train.seed=5 \
         train.init_from="$work/bert-hf-$tie" train.output_dir="$work/bert-again-$tie"
     [ "$(summary "$work/bert-$tie" weights_xxh3)" = "$(summary "$work/bert-again-$tie" weights_xxh3)" ] || fail "other weights, tied: $tie"
 done
@@ -198,7 +198,7 @@ expect 2 "$pstar" inspect "$work/hf"
 says err "model-00002-of-00002.safetensors"
 
 # a folder that is none, or not what it seems
-expect 3 "$pstar" train "$work/tiny.json" model.from_pretrained=meta-llama/Llama-3.2-1B
+expect 3 "$pstar" train --overwrite "$work/tiny.json" model.from_pretrained=meta-llama/Llama-3.2-1B
 says err "hf download meta-llama/Llama-3.2-1B --local-dir FOLDER"
 expect 3 "$pstar" tokenize --vocab nobody/such-model "$root/README.md" -o "$work/t.bin"
 says err "hf download nobody/such-model"
@@ -210,7 +210,7 @@ for path in "$work/pointer" "$work/pointer/model.safetensors" "$work/pointer.bin
     expect 2 "$pstar" inspect "$path"
     says err "git lfs pull"
 done
-expect 2 "$pstar" train "$work/tiny.json" train.init_from="$work/pointer.bin" train.steps=1 train.output_dir="$work/other"
+expect 2 "$pstar" train --overwrite "$work/tiny.json" train.init_from="$work/pointer.bin" train.steps=1 train.output_dir="$work/other"
 says err "git lfs pull"
 # weights of another type: one F32 in the header becomes two I8
 python3 - "$work/run/model.safetensors" "$work/i8.safetensors" <<'END'
@@ -224,5 +224,5 @@ header[name].update(dtype="I8", shape=[header[name]["shape"][0] * 4])
 text = json.dumps(header).encode()
 open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n :])
 END
-expect 2 "$pstar" train "$work/tiny.json" train.init_from="$work/i8.safetensors" train.steps=1 train.output_dir="$work/other"
+expect 2 "$pstar" train --overwrite "$work/tiny.json" train.init_from="$work/i8.safetensors" train.steps=1 train.output_dir="$work/other"
 says err "transformer.ln_f.weight is I8"

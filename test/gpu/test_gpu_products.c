@@ -442,7 +442,8 @@ static void test_nothing_can_be_kept(void **state)
     const uint64_t first = hash_with(TINY(SMALL, FIRST));
     assert_true(hash_with(remembering(TINY(SMALL))) != first);
     check_nothing_is_kept(knowing_nothing, "there is no cache folder", first);
-    check_nothing_is_kept(knowing_no_folder, "/proc/nonexistent/folder: the folder cannot be written: No such file", first);
+    check_nothing_is_kept(knowing_no_folder, "/proc/nonexistent/folder: the folder cannot be written: No such file",
+                          first);
     for (size_t i = 0; i < PS_ARRAY_LEN(places); i++) {
         do_with_file(places[i].command);
         check_nothing_is_kept(remembering, places[i].why, first);

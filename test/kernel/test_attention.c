@@ -425,6 +425,10 @@ static void check_same_bits(const attention_case *c, const attention_case *other
 static void test_mask_of_ones_and_wide_windows(void **state)
 {
     (void)state;
+#ifdef TEST_OVER_GPU
+    /* cuDNN does without masks and windows to both sides, which are then our kernels', with bits of their own */
+    if (stand_in_is_hardware() && getenv("PS_TEST_ATTENTION") != NULL) skip();
+#endif
     /* D, T: of the last two more than a tile of tensor cores */
     static const int64_t sizes_of_kind[][2] = {{8, 70}, {64, 136}, {128, 72}};
     for (int n = 0; n < 3 * 2 * 2 * PS_DTYPE_COUNT; n++) {

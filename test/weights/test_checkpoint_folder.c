@@ -206,9 +206,33 @@ static void test_new_folder_is_synced(void **state)
     ps_checkpoint_folder_close(&f);
 }
 
+/* All checkpoints go, whole ones, one that is not complete and what a kill has left; other files stay. */
+static void test_remove_all(void **state)
+{
+    (void)state;
+    char mark[PS_LEFTOVER_MARK_MAX], left[PS_CHECKPOINT_HIDDEN_MAX];
+    snprintf(left, sizeof left, ".tmp-delete-%s-step-000009", ps_leftover_mark(mark));
+    begin();
+    assert_ok(ps_checkpoint_remove_all(root)); /* there is no such folder */
+    save(3, "a");
+    assert_int_equal(mkdir(work_file(root, "step-000007").text, 0755), 0);
+    assert_int_equal(mkdir(work_file(root, left).text, 0755), 0);
+    assert_ok(ps_file_write_all(work_file(root, "notes.txt").text, "mine", 4));
+    assert_ok(ps_checkpoint_remove_all(root));
+    assert_false(work_has(root, "step-000003") || work_has(root, "step-000007") || work_has(root, "latest"));
+    assert_false(work_has(root, left));
+    assert_true(work_has(root, "notes.txt"));
+    assert_int_equal(work_count(root), 1);
+    assert_ok(ps_checkpoint_remove_all(root));
+    save(1, "b"); /* and a run may begin there */
+    assert_int_equal(latest_says(), 'b');
+    assert_int_equal(ps_checkpoint_remove_all(NULL), PS_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_remove_all),
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_killed_at_every_change),
         cmocka_unit_test(test_read_while_aside),

@@ -8,8 +8,8 @@
  *                                 dx' (+)= dlogits w;  dw (+)= dlogits^T x;  db (+)= column sums
  *                dx = dx' rounded
  *
- * Rows of logits lie a multiple of 16 elements apart, so that their products are aligned whatever the vocabulary. Kept
- * logits lie slice after slice, each as it would lie alone; else there is room for one. So products have the same
+ * Rows of logits lie a multiple of 16 elements apart, so that products and vectors are aligned whatever the vocabulary.
+ * Kept logits lie slice after slice, each as it would lie alone; else there is room for one. So products have the same
  * strides, and by that the same algorithm and bits, whether logits are kept or not. */
 #include "kernel/cuda/cuda_operator.h"
 
@@ -174,7 +174,8 @@ static ps_status slice_gradient(const ps_cuda_issuer *to, const gradient *g, int
                                           .scale = a->scale,
                                           .terms = a->terms};
     if (!a->keeps_logits) PS_TRY(compute_logits(to, &g->l, first));
-    const int64_t blocks = a->rows * ps_ceil_div(cols, PS_CUDA_THREADS_loss_gradient);
+    const int64_t a_block = PS_CUDA_THREADS_loss_gradient * PS_CUDA_VECTOR_BYTES / (int64_t)ps_dtype_bytes(a->dtype);
+    const int64_t blocks = a->rows * ps_ceil_div(cols, a_block);
     return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(loss_gradient, a->dtype), blocks, &d);
 }
 

@@ -27,18 +27,30 @@ __device__ inline part join(part a, part b)
     return both;
 }
 
+/* The part with one more logit. */
+__device__ inline void take(part &p, float z, int64_t token)
+{
+    if (z > p.max) {
+        p.sum = p.sum * exp_below(p.max, z) + 1.0f;
+        p.max = z, p.best = (int32_t)token;
+    } else if (z != -PS_INFINITY) { /* its share is 0; NaN comes here */
+        p.sum += expf(z - p.max);
+    }
+}
+
+/* Rows are aligned to vectors. */
 __device__ inline part part_of_lane(const ps_cuda_loss_slice_args &a, const float *logits)
 {
+    constexpr int W = ps_vector_of<float>::width;
     part p = {-PS_INFINITY, 0.0f, INT32_MAX};
-    for (int64_t c = lane_of_thread(); c < a.cols; c += PS_CUDA_WARP) {
-        const float z = logits[c];
-        if (z > p.max) {
-            p.sum = p.sum * exp_below(p.max, z) + 1.0f;
-            p.max = z, p.best = (int32_t)(a.first + c);
-        } else if (z != -PS_INFINITY) { /* its share is 0; NaN comes here */
-            p.sum += expf(z - p.max);
-        }
+    const int64_t n_vectors = a.cols / W;
+    for (int64_t v = lane_of_thread(); v < n_vectors; v += PS_CUDA_WARP) {
+        float z[W];
+        load<W>(z, logits + v * W);
+#pragma unroll
+        for (int j = 0; j < W; j++) take(p, z[j], a.first + v * W + j);
     }
+    for (int64_t c = n_vectors * W + lane_of_thread(); c < a.cols; c += PS_CUDA_WARP) take(p, logits[c], a.first + c);
     return p;
 }
 
@@ -105,23 +117,55 @@ __device__ inline void loss_finish(const ps_cuda_loss_finish_args &a)
     for_each<1>(a.rows, false, finish_at{a});
 }
 
-/* A thread an element: blocks_a_row blocks next to each other have a row. */
-template <typename T> __device__ void loss_gradient(const ps_cuda_loss_gradient_args &a)
+/* What the elements of a row have in common. */
+struct row_gradient {
+    float lse, of_p, of_target, smoothing;
+    int64_t target; /* of the slice */
+    bool counts;
+};
+
+__device__ inline row_gradient gradient_of_row(const ps_cuda_loss_gradient_args &a, int64_t r)
 {
-    const int64_t blocks_a_row = (a.cols + blockDim.x - 1) / blockDim.x, r = blockIdx.x / blocks_a_row;
-    const int64_t c = blockIdx.x % blocks_a_row * blockDim.x + threadIdx.x;
-    if (c >= a.cols) return;
     const int32_t target = a.targets[r];
-    const bool counts = target != PS_IGNORE_INDEX;
-    const float p = expf(a.logits[r * a.stride + c] - a.lse[r]), e = a.terms.smoothing;
-    const float u = counts ? class_weight(a.terms, target) : 0.0f, of_target = (1.0f - e) * u;
-    const float of_p = of_target + e * a.terms.mean_weight + 2.0f * a.terms.z_loss * u * a.lse[r];
-    float d = of_p * p - (target == a.first + c ? of_target : 0.0f);
-    if (e > 0.0f) d -= e / (float)a.V * class_weight(a.terms, a.first + c);
-    ((T *)a.dlogits)[r * a.dlogits_stride + c] = from_float<T>(counts ? d * a.scale : 0.0f);
+    row_gradient g;
+    g.counts = target != PS_IGNORE_INDEX;
+    g.lse = a.lse[r], g.smoothing = a.terms.smoothing, g.target = target - a.first;
+    const float u = g.counts ? class_weight(a.terms, target) : 0.0f;
+    g.of_target = (1.0f - g.smoothing) * u;
+    g.of_p = g.of_target + g.smoothing * a.terms.mean_weight + 2.0f * a.terms.z_loss * u * g.lse;
+    return g;
 }
 
-/* Several blocks a row, as loss_gradient. */
+__device__ inline float gradient_at(const ps_cuda_loss_gradient_args &a, const row_gradient &g, float logit, int64_t c)
+{
+    float d = g.of_p * expf(logit - g.lse) - (c == g.target ? g.of_target : 0.0f);
+    if (g.smoothing > 0.0f) d -= g.smoothing / (float)a.V * class_weight(a.terms, a.first + c);
+    return g.counts ? d * a.scale : 0.0f;
+}
+
+/* A thread a vector of a row, which are aligned: blocks_a_row blocks next to each other have a row. */
+template <typename T> __device__ void loss_gradient(const ps_cuda_loss_gradient_args &a)
+{
+    constexpr int W = ps_vector_of<T>::width;
+    const unsigned a_block = blockDim.x * W, blocks_a_row = ((unsigned)a.cols + a_block - 1) / a_block;
+    const int64_t r = blockIdx.x / blocks_a_row;
+    const int64_t c = blockIdx.x % blocks_a_row * a_block + threadIdx.x * W;
+    if (c >= a.cols) return;
+    const row_gradient g = gradient_of_row(a, r);
+    const float *const logits = a.logits + r * a.stride + c;
+    T *const out = (T *)a.dlogits + r * a.dlogits_stride + c;
+    if (c + W <= a.cols) {
+        float z[W];
+        load<W>(z, logits);
+#pragma unroll
+        for (int j = 0; j < W; j++) z[j] = gradient_at(a, g, z[j], c + j);
+        store<W>(out, z);
+    } else {
+        for (int j = 0; c + j < a.cols; j++) out[j] = from_float<T>(gradient_at(a, g, logits[j], c + j));
+    }
+}
+
+/* A thread an element: blocks_a_row blocks next to each other have a row. */
 template <typename T> __device__ void bias(const ps_cuda_bias_args &a)
 {
     const int64_t blocks_a_row = (a.cols + blockDim.x - 1) / blockDim.x, r = blockIdx.x / blocks_a_row;
