@@ -69,21 +69,21 @@ static const json_t *find_text(const json_t *config)
     return json_is_string(value) ? value : NULL;
 }
 
-static ps_status read_config(const char *path, const char *json, int64_t n_bytes, const char *folder,
-                             ps_chat_template *out)
+/* *text stays NULL when the file's JSON has none. */
+static ps_status read_config(const char *path, const char *json, int64_t n_bytes, char **text, int64_t *n_text)
 {
     json_error_t error;
     json_t *root;
+    ps_status st = PS_OK;
     PS_TRY(ps_json_load_tolerant(json, (size_t)n_bytes, JSON_ALLOW_NUL, &root, &error));
     if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", path, error.line, error.column, error.text);
-    const json_t *text = find_text(root);
-    const ps_status st =
-        json_is_string(text)
-            ? ps_chat_template_known(json_string_value(text), (int64_t)json_string_length(text), path, out)
-            : PS_FAIL(PS_EINVAL,
-                      "%s: the tokenizer has no chat template; set data.chat_format to the form that messages shall "
-                      "have: chatml, llama2, llama3 or mistral",
-                      folder);
+    const json_t *found = find_text(root);
+    if (json_is_string(found)) {
+        const size_t n = json_string_length(found);
+        st = ps_mem_alloc(n + 1, 1, text);
+        if (st == PS_OK) memcpy(*text, json_string_value(found), n);
+        if (st == PS_OK) *n_text = (int64_t)n;
+    }
     json_decref(root);
     return st;
 }
@@ -103,23 +103,42 @@ static ps_status folder_of(const char *path, char **out)
     return ps_folder_exists(path) ? ps_mem_strdup(path, out) : ps_folder_of(path, out);
 }
 
-ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out)
+ps_status ps_chat_template_read(const char *tokenizer_path, char **text, int64_t *n_bytes, char **path)
 {
     ps_status st;
-    char *folder = NULL, *path = NULL, *text = NULL;
-    int64_t n_bytes = 0;
-    *out = (ps_chat_template){0};
+    char *folder = NULL, *config = NULL;
+    int64_t n_config = 0;
+    *text = *path = NULL;
+    *n_bytes = 0;
     PS_TRY(folder_of(tokenizer_path, &folder));
-    PS_TRY_GOTO(read_file_of(folder, "chat_template.jinja", &path, &text, &n_bytes));
-    if (text != NULL) {
-        st = ps_chat_template_known(text, n_bytes, path, out);
-        goto out;
-    }
-    PS_TRY_GOTO(read_file_of(folder, "tokenizer_config.json", &path, &text, &n_bytes));
-    st = read_config(path, text != NULL ? text : "{}", text != NULL ? n_bytes : 2, folder, out);
+    PS_TRY_GOTO(read_file_of(folder, "chat_template.jinja", path, text, n_bytes));
+    if (*text != NULL) goto out;
+    PS_TRY_GOTO(read_file_of(folder, "tokenizer_config.json", path, &config, &n_config));
+    if (config != NULL) PS_TRY_GOTO(read_config(*path, config, n_config, text, n_bytes));
 out:
     ps_mem_free(folder);
-    ps_mem_free(path);
+    ps_mem_free(config);
+    if (st != PS_OK) {
+        ps_mem_free(*text);
+        ps_mem_free(*path);
+        *text = *path = NULL;
+    }
+    return st;
+}
+
+ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out)
+{
+    char *text, *path;
+    int64_t n_bytes;
+    *out = (ps_chat_template){0};
+    PS_TRY(ps_chat_template_read(tokenizer_path, &text, &n_bytes, &path));
+    const ps_status st =
+        text != NULL ? ps_chat_template_known(text, n_bytes, path, out)
+                     : PS_FAIL(PS_EINVAL,
+                               "%s: the tokenizer has no chat template; set data.chat_format to the form that messages "
+                               "shall have: chatml, llama2, llama3, mistral or alpaca",
+                               tokenizer_path);
     ps_mem_free(text);
+    ps_mem_free(path);
     return st;
 }

@@ -19,6 +19,10 @@ typedef struct ps_chat_template {
 PS_NODISCARD ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *name,
                                               ps_chat_template *out);
 
+/* The template beside a tokenizer: its text, freed by ps_mem_free, NULL when there is none, and the file that has it or would have it, freed
+ * by ps_mem_free. PS_EIO, PS_EFORMAT of the files. */
+PS_NODISCARD ps_status ps_chat_template_read(const char *tokenizer_path, char **text, int64_t *n_bytes, char **path);
+
 /* That of a tokenizer: a folder, or a file in it. PS_EINVAL also when there is none; PS_EIO, PS_EFORMAT of its
  * files. */
 PS_NODISCARD ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out);

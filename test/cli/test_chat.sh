@@ -83,6 +83,16 @@ says out "pairs.jsonl: 3 lines, 23 tokens, 78 % of them to be predicted; 2 cut t
 expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" data.train="$work/pairs.jsonl"
 says out '3    4171  *  " blue"'
 
+# Alpaca's and ShareGPT's lines as they come; a model that has no form of conversations learns Alpaca's own
+printf '{"instruction": "Add.", "input": "1 and 2", "output": "3"}\n{"instruction": "Go.", "input": "", "output": "I go."}\n' >"$work/alpaca.jsonl"
+printf '{"conversations": [{"from": "human", "value": "Add."}, {"from": "gpt", "value": "3"}]}\n' >"$work/sharegpt.jsonl"
+expect 0 "$pstar" tokenize --sample 1 examples/chat.json data.train="$work/alpaca.jsonl"
+[ "$(sed -n 's/.*  \*  "\(.*\)"$/\1/p' "$work/out" | tr -d '\n')" = "I go.<|im_end|>" ] || { cat "$work/out"; fail "other targets than the output"; }
+expect 0 "$pstar" tokenize --sample 0 examples/chat.json data.train="$work/sharegpt.jsonl"
+[ "$(sed -n 's/.*  \*  "\(.*\)"$/\1/p' "$work/out" | tr -d '\n')" = "3<|im_end|>" ] || { cat "$work/out"; fail "other targets than gpt's"; }
+expect 0 "$pstar" train "$work/tiny.json" data.train="$work/alpaca.jsonl" data.validation_split=0 train.steps=1 model.n_positions=64 train.output_dir="$work/alpaca"
+says out "alpaca.jsonl: 2 lines in the form alpaca, "
+
 # refused, with a way out
 refused() {
     text=$1
@@ -94,6 +104,8 @@ printf '{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "conten
 refused 'tool.jsonl: line 1, offset 0: messages[1]: role "tool" is not supported' examples/chat.json data.train="$work/tool.jsonl"
 refused "the tokenizer has no chat template; set data.chat_format" examples/chat.json data.chat_format=auto
 refused "data.chat_format = llama3 needs the added token <|start_header_id|>" examples/chat.json data.chat_format=llama3
+printf '{"instruction": "a", "response": "b"}\n' >"$work/near.jsonl"
+refused '"instruction" and "output"; found "instruction", "response".' examples/chat.json data.train="$work/near.jsonl"
 refused 'expected the key "text", or "conversation"' examples/chat.json data.train=data/chat/train.jsonl data.messages_key=conversation
 mkdir "$work/folder"
 cp test/golden/tokenizers/qwen_like.json "$work/folder/tokenizer.json"
