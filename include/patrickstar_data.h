@@ -57,6 +57,13 @@ PS_API PS_NODISCARD ps_status ps_feed_keep_labels(const ps_feed *feed, ps_config
  * under another number; else as ps_config_load_of_weights, for a folder. */
 PS_API PS_NODISCARD ps_status ps_config_take_labels(ps_config *config, const char *weights);
 
+/* The form of conversations, into data.chat_format where that is auto, and the lines decided it: lines of Alpaca's have
+ * its form where the tokenizer has no chat template. Checkpoints then know it. Does nothing for other data. */
+PS_API PS_NODISCARD ps_status ps_feed_keep_chat_format(const ps_feed *feed, ps_config *config);
+/* The other half, before a conversation with weights that were trained already: data.chat_format, where it is auto,
+ * becomes that of the configuration that lies with them. Errors as of ps_config_load_of_weights. */
+PS_API PS_NODISCARD ps_status ps_config_take_chat_format(ps_config *config, const char *weights);
+
 /* train.steps becomes what train.epochs takes: epochs times the samples for training, by as many as the micro-batches
  * of a step have on all n_ranks ranks, rounded up to whole steps; train.epochs is 0 then. Does nothing where that is 0.
  * To be called before an engine for training is initialised, which refuses epochs that are not yet steps. PS_EINVAL for

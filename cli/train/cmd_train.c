@@ -82,6 +82,7 @@ static void close_run(run *r)
 static ps_status check_feed(run *r)
 {
     TRY(ps_feed_keep_labels(r->feed, r->config));
+    TRY(ps_feed_keep_chat_format(r->feed, r->config));
     TRY(ps_config_take_epochs(r->config, r->feed, r->n_ranks));
     if (r->o.eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return client_fail(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",

@@ -6,11 +6,8 @@
 #include "base/mem.h"
 #include "data/jsonl.h"
 
-#define REQUEST "Write a response that appropriately completes the request."
-
-const char ps_alpaca_preamble[] = "Below is an instruction that describes a task. " REQUEST;
-static const char preamble_of_input[] =
-    "Below is an instruction that describes a task, paired with an input that provides further context. " REQUEST;
+static const char preamble_of_input[] = "Below is an instruction that describes a task, paired with an input that "
+                                        "provides further context. " PS_ALPACA_REQUEST;
 
 static ps_status add(ps_chat *c, ps_chat_role role, const char *text, int64_t n_bytes)
 {

@@ -14,7 +14,8 @@
 #include "data/chat_message.h"
 
 /* What Alpaca's form has in front of an instruction where no system message says something else. */
-extern const char ps_alpaca_preamble[];
+#define PS_ALPACA_REQUEST "Write a response that appropriately completes the request."
+#define PS_ALPACA_PREAMBLE "Below is an instruction that describes a task. " PS_ALPACA_REQUEST
 
 /* Append the line's messages, whose strings are used as long as the chat is. PS_EFORMAT naming the key: where is the
  * beginning of messages. */

@@ -273,7 +273,7 @@ static ps_status put_alpaca(ps_chat_encoder *e, const ps_chat_message *system, b
         return put_id(e, e->eos, !m->is_given, out);
     }
     if (is_first && system != NULL) PS_TRY(ps_text_append(&e->piece, system->content, system->n_bytes));
-    if (is_first && system == NULL) PS_TRY(put_text(e, ps_alpaca_preamble));
+    if (is_first && system == NULL) PS_TRY(put_text(e, PS_ALPACA_PREAMBLE));
     PS_TRY(put_text(e, "\n\n### Instruction:\n"));
     PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
     return put_text(e, "\n\n### Response:\n");

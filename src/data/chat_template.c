@@ -10,6 +10,12 @@
 #include "base/mem.h"
 #include "config/json_tolerant.h"
 
+static const char *const form_titles[] = {
+    [PS_CONFIG_CHAT_FORMAT_CHATML] = "ChatML",    [PS_CONFIG_CHAT_FORMAT_LLAMA2] = "Llama 2's",
+    [PS_CONFIG_CHAT_FORMAT_LLAMA3] = "Llama 3's", [PS_CONFIG_CHAT_FORMAT_MISTRAL] = "Mistral's",
+    [PS_CONFIG_CHAT_FORMAT_ALPACA] = "Alpaca's",
+};
+
 #define FILE_BYTES_MAX (256 * PS_MIB)
 
 /* XXH3 of the text without a newline at its end; of each the text with "\n" in Jinja's strings, then with newlines
@@ -41,6 +47,32 @@ static const struct {
     {0xa5d004210ebce758, {PS_CONFIG_CHAT_FORMAT_MISTRAL, NULL}},
 };
 
+/* Those that pstar export writes. */
+static ps_config_chat_format find_own(const char *text, int64_t n_bytes)
+{
+    for (ps_config_chat_format f = PS_CONFIG_CHAT_FORMAT_AUTO + 1; f <= PS_CONFIG_CHAT_FORMAT_ALPACA; f++)
+        for (int has_bos = 0; has_bos < 2; has_bos++) {
+            const char *own = ps_chat_template_text(f, has_bos);
+            if ((int64_t)strlen(own) == n_bytes && memcmp(own, text, (size_t)n_bytes) == 0) return f;
+        }
+    return PS_CONFIG_CHAT_FORMAT_AUTO;
+}
+
+ps_config_chat_format ps_chat_template_guess(const char *text, int64_t n_bytes)
+{
+    static const struct {
+        const char *has;
+        ps_config_chat_format format;
+    } signs[] = {
+        {"<|im_start|>", PS_CONFIG_CHAT_FORMAT_CHATML},     {"<|start_header_id|>", PS_CONFIG_CHAT_FORMAT_LLAMA3},
+        {"<<SYS>>", PS_CONFIG_CHAT_FORMAT_LLAMA2},          {"[INST]", PS_CONFIG_CHAT_FORMAT_MISTRAL},
+        {"### Instruction:", PS_CONFIG_CHAT_FORMAT_ALPACA},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(signs); i++)
+        if (memmem(text, (size_t)n_bytes, signs[i].has, strlen(signs[i].has)) != NULL) return signs[i].format;
+    return PS_CONFIG_CHAT_FORMAT_AUTO;
+}
+
 ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *name, ps_chat_template *out)
 {
     *out = (ps_chat_template){0};
@@ -51,9 +83,17 @@ ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *
         *out = known_templates[i].template;
         return PS_OK;
     }
+    out->format = find_own(text, n_bytes);
+    if (out->format != PS_CONFIG_CHAT_FORMAT_AUTO) return PS_OK;
+    const ps_config_chat_format like = ps_chat_template_guess(text, n_bytes);
+    if (like != PS_CONFIG_CHAT_FORMAT_AUTO)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: the chat template (xxh3 %016llx) is none of the known ones, and templates are not run; it "
+                       "looks like %s: set data.chat_format=%s, and compare by pstar tokenize --sample 0",
+                       name, (unsigned long long)hash, form_titles[like], ps_config_chat_format_names[like]);
     return PS_FAIL(PS_EINVAL,
                    "%s: the chat template (xxh3 %016llx) is none of the known ones, and templates are not run; set "
-                   "data.chat_format to the form that it has: chatml, llama2, llama3 or mistral",
+                   "data.chat_format to the form that it has: chatml, llama2, llama3, mistral or alpaca",
                    name, (unsigned long long)hash);
 }
 

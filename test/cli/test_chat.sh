@@ -69,7 +69,8 @@ ask "$@" --prompt "$long" --truncate-prompt
 printf 'What is \377?' >"$work/bytes"
 expect 2 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --prompt - <"$work/bytes"
 says err "the prompt is no UTF-8 from byte 8 on"
-expect 2 "$pstar" generate "$work/tiny.json" --chat --prompt a --weights "$work/taught"
+expect 0 "$pstar" train "$work/tiny.json" train.steps=1
+expect 2 "$pstar" generate "$work/tiny.json" --chat --prompt a
 says err "the tokenizer has no chat template; set data.chat_format"
 
 # prompts and completions through GPT-2's vocabulary; long lines are cut, those without a target left out
@@ -78,7 +79,7 @@ cat >"$work/pairs.jsonl" <<END
 {"prompt": "This prompt is by far too long for sixteen tokens, and so there is no room for what would follow it:", "completion": " x"}
 {"prompt": "Count:", "completion": " 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19"}
 END
-expect 0 "$pstar" train "$work/tiny.json" data.train="$work/pairs.jsonl" data.validation_split=0 train.steps=2
+expect 0 "$pstar" train "$work/tiny.json" data.train="$work/pairs.jsonl" data.validation_split=0 train.steps=2 --overwrite
 says out "pairs.jsonl: 3 lines, 23 tokens, 78 % of them to be predicted; 2 cut to the sequence length; 1 left out, nothing to predict"
 expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" data.train="$work/pairs.jsonl"
 says out '3    4171  *  " blue"'
