@@ -14,6 +14,7 @@
 #include "cli_tokenizer.h"
 #include "config/hf_config.h"
 #include "data/tokenizer.h"
+#include "export_template.h"
 #include "weights/export.h"
 #include "weights/weight_convert.h"
 
@@ -92,6 +93,7 @@ static ps_status run_export(const export_arguments *a)
     PS_TRY_GOTO(read_options(a, &o, &dtype));
     PS_TRY_GOTO(find_config(a, &config));
     if (o.tokenizer_folder == NULL) o.tokenizer_folder = cli_tokenizer_folder(ps_config_options(config));
+    PS_TRY_GOTO(export_template_choose(ps_config_options(config), o.tokenizer_folder, &o.chat_template));
     o.has_generation = ps_config_options(config)->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     o.ties_head = o.has_generation || ps_config_options(config)->model_head == PS_CONFIG_HEAD_MASKED_LM;
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));

@@ -57,6 +57,13 @@ PS_API PS_NODISCARD ps_status ps_feed_keep_labels(const ps_feed *feed, ps_config
  * under another number; else as ps_config_load_of_weights, for a folder. */
 PS_API PS_NODISCARD ps_status ps_config_take_labels(ps_config *config, const char *weights);
 
+/* The form of conversations, into data.chat_format where that is auto, and the lines decided it: lines of Alpaca's have
+ * its form where the tokenizer has no chat template. Checkpoints then know it. Does nothing for other data. */
+PS_API PS_NODISCARD ps_status ps_feed_keep_chat_format(const ps_feed *feed, ps_config *config);
+/* The other half, before a conversation with weights that were trained already: data.chat_format, where it is auto,
+ * becomes that of the configuration that lies with them. Errors as of ps_config_load_of_weights. */
+PS_API PS_NODISCARD ps_status ps_config_take_chat_format(ps_config *config, const char *weights);
+
 /* train.steps becomes what train.epochs takes: epochs times the samples for training, by as many as the micro-batches
  * of a step have on all n_ranks ranks, rounded up to whole steps; train.epochs is 0 then. Does nothing where that is 0.
  * To be called before an engine for training is initialised, which refuses epochs that are not yet steps. PS_EINVAL for
@@ -87,6 +94,9 @@ static inline int64_t ps_feed_micro_batch(int64_t step, int64_t accumulation, in
 /* Length that rows of these samples need: of the longest, rounded up to data.pad_to_multiple_of, at most the sequence
  * length; that when rows are not padded, or always to the full length. n_samples >= 1. */
 PS_API int64_t ps_feed_length(const ps_feed *feed, ps_split split, int64_t first_sample, int64_t n_samples);
+
+/* Tokens of these samples that are not padding: all inputs of a row, or those that its line has. n_samples >= 0. */
+PS_API int64_t ps_feed_token_count(const ps_feed *feed, ps_split split, int64_t first_sample, int64_t n_samples);
 
 /* xxh3 (64 bit) over all that the feed has: every token, label and mark of both splits, in the order of the files, and
  * which lines are for validation. Reads all of it, as opening token files does, and takes as long as that: some 2 s for

@@ -139,6 +139,59 @@ ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *e
     return ps_comm_agree(comm, read_options(c, config));
 }
 
+/* The folder of the checkpoint that `path` names, or of this run's own; false: there is none. */
+static bool checkpoint_at(const ps_config *config, const char *path, char folder[4096])
+{
+    char *newest = NULL;
+    const int n = path != NULL ? snprintf(folder, 4096, "%s", path)
+                               : snprintf(folder, 4096, "%s/checkpoints", client_string(config, "train.output_dir"));
+    if (n >= 4096 || ps_checkpoint_find(folder, &newest, NULL) != PS_OK) return false;
+    if (newest != NULL) snprintf(folder, 4096, "%s", newest);
+    const bool is_there = newest != NULL || path != NULL;
+    ps_free(newest);
+    return is_there;
+}
+
+/* -1: there is no checkpoint, or it cannot be read. */
+static int64_t saved_padding(const ps_config *config, const char *path)
+{
+    ps_config *saved = NULL;
+    int32_t is_known = 0;
+    int64_t value = -1;
+    char folder[4096];
+    if (checkpoint_at(config, path, folder) && ps_config_load_of_weights(folder, &saved) == PS_OK && saved != NULL &&
+        ps_config_is_given(saved, "data.pad_to_multiple_of", &is_known) == PS_OK)
+        value = is_known ? client_int(saved, "data.pad_to_multiple_of") : 0;
+    ps_config_destroy(saved);
+    return value;
+}
+
+ps_status checkpoints_keep_padding(ps_config *config, ps_comm *comm, bool resume, const char *path, kept_padding *out)
+{
+    char text[32];
+    int32_t is_given = 0;
+    int64_t saved = resume && ps_comm_rank(comm) == 0 ? saved_padding(config, path) : -1;
+    *out = (kept_padding){.configured = client_int(config, "data.pad_to_multiple_of")};
+    if (!resume) return PS_OK;
+    TRY(ps_comm_broadcast(comm, &saved, sizeof saved, 0));
+    TRY(ps_config_is_given(config, "data.pad_to_multiple_of", &is_given));
+    if (saved < 0 || saved == out->configured) return PS_OK;
+    out->is_kept = true;
+    out->was_given = is_given;
+    snprintf(text, sizeof text, "%" PRId64, saved);
+    return ps_config_set(config, "data.pad_to_multiple_of", text);
+}
+
+void checkpoints_tell_padding(const kept_padding *k, const ps_config *config, const ps_feed *feed)
+{
+    const int64_t n = ps_feed_sample_count(feed, PS_SPLIT_TRAIN), T = ps_config_get_sequence_length(config);
+    if (!k->is_kept || ps_feed_token_count(feed, PS_SPLIT_TRAIN, 0, n) == n * T) return;
+    fprintf(stderr,
+            "pstar train: training goes on with the checkpoint's data.pad_to_multiple_of = %" PRId64
+            ", not the %s %" PRId64 "; train.init_from begins a new run from its weights\n",
+            client_int(config, "data.pad_to_multiple_of"), k->was_given ? "configured" : "default", k->configured);
+}
+
 /* Is there a checkpoint of this run's own? */
 static ps_status find_own(const checkpoints *c, bool *yes)
 {

@@ -29,12 +29,26 @@ typedef struct checkpoints {
     int64_t saving_step, saved_step; /* under way; the last one begun or resumed from */
 } checkpoints;
 
+/* data.pad_to_multiple_of of a run that goes on, where it is not that of its configuration. */
+typedef struct kept_padding {
+    bool is_kept, was_given;
+    int64_t configured;
+} kept_padding;
+
 /* All functions are called by all ranks, except where they say otherwise. A log is rank 0's; NULL for the others.
  *
  * Checkpoints are on with train.save, or where train.save_interval or train.save_minutes is given. All pointers must
  * outlive it. */
 PS_NODISCARD ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm,
                                         run_log *log, progress *shown, const ps_feed *feed);
+
+/* Before the data are opened: data.pad_to_multiple_of becomes that of the checkpoint which checkpoints_resume will take,
+ * as another one changes the bits; 0 where it knows none. Nothing without resume, or without a checkpoint; one that
+ * cannot be read is left to checkpoints_resume. */
+PS_NODISCARD ps_status checkpoints_keep_padding(ps_config *config, ps_comm *comm, bool resume, const char *path,
+                                                kept_padding *out);
+/* Say so, of data that have any padding. Of one rank. */
+void checkpoints_tell_padding(const kept_padding *k, const ps_config *config, const ps_feed *feed);
 
 /* Go on from `path` (a checkpoint, or a folder with latest), or from the latest of this run's own when it is NULL;
  * *step is the step it was saved after, 0 when there is no checkpoint yet. */

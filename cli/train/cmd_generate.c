@@ -213,6 +213,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
     TRY(cli_choose_weights(g->config, a->config.path, a->weights, &weights));
+    if (a->chat) TRY(ps_config_take_chat_format(g->config, weights));
     g->keeps = client_int(g->config, "generation.use_cache") != 0;
     TRY(open_prompt(g, a, ps_config_get_tokenizer_path(g->config)));
     TRY(check_length(g, a));

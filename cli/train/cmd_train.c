@@ -82,6 +82,7 @@ static void close_run(run *r)
 static ps_status check_feed(run *r)
 {
     TRY(ps_feed_keep_labels(r->feed, r->config));
+    TRY(ps_feed_keep_chat_format(r->feed, r->config));
     TRY(ps_config_take_epochs(r->config, r->feed, r->n_ranks));
     if (r->o.eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
         return client_fail(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
@@ -108,12 +109,15 @@ static void print_epoch(const run *r, double epochs)
 static ps_status open_data(run *r)
 {
     double epochs = 0;
+    kept_padding padding;
     TRY(ps_config_get_double(r->config, "train.epochs", &epochs));
+    TRY(checkpoints_keep_padding(r->config, r->comm, r->resume, r->resume_from, &padding));
     TRY(cli_feed_open_on_ranks(r->config, r->comm, &r->feed));
     TRY(ps_comm_agree(r->comm, check_feed(r)));
     r->o.steps = client_int(r->config, "train.steps");
     print_epoch(r, epochs);
     if (r->rank == 0) cli_print_instruct_info(r->config, r->feed);
+    if (r->rank == 0) checkpoints_tell_padding(&padding, r->config, r->feed);
     return PS_OK;
 }
 
@@ -224,7 +228,7 @@ static ps_status open_run(run *r, const train_arguments *a)
 /* The loss is that of all micro-batches and ranks: ps_step_info. */
 static ps_status train_step(run *r, int64_t step, double *loss)
 {
-    const int64_t n_rows = r->accumulation * r->n_ranks * r->B;
+    const int64_t n_rows = step_rows(r);
     TRY(cli_set_length(r->engine, r->config, r->whole,
                        ps_feed_length(r->feed, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows), r->rows));
     ps_engine_get_shape(r->engine, NULL, &r->T, NULL, NULL);
@@ -251,10 +255,12 @@ static ps_status evaluate(run *r, double *loss)
     return PS_OK;
 }
 
-/* Tokens of a step, of all ranks. */
-static int64_t step_tokens(const run *r)
+/* Tokens of a step, of all ranks, and the padding beside them. */
+static void count_tokens(const run *r, progress_step *s)
 {
-    return r->B * r->T * r->accumulation * r->n_ranks;
+    const int64_t n_rows = step_rows(r);
+    s->tokens = ps_feed_token_count(r->feed, PS_SPLIT_TRAIN, (s->step - 1) * n_rows, n_rows);
+    s->padding = n_rows * r->T - s->tokens;
 }
 
 /* What each rank's step took, for rank 0. */
@@ -298,7 +304,8 @@ static void take_totals(run *r, const progress_step *s, const ps_memory_info *m)
     if (t->steps == t->resumed_step) t->loss_first = s->loss;
     t->loss_last = s->loss;
     t->steps = s->step;
-    t->tokens += step_tokens(r);
+    t->tokens += s->tokens;
+    t->padding += s->padding;
     t->seconds += s->step_s;
     t->wait_s = (double)(m->wait_ns - t->before.wait_ns) * 1e-9;
     t->device_peak_bytes = max_i64(t->device_peak_bytes, m->device_peak_bytes);
@@ -323,7 +330,7 @@ static ps_status one_step(run *r, int64_t step)
     const int64_t begin_ns = client_clock_ns();
     TRY(train_step(r, step, &s.loss));
     s.step_s = (double)(client_clock_ns() - begin_ns) * 1e-9;
-    s.tokens_per_s = (double)step_tokens(r) / s.step_s;
+    count_tokens(r, &s);
     ps_engine_get_step_info(r->engine, &info);
     ps_engine_get_memory_info(r->engine, &after);
     take_totals(r, &s, &after);

@@ -20,6 +20,20 @@ void progress_begin(progress *p, int64_t n_steps, int64_t log_interval, int may_
                     .begin_s = now_s()};
 }
 
+double progress_padding(int64_t tokens, int64_t padding)
+{
+    return padding > 0 ? (double)padding / (double)(tokens + padding) : 0;
+}
+
+/* Tokens in so many seconds, and behind them how much padding was computed beside. Returns text. */
+static const char *format_speed(int64_t tokens, int64_t padding, double seconds, char text[64])
+{
+    char beside[32] = "";
+    if (padding > 0) snprintf(beside, sizeof beside, " (%.1f %% padding)", progress_padding(tokens, padding) * 100);
+    snprintf(text, 64, "%.0f tokens/s%s", seconds > 0 ? (double)tokens / seconds : 0, beside);
+    return text;
+}
+
 static void format_time(double seconds, char *text, size_t bytes)
 {
     const long s = lround(seconds);
@@ -38,20 +52,21 @@ static void show_tiers(const ps_memory_info *m)
 
 static void show_bar(const progress *p, const progress_step *s, const ps_memory_info *m)
 {
-    char eta[32], bar[BAR_CELLS + 1];
+    char eta[32], bar[BAR_CELLS + 1], speed[64];
     const int64_t filled = s->step * BAR_CELLS / p->n_steps;
     for (int i = 0; i < BAR_CELLS; i++) bar[i] = i < filled ? '#' : '.';
     bar[BAR_CELLS] = '\0';
     format_time((now_s() - p->begin_s) / (double)s->step * (double)(p->n_steps - s->step), eta, sizeof eta);
-    printf("\r\033[K[%s] %lld/%lld loss %.4f %.0f tokens/s ETA %s", bar, (long long)s->step, (long long)p->n_steps,
-           s->loss, s->tokens_per_s, eta);
+    printf("\r\033[K[%s] %lld/%lld loss %.4f %s ETA %s", bar, (long long)s->step, (long long)p->n_steps, s->loss,
+           format_speed(s->tokens, s->padding, s->step_s, speed), eta);
     show_tiers(m);
 }
 
 static void show_line(const progress *p, const progress_step *s, const ps_memory_info *m)
 {
-    printf("step %lld/%lld loss %.4f lr %.3g grad_norm %.3f %.0f tokens/s %.3f s", (long long)s->step,
-           (long long)p->n_steps, s->loss, s->lr, s->grad_norm, s->tokens_per_s, s->step_s);
+    char speed[64];
+    printf("step %lld/%lld loss %.4f lr %.3g grad_norm %.3f %s %.3f s", (long long)s->step, (long long)p->n_steps,
+           s->loss, s->lr, s->grad_norm, format_speed(s->tokens, s->padding, s->step_s, speed), s->step_s);
     show_tiers(m);
     if (s->skipped) printf(" | %s: step skipped", s->loss_scale > 1 ? "overflow" : "gradients are not finite");
     putchar('\n');
@@ -132,9 +147,10 @@ static void print_chunks(const run_totals *t)
 static void print_steps(const run_totals *t, int64_t steps)
 {
     const ps_memory_info *m = &t->memory, *b = &t->before;
+    char speed[64];
     printf("loss      %.4f -> %.4f in %lld steps, %lld tokens\n", t->loss_first, t->loss_last, (long long)steps,
            (long long)t->tokens);
-    printf("speed     %.0f tokens/s, %.1f s\n", t->seconds > 0 ? (double)t->tokens / t->seconds : 0, t->seconds);
+    printf("speed     %s, %.1f s\n", format_speed(t->tokens, t->padding, t->seconds, speed), t->seconds);
     printf("waiting   %.1f s for copies, %.1f %% of the time\n", t->wait_s,
            t->seconds > 0 ? t->wait_s / t->seconds * 100 : 0);
     print_disk(t);

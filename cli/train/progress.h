@@ -14,15 +14,16 @@ typedef struct progress {
 typedef struct progress_step {
     int64_t step;           /* 1-based */
     double loss, eval_loss; /* eval_loss NaN: none */
-    double lr, grad_norm, step_s, tokens_per_s;
+    double lr, grad_norm, step_s;
+    int64_t tokens, padding; /* of all ranks; padding is beside the tokens */
     int skipped;
     double loss_scale; /* 1: none */
 } progress_step;
 
 /* Numbers of a whole run, for the table. */
 typedef struct run_totals {
-    int64_t steps, tokens;
-    int64_t resumed_step; /* 0: from the beginning. tokens, seconds and bytes count from here */
+    int64_t steps, tokens, padding;
+    int64_t resumed_step; /* 0: from the beginning. tokens, padding, seconds and bytes count from here */
     double seconds, wait_s, loss_first, loss_last;
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
     int64_t kept_logits_steps, kept_logits_bytes; /* in how many steps, and how much at most */
@@ -30,6 +31,9 @@ typedef struct run_totals {
     ps_memory_info memory;                        /* as well */
     ps_memory_info before;                        /* at the first step: links count from there */
 } run_totals;
+
+/* The share of padding in what was computed: 0 to 1. */
+double progress_padding(int64_t tokens, int64_t padding);
 
 /* may_draw: stdout may be a terminal. A launcher's is none, even where it says so. */
 void progress_begin(progress *p, int64_t n_steps, int64_t log_interval, int may_draw);

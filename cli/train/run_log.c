@@ -214,7 +214,9 @@ ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *i
     put_real(o, "loss_scale", info->loss_scale);
     json_object_set_new(o, "skipped", json_boolean(info->skipped));
     put_real(o, "step_s", s->step_s);
-    put_real(o, "tokens_per_s", s->tokens_per_s);
+    put_int(o, "tokens", s->tokens);
+    put_real(o, "tokens_per_s", (double)s->tokens / s->step_s);
+    put_real(o, "padding", progress_padding(s->tokens, s->padding));
     put_int(o, "device_peak_bytes", after->device_peak_bytes);
     put_int(o, "host_peak_bytes", after->host_peak_bytes);
     put_int(o, "disk_peak_bytes", after->disk_peak_bytes);
@@ -301,6 +303,7 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     put_int(o, "tokens", t->tokens);
     put_real(o, "seconds", t->seconds);
     put_real(o, "tokens_per_s", t->seconds > 0 ? (double)t->tokens / t->seconds : 0);
+    put_real(o, "padding", progress_padding(t->tokens, t->padding));
     put_real(o, "wait_s", t->wait_s);
     put_real(o, "loss_first", t->loss_first);
     put_real(o, "loss_last", t->loss_last);

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "base/utf8.h"
+#include "data/alpaca.h"
 #include "data/unicode_class.h"
 
 /* ---- the tokens of a form ---- */
@@ -21,6 +22,7 @@ static const chat_form chat_forms[] = {
                                       .end = "<|eot_id|>",
                                       .has_bos = true},
     [PS_CONFIG_CHAT_FORMAT_MISTRAL] = {.has_bos = true, .has_eos = true, .takes_turns = true},
+    [PS_CONFIG_CHAT_FORMAT_ALPACA] = {.has_eos = true, .takes_turns = true},
 };
 
 static ps_status check_needs(const ps_chat_encoder *e)
@@ -29,16 +31,17 @@ static ps_status check_needs(const ps_chat_encoder *e)
     const char *name = ps_config_chat_format_names[e->format];
     for (size_t i = 0; i < PS_ARRAY_LEN(form->needs) && form->needs[i] != NULL; i++)
         if (ps_tokenizer_find_added(e->tokenizer, form->needs[i]) < 0)
-            return PS_FAIL(PS_EINVAL,
-                           "data.chat_format = %s needs the added token %s, which the tokenizer lacks; add it to the "
-                           "tokenizer and "
-                           "set model.resize_token_embeddings, or choose another form (llama2 and mistral need none)",
-                           name, form->needs[i]);
+            return PS_FAIL(
+                PS_EINVAL,
+                "data.chat_format = %s needs the added token %s, which the tokenizer lacks; add it to the "
+                "tokenizer and "
+                "set model.resize_token_embeddings, or choose another form (llama2, mistral and alpaca need none)",
+                name, form->needs[i]);
     if ((form->has_bos && e->bos < 0) || (form->has_eos && e->eos < 0))
         return PS_FAIL(PS_EINVAL,
                        "data.chat_format = %s needs %s, which the tokenizer lacks; name it in its "
                        "tokenizer_config.json, or choose another form",
-                       name, e->bos < 0 ? "a bos_token" : "an eos_token");
+                       name, form->has_bos && e->bos < 0 ? "a bos_token" : "an eos_token");
     return PS_OK;
 }
 
@@ -77,13 +80,34 @@ ps_status ps_chat_encoder_init(ps_chat_encoder *e, ps_config_chat_format format,
                            .eos = ps_tokenizer_role(tokenizer, PS_ROLE_EOS),
                            .target_from = -1};
     PS_TRY(check_needs(e));
-    return check_space(e);
+    PS_TRY(check_space(e));
+    if (format != PS_CONFIG_CHAT_FORMAT_ALPACA) return PS_OK;
+    const ps_status st = ps_chat_find_front(tokenizer, &e->front);
+    if (st != PS_OK) ps_chat_encoder_deinit(e);
+    return st;
 }
 
 void ps_chat_encoder_deinit(ps_chat_encoder *e)
 {
     ps_mem_free(e->piece.bytes);
+    ps_mem_free(e->front.ids);
     *e = (ps_chat_encoder){0};
+}
+
+/* The ids before those of a text alone. */
+ps_status ps_chat_find_front(ps_tokenizer *tokenizer, ps_id_list *front)
+{
+    ps_status st;
+    ps_encoding whole = {0}, bare = {0};
+    const ps_encode_options options = {0}, bare_options = {.bare = true};
+    PS_TRY_GOTO(ps_tokenizer_encode_sequence(tokenizer, &options, "a", 1, NULL, 0, &whole));
+    PS_TRY_GOTO(ps_tokenizer_encode_sequence(tokenizer, &bare_options, "a", 1, NULL, 0, &bare));
+    for (int64_t i = 0; i < whole.n && bare.n > 0 && whole.ids[i] != bare.ids[0]; i++)
+        PS_TRY_GOTO(ps_ids_append(front, whole.ids[i]));
+out:
+    ps_encoding_deinit(&whole);
+    ps_encoding_deinit(&bare);
+    return st;
 }
 
 /* ---- pieces ---- */
@@ -108,10 +132,10 @@ out:
     return st;
 }
 
-/* Every piece stands behind a special token: each form begins with one. */
+/* Every piece stands behind a special token, but the first of alpaca where the tokenizer puts nothing in front. */
 static ps_status end_piece(ps_chat_encoder *e, ps_id_list *out)
 {
-    const ps_encode_options options = {.bare = true, .behind_token = true};
+    const ps_encode_options options = {.bare = true, .behind_token = e->has_token};
     if (e->piece.n > 0)
         PS_TRY(ps_chat_encode_text(e->tokenizer, &options, e->piece.bytes, e->piece.n, e->target_from, out));
     e->piece.n = 0;
@@ -122,6 +146,7 @@ static ps_status end_piece(ps_chat_encoder *e, ps_id_list *out)
 static ps_status put_id(ps_chat_encoder *e, int32_t id, bool is_target, ps_id_list *out)
 {
     PS_TRY(end_piece(e, out));
+    e->has_token = true;
     return ps_ids_append(out, is_target ? ps_target_mark(id) : id);
 }
 
@@ -238,6 +263,22 @@ static ps_status put_mistral(ps_chat_encoder *e, const ps_chat_message *m, ps_id
     return put_literal(e, "[/INST]", false, out);
 }
 
+/* system: as for llama2, NULL: the preamble; is_first: no other answer stands before */
+static ps_status put_alpaca(ps_chat_encoder *e, const ps_chat_message *system, bool is_first, const ps_chat_message *m,
+                            ps_id_list *out)
+{
+    if (m->role == PS_CHAT_ASSISTANT) {
+        begin_targets(e, m);
+        PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
+        return put_id(e, e->eos, !m->is_given, out);
+    }
+    if (is_first && system != NULL) PS_TRY(ps_text_append(&e->piece, system->content, system->n_bytes));
+    if (is_first && system == NULL) PS_TRY(put_text(e, PS_ALPACA_PREAMBLE));
+    PS_TRY(put_text(e, "\n\n### Instruction:\n"));
+    PS_TRY(ps_text_append(&e->piece, m->content, m->n_bytes));
+    return put_text(e, "\n\n### Response:\n");
+}
+
 /* ---- conversations ---- */
 
 /* User and assistant in turn, of llama2 with a system message before. */
@@ -271,6 +312,8 @@ static ps_status put_message(ps_chat_encoder *e, const ps_chat *c, int64_t i, ps
     case PS_CONFIG_CHAT_FORMAT_CHATML: return put_chatml(e, m, out);
     case PS_CONFIG_CHAT_FORMAT_LLAMA3: return put_llama3(e, m, out);
     case PS_CONFIG_CHAT_FORMAT_MISTRAL: return put_mistral(e, m, out);
+    case PS_CONFIG_CHAT_FORMAT_ALPACA:
+        return m != system ? put_alpaca(e, system, i == (system != NULL), m, out) : PS_OK;
     case PS_CONFIG_CHAT_FORMAT_LLAMA2:
         return m != system ? put_llama2(e, i == 1 ? system : NULL, m, out) : PS_OK; /* that is part of the next */
     }
@@ -283,8 +326,10 @@ ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *c, const char *where
     const chat_form *form = &chat_forms[e->format];
     e->piece.n = 0;
     e->target_from = -1;
+    e->has_token = false;
     if (form->takes_turns) PS_TRY(check_turns(e, c, where));
     if (form->has_bos && e->format != PS_CONFIG_CHAT_FORMAT_LLAMA2) PS_TRY(put_id(e, e->bos, false, out));
+    for (int64_t i = 0; i < e->front.n; i++) PS_TRY(put_id(e, e->front.ids[i], false, out));
     const ps_chat_message added = {.role = PS_CHAT_SYSTEM,
                                    .content = e->default_system,
                                    .n_bytes = e->default_system != NULL ? (int64_t)strlen(e->default_system) : 0};

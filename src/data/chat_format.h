@@ -5,6 +5,8 @@
  *            <|start_header_id|>assistant<|end_header_id|>\n\n{A<|eot_id|>} ...          (on one line)
  *   llama2   BOS[INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST]{ A EOS}BOS[INST] U [/INST]{ A EOS} ...
  *   mistral  BOS[INST] U [/INST]{AEOS}[INST] U [/INST]{AEOS} ...
+ *   alpaca   S\n\n### Instruction:\nU\n\n### Response:\n{AEOS}\n\n### Instruction:\nU\n\n### Response:\n{AEOS} ...
+ *            behind what the tokenizer puts in front of texts; without a system message S is Alpaca's preamble (alpaca.h)
  *
  * What stands in braces (which are not part of the form) is to be predicted: the assistant's words and the token that
  * ends them. The ids are those of transformers' apply_chat_template with the public template of that form. <|...|> are
@@ -47,6 +49,8 @@ typedef struct ps_chat_encoder {
     ps_tokenizer *tokenizer;
     const char *default_system; /* in front of a conversation without a system message; NULL: nothing */
     int32_t bos, eos;
+    ps_id_list front;     /* what the tokenizer puts in front of a text; found for alpaca only */
+    bool has_token;       /* a special token stands before the piece */
     ps_text_buffer piece; /* what is encoded at once */
     int64_t target_from;  /* byte of the piece where targets begin; -1: none */
 } ps_chat_encoder;
@@ -65,6 +69,9 @@ PS_NODISCARD ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *chat, c
  * No targets. Errors as of ps_chat_encode; PS_EFORMAT also where the form has no answer after such a conversation. */
 PS_NODISCARD ps_status ps_chat_encode_prompt(ps_chat_encoder *e, const ps_chat *chat, const char *where,
                                              ps_id_list *out);
+
+/* Append what the tokenizer puts in front of a text, such as its bos token. */
+PS_NODISCARD ps_status ps_chat_find_front(ps_tokenizer *tokenizer, ps_id_list *front);
 
 /* The token that ends an answer. */
 int32_t ps_chat_end_of_answer(const ps_chat_encoder *e);

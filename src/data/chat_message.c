@@ -16,15 +16,31 @@ typedef struct message_position {
 
 #define FAIL_AT(p, format, ...) PS_FAIL(PS_EFORMAT, "%s: %s[%zu]" format, (p)->where, (p)->key, (p)->i, __VA_ARGS__)
 
-static ps_status read_role(const message_position *p, const json_t *message, ps_chat_role *out)
+/* What a message calls its parts, and who speaks: OpenAI's names, or those of ShareGPT. */
+typedef struct message_keys {
+    const char *role, *content, *roles;
+} message_keys;
+
+static const message_keys *keys_of(const json_t *message)
 {
-    const json_t *role = json_object_get(message, "role");
+    static const message_keys openai = {"role", "content", "system, user and assistant"};
+    static const message_keys sharegpt = {"from", "value", "system, human (user) and gpt (assistant)"};
+    const bool is_sharegpt = json_object_get(message, "role") == NULL && json_object_get(message, "from") != NULL;
+    return is_sharegpt ? &sharegpt : &openai;
+}
+
+static ps_status read_role(const message_position *p, const json_t *message, const message_keys *k, ps_chat_role *out)
+{
+    static const char *const others[PS_CHAT_ROLE_COUNT] = {"system", "human", "gpt"};
+    const json_t *role = json_object_get(message, k->role);
+    const bool has_others = strcmp(k->role, "from") == 0;
     if (!json_is_string(role))
-        return FAIL_AT(p, ".role is %s, expected \"system\", \"user\" or \"assistant\"", ps_jsonl_type_name(role));
+        return FAIL_AT(p, ".%s is %s, expected one of %s", k->role, ps_jsonl_type_name(role), k->roles);
     for (*out = 0; *out < PS_CHAT_ROLE_COUNT; ++*out)
-        if (strcmp(json_string_value(role), ps_chat_role_names[*out]) == 0) return PS_OK;
-    return FAIL_AT(p, ": role \"%.40s\" is not supported; the roles are system, user and assistant",
-                   json_string_value(role));
+        if (strcmp(json_string_value(role), ps_chat_role_names[*out]) == 0 ||
+            (has_others && strcmp(json_string_value(role), others[*out]) == 0))
+            return PS_OK;
+    return FAIL_AT(p, ": role \"%.40s\" is not supported; the roles are %s", json_string_value(role), k->roles);
 }
 
 /* What would be lost if it were ignored. */
@@ -67,12 +83,14 @@ static ps_status read_message(const message_position *p, const json_t *message, 
 {
     if (!json_is_object(message))
         return FAIL_AT(p, " is %s, expected an object with \"role\" and \"content\"", ps_jsonl_type_name(message));
-    const json_t *content = json_object_get(message, "content");
-    PS_TRY(read_role(p, message, &out->role));
+    const message_keys *k = keys_of(message);
+    const json_t *content = json_object_get(message, k->content);
+    PS_TRY(read_role(p, message, k, &out->role));
     PS_TRY(check_calls(p, message));
     if (json_is_array(content)) return join_parts(p, content, out);
     if (!json_is_string(content))
-        return FAIL_AT(p, ".content is %s, expected a string or a list of text parts", ps_jsonl_type_name(content));
+        return FAIL_AT(p, ".%s is %s, expected a string or a list of text parts", k->content,
+                       ps_jsonl_type_name(content));
     out->content = json_string_value(content);
     out->n_bytes = (int64_t)json_string_length(content);
     return PS_OK;

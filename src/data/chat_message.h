@@ -4,6 +4,8 @@
  *      {"role": "user", "content": [{"type": "text", "text": "Is it "}, {"type": "text", "text": "open?"}]},
  *      {"role": "assistant", "content": "Yes."}]
  *
+ * ShareGPT's names are read too: {"from": "human", "value": "Is it open?"}, with "gpt" for the assistant.
+ *
  * Other roles, calls of tools, and parts that are no text are refused by name; other keys of a message are ignored. */
 #ifndef PS_DATA_CHAT_MESSAGE_H
 #define PS_DATA_CHAT_MESSAGE_H

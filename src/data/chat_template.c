@@ -10,6 +10,12 @@
 #include "base/mem.h"
 #include "config/json_tolerant.h"
 
+static const char *const form_titles[] = {
+    [PS_CONFIG_CHAT_FORMAT_CHATML] = "ChatML",    [PS_CONFIG_CHAT_FORMAT_LLAMA2] = "Llama 2's",
+    [PS_CONFIG_CHAT_FORMAT_LLAMA3] = "Llama 3's", [PS_CONFIG_CHAT_FORMAT_MISTRAL] = "Mistral's",
+    [PS_CONFIG_CHAT_FORMAT_ALPACA] = "Alpaca's",
+};
+
 #define FILE_BYTES_MAX (256 * PS_MIB)
 
 /* XXH3 of the text without a newline at its end; of each the text with "\n" in Jinja's strings, then with newlines
@@ -41,6 +47,32 @@ static const struct {
     {0xa5d004210ebce758, {PS_CONFIG_CHAT_FORMAT_MISTRAL, NULL}},
 };
 
+/* Those that pstar export writes. */
+static ps_config_chat_format find_own(const char *text, int64_t n_bytes)
+{
+    for (ps_config_chat_format f = PS_CONFIG_CHAT_FORMAT_AUTO + 1; f <= PS_CONFIG_CHAT_FORMAT_ALPACA; f++)
+        for (int has_bos = 0; has_bos < 2; has_bos++) {
+            const char *own = ps_chat_template_text(f, has_bos);
+            if ((int64_t)strlen(own) == n_bytes && memcmp(own, text, (size_t)n_bytes) == 0) return f;
+        }
+    return PS_CONFIG_CHAT_FORMAT_AUTO;
+}
+
+ps_config_chat_format ps_chat_template_guess(const char *text, int64_t n_bytes)
+{
+    static const struct {
+        const char *has;
+        ps_config_chat_format format;
+    } signs[] = {
+        {"<|im_start|>", PS_CONFIG_CHAT_FORMAT_CHATML},     {"<|start_header_id|>", PS_CONFIG_CHAT_FORMAT_LLAMA3},
+        {"<<SYS>>", PS_CONFIG_CHAT_FORMAT_LLAMA2},          {"[INST]", PS_CONFIG_CHAT_FORMAT_MISTRAL},
+        {"### Instruction:", PS_CONFIG_CHAT_FORMAT_ALPACA},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(signs); i++)
+        if (memmem(text, (size_t)n_bytes, signs[i].has, strlen(signs[i].has)) != NULL) return signs[i].format;
+    return PS_CONFIG_CHAT_FORMAT_AUTO;
+}
+
 ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *name, ps_chat_template *out)
 {
     *out = (ps_chat_template){0};
@@ -51,9 +83,17 @@ ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *
         *out = known_templates[i].template;
         return PS_OK;
     }
+    out->format = find_own(text, n_bytes);
+    if (out->format != PS_CONFIG_CHAT_FORMAT_AUTO) return PS_OK;
+    const ps_config_chat_format like = ps_chat_template_guess(text, n_bytes);
+    if (like != PS_CONFIG_CHAT_FORMAT_AUTO)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: the chat template (xxh3 %016llx) is none of the known ones, and templates are not run; it "
+                       "looks like %s: set data.chat_format=%s, and compare by pstar tokenize --sample 0",
+                       name, (unsigned long long)hash, form_titles[like], ps_config_chat_format_names[like]);
     return PS_FAIL(PS_EINVAL,
                    "%s: the chat template (xxh3 %016llx) is none of the known ones, and templates are not run; set "
-                   "data.chat_format to the form that it has: chatml, llama2, llama3 or mistral",
+                   "data.chat_format to the form that it has: chatml, llama2, llama3, mistral or alpaca",
                    name, (unsigned long long)hash);
 }
 
@@ -69,21 +109,21 @@ static const json_t *find_text(const json_t *config)
     return json_is_string(value) ? value : NULL;
 }
 
-static ps_status read_config(const char *path, const char *json, int64_t n_bytes, const char *folder,
-                             ps_chat_template *out)
+/* *text stays NULL when the file's JSON has none. */
+static ps_status read_config(const char *path, const char *json, int64_t n_bytes, char **text, int64_t *n_text)
 {
     json_error_t error;
     json_t *root;
+    ps_status st = PS_OK;
     PS_TRY(ps_json_load_tolerant(json, (size_t)n_bytes, JSON_ALLOW_NUL, &root, &error));
     if (root == NULL) return PS_FAIL(PS_EFORMAT, "%s:%d: column %d: %s", path, error.line, error.column, error.text);
-    const json_t *text = find_text(root);
-    const ps_status st =
-        json_is_string(text)
-            ? ps_chat_template_known(json_string_value(text), (int64_t)json_string_length(text), path, out)
-            : PS_FAIL(PS_EINVAL,
-                      "%s: the tokenizer has no chat template; set data.chat_format to the form that messages shall "
-                      "have: chatml, llama2, llama3 or mistral",
-                      folder);
+    const json_t *found = find_text(root);
+    if (json_is_string(found)) {
+        const size_t n = json_string_length(found);
+        st = ps_mem_alloc(n + 1, 1, text);
+        if (st == PS_OK) memcpy(*text, json_string_value(found), n);
+        if (st == PS_OK) *n_text = (int64_t)n;
+    }
     json_decref(root);
     return st;
 }
@@ -103,23 +143,42 @@ static ps_status folder_of(const char *path, char **out)
     return ps_folder_exists(path) ? ps_mem_strdup(path, out) : ps_folder_of(path, out);
 }
 
-ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out)
+ps_status ps_chat_template_read(const char *tokenizer_path, char **text, int64_t *n_bytes, char **path)
 {
     ps_status st;
-    char *folder = NULL, *path = NULL, *text = NULL;
-    int64_t n_bytes = 0;
-    *out = (ps_chat_template){0};
+    char *folder = NULL, *config = NULL;
+    int64_t n_config = 0;
+    *text = *path = NULL;
+    *n_bytes = 0;
     PS_TRY(folder_of(tokenizer_path, &folder));
-    PS_TRY_GOTO(read_file_of(folder, "chat_template.jinja", &path, &text, &n_bytes));
-    if (text != NULL) {
-        st = ps_chat_template_known(text, n_bytes, path, out);
-        goto out;
-    }
-    PS_TRY_GOTO(read_file_of(folder, "tokenizer_config.json", &path, &text, &n_bytes));
-    st = read_config(path, text != NULL ? text : "{}", text != NULL ? n_bytes : 2, folder, out);
+    PS_TRY_GOTO(read_file_of(folder, "chat_template.jinja", path, text, n_bytes));
+    if (*text != NULL) goto out;
+    PS_TRY_GOTO(read_file_of(folder, "tokenizer_config.json", path, &config, &n_config));
+    if (config != NULL) PS_TRY_GOTO(read_config(*path, config, n_config, text, n_bytes));
 out:
     ps_mem_free(folder);
-    ps_mem_free(path);
+    ps_mem_free(config);
+    if (st != PS_OK) {
+        ps_mem_free(*text);
+        ps_mem_free(*path);
+        *text = *path = NULL;
+    }
+    return st;
+}
+
+ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out)
+{
+    char *text, *path;
+    int64_t n_bytes;
+    *out = (ps_chat_template){0};
+    PS_TRY(ps_chat_template_read(tokenizer_path, &text, &n_bytes, &path));
+    const ps_status st =
+        text != NULL ? ps_chat_template_known(text, n_bytes, path, out)
+                     : PS_FAIL(PS_EINVAL,
+                               "%s: the tokenizer has no chat template; set data.chat_format to the form that messages "
+                               "shall have: chatml, llama2, llama3, mistral or alpaca",
+                               tokenizer_path);
     ps_mem_free(text);
+    ps_mem_free(path);
     return st;
 }

@@ -131,7 +131,7 @@ static ps_status open_task(ps_feed *f, const ps_feed_options *o, const char *pat
 static ps_status open_instruct(const ps_feed_options *o, const char *path, ps_feed_kind kind, feed_split *split)
 {
     ps_instruct_options options = ps_feed_instruct_options(o);
-    options.form = kind == PS_FEED_MESSAGES ? PS_CONFIG_JSONL_FORM_MESSAGES : PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION;
+    options.form = ps_feed_form_of(kind);
     PS_TRY(check_tokenizer(o, path));
     PS_TRY(ps_instruct_set_open(path, &options, &split->instruct));
     split->n = ps_instruct_set_count(split->instruct);
@@ -213,7 +213,7 @@ static ps_status open_split(ps_feed *f, const ps_feed_options *o, const char *pa
 {
     if (kind == PS_FEED_LABELLED)
         PS_TRY(o->task == PS_FEED_CLASSIFICATION ? open_samples(f, o, path, s) : open_task(f, o, path, s));
-    else if (kind == PS_FEED_MESSAGES || kind == PS_FEED_PROMPTS)
+    else if (ps_feed_form_of(kind) != PS_CONFIG_JSONL_FORM_AUTO)
         PS_TRY(open_instruct(o, path, kind, s));
     else
         PS_TRY(open_stream(f, o, path, s));
@@ -392,6 +392,16 @@ int64_t ps_feed_length(const ps_feed *f, ps_split split, int64_t first_sample, i
     for (int64_t i = first_sample; i < first_sample + n_samples; i++)
         longest = ps_max_i64(longest, line_length(f, s, ps_feed_item_of(f, split, i)));
     return ps_min_i64(f->T, ps_ceil_div(longest, f->pad_to_multiple_of) * f->pad_to_multiple_of);
+}
+
+int64_t ps_feed_token_count(const ps_feed *f, ps_split split, int64_t first_sample, int64_t n_samples)
+{
+    const feed_split *s = &f->splits[split];
+    int64_t n = 0;
+    if (!has_lines(s) || s->n == 0) return n_samples * f->T;
+    for (int64_t i = first_sample; i < first_sample + n_samples; i++)
+        n += line_length(f, s, ps_feed_item_of(f, split, i));
+    return n;
 }
 
 /* ---- rows ---- */

@@ -186,6 +186,14 @@ out:
     return st;
 }
 
+ps_status ps_feed_keep_chat_format(const ps_feed *feed, ps_config *config)
+{
+    PS_TRY(PS_NEED("feed config", feed, config));
+    const ps_config_chat_format found = ps_feed_instruct_info(feed, PS_SPLIT_TRAIN).chat_format;
+    if (found != PS_CONFIG_CHAT_FORMAT_ALPACA) return PS_OK; /* the others are those of a template */
+    return ps_config_set(config, "data.chat_format", ps_config_chat_format_names[found]);
+}
+
 ps_status ps_config_take_epochs(ps_config *config, const ps_feed *feed, int32_t n_ranks)
 {
     PS_TRY(PS_NEED("config feed", config, feed));

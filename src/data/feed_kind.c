@@ -23,14 +23,29 @@ ps_instruct_options ps_feed_instruct_options(const ps_feed_options *o)
     };
 }
 
+ps_config_jsonl_form ps_feed_form_of(ps_feed_kind kind)
+{
+    switch (kind) {
+    case PS_FEED_MESSAGES: return PS_CONFIG_JSONL_FORM_MESSAGES;
+    case PS_FEED_PROMPTS: return PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION;
+    case PS_FEED_ALPACA: return PS_CONFIG_JSONL_FORM_ALPACA;
+    case PS_FEED_SHAREGPT: return PS_CONFIG_JSONL_FORM_SHAREGPT;
+    case PS_FEED_TOKENS:
+    case PS_FEED_TEXT:
+    case PS_FEED_TEXTS:
+    case PS_FEED_LABELLED: break;
+    }
+    return PS_CONFIG_JSONL_FORM_AUTO;
+}
+
 static ps_status kind_of_lines(const ps_feed_options *o, const char *path, ps_feed_kind *out)
 {
     const ps_instruct_options options = ps_feed_instruct_options(o);
     ps_config_jsonl_form form;
     PS_TRY(ps_instruct_form(path, &options, &form));
-    *out = form == PS_CONFIG_JSONL_FORM_MESSAGES            ? PS_FEED_MESSAGES
-           : form == PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION ? PS_FEED_PROMPTS
-                                                            : PS_FEED_TEXTS;
+    *out = PS_FEED_TEXTS;
+    for (ps_feed_kind kind = PS_FEED_MESSAGES; kind < PS_FEED_LABELLED; kind++)
+        if (ps_feed_form_of(kind) == form) *out = kind;
     return PS_OK;
 }
 
@@ -76,6 +91,7 @@ ps_status ps_feed_check_uses(const ps_feed_options *o, const ps_feed_kind *kinds
     /* where the form is found by the keys, those that were looked for and not found had an effect too */
     const bool is_found = o->jsonl_form == PS_CONFIG_JSONL_FORM_AUTO;
     const unsigned prompts = BIT(PS_FEED_PROMPTS), chats = BIT(PS_FEED_MESSAGES);
+    const unsigned named = BIT(PS_FEED_ALPACA) | BIT(PS_FEED_SHAREGPT); /* by keys of their own */
     const unsigned texts = BIT(PS_FEED_TEXTS) | BIT(PS_FEED_LABELLED);
     const struct {
         const char *option, *needed;
@@ -83,13 +99,13 @@ ps_status ps_feed_check_uses(const ps_feed_options *o, const ps_feed_kind *kinds
         unsigned kinds;
     } uses[] = {
         {"data.text_key", "JSON Lines with texts", strcmp(o->text_key, PS_FEED_TEXT_KEY) != 0,
-         texts | (is_found ? chats | prompts : 0)},
+         texts | (is_found ? chats | prompts | named : 0)},
         {"data.messages_key", "JSON Lines with messages", strcmp(o->messages_key, PS_FEED_MESSAGES_KEY) != 0,
-         chats | (is_found ? prompts : 0)},
+         chats | (is_found ? prompts | named : 0)},
         {"data.prompt_key", "JSON Lines with prompts", strcmp(o->prompt_key, PS_FEED_PROMPT_KEY) != 0, prompts},
         {"data.completion_key", "JSON Lines with completions", strcmp(o->completion_key, PS_FEED_COMPLETION_KEY) != 0,
          prompts},
-        {"data.chat_format", "messages", o->chat_format != PS_CONFIG_CHAT_FORMAT_AUTO, chats | prompts},
+        {"data.chat_format", "messages", o->chat_format != PS_CONFIG_CHAT_FORMAT_AUTO, chats | prompts | named},
         {"data.added_tokens", "text", o->added_tokens, ~BIT(PS_FEED_TOKENS)},
     };
     unsigned found = 0;

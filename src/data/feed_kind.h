@@ -10,6 +10,8 @@ typedef enum ps_feed_kind {
     PS_FEED_TEXTS, /* from here on JSON Lines */
     PS_FEED_MESSAGES,
     PS_FEED_PROMPTS, /* with completions, strings or messages */
+    PS_FEED_ALPACA,
+    PS_FEED_SHAREGPT,
     PS_FEED_LABELLED,
 } ps_feed_kind;
 
@@ -23,6 +25,9 @@ PS_NODISCARD ps_status ps_feed_check_uses(const ps_feed_options *o, const ps_fee
 
 /* The same for data.chat_format when no line had messages. */
 PS_NODISCARD ps_status ps_feed_refuse_chat_format(const ps_feed_options *o);
+
+/* How lines of a kind are read; AUTO where the kind has no form of instructions. */
+ps_config_jsonl_form ps_feed_form_of(ps_feed_kind kind);
 
 /* How a file's lines are read: ps_instruct_form, ps_instruct_set_open. */
 ps_instruct_options ps_feed_instruct_options(const ps_feed_options *o);

@@ -5,9 +5,12 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "data/alpaca.h"
 #include "data/chat_format.h"
 #include "data/chat_template.h"
 #include "data/jsonl.h"
+
+#define SHAREGPT_KEY "conversations"
 
 typedef struct instruct_entry {
     int64_t first, line;
@@ -37,6 +40,43 @@ typedef struct instruct_reader {
 
 /* ---- which form ---- */
 
+static bool has_key(const json_t *line, const char *key)
+{
+    return json_object_get(line, key) != NULL;
+}
+
+/* AUTO: none. Files of Alpaca's form may have the whole text beside its parts (tatsu-lab/alpaca has). */
+static ps_config_jsonl_form form_of(const json_t *line, const ps_instruct_options *o)
+{
+    const bool is_alpaca = has_key(line, "instruction") && has_key(line, "output");
+    const bool has_text = has_key(line, o->text_key), names_text = strcmp(o->text_key, "text") != 0;
+    if (has_text && (names_text || !is_alpaca)) return PS_CONFIG_JSONL_FORM_TEXT;
+    if (has_key(line, o->messages_key)) return PS_CONFIG_JSONL_FORM_MESSAGES;
+    if (has_key(line, o->prompt_key) && has_key(line, o->completion_key)) return PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION;
+    if (has_key(line, SHAREGPT_KEY)) return PS_CONFIG_JSONL_FORM_SHAREGPT;
+    return is_alpaca ? PS_CONFIG_JSONL_FORM_ALPACA : PS_CONFIG_JSONL_FORM_AUTO;
+}
+
+/* With the keys that the line has. */
+static ps_status fail_form(const char *path, const ps_jsonl_record *at, json_t *line, const ps_instruct_options *o)
+{
+    char found[256] = "none";
+    const char *key;
+    json_t *value;
+    size_t n = 0;
+    json_object_foreach(line, key, value)
+    {
+        if (n + 2 >= sizeof found) break;
+        n += (size_t)snprintf(found + n, sizeof found - n, "%s\"%.40s\"", n > 0 ? ", " : "", key);
+    }
+    return PS_FAIL(PS_EFORMAT,
+                   "%s: line %lld, offset %lld: expected the key \"%s\", or \"%s\", or \"%s\" and \"%s\", or "
+                   "ShareGPT's \"conversations\", or Alpaca's \"instruction\" and \"output\"; found %s. data.text_key, "
+                   "data.messages_key, data.prompt_key and data.completion_key name others",
+                   path, (long long)at->line, (long long)at->offset, o->text_key, o->messages_key, o->prompt_key,
+                   o->completion_key, found);
+}
+
 ps_status ps_instruct_form(const char *path, const ps_instruct_options *o, ps_config_jsonl_form *out)
 {
     *out = o->form;
@@ -48,42 +88,14 @@ ps_status ps_instruct_form(const char *path, const ps_instruct_options *o, ps_co
     bool has_record;
     PS_TRY_GOTO(ps_jsonl_open(path, NULL, &lines));
     PS_TRY_GOTO(ps_jsonl_next_object(lines, &record, &root, &has_record));
-    if (json_object_get(root, o->text_key) != NULL)
-        *out = PS_CONFIG_JSONL_FORM_TEXT;
-    else if (json_object_get(root, o->messages_key) != NULL)
-        *out = PS_CONFIG_JSONL_FORM_MESSAGES;
-    else if (json_object_get(root, o->prompt_key) != NULL && json_object_get(root, o->completion_key) != NULL)
-        *out = PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION;
-    else
-        st = PS_FAIL(
-            PS_EFORMAT,
-            "%s: line %lld, offset %lld: expected the key \"%s\", or \"%s\", or \"%s\" and \"%s\"; data.text_key "
-            "and the like name others",
-            path, (long long)record.line, (long long)record.offset, o->text_key, o->messages_key, o->prompt_key,
-            o->completion_key);
+    *out = form_of(root, o);
+    if (*out == PS_CONFIG_JSONL_FORM_AUTO) st = fail_form(path, &record, root, o);
 out:
     ps_jsonl_close(lines);
     return st;
 }
 
 /* ---- prompts and completions ---- */
-
-/* What the tokenizer puts in front of a text, such as its bos token: the ids before those of a text alone. */
-static ps_status reader_find_borders(instruct_reader *r)
-{
-    ps_status st;
-    ps_encoding whole = {0}, bare = {0};
-    const ps_encode_options options = {0}, bare_options = {.bare = true};
-    r->eos = ps_tokenizer_role(r->o->tokenizer, PS_ROLE_EOS);
-    PS_TRY_GOTO(ps_tokenizer_encode_sequence(r->o->tokenizer, &options, "a", 1, NULL, 0, &whole));
-    PS_TRY_GOTO(ps_tokenizer_encode_sequence(r->o->tokenizer, &bare_options, "a", 1, NULL, 0, &bare));
-    for (int64_t i = 0; i < whole.n && bare.n > 0 && whole.ids[i] != bare.ids[0]; i++)
-        PS_TRY_GOTO(ps_ids_append(&r->front, whole.ids[i]));
-out:
-    ps_encoding_deinit(&whole);
-    ps_encoding_deinit(&bare);
-    return st;
-}
 
 static ps_status reader_put_texts(instruct_reader *r, const json_t *prompt, const json_t *completion)
 {
@@ -105,6 +117,22 @@ static ps_status reader_put_texts(instruct_reader *r, const json_t *prompt, cons
 
 /* ---- conversations ---- */
 
+/* Alpaca's lines have a form of their own where the tokenizer has none. */
+static ps_status find_template(const ps_instruct_options *o, ps_chat_template *out)
+{
+    char *text, *path;
+    int64_t n_bytes;
+    if (o->form != PS_CONFIG_JSONL_FORM_ALPACA) return ps_chat_template_of(o->tokenizer_path, out);
+    PS_TRY(ps_chat_template_read(o->tokenizer_path, &text, &n_bytes, &path));
+    ps_mem_free(path);
+    if (text == NULL) {
+        *out = (ps_chat_template){.format = PS_CONFIG_CHAT_FORMAT_ALPACA};
+        return PS_OK;
+    }
+    ps_mem_free(text);
+    return ps_chat_template_of(o->tokenizer_path, out);
+}
+
 /* The form is asked for when the first conversation comes: prompts that are strings need none. */
 static ps_status reader_open_encoder(instruct_reader *r)
 {
@@ -115,7 +143,7 @@ static ps_status reader_open_encoder(instruct_reader *r)
         return PS_FAIL(PS_EINVAL,
                        "%s: with messages data.added_tokens has no effect: their contents are only text; remove it",
                        r->where);
-    if (t.format == PS_CONFIG_CHAT_FORMAT_AUTO) PS_TRY(ps_chat_template_of(o->tokenizer_path, &t));
+    if (t.format == PS_CONFIG_CHAT_FORMAT_AUTO) PS_TRY(find_template(o, &t));
     PS_TRY(ps_chat_encoder_init(&r->encoder, t.format, t.default_system, o->tokenizer));
     r->set->info.chat_format = t.format;
     return PS_OK;
@@ -131,6 +159,29 @@ static ps_status reader_put_messages(instruct_reader *r, const json_t *root)
 {
     const char *key = r->o->messages_key;
     PS_TRY(ps_chat_append(&r->chat, json_object_get(root, key), key, false, r->where));
+    return reader_put_chat(r);
+}
+
+/* A conversation, perhaps with the system message apart. */
+static ps_status reader_put_sharegpt(instruct_reader *r, const ps_jsonl_record *record, const json_t *root)
+{
+    const json_t *list = json_object_get(root, SHAREGPT_KEY), *system = json_object_get(root, "system");
+    if (system != NULL && !json_is_null(system) && !json_is_string(system))
+        return ps_jsonl_fail_key(r->lines, record, "system", system, "a string or nothing");
+    if (json_string_length(system) > 0) {
+        PS_TRY(ps_mem_reserve(&r->chat.messages, 1, sizeof *r->chat.messages));
+        r->chat.messages[r->chat.n++] = (ps_chat_message){.role = PS_CHAT_SYSTEM,
+                                                          .content = json_string_value(system),
+                                                          .n_bytes = (int64_t)json_string_length(system)};
+    }
+    PS_TRY(ps_chat_append(&r->chat, list, SHAREGPT_KEY, false, r->where));
+    return reader_put_chat(r);
+}
+
+static ps_status reader_put_alpaca(instruct_reader *r, const json_t *root)
+{
+    PS_TRY(reader_open_encoder(r));
+    PS_TRY(ps_alpaca_append(&r->chat, root, r->encoder.format == PS_CONFIG_CHAT_FORMAT_ALPACA, r->where));
     return reader_put_chat(r);
 }
 
@@ -155,7 +206,9 @@ static ps_status reader_put_pair(instruct_reader *r, const ps_jsonl_record *reco
 static ps_status reader_check_tools(const instruct_reader *r, const json_t *root)
 {
     const json_t *tools = json_object_get(root, "tools");
-    if (tools == NULL || json_is_null(tools) || (json_is_array(tools) && json_array_size(tools) == 0)) return PS_OK;
+    if (tools == NULL || json_is_null(tools) || (json_is_string(tools) && json_string_length(tools) == 0) ||
+        (json_is_array(tools) && json_array_size(tools) == 0))
+        return PS_OK;
     return PS_FAIL(PS_EFORMAT, "%s: \"tools\" are not supported; leave such conversations out", r->where);
 }
 
@@ -184,19 +237,31 @@ static ps_status reader_end_sample(instruct_reader *r, int64_t first, int64_t li
     return PS_OK;
 }
 
-static ps_status reader_put_line(instruct_reader *r, ps_config_jsonl_form form, const ps_jsonl_record *record,
-                                 const json_t *root)
+static ps_status reader_put_root(instruct_reader *r, const ps_jsonl_record *record, const json_t *root)
+{
+    switch (r->o->form) {
+    case PS_CONFIG_JSONL_FORM_AUTO:
+    case PS_CONFIG_JSONL_FORM_TEXT: break; /* never here */
+    case PS_CONFIG_JSONL_FORM_MESSAGES: return reader_put_messages(r, root);
+    case PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION: return reader_put_pair(r, record, root);
+    case PS_CONFIG_JSONL_FORM_ALPACA: return reader_put_alpaca(r, root);
+    case PS_CONFIG_JSONL_FORM_SHAREGPT: return reader_put_sharegpt(r, record, root);
+    }
+    return PS_OK;
+}
+
+static ps_status reader_put_line(instruct_reader *r, const ps_jsonl_record *record, const json_t *root)
 {
     const int64_t first = r->set->ids.n;
     snprintf(r->where, r->where_bytes, "%s: line %lld, offset %lld", r->path, (long long)record->line,
              (long long)record->offset);
     ps_chat_clear(&r->chat);
     PS_TRY(reader_check_tools(r, root));
-    PS_TRY(form == PS_CONFIG_JSONL_FORM_MESSAGES ? reader_put_messages(r, root) : reader_put_pair(r, record, root));
+    PS_TRY(reader_put_root(r, record, root));
     return reader_end_sample(r, first, record->line);
 }
 
-static ps_status reader_read_all(instruct_reader *r, ps_config_jsonl_form form)
+static ps_status reader_read_all(instruct_reader *r)
 {
     for (;;) {
         ps_jsonl_record record;
@@ -204,7 +269,7 @@ static ps_status reader_read_all(instruct_reader *r, ps_config_jsonl_form form)
         bool has_record;
         PS_TRY(ps_jsonl_next_object(r->lines, &record, &root, &has_record));
         if (!has_record) break;
-        PS_TRY(reader_put_line(r, form, &record, root));
+        PS_TRY(reader_put_line(r, &record, root));
     }
     if (r->set->n > 0) return PS_OK;
     return PS_FAIL(
@@ -217,15 +282,16 @@ static ps_status reader_read_all(instruct_reader *r, ps_config_jsonl_form form)
 ps_status ps_instruct_set_open(const char *path, const ps_instruct_options *o, ps_instruct_set **out)
 {
     PS_ASSERT(o->T >= 1 && o->T <= INT32_MAX);
-    PS_ASSERT(o->form == PS_CONFIG_JSONL_FORM_MESSAGES || o->form == PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION);
+    PS_ASSERT(o->form != PS_CONFIG_JSONL_FORM_AUTO && o->form != PS_CONFIG_JSONL_FORM_TEXT);
     *out = NULL;
     ps_status st;
     instruct_reader r = {.path = path, .o = o, .where_bytes = strlen(path) + 64};
     PS_TRY(ps_mem_alloc(1, sizeof *r.set, &r.set));
     PS_TRY_GOTO(ps_mem_alloc(r.where_bytes, 1, &r.where));
-    PS_TRY_GOTO(reader_find_borders(&r));
+    r.eos = ps_tokenizer_role(o->tokenizer, PS_ROLE_EOS);
+    PS_TRY_GOTO(ps_chat_find_front(o->tokenizer, &r.front));
     PS_TRY_GOTO(ps_jsonl_open(path, NULL, &r.lines));
-    PS_TRY_GOTO(reader_read_all(&r, o->form));
+    PS_TRY_GOTO(reader_read_all(&r));
     *out = r.set;
     r.set = NULL;
 out:

@@ -4,6 +4,8 @@
  *     {"prompt": "The sky is", "completion": " blue."}            BOS? The sky is{ blue.EOS}
  *     {"prompt": [messages], "completion": [messages]}            as a conversation; targets in the completion only
  *     {"messages": [{"role": "user", "content": "Why?"}, ...]}    see chat_format.h
+ *     {"conversations": [{"from": "human", "value": "Why?"}, ...]}    ShareGPT's; perhaps "system": "..."
+ *     {"instruction": "Add.", "input": "1 and 2", "output": "3"}  see alpaca.h
  *
  * What stands in braces is predicted. In front of a prompt stands what the tokenizer puts in front of a text; behind a
  * completion its eos token. A line is cut to T + 1 tokens, which make a row of T inputs and T targets. A line that then
@@ -43,12 +45,12 @@ typedef struct ps_instruct_sample {
     int64_t n, line; /* n >= 1; line in the file, from 1 */
 } ps_instruct_sample;
 
-/* What the lines of a file are: the form of the options, or that of the keys of the first line: text, else messages,
- * else prompt and completion. PS_EIO, PS_EFORMAT. */
+/* What the lines of a file are: the form of the options, or that of the keys of the first line: instruction and output,
+ * else text, messages, prompt and completion, conversations. PS_EIO, PS_EFORMAT. */
 PS_NODISCARD ps_status ps_instruct_form(const char *path, const ps_instruct_options *options,
                                         ps_config_jsonl_form *out);
 
-/* Read all lines, which have the form MESSAGES or PROMPT_COMPLETION. PS_EFORMAT with file, line and what is wrong; also
+/* Read all lines, of any form but AUTO and TEXT. PS_EFORMAT with file, line and what is wrong; also
  * when no line has a target. PS_EINVAL of the chat format (chat_format.h, chat_template.h), and for messages with
  * added_tokens. */
 PS_NODISCARD ps_status ps_instruct_set_open(const char *path, const ps_instruct_options *options,

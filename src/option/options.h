@@ -101,13 +101,16 @@
     XX(PS_CONFIG_JSONL_FORM_AUTO, "auto")                                                                              \
     XX(PS_CONFIG_JSONL_FORM_TEXT, "text")                                                                              \
     XX(PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION, "prompt_completion")                                                    \
-    XX(PS_CONFIG_JSONL_FORM_MESSAGES, "messages")
+    XX(PS_CONFIG_JSONL_FORM_MESSAGES, "messages")                                                                      \
+    XX(PS_CONFIG_JSONL_FORM_ALPACA, "alpaca")                                                                          \
+    XX(PS_CONFIG_JSONL_FORM_SHAREGPT, "sharegpt")
 #define PS_CONFIG_CHAT_FORMAT_MAP(XX)                                                                                  \
     XX(PS_CONFIG_CHAT_FORMAT_AUTO, "auto")                                                                             \
     XX(PS_CONFIG_CHAT_FORMAT_CHATML, "chatml")                                                                         \
     XX(PS_CONFIG_CHAT_FORMAT_LLAMA2, "llama2")                                                                         \
     XX(PS_CONFIG_CHAT_FORMAT_LLAMA3, "llama3")                                                                         \
-    XX(PS_CONFIG_CHAT_FORMAT_MISTRAL, "mistral")
+    XX(PS_CONFIG_CHAT_FORMAT_MISTRAL, "mistral")                                                                       \
+    XX(PS_CONFIG_CHAT_FORMAT_ALPACA, "alpaca")
 #define PS_CONFIG_EARLY_UPDATES_MAP(XX)                                                                                \
     XX(PS_CONFIG_EARLY_UPDATES_AUTO, "auto")                                                                           \
     XX(PS_CONFIG_EARLY_UPDATES_ALWAYS, "always")                                                                       \

@@ -14,6 +14,8 @@
 
 #define COPY_BYTES (256 * PS_KIB)
 
+#define CHAT_TEMPLATE "chat_template.jinja"
+
 static const char *const tokenizer_files[] = {
     "tokenizer.json",
     "tokenizer_config.json",
@@ -25,7 +27,7 @@ static const char *const tokenizer_files[] = {
     "tokenizer.model",
     "sentencepiece.bpe.model",
     "spiece.model",
-    "chat_template.jinja",
+    CHAT_TEMPLATE,
     "chat_template.json",
 };
 
@@ -205,7 +207,7 @@ static ps_status copy_file(exporter *x, const char *name)
     ps_file_writer *to = NULL;
     ps_status st;
     PS_TRY_GOTO(ps_folder_join(x->o->tokenizer_folder, name, &from_path));
-    if (!ps_file_exists(from_path)) goto out;
+    if (!ps_file_exists(from_path) || (x->o->chat_template != NULL && strcmp(name, CHAT_TEMPLATE) == 0)) goto out;
     PS_TRY_GOTO(ps_folder_join(x->folder, name, &to_path));
     PS_TRY_GOTO(ps_mem_alloc(COPY_BYTES, 1, &piece));
     PS_TRY_GOTO(ps_file_open(from_path, &from));
@@ -233,6 +235,7 @@ static ps_status write_all(exporter *x)
     if (x->o->config_json != NULL) PS_TRY(write_text(x->folder, "config.json", x->o->config_json));
     for (size_t i = 0; x->o->tokenizer_folder != NULL && i < PS_ARRAY_LEN(tokenizer_files); i++)
         PS_TRY(copy_file(x, tokenizer_files[i]));
+    if (x->o->chat_template != NULL) PS_TRY(write_text(x->folder, CHAT_TEMPLATE, x->o->chat_template));
     if (x->o->tokenizer_folder != NULL && x->o->has_generation) PS_TRY(copy_file(x, "generation_config.json"));
     return PS_OK;
 }

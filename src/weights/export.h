@@ -20,6 +20,7 @@
 typedef struct ps_export_options {
     const char *config_json;      /* text of config.json; its "model_type" decides the prefix of names. NULL: none */
     const char *tokenizer_folder; /* NULL: none */
+    const char *chat_template;    /* written as chat_template.jinja, in place of that folder's; NULL: none */
     bool has_generation;          /* a generation_config.json of that folder is copied too: for models that generate */
     bool is_torch;                /* files of torch.save */
     bool

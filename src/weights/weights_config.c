@@ -126,6 +126,18 @@ out:
     return st;
 }
 
+ps_status ps_config_take_chat_format(ps_config *config, const char *weights)
+{
+    PS_TRY(PS_NEED("config weights", config, weights));
+    ps_config *theirs = NULL;
+    if (ps_config_options(config)->data_chat_format != PS_CONFIG_CHAT_FORMAT_AUTO) return PS_OK;
+    PS_TRY(ps_config_load_of_weights(weights, &theirs));
+    if (theirs == NULL) return PS_OK;
+    const ps_config_chat_format format = ps_config_options(theirs)->data_chat_format;
+    ps_config_destroy(theirs);
+    return ps_config_set(config, "data.chat_format", ps_config_chat_format_names[format]);
+}
+
 ps_status ps_config_take_labels(ps_config *config, const char *weights)
 {
     PS_TRY(PS_NEED("config weights", config, weights));

@@ -69,7 +69,8 @@ ask "$@" --prompt "$long" --truncate-prompt
 printf 'What is \377?' >"$work/bytes"
 expect 2 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --prompt - <"$work/bytes"
 says err "the prompt is no UTF-8 from byte 8 on"
-expect 2 "$pstar" generate "$work/tiny.json" --chat --prompt a --weights "$work/taught"
+expect 0 "$pstar" train "$work/tiny.json" train.steps=1
+expect 2 "$pstar" generate "$work/tiny.json" --chat --prompt a
 says err "the tokenizer has no chat template; set data.chat_format"
 
 # prompts and completions through GPT-2's vocabulary; long lines are cut, those without a target left out
@@ -78,10 +79,20 @@ cat >"$work/pairs.jsonl" <<END
 {"prompt": "This prompt is by far too long for sixteen tokens, and so there is no room for what would follow it:", "completion": " x"}
 {"prompt": "Count:", "completion": " 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19"}
 END
-expect 0 "$pstar" train "$work/tiny.json" data.train="$work/pairs.jsonl" data.validation_split=0 train.steps=2
+expect 0 "$pstar" train "$work/tiny.json" data.train="$work/pairs.jsonl" data.validation_split=0 train.steps=2 --overwrite
 says out "pairs.jsonl: 3 lines, 23 tokens, 78 % of them to be predicted; 2 cut to the sequence length; 1 left out, nothing to predict"
 expect 0 "$pstar" tokenize --sample 0 "$work/tiny.json" data.train="$work/pairs.jsonl"
 says out '3    4171  *  " blue"'
+
+# Alpaca's and ShareGPT's lines as they come; a model that has no form of conversations learns Alpaca's own
+printf '{"instruction": "Add.", "input": "1 and 2", "output": "3"}\n{"instruction": "Go.", "input": "", "output": "I go."}\n' >"$work/alpaca.jsonl"
+printf '{"conversations": [{"from": "human", "value": "Add."}, {"from": "gpt", "value": "3"}]}\n' >"$work/sharegpt.jsonl"
+expect 0 "$pstar" tokenize --sample 1 examples/chat.json data.train="$work/alpaca.jsonl"
+[ "$(sed -n 's/.*  \*  "\(.*\)"$/\1/p' "$work/out" | tr -d '\n')" = "I go.<|im_end|>" ] || { cat "$work/out"; fail "other targets than the output"; }
+expect 0 "$pstar" tokenize --sample 0 examples/chat.json data.train="$work/sharegpt.jsonl"
+[ "$(sed -n 's/.*  \*  "\(.*\)"$/\1/p' "$work/out" | tr -d '\n')" = "3<|im_end|>" ] || { cat "$work/out"; fail "other targets than gpt's"; }
+expect 0 "$pstar" train "$work/tiny.json" data.train="$work/alpaca.jsonl" data.validation_split=0 train.steps=1 model.n_positions=64 train.output_dir="$work/alpaca"
+says out "alpaca.jsonl: 2 lines in the form alpaca, "
 
 # refused, with a way out
 refused() {
@@ -94,6 +105,8 @@ printf '{"messages": [{"role": "user", "content": "a"}, {"role": "tool", "conten
 refused 'tool.jsonl: line 1, offset 0: messages[1]: role "tool" is not supported' examples/chat.json data.train="$work/tool.jsonl"
 refused "the tokenizer has no chat template; set data.chat_format" examples/chat.json data.chat_format=auto
 refused "data.chat_format = llama3 needs the added token <|start_header_id|>" examples/chat.json data.chat_format=llama3
+printf '{"instruction": "a", "response": "b"}\n' >"$work/near.jsonl"
+refused '"instruction" and "output"; found "instruction", "response".' examples/chat.json data.train="$work/near.jsonl"
 refused 'expected the key "text", or "conversation"' examples/chat.json data.train=data/chat/train.jsonl data.messages_key=conversation
 mkdir "$work/folder"
 cp test/golden/tokenizers/qwen_like.json "$work/folder/tokenizer.json"

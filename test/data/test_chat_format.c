@@ -122,6 +122,14 @@ static void test_forms(void **state)
          4,
          {U("u"), A("a"), U(" v"), A(" b")},
          BOS "[INST] u [/INST]{a" EOS "}[INST]  v [/INST]{ b" EOS "}"},
+        {PS_CONFIG_CHAT_FORMAT_ALPACA,
+         NULL,
+         &full,
+         4,
+         {U("u "), GIVEN(" a"), U("v"), A("b")},
+         BOS "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+             "\n\n### Instruction:\nu \n\n### Response:\n a" EOS "\n\n### Instruction:\nv\n\n### Response:\n{b" EOS
+             "}"},
         {MISTRAL, NULL, &inst, 2, {U("u"), A("a")}, BOS "[INST] u [/INST]{a" EOS "}"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {

@@ -59,12 +59,32 @@ static void test_where_a_template_is(void **state)
     write_file("tokenizer_config.json", "{\"chat_template\": \" " CHATML "\"}");
     expect_refused(folder.path, PS_EINVAL, "tokenizer_config.json: the chat template (xxh3 ");
     expect_refused(folder.path, PS_EINVAL,
-                   "set data.chat_format to the form that it has: chatml, llama2, llama3 or mistral");
+                   "it looks like ChatML: set data.chat_format=chatml, and compare by pstar tokenize");
     write_file("tokenizer_config.json", "{");
     expect_refused(folder.path, PS_EFORMAT, "tokenizer_config.json:1:");
     write_file("tokenizer_config.json", "{\"chat_template\": \"" CHATML "\"}");
     write_file("chat_template.jinja", "other");
     expect_refused(folder.path, PS_EINVAL, "chat_template.jinja: the chat template (xxh3 ");
+    expect_refused(folder.path, PS_EINVAL,
+                   "set data.chat_format to the form that it has: chatml, llama2, llama3, mistral or alpaca");
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"{{ '<|start_header_id|>' }}", "looks like Llama 3's: set data.chat_format=llama3"},
+        {"[INST] <<SYS>>", "looks like Llama 2's: set data.chat_format=llama2"},
+        {"[INST]", "looks like Mistral's: set data.chat_format=mistral"},
+        {"### Instruction:", "looks like Alpaca's: set data.chat_format=alpaca"},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        write_file("chat_template.jinja", cases[i].text);
+        expect_refused(folder.path, PS_EINVAL, cases[i].says);
+    }
+    for (ps_config_chat_format f = PS_CONFIG_CHAT_FORMAT_CHATML; f <= PS_CONFIG_CHAT_FORMAT_ALPACA; f++) {
+        write_file("chat_template.jinja", ps_chat_template_text(f, f % 2 != 0));
+        assert_int_equal(ps_chat_template_of(folder.path, &t), PS_OK);
+        assert_int_equal(t.format, f);
+        assert_null(t.default_system);
+    }
 }
 
 int main(void)

@@ -323,6 +323,7 @@ static void test_instructions(void **state)
     assert_int_equal(ps_feed_length(f, PS_SPLIT_TRAIN, 0, 4), 4);
     assert_int_equal(ps_feed_length(f, PS_SPLIT_TRAIN, 2, 3), 8);
     assert_int_equal(ps_feed_length(f, PS_SPLIT_TRAIN, N_PAIRS - 1, 1), T);
+    assert_int_equal(ps_feed_token_count(f, PS_SPLIT_TRAIN, 2, 3), 3 + 4 + 5);
     b.T = 4;
     assert_int_equal(ps_feed_get_once(f, PS_SPLIT_TRAIN, N_PAIRS, 1, &b), PS_OK);
     for (int i = 0; i < 4; i++) assert_int_equal(b.targets[i], IGNORED);

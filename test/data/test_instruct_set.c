@@ -15,6 +15,8 @@
 
 #define MESSAGES PS_CONFIG_JSONL_FORM_MESSAGES
 #define PAIRS PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION
+#define ALPACA PS_CONFIG_JSONL_FORM_ALPACA
+#define SHAREGPT PS_CONFIG_JSONL_FORM_SHAREGPT
 #define BOS "<|begin_of_text|>"
 #define EOS "<|end_of_text|>"
 
@@ -105,6 +107,61 @@ static void test_prompts_and_completions(void **state)
     assert_non_null(strstr(ps_last_error(), "with messages data.added_tokens has no effect"));
 }
 
+/* The texts are those of Stanford's train.py. */
+static void test_alpaca(void **state)
+{
+    (void)state;
+    static const char lines[] =
+        "{\"instruction\": \"Add.\", \"input\": \"1 and 2\", \"output\": \"3\", \"text\": \"whole\"}\n"
+        "{\"instruction\": \"Greet.\", \"input\": \"\", \"output\": \"Hi.\"}\n"
+        "{\"instruction\": \"Go on.\", \"input\": null, \"output\": \"b\", \"system\": \"Be brief.\","
+        " \"history\": [[\"Begin.\", \"a\"]]}\n";
+    ps_instruct_options o = options(ALPACA, 500);
+    ps_instruct_set *s = open_text(lines, &o);
+    expect_sample(s, 0, 1, "<|im_start|>user\nAdd.\n1 and 2<|im_end|>\n<|im_start|>assistant\n{3<|im_end|>}\n");
+    expect_sample(s, 1, 2, "<|im_start|>user\nGreet.<|im_end|>\n<|im_start|>assistant\n{Hi.<|im_end|>}\n");
+    expect_sample(s, 2, 3,
+                  "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nBegin.<|im_end|>\n<|im_start|>assistant\n"
+                  "{a<|im_end|>}\n<|im_start|>user\nGo on.<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n");
+    ps_instruct_set_close(s);
+    /* where the tokenizer has no template */
+    o.chat_format = PS_CONFIG_CHAT_FORMAT_AUTO;
+    s = open_text(lines, &o);
+    assert_int_equal(ps_instruct_set_info(s).chat_format, PS_CONFIG_CHAT_FORMAT_ALPACA);
+    expect_sample(s, 0, 1,
+                  BOS
+                  "Below is an instruction that describes a task, paired with an input that provides further context."
+                  " Write a response that appropriately completes the request.\n\n### Instruction:\nAdd.\n\n"
+                  "### Input:\n1 and 2\n\n### Response:\n{3" EOS "}");
+    expect_sample(s, 1, 2,
+                  BOS
+                  "Below is an instruction that describes a task. Write a response that appropriately completes the "
+                  "request.\n\n### Instruction:\nGreet.\n\n### Response:\n{Hi." EOS "}");
+    expect_sample(s, 2, 3,
+                  BOS "Be brief.\n\n### Instruction:\nBegin.\n\n### Response:\n{a" EOS "}\n\n### Instruction:\nGo on."
+                      "\n\n### Response:\n{b" EOS "}");
+    ps_instruct_set_close(s);
+}
+
+static void test_sharegpt(void **state)
+{
+    (void)state;
+    const ps_instruct_options o = options(SHAREGPT, 100);
+    ps_instruct_set *s = open_text(
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}], "
+        "\"system\": \"s\", \"tools\": \"\"}\n"
+        "{\"conversations\": [{\"from\": \"system\", \"value\": \"t\"}, {\"from\": \"user\", \"value\": \"c\"}, "
+        "{\"role\": \"assistant\", \"content\": \"d\"}], \"system\": \"\"}\n",
+        &o);
+    expect_sample(s, 0, 1,
+                  "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+                  "{b<|im_end|>}\n");
+    expect_sample(s, 1, 2,
+                  "<|im_start|>system\nt<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
+                  "{d<|im_end|>}\n");
+    ps_instruct_set_close(s);
+}
+
 /* The first T + 1 tokens stay; what then has nothing to predict is left out and counted. */
 static void test_long_lines_are_cut(void **state)
 {
@@ -154,6 +211,10 @@ static void test_form_by_the_first_line(void **state)
         {"{\"text\": \"a\", \"messages\": [], \"prompt\": 1, \"completion\": 1}", PS_CONFIG_JSONL_FORM_TEXT},
         {"{\"messages\": [], \"prompt\": \"a\"}\n{\"text\": \"\"}", MESSAGES},
         {"\n{\"prompt\": \"a\", \"completion\": \"b\"}", PAIRS},
+        {"{\"conversations\": [], \"id\": 1}", SHAREGPT},
+        {"{\"instruction\": \"a\", \"output\": \"b\"}", ALPACA},
+        {"{\"instruction\": \"a\", \"output\": \"b\", \"text\": \"whole\"}", ALPACA},
+        {"{\"instruction\": \"a\", \"text\": \"whole\"}", PS_CONFIG_JSONL_FORM_TEXT},
     };
     ps_instruct_options o = options(PS_CONFIG_JSONL_FORM_AUTO, 10);
     ps_config_jsonl_form form;
@@ -166,6 +227,7 @@ static void test_form_by_the_first_line(void **state)
     assert_int_equal(ps_instruct_form(p.text, &o, &form), PS_EFORMAT);
     assert_non_null(
         strstr(ps_last_error(), "lines.jsonl: line 2, offset 1: expected the key \"text\", or \"messages\""));
+    assert_non_null(strstr(ps_last_error(), "found \"prompt\", \"content\"."));
     o.form = MESSAGES;
     assert_int_equal(ps_instruct_form(p.text, &o, &form), PS_OK);
     assert_int_equal(form, MESSAGES);
@@ -198,6 +260,20 @@ static void test_bad_lines_are_errors_with_their_place(void **state)
         {MESSAGES, TALK "{\"text\": \"a\"}", "line 2, offset 54: \"messages\" is missing"},
         {MESSAGES, TALK "\n{\"messages\": [{\"role\": \"tool\"}]}", "line 3, offset 55: messages[0]: role \"tool\""},
         {MESSAGES, TALK "{\"messages\": [], \"tools\": [{}]}", "line 2, offset 54: \"tools\" are not supported"},
+        {ALPACA, "{\"instruction\": \"a\", \"response\": \"b\"}",
+         "line 1, offset 0: \"output\" is missing, expected a "
+         "string; lines of Alpaca's form have"},
+        {ALPACA, "{\"instruction\": \"a\", \"input\": 1, \"output\": \"b\"}",
+         "\"input\" is an integer, expected a string "
+         "or nothing"},
+        {ALPACA, "{\"instruction\": \"a\", \"output\": \"b\", \"history\": [[\"a\"]]}", "\"history\"[0] is no pair"},
+        {ALPACA, "{\"instruction\": \"a\", \"output\": \"b\", \"history\": 1}", "\"history\" is an integer"},
+        {SHAREGPT, "{\"conversations\": [{\"from\": \"observation\", \"value\": \"b\"}]}",
+         "conversations[0]: role \"observation\" is not supported; the roles are system, human (user) and gpt"},
+        {SHAREGPT, "{\"conversations\": [{\"from\": \"gpt\", \"content\": \"b\"}]}",
+         "conversations[0].value is missing"},
+        {SHAREGPT, "{\"conversations\": [], \"system\": 1}", "\"system\" is an integer"},
+        {SHAREGPT, "{\"conversations\": [], \"tools\": \"[{}]\"}", "\"tools\" are not supported"},
         {MESSAGES, "", "line 1, offset 0: the file ends without any JSON object"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
@@ -218,20 +294,15 @@ static void test_bad_lines_are_errors_with_their_place(void **state)
     assert_non_null(strstr(ps_last_error(), "the tokenizer has no chat template; set data.chat_format"));
 }
 
-static void test_faults(void **state)
+/* Every allocation fails once. */
+static void fail_in_turn(ps_instruct_options o, const temp_path *p)
 {
-    (void)state;
-    const temp_path p = write_text(
-        "{\"prompt\": \"y\", \"completion\": \"z\"}\n"
-        "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}],"
-        " \"completion\": [{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"b\"}]}]}");
     const int64_t live_bytes = ps_mem_live_bytes();
-    const ps_instruct_options o = options(PAIRS, 50);
     int n_failures = 0;
     for (bool has_struck = true; has_struck; n_failures += has_struck) {
         ps_instruct_set *s;
         ps_fault_arm(PS_FAULT_ALLOC, n_failures, false);
-        const ps_status st = ps_instruct_set_open(p.text, &o, &s);
+        const ps_status st = ps_instruct_set_open(p->text, &o, &s);
         has_struck = ps_fault_has_struck(PS_FAULT_ALLOC);
         ps_fault_arm(PS_FAULT_ALLOC, -1, false);
         assert_int_equal(st, has_struck ? PS_ENOMEM_HOST : PS_OK);
@@ -241,10 +312,31 @@ static void test_faults(void **state)
     assert_true(n_failures >= 10);
 }
 
+static void test_faults(void **state)
+{
+    (void)state;
+    temp_path p = write_text(
+        "{\"prompt\": \"y\", \"completion\": \"z\"}\n"
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}],"
+        " \"completion\": [{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"b\"}]}]}");
+    fail_in_turn(options(PAIRS, 50), &p);
+    p = write_text("{\"instruction\": \"a\", \"input\": \"b\", \"output\": \"c\"}");
+    ps_instruct_options o = options(ALPACA, 500);
+    o.chat_format = PS_CONFIG_CHAT_FORMAT_AUTO;
+    fail_in_turn(o, &p);
+    const temp_path template = temp_folder_file(&folder, "tokenizer_config.json");
+    assert_int_equal(ps_file_write_all(template.text, "{\"eos_token\": \"a\"}", 18), PS_OK);
+    fail_in_turn(o, &p);
+    p = write_text("{\"conversations\": [{\"from\": \"gpt\", \"value\": \"b\"}], \"system\": \"s\"}");
+    fail_in_turn(options(SHAREGPT, 50), &p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts_and_completions),
+        cmocka_unit_test(test_alpaca),
+        cmocka_unit_test(test_sharegpt),
         cmocka_unit_test(test_long_lines_are_cut),
         cmocka_unit_test(test_form_by_the_first_line),
         cmocka_unit_test(test_bad_lines_are_errors_with_their_place),

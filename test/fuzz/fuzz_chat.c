@@ -1,6 +1,6 @@
-/* Lines of conversations and of prompts with completions, in each form: samples have tokens of the vocabulary and
- * something to predict, or the error has a place. The first byte chooses the form of the lines and that of the
- * conversations. */
+/* Lines of conversations, ShareGPT's too, of prompts with completions and of Alpaca, in each form: samples have tokens of
+ * the vocabulary and something to predict, or the error has a place. The first byte chooses the form of the lines and
+ * that of the conversations. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,16 +62,19 @@ static void check_set(const ps_instruct_set *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
+    static const ps_config_jsonl_form forms[] = {PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION, PS_CONFIG_JSONL_FORM_MESSAGES,
+                                                 PS_CONFIG_JSONL_FORM_ALPACA, PS_CONFIG_JSONL_FORM_SHAREGPT};
     if (n == 0) return 0;
     ps_tokenizer *tokenizer = make_tokenizer();
     const fuzz_file file = fuzz_file_make(data + 1, n - 1);
     const ps_instruct_options o = {
-        .form = data[0] & 1 ? PS_CONFIG_JSONL_FORM_MESSAGES : PS_CONFIG_JSONL_FORM_PROMPT_COMPLETION,
+        .form = forms[(data[0] & 1) | (data[0] >> 5 & 2)],
         .text_key = "text",
         .messages_key = "messages",
         .prompt_key = "prompt",
         .completion_key = "completion",
-        .chat_format = (ps_config_chat_format)(PS_CONFIG_CHAT_FORMAT_CHATML + (data[0] >> 1) % 4),
+        .chat_format = data[0] & 8 ? PS_CONFIG_CHAT_FORMAT_ALPACA
+                                   : (ps_config_chat_format)(PS_CONFIG_CHAT_FORMAT_CHATML + (data[0] >> 1) % 4),
         .tokenizer_path = "/proc/nonexistent",
         .tokenizer = tokenizer,
         .T = T,
