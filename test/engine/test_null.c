@@ -67,6 +67,8 @@ static void test_configurations(void **state)
     refused(ps_config_take_epochs(ANY, NULL, 1), "ps_config_take_epochs: feed is NULL");
     refused(ps_config_take_labels(NULL, "x"), "ps_config_take_labels: config is NULL");
     refused(ps_config_take_labels(ANY, NULL), "ps_config_take_labels: weights is NULL");
+    refused(ps_config_take_chat_format(NULL, "x"), "ps_config_take_chat_format: config is NULL");
+    refused(ps_config_take_chat_format(ANY, NULL), "ps_config_take_chat_format: weights is NULL");
     refused(ps_config_resize_vocabulary(NULL), "ps_config_resize_vocabulary: config is NULL");
     refused(ps_config_set_cache_folder(NULL, "x"), "ps_config_set_cache_folder: config is NULL");
     refused(ps_config_set_cache_folder(ANY, NULL), "ps_config_set_cache_folder: folder is NULL");
@@ -256,6 +258,8 @@ static void test_data(void **state)
     refused(ps_feed_describe(ANY, PS_SPLIT_TRAIN, NULL), "ps_feed_describe: out is NULL");
     refused(ps_feed_xxh3(NULL, &hash), "ps_feed_xxh3: feed is NULL");
     refused(ps_feed_xxh3(ANY, NULL), "ps_feed_xxh3: hash is NULL");
+    refused(ps_feed_keep_chat_format(NULL, ANY), "ps_feed_keep_chat_format: feed is NULL");
+    refused(ps_feed_keep_chat_format(ANY, NULL), "ps_feed_keep_chat_format: config is NULL");
     refused(ps_rows_create(NULL, 1, &rows), "ps_rows_create: feed is NULL");
     assert_null(rows);
     refused(ps_rows_create(ANY, 1, NULL), "ps_rows_create: out is NULL");
