@@ -123,7 +123,8 @@ static void find_differences(const checkpoints *c, const char *path, char text[7
     const json_t *old_seed = json_object_get(json_object_get(was, "train"), "seed");
     if (old_seed != NULL && !json_equal(old_seed, seed)) add_difference("train", "seed", old_seed, seed, text);
     if (text[0] == '\0')
-        snprintf(text, 700, "the options of the data are the same, so the content of the files, or the tokenizer, is another");
+        snprintf(text, 700,
+                 "the options of the data are the same, so the content of the files, or the tokenizer, is another");
     json_decref(was);
     json_decref(is);
     ps_free(was_text);
@@ -194,8 +195,7 @@ static ps_status read_options(checkpoints *c, const ps_config *config)
 ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm, run_log *log,
                            progress *shown, const ps_feed *feed)
 {
-    *c = (checkpoints){
-        .engine = engine, .comm = comm, .log = log, .progress = shown, .config = config, .feed = feed};
+    *c = (checkpoints){.engine = engine, .comm = comm, .log = log, .progress = shown, .config = config, .feed = feed};
     ps_engine_get_shape(engine, NULL, &c->T, NULL, NULL);
     return ps_comm_agree(comm, read_options(c, config));
 }
