@@ -74,6 +74,64 @@ static char *caller_state(const checkpoints *c, int64_t step)
     return text;
 }
 
+/* The folder of the checkpoint that `path` names, or of this run's own; false: there is none. */
+static bool checkpoint_at(const ps_config *config, const char *path, char folder[4096])
+{
+    char *newest = NULL;
+    const int n = path != NULL ? snprintf(folder, 4096, "%s", path)
+                               : snprintf(folder, 4096, "%s/checkpoints", client_string(config, "train.output_dir"));
+    if (n >= 4096 || ps_checkpoint_find(folder, &newest, NULL) != PS_OK) return false;
+    if (newest != NULL) snprintf(folder, 4096, "%s", newest);
+    const bool is_there = newest != NULL || path != NULL;
+    ps_free(newest);
+    return is_there;
+}
+
+/* Append "data.shuffle was true and is false". A text that is full stays as it is. */
+static void add_difference(const char *section, const char *key, const json_t *was, const json_t *is, char text[700])
+{
+    const size_t n = strlen(text);
+    char *a = json_dumps(was, JSON_ENCODE_ANY), *b = json_dumps(is, JSON_ENCODE_ANY);
+    char one[400];
+    const int length = snprintf(one, sizeof one, "%s%s.%s was %.100s and is %.100s", n > 0 ? ", " : "", section, key,
+                                a != NULL ? a : "?", b != NULL ? b : "?");
+    if (length > 0 && n + (size_t)length < 700) snprintf(text + n, 700 - n, "%s", one);
+    free(a);
+    free(b);
+}
+
+/* Which options of the data are others than those that lie with the checkpoint; where none is, it is the files. */
+static void find_differences(const checkpoints *c, const char *path, char text[700])
+{
+    char folder[4096], *was_text = NULL, *is_text = NULL;
+    const char *key;
+    ps_config *saved = NULL;
+    json_t *was = NULL, *is = NULL, *value;
+    text[0] = '\0';
+    if (checkpoint_at(c->config, path, folder) && ps_config_load_of_weights(folder, &saved) == PS_OK && saved != NULL &&
+        ps_config_dump_json(saved, &was_text) == PS_OK && ps_config_dump_json(c->config, &is_text) == PS_OK) {
+        was = json_loads(was_text, 0, NULL);
+        is = json_loads(is_text, 0, NULL);
+    }
+    const json_t *old = json_object_get(was, "data");
+    json_object_foreach(json_object_get(is, "data"), key, value)
+    {
+        const json_t *before = json_object_get(old, key);
+        if (before != NULL && !json_equal(before, value)) add_difference("data", key, before, value, text);
+    }
+    const json_t *seed = json_object_get(json_object_get(is, "train"), "seed");
+    const json_t *old_seed = json_object_get(json_object_get(was, "train"), "seed");
+    if (old_seed != NULL && !json_equal(old_seed, seed)) add_difference("train", "seed", old_seed, seed, text);
+    if (text[0] == '\0')
+        snprintf(text, 700,
+                 "the options of the data are the same, so the content of the files, or the tokenizer, is another");
+    json_decref(was);
+    json_decref(is);
+    ps_free(was_text);
+    ps_free(is_text);
+    ps_config_destroy(saved);
+}
+
 /* The same samples in the same order as in the run that saved this? */
 static ps_status check_data(const checkpoints *c, const char *path, const json_t *data)
 {
@@ -94,12 +152,15 @@ static ps_status check_data(const checkpoints *c, const char *path, const json_t
             "data.validation back to what they were, or begin a new run from the weights alone "
             "(train.init_from)",
             path, saved_all, all.text);
+    char counts[128] = "", differences[700];
+    if (n_samples != c->n_samples)
+        snprintf(counts, sizeof counts, "%lld samples an epoch, now there are %lld; ", (long long)n_samples,
+                 (long long)c->n_samples);
+    find_differences(c, path, differences);
     return client_fail(
         PS_EINVAL,
-        "%s: training saw other data: %lld samples an epoch (xxh3 of some %.16s), now there are %lld (%s). "
-        "Set data.train, data.validation_split, data.shuffle, data.sequence_length and train.seed back, or begin a "
-        "new run from the weights alone (train.init_from)",
-        path, (long long)n_samples, saved != NULL ? saved : "?", (long long)c->n_samples, ends.text);
+        "%s: training saw other data: %s%s. Set it back, or begin a new run from the weights alone (train.init_from)",
+        path, counts, differences);
 }
 
 /* What tells the data is found when it is first needed: all of it is read, which takes a while. All ranks call. */
@@ -134,22 +195,9 @@ static ps_status read_options(checkpoints *c, const ps_config *config)
 ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm, run_log *log,
                            progress *shown, const ps_feed *feed)
 {
-    *c = (checkpoints){.engine = engine, .comm = comm, .log = log, .progress = shown, .feed = feed};
+    *c = (checkpoints){.engine = engine, .comm = comm, .log = log, .progress = shown, .config = config, .feed = feed};
     ps_engine_get_shape(engine, NULL, &c->T, NULL, NULL);
     return ps_comm_agree(comm, read_options(c, config));
-}
-
-/* The folder of the checkpoint that `path` names, or of this run's own; false: there is none. */
-static bool checkpoint_at(const ps_config *config, const char *path, char folder[4096])
-{
-    char *newest = NULL;
-    const int n = path != NULL ? snprintf(folder, 4096, "%s", path)
-                               : snprintf(folder, 4096, "%s/checkpoints", client_string(config, "train.output_dir"));
-    if (n >= 4096 || ps_checkpoint_find(folder, &newest, NULL) != PS_OK) return false;
-    if (newest != NULL) snprintf(folder, 4096, "%s", newest);
-    const bool is_there = newest != NULL || path != NULL;
-    ps_free(newest);
-    return is_there;
 }
 
 /* -1: there is no checkpoint, or it cannot be read. */

@@ -17,6 +17,7 @@ typedef struct checkpoints {
     ps_comm *comm;
     run_log *log;
     progress *progress;
+    const ps_config *config;
     const ps_feed *feed;
     int64_t T;                    /* tokens of a sample; those of a step may be fewer */
     bool is_on;                   /* checkpoints are written at all */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli_device.h"
 #include "cli_eval.h"
@@ -83,10 +84,33 @@ static ps_status open_engine(evaluation *e)
     return ps_rows_create(e->feed, client_int(e->config, "train_micro_batch_size_per_gpu"), &e->rows);
 }
 
+/* What only training asks for does not keep a model from being looked at: where the configuration is refused, it is read
+ * again without. Words of the command line's kind, which the list of arguments has room for. */
+static char without_training[][48] = {"train_batch_size=0", "train.eval_interval=0", "memory.update_in_backward=auto"};
+enum { N_WITHOUT_TRAINING = sizeof without_training / sizeof without_training[0] };
+
+static void leave_out_training(config_arguments *a)
+{
+    ps_config *config = NULL;
+    if (client_load_config(a->path, a->overrides, a->n_overrides, &config) != PS_OK)
+        for (int i = 0; i < N_WITHOUT_TRAINING; i++) config_arguments_take(a, without_training[i]);
+    ps_config_destroy(config);
+}
+
+/* Data to train on are not needed where those for validation are a file of their own. */
+static ps_status leave_out_training_data(ps_config *config, const eval_arguments *a)
+{
+    const char *train = client_string(config, "data.train"), *validation = client_string(config, "data.validation");
+    if (a->split != PS_SPLIT_VALIDATION || validation[0] == '\0') return PS_OK;
+    if (train[0] != '\0' && access(train, R_OK) == 0) return PS_OK;
+    return ps_config_set(config, "data.train", validation);
+}
+
 static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
 {
     TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &e->config, &e->comm));
     TRY(ps_comm_agree(e->comm, choose_weights(e, a)));
+    TRY(ps_comm_agree(e->comm, leave_out_training_data(e->config, a)));
     TRY(cli_feed_open_on_ranks(e->config, e->comm, &e->feed));
     TRY(ps_comm_agree(e->comm, check_feed(e, a)));
     if (ps_comm_rank(e->comm) == 0) note_labels(e);
@@ -202,8 +226,9 @@ int cmd_eval(int argc, char **argv)
             "The result does not depend on the batch size, but for rounding. Ctrl-C and SIGTERM end it without a "
             "result, with exit status 130 and 143."};
     eval_arguments a = {.split = PS_SPLIT_VALIDATION, .n_steps = INT64_MAX};
-    if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
+    if (!config_arguments_init(&a.config, argc + N_WITHOUT_TRAINING)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
+    leave_out_training(&a.config);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
     if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.feed);

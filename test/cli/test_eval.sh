@@ -38,6 +38,19 @@ expect 2 "$pstar" eval "$work/tiny.json" data.train="$work/text.txt" data.valida
 says err "--split train"
 expect 3 "$pstar" eval "$work/tiny.json" $text --weights "$work/nothing.safetensors"
 
+# what only training asks for refuses nothing: a batch that the micro-batch does not divide, evaluations without data for them, updates
+# that the clipping forbids, training data that are not there; what is wrong for both still is
+expect 0 "$pstar" eval "$work/tiny.json" $text --json train_batch_size=64 train_micro_batch_size_per_gpu=3
+near "$(value loss)" "$loss" || fail "loss $(value loss) with train_batch_size, else $loss"
+expect 0 "$pstar" eval "$work/tiny.json" $text data.validation_split=0 train.eval_interval=3 --split train --steps 1
+expect 0 "$pstar" eval "$work/tiny.json" $text --steps 1 memory.update_in_backward=always gradient_clipping=1
+for train in "$work/gone.txt" null; do
+    expect 0 "$pstar" eval "$work/tiny.json" data.train="$train" data.validation="$work/text.txt" data.validation_split=0
+done
+expect 3 "$pstar" eval "$work/tiny.json" data.train="$work/gone.txt"
+expect 2 "$pstar" eval "$work/tiny.json" $text train_batch_size=64 train_micro_batch_size_per_gpu=3 model.n_head=5
+says err "n_head"
+
 # a classifier of lines: which word the text repeats
 i=0
 while [ $i -lt 60 ]; do
