@@ -72,7 +72,7 @@ case_heads() {
     expect 0 "$python" -W ignore "$golden/check_heads.py" --write "$work/heads"
     # NAME|MODEL_MEMBERS|STEPS|METRIC|AT_LEAST
     for head in 'numbers|"head": "sequence_classification", "num_labels": 1|250|pearson|0.98' \
-        'labels|"head": "sequence_classification", "num_labels": 3, "problem_type": "multi_label_classification"|900|exact_match|0.97' \
+        'labels|"head": "sequence_classification", "num_labels": 3, "problem_type": "multi_label_classification"|2000|exact_match|0.97' \
         'words|"head": "token_classification", "num_labels": 3|120|f1|0.97' \
         'answers|"head": "question_answering"|250|exact_match|0.97'; do
         name=${head%%|*} rest=${head#*|} run=head-${head%%|*}
