@@ -280,12 +280,14 @@ CUDA_TEST_ARCH := 90
 CUDA_TEST_IMAGES := $(if $(NVCC),$(CUDA_FILES:%=%.$(CUDA_TEST_ARCH).cubin))
 NVCC_CALL := $(NVCC) -std=c++17 -O3 -Werror all-warnings -Iinclude -Isrc
 # No product and sum become one operation: the kernel that rotates what it normalises has the bits of the two.
-build/cuda/cuda_norm.% build/cuda/cuda_rope.%: private NVCC_FLAGS := --fmad=false
+NVCC_UNFUSED := --fmad=false
+build/cuda/cuda_norm.% build/cuda/cuda_rope.%: private NVCC_FLAGS := $(NVCC_UNFUSED)
+NVCC_CALLS := $(NVCC_CALL) $(CUDA_PTX) norm and rope: $(NVCC_UNFUSED)
 nvcc = $(NVCC_CALL) $(NVCC_FLAGS) -MMD -MP -MF $@.d -MT $@
 # Takes minutes, so other changes of the Makefile are no reason.
 build/cuda/.call: FORCE
 	@mkdir -p $(@D)
-	@echo '$(NVCC_CALL) $(CUDA_PTX) norm and rope: --fmad=false' | cmp -s - $@ || echo '$(NVCC_CALL) $(CUDA_PTX) norm and rope: --fmad=false' >$@
+	@echo '$(NVCC_CALLS)' | cmp -s - $@ || echo '$(NVCC_CALLS)' >$@
 define cuda_arch_rule
 build/cuda/%.$1.cubin: src/kernel/cuda/%.cu build/cuda/.call
 	@mkdir -p $$(@D)

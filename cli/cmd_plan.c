@@ -192,7 +192,6 @@ static void show_bound(const ps_simulation *s)
     printf("%s%s\n", text[0] != '\0' ? ": " : "", text);
 }
 
-/* Budgets given as bytes may be more than a described machine has; the plan is what it would be with them. */
 static void show_plan(const plan_input *in, const ps_simulation *s)
 {
     show_request(in, s);
@@ -290,9 +289,8 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
         PS_TRY(ps_simulate_profile(in->config, &in->site, a->config_path, a->profile_path));
         if (!a->json) printf("\nprofile   %s\n", a->profile_path);
     }
-    const bool is_known = s.n_params > 0; /* else memory.total is refused before the model is looked at */
-    if (!a->no_advice && is_known) PS_TRY(ps_advise(in->config, &in->site, &s, deadline, advice, &n));
-    if (!a->no_advice && is_known) PS_TRY(ps_find_hiding(in->config, &in->site, &s, deadline, &hiding));
+    if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, deadline, advice, &n));
+    if (!a->no_advice) PS_TRY(ps_find_hiding(in->config, &in->site, &s, deadline, &hiding));
     if (!a->json) {
         if (!a->no_advice) show_advice(&s, advice, n, ps_deadline_timed_out(deadline));
         show_hiding(&hiding);

@@ -27,13 +27,6 @@ out:
     return st;
 }
 
-/* Is the folder's template that of the form, with nothing in front of conversations without a system message? */
-static bool is_same(const char *text, int64_t n_bytes, ps_config_chat_format format)
-{
-    ps_chat_template t;
-    return ps_chat_template_known(text, n_bytes, "", &t) == PS_OK && t.format == format && t.default_system == NULL;
-}
-
 ps_status export_template_choose(const ps_options *o, const char *tokenizer_folder, const char **out)
 {
     const ps_config_chat_format format = o->data_chat_format;
@@ -46,9 +39,10 @@ ps_status export_template_choose(const ps_options *o, const char *tokenizer_fold
     PS_TRY(ps_chat_template_read(tokenizer_folder, &text, &n_bytes, &path));
     ps_status st = format == PS_CONFIG_CHAT_FORMAT_ALPACA ? find_front(tokenizer_folder, &has_bos, &is_known) : PS_OK;
     ps_chat_template t;
-    const bool has_other = text != NULL && !is_same(text, n_bytes, format);
-    const bool is_like = has_other && ps_chat_template_known(text, n_bytes, "", &t) != PS_OK &&
-                         ps_chat_template_guess(text, n_bytes) == format;
+    const bool is_listed = text != NULL && ps_chat_template_known(text, n_bytes, "", &t) == PS_OK;
+    /* the same has nothing in front of conversations without a system message, as the form has not */
+    const bool has_other = text != NULL && !(is_listed && t.format == format && t.default_system == NULL);
+    const bool is_like = has_other && !is_listed && ps_chat_template_guess(text, n_bytes) == format;
     if (st != PS_OK || (text != NULL && !has_other)) goto out;
     if (is_like || !is_known) {
         fprintf(stderr,

@@ -74,17 +74,20 @@ static char *caller_state(const checkpoints *c, int64_t step)
     return text;
 }
 
-/* The folder of the checkpoint that `path` names, or of this run's own; false: there is none. */
-static bool checkpoint_at(const ps_config *config, const char *path, char folder[4096])
+/* The configuration that lies with the checkpoint that `path` names, or with this run's own; NULL: there is none, or it
+ * cannot be read. */
+static ps_config *saved_config(const ps_config *config, const char *path)
 {
-    char *newest = NULL;
-    const int n = path != NULL ? snprintf(folder, 4096, "%s", path)
-                               : snprintf(folder, 4096, "%s/checkpoints", client_string(config, "train.output_dir"));
-    if (n >= 4096 || ps_checkpoint_find(folder, &newest, NULL) != PS_OK) return false;
-    if (newest != NULL) snprintf(folder, 4096, "%s", newest);
-    const bool is_there = newest != NULL || path != NULL;
+    char folder[CLIENT_FOLDER_MAX], *newest = NULL;
+    ps_config *saved = NULL;
+    const int n = path != NULL
+                      ? snprintf(folder, sizeof folder, "%s", path)
+                      : snprintf(folder, sizeof folder, "%s/checkpoints", client_string(config, "train.output_dir"));
+    if (n >= (int)sizeof folder || ps_checkpoint_find(folder, &newest, NULL) != PS_OK) return NULL;
+    const char *found = newest != NULL ? newest : path;
+    if (found != NULL && ps_config_load_of_weights(found, &saved) != PS_OK) saved = NULL;
     ps_free(newest);
-    return is_there;
+    return saved;
 }
 
 /* Append "data.shuffle was true and is false". A text that is full stays as it is. */
@@ -103,13 +106,13 @@ static void add_difference(const char *section, const char *key, const json_t *w
 /* Which options of the data are others than those that lie with the checkpoint; where none is, it is the files. */
 static void find_differences(const checkpoints *c, const char *path, char text[700])
 {
-    char folder[4096], *was_text = NULL, *is_text = NULL;
+    char *was_text = NULL, *is_text = NULL;
     const char *key;
-    ps_config *saved = NULL;
+    ps_config *saved = saved_config(c->config, path);
     json_t *was = NULL, *is = NULL, *value;
     text[0] = '\0';
-    if (checkpoint_at(c->config, path, folder) && ps_config_load_of_weights(folder, &saved) == PS_OK && saved != NULL &&
-        ps_config_dump_json(saved, &was_text) == PS_OK && ps_config_dump_json(c->config, &is_text) == PS_OK) {
+    if (saved != NULL && ps_config_dump_json(saved, &was_text) == PS_OK &&
+        ps_config_dump_json(c->config, &is_text) == PS_OK) {
         was = json_loads(was_text, 0, NULL);
         is = json_loads(is_text, 0, NULL);
     }
@@ -203,12 +206,10 @@ ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *e
 /* -1: there is no checkpoint, or it cannot be read. */
 static int64_t saved_padding(const ps_config *config, const char *path)
 {
-    ps_config *saved = NULL;
+    ps_config *saved = saved_config(config, path);
     int32_t is_known = 0;
     int64_t value = -1;
-    char folder[4096];
-    if (checkpoint_at(config, path, folder) && ps_config_load_of_weights(folder, &saved) == PS_OK && saved != NULL &&
-        ps_config_is_given(saved, "data.pad_to_multiple_of", &is_known) == PS_OK)
+    if (saved != NULL && ps_config_is_given(saved, "data.pad_to_multiple_of", &is_known) == PS_OK)
         value = is_known ? client_int(saved, "data.pad_to_multiple_of") : 0;
     ps_config_destroy(saved);
     return value;

@@ -92,7 +92,7 @@ enum { N_WITHOUT_TRAINING = sizeof without_training / sizeof without_training[0]
 static void leave_out_training(config_arguments *a)
 {
     ps_config *config = NULL;
-    if (client_load_config(a->path, a->overrides, a->n_overrides, &config) != PS_OK)
+    if (ps_config_load_assigned(a->path, a->overrides, a->n_overrides, &config) != PS_OK)
         for (int i = 0; i < N_WITHOUT_TRAINING; i++) config_arguments_take(a, without_training[i]);
     ps_config_destroy(config);
 }

@@ -15,7 +15,7 @@ typedef struct disk_room {
  * which keeps all of them, two checkpoints are asked for. */
 disk_room disk_room_of(const ps_config *config, const ps_engine *engine, bool writes_checkpoints, int64_t n_steps);
 
-/* "a checkpoint takes 1.5 GB, 3 GB at most with train.keep_last = 1"; prints nothing where none is written. */
+/* What a checkpoint takes, and at most with those that are kept; prints nothing where none is written. */
 void disk_room_tell(const disk_room *need);
 
 /* Is there room for it in `folder`, which exists? What checkpoints and model.safetensors of a run there take now counts

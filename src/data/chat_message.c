@@ -19,26 +19,26 @@ typedef struct message_position {
 /* What a message calls its parts, and who speaks: OpenAI's names, or those of ShareGPT. */
 typedef struct message_keys {
     const char *role, *content, *roles;
+    const char *const *others; /* [PS_CHAT_ROLE_COUNT] names of roles beside ps_chat_role_names */
 } message_keys;
 
 static const message_keys *keys_of(const json_t *message)
 {
-    static const message_keys openai = {"role", "content", "system, user and assistant"};
-    static const message_keys sharegpt = {"from", "value", "system, human (user) and gpt (assistant)"};
+    static const char *const humans[PS_CHAT_ROLE_COUNT] = {"system", "human", "gpt"};
+    static const message_keys openai = {"role", "content", "system, user and assistant", ps_chat_role_names};
+    static const message_keys sharegpt = {"from", "value", "system, human (user) and gpt (assistant)", humans};
     const bool is_sharegpt = json_object_get(message, "role") == NULL && json_object_get(message, "from") != NULL;
     return is_sharegpt ? &sharegpt : &openai;
 }
 
 static ps_status read_role(const message_position *p, const json_t *message, const message_keys *k, ps_chat_role *out)
 {
-    static const char *const others[PS_CHAT_ROLE_COUNT] = {"system", "human", "gpt"};
     const json_t *role = json_object_get(message, k->role);
-    const bool has_others = strcmp(k->role, "from") == 0;
     if (!json_is_string(role))
         return FAIL_AT(p, ".%s is %s, expected one of %s", k->role, ps_jsonl_type_name(role), k->roles);
     for (*out = 0; *out < PS_CHAT_ROLE_COUNT; ++*out)
         if (strcmp(json_string_value(role), ps_chat_role_names[*out]) == 0 ||
-            (has_others && strcmp(json_string_value(role), others[*out]) == 0))
+            strcmp(json_string_value(role), k->others[*out]) == 0)
             return PS_OK;
     return FAIL_AT(p, ": role \"%.40s\" is not supported; the roles are %s", json_string_value(role), k->roles);
 }

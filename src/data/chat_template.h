@@ -2,8 +2,8 @@
  *
  * Where a folder has chat_template.jinja that is the template, else the chat_template of tokenizer_config.json: a text,
  * or of a list of {"name", "template"} the one named "default". The known ones are public templates of which tests
- * compare all ids with those of transformers, and those that are written here (chat_template_text.c); one that differs in a character that is not its last newline is not
- * known. */
+ * compare all ids with those of transformers, and those that are written here (chat_template_text.c); one that differs
+ * in a character that is not its last newline is not known. */
 #ifndef PS_DATA_CHAT_TEMPLATE_H
 #define PS_DATA_CHAT_TEMPLATE_H
 
@@ -27,8 +27,8 @@ ps_config_chat_format ps_chat_template_guess(const char *text, int64_t n_bytes);
 PS_NODISCARD ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *name,
                                               ps_chat_template *out);
 
-/* The template beside a tokenizer: its text, freed by ps_mem_free, NULL when there is none, and the file that has it or would have it, freed
- * by ps_mem_free. PS_EIO, PS_EFORMAT of the files. */
+/* The template beside a tokenizer: its text, NULL when there is none, and the file that has it or would have it; both are
+ * freed by ps_mem_free. PS_EIO, PS_EFORMAT of the files. */
 PS_NODISCARD ps_status ps_chat_template_read(const char *tokenizer_path, char **text, int64_t *n_bytes, char **path);
 
 /* That of a tokenizer: a folder, or a file in it. PS_EINVAL also when there is none; PS_EIO, PS_EFORMAT of its

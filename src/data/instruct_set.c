@@ -124,13 +124,11 @@ static ps_status find_template(const ps_instruct_options *o, ps_chat_template *o
     int64_t n_bytes;
     if (o->form != PS_CONFIG_JSONL_FORM_ALPACA) return ps_chat_template_of(o->tokenizer_path, out);
     PS_TRY(ps_chat_template_read(o->tokenizer_path, &text, &n_bytes, &path));
-    ps_mem_free(path);
-    if (text == NULL) {
-        *out = (ps_chat_template){.format = PS_CONFIG_CHAT_FORMAT_ALPACA};
-        return PS_OK;
-    }
+    *out = (ps_chat_template){.format = PS_CONFIG_CHAT_FORMAT_ALPACA};
+    const ps_status st = text != NULL ? ps_chat_template_known(text, n_bytes, path, out) : PS_OK;
     ps_mem_free(text);
-    return ps_chat_template_of(o->tokenizer_path, out);
+    ps_mem_free(path);
+    return st;
 }
 
 /* The form is asked for when the first conversation comes: prompts that are strings need none. */

@@ -205,10 +205,11 @@ ps_status ps_simulate_least_budget(const ps_config *config, const ps_site *site,
     ps_simulation out;
     *bytes = 0;
     ps_status st = begin(&m, config, site, &out);
+    const bool is_refused = st == PS_EBUDGET;                        /* memory.total, whatever a tier has */
     if (st == PS_OK) (void)ps_settings_take_spare_disk(&m.settings); /* RAM alone has not sufficed */
     if (st == PS_OK) st = ps_refusal_least_budget(&m.settings, m.program, m.code, tier, deadline, bytes);
     end(&m);
-    return st;
+    return is_refused ? PS_OK : st;
 }
 
 static ps_status write_profile(const simulating *m, const char *title, const char *path)

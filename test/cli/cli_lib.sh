@@ -46,6 +46,17 @@ await() {
     done
 }
 
+# in_own_mounts SCRIPT: run it where it can mount; status 77 where that cannot be had
+in_own_mounts() {
+    if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
+        unshare -m sh "$1"
+    elif unshare -rm true 2>/dev/null; then
+        unshare -rm sh "$1"
+    else
+        return 77
+    fi
+}
+
 # says FILE TEXT: the output ("out" or "err") contains the text
 says() { grep -qF -- "$2" "$work/$1" || { cat "$work/$1"; fail "not said on $1: $2"; }; }
 

@@ -34,13 +34,7 @@ echo \$? >"$work/resumed"
     memory.disk_path="$work/small" model.n_embd=64 >"$work/out5" 2>"$work/err5"
 echo \$? >"$work/tier"
 EOT
-if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
-    unshare -m sh "$work/small.sh"
-elif unshare -rm true 2>/dev/null; then
-    unshare -rm sh "$work/small.sh"
-else
-    (exit 77)
-fi
+in_own_mounts "$work/small.sh"
 case $? in
 0)
     [ "$(cat "$work/refused")" -eq 3 ] || { cat "$work/out" "$work/err"; fail "status $(cat "$work/refused") without room"; }

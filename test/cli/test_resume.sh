@@ -126,13 +126,7 @@ rm -rf "$work/small/checkpoints/step-000004"
     memory.disk=0 memory.device=2MB train.keep_last=1 >>"$work/out" 2>>"$work/err" || exit 2
 cp "$work/small/summary.json" "$work/"
 EOT
-if [ "$(id -u)" -eq 0 ] && unshare -m true 2>/dev/null; then
-    unshare -m sh "$work/full.sh"
-elif unshare -rm true 2>/dev/null; then
-    unshare -rm sh "$work/full.sh"
-else
-    (exit 77)
-fi
+in_own_mounts "$work/full.sh"
 case $? in
 0)
     [ "$(cat "$work/code")" -eq 3 ] || fail "exit status $(cat "$work/code") when the last checkpoint could not be written"

@@ -78,47 +78,52 @@ def config(is_bf16, memory):
             "train": {"backend": "cuda"}, "default_chunk_size": 1 << 20, "memory": memory}
 
 
-def package(is_bf16, memory, n_steps=STEPS, make=Model, data=None):
-    """Losses, seconds of each step, what the client says of it."""
-    torch.manual_seed(0)
-    model, optimizer = initialize_engine(make, 0, config(is_bf16, memory))
+def train(optimizer, step, data):
+    """Losses and seconds of each step; step(tokens) goes forward and backward, and gives the loss."""
     losses, seconds = [], []
-    for tokens in data or batches(n_steps):
+    for tokens in data or batches(STEPS):
         begin = time.perf_counter()
-        loss = loss_of(model, tokens)
-        model.backward(loss)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - begin)
-    info = model.client.get_info()
-    got = {"losses": losses, "seconds": seconds, "model_data": info.model_data_bytes, "framework": info.framework_peak_bytes,
-           "budgets": list(info.budget_bytes), "peaks": list(info.peak_bytes), "moved": list(info.moved_bytes),
-           "gpu": info.gpu}
-    model.close()
-    del model, optimizer, loss
-    gc.collect()  # modules and hooks refer to each other
-    torch.cuda.empty_cache()
-    return got
-
-
-def plain(is_bf16, n_steps=STEPS, make=Model, data=None):
-    torch.manual_seed(0)
-    model = make().cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
-    losses, seconds = [], []
-    for tokens in data or batches(n_steps):
-        begin = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16, enabled=is_bf16):
-            loss = loss_of(model, tokens)
-        loss.backward()
+        loss = step(tokens)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
     return {"losses": losses, "seconds": seconds}
+
+
+def package(is_bf16, memory, make=Model, data=None):
+    """What train gives, and what the client says of it."""
+    torch.manual_seed(0)
+    model, optimizer = initialize_engine(make, 0, config(is_bf16, memory))
+
+    def step(tokens):
+        loss = loss_of(model, tokens)
+        model.backward(loss)
+        return loss
+    got = train(optimizer, step, data)
+    info = model.client.get_info()
+    got.update({"model_data": info.model_data_bytes, "framework": info.framework_peak_bytes,
+                "budgets": list(info.budget_bytes), "peaks": list(info.peak_bytes),
+                "moved": list(info.moved_bytes), "gpu": info.gpu})
+    model.close()
+    del model, optimizer, step
+    gc.collect()  # modules and hooks refer to each other
+    torch.cuda.empty_cache()
+    return got
+
+
+def plain(is_bf16, make=Model, data=None):
+    torch.manual_seed(0)
+    model = make().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
+
+    def step(tokens):
+        with torch.autocast("cuda", torch.bfloat16, enabled=is_bf16):
+            loss = loss_of(model, tokens)
+        loss.backward()
+        return loss
+    return train(optimizer, step, data)
 
 
 def check_format(is_bf16, folder):
