@@ -219,6 +219,7 @@ $B/cli/train/%.o: private CPPFLAGS := $(filter-out -Isrc,$(CPPFLAGS))
 $B/cli/cmd_info.o: private CPPFLAGS += $(if $(MINIMAL),-DPS_MINIMAL)
 
 # Files that the assembler puts into the library; compilers do not tell of them.
+$B/src/config/machines.o: $(wildcard examples/hardware/*.json)
 $B/src/report/assets.o: $(wildcard src/report/assets/*) $(wildcard third_party/uplot/uPlot.*)
 
 define isa_rule

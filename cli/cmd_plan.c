@@ -91,6 +91,16 @@ static const char *size_text(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
     return ps_bytes_format(bytes, text);
 }
 
+/* Where no GPU bears a plan out. */
+static void show_runs(const ps_hardware *hw, const ps_simulation *s)
+{
+    if (hw->gpus_per_node == 0) return;
+    if (hw->runs[0] == '\0')
+        printf("          no GPU of this kind has run this yet: the plan is computed from its data sheet\n");
+    else
+        printf("          has run: %s%s\n", hw->runs, s->ranks.n > 1 ? "; several GPUs have not yet" : "");
+}
+
 static void show_request(const plan_input *in, const ps_simulation *s)
 {
     static const char *const update_times[] = {[PS_UPDATE_AFTER] = "",
@@ -108,6 +118,7 @@ static void show_request(const plan_input *in, const ps_simulation *s)
         printf("hardware  this machine, rates of no particular PC (hardware = auto: its own)");
     if (s->ranks.n > 1) printf("; of %d ranks, rank %d", s->ranks.n, s->ranks.rank);
     printf("\n");
+    if (in->site.hardware != NULL) show_runs(in->site.hardware, s);
     printf("model     %" PRId64 " parameters, ", s->n_params);
     if (s->n_trained_params < s->n_params)
         printf("%" PRId64 " of them trained (frozen: %s less), ", s->n_trained_params,
@@ -420,7 +431,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 int cmd_plan(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"hardware", 'w', "FILE", 0, "Plan for the machines that FILE describes (doc/hardware.md, examples/hardware)",
+        {"hardware", 'w', "MACHINE", 0,
+         "Plan for such a machine: laptop, rtx4090-64gb, h100-128gb, h200-128gb, a100-40gb-x8, v100-32gb-x8, or a file "
+         "that describes one (doc/hardware.md)",
          0},
         CONFIG_MEMORY_OPTION,
         {"ranks", OPTION_RANKS, "N", 0,
@@ -440,9 +453,11 @@ int cmd_plan(int argc, char **argv)
         .options = options,
         .parser = parse,
         .args_doc = "CONFIG [KEY=VALUE...]",
-        .doc = "Simulate the steps of a training run, without taking its memory: whether it fits, peak bytes, bytes "
-               "moved, time, "
-               "and what to change. KEY=VALUE changes the configuration, hardware.KEY=VALUE the hardware."};
+        .doc =
+            "Simulate the steps of a training run, without taking its memory: whether it fits, peak bytes, bytes "
+            "moved, time, and what to change. CONFIG is a file, the folder of a model of Hugging Face, or a value of "
+            "model.preset (gpt2-xl, llama-3.1-8b, qwen3-0.6b, ...). KEY=VALUE changes the configuration, "
+            "hardware.KEY=VALUE the hardware."};
     plan_arguments a = {0};
     plan_input in = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);

@@ -126,8 +126,10 @@ typedef struct ps_config ps_config;
 /* All options at their defaults. PS_ENOMEM_HOST. */
 PS_API PS_NODISCARD ps_status ps_config_create(ps_config **out);
 
-/* Read a JSON file, at most 16 MiB, and validate it; *out = NULL on failure. PS_EIO when it cannot be read, PS_EFORMAT
- * when it is no JSON, PS_EINVAL when keys or values are wrong. */
+/* Read a JSON file, at most 16 MiB, and validate it; *out = NULL on failure. path may be the folder of a Hugging Face
+ * model instead, which becomes model.from_pretrained, or, where there is no such file, a value of model.preset; all
+ * else has its default then. PS_EIO when it cannot be read, PS_EFORMAT when it is no JSON, PS_EINVAL when keys or
+ * values are wrong. */
 PS_API PS_NODISCARD ps_status ps_config_load(const char *path, ps_config **out);
 
 /* The same with "key=value" assignments that win over the file, a later one over an earlier: of an option that they set

@@ -2,12 +2,11 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "config/config_state.h"
+#include "config/config_text.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { FILE_MAX_BYTES = 1 << 24 };
 
 /* Of a disk tier that nobody asked for. Unlike /tmp it is seldom RAM, and it is not emptied while a program runs. */
 #define USUAL_DISK_FOLDER "/var/tmp"
@@ -113,37 +112,6 @@ ps_status ps_config_parse(const char *text, const char *name, ps_config **out)
 {
     PS_TRY(PS_NEED_FOR(out, "text name out", text, name, out));
     return parse_bytes(text, strlen(text), name, out);
-}
-
-/* The whole file and a NUL in *text, to be freed. Read in pieces, since a pipe has no size to ask for. */
-static ps_status read_file(const char *path, char **text, size_t *n_bytes)
-{
-    enum { PIECE_BYTES = 1 << 14 };
-    ps_status st = PS_OK;
-    size_t n_read;
-    *text = NULL;
-    *n_bytes = 0;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s", path, strerror(errno));
-    do {
-        PS_TRY_GOTO(ps_mem_reserve(text, *n_bytes + PIECE_BYTES + 1, 1));
-        n_read = fread(*text + *n_bytes, 1, PIECE_BYTES, file);
-        *n_bytes += n_read;
-    } while (n_read > 0 && *n_bytes <= FILE_MAX_BYTES);
-    if (ferror(file))
-        st = PS_FAIL(PS_EIO, "cannot read configuration '%s': %s", path, strerror(errno));
-    else if (*n_bytes > FILE_MAX_BYTES)
-        st =
-            PS_FAIL(PS_EINVAL, "'%s' is larger than %d MiB, too large for a configuration", path, FILE_MAX_BYTES >> 20);
-    else
-        (*text)[*n_bytes] = '\0';
-out:
-    fclose(file);
-    if (st != PS_OK) {
-        ps_mem_free(*text);
-        *text = NULL;
-    }
-    return st;
 }
 
 static ps_status fail_section(const char *key, const char *word)
@@ -324,7 +292,7 @@ ps_status ps_config_load_assigned(const char *path, char *const *assignments, in
     ps_status st = PS_OK;
     char *text = NULL;
     size_t n_bytes = 0;
-    PS_TRY(read_file(path, &text, &n_bytes));
+    PS_TRY(ps_config_text(path, &text, &n_bytes));
     PS_TRY_GOTO(ps_config_create(out));
     for (int i = 0; i < n && st == PS_OK; i++) st = assign(*out, assignments[i]);
     if (st == PS_OK) {

@@ -15,10 +15,15 @@ static void put_default(ps_config *config, ps_option_id id, ps_option_value valu
     if (!config->origin[id].given) ps_option_store(&ps_option_table[id], value, &config->options);
 }
 
+static void put_defaults(ps_config *config, const ps_family_default *defaults)
+{
+    for (const ps_family_default *d = defaults; d != NULL && d->id != 0; d++) put_default(config, d->id, d->value);
+}
+
 static void put_family_defaults(ps_config *config, const ps_traits *t)
 {
     if (t->more != NULL) put_family_defaults(config, t->more);
-    for (const ps_family_default *d = t->defaults; d != NULL && d->id != 0; d++) put_default(config, d->id, d->value);
+    put_defaults(config, t->defaults);
 }
 
 typedef struct preset {
@@ -33,12 +38,37 @@ static const preset presets[] = {
 #undef XX
 };
 
-static void put_preset(ps_config *config, const preset *p)
+/* Of presets that differ from their family in more than sizes. */
+static const ps_family_default *const preset_defaults[] = {
+    /* config.json of meta-llama/Llama-3.1-8B: 8,030,261,248 parameters */
+    [PS_CONFIG_PRESET_LLAMA_3_1_8B] =
+        (const ps_family_default[]){PS_DEFAULT_INT(vocab_size, 128256),
+                                    PS_DEFAULT_INT(intermediate_size, 14336),
+                                    PS_DEFAULT_INT(num_key_value_heads, 8),
+                                    PS_DEFAULT_DOUBLE(layer_norm_eps, 1e-5),
+                                    PS_DEFAULT_DOUBLE(rope_theta, 500000),
+                                    PS_DEFAULT_INT(rope_scaling_rope_type, PS_CONFIG_ROPE_LLAMA3),
+                                    PS_DEFAULT_DOUBLE(rope_scaling_factor, 8),
+                                    PS_DEFAULT_DOUBLE(rope_scaling_low_freq_factor, 1),
+                                    PS_DEFAULT_DOUBLE(rope_scaling_high_freq_factor, 4),
+                                    PS_DEFAULT_INT(rope_scaling_original_max_position_embeddings, 8192),
+                                    {0}},
+    /* config.json of Qwen/Qwen3-0.6B: 596,049,920 parameters */
+    [PS_CONFIG_PRESET_QWEN3_0_6B] = (const ps_family_default[]){PS_DEFAULT_INT(intermediate_size, 3072),
+                                                                PS_DEFAULT_INT(num_key_value_heads, 8),
+                                                                PS_DEFAULT_DOUBLE(rope_theta, 1000000),
+                                                                PS_DEFAULT_BOOL(tie_word_embeddings, true),
+                                                                {0}},
+    [PS_ARRAY_LEN(presets) - 1] = NULL};
+
+static void put_preset(ps_config *config, ps_config_preset which)
 {
+    const preset *p = &presets[which];
     put_default(config, PS_OPTION_model_max_position_embeddings, (ps_option_value){.i = p->max_position_embeddings});
     put_default(config, PS_OPTION_model_hidden_size, (ps_option_value){.i = p->hidden_size});
     put_default(config, PS_OPTION_model_num_hidden_layers, (ps_option_value){.i = p->num_hidden_layers});
     put_default(config, PS_OPTION_model_num_attention_heads, (ps_option_value){.i = p->num_attention_heads});
+    put_defaults(config, preset_defaults[which]);
 }
 
 static void put_adopted(ps_config *config, ps_option_id id)
@@ -61,11 +91,10 @@ void ps_config_settle_model(ps_config *config)
 {
     const ps_options *o = &config->options;
     const bool has_preset = o->model_preset != PS_CONFIG_PRESET_NONE;
-    const preset *p = &presets[o->model_preset];
-    if (has_preset) put_default(config, PS_OPTION_model_type, (ps_option_value){.i = p->type});
+    if (has_preset) put_default(config, PS_OPTION_model_type, (ps_option_value){.i = presets[o->model_preset].type});
     put_adopted(config, PS_OPTION_model_type);
     put_family_defaults(config, &ps_family_of(o)->traits);
-    if (has_preset) put_preset(config, p);
+    if (has_preset) put_preset(config, o->model_preset);
     for (int i = 0; i < PS_OPTION_COUNT; i++) put_adopted(config, (ps_option_id)i);
     put_labels(config);
 }

@@ -9,6 +9,7 @@
 #include "base/printable.h"
 #include "config/hardware_table.h"
 #include "config/json_locate.h"
+#include "config/machines.h"
 
 enum { FILE_MAX_BYTES = 1 << 20, PROBLEM_MAX = PS_OPTION_TEXT_MAX + 160 };
 
@@ -183,6 +184,12 @@ ps_status ps_hardware_load(const char *path, ps_hardware *out)
 {
     char *text = NULL;
     int64_t n_bytes = 0;
+    if (!ps_file_exists(path) && strchr(path, '/') == NULL) {
+        const char *known = ps_machine_description(path);
+        if (known != NULL) return ps_hardware_parse(known, path, out);
+        return PS_FAIL(PS_EIO, "hardware '%s' is no file here and none of the machines that are known by name: %s",
+                       path, ps_machine_names);
+    }
     PS_TRY(ps_file_read_all(path, FILE_MAX_BYTES, &text, &n_bytes));
     const ps_status st = parse_bytes(text, (size_t)n_bytes, path, out);
     ps_mem_free(text);
@@ -235,4 +242,23 @@ double ps_hardware_contention(const double alone[2], const double at_once[2], bo
     if (at_once[0] <= 0 || at_once[1] <= 0) return full_duplex ? 0 : 1;
     const double contention = 2 - at_once[0] / alone[0] - at_once[1] / alone[1];
     return contention < 0 ? 0 : contention > 1 ? 1 : contention;
+}
+
+/* Of a machine without GPUs the device's part of the memory has limits of its own. */
+static int64_t usable_bytes(const ps_hardware *hw, bool is_device)
+{
+    const int64_t device = hw->device.bytes - hw->device.reserved_bytes;
+    const int64_t host = hw->host.bytes - hw->host.reserved_bytes;
+    if (hw->gpus_per_node == 0) return ps_max_i64(0, ps_min_i64(device, host));
+    return is_device ? device : host;
+}
+
+int64_t ps_hardware_device_bytes(const ps_hardware *hw)
+{
+    return usable_bytes(hw, true);
+}
+
+int64_t ps_hardware_host_bytes(const ps_hardware *hw)
+{
+    return usable_bytes(hw, false);
 }

@@ -111,8 +111,9 @@ typedef struct ps_hardware_wire {
 /* Plain: may be copied, owns nothing. */
 typedef struct ps_hardware {
     char name[PS_HARDWARE_NAME_MAX];
-    int64_t n_nodes;       /* >= 1 */
-    int64_t gpus_per_node; /* 0: the processor is the device */
+    ps_hardware_source runs; /* what has run on such a machine, for people */
+    int64_t n_nodes;         /* >= 1 */
+    int64_t gpus_per_node;   /* 0: the processor is the device */
     ps_hardware_device device;
     ps_hardware_host host;
     ps_hardware_link link;
@@ -126,11 +127,17 @@ static inline int64_t ps_hardware_devices_per_node(const ps_hardware *hw)
     return hw->gpus_per_node > 0 ? hw->gpus_per_node : 1;
 }
 
+/* Memory of one device, and of a node's host, less what is reserved. A processor's device is a part of the host's
+ * memory: both are the lesser of the two. */
+int64_t ps_hardware_device_bytes(const ps_hardware *hw);
+int64_t ps_hardware_host_bytes(const ps_hardware *hw);
+
 /* Of two ways with these rates alone and at once (0: not measured): the part of its rate that one loses beside the
  * other. 0: neither notices the other; 1: they take turns. */
 double ps_hardware_contention(const double alone[2], const double at_once[2], bool full_duplex);
 
-/* Read a file, or text with a name for messages, and check it. PS_EFORMAT (no JSON) and PS_EINVAL (an unknown key, a
+/* Read a file, a machine that is known by name (machines.h; a file of this name goes first), or text with a name for
+ * messages, and check it. PS_EFORMAT (no JSON) and PS_EINVAL (an unknown key, a
  * missing one, a wrong or absurd value, keys that contradict each other) name file, line, column and key, what is
  * expected and what was found; PS_EIO. On failure *out is unspecified. */
 PS_NODISCARD ps_status ps_hardware_load(const char *path, ps_hardware *out);

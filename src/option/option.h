@@ -121,7 +121,7 @@ bool ps_option_is_equal(const ps_option *option, ps_option_value a, ps_option_va
 /* Write a value as JSON, the same in every locale; ps_option_read reads the same bits back. */
 void ps_option_write_value(const ps_option *option, ps_option_value value, FILE *out);
 
-enum { PS_OPTION_TEXT_MAX = 384 };
+enum { PS_OPTION_TEXT_MAX = 512 };
 
 /* What values are allowed, for people: "an integer from 1 to 8", "one of Adam, AdamW". Returns text. */
 const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_TEXT_MAX]);

@@ -55,6 +55,8 @@
     XX(PS_CONFIG_PRESET_GPT2_MEDIUM, "gpt2-medium", GPT2, 1024, 1024, 24, 16)                                          \
     XX(PS_CONFIG_PRESET_GPT2_LARGE, "gpt2-large", GPT2, 1024, 1280, 36, 20)                                            \
     XX(PS_CONFIG_PRESET_GPT2_XL, "gpt2-xl", GPT2, 1024, 1600, 48, 25)                                                  \
+    XX(PS_CONFIG_PRESET_LLAMA_3_1_8B, "llama-3.1-8b", LLAMA, 131072, 4096, 32, 32)                                     \
+    XX(PS_CONFIG_PRESET_QWEN3_0_6B, "qwen3-0.6b", QWEN3, 40960, 1024, 28, 16)                                          \
     XX(PS_CONFIG_PRESET_BERT, "Bert", BERT, 512, 768, 6, 12)                                                           \
     XX(PS_CONFIG_PRESET_BERTLARGE, "Bertlarge", BERT, 512, 1024, 24, 16)                                               \
     XX(PS_CONFIG_PRESET_GPT2SMALL, "GPT2small", GPT2, 128, 1536, 24, 16)                                               \

@@ -107,6 +107,17 @@ static bool can_grow(const adviser *a)
     return a->hardware == NULL || a->hardware->gpus_per_node == 0;
 }
 
+/* What the machine has of the tier's memory, for one rank. */
+static int64_t bytes_there(const adviser *a, ps_tier tier)
+{
+    const ps_hardware *hw = a->hardware;
+    ps_machine_memory_info memory;
+    if (hw != NULL)
+        return tier == PS_TIER_DEVICE ? ps_hardware_device_bytes(hw)
+                                      : ps_hardware_host_bytes(hw) / ps_hardware_devices_per_node(hw);
+    return ps_machine_memory(NULL, &memory) == PS_OK ? memory.total_bytes : INT64_MAX;
+}
+
 /* ---- it does not fit ---- */
 
 /* No larger than the machines have it. A disk that is no help at all costs one try. */
@@ -137,16 +148,6 @@ static ps_status advise_larger_device(adviser *a)
     for (int64_t k = 2; can_grow(a) && k <= DEVICE_GROWTH_MAX && times(device, k) > device && !fits; k *= 2)
         PS_TRY(consider_budget(a, &fits, PS_TIER_DEVICE, times(device, k)));
     return PS_OK;
-}
-
-/* What the machine has of the tier's memory, for one rank. */
-static int64_t bytes_there(const adviser *a, ps_tier tier)
-{
-    const ps_hardware *hw = a->hardware;
-    ps_machine_memory_info memory;
-    if (hw != NULL)
-        return tier == PS_TIER_DEVICE ? hw->device.bytes : hw->host.bytes / ps_hardware_devices_per_node(hw);
-    return ps_machine_memory(NULL, &memory) == PS_OK ? memory.total_bytes : INT64_MAX;
 }
 
 /* The least of one tier that is enough, the others as they are. What is more than the machine has by arithmetic alone
@@ -242,7 +243,8 @@ static ps_status advise_speed(adviser *a)
         PS_TRY(consider(a, NULL, "client.opts.with_mem_saving_comm=%s",
                         o->client_opts_with_mem_saving_comm ? "false" : "true"));
     if (a->base->dtype == PS_DTYPE_F32) PS_TRY(consider(a, NULL, "bf16.enabled=true"));
-    if (can_grow(a) && times(device, 2) > device) PS_TRY(consider_budget(a, NULL, PS_TIER_DEVICE, times(device, 2)));
+    const int64_t larger = ps_min_i64(times(device, 2), bytes_there(a, PS_TIER_DEVICE));
+    if (can_grow(a) && larger > device) PS_TRY(consider_budget(a, NULL, PS_TIER_DEVICE, larger));
     PS_TRY(consider(a, NULL, "memory.prefetch=%lld", (long long)(4 * ps_max_i64(1, o->memory_prefetch))));
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_NEVER) PS_TRY(consider(a, NULL, "memory.keep_logits=auto"));
     if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));

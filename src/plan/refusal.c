@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/machine.h"
 #include "plan/model_data_min.h"
 #include "plan/search.h"
 #include "settings/params.h"
@@ -94,6 +95,20 @@ __attribute__((format(printf, 2, 3))) static void advise(advice *a, const char *
     if (n > 0) a->length = (size_t)ps_min_i64((int64_t)(a->length + (size_t)n), (int64_t)sizeof a->text - 1);
 }
 
+static void advise_budget(advice *a, ps_tier tier, int64_t bytes)
+{
+    char text[PS_BYTES_TEXT_MAX];
+    advise(a, " memory.%s = %lld (%s);", ps_tier_name(tier), (long long)bytes, ps_bytes_round_up(bytes, text));
+}
+
+/* A GPU's memory is not looked at. */
+static bool machine_has(const ps_settings *s, ps_tier tier, int64_t bytes)
+{
+    ps_machine_memory_info memory;
+    const bool is_ram = tier == PS_TIER_HOST || s->backend_kind != PS_BACKEND_CUDA;
+    return !is_ram || ps_machine_memory(NULL, &memory) != PS_OK || bytes <= memory.total_bytes;
+}
+
 /* Advise `text` if it fits with other settings. */
 static ps_status consider(advice *a, const ps_settings *changed, ps_model_func model, void *user, ps_deadline *deadline,
                           const char *text)
@@ -120,7 +135,7 @@ static ps_status add_disk(advice *a, const ps_settings *s, const ps_program *pro
         return PS_OK;
     }
     PS_TRY(ps_refusal_least_budget(s, program, code, PS_TIER_DISK, deadline, &bytes));
-    if (bytes > 0) advise(a, " memory.disk = %lld;", (long long)bytes);
+    if (bytes > 0) advise_budget(a, PS_TIER_DISK, bytes);
     return PS_OK;
 }
 
@@ -130,7 +145,7 @@ static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func mode
     for (int tier = 0; tier < PS_RAM_TIER_COUNT; tier++) {
         int64_t bytes;
         PS_TRY(ps_refusal_least_budget(s, program, code, (ps_tier)tier, deadline, &bytes));
-        if (bytes > 0) advise(a, " memory.%s = %lld;", ps_tier_name((ps_tier)tier), (long long)bytes);
+        if (bytes > 0 && machine_has(s, (ps_tier)tier, bytes)) advise_budget(a, (ps_tier)tier, bytes);
     }
     for (int64_t B = s->B / 2; B >= 1 && !ps_deadline_timed_out(deadline); B /= 2) {
         ps_settings smaller = *s;
@@ -184,13 +199,14 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
         at = m;
     }
     const ps_moment *m = &b->trace->moments[at];
-    char kept[80] = "";
-    if (cache > 0) snprintf(kept, sizeof kept, "%lld keys and values of generation.max_length + ", (long long)cache);
-    snprintf(
-        text, bytes,
-        "moment %d (%s, %s) needs most: %lld bytes of device memory at once (%lld activations and workspace + %s%lld "
-        "chunks)",
-        at, m->label, ps_phase_name(m->phase), (long long)most, (long long)m->non_model_bytes, kept, (long long)chunks);
+    char sizes[4][PS_BYTES_TEXT_MAX], kept[80] = "";
+    if (cache > 0)
+        snprintf(kept, sizeof kept, "%s keys and values of generation.max_length + ", ps_bytes_format(cache, sizes[0]));
+    snprintf(text, bytes,
+             "moment %d (%s, %s) needs most: %lld bytes (%s) of device memory at once (%s activations and workspace + "
+             "%s%s chunks)",
+             at, m->label, ps_phase_name(m->phase), (long long)most, ps_bytes_format(most, sizes[1]),
+             ps_bytes_format(m->non_model_bytes, sizes[2]), kept, ps_bytes_format(chunks, sizes[3]));
     ps_forecast f;
     const ps_status st = ps_trial_run(b, &s->budgets, true, deadline, &f);
     ps_blueprint_destroy(b);

@@ -42,21 +42,27 @@ static ps_status look_at_machine(const simulating *m)
 static void look_at_described(const simulating *m, const ps_hardware *hw)
 {
     ps_simulation *o = m->out;
-    char needed[PS_BYTES_TEXT_MAX], there[PS_BYTES_TEXT_MAX];
     const int64_t *peaks = o->forecast.peak_bytes, per_node = ps_hardware_devices_per_node(hw);
     const int64_t ram = (peaks[PS_TIER_HOST] + (o->device_is_ram ? peaks[PS_TIER_DEVICE] : 0)) * per_node;
-    const int64_t disk = peaks[PS_TIER_DISK] * per_node;
-    const char *of = NULL;
-    int64_t asked = 0, has = 0;
-    if (ram > hw->host.bytes)
-        of = "memory on a node", asked = ram, has = hw->host.bytes;
-    else if (!o->device_is_ram && peaks[PS_TIER_DEVICE] > hw->device.bytes)
-        of = "memory of a GPU", asked = peaks[PS_TIER_DEVICE], has = hw->device.bytes;
-    else if (hw->disk.present && disk > hw->disk.bytes)
-        of = "disk on a node", asked = disk, has = hw->disk.bytes;
-    if (of != NULL)
-        snprintf(o->machine_refusal, sizeof o->machine_refusal, "the plan takes %s of %s, which has %s",
-                 ps_bytes_format(asked, needed), of, ps_bytes_format(has, there));
+    const struct {
+        const char *name;
+        int64_t asked_bytes, bytes, usable_bytes;
+    } parts[] = {
+        {"memory on a node", ram, hw->host.bytes, ps_hardware_host_bytes(hw)},
+        {"memory of a GPU", o->device_is_ram ? 0 : peaks[PS_TIER_DEVICE], hw->device.bytes,
+         ps_hardware_device_bytes(hw)},
+        {"disk on a node", hw->disk.present ? peaks[PS_TIER_DISK] * per_node : 0, hw->disk.bytes, hw->disk.bytes}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(parts); i++) {
+        char asked[PS_BYTES_TEXT_MAX], there[PS_BYTES_TEXT_MAX], usable[PS_BYTES_TEXT_MAX];
+        if (parts[i].asked_bytes <= parts[i].usable_bytes) continue;
+        (void)ps_bytes_format(parts[i].usable_bytes, usable);
+        snprintf(o->machine_refusal, sizeof o->machine_refusal, "the plan takes %s of %s, which has %s%s%s%s",
+                 ps_bytes_format(parts[i].asked_bytes, asked), parts[i].name, ps_bytes_format(parts[i].bytes, there),
+                 parts[i].usable_bytes < parts[i].bytes ? ", of which " : "",
+                 parts[i].usable_bytes < parts[i].bytes ? usable : "",
+                 parts[i].usable_bytes < parts[i].bytes ? " are not reserved" : "");
+        return;
+    }
 }
 
 static void describe_request(const simulating *m)

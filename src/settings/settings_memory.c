@@ -271,23 +271,15 @@ ps_status ps_settings_agree_on_memory(ps_settings *s, ps_comm *comm)
 
 /* ---- machines that are described ---- */
 
-/* A processor's device memory is a part of the host's: what either reserves cannot be used. */
-static double processor_bytes(const ps_hardware *hw)
-{
-    const int64_t device = hw->device.bytes - hw->device.reserved_bytes;
-    const int64_t host = hw->host.bytes - hw->host.reserved_bytes;
-    return (double)ps_max_i64(0, ps_min_i64(device, host));
-}
-
 ps_status ps_settings_use_memory(ps_settings *s, const ps_options *o, const ps_hardware *hw)
 {
     const int64_t per_node = ps_hardware_devices_per_node(hw);
     const bool is_gpu = hw->gpus_per_node > 0;
-    const double device = (double)(hw->device.bytes - hw->device.reserved_bytes);
-    const double host = (double)(hw->host.bytes - hw->host.reserved_bytes) / (double)per_node;
+    const double device = (double)ps_hardware_device_bytes(hw);
+    const double host = (double)ps_hardware_host_bytes(hw) / (double)per_node;
     const source from = {.is_gpu = is_gpu,
                          .is_one_memory = !is_gpu,
-                         .available = is_gpu ? host : processor_bytes(hw),
+                         .available = host,
                          .gpu_bytes = (int64_t)(device * o->client_mem_tracer_overall_gpu_mem_ratio),
                          .process_bytes = ps_settings_process_bytes(0, s->threads)};
     s->memory.status = PS_OK; /* that was of this machine */

@@ -176,6 +176,8 @@ says out "machine   a run there is refused: the plan takes "
 says out "of memory on a node, which has 17.2 GB"
 expect 2 "$pstar" plan "$work/tiny.json" "$@" memory.device=400GB --no-advice --json
 says out '"machine_refusal": "the plan takes '
+expect 2 "$pstar" plan "$work/tiny.json" "$@" memory.device=15GB memory.disk=200GB --no-advice
+says out ", which has 17.2 GB, of which 12.9 GB are not reserved"
 # what it reserves is not to be had, and advice stays within what it has, in units, as typed
 expect 0 "$pstar" plan "$work/tiny.json" "$@" memory.device=auto memory.host=auto memory.disk=auto --no-advice --json
 python3 -c 'import json, sys; t = json.load(sys.stdin)["tiers"]; assert 8e9 < t["device"]["budget_bytes"] < 12.9e9, t' <"$work/out" ||
@@ -264,6 +266,43 @@ says err "--hardware"
 expect 2 "$pstar" plan "$work/tiny.json" --hardware $hardware --max-model gpt9
 says err "gpt9"
 expect 3 "$pstar" plan "$work/tiny.json" --hardware "$work/absent.json"
+
+# machines and models by name, and a folder that has only the model's config.json
+while read -r preset parameters; do
+    expect 0 "$pstar" plan --sizes "$preset"
+    says out "model     $parameters parameters, "
+done <<EOT
+gpt2-xl 1557611200
+llama-3.1-8b 8030261248
+qwen3-0.6b 596049920
+EOT
+expect 0 "$pstar" plan --hardware laptop qwen3-0.6b --no-advice
+cp "$work/out" "$work/by_name"
+expect 0 "$pstar" plan --hardware "$root/examples/hardware/laptop.json" qwen3-0.6b --no-advice
+cmp -s "$work/out" "$work/by_name" || fail "another plan for the laptop by name"
+mkdir -p "$work/Qwen3-0.6B"
+cat >"$work/Qwen3-0.6B/config.json" <<EOT
+{"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "head_dim": 128, "hidden_act": "silu",
+ "hidden_size": 1024, "intermediate_size": 3072, "max_position_embeddings": 40960, "model_type": "qwen3",
+ "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+ "rope_scaling": null, "rope_theta": 1000000, "tie_word_embeddings": true, "vocab_size": 151936}
+EOT
+expect 0 "$pstar" plan --hardware laptop "$work/Qwen3-0.6B" --no-advice
+cmp -s "$work/out" "$work/by_name" || fail "another plan for the folder"
+expect 3 "$pstar" plan org/model
+says err "hf download org/model --local-dir org/model"
+expect 3 "$pstar" plan --hardware laptopp qwen3-0.6b
+says err "none of the machines that are known by name: a100-40gb-x8, "
+# which of them has run
+expect 0 "$pstar" plan --hardware rtx4090-64gb qwen3-0.6b --no-advice
+says out "no GPU of this kind has run this yet"
+expect 0 "$pstar" plan --hardware h100-128gb qwen3-0.6b --no-advice
+says out "has run: "
+grep -q -e "no GPU" -e "several GPUs" "$work/out" && fail "one H100 has run"
+sed '/"gpus_per_node"/s/.*/"gpus_per_node": 2, "interconnect": {"bytes_per_s": 2e11, "latency_ns": 5000},/' \
+    "$root/examples/hardware/h100-128gb.json" >"$work/two.json"
+expect 0 "$pstar" plan --hardware "$work/two.json" qwen3-0.6b --no-advice
+says out "; several GPUs have not yet"
 
 # planning starts no thread, however many it plans for
 expect 0 "$pstar" plan "$work/tiny.json" train.threads=4096 memory.device=4GB

@@ -475,6 +475,31 @@ static void presets_fill_what_is_open(void **state)
     ps_config_destroy(config);
 }
 
+/* In place of a file: the name of a preset, in any case; a folder goes first. */
+static void presets_are_configurations(void **state)
+{
+    (void)state;
+    ps_config *config = NULL;
+    assert_int_equal(ps_config_load("Llama-3.1-8B", &config), PS_OK);
+    const ps_options *o = ps_config_options(config);
+    assert_int_equal(o->model_type, PS_CONFIG_MODEL_LLAMA);
+    assert_int_equal(o->model_vocab_size, 128256);
+    assert_int_equal(o->model_intermediate_size, 14336);
+    assert_int_equal(o->model_num_key_value_heads, 8);
+    assert_int_equal(o->model_rope_scaling_rope_type, PS_CONFIG_ROPE_LLAMA3);
+    assert_false(o->model_tie_word_embeddings);
+    ps_config_destroy(config);
+
+    char assigned_layers[] = "model.num_hidden_layers=3", *const assigned[] = {assigned_layers};
+    assert_int_equal(ps_config_load_assigned("qwen3-0.6b", assigned, 1, &config), PS_OK);
+    o = ps_config_options(config);
+    assert_int_equal(o->model_num_hidden_layers, 3);
+    assert_int_equal(o->model_head_dim, 128);
+    assert_int_equal(o->model_max_position_embeddings, 40960);
+    assert_true(o->model_tie_word_embeddings);
+    ps_config_destroy(config);
+}
+
 static void folders_of_a_file_become_one_text(void **state)
 {
     (void)state;
@@ -716,9 +741,13 @@ static void files_that_cannot_be_read_are_errors(void **state)
     (void)state;
     ps_config *config = NULL;
     assert_int_equal(ps_config_load("test/data/config/missing.json", &config), PS_EIO);
-    assert_message("cannot open configuration 'test/data/config/missing.json': No such file or directory");
+    assert_message("cannot open configuration 'test/data/config/missing.json': No such file or directory, and it is no "
+                   "model.preset, such as gpt2 or qwen3-0.6b");
+    assert_int_equal(ps_config_load("org/model", &config), PS_EIO);
+    assert_message("cannot open configuration 'org/model': No such file or directory; a model of Hugging Face is "
+                   "downloaded first: hf download org/model --local-dir org/model");
     assert_int_equal(ps_config_load("test/data", &config), PS_EIO);
-    assert_message("cannot read configuration 'test/data': Is a directory");
+    assert_message("test/data/config.json: cannot open: No such file or directory");
     assert_int_equal(ps_config_load("/dev/zero", &config), PS_EINVAL);
     assert_message("'/dev/zero' is larger than 16 MiB, too large for a configuration");
     assert_null(config);
@@ -836,6 +865,7 @@ int main(void)
         cmocka_unit_test(null_is_the_default),
         cmocka_unit_test(values_are_read_by_key),
         cmocka_unit_test(presets_fill_what_is_open),
+        cmocka_unit_test(presets_are_configurations),
         cmocka_unit_test(folders_of_a_file_become_one_text),
         cmocka_unit_test(memory_may_be_one_size),
         cmocka_unit_test(words_of_the_command_line_are_set),

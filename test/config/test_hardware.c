@@ -1,6 +1,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "config/hardware_table.h"
+#include "config/machines.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -366,8 +367,12 @@ static void examples_are_accepted_and_name_their_sources(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
         char path[128];
         ps_hardware hw;
+        ps_hardware by_name;
         snprintf(path, sizeof path, "examples/hardware/%s.json", files[i].name);
         if (ps_hardware_load(path, &hw) != PS_OK) fail_msg("%s", ps_last_error());
+        if (ps_hardware_load(files[i].name, &by_name) != PS_OK) fail_msg("%s", ps_last_error());
+        assert_memory_equal(&by_name, &hw, sizeof hw);
+        assert_non_null(strstr(ps_machine_names, files[i].name));
         assert_int_equal(hw.gpus_per_node, files[i].gpus);
         assert_true(hw.gpus_per_node > 0 || (hw.host.isa != PS_HARDWARE_ISA_AUTO && hw.host.cores > 0));
         assert_true(hw.device.source[0] && hw.host.source[0] && hw.link.source[0]);
