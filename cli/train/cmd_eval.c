@@ -233,7 +233,7 @@ int cmd_eval(int argc, char **argv)
     ps_status st = open_evaluation(&e, &a);
     if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.feed);
     if (st == PS_OK) {
-        stop_listen();
+        stop_listen(NULL);
         st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, e.whole, e.rows, e.metrics, true,
                           &e.result);
     }

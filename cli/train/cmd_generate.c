@@ -305,7 +305,7 @@ int cmd_generate(int argc, char **argv)
     generator g = {0};
     ps_status st = open_generator(&g, &a);
     if (st == PS_OK) {
-        stop_listen();
+        stop_listen(NULL);
         st = generate(&g, &a);
     }
     const int code = program_report("generate", st);

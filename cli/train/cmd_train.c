@@ -465,6 +465,8 @@ static ps_status run_all(run *r, const train_arguments *a)
     snprintf(cause, sizeof cause, "%.500s", ps_last_error());
     TRY(finish(r));
     if (saved != PS_OK) return client_fail(saved, "%s", cause);
+    if (r->is_stopped && r->checkpoints.is_on && r->totals.steps > 0)
+        printf("the same command with --resume goes on after step %lld\n", (long long)r->totals.steps);
     ps_step_info last = {.struct_size = sizeof last};
     ps_engine_get_step_info(r->engine, &last);
     const int64_t n_lost = last.nonfinite_steps;
@@ -543,7 +545,9 @@ int cmd_train(int argc, char **argv)
         ps_free(text);
         return program_report("train", st);
     }
-    stop_listen();
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* a log shows what a terminal would: the first step may take minutes */
+    stop_listen(
+        "\npstar train: stops after the step under way; Ctrl-C again ends at once, and loses what is not saved\n");
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
     run r = {.resume = a.resume, .resume_from = a.resume_from};
     const ps_status st = run_all(&r, &a);

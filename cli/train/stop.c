@@ -1,14 +1,22 @@
 #include "stop.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t stop_signal; /* 0: not asked to stop */
+static const char *interrupt_text;        /* NULL: none */
 
 static void take_signal(int number)
 {
+    const int before = errno;
     stop_signal = number;
     signal(number, SIG_DFL);
+    if (number == SIGINT && interrupt_text != NULL && write(STDERR_FILENO, interrupt_text, strlen(interrupt_text)) < 0)
+        errno = 0; /* nothing reads it */
+    errno = before;
 }
 
 /* The reader of the output has gone. It is not the user who asks, so there is no second one that ends at once; what is
@@ -23,8 +31,9 @@ static void listen_unless_ignored(int number, void (*handler)(int))
     if (signal(number, handler) == SIG_IGN) signal(number, SIG_IGN);
 }
 
-void stop_listen(void)
+void stop_listen(const char *on_interrupt)
 {
+    interrupt_text = on_interrupt;
     signal(SIGINT, take_signal); /* a shell's `&` has it ignored, and scripts send it all the same */
     signal(SIGTERM, take_signal);
     listen_unless_ignored(SIGHUP, take_signal); /* nohup */

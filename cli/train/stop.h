@@ -5,8 +5,9 @@
 #include "client.h"
 
 /* From here on the first SIGINT, SIGTERM or SIGHUP asks to stop, and so does a write to a pipe that nothing reads; a
- * second signal of its kind ends the program at once. SIGHUP stays ignored where it was (nohup). */
-void stop_listen(void);
+ * second signal of its kind ends the program at once. SIGHUP stays ignored where it was (nohup). on_interrupt, a
+ * constant, is written to stderr at SIGINT, for whoever pressed Ctrl-C and waits; NULL: nothing. */
+void stop_listen(const char *on_interrupt);
 
 /* Was this rank, or any other of comm, asked to stop? Then all of them are from now on. All ranks call. comm NULL:
  * alone. PS_ECOMM. */

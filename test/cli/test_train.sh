@@ -72,6 +72,8 @@ kill -INT $pid
 ends 130
 grep -q '"interrupted": true' "$work/stopped/summary.json" || fail "summary does not say interrupted"
 [ -s "$work/stopped/model.safetensors" ] || fail "no weights after Ctrl-C"
+says err "stops after the step under way"
+says out "the same command with --resume goes on after step"
 begin "$pstar" train --overwrite "$work/tiny.json" train.steps=100000 train.output_dir="$work/stopped"
 await "$work/stopped/metrics.jsonl"
 kill -TERM $pid
@@ -109,6 +111,12 @@ kill -INT $pid
 ends 130
 says out "Call me"
 [ "$(tail -c 1 "$work/out" | od -An -tx1 | tr -d ' ')" = 0a ] || fail "no newline after a text that was stopped"
+
+# a log has the lines of both outputs in their order
+expect 3 "$pstar" train "$work/tiny.json" data.train="$work/absent.txt" train.output_dir="$work/absent"
+says err "absent.txt: cannot open"
+"$pstar" train "$work/tiny.json" data.train="$work/absent.txt" train.output_dir="$work/absent" >"$work/log" 2>&1
+head -n 1 "$work/log" | grep -q '^results go to' || { cat "$work/log"; fail "stdout comes late"; }
 
 # without any step there is no loss and no speed
 expect 0 "$pstar" train --overwrite "$work/tiny.json" train.steps=0 train.output_dir="$work/none"
