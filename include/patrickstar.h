@@ -177,6 +177,9 @@ PS_API PS_NODISCARD ps_status ps_config_dump_json(const ps_config *config, char 
 
 /* Every option with its meaning, unit, range and default, as text for people; the caller frees it with ps_free. */
 PS_API PS_NODISCARD ps_status ps_config_help(char **out);
+/* The same of one option, by its key or another name of it, or of the options of a section: "memory.total", "memory".
+ * PS_EINVAL when there is neither, with what was likely meant, or what to do instead. */
+PS_API PS_NODISCARD ps_status ps_config_help_of(const char *name, char **out);
 
 /* A folder that is there, in which what is measured on this machine is kept from run to run; copied. Nothing is kept
  * where none was told. */

@@ -43,6 +43,7 @@ Requires-Dist: torch
 ENTRY_POINTS = """\
 [console_scripts]
 pstar = patrickstar._program:main
+patrickstar = patrickstar.__main__:main
 """
 
 

@@ -19,9 +19,19 @@ compiled.
     _precision     what modules compute in where parameters are 16-bit
     _autograd      what graphs keep of parameters: handles
     _slot, _state  what all of these share of a parameter; state_dict
-    _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: how processes meet"""
+    _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: how processes meet
+    __main__       the command patrickstar, which does without PyTorch"""
+from typing import Any
+
 from ._library import BudgetError, PatrickStarError, Refused
 from ._library import version as __version__
-from ._build import torch_scope
 
 __all__ = ["BudgetError", "PatrickStarError", "Refused", "__version__", "torch_scope"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs PyTorch is imported with its first use."""
+    if name == "torch_scope":
+        from ._build import torch_scope
+        return torch_scope
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))

@@ -126,6 +126,8 @@ _FUNCTIONS = {
     "ps_config_load": (c_int, (_text, POINTER(_config))),
     "ps_config_get_int": (c_int, (_config, _text, POINTER(c_int64))),
     "ps_config_get_string": (c_int, (_config, _text, POINTER(_text))),
+    "ps_config_help": (c_int, (POINTER(c_void_p),)),
+    "ps_config_help_of": (c_int, (_text, POINTER(c_void_p))),
     "ps_config_dump_json": (c_int, (_config, POINTER(c_void_p))),
     "ps_config_destroy": (None, (_config,)),
     "ps_client_create": (c_int, (_config, c_void_p, POINTER(_client))),
@@ -172,6 +174,8 @@ _FUNCTIONS = {
 }
 
 
+# pip installs no doc/: the package lists options itself.
+_LISTS = "`patrickstar --help-config` lists"
 _NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0`; elsewhere "
           "jansson, pcre2, liburing, utf8proc and xxhash")
 
@@ -231,7 +235,7 @@ def path() -> str:
 def check(status: int, what: Optional[str] = None) -> None:
     """Raise PatrickStarError, or BudgetError, unless status is PS_OK."""
     if status != 0:
-        text = library.ps_last_error().decode("utf-8", "replace")
+        text = library.ps_last_error().decode("utf-8", "replace").replace("doc/config.md lists", _LISTS)
         name = library.ps_status_name(status).decode()
         kind = BudgetError if name == "EBUDGET" else PatrickStarError
         raise kind(name, "%s: %s" % (what, text) if what else text)

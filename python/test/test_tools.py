@@ -12,6 +12,7 @@ import unittest
 import torch
 
 from patrickstar import _library, _program, visualize
+from patrickstar.runtime import initialize_engine
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -154,6 +155,55 @@ class Visualize(unittest.TestCase):
         pickled = os.path.join(self.folder.name, "profile.pkl")
         torch.save({"start_time": 1.0}, pickled)
         self.assertIn("no profile of this package", self.refused(pickled, "--rm_warmup"))
+
+
+class Command(unittest.TestCase):
+    """patrickstar, as python -m patrickstar."""
+
+    def run_it(self, *arguments, without_torch=True):
+        """(status, output, errors); where PyTorch cannot be imported"""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "torch.py"), "w") as file:
+                file.write("raise ImportError('PyTorch is imported')\n")
+            path = os.pathsep.join([folder, os.environ["PYTHONPATH"]])
+            done = subprocess.run([sys.executable, "-m", "patrickstar"] + list(arguments), text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  env=dict(os.environ, PYTHONPATH=path))
+        return done.returncode, done.stdout, done.stderr
+
+    def test_options(self):
+        status, all_options, errors = self.run_it("--help-config")
+        self.assertEqual((status, errors), (0, ""))
+        done = subprocess.run([_program.find(), "train", "--help-config"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(all_options, done.stdout)
+        status, memory, errors = self.run_it("--help-config", "memory")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("\n  memory.total=", memory)
+        self.assertIn("\n  memory.disk=", memory)
+        self.assertNotIn("\n  train.steps=", memory)
+        status, total, errors = self.run_it("--help-config", "memory.total")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertEqual(total.count("\n\n"), 1)
+        self.assertIn(total[total.index("\n  memory.total="):], memory)
+
+    def test_an_option_that_there_is_not(self):
+        status, said, errors = self.run_it("--help-config", "memory.totl")
+        self.assertEqual((status, said), (2, ""))
+        self.assertIn("did you mean 'memory.total'?", errors)
+        status, said, errors = self.run_it("--help-config", "")
+        self.assertEqual(status, 2)
+        self.assertIn("'' is no option", errors)
+
+    def test_version(self):
+        status, said, _ = self.run_it("--version")
+        self.assertEqual((status, said), (0, "patrickstar %s (%s)\n" % (_library.version, _library.path())))
+
+    def test_errors_name_it(self):
+        for given in ({"xyzzy": 1}, {"memory": {"qqqqqq": 1}}):
+            with self.assertRaises(_library.PatrickStarError) as caught:
+                initialize_engine(lambda: torch.nn.Linear(1, 1), 0, given)
+            self.assertIn("; `patrickstar --help-config` lists the keys", str(caught.exception))
+            self.assertNotIn("doc/", str(caught.exception))
 
 
 class Program(unittest.TestCase):

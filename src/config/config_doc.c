@@ -1,5 +1,6 @@
 /* config_doc.c - the options described: doc/config.md and the help text of the program. */
 #include "base/mem.h"
+#include "base/printable.h"
 #include "config/config_state.h"
 #include "model/family.h"
 
@@ -149,38 +150,85 @@ static ps_status write_help_aliases(ps_option_id id, FILE *out)
     return PS_OK;
 }
 
-ps_status ps_config_write_help(FILE *out)
+static ps_status write_help_option(ps_option_id id, FILE *out)
 {
+    const ps_option *option = &ps_option_table[id];
+    char expectation[PS_OPTION_TEXT_MAX], text[USERS_MAX];
+    const bool has_unit = option->unit != NULL && option->unit[0] != '\0';
+    fprintf(out, "\n  %s=", option->key);
+    ps_option_write_value(option, option->value, out);
+    fprintf(out, "%s%s\n", has_unit ? "  " : "", has_unit ? option->unit : "");
+    write_wrapped(ps_option_expectation(option, expectation), 6, out);
+    write_wrapped(option->help, 6, out);
+    if (users(id, text)[0] != '\0') write_wrapped(text, 6, out);
+    return write_help_aliases(id, out);
+}
+
+/* Is the option what the name means: every one (NULL), one of that section, or `only`? */
+static bool is_meant(ps_option_id id, const char *name, ps_option_id only)
+{
+    if (name == NULL || id == only) return true;
+    const size_t n = strlen(name);
+    return strncmp(ps_option_table[id].key, name, n) == 0 && ps_option_table[id].key[n] == '.';
+}
+
+/* A section's title and text stand above the first of its options that is meant. */
+static ps_status write_help(const char *name, ps_option_id only, FILE *out)
+{
+    bool is_first = true;
     for (int section = 0; section < ps_option_n_sections; section++) {
-        fprintf(out, "%s%s\n", section > 0 ? "\n" : "", ps_option_sections[section].title);
-        write_wrapped(ps_option_sections[section].text, 2, out);
+        bool has_title = false;
         for (ps_option_id id = ps_option_sections[section].first_id; id < section_end(section); id++) {
-            const ps_option *option = &ps_option_table[id];
-            char expectation[PS_OPTION_TEXT_MAX], text[USERS_MAX];
-            const bool has_unit = option->unit != NULL && option->unit[0] != '\0';
-            fprintf(out, "\n  %s=", option->key);
-            ps_option_write_value(option, option->value, out);
-            fprintf(out, "%s%s\n", has_unit ? "  " : "", has_unit ? option->unit : "");
-            write_wrapped(ps_option_expectation(option, expectation), 6, out);
-            write_wrapped(option->help, 6, out);
-            if (users(id, text)[0] != '\0') write_wrapped(text, 6, out);
-            PS_TRY(write_help_aliases(id, out));
+            if (!is_meant(id, name, only)) continue;
+            if (!has_title) {
+                fprintf(out, "%s%s\n", is_first ? "" : "\n", ps_option_sections[section].title);
+                write_wrapped(ps_option_sections[section].text, 2, out);
+            }
+            has_title = true;
+            is_first = false;
+            PS_TRY(write_help_option(id, out));
         }
     }
     return stream_status(out);
 }
 
-ps_status ps_config_help(char **out)
+ps_status ps_config_write_help(FILE *out)
 {
-    PS_TRY(PS_NEED("out", out));
+    return write_help(NULL, PS_OPTION_COUNT, out);
+}
+
+static ps_status help_as_text(const char *name, ps_option_id only, char **out)
+{
     char *text = NULL;
     size_t n_bytes = 0;
-    *out = NULL;
     FILE *to = open_memstream(&text, &n_bytes);
     if (to == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for the list of options");
-    ps_status st = ps_config_write_help(to);
+    ps_status st = write_help(name, only, to);
     if (fclose(to) != 0) st = PS_FAIL(PS_ENOMEM_HOST, "no memory for the list of options");
     if (st == PS_OK) st = ps_mem_strdup(text, out);
     free(text);
     return st;
+}
+
+ps_status ps_config_help(char **out)
+{
+    PS_TRY(PS_NEED("out", out));
+    *out = NULL;
+    return help_as_text(NULL, PS_OPTION_COUNT, out);
+}
+
+ps_status ps_config_help_of(const char *name, char **out)
+{
+    const ps_option_alias *alias;
+    char printable[PS_OPTION_KEY_MAX], suggestion[PS_OPTION_KEY_MAX];
+    PS_TRY(PS_NEED_FOR(out, "name out", name, out));
+    const ps_option_id id = ps_option_find(name, &alias);
+    if (id != PS_OPTION_COUNT || ps_option_is_section(name)) return help_as_text(name, id, out);
+    const ps_unsupported *entry = ps_unsupported_find(name);
+    if (entry != NULL) return PS_FAIL(PS_EINVAL, "%s is not supported: %s", entry->key, entry->reason);
+    ps_printable_copy(name, printable, sizeof printable);
+    if (ps_option_suggest(name, suggestion))
+        return PS_FAIL(PS_EINVAL, "'%s' is no option and no section of options; did you mean '%s'?", printable,
+                       suggestion);
+    return PS_FAIL(PS_EINVAL, "'%s' is no option and no section of options; ps_config_help lists all", printable);
 }

@@ -33,6 +33,8 @@ folder = os.path.join(sys.prefix, "lib")
 assert os.path.realpath(_library.path()).startswith(os.path.realpath(folder)), _library.path()
 assert os.path.dirname(_program.find()) == os.path.dirname(os.path.realpath(_library.path())), _program.find()') || exit 1
     expect 0 "$work/venv/bin/pstar" --version
+    expect 0 "$work/venv/bin/patrickstar" --help-config memory.total
+    says out "memory.total="
     expect 0 "$python" -W ignore -m patrickstar.merge --help
     expect 0 "$python" -W ignore -m patrickstar.visualize --help
     expect 0 "$python" -m pip uninstall -q -y patrickstar

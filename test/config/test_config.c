@@ -852,6 +852,54 @@ static void values_are_read_by_key(void **state)
     ps_config_destroy(c);
 }
 
+static int n_options_in(const char *help)
+{
+    int n = 0;
+    for (const char *at = help; (at = strstr(at, "\n\n  ")) != NULL; at++) n++;
+    return n;
+}
+
+static void help_of_a_part(void **state)
+{
+    (void)state;
+    char *all, *none;
+    assert_int_equal(ps_config_help(&all), PS_OK);
+    assert_int_equal(n_options_in(all), PS_OPTION_COUNT);
+    int n_memory = 0;
+    for (int i = 0; i < PS_OPTION_COUNT; i++) n_memory += strncmp(ps_option_table[i].key, "memory.", 7) == 0;
+    char *section, *one, *by_alias, *by_key;
+    assert_int_equal(ps_config_help_of("memory", &section), PS_OK);
+    assert_int_equal(ps_config_help_of("memory.total", &one), PS_OK);
+    assert_int_equal(n_options_in(section), n_memory);
+    assert_int_equal(n_options_in(one), 1);
+    assert_non_null(strstr(section, one + strcspn(one, "\n"))); /* the same words in each */
+    assert_non_null(strstr(all, strstr(one, "\n\n  memory.total=")));
+    const ps_option_alias *alias = NULL;
+    for (ps_option_id id = 0; id < PS_OPTION_COUNT && alias == NULL; id++) alias = ps_option_alias_at(id, 0);
+    assert_non_null(alias);
+    assert_int_equal(ps_config_help_of(alias->key, &by_alias), PS_OK);
+    assert_int_equal(ps_config_help_of(ps_option_table[alias->id].key, &by_key), PS_OK);
+    assert_string_equal(by_alias, by_key);
+    static const struct {
+        const char *name, *says;
+    } wrong[] = {{"memory.totl", "did you mean 'memory.total'?"},
+                 {"xyzzy", "'xyzzy' is no option and no section of options"},
+                 {"memory.", "'memory.' is no option"},
+                 {"", "'' is no option"},
+                 {"activation_checkpointing.profile", "activation_checkpointing.profile is not supported: remove it"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        none = all;
+        const ps_status st = ps_config_help_of(wrong[i].name, &none);
+        if (st != PS_EINVAL || none != NULL || strstr(ps_last_error(), wrong[i].says) == NULL)
+            fail_msg("%s: %s: %s", wrong[i].name, ps_status_name(st), ps_last_error());
+    }
+    ps_free(all);
+    ps_free(section);
+    ps_free(one);
+    ps_free(by_alias);
+    ps_free(by_key);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -864,6 +912,7 @@ int main(void)
         cmocka_unit_test(other_names_have_other_units),
         cmocka_unit_test(null_is_the_default),
         cmocka_unit_test(values_are_read_by_key),
+        cmocka_unit_test(help_of_a_part),
         cmocka_unit_test(presets_fill_what_is_open),
         cmocka_unit_test(presets_are_configurations),
         cmocka_unit_test(folders_of_a_file_become_one_text),

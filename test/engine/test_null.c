@@ -58,6 +58,8 @@ static void test_configurations(void **state)
     assert_null(text);
     refused(ps_config_dump_json(ANY, NULL), "ps_config_dump_json: out is NULL");
     refused(ps_config_help(NULL), "ps_config_help: out is NULL");
+    refused(ps_config_help_of(NULL, &text), "ps_config_help_of: name is NULL");
+    refused(ps_config_help_of("x", NULL), "ps_config_help_of: out is NULL");
     refused(ps_config_load_of_weights(NULL, &out), "ps_config_load_of_weights: path is NULL");
     refused(ps_config_load_of_weights("x", NULL), "ps_config_load_of_weights: out is NULL");
     refused(ps_config_is_given(NULL, "x", &yes), "ps_config_is_given: config is NULL");
