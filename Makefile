@@ -491,6 +491,8 @@ check-long: check
 	@PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/seeds.txt test
 	$(announce) 'a run that signals stop at 50 instants'
 	@N_STOPS=50 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/stops.txt test
+	$(announce) '4 GB of model data in a control group of 2 GB'
+	@CONTROL_GROUP=large PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/control_group.txt test
 	$(announce) 'budgets and options at random: 20 seeds, PS_TEST_SEED the first of them'
 	@PS_TEST_SEED=$${PS_TEST_SEED:-$$(date +%s)} PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 \
 	    ONLY=test/random.txt test
