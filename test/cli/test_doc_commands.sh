@@ -1,6 +1,7 @@
 #!/bin/sh
 # Every command of pstar that stands by itself in a fenced block of README.md and doc/ is accepted and succeeds, in the order of the page: with a
-# tiny model for config.json, and the demo cut to a few steps. mpirun's are those of test_ranks.sh, finetune's those of test_finetune.sh.
+# tiny model for config.json, and the demo cut to a few steps. mpirun's are those of test_ranks.sh, finetune's those of test_finetune.sh,
+# doc/finetune.md's those of test_finetune_page.sh.
 # Every target and variable of make that a page names is one of the Makefile.
 set -u
 build=$1
@@ -44,6 +45,7 @@ echo "$n targets and variables of make"
 
 n=0
 for page in README.md doc/*.md; do
+    [ "$page" != doc/finetune.md ] || continue
     commands "$page" >"$work/commands"
     while read -r line; do
         case $line in

@@ -5,6 +5,7 @@
 set -u
 build=$1
 . test/cli/cli_lib.sh
+. test/cli/page_lib.sh
 
 python=${PS_TRANSFORMERS_PYTHON:-$root/build/transformers/bin/python}
 [ -x "$python" ] || skip "no $python: make test-data makes it"
@@ -161,6 +162,30 @@ case_generate() {
     done
 }
 
+# The lines of Python in doc/finetune.md, with what its commands export. Qwen2's family, as this transformers may lack Qwen3.
+case_finetune_page() {
+    mkdir "$work/reader"
+    download qwen2 "$work/reader/Qwen3-0.6B"
+    block doc/finetune.md sh 2 | sed '/^pstar/d' >"$work/configuration"
+    # as check_generate.py: answering what is asked here imports parts of torch 1.13 that Python 3.11 refuses
+    cat >"$work/ask.py" <<'END'
+import transformers.generation.utils
+transformers.generation.utils.is_fsdp_managed_module = lambda model: False
+END
+    block doc/finetune.md python 1 >"$work/lines"
+    cat "$work/lines" >>"$work/ask.py"
+    (cd "$work/reader" && sh -eu "$work/configuration") && [ -s "$work/lines" ] || fail "the page has no configuration or no Python"
+    # enough to answer with words
+    set -- finetune.json data.train="$root/data/chat/train.jsonl" optimizer.params.lr=0.01
+    (cd "$work/reader" && expect 0 "$pstar" train "$@") || exit 1
+    (cd "$work/reader" && expect 0 "$pstar" export runs/finetune finetuned) || exit 1
+    (cd "$work/reader" && expect 0 "$pstar" generate "$@" --chat --prompt "Is the library open on Sunday?" --tokens 40 --temperature 0) || exit 1
+    cp "$work/out" "$work/answer"
+    (cd "$work/reader" && expect 0 "$python" -W ignore "$work/ask.py") || exit 1
+    cat "$work/out"
+    grep -q '[a-z]' "$work/out" && cmp "$work/answer" "$work/out" || { cat "$work/answer"; fail "transformers answers otherwise than pstar"; }
+}
+
 case_labels_of_the_folder
 case_labels_of_a_new_head
 case_heads
@@ -169,3 +194,4 @@ case_tokenizers
 case_foreign_tokenizer
 case_more_tokens
 case_generate
+case_finetune_page
