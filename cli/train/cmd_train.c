@@ -180,10 +180,25 @@ static ps_status open_engine(run *r)
     return r->feed != NULL ? ps_rows_create(r->feed, r->B, &r->rows) : PS_OK;
 }
 
+/* The default learning rate is one for training from scratch. */
+static ps_status warn_of_rate(const ps_config *config)
+{
+    int32_t is_given = 0;
+    double rate = 0;
+    TRY(ps_config_is_given(config, "optimizer.params.lr", &is_given));
+    TRY(ps_config_get_double(config, "optimizer.params.lr", &rate));
+    if (!is_given && client_string(config, "model.from_pretrained")[0] != '\0')
+        printf("optimizer.params.lr is not given: %g, as for training from scratch; fine-tuning all weights mostly takes "
+               "1e-5 to 5e-5\n",
+               rate);
+    return PS_OK;
+}
+
 /* Of rank 0. The lock comes first, as another run may be at its end. */
 static ps_status open_folder(run *r, const train_arguments *a)
 {
     printf("results go to %s\n", r->o.output_dir);
+    TRY(warn_of_rate(r->config));
     TRY(run_log_open(r->o.output_dir, &r->log));
     return earlier_run_check(r->o.output_dir, a->resume, a->resume_from, a->overwrite);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/model_folder.h"
 #include "option/option.h"
 
 enum { FILE_MAX_BYTES = 1 << 24 };
@@ -21,25 +22,13 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* "org/name", as models are called at Hugging Face. */
-static bool is_repository(const char *path)
-{
-    const char *slash = strchr(path, '/');
-    return slash != NULL && slash != path && slash[1] != '\0' && strchr(slash + 1, '/') == NULL && path[0] != '.' &&
-           strstr(path, ".json") == NULL;
-}
-
 static ps_status fail_open(const char *path)
 {
+    char hint[PS_MODEL_FOLDER_HINT_BYTES] = "";
     const int error = errno;
-    if (error != ENOENT) return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s", path, strerror(error));
-    if (is_repository(path))
-        return PS_FAIL(PS_EIO,
-                       "cannot open configuration '%s': %s; a model of Hugging Face is downloaded first: "
-                       "hf download %s --local-dir %s",
-                       path, strerror(error), path, path);
-    return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s, and it is no model.preset, such as gpt2 or qwen3-0.6b",
-                   path, strerror(error));
+    if (error == ENOENT) (void)ps_model_folder_hint(path, hint);
+    return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s%s%s", path, strerror(error),
+                   hint[0] != '\0' ? ", and no model.preset has this name," : "", hint);
 }
 
 static bool is_preset(const char *name)

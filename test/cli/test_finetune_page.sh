@@ -71,6 +71,7 @@ awk -v before="$1" -v after="$2" 'BEGIN { exit !(after < before - 0.01) }' || fa
 # The folder has the weights that were trained, in the original's tensors.
 cmp -s "$reader/finetuned/model.safetensors" "$reader/Qwen3-0.6B/model.safetensors" && fail "the weights are those of before"
 expect 0 "$pstar" train "$work/qwen.json" model.from_pretrained="$reader/finetuned" train.output_dir="$work/again"
+says out "optimizer.params.lr is not given: 0.001, as for training from scratch"
 trained=$(summary "$reader/runs/finetune" weights_xxh3)
 [ -n "$trained" ] && [ "$(summary "$work/again" weights_xxh3)" = "$trained" ] || fail "other weights are exported than were trained"
 expect 0 "$pstar" inspect "$reader/finetuned"

@@ -290,7 +290,7 @@ EOT
 expect 0 "$pstar" plan --hardware laptop "$work/Qwen3-0.6B" --no-advice
 cmp -s "$work/out" "$work/by_name" || fail "another plan for the folder"
 expect 3 "$pstar" plan org/model
-says err "hf download org/model --local-dir org/model"
+says err "hf download org/model --local-dir FOLDER"
 expect 3 "$pstar" plan --hardware laptopp qwen3-0.6b
 says err "none of the machines that are known by name: a100-40gb-x8, "
 # which of them has run

@@ -741,11 +741,11 @@ static void files_that_cannot_be_read_are_errors(void **state)
     (void)state;
     ps_config *config = NULL;
     assert_int_equal(ps_config_load("test/data/config/missing.json", &config), PS_EIO);
-    assert_message("cannot open configuration 'test/data/config/missing.json': No such file or directory, and it is no "
-                   "model.preset, such as gpt2 or qwen3-0.6b");
+    assert_message("cannot open configuration 'test/data/config/missing.json': No such file or directory");
     assert_int_equal(ps_config_load("org/model", &config), PS_EIO);
-    assert_message("cannot open configuration 'org/model': No such file or directory; a model of Hugging Face is "
-                   "downloaded first: hf download org/model --local-dir org/model");
+    assert_non_null(strstr(ps_last_error(), "cannot open configuration 'org/model': No such file or directory, and no "
+                                            "model.preset has this name, in "));
+    assert_non_null(strstr(ps_last_error(), "`hf download org/model --local-dir FOLDER`"));
     assert_int_equal(ps_config_load("test/data", &config), PS_EIO);
     assert_message("test/data/config.json: cannot open: No such file or directory");
     assert_int_equal(ps_config_load("/dev/zero", &config), PS_EINVAL);
