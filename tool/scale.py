@@ -127,9 +127,9 @@ BEDS = [  # title, file, changes, published, what PatrickStar trained of it, in 
     ("1 x V100 32 GB, 240 GB", "v100-32gb-x8.json", ["hardware.gpus_per_node=1", "hardware.link.shared_by=1"], "PatrickStar 12 B, DeepSpeed 4 B", 12),
     ("8 x A100 40 GB, 1 TB", "a100-40gb-x8.json", [], "PatrickStar 68 B, DeepSpeed 30 B", 68),
     ("32 x A100 40 GB, 4 x 1 TB", "a100-40gb-x8.json", ["hardware.n_nodes=4", "train_micro_batch_size_per_gpu=4"], "PatrickStar 175 B", 175),
-    ("1 x RTX 4090 24 GB, 64 GB", "rtx4090-64gb.json", [], "", 0),
+    ("1 x RTX 4090 24 GB, 64 GB", "rtx4090-64gb.json", ["memory.disk=0"], "", 0),
     ("1 x RTX 4090, 64 GB and disk", "rtx4090-64gb.json", ["memory.disk=auto"], "", 0),
-    ("1 x H200 141 GB, 128 GB", "h200-128gb.json", [], "", 0),
+    ("1 x H200 141 GB, 128 GB", "h200-128gb.json", ["memory.disk=0"], "", 0),
     ("1 x H200, 128 GB and disk", "h200-128gb.json", ["memory.disk=auto"], "", 0),
 ]
 

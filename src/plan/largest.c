@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/bytes.h"
 #include "plan/variation.h"
 
 typedef struct family {
@@ -58,13 +59,23 @@ typedef struct search {
     ps_largest *best;
 } search;
 
+/* Of a rank. memory.disk = auto has no budget until a simulation finds that memory does not suffice. */
+static int64_t disk_bytes(const search *s, const ps_simulation *sizes)
+{
+    const ps_hardware *h = s->hardware;
+    if (ps_config_options(s->config)->memory_disk != PS_BYTES_AUTO || !h->disk.present)
+        return sizes->budgets.bytes[PS_TIER_DISK];
+    return h->disk.bytes / ps_hardware_devices_per_node(h);
+}
+
 /* A simulation takes longest for a model that does not fit: it is not asked where the bytes alone say so. */
 static ps_status try_simulating(const search *s, const ps_variation *v, ps_largest *found, bool *fits)
 {
     ps_simulation sizes;
     PS_TRY(ps_simulate_sizes(v->config, &(ps_site){.hardware = &v->hardware}, &sizes));
     double room = -(double)sizes.non_model_bytes; /* of a rank */
-    for (int t = 0; t < PS_TIER_COUNT; t++) room += (double)sizes.budgets.bytes[t];
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) room += (double)sizes.budgets.bytes[t];
+    room += (double)disk_bytes(s, &sizes);
     if (s->param_bytes * (double)sizes.n_params > room * (double)sizes.ranks.n) return PS_OK;
     PS_TRY(ps_variation_simulate(v, NULL, &found->simulation));
     *fits = found->simulation.fits;

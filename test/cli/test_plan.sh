@@ -304,6 +304,14 @@ sed '/"gpus_per_node"/s/.*/"gpus_per_node": 2, "interconnect": {"bytes_per_s": 2
 expect 0 "$pstar" plan --hardware "$work/two.json" qwen3-0.6b --no-advice
 says out "; several GPUs have not yet"
 
+# the largest model counts a disk that is used where memory does not suffice
+largest() { expect 0 "$pstar" plan "$root/examples/scale.json" --hardware laptop --max-model gpt2 --json "$@"; }
+largest memory.disk=0
+without=$(sed -n 's/^ *"parameters": \([0-9]*\).*/\1/p' "$work/out" | head -n 1)
+largest hardware.disk.bytes=20GB
+with=$(sed -n 's/^ *"parameters": \([0-9]*\).*/\1/p' "$work/out" | head -n 1)
+[ "$with" -gt $((without * 2)) ] || fail "the largest model is of $without parameters, and of $with with 20 GB of disk"
+
 # planning starts no thread, however many it plans for
 expect 0 "$pstar" plan "$work/tiny.json" train.threads=4096 memory.device=4GB
 
