@@ -188,9 +188,10 @@ static ps_status warn_of_rate(const ps_config *config)
     TRY(ps_config_is_given(config, "optimizer.params.lr", &is_given));
     TRY(ps_config_get_double(config, "optimizer.params.lr", &rate));
     if (!is_given && client_string(config, "model.from_pretrained")[0] != '\0')
-        printf("optimizer.params.lr is not given: %g, as for training from scratch; fine-tuning all weights mostly takes "
-               "1e-5 to 5e-5\n",
-               rate);
+        printf(
+            "optimizer.params.lr is not given: %g, as for training from scratch; fine-tuning all weights mostly takes "
+            "1e-5 to 5e-5\n",
+            rate);
     return PS_OK;
 }
 
