@@ -112,6 +112,7 @@ all_tests | while read -r name path; do
     done
 done | xargs -r -n 1 -P "$jobs" sh test/run.sh --one "$build"
 
-cat "$results"/*.counts 2>/dev/null | awk '
+# A processor that can execute none of PS_TEST_CPUS skips all, and nothing failed; elsewhere such a run tried nothing.
+cat "$results"/*.counts 2>/dev/null | awk -v may_skip_all="${PS_TEST_CPUS:+1}" '
     { p += $1; f += $2; s += $3 }
-    END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit !(f == 0 && p > 0) }'
+    END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit !(f == 0 && (p > 0 || (may_skip_all && s > 0))) }'
