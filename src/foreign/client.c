@@ -81,9 +81,13 @@ static ps_status open_settings(const ps_config *config, ps_client *c)
 static ps_status create(const ps_config *config, ps_client *c)
 {
     PS_TRY(open_settings(config, c));
-    PS_TRY(
-        ps_nursery_create(c->settings.budgets.bytes[PS_TIER_DISK] > 0 ? c->settings.disk_folders : NULL, &c->nursery));
+    const ps_settings *s = &c->settings;
+    const bool has_disk = s->budgets.bytes[PS_TIER_DISK] > 0 || s->memory.spare_disk_bytes > 0;
+    const bool is_total = s->memory.dial == PS_DIAL_TOTAL;
     PS_TRY(ps_resident_open(&c->steps.resident));
+    PS_TRY(ps_client_count_process(c));
+    PS_TRY(ps_nursery_create(has_disk ? s->disk_folders : NULL,
+                             is_total ? s->memory.total_bytes - s->memory.process_bytes : 0, &c->nursery));
     return ps_profile_create(NULL, &c->profile);
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "foreign/client_impl.h"
 
 /* ---- sizes ---- */
@@ -159,12 +160,26 @@ static ps_status check_machine(const ps_client *c, int64_t all, int64_t first_li
     return ps_settings_check_capacity(s, planned, s->ranks.comm != NULL ? ps_comm_local_size(s->ranks.comm) : 1);
 }
 
-/* all: of this rank's chunks. first_limit: as of ps_client_first_limit. */
-static ps_status check_sums(const ps_client *c, int64_t all, int64_t first_limit,
-                            const int64_t blocks[PS_RAM_TIER_COUNT])
+/* Of rank 0: the others choose the same. */
+static void tell_disk(const ps_client *c, int64_t all)
+{
+    const ps_settings *s = &c->settings;
+    char data[PS_BYTES_TEXT_MAX], ram[PS_BYTES_TEXT_MAX], disk[PS_BYTES_TEXT_MAX];
+    if (s->ranks.rank != 0) return;
+    ps_log(PS_LOG_INFO, "memory.disk: %s of model data beside activations in %s of RAM: the rest goes to %s, at most %s",
+           ps_bytes_format(all, data),
+           ps_bytes_format(s->budgets.bytes[PS_TIER_DEVICE] + s->budgets.bytes[PS_TIER_HOST], ram), s->disk_folders,
+           ps_bytes_format(s->budgets.bytes[PS_TIER_DISK], disk));
+}
+
+/* all: of this rank's chunks. first_limit: as of ps_client_first_limit. The disk that memory.disk = auto may use is
+ * used where RAM does not suffice; what the framework takes of RAM is not known yet, and a third of it may be that. */
+static ps_status check_sums(ps_client *c, int64_t all, int64_t first_limit, const int64_t blocks[PS_RAM_TIER_COUNT])
 {
     const int64_t *b = c->settings.budgets.bytes;
     char what[WHAT_BYTES];
+    if ((b[PS_TIER_DEVICE] + b[PS_TIER_HOST]) / 3 * 2 < all && ps_settings_take_spare_disk(&c->settings))
+        tell_disk(c, all);
     const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
     if (ram + b[PS_TIER_DISK] >= all) return check_machine(c, all, first_limit, blocks);
     snprintf(what, sizeof what,
@@ -175,7 +190,7 @@ static ps_status check_sums(const ps_client *c, int64_t all, int64_t first_limit
 }
 
 /* Gaps between tensors, and blocks beside chunks, are not known yet; which tensors train.freeze names neither. */
-ps_status ps_client_check_expected(const ps_client *c, int64_t trained, int64_t frozen)
+ps_status ps_client_check_expected(ps_client *c, int64_t trained, int64_t frozen)
 {
     static const int64_t no_blocks[PS_RAM_TIER_COUNT];
     const ps_lists lists = ps_lists_of(&c->settings, &(ps_code){0});
@@ -191,17 +206,24 @@ ps_status ps_client_check_expected(const ps_client *c, int64_t trained, int64_t 
     return check_sums(c, bytes / c->settings.ranks.n, c->settings.budgets.bytes[PS_TIER_DEVICE], no_blocks);
 }
 
+static ps_status refuse_device(const ps_client *c, int64_t least, const char *what)
+{
+    static const char more[] = ", with what the framework itself takes on top; or a smaller default_chunk_size";
+    const ps_settings_memory *m = &c->settings.memory;
+    const int64_t given = c->settings.budgets.bytes[PS_TIER_DEVICE];
+    if (m->dial != PS_DIAL_TOTAL) return refuse("memory.device", given, least, what, more);
+    return refuse("memory.total", m->total_bytes, ps_client_total_for(c, least), what, more);
+}
+
 /* What the framework itself takes comes to light when a step has been watched. */
-ps_status ps_client_check_budgets(const ps_client *c)
+ps_status ps_client_check_budgets(ps_client *c)
 {
     const int64_t *b = c->settings.budgets.bytes;
     const int64_t page = ps_settings_page_bytes(&c->settings);
     int64_t blocks[PS_RAM_TIER_COUNT];
     char what[WHAT_BYTES];
     const int64_t least = least_device_bytes(c, what);
-    if (b[PS_TIER_DEVICE] / page * page < least)
-        return refuse("memory.device", b[PS_TIER_DEVICE], least, what,
-                      ", with what the framework itself takes on top; or a smaller default_chunk_size");
+    if (b[PS_TIER_DEVICE] / page * page < least) return refuse_device(c, least, what);
     ps_client_count_blocks(c, blocks);
     return check_sums(c, chunks_bytes(c), ps_client_first_limit(c), blocks);
 }

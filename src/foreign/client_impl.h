@@ -1,7 +1,8 @@
 /* client_impl.h - what a client is made of; for the files of foreign/ only.
  *
  *     client.c     its beginning and end, tensors before there are chunks (nursery.h)
- *     begin.c      chunks are laid out (client_layout.c, client_budget.c), and first values, the same on all ranks
+ *     begin.c      chunks are laid out (client_layout.c, client_budget.c; client_advice.c: which budget would be enough),
+ *                  and first values, the same on all ranks
  *                  (same_start.c), move there
  *     access.c     places of tensors: pinned; lent (lend.c); parameter and fp32 value stay the same (settle.c)
  *     moment.c     operators as moments: watched in one step, foretold in the next (resident.h)
@@ -109,7 +110,8 @@ typedef struct ps_client_steps {
     char **labels; /* all there have been; traces point to them */
     size_t n_labels;
     ps_resident resident;
-    int64_t base_bytes; /* private memory of the process that is neither chunks' nor the framework's own */
+    int64_t base_bytes;      /* private memory of the process that is neither chunks' nor the framework's own */
+    bool counts_process;     /* base_bytes is what memory.total leaves to the process: all that grows counts */
     /* Of the framework's own: in the present moment, in the last one of the step, and at most; and when the step or the
      * evaluation began, so before there were activations */
     int64_t told_bytes, step_bytes, peak_bytes, outside_bytes;
@@ -248,14 +250,25 @@ void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT
 int64_t ps_client_fp32_beside_bytes(const ps_client *c);
 /* Of memory.device, without what the framework itself takes. */
 int64_t ps_client_least_device_bytes(const ps_client *c);
+/* memory.total for so many bytes of the device tier, and the host's as it is. */
+int64_t ps_client_total_for(const ps_client *c, int64_t device_bytes);
+/* The option that the program chose budgets by, for messages: "memory.total = 418 MB (418000000 bytes)", or
+ * memory.device, for so many bytes of the device tier. Returns text. */
+enum { PS_CLIENT_ADVICE_TEXT_MAX = 120 };
+const char *ps_client_advice(const ps_client *c, int64_t device_bytes, char text[PS_CLIENT_ADVICE_TEXT_MAX]);
+/* What memory.device has to be for the step under way, which has framework_bytes now and is about to have more_bytes of
+ * chunks in use: all moments of the recorded step, or an estimate of those to come, *is_estimate, where none was
+ * recorded or this one is larger. */
+int64_t ps_client_needed_device_bytes(const ps_client *c, int64_t framework_bytes, int64_t more_bytes,
+                                      bool *is_estimate);
 /* May chunks of all lists be on the device at once, beside so much of the framework's? */
 bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes);
 /* Chunks may take this much of the device until the framework's own need is known; but one update fits in any case. */
 int64_t ps_client_first_limit(const ps_client *c);
 /* PS_EBUDGET: what can be told before a step has been watched; of the machine too, which may have less than budgets. */
-PS_NODISCARD ps_status ps_client_check_budgets(const ps_client *c);
+PS_NODISCARD ps_status ps_client_check_budgets(ps_client *c);
 /* The same of so many elements, before there are tensors, by the least that they take. */
-PS_NODISCARD ps_status ps_client_check_expected(const ps_client *c, int64_t trained, int64_t frozen);
+PS_NODISCARD ps_status ps_client_check_expected(ps_client *c, int64_t trained, int64_t frozen);
 /* Where optimizer data of a chunk is worked on now. */
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
 /* So many of this rank's chunks the device keeps between steps, because host and disk cannot; and can keep beside what
@@ -330,6 +343,8 @@ PS_NODISCARD ps_status ps_client_need_master(ps_client *c, int32_t tensor);
 
 /* What the process has in memory now, besides chunks, does not count as the framework's. */
 PS_NODISCARD ps_status ps_client_begin_measuring(ps_client *c);
+/* With memory.total, when it has been read: what the process takes beyond memory.process_bytes counts, from now on. */
+PS_NODISCARD ps_status ps_client_count_process(ps_client *c);
 PS_NODISCARD ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes);
 /* Of the moment of a step that is under way; NULL: none. */
 const char *ps_client_moment_label(const ps_client *c);

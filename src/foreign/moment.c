@@ -38,9 +38,24 @@ static int64_t used_bytes(const ps_client *c)
     return bytes - ps_store_get_stats(c->tiers.store).non_model_bytes;
 }
 
+ps_status ps_client_count_process(ps_client *c)
+{
+    const ps_settings_memory *m = &c->settings.memory;
+    ps_machine_rss_info now;
+    int64_t resident;
+    if (m->dial != PS_DIAL_TOTAL || c->settings.backend_kind == PS_BACKEND_CUDA) return PS_OK;
+    PS_TRY(ps_machine_rss(NULL, &now));
+    PS_TRY(ps_resident_measure(&c->steps.resident, &resident));
+    /* pages of libraries and of files that are mapped are in the one and not in the other; the system may drop them */
+    c->steps.base_bytes = resident + ps_max_i64(0, m->process_bytes - now.resident_bytes);
+    c->steps.counts_process = true;
+    return PS_OK;
+}
+
 ps_status ps_client_begin_measuring(ps_client *c)
 {
     int64_t resident;
+    if (c->steps.counts_process) return PS_OK;
     PS_TRY(ps_resident_measure(&c->steps.resident, &resident));
     c->steps.base_bytes = resident - used_bytes(c);
     return PS_OK;
@@ -95,14 +110,16 @@ const char *ps_client_framework_text(const ps_client *c, int64_t framework_bytes
 
 static ps_status check_framework(const ps_client *c, ps_status st, int64_t framework_bytes)
 {
-    char text[PS_CLIENT_FRAMEWORK_TEXT_MAX];
+    char text[PS_CLIENT_FRAMEWORK_TEXT_MAX], advice[PS_CLIENT_ADVICE_TEXT_MAX];
+    bool is_estimate;
     if (st != PS_EBUDGET) return st;
+    const int64_t needed = ps_client_needed_device_bytes(c, framework_bytes, 0, &is_estimate);
     return PS_FAIL(st,
-                   "the framework itself has %lld bytes of memory.device = %lld in use, beside which chunks find no "
-                   "room: %s; memory.device = %lld would do: %s",
+                   "the framework itself has %lld bytes in use of the %lld that budgets leave to it and to chunks, which "
+                   "find no room: %s; %s%s would do: %s",
                    (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE],
-                   ps_client_framework_text(c, framework_bytes, text),
-                   (long long)(framework_bytes + ps_client_least_device_bytes(c)), ps_last_error());
+                   ps_client_framework_text(c, framework_bytes, text), is_estimate ? "about " : "",
+                   ps_client_advice(c, needed, advice), ps_last_error());
 }
 
 /* ---- watching ---- */

@@ -22,7 +22,7 @@ struct ps_nursery {
     ps_disk_file file; /* .path NULL: of memory */
     int64_t bytes;     /* so far */
     int64_t n_given;   /* of them, bytes that were given back */
-    int64_t most;      /* of memory: what the machine has; 0: not known */
+    int64_t most;      /* of memory: what the budget or the machine has; 0: not known */
     ps_nursery_piece *windows;
     size_t n_windows;
 };
@@ -38,17 +38,18 @@ static ps_status open_memory(ps_nursery *n)
 {
     n->file = (ps_disk_file){.fd = memfd_create("patrickstar", MFD_CLOEXEC)};
     ps_machine_memory_info machine;
-    if (ps_machine_memory(NULL, &machine) == PS_OK) n->most = machine.total_bytes;
+    if (n->most == 0 && ps_machine_memory(NULL, &machine) == PS_OK) n->most = machine.total_bytes;
     if (n->file.fd >= 0) return PS_OK;
     return PS_FAIL(PS_ENOMEM_HOST, "no memory to build the model in: %s", strerror(errno));
 }
 
-ps_status ps_nursery_create(const char *folders, ps_nursery **out)
+ps_status ps_nursery_create(const char *folders, int64_t most, ps_nursery **out)
 {
     *out = NULL;
     ps_nursery *n;
     PS_TRY(ps_mem_alloc(1, sizeof *n, &n));
     n->file.fd = -1;
+    n->most = folders != NULL ? 0 : most;
     const ps_status st = folders != NULL ? open_in(folders, n) : open_memory(n);
     if (st == PS_OK)
         *out = n;
@@ -86,8 +87,8 @@ static ps_status check_machine(const ps_nursery *n, int64_t bytes)
     if (n->most == 0 || all <= n->most) return PS_OK;
     return PS_FAIL(
         PS_EBUDGET,
-        "first values of the model take %s (%lld bytes) of memory, and this machine, or the control group that "
-        "the process runs in, has %s (%lld bytes): give memory.disk a budget, and they are in a file in "
+        "first values of the model take %s (%lld bytes) of memory, and memory.total, this machine, or the control "
+        "group that the process runs in leaves %s (%lld bytes): give memory.disk a budget, and they are in a file in "
         "memory.disk_path",
         ps_bytes_format(all, all_text), (long long)all, ps_bytes_format(n->most, most_text), (long long)n->most);
 }

@@ -16,9 +16,9 @@ typedef struct ps_nursery_piece {
     int64_t offset, bytes; /* of the file, in pages */
 } ps_nursery_piece;
 
-/* folders: those of the disk tier (device/disk_folders.h), the first of which has the file; NULL: memory has it.
- * PS_EIO, PS_ENOMEM_HOST. */
-PS_NODISCARD ps_status ps_nursery_create(const char *folders, ps_nursery **out);
+/* folders: those of the disk tier (device/disk_folders.h), the first of which has the file; NULL: memory has it, at most
+ * so many bytes of it, 0: as many as the machine has. PS_EIO, PS_ENOMEM_HOST. */
+PS_NODISCARD ps_status ps_nursery_create(const char *folders, int64_t most, ps_nursery **out);
 /* All addresses end. NULL is accepted. */
 void ps_nursery_destroy(ps_nursery *n);
 

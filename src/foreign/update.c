@@ -85,13 +85,18 @@ static ps_status update_on(ps_client *c, const step *s, int32_t chunk, ps_tier t
 static ps_status tell_update_room(const ps_client *c, ps_status st)
 {
     const int64_t *b = c->settings.budgets.bytes;
+    char advice[PS_CLIENT_ADVICE_TEXT_MAX];
+    bool is_estimate;
     if (st != PS_EBUDGET) return st;
+    const int64_t needed =
+        ps_client_needed_device_bytes(c, c->steps.step_bytes, ps_client_update_bytes(c), &is_estimate);
     return PS_FAIL(st,
-                   "the update of a chunk finds no room in memory.device = %lld, memory.host = %lld and memory.disk = "
-                   "%lld beside other chunks, gradients of their own and the framework's %lld bytes: give one of them "
-                   "more, memory.disk first: %s",
+                   "the update of a chunk finds no room in a device tier of %lld bytes, a host tier of %lld and a disk "
+                   "tier of %lld beside other chunks, gradients of their own and the framework's %lld bytes: give one "
+                   "of them more, memory.disk first, or %s%s: %s",
                    (long long)b[PS_TIER_DEVICE], (long long)b[PS_TIER_HOST], (long long)b[PS_TIER_DISK],
-                   (long long)c->steps.step_bytes, ps_last_error());
+                   (long long)c->steps.step_bytes, is_estimate ? "about " : "", ps_client_advice(c, needed, advice),
+                   ps_last_error());
 }
 
 static bool is_held(const ps_client *c, int32_t chunk)

@@ -61,13 +61,15 @@ static ps_status check_host(const ps_settings *s)
 /* The total less what the process takes. */
 static ps_status rest_of_total(const ps_settings *s, int64_t *out)
 {
-    char total[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX];
+    char total[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX], least[PS_BYTES_TEXT_MAX];
+    const int64_t least_bytes = ps_round_up(s->memory.process_bytes + 2 * GROWTH_BYTES, MB);
     *out = s->memory.total_bytes - s->memory.process_bytes;
     if (*out > 0) return PS_OK;
     return PS_FAIL(PS_EBUDGET,
                    "memory.total = %s: the process itself takes %s (the program, its libraries, data that it holds, "
-                   "buffers), and chunks and activations come on top: give it more",
-                   ps_bytes_format(s->memory.total_bytes, total), ps_bytes_format(s->memory.process_bytes, process));
+                   "buffers), and chunks and activations come on top: give it more, at least memory.total = %lld (%s)",
+                   ps_bytes_format(s->memory.total_bytes, total), ps_bytes_format(s->memory.process_bytes, process),
+                   (long long)least_bytes, ps_bytes_format(least_bytes, least));
 }
 
 static ps_status refuse_both(const ps_options *o)

@@ -36,7 +36,7 @@ static void use(const char *folders)
     const int64_t live = ps_mem_live_bytes(), large = (int64_t)70 << 20; /* wider than what is mapped at a time */
     ps_nursery *n;
     ps_nursery_piece wide, after;
-    assert_ok(ps_nursery_create(folders, &n));
+    assert_ok(ps_nursery_create(folders, 0, &n));
     const int before = count_mappings();
     for (int i = 0; i < PIECES; i++) {
         assert_ok(ps_nursery_take(n, 1 + i % 9000, &piece[i]));

@@ -144,7 +144,7 @@ def check_format(is_bf16, folder):
             got = package(is_bf16, memory)
         except BudgetError as error:  # it names a budget that would do
             print("%s, %s: %s" % (name, memory, error), flush=True)
-            named = [int(n) for n in re.findall(r"(\d{6,}) would do", str(error))]
+            named = [int(n) for n in re.findall(r"memory\.device = (\d{6,})", str(error))]
             if not named:
                 fail("no budget is named")
                 continue

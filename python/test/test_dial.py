@@ -1,0 +1,79 @@
+"""memory: "300MB" is what the whole process may take: it does not take more, a refusal names a budget that is enough."""
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dial_worker.py")
+LAYERS, MODEL_DATA = 16, 269e6  # of memory; the process without chunks takes some 250 MB by Debian's PyTorch
+SLACK = 1.05
+ROW = 4 * 1024  # bytes of an activation a sample
+
+
+def run(memory, *steps):
+    done = subprocess.run([sys.executable, "-W", "ignore", WORKER, json.dumps(memory), str(LAYERS)]
+                          + [str(samples) for samples in steps],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
+
+
+def named(refused, option):
+    found = re.search(r"memory\.%s = (\d{6,})" % option, refused)
+    if found is None:
+        raise AssertionError("no budget is named: " + refused)
+    return int(found[1])
+
+
+def least_total():
+    """What a process with PyTorch in it is told to have at least, on this machine."""
+    return named(run("20MB", 8)["refused"], "total")
+
+
+class Dial(unittest.TestCase):
+    def stays_within(self, took, total, samples):
+        # between two modules the loss has some tensors of the batch at once, which are seen when they are there
+        self.assertLess(took["peak_bytes"], total * SLACK + 4 * samples * ROW, took)
+
+    def until_it_works(self, memory, option, most_refusals, *steps):
+        """(what it took, the budget that worked)"""
+        for _ in range(most_refusals):
+            took = run(memory, *steps)
+            if "refused" not in took:
+                break
+            budget = named(took["refused"], option)
+            memory = dict(memory, **{option: budget}) if isinstance(memory, dict) else budget
+        took = run(memory, *steps) if "refused" in took else took
+        self.assertNotIn("refused", took)
+        return took, memory
+
+    def test_the_process_stays_within_it(self):
+        for total in (least_total() + (10 << 20), least_total() + (100 << 20)):
+            took = run(total, 64, 64, 64)
+            self.assertGreater(took["model_data_bytes"], 0.9 * MODEL_DATA)
+            self.assertGreater(took["disk_bytes"], 0, took)  # memory.disk = auto
+            self.stays_within(took, total, 64)
+
+    def test_what_is_named_is_enough(self):
+        # the process alone; chunks; activations
+        took, total = self.until_it_works("20MB", "total", 2, 64, 64)
+        self.stays_within(took, total, 64)
+        took, total = self.until_it_works(least_total(), "total", 2, 1000, 1000)
+        self.stays_within(took, total, 1000)
+
+    def test_a_larger_step_than_before(self):
+        total = least_total() + (8 << 20)
+        self.assertEqual(run(total, 64, 64, 2000)["n_steps"], 2)  # refused, and not before
+        took, total = self.until_it_works(total, "total", 2, 64, 64, 2000)
+        self.stays_within(took, total, 2000)
+
+    def test_tiers_name_the_device(self):
+        memory = {"device": "25MB", "host": 0, "disk": "1GB", "disk_path": "/var/tmp"}
+        self.until_it_works(memory, "device", 2, 500, 500)
+
+
+if __name__ == "__main__":
+    unittest.main()
