@@ -827,6 +827,7 @@ typedef struct ps_device_info {
     double timed_seconds;            /* in so many seconds */
     const char *why_not_nccl;        /* "": it is used, or was not asked for */
     const char *products_trouble;    /* what should be known of how products were chosen; "": nothing */
+    const char *memory;              /* which budgets were chosen and why, in one or two lines; "": all were given */
 } ps_device_info;
 
 PS_API ps_status ps_engine_get_device_info(const ps_engine *engine, ps_device_info *out);

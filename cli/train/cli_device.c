@@ -34,6 +34,12 @@ void cli_show_gpu(const ps_engine *e)
         printf("chunks go from rank to rank by messages%s%s\n", d.why_not_nccl[0] != '\0' ? ": " : "", d.why_not_nccl);
 }
 
+void cli_show_memory(const ps_engine *e)
+{
+    const ps_device_info d = info_of(e);
+    if (d.memory[0] != '\0') printf("%s\n", d.memory);
+}
+
 void cli_show_products(const ps_engine *e)
 {
     const ps_device_info d = info_of(e);

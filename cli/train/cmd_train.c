@@ -174,6 +174,7 @@ static ps_status open_engine(run *r)
     TRY(ps_initialize_engine_with(ps_model_from_config, r->config, r->config, &options, &r->engine));
     if (r->rank == 0) cli_tell_why_no_gpu("train", r->engine);
     if (r->rank == 0) cli_show_gpu(r->engine);
+    if (r->rank == 0) cli_show_memory(r->engine);
     if (r->rank == 0) cli_show_products(r->engine);
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, NULL);
     r->whole = r->T;

@@ -3,6 +3,7 @@
 dial_worker.py MEMORY LAYERS SAMPLES...: a step for each number of samples. MEMORY is JSON: the configuration's "memory".
 Prints a JSON object: {"peak_bytes": ...} or {"refused": text, "n_steps": steps that were done}."""
 import json
+import logging
 import os
 import sys
 
@@ -26,6 +27,12 @@ def peak_bytes():
 
 def main():
     torch.set_num_threads(2)
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger("patrickstar")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     memory, layers, n_steps = json.loads(sys.argv[1]), int(sys.argv[2]), 0
     try:
         model, optimizer = initialize_engine(
@@ -38,7 +45,7 @@ def main():
             n_steps += 1
         info = model.client.get_info()
         done = {"peak_bytes": peak_bytes(), "model_data_bytes": info.model_data_bytes,
-                "disk_bytes": info.peak_bytes[2], "framework_bytes": info.framework_peak_bytes}
+                "disk_bytes": info.peak_bytes[2], "framework_bytes": info.framework_peak_bytes, "lines": lines}
         model.close()
     except BudgetError as error:
         done = {"refused": str(error), "n_steps": n_steps, "peak_bytes": peak_bytes()}

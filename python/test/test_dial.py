@@ -55,6 +55,10 @@ class Dial(unittest.TestCase):
             took = run(total, 64, 64, 64)
             self.assertGreater(took["model_data_bytes"], 0.9 * MODEL_DATA)
             self.assertGreater(took["disk_bytes"], 0, took)  # memory.disk = auto
+            said = [line for line in took["lines"] if line.startswith("memory.")]
+            self.assertEqual(len(said), 2, took)
+            self.assertRegex(said[0], "^memory.total .* for the process itself$")
+            self.assertRegex(said[1], "^memory.disk auto: at most .* in /var/tmp, as model data does not fit in RAM")
             self.stays_within(took, total, 64)
 
     def test_what_is_named_is_enough(self):

@@ -16,7 +16,7 @@
 /* structure, its last member when it was first part of the interface, its last member now. Neither is followed by
  * padding: what is added there later would be taken for a member of the older structure. */
 #define PS_SIZED_MAP(XX)                                                                                               \
-    XX(ps_device_info, products_trouble, products_trouble)                                                             \
+    XX(ps_device_info, products_trouble, memory)                                                                       \
     XX(ps_disk_info, processor_ns, processor_ns)                                                                       \
     XX(ps_bound_info, between, between)                                                                                \
     XX(ps_client_tensor, is_apart, is_apart)                                                                           \

@@ -36,7 +36,8 @@ ps_status ps_engine_get_device_info(const ps_engine *e, ps_device_info *out)
                            .n_timed_products = e->products.n_measured,
                            .timed_seconds = e->products.seconds,
                            .why_not_nccl = "",
-                           .products_trouble = e->products.trouble};
+                           .products_trouble = e->products.trouble,
+                           .memory = e->memory_text};
     if (s->backend_kind == PS_BACKEND_CUDA) {
         info.gpu = s->gpu.found.info.name;
         info.attention = s->gpu.found.attention;

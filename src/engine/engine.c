@@ -99,6 +99,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     PS_TRY_GOTO(ps_comm_agree(comm, check_capacity(e)));
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
     tell_unused(e, config);
+    ps_settings_describe_memory(&e->settings, e->memory_text);
     PS_TRY_GOTO(ps_comm_agree(comm, open_memory(e, draws)));
     PS_TRY_GOTO(ps_comm_agree(comm, ps_runner_join(e->runner)));
     log_plan(e);

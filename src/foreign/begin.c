@@ -1,5 +1,8 @@
 /* begin.c - chunks are laid out, memory is opened, and first values move there: a chunk at a time, and what has moved
  * is given back, so that the model never exists twice. */
+#include <string.h>
+
+#include "base/log.h"
 #include "base/mem.h"
 #include "comm/agree.h"
 #include "foreign/client_impl.h"
@@ -161,10 +164,21 @@ static ps_status prepare(ps_client *c)
     return ps_client_check_budgets(c);
 }
 
+/* Of rank 0: the others choose the same. */
+static void tell_memory(const ps_client *c)
+{
+    char text[PS_SETTINGS_MEMORY_TEXT_MAX], *rest = text;
+    if (c->settings.ranks.rank != 0) return;
+    ps_settings_describe_memory(&c->settings, text);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
+        if (line[0] != '\0') ps_log(PS_LOG_INFO, "%s", line);
+}
+
 static ps_status begin(ps_client *c)
 {
     PS_TRY(ps_client_start_alike(c));
     PS_TRY(ps_comm_agree(c->comm, prepare(c)));
+    tell_memory(c);
     PS_TRY(ps_comm_agree(c->comm, open_tiers(c)));
     PS_TRY(ps_comm_agree(c->comm, ps_carrier_open(&c->carrier, &c->settings, &c->tiers)));
     PS_TRY(ps_comm_agree(c->comm, ps_carrier_join(&c->carrier, &c->settings, &c->tiers)));

@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "base/bytes.h"
-#include "base/log.h"
 #include "foreign/client_impl.h"
 
 /* ---- sizes ---- */
@@ -160,26 +159,13 @@ static ps_status check_machine(const ps_client *c, int64_t all, int64_t first_li
     return ps_settings_check_capacity(s, planned, s->ranks.comm != NULL ? ps_comm_local_size(s->ranks.comm) : 1);
 }
 
-/* Of rank 0: the others choose the same. */
-static void tell_disk(const ps_client *c, int64_t all)
-{
-    const ps_settings *s = &c->settings;
-    char data[PS_BYTES_TEXT_MAX], ram[PS_BYTES_TEXT_MAX], disk[PS_BYTES_TEXT_MAX];
-    if (s->ranks.rank != 0) return;
-    ps_log(PS_LOG_INFO, "memory.disk: %s of model data beside activations in %s of RAM: the rest goes to %s, at most %s",
-           ps_bytes_format(all, data),
-           ps_bytes_format(s->budgets.bytes[PS_TIER_DEVICE] + s->budgets.bytes[PS_TIER_HOST], ram), s->disk_folders,
-           ps_bytes_format(s->budgets.bytes[PS_TIER_DISK], disk));
-}
-
 /* all: of this rank's chunks. first_limit: as of ps_client_first_limit. The disk that memory.disk = auto may use is
  * used where RAM does not suffice; what the framework takes of RAM is not known yet, and a third of it may be that. */
 static ps_status check_sums(ps_client *c, int64_t all, int64_t first_limit, const int64_t blocks[PS_RAM_TIER_COUNT])
 {
     const int64_t *b = c->settings.budgets.bytes;
     char what[WHAT_BYTES];
-    if ((b[PS_TIER_DEVICE] + b[PS_TIER_HOST]) / 3 * 2 < all && ps_settings_take_spare_disk(&c->settings))
-        tell_disk(c, all);
+    if ((b[PS_TIER_DEVICE] + b[PS_TIER_HOST]) / 3 * 2 < all) (void)ps_settings_take_spare_disk(&c->settings);
     const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
     if (ram + b[PS_TIER_DISK] >= all) return check_machine(c, all, first_limit, blocks);
     snprintf(what, sizeof what,

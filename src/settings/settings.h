@@ -186,6 +186,11 @@ int64_t ps_settings_total_for(const ps_settings *s, int64_t device_bytes, int64_
  * had, or it is there already. The same on all ranks. */
 bool ps_settings_take_spare_disk(ps_settings *s);
 
+/* Which budgets were chosen, and why, in at most two lines without a newline at the end; "" where the configuration gives
+ * those of all tiers. Returns text. */
+enum { PS_SETTINGS_MEMORY_TEXT_MAX = 1024 };
+const char *ps_settings_describe_memory(const ps_settings *s, char text[PS_SETTINGS_MEMORY_TEXT_MAX]);
+
 /* Does this machine have what a plan puts on its tiers? planned_bytes: of one rank, at most at a time; n_sharers: ranks
  * on this machine. PS_EBUDGET naming the option, both numbers and the remedy; PS_EIO for a folder of the disk tier that
  * cannot be asked. */

@@ -226,6 +226,44 @@ bool ps_settings_take_spare_disk(ps_settings *s)
     return true;
 }
 
+/* ---- words ---- */
+
+/* What the text gets of RAM; its length. */
+static int describe_ram(const ps_settings *s, char *text, size_t n)
+{
+    const ps_settings_memory *m = &s->memory;
+    char tiers[PS_BYTES_TEXT_MAX], whole[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX];
+    const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA;
+    const int64_t *b = s->budgets.bytes;
+    ps_bytes_format(b[PS_TIER_HOST] + (is_gpu ? 0 : b[PS_TIER_DEVICE]), tiers);
+    if (m->dial == PS_DIAL_TIERS) return 0;
+    if (m->dial == PS_DIAL_TOTAL)
+        return snprintf(text, n, "memory.total %s: %s for %s, %s for the process itself",
+                        ps_bytes_format(m->total_bytes, whole), tiers,
+                        is_gpu ? "chunks on the host" : "chunks and activations",
+                        ps_bytes_format(m->process_bytes, process));
+    return snprintf(text, n, "memory.total auto: %s for %s, of %s that the machine has available", tiers,
+                    is_gpu ? "chunks on the host" : "chunks and activations",
+                    ps_bytes_format(m->available_bytes, whole));
+}
+
+const char *ps_settings_describe_memory(const ps_settings *s, char text[PS_SETTINGS_MEMORY_TEXT_MAX])
+{
+    const ps_settings_memory *m = &s->memory;
+    char disk[PS_BYTES_TEXT_MAX];
+    text[0] = '\0';
+    const int length = describe_ram(s, text, PS_SETTINGS_MEMORY_TEXT_MAX);
+    if (!m->is_share[PS_TIER_DISK] || m->dial == PS_DIAL_TIERS) return text;
+    const size_t room = PS_SETTINGS_MEMORY_TEXT_MAX - (size_t)length;
+    if (!m->uses_spare_disk)
+        snprintf(text + length, room, "\nmemory.disk auto: 0, as model data fits in RAM");
+    else
+        snprintf(text + length, room, "\nmemory.disk auto: at most %s in %.300s, as model data does not fit in RAM%s%s%s",
+                 ps_bytes_format(s->budgets.bytes[PS_TIER_DISK], disk), s->disk_folders,
+                 m->disk_note[0] != '\0' ? " (" : "", m->disk_note, m->disk_note[0] != '\0' ? ")" : "");
+    return text;
+}
+
 /* ---- this machine ---- */
 
 ps_status ps_settings_read_budgets(const ps_config *config, ps_settings *s)

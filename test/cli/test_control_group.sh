@@ -40,7 +40,8 @@ data=$(sed -n 's/.*"model_data_bytes": \([0-9]*\).*/\1/p' "$work/out")
 [ "$data" -gt $least ] || fail "$data bytes of model data"
 expect 0 sh -c "echo \$\$ >'$group/cgroup.procs' && exec '$pstar' train '$work/large.json' --memory $total"
 says out "step 3/3"
-says out "disk "
+says out "for the process itself"
+says out "memory.disk auto: at most "
 if [ -r "$group/$peak_file" ]; then
     peak=$(cat "$group/$peak_file")
     [ "$peak" -le $limit ] || fail "$peak bytes in a group of $limit"
