@@ -63,10 +63,11 @@ typedef struct ps_client_tensor {
 enum { PS_CLIENT_DIMS_MAX = 8 };
 
 /* One tensor more, before ps_client_begin. *number counts from 0; *values gets memory for its values, row by row,
- * zeros at first, in a file without a name in memory.disk_path where memory.disk is above 0, or auto and no other tier
- * is given, so that a model that is larger than memory can be built; else in memory. At most 2^40 elements. Neighbours in this order are neighbours in
- * chunks: give parameters in the order of their use. PS_EINVAL, PS_ESTATE after ps_client_begin, PS_EIO when there is
- * no room for the file, PS_ENOMEM_HOST; PS_EBUDGET when values in memory are more than memory.total or the machine has. */
+ * zeros at first, in a file without a name in memory.disk_path where memory.disk is above 0, or auto while no other
+ * tier is given, so that a model that is larger than memory can be built; else in memory. At most 2^40 elements.
+ * Neighbours in this order are neighbours in chunks: give parameters in the order of their use. PS_EINVAL, PS_ESTATE
+ * after ps_client_begin, PS_EIO when there is no room for the file, PS_ENOMEM_HOST; PS_EBUDGET when values in memory
+ * are more than memory.total or the machine has. */
 PS_API PS_NODISCARD ps_status ps_client_add(ps_client *client, const ps_client_tensor *tensor, int32_t *number,
                                             void **values);
 
@@ -156,10 +157,10 @@ enum { PS_CLIENT_MEASURE = -1 };
 
 /* The next operator begins: what it is called, and how much device memory the framework itself has in use now
  * (activations: torch.cuda.memory_allocated), or PS_CLIENT_MEASURE: memory of the process beyond that of chunks, and
- * beyond what there was at ps_client_begin, where the device is the processor; with memory.total beyond what the budgets
- * leave to the process, which is counted from ps_client_create on. It counts in the budget of the device; from the
+ * beyond what there was at ps_client_begin, where the device is the processor; with memory.total beyond what the
+ * budgets leave to the process, counted from ps_client_create on. It counts in the budget of the device; from the
  * second step on chunks leave before it grows. label is copied when it is new. PS_EBUDGET with a budget that is enough,
- * or "about" what is: where no step was recorded, or this one is larger than the recorded one. */
+ * or about enough where no step was recorded or this one is larger than the recorded one. */
 PS_API PS_NODISCARD ps_status ps_client_moment(ps_client *client, ps_client_phase phase, const char *label,
                                                int64_t framework_bytes);
 

@@ -137,8 +137,8 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
     for (int32_t i = 0; i < c->held.n; i++) held += ps_client_id_bytes(c, c->held.ids[i]);
     const int64_t wanted = t->n_pieces * ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16);
     const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
-    const int64_t needed = ps_max_i64(budget + wanted,
-                                      ps_client_needed_device_bytes(c, framework, held + wanted, &is_estimate));
+    const int64_t needed =
+        ps_max_i64(budget + wanted, ps_client_needed_device_bytes(c, framework, held + wanted, &is_estimate));
     const char *label = ps_client_moment_label(c);
     return PS_FAIL(
         st,

@@ -42,7 +42,8 @@ static int64_t most_of_trace(const ps_client *c, const ps_trace *t, int64_t outs
     int64_t most = 0;
     for (int32_t i = 0; i < t->n_moments; i++) {
         const int64_t activations = ps_max_i64(0, t->moments[i].non_model_bytes - outside);
-        most = ps_max_i64(most, ps_max_i64(device_chunk_bytes(c, t, i), least) + (int64_t)((double)activations * growth));
+        most =
+            ps_max_i64(most, ps_max_i64(device_chunk_bytes(c, t, i), least) + (int64_t)((double)activations * growth));
     }
     return most + outside;
 }

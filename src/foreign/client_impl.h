@@ -110,8 +110,8 @@ typedef struct ps_client_steps {
     char **labels; /* all there have been; traces point to them */
     size_t n_labels;
     ps_resident resident;
-    int64_t base_bytes;      /* private memory of the process that is neither chunks' nor the framework's own */
-    bool counts_process;     /* base_bytes is what memory.total leaves to the process: all that grows counts */
+    int64_t base_bytes;  /* private memory of the process that is neither chunks' nor the framework's own */
+    bool counts_process; /* base_bytes is what memory.total leaves to the process: all that grows counts */
     /* Of the framework's own: in the present moment, in the last one of the step, and at most; and when the step or the
      * evaluation began, so before there were activations */
     int64_t told_bytes, step_bytes, peak_bytes, outside_bytes;

@@ -35,12 +35,13 @@ static ps_status refuse_update(const ps_client *c, int64_t wanted, int64_t held,
         if (c->pin_counts[i] > 0 || c->tensors[i].pins[PS_CLIENT_MASTER] > 0) name = c->tensors[i].name;
     char advice[PS_CLIENT_ADVICE_TEXT_MAX];
     const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
-    return PS_FAIL(PS_EBUDGET,
-                   "ps_client_step: tensors that are in use (%.200s) keep %lld bytes of chunks of the %lld that budgets "
-                   "leave to them, beside which an update that takes %lld bytes finds no room: let them go before the "
-                   "step, or %s would do; nothing has changed",
-                   name, (long long)held, (long long)budget, (long long)wanted,
-                   ps_client_advice(c, budget + wanted - room, advice));
+    return PS_FAIL(
+        PS_EBUDGET,
+        "ps_client_step: tensors that are in use (%.200s) keep %lld bytes of chunks of the %lld that budgets "
+        "leave to them, beside which an update that takes %lld bytes finds no room: let them go before the "
+        "step, or %s would do; nothing has changed",
+        name, (long long)held, (long long)budget, (long long)wanted,
+        ps_client_advice(c, budget + wanted - room, advice));
 }
 
 /* What has been written to a parameter or its fp32 value, the other one follows on the device; the sums of a gradient

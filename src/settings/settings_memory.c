@@ -258,7 +258,8 @@ const char *ps_settings_describe_memory(const ps_settings *s, char text[PS_SETTI
     if (!m->uses_spare_disk)
         snprintf(text + length, room, "\nmemory.disk auto: 0, as model data fits in RAM");
     else
-        snprintf(text + length, room, "\nmemory.disk auto: at most %s in %.300s, as model data does not fit in RAM%s%s%s",
+        snprintf(text + length, room,
+                 "\nmemory.disk auto: at most %s in %.300s, as model data does not fit in RAM%s%s%s",
                  ps_bytes_format(s->budgets.bytes[PS_TIER_DISK], disk), s->disk_folders,
                  m->disk_note[0] != '\0' ? " (" : "", m->disk_note, m->disk_note[0] != '\0' ? ")" : "");
     return text;
