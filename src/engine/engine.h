@@ -76,8 +76,8 @@ struct ps_engine {
     ps_nonfinite nonfinite;
     char notices[1024]; /* ps_engine_get_notices */
     char memory_text[PS_SETTINGS_MEMORY_TEXT_MAX];
-    char *config_json;  /* the configuration, for checkpoints */
-    bool *is_filled;    /* [n_params] tensors of an engine created empty that have values by now; NULL: all have */
+    char *config_json; /* the configuration, for checkpoints */
+    bool *is_filled;   /* [n_params] tensors of an engine created empty that have values by now; NULL: all have */
     ps_engine_save save;
     ps_profiling profiling;
 };
