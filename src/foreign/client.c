@@ -82,7 +82,10 @@ static ps_status create(const ps_config *config, ps_client *c)
 {
     PS_TRY(open_settings(config, c));
     const ps_settings *s = &c->settings;
-    const bool has_disk = s->budgets.bytes[PS_TIER_DISK] > 0 || s->memory.spare_disk_bytes > 0;
+    /* a model that fits in RAM has less than a third of its data as first values; one that does not needs the disk */
+    const bool has_disk =
+        s->budgets.bytes[PS_TIER_DISK] > 0 ||
+        s->memory.spare_disk_bytes > (s->budgets.bytes[PS_TIER_DEVICE] + s->budgets.bytes[PS_TIER_HOST]) / 3;
     const bool is_total = s->memory.dial == PS_DIAL_TOTAL;
     PS_TRY(ps_resident_open(&c->steps.resident));
     PS_TRY(ps_client_count_process(c));

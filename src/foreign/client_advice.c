@@ -2,14 +2,28 @@
 #include <stdio.h>
 
 #include "base/bytes.h"
+#include "base/machine.h"
 #include "foreign/client_impl.h"
 
 /* What is measured is in steps of 4 MB, and each operator's temporary memory comes on top. */
 static const int64_t slack_bytes = (int64_t)16 << 20;
 
+/* Without memory.total the settings have not looked at it: what it had before there were chunks, with its libraries. */
+static int64_t process_bytes(const ps_client *c)
+{
+    ps_machine_rss_info now;
+    int64_t resident;
+    if (c->settings.memory.dial == PS_DIAL_TOTAL || ps_machine_rss(NULL, &now) != PS_OK ||
+        ps_resident_measure(&c->steps.resident, &resident) != PS_OK)
+        return c->settings.memory.process_bytes;
+    const int64_t before = c->steps.base_bytes > 0 ? c->steps.base_bytes : resident;
+    return ps_settings_process_bytes(now.resident_bytes - resident + before, c->settings.threads);
+}
+
 int64_t ps_client_total_for(const ps_client *c, int64_t device_bytes)
 {
-    return ps_settings_total_for(&c->settings, device_bytes, c->settings.budgets.bytes[PS_TIER_HOST]);
+    const int64_t total = ps_settings_total_for(&c->settings, device_bytes, c->settings.budgets.bytes[PS_TIER_HOST]);
+    return total - c->settings.memory.process_bytes + process_bytes(c);
 }
 
 const char *ps_client_advice(const ps_client *c, int64_t device_bytes, char text[PS_CLIENT_ADVICE_TEXT_MAX])

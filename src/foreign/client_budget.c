@@ -172,7 +172,9 @@ static ps_status check_sums(ps_client *c, int64_t all, int64_t first_limit, cons
              "parameters, fp32 values and optimizer states take %lld bytes, of which device and "
              "host hold %lld",
              (long long)all, (long long)ram);
-    return refuse("memory.disk", b[PS_TIER_DISK], all, what, ", as would more of memory.device or memory.host");
+    return refuse("memory.disk", b[PS_TIER_DISK], all, what,
+                  c->settings.memory.dial == PS_DIAL_TIERS ? ", as would more of memory.device or memory.host"
+                                                           : ", as would more of memory.total");
 }
 
 /* Gaps between tensors, and blocks beside chunks, are not known yet; which tensors train.freeze names neither. */
