@@ -9,6 +9,7 @@ that it needs all of the device. With a library of DEBUG=3 each place that a chu
 is stale shows."""
 import ctypes
 import gc
+import json
 import math
 import os
 import socket
@@ -272,6 +273,16 @@ def _environment(**more: str) -> Dict[str, str]:
     return dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                 OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
                 OMPI_MCA_hwloc_base_binding_policy="none", **more)
+
+
+def run_worker(name: str, *arguments: Any) -> Any:
+    """The JSON object that a script of this folder prints."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    done = subprocess.run([sys.executable, "-W", "ignore", script] + [str(argument) for argument in arguments],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
 
 
 def run(command: List[str]) -> Tuple[int, str]:

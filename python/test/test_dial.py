@@ -1,24 +1,17 @@
 """memory: "300MB" is what the whole process may take: it does not take more, a refusal names a budget that is enough."""
 import json
-import os
 import re
-import subprocess
-import sys
 import unittest
 
-WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dial_worker.py")
+from support import run_worker
+
 LAYERS, MODEL_DATA = 16, 269e6  # of memory; the process without chunks takes some 250 MB by Debian's PyTorch
 SLACK = 1.05
 MODULE = 20 * 4 * 1024  # bytes of activations a sample of one module, with gradients under way
 
 
 def run(memory, *steps):
-    done = subprocess.run([sys.executable, "-W", "ignore", WORKER, json.dumps(memory), str(LAYERS)]
-                          + [str(samples) for samples in steps],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return json.loads(done.stdout)
+    return run_worker("dial_worker.py", json.dumps(memory), LAYERS, *steps)
 
 
 def named(refused, option):

@@ -1,31 +1,18 @@
 """Memory of the process: a model whose data is three times the budgets is built, trained, and refused by name."""
-import json
-import os
-import subprocess
-import sys
 import unittest
 
 import torch
 import torch.nn as nn
 
-from support import WIDTH, Case, engine, values
+from support import WIDTH, Case, engine, run_worker, values
 
-WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "memory_worker.py")
 DEVICE, HOST = 52 << 20, 12 << 20
 MARGIN = 40 << 20  # what PyTorch and Python take beside chunks: activations are 0.25 MB a layer
 
 
-def run(*arguments):
-    done = subprocess.run([sys.executable, WORKER] + [str(argument) for argument in arguments],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
-    return json.loads(done.stdout)
-
-
 class Memory(Case):
     def test_a_third_of_the_model_data(self):
-        took = run(DEVICE, HOST, 64)
+        took = run_worker("memory_worker.py", DEVICE, HOST, 64)
         self.assertGreater(took["model_data_bytes"], 2.8 * (DEVICE + HOST))
         self.assertLess(took["built_bytes"], DEVICE + HOST + MARGIN)
         self.assertLess(took["trained_bytes"], DEVICE + HOST + MARGIN)
@@ -34,7 +21,7 @@ class Memory(Case):
         self.assertGreater(took["framework_bytes"], 0)  # what PyTorch takes itself is measured
 
     def test_activations_that_leave_no_room_are_refused_by_name(self):
-        took = run(DEVICE, HOST, 3000)  # 12 MB a layer
+        took = run_worker("memory_worker.py", DEVICE, HOST, 3000)  # 12 MB a layer
         self.assertIn("the framework itself", took.get("refused", str(took)))
 
     def test_what_the_model_gives_counts(self):

@@ -131,23 +131,21 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
 {
     int64_t held = 0;
     char text[PS_CLIENT_FRAMEWORK_TEXT_MAX], advice[PS_CLIENT_ADVICE_TEXT_MAX];
-    bool is_estimate;
     const int64_t framework = ps_store_get_stats(c->tiers.store).non_model_bytes;
     if (st != PS_EBUDGET) return st;
     for (int32_t i = 0; i < c->held.n; i++) held += ps_client_id_bytes(c, c->held.ids[i]);
     const int64_t wanted = t->n_pieces * ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16);
     const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
-    const int64_t needed =
-        ps_max_i64(budget + wanted, ps_client_needed_device_bytes(c, framework, held + wanted, &is_estimate));
     const char *label = ps_client_moment_label(c);
     return PS_FAIL(
         st,
         "%.200s%s%.100s: no room for its chunks, %lld bytes, beside chunks in use, %lld bytes, and %lld of the "
-        "framework itself, in the %lld that budgets leave to them: %s%s would do, as would smaller chunks "
+        "framework itself, in the %lld that budgets leave to them: %s would do, as would smaller chunks "
         "(default_chunk_size) or letting tensors go before others are used%s%s: %s",
         t->name, label != NULL ? " in " : "", label != NULL ? label : "", (long long)wanted, (long long)held,
-        (long long)framework, (long long)budget, is_estimate ? "about " : "", ps_client_advice(c, needed, advice),
-        framework > 0 ? "; " : "", framework > 0 ? ps_client_framework_text(c, framework, text) : "", ps_last_error());
+        (long long)framework, (long long)budget,
+        ps_client_step_advice(c, framework, held + wanted, budget + wanted, advice), framework > 0 ? "; " : "",
+        framework > 0 ? ps_client_framework_text(c, framework, text) : "", ps_last_error());
 }
 
 ps_status ps_client_tell_ranks(ps_client *c, ps_status st)

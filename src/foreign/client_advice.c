@@ -86,8 +86,7 @@ static double forward_share(const ps_client *c)
     return done < all / 256 ? 1.0 / 256 : done / all;
 }
 
-int64_t ps_client_needed_device_bytes(const ps_client *c, int64_t framework_bytes, int64_t more_bytes,
-                                      bool *is_estimate)
+static int64_t needed_device_bytes(const ps_client *c, int64_t framework_bytes, int64_t more_bytes, bool *is_estimate)
 {
     const ps_client_steps *s = &c->steps;
     const int64_t outside = ps_min_i64(s->outside_bytes, framework_bytes), activations = framework_bytes - outside;
@@ -112,4 +111,15 @@ int64_t ps_client_needed_device_bytes(const ps_client *c, int64_t framework_byte
         needed = ps_max_i64(needed, outside + (int64_t)((double)activations / share) + chunks);
     }
     return needed + activations / 20 + slack_bytes;
+}
+
+const char *ps_client_step_advice(const ps_client *c, int64_t framework_bytes, int64_t more_bytes, int64_t least_bytes,
+                                  char text[PS_CLIENT_ADVICE_TEXT_MAX])
+{
+    char option[PS_CLIENT_ADVICE_TEXT_MAX];
+    bool is_estimate;
+    const int64_t needed = needed_device_bytes(c, framework_bytes, more_bytes, &is_estimate);
+    ps_client_advice(c, ps_max_i64(needed, least_bytes), option);
+    snprintf(text, PS_CLIENT_ADVICE_TEXT_MAX, "%s%.100s", is_estimate ? "about " : "", option);
+    return text;
 }

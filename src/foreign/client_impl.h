@@ -256,11 +256,11 @@ int64_t ps_client_total_for(const ps_client *c, int64_t device_bytes);
  * memory.device, for so many bytes of the device tier. Returns text. */
 enum { PS_CLIENT_ADVICE_TEXT_MAX = 120 };
 const char *ps_client_advice(const ps_client *c, int64_t device_bytes, char text[PS_CLIENT_ADVICE_TEXT_MAX]);
-/* What memory.device has to be for the step under way, which has framework_bytes now and is about to have more_bytes of
- * chunks in use: all moments of the recorded step, or an estimate of those to come, *is_estimate, where none was
- * recorded or this one is larger. */
-int64_t ps_client_needed_device_bytes(const ps_client *c, int64_t framework_bytes, int64_t more_bytes,
-                                      bool *is_estimate);
+/* The same for the step under way, which has framework_bytes now and is about to have more_bytes of chunks in use: all
+ * moments of the recorded step, or "about ..." those to come, where none was recorded or this one is larger; not below
+ * least_bytes. */
+const char *ps_client_step_advice(const ps_client *c, int64_t framework_bytes, int64_t more_bytes, int64_t least_bytes,
+                                  char text[PS_CLIENT_ADVICE_TEXT_MAX]);
 /* May chunks of all lists be on the device at once, beside so much of the framework's? */
 bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes);
 /* Chunks may take this much of the device until the framework's own need is known; but one update fits in any case. */

@@ -111,16 +111,14 @@ const char *ps_client_framework_text(const ps_client *c, int64_t framework_bytes
 static ps_status check_framework(const ps_client *c, ps_status st, int64_t framework_bytes)
 {
     char text[PS_CLIENT_FRAMEWORK_TEXT_MAX], advice[PS_CLIENT_ADVICE_TEXT_MAX];
-    bool is_estimate;
     if (st != PS_EBUDGET) return st;
-    const int64_t needed = ps_client_needed_device_bytes(c, framework_bytes, 0, &is_estimate);
     return PS_FAIL(
         st,
         "the framework itself has %lld bytes in use of the %lld that budgets leave to it and to chunks, which "
-        "find no room: %s; %s%s would do: %s",
+        "find no room: %s; %s would do: %s",
         (long long)framework_bytes, (long long)c->settings.budgets.bytes[PS_TIER_DEVICE],
-        ps_client_framework_text(c, framework_bytes, text), is_estimate ? "about " : "",
-        ps_client_advice(c, needed, advice), ps_last_error());
+        ps_client_framework_text(c, framework_bytes, text), ps_client_step_advice(c, framework_bytes, 0, 0, advice),
+        ps_last_error());
 }
 
 /* ---- watching ---- */

@@ -86,16 +86,14 @@ static ps_status tell_update_room(const ps_client *c, ps_status st)
 {
     const int64_t *b = c->settings.budgets.bytes;
     char advice[PS_CLIENT_ADVICE_TEXT_MAX];
-    bool is_estimate;
     if (st != PS_EBUDGET) return st;
-    const int64_t needed =
-        ps_client_needed_device_bytes(c, c->steps.step_bytes, ps_client_update_bytes(c), &is_estimate);
     return PS_FAIL(st,
                    "the update of a chunk finds no room in a device tier of %lld bytes, a host tier of %lld and a disk "
                    "tier of %lld beside other chunks, gradients of their own and the framework's %lld bytes: give one "
-                   "of them more, memory.disk first, or %s%s: %s",
+                   "of them more, memory.disk first, or %s: %s",
                    (long long)b[PS_TIER_DEVICE], (long long)b[PS_TIER_HOST], (long long)b[PS_TIER_DISK],
-                   (long long)c->steps.step_bytes, is_estimate ? "about " : "", ps_client_advice(c, needed, advice),
+                   (long long)c->steps.step_bytes,
+                   ps_client_step_advice(c, c->steps.step_bytes, ps_client_update_bytes(c), 0, advice),
                    ps_last_error());
 }
 

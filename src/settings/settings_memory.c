@@ -235,8 +235,8 @@ static int describe_ram(const ps_settings *s, char *text, size_t n)
     char tiers[PS_BYTES_TEXT_MAX], whole[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX];
     const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA;
     const int64_t *b = s->budgets.bytes;
-    ps_bytes_format(b[PS_TIER_HOST] + (is_gpu ? 0 : b[PS_TIER_DEVICE]), tiers);
     if (m->dial == PS_DIAL_TIERS) return 0;
+    ps_bytes_format(b[PS_TIER_HOST] + (is_gpu ? 0 : b[PS_TIER_DEVICE]), tiers);
     if (m->dial == PS_DIAL_TOTAL)
         return snprintf(text, n, "memory.total %s: %s for %s, %s for the process itself",
                         ps_bytes_format(m->total_bytes, whole), tiers,
