@@ -102,9 +102,11 @@ static ps_status run_export(const export_arguments *a)
     o.config_json = json;
     PS_TRY_GOTO(ps_export(s, folder, &o, &info));
     for (int i = 0; i < ps_weight_source_n_files(s); i++) printf("from %s\n", ps_weight_source_path(s, i));
-    printf("%s: %d tensors, %s in %d file%s, config.json, %d file%s of the tokenizer\n", folder, info.n_tensors,
-           ps_bytes_format(info.tensor_bytes, bytes_text), info.n_shards, info.n_shards == 1 ? "" : "s", info.n_copied,
-           info.n_copied == 1 ? "" : "s");
+    printf("%s: %d tensors, %s in %d file%s, config.json", folder, info.n_tensors,
+           ps_bytes_format(info.tensor_bytes, bytes_text), info.n_shards, info.n_shards == 1 ? "" : "s");
+    if (o.tokenizer_folder != NULL)
+        printf(", %d file%s copied from %s", info.n_copied, info.n_copied == 1 ? "" : "s", o.tokenizer_folder);
+    putchar('\n');
     if (info.nonfinite.n_tensors > 0)
         fprintf(
             stderr,

@@ -119,6 +119,7 @@ static void show_request(const plan_input *in, const ps_simulation *s)
     if (s->ranks.n > 1) printf("; of %d ranks, rank %d", s->ranks.n, s->ranks.rank);
     printf("\n");
     if (in->site.hardware != NULL) show_runs(in->site.hardware, s);
+    if (s->n_params == 0) return; /* the options themselves were refused: no step was looked at */
     printf("model     %" PRId64 " parameters, ", s->n_params);
     if (s->n_trained_params < s->n_params)
         printf("%" PRId64 " of them trained (frozen: %s less), ", s->n_trained_params,

@@ -304,7 +304,7 @@ static ps_status finish_save(checkpoints *c)
         return st;
     }
     progress_clear(c->progress);
-    printf("checkpoint %s: %s in %.2f s, training stood %.3f s\n", info.name, client_bytes(info.bytes, bytes),
+    printf("checkpoint %s: %s in %.2f s, training waited for %.3f s\n", info.name, client_bytes(info.bytes, bytes),
            info.seconds, info.stall_seconds);
     fflush(stdout);
     run_log_checkpoint(c->log, c->saving_step, &info, NULL);

@@ -45,7 +45,8 @@ typedef struct saver {
     bool has_thread;
     pthread_t thread;
 
-    int64_t begin_ns, end_ns, stall_ns, n_bytes;
+    int64_t begin_ns, end_ns, n_bytes;
+    int64_t stall_ns; /* the training thread waited for this save in begin and in steps; finish adds its own time */
     atomic_bool is_done;
     ps_status status; /* of the thread that owns the files */
     char message[1024];
@@ -311,7 +312,7 @@ ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     saver *s = e->save.user;
     if (s == NULL) return PS_FAIL(PS_ESTATE, "ps_engine_finish_checkpoint: none was begun");
-    const int64_t begin_ns = ps_clock_ns();
+    const int64_t begin_ns = ps_clock_ns(), stall_ns = s->stall_ns; /* pieces that are taken now add to it, too */
     ps_status st = finish_snapshot(s, e);
     pthread_join(s->thread, NULL);
     s->has_thread = false;
@@ -321,7 +322,7 @@ ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
         ps_checkpoint_info done = {.step = s->state.steps,
                                    .bytes = s->n_bytes,
                                    .seconds = (double)(s->end_ns - s->begin_ns) * 1e-9,
-                                   .stall_seconds = (double)(s->stall_ns + ps_clock_ns() - begin_ns) * 1e-9};
+                                   .stall_seconds = (double)(stall_ns + ps_clock_ns() - begin_ns) * 1e-9};
         (void)ps_checkpoint_name(s->state.steps, done.name);
         (void)PS_SIZED_GIVE(ps_checkpoint_info, &done, info);
     }

@@ -33,7 +33,7 @@ typedef struct ps_export_options {
 } ps_export_options;
 
 typedef struct ps_export_info {
-    int n_tensors, n_shards, n_copied; /* n_copied: tokenizer files */
+    int n_tensors, n_shards, n_copied; /* n_copied: files copied from tokenizer_folder */
     int64_t tensor_bytes;
     ps_weight_nonfinite nonfinite;
 } ps_export_info;

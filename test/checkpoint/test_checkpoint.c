@@ -1,5 +1,6 @@
 /* Saved and resumed, in other memory, or not: the same bits. Saving changes nothing of training. */
 #include "checkpoint/checkpoint_fixture.h"
+#include "base/machine.h"
 
 #define AT 3
 #define STEPS 6
@@ -23,9 +24,11 @@ static outcome run_saving(ps_config *c, way how)
     outcome o = {.info.struct_size = sizeof o.info};
     ps_engine *e = engine_of(c);
     train_steps(e, 0, AT, o.losses);
-    if (how == AT_ONCE)
+    if (how == AT_ONCE) {
+        const int64_t begin_ns = ps_clock_ns();
         assert_ok(ps_engine_save_checkpoint(e, work.path, "{\"note\": \"three\"}", &o.info));
-    else
+        assert_true(o.info.stall_seconds <= (double)(ps_clock_ns() - begin_ns) * 1e-9); /* no time counts twice */
+    } else
         assert_ok(ps_engine_begin_checkpoint(e, work.path, "{\"note\": \"three\"}"));
     train_steps(e, AT, STEPS, o.losses);
     if (how == MEANWHILE) assert_ok(ps_engine_finish_checkpoint(e, &o.info));

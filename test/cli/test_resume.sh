@@ -14,7 +14,7 @@ expected=$(summary "$work/whole" weights_xxh3)
 expect 0 "$pstar" train "$work/mini.json" --resume train.steps=4 train.save_interval=3
 says out "no checkpoint in"
 says out "checkpoint step-000003: "
-says out "training stood "
+says out "training waited for "
 expect 0 "$pstar" train "$work/mini.json" train.steps=8 train.save_interval=3 --resume default_chunk_size=4096 \
     memory.device=2MB memory.disk=0
 says out "after step 4"

@@ -22,13 +22,13 @@ says err "name the configuration by --config"
 expect 0 "$pstar" export "$work/run" "$work/hf"
 rm -r "$work/hf"
 expect 0 "$pstar" export "$work/run" "$work/hf" --config "$work/tiny.json" --tokenizer "$root/data/gpt2"
-says out "1 file, config.json, 2 files of the tokenizer"
+says out "1 file, config.json, 2 files copied from $root/data/gpt2"
 for file in config.json model.safetensors vocab.json merges.txt; do
     [ -s "$work/hf/$file" ] || fail "$file is not exported"
 done
 mkdir "$work/one" && cp test/golden/tokenizers/qwen_like.json "$work/one/tokenizer.json"
 expect 0 "$pstar" export "$work/run" "$work/hf-one" --tokenizer "$work/one"
-[ "$(sed -n 's/.*config.json, //p' "$work/out")" = "1 file of the tokenizer" ] || { cat "$work/out"; fail "one file of it"; }
+[ "$(sed -n 's/.*config.json, //p' "$work/out")" = "1 file copied from $work/one" ] || { cat "$work/out"; fail "one file of it"; }
 grep -q '"model_type": "gpt2"' "$work/hf/config.json" || fail "no model_type"
 expect 0 "$pstar" inspect "$work/hf"
 says out "model_type     gpt2"
