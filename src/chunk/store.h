@@ -50,7 +50,7 @@
 
 /* Lists mirror each other: chunk i of each holds the same tensors at the same offsets. The store knows them by number
  * only; list 0 is the one whose tensors have states. What each holds is the business of who makes them
- * (run/lists.h). */
+ * (state/lists.h). */
 typedef int32_t ps_list;
 
 #define PS_LISTS_MAX 9 /* that of chunks apart among them */

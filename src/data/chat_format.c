@@ -25,24 +25,36 @@ static const chat_form chat_forms[] = {
     [PS_CONFIG_CHAT_FORMAT_ALPACA] = {.has_eos = true, .takes_turns = true},
 };
 
+/* What the form needs of a tokenizer that lacks it; NULL: nothing. */
+static const char *lacking(const ps_chat_encoder *e, const chat_form *form)
+{
+    for (size_t i = 0; i < PS_ARRAY_LEN(form->needs) && form->needs[i] != NULL; i++)
+        if (ps_tokenizer_find_added(e->tokenizer, form->needs[i]) < 0) return form->needs[i];
+    if (form->has_bos && e->bos < 0) return "bos_token";
+    return form->has_eos && e->eos < 0 ? "eos_token" : NULL;
+}
+
+/* The first form that needs nothing which the tokenizer lacks. */
+static const char *form_to_choose(const ps_chat_encoder *e)
+{
+    for (size_t i = 0; i < PS_ARRAY_LEN(chat_forms); i++) {
+        const bool exists = chat_forms[i].needs[0] != NULL || chat_forms[i].has_eos;
+        if (exists && lacking(e, &chat_forms[i]) == NULL) return ps_config_chat_format_names[i];
+    }
+    return NULL;
+}
+
 static ps_status check_needs(const ps_chat_encoder *e)
 {
     const chat_form *form = &chat_forms[e->format];
-    const char *name = ps_config_chat_format_names[e->format];
-    for (size_t i = 0; i < PS_ARRAY_LEN(form->needs) && form->needs[i] != NULL; i++)
-        if (ps_tokenizer_find_added(e->tokenizer, form->needs[i]) < 0)
-            return PS_FAIL(
-                PS_EINVAL,
-                "data.chat_format = %s needs the added token %s, which the tokenizer lacks; add it to the "
-                "tokenizer and "
-                "set model.resize_token_embeddings, or choose another form (llama2, mistral and alpaca need none)",
-                name, form->needs[i]);
-    if ((form->has_bos && e->bos < 0) || (form->has_eos && e->eos < 0))
-        return PS_FAIL(PS_EINVAL,
-                       "data.chat_format = %s needs %s, which the tokenizer lacks; name it in its "
-                       "tokenizer_config.json, or choose another form",
-                       name, form->has_bos && e->bos < 0 ? "a bos_token" : "an eos_token");
-    return PS_OK;
+    const char *lacks = lacking(e, form), *other = form_to_choose(e);
+    if (lacks == NULL) return PS_OK;
+    const bool is_added = form->needs[0] != NULL && strcmp(lacks, "bos_token") != 0;
+    return PS_FAIL(PS_EINVAL, "data.chat_format = %s needs %s%s, which the tokenizer lacks; %s%s%s",
+                   ps_config_chat_format_names[e->format], is_added ? "the added token " : "", lacks,
+                   is_added ? "add it to the tokenizer and set model.resize_token_embeddings"
+                            : "name it in its tokenizer_config.json",
+                   other != NULL ? ", or set data.chat_format = " : "", other != NULL ? other : "");
 }
 
 /* An added token that takes white space from what stands beside it would make other ids than the form has here. */

@@ -4,7 +4,7 @@
 #define PS_ENGINE_PROFILING_H
 
 #include "patrickstar.h"
-#include "run/work_time.h"
+#include "state/work_time.h"
 
 typedef struct ps_profiling {
     ps_profile *recorder; /* off, unless a profile is wanted; NULL: the engine does not train */

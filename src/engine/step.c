@@ -6,7 +6,7 @@
 #include "base/sized.h"
 #include "engine/engine.h"
 #include "optim/grad_clip.h"
-#include "run/sums_of_ranks.h"
+#include "state/sums_of_ranks.h"
 
 static ps_status check_ids(const char *what, const int32_t *ids, int64_t n, int64_t limit)
 {

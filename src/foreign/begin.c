@@ -157,7 +157,7 @@ static ps_status prepare(ps_client *c)
 {
     PS_TRY(ps_client_freeze(c));
     PS_TRY(ps_client_create_layout(c));
-    c->lists = ps_lists_of(&c->settings, &(ps_code){0});
+    c->lists = ps_lists_of(&c->settings, 0, 0);
     PS_TRY(ps_client_cut_pieces(c));
     PS_TRY(ps_client_deal_groups(c));
     PS_TRY(ps_client_sharing_init(c));

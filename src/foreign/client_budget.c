@@ -181,7 +181,7 @@ static ps_status check_sums(ps_client *c, int64_t all, int64_t first_limit, cons
 ps_status ps_client_check_expected(ps_client *c, int64_t trained, int64_t frozen)
 {
     static const int64_t no_blocks[PS_RAM_TIER_COUNT];
-    const ps_lists lists = ps_lists_of(&c->settings, &(ps_code){0});
+    const ps_lists lists = ps_lists_of(&c->settings, 0, 0);
     int64_t of_trained = 0, bytes, more;
     for (ps_list list = 0; list < ps_lists_grad(&lists); list++)
         if (list == PS_LIST_PARAM16 || c->settings.frozen[0] == '\0') of_trained += lists.list[list].item_bytes;

@@ -29,11 +29,11 @@
 #include "kernel/kernel.h"
 #include "optim/loss_scaler.h"
 #include "patrickstar_client.h"
-#include "run/carrier.h"
-#include "run/lists.h"
-#include "run/tiers.h"
-#include "run/work_time.h"
 #include "settings/settings.h"
+#include "state/carrier.h"
+#include "state/lists.h"
+#include "state/tiers.h"
+#include "state/work_time.h"
 
 #define PS_CLIENT_WHAT_COUNT 3
 #define PS_CLIENT_SCRATCH_ELEMENTS ((int64_t)1 << 16)

@@ -2,7 +2,7 @@
 #include "base/glob.h"
 #include "base/mem.h"
 #include "foreign/client_impl.h"
-#include "run/chunk_size.h"
+#include "state/chunk_size.h"
 
 /* ---- who is trained ---- */
 

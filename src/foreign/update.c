@@ -4,7 +4,7 @@
 #include "base/sized.h"
 #include "foreign/client_impl.h"
 #include "optim/grad_clip.h"
-#include "run/sums_of_ranks.h"
+#include "state/sums_of_ranks.h"
 
 /* What the updates of a step have in common. */
 typedef struct step {

@@ -21,7 +21,7 @@ static int64_t most_bytes(const ps_settings *s, const ps_program *program, const
     enum { MOST_WASTE = 8 };
     double elements = (double)s->chunk_elements;
     for (int32_t t = 0; t < program->n_params; t++) elements += (double)program->params[t].elements;
-    const double most = MOST_WASTE * elements * ps_lists_of(s, code).n * sizeof(float) +
+    const double most = MOST_WASTE * elements * ps_lists_of(s, 0, 0).n * sizeof(float) +
                         2 * (double)code->non_model_bytes +
                         code->n_aside * (double)ps_round_up(code->aside_bytes, ps_settings_page_bytes(s)) +
                         (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);

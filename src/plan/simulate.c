@@ -84,7 +84,7 @@ static void describe_code(const simulating *m, const ps_code *code)
 {
     ps_simulation *o = m->out;
     o->keeps_logits = code->keeps_logits;
-    o->lists = ps_lists_of(&m->settings, code);
+    o->lists = ps_lists_of(&m->settings, code->n_aside, code->aside_bytes);
     o->non_model_bytes = code->non_model_bytes;
     o->step_flops = 0;
     for (int32_t i = 0; i < code->n_instrs; i++)

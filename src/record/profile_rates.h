@@ -5,7 +5,7 @@
 #include "record/profile_sum.h"
 #include "run/blueprint.h"
 #include "run/forecast.h"
-#include "run/work_time.h"
+#include "state/work_time.h"
 
 /* A moment is what its time is mostly made of: arithmetic (matrix products, attention), memory traffic (norms,
  * activations, small operators), or an update. */

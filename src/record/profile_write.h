@@ -6,7 +6,7 @@
 
 #include "record/profile_chunks.h"
 #include "run/forecast.h"
-#include "run/work_time.h"
+#include "state/work_time.h"
 
 /* What the file says beside the records. */
 typedef struct ps_profile_facts {

@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 #include "optim/grad_clip.h"
-#include "run/chunk_size.h"
-#include "run/results.h"
+#include "state/chunk_size.h"
+#include "state/results.h"
 
 static bool overwrites(const ps_blueprint *b, int32_t tensor)
 {
@@ -603,7 +603,7 @@ ps_status ps_blueprint_create(const ps_settings *settings, const ps_program *pro
     b->variant = variant;
     if (!settings->training) b->variant.update_time = PS_UPDATE_AFTER;
     PS_ASSERT(b->variant.update_time != PS_UPDATE_EARLY || settings->may_update_early);
-    b->lists = ps_lists_of(settings, code);
+    b->lists = ps_lists_of(settings, code->n_aside, code->aside_bytes);
     chunk_elements = ps_round_up(chunk_elements, limits_of(settings, program, 0).unit);
     PS_TRY_GOTO(place_tensors(program, chunk_elements, &b->layout));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));

@@ -5,10 +5,10 @@
 
 #include "base/deadline.h"
 #include "graph/code.h"
-#include "run/lists.h"
 #include "run/span.h"
-#include "run/tiers.h"
 #include "settings/settings.h"
+#include "state/lists.h"
+#include "state/tiers.h"
 
 /* The part of a tensor that lies in one chunk: what an update computes at once. */
 typedef struct ps_piece {

@@ -4,7 +4,7 @@
 #define PS_RUN_MEMORY_DUMP_H
 
 #include "run/blueprint.h"
-#include "run/tiers.h"
+#include "state/tiers.h"
 
 enum { PS_MEMORY_DUMP_MAX = 8192 }; /* bytes, NUL included; what is more is cut */
 

@@ -3,7 +3,7 @@
 #define PS_RUN_MOMENT_H
 
 #include "run/runner_impl.h"
-#include "run/work_time.h"
+#include "state/work_time.h"
 
 /* Pins what the moment accesses, and makes room for its activations. On failure nothing is pinned. */
 PS_NODISCARD ps_status ps_moment_begin(ps_runner *r, int32_t moment);

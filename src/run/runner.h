@@ -7,7 +7,7 @@
 
 #include "kernel/kernel.h"
 #include "run/blueprint.h"
-#include "run/tiers.h"
+#include "state/tiers.h"
 
 typedef struct ps_runner ps_runner;
 

@@ -2,10 +2,10 @@
 #ifndef PS_RUN_RUNNER_IMPL_H
 #define PS_RUN_RUNNER_IMPL_H
 
-#include "run/carrier.h"
-#include "run/results.h"
 #include "run/runner.h"
 #include "run/snapshot.h"
+#include "state/carrier.h"
+#include "state/results.h"
 
 /* The latest exchange of a span: its gathering, then its reduction. */
 typedef struct ps_exchange {

@@ -1,6 +1,6 @@
 /* Saved and resumed, in other memory, or not: the same bits. Saving changes nothing of training. */
-#include "checkpoint/checkpoint_fixture.h"
 #include "base/machine.h"
+#include "checkpoint/checkpoint_fixture.h"
 
 #define AT 3
 #define STEPS 6

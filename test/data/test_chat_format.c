@@ -292,7 +292,8 @@ static void test_tokens_that_a_form_needs(void **state)
     ps_tokenizer_close(t);
     assert_int_equal(ps_tokenizer_open("data/gpt2", &t), PS_OK);
     assert_int_equal(ps_chat_encoder_init(&e, MISTRAL, NULL, t), PS_EINVAL);
-    assert_non_null(strstr(ps_last_error(), "mistral needs a bos_token"));
+    assert_non_null(strstr(ps_last_error(), "mistral needs bos_token, which the tokenizer lacks"));
+    assert_non_null(strstr(ps_last_error(), "or set data.chat_format = alpaca")); /* the one form that it can do */
     ps_tokenizer_close(t);
 }
 

@@ -9,7 +9,7 @@
 #include "base/fault.h"
 #include "device/async.h"
 #include "device/blocking.h"
-#include "run/tiers.h"
+#include "state/tiers.h"
 
 enum { CHUNKS = 12, WORDS = 8192, PAYLOAD = WORDS * 4, OPERATIONS = 250, ON_DEVICE = 3 };
 

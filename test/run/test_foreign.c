@@ -5,7 +5,7 @@
 
 #include "chunk/view.h"
 #include "device/async.h"
-#include "run/tiers.h"
+#include "state/tiers.h"
 
 enum { CHUNKS = 10, WORDS = 2048, OPERATIONS = 300, SEEDS = 6 };
 

@@ -5,8 +5,8 @@
 
 #include "config/config.h"
 #include "plan/shape.h"
-#include "run/results.h"
 #include "run/runner.h"
+#include "state/results.h"
 
 enum { B = 2, T = 16, V = TINY_VOCABULARY, K = 2 };
 

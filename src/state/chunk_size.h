@@ -1,6 +1,6 @@
 /* chunk_size.h - how large chunks may be, where nobody says it: limits for the search of ps_layout_search. */
-#ifndef PS_RUN_CHUNK_SIZE_H
-#define PS_RUN_CHUNK_SIZE_H
+#ifndef PS_STATE_CHUNK_SIZE_H
+#define PS_STATE_CHUNK_SIZE_H
 
 #include "settings/settings.h"
 

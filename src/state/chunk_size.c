@@ -1,4 +1,4 @@
-#include "run/chunk_size.h"
+#include "state/chunk_size.h"
 
 static const int64_t large_matrix_elements = (int64_t)64 << 20;
 

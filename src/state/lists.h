@@ -12,17 +12,17 @@
  *
  * Those from MASTER up to GRAD are the optimizer's data: what an update reads and writes, and what a checkpoint
  * holds. */
-#ifndef PS_RUN_LISTS_H
-#define PS_RUN_LISTS_H
+#ifndef PS_STATE_LISTS_H
+#define PS_STATE_LISTS_H
 
 #include "chunk/store.h"
-#include "graph/code.h"
 #include "settings/settings.h"
 
 enum { PS_LIST_PARAM16, PS_LIST_MASTER, PS_LIST_STATES };
 
-/* Those that do not exist with these settings have 0 bytes an element: for inference all but PARAM16. */
-ps_lists ps_lists_of(const ps_settings *s, const ps_code *code);
+/* Those that do not exist with these settings have 0 bytes an element: for inference all but PARAM16. Of INPUTS there are
+ * n_apart chunks, each for at most apart_bytes. */
+ps_lists ps_lists_of(const ps_settings *s, int32_t n_apart, int64_t apart_bytes);
 
 static inline ps_list ps_lists_grad(const ps_lists *l)
 {

@@ -1,4 +1,4 @@
-#include "run/sums_of_ranks.h"
+#include "state/sums_of_ranks.h"
 
 #include <string.h>
 

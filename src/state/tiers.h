@@ -2,8 +2,8 @@
  *
  * For training they are those of the space, and a file; for a trial they are simulated: the same accounting, no
  * payloads. */
-#ifndef PS_RUN_TIERS_H
-#define PS_RUN_TIERS_H
+#ifndef PS_STATE_TIERS_H
+#define PS_STATE_TIERS_H
 
 #include "chunk/store.h"
 #include "device/order.h"

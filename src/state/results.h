@@ -3,11 +3,11 @@
  * Where the host can touch the device that is bookkeeping memory, and reading waits for the queue; else it is a block
  * of the tiers (ps_tiers_options.results_bytes), and reading is a copy. There the gradients that the host's kernels
  * make have sums of their own, which reading adds. */
-#ifndef PS_RUN_RESULTS_H
-#define PS_RUN_RESULTS_H
+#ifndef PS_STATE_RESULTS_H
+#define PS_STATE_RESULTS_H
 
 #include "kernel/kernel.h"
-#include "run/tiers.h"
+#include "state/tiers.h"
 
 typedef struct ps_step_sums {
     ps_grad_sums grads;

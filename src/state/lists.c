@@ -1,4 +1,4 @@
-#include "run/lists.h"
+#include "state/lists.h"
 
 _Static_assert(2 + PS_OPTIMIZER_STATES_MAX + 2 + 1 <= PS_LISTS_MAX, "a list for each of lists.h");
 
@@ -8,7 +8,7 @@ static void add(ps_lists *l, const char *name, bool exists, int32_t item_bytes)
     l->list[l->n++].item_bytes = exists ? item_bytes : 0;
 }
 
-ps_lists ps_lists_of(const ps_settings *s, const ps_code *code)
+ps_lists ps_lists_of(const ps_settings *s, int32_t n_apart, int64_t apart_bytes)
 {
     enum { F32 = 4 };
     ps_lists l = {0};
@@ -21,7 +21,7 @@ ps_lists ps_lists_of(const ps_settings *s, const ps_code *code)
     add(&l, "GRAD", s->training, F32);
     add(&l, "GRAD_SUM", s->training && s->ranks.n > 1 && s->accumulation > 1, F32);
     l.list[l.n].name = "INPUTS";
-    l.n_apart = code->n_aside;
-    l.apart_bytes = ps_round_up(code->aside_bytes, PS_PAGE_BYTES);
+    l.n_apart = n_apart;
+    l.apart_bytes = ps_round_up(apart_bytes, PS_PAGE_BYTES);
     return l;
 }

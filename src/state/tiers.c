@@ -1,9 +1,9 @@
-#include "run/tiers.h"
+#include "state/tiers.h"
 
 #include <string.h>
 
 #include "chunk/sim_lanes.h"
-#include "run/work_time.h"
+#include "state/work_time.h"
 
 ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets)
 {

@@ -1,4 +1,4 @@
-#include "run/work_time.h"
+#include "state/work_time.h"
 
 /* A mark that fails is one of a queue that has failed: its next item says so. */
 ps_work_time ps_work_now(const ps_tiers *t, ps_tier tier)

@@ -1,4 +1,4 @@
-#include "run/carrier.h"
+#include "state/carrier.h"
 
 static ps_status create_copies(const ps_tiers *t, const char *name, ps_queue **out)
 {

@@ -2,11 +2,11 @@
  *
  * Messages go from and to memory that the host can touch; of other devices they go by queues of copies and staging
  * memory, or NCCL brings them from GPU to GPU. */
-#ifndef PS_RUN_CARRIER_H
-#define PS_RUN_CARRIER_H
+#ifndef PS_STATE_CARRIER_H
+#define PS_STATE_CARRIER_H
 
-#include "run/tiers.h"
 #include "settings/settings.h"
+#include "state/tiers.h"
 
 typedef struct ps_carrier {
     ps_comm *comm;         /* NULL: there is nothing to close */

@@ -1,4 +1,4 @@
-#include "run/results.h"
+#include "state/results.h"
 
 #include "base/mem.h"
 #include "device/blocking.h"

@@ -1,9 +1,9 @@
 /* work_time.h - when something was computed, for a profile: by the host's clock, and where queues work later by marks
  * of the queue that computed it too. */
-#ifndef PS_RUN_WORK_TIME_H
-#define PS_RUN_WORK_TIME_H
+#ifndef PS_STATE_WORK_TIME_H
+#define PS_STATE_WORK_TIME_H
 
-#include "run/tiers.h"
+#include "state/tiers.h"
 
 typedef struct ps_work_time {
     int64_t issued_ns;

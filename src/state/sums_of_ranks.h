@@ -1,6 +1,6 @@
 /* sums_of_ranks.h - what each rank knows of its own chunks' gradients, added up. */
-#ifndef PS_RUN_SUMS_OF_RANKS_H
-#define PS_RUN_SUMS_OF_RANKS_H
+#ifndef PS_STATE_SUMS_OF_RANKS_H
+#define PS_STATE_SUMS_OF_RANKS_H
 
 #include "comm/comm.h"
 #include "kernel/kernel.h"
