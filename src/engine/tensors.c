@@ -51,22 +51,13 @@ static ps_dtype list_dtype(const ps_engine *e, ps_list list)
 /* What one view shows, what an owner sends at once, and the room that the other ranks have for it. */
 #define PIECE_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
 
-typedef struct piece {
-    int32_t chunk;
-    int64_t chunk_offset, n; /* elements */
-} piece;
-
 /* To be done with a piece: `values`, of the list's type, are the elements [first, first + n) of the tensor. */
 typedef ps_status (*piece_func)(ps_engine *e, void *user, ps_list list, void *values, int64_t first, int64_t n);
 
 /* The piece that begins with element `at` of a tensor, of at most n elements. */
-static piece piece_at(const ps_engine *e, int32_t tensor, int64_t at, int64_t n)
+static ps_piece piece_at(const ps_engine *e, int32_t tensor, int64_t at, int64_t n)
 {
-    const ps_layout *l = e->blueprint->layout;
-    const ps_place *p = &l->places[tensor];
-    const int64_t k = (p->offset + at) / l->chunk_elements, offset = (p->offset + at) % l->chunk_elements;
-    return (piece){p->chunk + (int32_t)k, offset,
-                   ps_min_i64(ps_min_i64(n, PIECE_ELEMENTS), l->chunk_elements - offset)};
+    return ps_piece_from(e->blueprint->layout, tensor, at, ps_min_i64(n, PIECE_ELEMENTS));
 }
 
 bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, int64_t *n)
@@ -74,7 +65,7 @@ bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, in
     const int64_t end = e->program->params[tensor].elements;
     *n = 0;
     for (int64_t at = *first; at < end;) {
-        const piece p = piece_at(e, (int32_t)tensor, at, end - at);
+        const ps_piece p = piece_at(e, (int32_t)tensor, at, end - at);
         const bool is_own = ps_blueprint_owns(e->blueprint, p.chunk);
         if (!is_own && *n > 0) return true;
         if (is_own && *n == 0) *first = at;
@@ -112,7 +103,7 @@ static ps_status enter_call(ps_engine *e, ps_status st, const char *call, int64_
                                (const double[]){(double)tensor, (double)first, (double)n}, 3);
 }
 
-static ps_status view_piece(ps_engine *e, ps_list list, const piece *p, ps_access_mode mode, ps_view *v)
+static ps_status view_piece(ps_engine *e, ps_list list, const ps_piece *p, ps_access_mode mode, ps_view *v)
 {
     const int64_t item = e->blueprint->lists.list[list].item_bytes;
     return ps_view_open(e->tiers.store, ps_store_chunk(e->blueprint->layout, list, p->chunk),
@@ -133,7 +124,7 @@ static ps_status for_pieces(ps_engine *e, ps_list list, int32_t tensor, int64_t 
     PS_TRY(enter_tensors(e));
     if (mode != PS_ACCESS_READ) e->n_decoded = 0; /* keys and values of other parameters */
     for (int64_t done = 0; done < n;) {
-        const piece p = piece_at(e, tensor, first + done, n - done);
+        const ps_piece p = piece_at(e, tensor, first + done, n - done);
         if (ps_blueprint_owns(e->blueprint, p.chunk)) {
             ps_view v;
             PS_TRY(ps_engine_check_device(e, view_piece(e, list, &p, mode, &v)));
@@ -165,7 +156,7 @@ static void use_shared(sharing *h, void *values, int64_t first, int64_t n)
     if (h->used != PS_OK) snprintf(h->message, sizeof h->message, "%s", ps_last_error());
 }
 
-static ps_status share_piece(sharing *h, const piece *p, void *own, int64_t first)
+static ps_status share_piece(sharing *h, const ps_piece *p, void *own, int64_t first)
 {
     const ps_comm_part part = {
         .payload = own != NULL ? own : h->room, .n = p->n, .owner = ps_ranks_owner(&h->e->settings.ranks, p->chunk)};
@@ -184,7 +175,7 @@ static ps_status share_all(sharing *h, int32_t tensor, int64_t first, int64_t n)
     PS_TRY(enter_tensors(e));
     PS_TRY(ps_mem_alloc((size_t)PIECE_ELEMENTS, ps_dtype_bytes(h->dtype), &h->room));
     for (int64_t done = 0; done < n;) {
-        const piece p = piece_at(e, tensor, first + done, n - done);
+        const ps_piece p = piece_at(e, tensor, first + done, n - done);
         if (ps_blueprint_owns(e->blueprint, p.chunk)) {
             ps_view own;
             PS_TRY(view_piece(e, h->list, &p, PS_ACCESS_READ, &own));
@@ -488,7 +479,7 @@ static ps_status fill_piece(ps_engine *e, void *user, ps_list list, void *values
     const transfer *t = user;
     filling f = {.e = e, .t = t, .dtype = list_dtype(e, list), .values = values, .first = first, .n = n};
     if (list == PS_LIST_PARAM16) return fill_values(&f);
-    const piece at = piece_at(e, t->tensor, first, n);
+    const ps_piece at = piece_at(e, t->tensor, first, n);
     ps_view rounded;
     PS_TRY(view_piece(e, PS_LIST_PARAM16, &at, PS_ACCESS_WRITE, &rounded));
     f.rounded = rounded.bytes;

@@ -62,7 +62,7 @@ static int32_t *pins_of(ps_client *c, int32_t tensor, ps_client_what what)
 static ps_status expect_gradient_here(const ps_client *c, const ps_client_tensor_state *t)
 {
     for (int32_t k = 0; k < t->n_pieces; k++)
-        if (ps_client_piece_of(c, t, k)->gradient == PS_GRADIENT_NONE)
+        if (ps_client_place_of_gradient(c, t, k) == PS_GRADIENT_NONE)
             return PS_FAIL(PS_ESTATE, "%.200s: its gradient is with rank %d, who owns it", t->name,
                            ps_ranks_owner(&c->settings.ranks, ps_client_piece_of(c, t, k)->chunk));
     return PS_OK;
@@ -72,7 +72,7 @@ static ps_status expect_gradient_here(const ps_client *c, const ps_client_tensor
 static bool is_torn(const ps_client *c, const ps_client_tensor_state *t)
 {
     for (int32_t k = 1; k < t->n_pieces; k++)
-        if (ps_client_piece_of(c, t, k)->gradient != ps_client_piece_of(c, t, 0)->gradient) return true;
+        if (ps_client_place_of_gradient(c, t, k) != ps_client_place_of_gradient(c, t, 0)) return true;
     return false;
 }
 

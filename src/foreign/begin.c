@@ -83,7 +83,7 @@ static ps_status move_values(ps_client *c, const ps_client_tensor_state *t, int6
     return PS_OK;
 }
 
-static ps_status fill_piece(ps_client *c, const ps_client_piece *p, ps_tier tier)
+static ps_status fill_piece(ps_client *c, const ps_piece *p, ps_tier tier)
 {
     ps_client_tensor_state *t = &c->tensors[p->tensor];
     void *param = ps_client_element(c, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
@@ -100,9 +100,9 @@ static ps_status fill_piece(ps_client *c, const ps_client_piece *p, ps_tier tier
 /* Of a chunk that has been filled, or is another rank's. */
 static void give_back(ps_client *c, int32_t chunk)
 {
-    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++) {
-        ps_client_tensor_state *t = &c->tensors[c->pieces[i].tensor];
-        if (c->pieces[i].tensor_offset + c->pieces[i].n < t->elements) continue;
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++) {
+        ps_client_tensor_state *t = &c->tensors[c->pieces.all[i].tensor];
+        if (c->pieces.all[i].tensor_offset + c->pieces.all[i].n < t->elements) continue;
         ps_nursery_give(c->nursery, &t->given);
         t->given.address = NULL;
     }
@@ -111,13 +111,13 @@ static void give_back(ps_client *c, int32_t chunk)
 static ps_status fill_chunk(ps_client *c, int32_t chunk)
 {
     const ps_tier tier = ps_client_update_tier(c, chunk);
-    c->has_master[chunk] = !c->tensors[c->pieces[c->first_piece[chunk]].tensor].is_frozen;
+    c->has_master[chunk] = !c->tensors[c->pieces.all[c->pieces.first[chunk]].tensor].is_frozen;
     PS_TRY(ps_client_hold(c, PS_LIST_PARAM16, chunk, tier, PS_ACCESS_WRITE));
     ps_status st = PS_OK;
     if (c->has_master[chunk]) st = ps_client_hold(c, PS_LIST_MASTER, chunk, tier, PS_ACCESS_WRITE);
     if (st == PS_OK) {
-        for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1] && st == PS_OK; i++)
-            st = fill_piece(c, &c->pieces[i], tier);
+        for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1] && st == PS_OK; i++)
+            st = fill_piece(c, &c->pieces.all[i], tier);
         if (c->has_master[chunk]) ps_client_let_go(c, PS_LIST_MASTER, chunk);
     }
     ps_client_let_go(c, PS_LIST_PARAM16, chunk);

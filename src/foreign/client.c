@@ -143,9 +143,8 @@ static void free_all(ps_client *c)
     ps_mem_free(c->pin_counts);
     ps_layout_destroy(c->layout);
     ps_mem_free(c->in_order);
-    ps_mem_free(c->pieces);
-    ps_mem_free(c->first_piece);
-    ps_mem_free(c->by_tensor);
+    ps_pieces_deinit(&c->pieces);
+    ps_mem_free(c->gradients);
     ps_mem_free(c->held.count);
     ps_mem_free(c->held.ids);
     ps_client_sharing_deinit(&c->sharing);

@@ -24,7 +24,7 @@ static int64_t chunks_bytes(const ps_client *c)
     int64_t bytes = 0;
     const ps_list n = ps_lists_grad(&c->lists);
     for (int32_t i = 0; i < c->layout->n_chunks; i++) {
-        const bool is_frozen = c->tensors[c->pieces[c->first_piece[i]].tensor].is_frozen;
+        const bool is_frozen = c->tensors[c->pieces.all[c->pieces.first[i]].tensor].is_frozen;
         if (!ps_client_owns(c, i)) continue;
         for (ps_list list = 0; list < (is_frozen ? 1 : n); list++) bytes += chunk_bytes(c, list);
     }
@@ -46,7 +46,7 @@ int64_t ps_client_all_apart_bytes(const ps_client *c)
 
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes)
 {
-    const int64_t n_sums = ps_client_piece_count(c) + c->n_tensors;
+    const int64_t n_sums = c->pieces.n + c->n_tensors;
     *sums_bytes = ps_round_up(n_sums * (int64_t)sizeof *c->sums, 64);
     if (ps_backend_space(c->settings.backend)->device->host_can_touch) return 0;
     return *sums_bytes + 2 * PS_CLIENT_SCRATCH_ELEMENTS * (int64_t)sizeof(float);
@@ -220,8 +220,8 @@ ps_status ps_client_check_budgets(ps_client *c)
 
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
 {
-    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++) {
-        const int32_t t = c->pieces[i].tensor;
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++) {
+        const int32_t t = c->pieces.all[i].tensor;
         if (c->pin_counts[t] > 0 || c->tensors[t].pins[PS_CLIENT_MASTER] > 0 ||
             c->tensors[t].pins[PS_CLIENT_GRADIENT] > 0)
             return PS_TIER_DEVICE; /* where it is in use */

@@ -32,6 +32,7 @@
 #include "settings/settings.h"
 #include "state/carrier.h"
 #include "state/lists.h"
+#include "state/pieces.h"
 #include "state/tiers.h"
 #include "state/work_time.h"
 
@@ -44,14 +45,12 @@ typedef enum ps_client_gradient_place {
     PS_GRADIENT_BESIDE, /* in list GRAD, or in memory of its own where the tensor is apart */
 } ps_client_gradient_place;
 
-/* What of a tensor lies in one chunk. */
-typedef struct ps_client_piece {
-    int32_t tensor, chunk;
-    int64_t chunk_offset, tensor_offset, n; /* elements */
-    ps_client_gradient_place gradient;      /* with several ranks: this one's own, or for the owner the sum of all */
-    bool is_narrow;                         /* beside, but rounded to the parameter's type, over which it lay */
-    bool is_fresh;                          /* has a gradient that other ranks do not know of yet */
-} ps_client_piece;
+/* Of a piece. */
+typedef struct ps_client_gradient {
+    ps_client_gradient_place place; /* with several ranks: of this one's own, or for the owner of the sum of all */
+    bool is_narrow;                 /* beside, but rounded to the parameter's type, over which it lay */
+    bool is_fresh;                  /* other ranks do not know of it yet */
+} ps_client_gradient;
 
 typedef struct ps_client_tensor_state {
     char *name;
@@ -59,10 +58,10 @@ typedef struct ps_client_tensor_state {
     int32_t n_dims, group;
     ps_dtype given_dtype; /* of its first values */
     bool is_frozen, is_apart, is_dropped;
-    bool has_joined;               /* the program has chosen its group */
-    ps_nursery_piece given;        /* first values; without address once they are in chunks */
-    int32_t in_layout;             /* its number there; -1: none */
-    int32_t first_piece, n_pieces; /* in the client's by_tensor; an apart one has none */
+    bool has_joined;        /* the program has chosen its group */
+    ps_nursery_piece given; /* first values; without address once they are in chunks */
+    int32_t in_layout;      /* its number there; -1: none */
+    int32_t n_pieces;       /* an apart one has none */
     int64_t steps;
     bool has_gradient;                     /* since the last step */
     bool is_given;                         /* the program of this rank has given one since then */
@@ -159,11 +158,10 @@ struct ps_client {
 
     ps_layout *layout;
     ps_lists lists;
-    int32_t *in_order;       /* [layout->n_tensors] tensor of each of the layout's */
-    ps_client_piece *pieces; /* by chunk: those of chunk i are [first_piece[i], first_piece[i + 1]) */
-    int32_t *first_piece;
-    int32_t *by_tensor; /* [number of pieces] those of each tensor, in order */
-    bool *has_master;   /* [n_chunks] this rank keeps fp32 values of the chunk */
+    int32_t *in_order; /* [layout->n_tensors] tensor of each of the layout's */
+    ps_pieces pieces;
+    ps_client_gradient *gradients; /* [pieces.n] */
+    bool *has_master;              /* [n_chunks] this rank keeps fp32 values of the chunk */
     ps_client_sharing sharing;
     ps_carrier carrier;
     ps_order *order; /* looks at the order of all that is issued; NULL: nobody does */
@@ -283,9 +281,18 @@ PS_NODISCARD ps_status ps_client_check_update_room(ps_client *c);
 
 /* ---- pieces ---- */
 
-static inline ps_client_piece *ps_client_piece_of(const ps_client *c, const ps_client_tensor_state *t, int32_t k)
+static inline const ps_piece *ps_client_piece_of(const ps_client *c, const ps_client_tensor_state *t, int32_t k)
 {
-    return &c->pieces[c->by_tensor[t->first_piece + k]];
+    return &c->pieces.all[c->pieces.by_tensor[c->pieces.first_of_tensor[t->in_layout] + k]];
+}
+static inline ps_client_gradient *ps_client_gradient_of(const ps_client *c, const ps_piece *p)
+{
+    return &c->gradients[p - c->pieces.all];
+}
+static inline ps_client_gradient_place ps_client_place_of_gradient(const ps_client *c, const ps_client_tensor_state *t,
+                                                                   int32_t k)
+{
+    return ps_client_gradient_of(c, ps_client_piece_of(c, t, k))->place;
 }
 static inline bool ps_client_owns(const ps_client *c, int32_t chunk)
 {
@@ -296,15 +303,11 @@ static inline int64_t ps_client_id_bytes(const ps_client *c, ps_chunk_id id)
 {
     return ps_lists_chunk_bytes(&c->lists, c->layout, ps_lists_list_of(&c->lists, c->layout, id));
 }
-static inline int32_t ps_client_piece_count(const ps_client *c)
-{
-    return c->first_piece[c->layout->n_chunks];
-}
 /* Does a gradient of one of its tensors lie there? */
 static inline bool ps_client_chunk_has_gradient(const ps_client *c, int32_t chunk, ps_client_gradient_place place)
 {
-    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
-        if (c->pieces[i].gradient == place) return true;
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        if (c->gradients[i].place == place) return true;
     return false;
 }
 static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
@@ -378,16 +381,16 @@ void ps_client_end_recording(ps_client *c);
 /* Gradients that lie over the parameter make way. PS_ESTATE: the program has their place in use. */
 PS_NODISCARD ps_status ps_client_restore(ps_client *c, int32_t tensor);
 /* A gradient that is beside its parameter, and held, becomes what it would be there. */
-PS_NODISCARD ps_status ps_client_round_gradient(ps_client *c, const ps_client_piece *p);
+PS_NODISCARD ps_status ps_client_round_gradient(ps_client *c, const ps_piece *p);
 /* PS_ESTATE naming the call when the program has some gradient's place in use. */
 PS_NODISCARD ps_status ps_client_expect_gradients_free(const ps_client *c, const char *call);
 /* Take the sums of a piece's gradient, which is held. */
-PS_NODISCARD ps_status ps_client_sum_piece(ps_client *c, const ps_client_piece *p);
+PS_NODISCARD ps_status ps_client_sum_piece(ps_client *c, const ps_piece *p);
 /* What all gradients amount to that this rank has; waits for it. */
 PS_NODISCARD ps_status ps_client_sum_gradients(ps_client *c, ps_grad_sums *all);
-static inline ps_list ps_client_gradient_list(const ps_client *c, const ps_client_piece *p)
+static inline ps_list ps_client_gradient_list(const ps_client *c, const ps_piece *p)
 {
-    return p->gradient == PS_GRADIENT_OVER ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
+    return ps_client_gradient_of(c, p)->place == PS_GRADIENT_OVER ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
 }
 static inline float *ps_client_apart(const ps_client_tensor_state *t, ps_list list)
 {

@@ -73,39 +73,11 @@ ps_status ps_client_create_layout(ps_client *c)
     return st;
 }
 
-static ps_client_piece piece_at(const ps_client *c, int32_t tensor, int64_t at)
-{
-    const ps_place p = ps_client_place_of(c, tensor);
-    const int64_t size = c->layout->chunk_elements, k = (p.offset + at) / size, offset = (p.offset + at) % size;
-    return (ps_client_piece){.tensor = tensor,
-                             .chunk = p.chunk + (int32_t)k,
-                             .chunk_offset = offset,
-                             .tensor_offset = at,
-                             .n = ps_min_i64(p.elements - at, size - offset)};
-}
-
-/* By chunk: first how many each has, then where they begin, then themselves. */
 ps_status ps_client_cut_pieces(ps_client *c)
 {
     const ps_layout *l = c->layout;
-    int32_t n = 0;
-    PS_TRY(ps_mem_alloc((size_t)l->n_chunks + 2, sizeof *c->first_piece, &c->first_piece));
-    PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->has_master, &c->has_master));
-    for (int32_t i = 0; i < l->n_tensors; i++)
-        for (int32_t k = 0; k < l->places[i].n_chunks; k++) c->first_piece[l->places[i].chunk + k + 2]++;
-    for (int32_t i = 2; i < l->n_chunks + 2; i++) c->first_piece[i] += c->first_piece[i - 1];
-    PS_TRY(ps_mem_alloc((size_t)c->first_piece[l->n_chunks + 1], sizeof *c->pieces, &c->pieces));
-    PS_TRY(ps_mem_alloc((size_t)c->first_piece[l->n_chunks + 1], sizeof *c->by_tensor, &c->by_tensor));
-    for (int32_t i = 0; i < l->n_tensors; i++) {
-        ps_client_tensor_state *t = &c->tensors[c->in_order[i]];
-        t->first_piece = n;
-        for (int64_t at = 0; at < t->elements;) {
-            const ps_client_piece p = piece_at(c, c->in_order[i], at);
-            c->by_tensor[n++] = c->first_piece[p.chunk + 1];
-            c->pieces[c->first_piece[p.chunk + 1]++] = p;
-            at += p.n;
-        }
-        t->n_pieces = n - t->first_piece;
-    }
-    return PS_OK;
+    PS_TRY(ps_pieces_cut(l, c->in_order, &c->pieces));
+    for (int32_t i = 0; i < l->n_tensors; i++) c->tensors[c->in_order[i]].n_pieces = l->places[i].n_chunks;
+    PS_TRY(ps_mem_alloc((size_t)c->pieces.n, sizeof *c->gradients, &c->gradients));
+    return ps_mem_alloc((size_t)l->n_chunks, sizeof *c->has_master, &c->has_master);
 }

@@ -24,22 +24,22 @@ static ps_status sum(ps_client *c, ps_grad_sums *sums, int32_t tensor, const voi
     return add_sums(c, sums, tensor, gradient, dtype, n);
 }
 
-static ps_dtype gradient_dtype(const ps_client *c, const ps_client_piece *p)
+static ps_dtype gradient_dtype(const ps_client *c, const ps_piece *p)
 {
-    return p->gradient == PS_GRADIENT_OVER ? c->settings.dtype : PS_DTYPE_F32;
+    return ps_client_gradient_of(c, p)->place == PS_GRADIENT_OVER ? c->settings.dtype : PS_DTYPE_F32;
 }
 
-ps_status ps_client_sum_piece(ps_client *c, const ps_client_piece *p)
+ps_status ps_client_sum_piece(ps_client *c, const ps_piece *p)
 {
     const void *gradient = ps_client_element(c, ps_client_gradient_list(c, p), p->chunk, p->chunk_offset);
-    return sum(c, &c->sums[p - c->pieces], p->tensor, gradient, gradient_dtype(c, p), p->n);
+    return sum(c, &c->sums[p - c->pieces.all], p->tensor, gradient, gradient_dtype(c, p), p->n);
 }
 
 static ps_status sum_apart(ps_client *c, int32_t tensor)
 {
     const ps_client_tensor_state *t = &c->tensors[tensor];
     const float *gradient = ps_client_apart(t, ps_lists_grad(&c->lists));
-    return sum(c, &c->sums[ps_client_piece_count(c) + tensor], tensor, gradient, PS_DTYPE_F32, t->elements);
+    return sum(c, &c->sums[c->pieces.n + tensor], tensor, gradient, PS_DTYPE_F32, t->elements);
 }
 
 static ps_status sum_again(ps_client *c, int32_t tensor)
@@ -48,8 +48,8 @@ static ps_status sum_again(ps_client *c, int32_t tensor)
     t->is_gradient_changed = false;
     if (t->is_apart) return sum_apart(c, tensor);
     for (int32_t k = 0; k < t->n_pieces; k++) {
-        const ps_client_piece *p = ps_client_piece_of(c, t, k);
-        if (p->gradient == PS_GRADIENT_NONE) continue;
+        const ps_piece *p = ps_client_piece_of(c, t, k);
+        if (ps_client_gradient_of(c, p)->place == PS_GRADIENT_NONE) continue;
         const ps_list list = ps_client_gradient_list(c, p);
         PS_TRY(ps_client_hold(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
         const ps_status st = ps_client_sum_piece(c, p);
@@ -62,10 +62,10 @@ static ps_status sum_again(ps_client *c, int32_t tensor)
 /* Those that are apart are the same on all ranks; the first counts them. */
 static void join_all(const ps_client *c, ps_grad_sums *sums, ps_grad_sums *all)
 {
-    const int32_t n_pieces = ps_client_piece_count(c);
+    const int32_t n_pieces = c->pieces.n;
     *all = (ps_grad_sums){0};
     for (int32_t i = 0; i < n_pieces; i++)
-        if (c->pieces[i].gradient != PS_GRADIENT_NONE) ps_grad_sums_join(all, &sums[i]);
+        if (c->gradients[i].place != PS_GRADIENT_NONE) ps_grad_sums_join(all, &sums[i]);
     for (int32_t i = 0; i < c->n_tensors && c->settings.ranks.rank == 0; i++)
         if (c->tensors[i].is_apart && c->tensors[i].has_gradient) ps_grad_sums_join(all, &sums[n_pieces + i]);
 }
@@ -75,7 +75,7 @@ ps_status ps_client_sum_gradients(ps_client *c, ps_grad_sums *all)
     for (int32_t i = 0; i < c->n_tensors; i++)
         if (c->tensors[i].has_gradient && c->tensors[i].is_gradient_changed) PS_TRY(sum_again(c, i));
     ps_queue *q = c->tiers.compute[PS_TIER_DEVICE];
-    const int64_t n = ps_client_piece_count(c) + c->n_tensors;
+    const int64_t n = c->pieces.n + c->n_tensors;
     ps_grad_sums *read = c->sums;
     if (c->tiers.results != NULL) PS_TRY(ps_mem_alloc((size_t)n, sizeof *read, &read));
     const ps_status st = c->tiers.results != NULL ? ps_queue_get(q, read, c->sums, n * (int64_t)sizeof *read)
@@ -88,7 +88,7 @@ ps_status ps_client_sum_gradients(ps_client *c, ps_grad_sums *all)
 /* ---- makes way ---- */
 
 /* Another rank's parameter is gathered anew by who wants it. */
-static ps_status bring_back(ps_client *c, const ps_client_piece *p, void *place)
+static ps_status bring_back(ps_client *c, const ps_piece *p, void *place)
 {
     if (!c->has_master[p->chunk]) return PS_OK;
     PS_TRY(ps_client_hold(c, PS_LIST_MASTER, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
@@ -99,7 +99,7 @@ static ps_status bring_back(ps_client *c, const ps_client_piece *p, void *place)
     return st;
 }
 
-static ps_status restore_piece(ps_client *c, ps_client_piece *p)
+static ps_status restore_piece(ps_client *c, const ps_piece *p)
 {
     const ps_list grad = ps_lists_grad(&c->lists);
     PS_TRY(ps_client_hold(c, PS_LIST_PARAM16, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
@@ -113,8 +113,9 @@ static ps_status restore_piece(ps_client *c, ps_client_piece *p)
     if (st == PS_OK) st = bring_back(c, p, place);
     ps_client_let_go(c, PS_LIST_PARAM16, p->chunk);
     if (st != PS_OK) return st;
-    p->gradient = PS_GRADIENT_BESIDE;
-    p->is_narrow = true;
+    ps_client_gradient *g = ps_client_gradient_of(c, p);
+    g->place = PS_GRADIENT_BESIDE;
+    g->is_narrow = true;
     return PS_OK;
 }
 
@@ -128,8 +129,8 @@ ps_status ps_client_restore(ps_client *c, int32_t tensor)
                        t->name);
     bool was_over = false;
     for (int32_t k = 0; k < t->n_pieces; k++) {
-        ps_client_piece *p = ps_client_piece_of(c, t, k);
-        if (p->gradient != PS_GRADIENT_OVER) continue;
+        const ps_piece *p = ps_client_piece_of(c, t, k);
+        if (ps_client_gradient_of(c, p)->place != PS_GRADIENT_OVER) continue;
         PS_TRY(restore_piece(c, p));
         was_over = true;
     }
@@ -138,7 +139,7 @@ ps_status ps_client_restore(ps_client *c, int32_t tensor)
     return PS_OK;
 }
 
-ps_status ps_client_round_gradient(ps_client *c, const ps_client_piece *p)
+ps_status ps_client_round_gradient(ps_client *c, const ps_piece *p)
 {
     const ps_dtype dtype = c->settings.dtype;
     float *gradient = ps_client_element(c, ps_lists_grad(&c->lists), p->chunk, p->chunk_offset);
@@ -191,13 +192,12 @@ static ps_status take(ps_client *c, void *dst, ps_dtype dst_dtype, const void *s
  * the whole: a multiple of PS_GRAD_STATS_BLOCK. */
 static const int64_t cached_elements = 64 * PS_GRAD_STATS_BLOCK;
 
-static ps_status take_and_sum(ps_client *c, const ps_client_piece *p, char *dst, const char *src, ps_dtype dtype,
-                              bool adds)
+static ps_status take_and_sum(ps_client *c, const ps_piece *p, char *dst, const char *src, ps_dtype dtype, bool adds)
 {
     const ps_dtype dst_dtype = gradient_dtype(c, p);
     const int64_t item = (int64_t)ps_dtype_bytes(dtype), dst_item = (int64_t)ps_dtype_bytes(dst_dtype);
     const int64_t at_once = ps_device_works_later(c->tiers.ram[PS_TIER_DEVICE]) ? p->n : cached_elements;
-    ps_grad_sums *sums = &c->sums[p - c->pieces];
+    ps_grad_sums *sums = &c->sums[p - c->pieces.all];
     PS_TRY(clear_sums(c, sums));
     for (int64_t done = 0; done < p->n; done += at_once) {
         const int64_t n = ps_min_i64(at_once, p->n - done);
@@ -209,16 +209,17 @@ static ps_status take_and_sum(ps_client *c, const ps_client_piece *p, char *dst,
 }
 
 /* *has_changed: also when it fails, something of the tensor is not as before. */
-static ps_status take_piece(ps_client *c, ps_client_piece *p, const void *gradient, ps_dtype dtype, bool is_over,
+static ps_status take_piece(ps_client *c, const ps_piece *p, const void *gradient, ps_dtype dtype, bool is_over,
                             bool *has_changed)
 {
-    const bool adds = p->gradient != PS_GRADIENT_NONE;
+    ps_client_gradient *g = ps_client_gradient_of(c, p);
+    const bool adds = g->place != PS_GRADIENT_NONE;
     const char *src = (const char *)gradient + p->tensor_offset * (int64_t)ps_dtype_bytes(dtype);
     const ps_list list = !adds && is_over ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
     PS_TRY(ps_client_hold(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
     *has_changed = true;
-    if (!adds) p->gradient = is_over ? PS_GRADIENT_OVER : PS_GRADIENT_BESIDE;
-    p->is_narrow = false;
+    if (!adds) g->place = is_over ? PS_GRADIENT_OVER : PS_GRADIENT_BESIDE;
+    g->is_narrow = false;
     const ps_status st = take_and_sum(c, p, ps_client_element(c, list, p->chunk, p->chunk_offset), src, dtype, adds);
     ps_client_let_go(c, list, p->chunk);
     return st;
@@ -307,8 +308,8 @@ ps_status ps_client_expect_gradients_free(const ps_client *c, const char *call)
 /* List GRAD of a chunk in which no gradient is beside its parameter any more. */
 static void discard_unused(ps_client *c, int32_t chunk)
 {
-    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
-        if (c->pieces[i].gradient == PS_GRADIENT_BESIDE) return;
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        if (c->gradients[i].place == PS_GRADIENT_BESIDE) return;
     ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), chunk));
 }
 
@@ -317,13 +318,14 @@ static void drop(ps_client *c, ps_client_tensor_state *t)
 {
     ps_client_unshare(c, (int32_t)(t - c->tensors));
     for (int32_t k = 0; k < t->n_pieces; k++) {
-        ps_client_piece *p = ps_client_piece_of(c, t, k);
-        t->is_master_newer = t->is_master_newer || p->gradient == PS_GRADIENT_OVER;
-        const bool was_beside = p->gradient == PS_GRADIENT_BESIDE;
-        p->gradient = PS_GRADIENT_NONE;
+        const ps_piece *p = ps_client_piece_of(c, t, k);
+        ps_client_gradient *g = ps_client_gradient_of(c, p);
+        t->is_master_newer = t->is_master_newer || g->place == PS_GRADIENT_OVER;
+        const bool was_beside = g->place == PS_GRADIENT_BESIDE;
+        g->place = PS_GRADIENT_NONE;
         if (was_beside) discard_unused(c, p->chunk);
-        if (p->is_fresh) c->sharing.n_fresh[p->chunk / c->sharing.group_chunks]--;
-        p->is_fresh = false;
+        if (g->is_fresh) c->sharing.n_fresh[p->chunk / c->sharing.group_chunks]--;
+        g->is_fresh = false;
     }
     t->has_gradient = t->is_given = t->is_gradient_changed = false;
 }

@@ -6,7 +6,7 @@
 #include "patrickstar_own.h"
 
 /* The parameter follows its master. */
-static ps_status round_master(ps_client *c, const ps_client_piece *p)
+static ps_status round_master(ps_client *c, const ps_piece *p)
 {
     return ps_client_cast(c, PS_TIER_DEVICE, ps_client_element(c, PS_LIST_PARAM16, p->chunk, p->chunk_offset),
                           c->settings.dtype, ps_client_element(c, PS_LIST_MASTER, p->chunk, p->chunk_offset),
@@ -15,7 +15,7 @@ static ps_status round_master(ps_client *c, const ps_client_piece *p)
 
 /* The master follows its parameter, where that is not what the master rounds to: elements that nobody has changed keep
  * their bits. By the host, wherever they are: parameters are seldom written to. */
-static ps_status widen_param(ps_client *c, const ps_client_piece *p)
+static ps_status widen_param(ps_client *c, const ps_piece *p)
 {
     enum { AT_ONCE = 4096 };
     _Alignas(64) float masters[AT_ONCE];
@@ -39,7 +39,7 @@ static ps_status widen_param(ps_client *c, const ps_client_piece *p)
 }
 
 /* Where the device has both. */
-static ps_status follow(ps_client *c, const ps_client_piece *p, ps_list from, ps_list to)
+static ps_status follow(ps_client *c, const ps_piece *p, ps_list from, ps_list to)
 {
     PS_TRY(ps_client_hold(c, from, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     ps_status st = ps_client_hold(c, to, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
@@ -55,7 +55,7 @@ static ps_status follow_all(ps_client *c, int32_t tensor, ps_list from, ps_list 
 {
     const ps_client_tensor_state *t = &c->tensors[tensor];
     for (int32_t k = 0; k < t->n_pieces; k++) {
-        const ps_client_piece *p = ps_client_piece_of(c, t, k);
+        const ps_piece *p = ps_client_piece_of(c, t, k);
         if (c->has_master[p->chunk]) PS_TRY(follow(c, p, from, to));
     }
     return PS_OK;
@@ -64,7 +64,7 @@ static ps_status follow_all(ps_client *c, int32_t tensor, ps_list from, ps_list 
 bool ps_client_is_overwritten(const ps_client *c, const ps_client_tensor_state *t)
 {
     for (int32_t k = 0; k < t->n_pieces; k++)
-        if (ps_client_piece_of(c, t, k)->gradient == PS_GRADIENT_OVER) return true;
+        if (ps_client_place_of_gradient(c, t, k) == PS_GRADIENT_OVER) return true;
     return false;
 }
 

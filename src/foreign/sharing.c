@@ -44,9 +44,9 @@ ps_status ps_client_sharing_init(ps_client *c)
     PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->is_here, &s->is_here));
     PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->n_fresh, &s->n_fresh));
     PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->n_trained, &s->n_trained));
-    for (int32_t i = 0; i < ps_client_piece_count(c); i++)
-        s->n_trained[group_of(c, c->pieces[i].chunk)] += !c->tensors[c->pieces[i].tensor].is_frozen;
-    return ps_mem_alloc((size_t)ps_client_piece_count(c) + (size_t)c->settings.ranks.n, sizeof *s->parts, &s->parts);
+    for (int32_t i = 0; i < c->pieces.n; i++)
+        s->n_trained[group_of(c, c->pieces.all[i].chunk)] += !c->tensors[c->pieces.all[i].tensor].is_frozen;
+    return ps_mem_alloc((size_t)c->pieces.n + (size_t)c->settings.ranks.n, sizeof *s->parts, &s->parts);
 }
 
 void ps_client_sharing_deinit(ps_client_sharing *s)
@@ -68,8 +68,8 @@ static void discard(ps_client *c, ps_list list, int32_t chunk)
 
 static bool has_gradient(const ps_client *c, int32_t chunk)
 {
-    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
-        if (c->pieces[i].gradient != PS_GRADIENT_NONE) return true;
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        if (c->gradients[i].place != PS_GRADIENT_NONE) return true;
     return false;
 }
 
@@ -283,10 +283,10 @@ static ps_status carry(ps_client *c, int32_t n_parts, ps_list list, bool is_redu
 /* What owners send is the parameters as they are now. */
 static ps_status make_whole(ps_client *c, int32_t group)
 {
-    for (int32_t i = c->first_piece[first_chunk(c, group)]; i < c->first_piece[end_chunk(c, group)]; i++) {
-        const ps_client_piece *p = &c->pieces[i];
+    for (int32_t i = c->pieces.first[first_chunk(c, group)]; i < c->pieces.first[end_chunk(c, group)]; i++) {
+        const ps_piece *p = &c->pieces.all[i];
         const ps_client_tensor_state *t = &c->tensors[p->tensor];
-        if (p->gradient == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, p->tensor));
+        if (ps_client_gradient_of(c, p)->place == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, p->tensor));
         if (t->is_master_newer || t->is_param_newer) PS_TRY(ps_client_settle(c, p->tensor));
     }
     return PS_OK;
@@ -325,9 +325,9 @@ void ps_client_unshare(ps_client *c, int32_t tensor)
 
 enum { NARROW = PS_GRADIENT_BESIDE + 1 }; /* beside, but rounded */
 
-static uint8_t place_of(const ps_client_piece *p)
+static uint8_t place_of(const ps_client_gradient *g)
 {
-    return p->gradient == PS_GRADIENT_BESIDE && p->is_narrow ? NARROW : (uint8_t)p->gradient;
+    return g->place == PS_GRADIENT_BESIDE && g->is_narrow ? NARROW : (uint8_t)g->place;
 }
 
 /* In what one rank has beside its parameter, or not at all, the others take part in fp32; the sum is rounded where all
@@ -336,7 +336,8 @@ static ps_status agree_on_places(ps_client *c, const uint8_t *all, int32_t first
 {
     const ps_list grad = ps_lists_grad(&c->lists);
     for (int32_t i = 0; i < n; i++) {
-        ps_client_piece *p = &c->pieces[first + i];
+        const ps_piece *p = &c->pieces.all[first + i];
+        ps_client_gradient *g = ps_client_gradient_of(c, p);
         bool has_any = false, is_over_everywhere = true, is_narrow = true;
         for (int32_t r = 0; r < c->settings.ranks.n; r++) {
             has_any = has_any || all[r * n + i] != PS_GRADIENT_NONE;
@@ -345,9 +346,9 @@ static ps_status agree_on_places(ps_client *c, const uint8_t *all, int32_t first
         }
         c->tensors[p->tensor].has_gradient = c->tensors[p->tensor].has_gradient || has_any;
         if (!has_any || is_over_everywhere) continue;
-        if (p->gradient == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, p->tensor));
-        p->is_narrow = is_narrow;
-        if (p->gradient != PS_GRADIENT_NONE) continue;
+        if (g->place == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, p->tensor));
+        g->is_narrow = is_narrow;
+        if (g->place != PS_GRADIENT_NONE) continue;
         PS_TRY(ps_client_need_master(c, p->tensor));
         PS_TRY(ps_client_hold(c, grad, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
         const ps_status st =
@@ -355,15 +356,16 @@ static ps_status agree_on_places(ps_client *c, const uint8_t *all, int32_t first
                           p->n * (int64_t)sizeof(float));
         ps_client_let_go(c, grad, p->chunk);
         PS_TRY(st);
-        p->gradient = PS_GRADIENT_BESIDE;
+        g->place = PS_GRADIENT_BESIDE;
     }
     return PS_OK;
 }
 
 /* Whether a gradient had to make way depends on the chunks, the sum does not. */
-static ps_status finish_sum(ps_client *c, const ps_client_piece *p)
+static ps_status finish_sum(ps_client *c, const ps_piece *p)
 {
-    if (p->gradient == PS_GRADIENT_BESIDE && p->is_narrow) PS_TRY(ps_client_round_gradient(c, p));
+    const ps_client_gradient *g = ps_client_gradient_of(c, p);
+    if (g->place == PS_GRADIENT_BESIDE && g->is_narrow) PS_TRY(ps_client_round_gradient(c, p));
     return ps_client_sum_piece(c, p);
 }
 
@@ -371,17 +373,18 @@ static ps_status finish_sum(ps_client *c, const ps_client_piece *p)
 static ps_status reduce_list(ps_client *c, int32_t group, ps_client_gradient_place place)
 {
     const ps_list list = place == PS_GRADIENT_OVER ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
-    const int32_t first = c->first_piece[first_chunk(c, group)], end = c->first_piece[end_chunk(c, group)];
+    const int32_t first = c->pieces.first[first_chunk(c, group)], end = c->pieces.first[end_chunk(c, group)];
     int32_t n = 0, n_pieces = 0;
-    for (int32_t i = first; i < end; i++) n_pieces += c->pieces[i].gradient == place;
+    for (int32_t i = first; i < end; i++) n_pieces += c->gradients[i].place == place;
     if (n_pieces == 0) return PS_OK;
     PS_TRY(hold_group(c, group, list, PS_ACCESS_WRITE, PS_ACCESS_WRITE));
     for (int32_t i = first; i < end; i++)
-        if (c->pieces[i].gradient == place)
-            add_part(c, &n, list, c->pieces[i].chunk, c->pieces[i].chunk_offset, c->pieces[i].n);
+        if (c->gradients[i].place == place)
+            add_part(c, &n, list, c->pieces.all[i].chunk, c->pieces.all[i].chunk_offset, c->pieces.all[i].n);
     ps_status st = carry(c, n, list, true);
     for (int32_t i = first; i < end && st == PS_OK; i++)
-        if (c->pieces[i].gradient == place && ps_client_owns(c, c->pieces[i].chunk)) st = finish_sum(c, &c->pieces[i]);
+        if (c->gradients[i].place == place && ps_client_owns(c, c->pieces.all[i].chunk))
+            st = finish_sum(c, &c->pieces.all[i]);
     let_go_group(c, group, list);
     return st;
 }
@@ -389,10 +392,11 @@ static ps_status reduce_list(ps_client *c, int32_t group, ps_client_gradient_pla
 static void drop_others(ps_client *c, int32_t group)
 {
     const ps_list grad = ps_lists_grad(&c->lists);
-    for (int32_t i = c->first_piece[first_chunk(c, group)]; i < c->first_piece[end_chunk(c, group)]; i++) {
-        ps_client_piece *p = &c->pieces[i];
-        p->is_fresh = false;
-        if (!ps_client_owns(c, p->chunk)) p->gradient = PS_GRADIENT_NONE;
+    for (int32_t i = c->pieces.first[first_chunk(c, group)]; i < c->pieces.first[end_chunk(c, group)]; i++) {
+        const ps_piece *p = &c->pieces.all[i];
+        ps_client_gradient *g = ps_client_gradient_of(c, p);
+        g->is_fresh = false;
+        if (!ps_client_owns(c, p->chunk)) g->place = PS_GRADIENT_NONE;
     }
     for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++)
         if (!ps_client_owns(c, k)) discard(c, grad, k);
@@ -403,12 +407,12 @@ static void drop_others(ps_client *c, int32_t group)
 /* tensor: whose gradient was the last one. */
 static ps_status reduce(ps_client *c, int32_t tensor, int32_t group)
 {
-    const int32_t first = c->first_piece[first_chunk(c, group)], n = c->first_piece[end_chunk(c, group)] - first;
+    const int32_t first = c->pieces.first[first_chunk(c, group)], n = c->pieces.first[end_chunk(c, group)] - first;
     const size_t size = (size_t)c->settings.ranks.n;
     uint8_t *places; /* this rank's, then those of all */
     PS_TRY(announce(c, REDUCE, group, tensor));
     PS_TRY(ps_mem_alloc((size_t)n, size + 1, &places));
-    for (int32_t i = 0; i < n; i++) places[i] = place_of(&c->pieces[first + i]);
+    for (int32_t i = 0; i < n; i++) places[i] = place_of(&c->gradients[first + i]);
     ps_status st = ps_comm_all_gather(c->comm, places, n, places + n);
     if (st == PS_OK) st = agree_on_places(c, places + n, first, n);
     if (st == PS_OK) st = reduce_list(c, group, PS_GRADIENT_OVER);
@@ -423,9 +427,10 @@ ps_status ps_client_note_gradient(ps_client *c, int32_t tensor)
     const ps_client_tensor_state *t = &c->tensors[tensor];
     if (is_alone(c)) return PS_OK;
     for (int32_t k = 0; k < t->n_pieces; k++) {
-        ps_client_piece *p = ps_client_piece_of(c, t, k);
-        c->sharing.n_fresh[group_of(c, p->chunk)] += !p->is_fresh;
-        p->is_fresh = true;
+        const ps_piece *p = ps_client_piece_of(c, t, k);
+        ps_client_gradient *g = ps_client_gradient_of(c, p);
+        c->sharing.n_fresh[group_of(c, p->chunk)] += !g->is_fresh;
+        g->is_fresh = true;
     }
     for (int32_t k = 0; k < t->n_pieces; k++) {
         const int32_t g = group_of(c, ps_client_piece_of(c, t, k)->chunk);
@@ -474,7 +479,7 @@ ps_status ps_client_reduce_rest(ps_client *c)
     for (int32_t g = 0; g < c->sharing.n_groups; g++) has[g] = c->sharing.n_fresh[g] > 0;
     PS_TRY_GOTO(ps_comm_all_reduce(c->comm, has, c->sharing.n_groups, PS_COMM_MAX));
     for (int32_t g = 0; g < c->sharing.n_groups; g++)
-        if (has[g] > 0) PS_TRY_GOTO(reduce(c, c->pieces[c->first_piece[first_chunk(c, g)]].tensor, g));
+        if (has[g] > 0) PS_TRY_GOTO(reduce(c, c->pieces.all[c->pieces.first[first_chunk(c, g)]].tensor, g));
     PS_TRY_GOTO(reduce_apart(c));
 out:
     ps_mem_free(has);

@@ -25,10 +25,10 @@ static ps_status update_elements(ps_client *c, const step *s, const ps_client_te
     return ps_optimizer_update(ps_client_backend(c, tier), c->tiers.compute[tier], &g->optimizer, &o, p);
 }
 
-static ps_status update_piece(ps_client *c, const step *s, const ps_client_piece *x, ps_tier tier)
+static ps_status update_piece(ps_client *c, const step *s, const ps_piece *x, ps_tier tier)
 {
     const ps_client_tensor_state *t = &c->tensors[x->tensor];
-    const bool is_over = x->gradient == PS_GRADIENT_OVER;
+    const bool is_over = ps_client_gradient_of(c, x)->place == PS_GRADIENT_OVER;
     void *param = ps_client_element(c, PS_LIST_PARAM16, x->chunk, x->chunk_offset);
     float *master = ps_client_element(c, PS_LIST_MASTER, x->chunk, x->chunk_offset);
     if (s->skips)
@@ -60,8 +60,8 @@ static bool uses_list(const ps_client *c, const step *s, int32_t chunk, ps_list 
 
 static ps_status update_pieces(ps_client *c, const step *s, int32_t chunk, ps_tier tier)
 {
-    for (int32_t i = c->first_piece[chunk]; i < c->first_piece[chunk + 1]; i++)
-        if (c->pieces[i].gradient != PS_GRADIENT_NONE) PS_TRY(update_piece(c, s, &c->pieces[i], tier));
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        if (c->gradients[i].place != PS_GRADIENT_NONE) PS_TRY(update_piece(c, s, &c->pieces.all[i], tier));
     return PS_OK;
 }
 
@@ -166,7 +166,7 @@ static ps_status update_all(ps_client *c, const step *s)
         t->has_gradient = t->is_master_newer = t->is_gradient_changed = false;
         t->steps += !s->skips;
     }
-    for (int32_t i = 0; i < ps_client_piece_count(c); i++) c->pieces[i].gradient = PS_GRADIENT_NONE;
+    for (int32_t i = 0; i < c->pieces.n; i++) c->gradients[i].place = PS_GRADIENT_NONE;
     ps_client_forget_others(c);
     return PS_OK;
 }

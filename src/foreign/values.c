@@ -57,27 +57,21 @@ static ps_dtype dtype_of(const ps_client *c, ps_list list)
 /* ---- a piece ---- */
 
 /* What a view shows at once from element `at` on, at most n. */
-static ps_client_piece piece_at(const ps_client *c, int32_t tensor, int64_t at, int64_t n)
+static ps_piece piece_at(const ps_client *c, int32_t tensor, int64_t at, int64_t n)
 {
-    const ps_client_tensor_state *t = &c->tensors[tensor];
-    int32_t k = 0;
-    while (ps_client_piece_of(c, t, k)->tensor_offset + ps_client_piece_of(c, t, k)->n <= at) k++;
-    ps_client_piece p = *ps_client_piece_of(c, t, k);
-    const int64_t skipped = at - p.tensor_offset;
-    p.chunk_offset += skipped;
-    p.tensor_offset += skipped;
-    p.n = ps_min_i64(ps_min_i64(p.n - skipped, n), PIECE_ELEMENTS);
+    ps_piece p = ps_piece_from(c->layout, c->tensors[tensor].in_layout, at, ps_min_i64(n, PIECE_ELEMENTS));
+    p.tensor = tensor;
     return p;
 }
 
-static ps_status open_view(ps_client *c, const ps_client_piece *p, ps_list list, ps_access_mode mode, ps_view *v)
+static ps_status open_view(ps_client *c, const ps_piece *p, ps_list list, ps_access_mode mode, ps_view *v)
 {
     const int64_t item = c->lists.list[list].item_bytes;
     return ps_view_open(c->tiers.store, ps_store_chunk(c->layout, list, p->chunk), ps_client_update_tier(c, p->chunk),
                         p->chunk_offset * item, p->n * item, mode, v);
 }
 
-static ps_status read_piece(ps_client *c, const ps_client_piece *p, int32_t state, float *out)
+static ps_status read_piece(ps_client *c, const ps_piece *p, int32_t state, float *out)
 {
     const ps_list list = list_of(c, state, p->chunk);
     ps_view v;
@@ -86,7 +80,7 @@ static ps_status read_piece(ps_client *c, const ps_client_piece *p, int32_t stat
     return ps_view_close(c->tiers.store, &v);
 }
 
-static ps_status write_list(ps_client *c, const ps_client_piece *p, ps_list list, const float *in)
+static ps_status write_list(ps_client *c, const ps_piece *p, ps_list list, const float *in)
 {
     ps_view v;
     PS_TRY(open_view(c, p, list, PS_ACCESS_WRITE, &v));
@@ -95,11 +89,13 @@ static ps_status write_list(ps_client *c, const ps_client_piece *p, ps_list list
 }
 
 /* A parameter that its gradient lies over gets its value when that has made way. */
-static ps_status write_piece(ps_client *c, const ps_client_piece *p, int32_t state, const float *in)
+static ps_status write_piece(ps_client *c, const ps_piece *p, int32_t state, const float *in)
 {
     const ps_list list = list_of(c, state, p->chunk);
+    const int32_t k = p->chunk - ps_client_place_of(c, p->tensor).chunk;
+    const bool is_over = ps_client_place_of_gradient(c, &c->tensors[p->tensor], k) == PS_GRADIENT_OVER;
     PS_TRY(write_list(c, p, list, in));
-    if (list != PS_LIST_MASTER || p->gradient == PS_GRADIENT_OVER) return PS_OK;
+    if (list != PS_LIST_MASTER || is_over) return PS_OK;
     return write_list(c, p, PS_LIST_PARAM16, in);
 }
 
@@ -122,7 +118,7 @@ static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, int3
 /* ---- from outside ---- */
 
 /* All ranks get what its owner has read. */
-static ps_status share_piece(ps_client *c, const ps_client_piece *p, float *values)
+static ps_status share_piece(ps_client *c, const ps_piece *p, float *values)
 {
     const ps_comm_part part = {.payload = values, .n = p->n, .owner = ps_ranks_owner(&c->settings.ranks, p->chunk)};
     ps_collectives *x = ps_comm_messages(c->comm);
@@ -142,7 +138,7 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
     if (c->comm != NULL) PS_TRY(ps_client_announce_read(c, tensor));
     if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
     for (int64_t done = 0; done < n;) {
-        const ps_client_piece p = piece_at(c, tensor, first + done, n - done);
+        const ps_piece p = piece_at(c, tensor, first + done, n - done);
         if (ps_client_owns(c, p.chunk)) PS_TRY(read_piece(c, &p, state, out + done));
         if (c->settings.ranks.n > 1) PS_TRY(share_piece(c, &p, out + done));
         done += p.n;
@@ -172,7 +168,7 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
     const bool was_master_newer = t->is_master_newer;
     t->is_master_newer = was_master_newer || state == VALUE; /* until the parameter has all of it too */
     for (int64_t done = 0; done < n;) {
-        const ps_client_piece p = piece_at(c, tensor, first + done, n - done);
+        const ps_piece p = piece_at(c, tensor, first + done, n - done);
         if (ps_client_owns(c, p.chunk)) PS_TRY(write_piece(c, &p, state, in + done));
         done += p.n;
     }

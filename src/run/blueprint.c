@@ -14,36 +14,18 @@ static bool overwrites(const ps_blueprint *b, int32_t tensor)
 
 /* ---- pieces ---- */
 
-/* Sorts by counting: pieces of each chunk are counted, first_piece becomes where they begin, moves on as they are put
- * there, and is set back by one chunk. */
 static ps_status cut_pieces(ps_blueprint *b)
 {
-    const ps_layout *l = b->layout;
-    size_t n = 0;
-    for (int32_t t = 0; t < l->n_tensors; t++) n += (size_t)l->places[t].n_chunks;
-    PS_TRY(ps_mem_alloc(n, sizeof *b->pieces, &b->pieces));
-    PS_TRY(ps_mem_alloc((size_t)l->n_chunks + 1, sizeof *b->first_piece, &b->first_piece));
-    for (int32_t t = 0; t < l->n_tensors; t++)
-        for (int32_t k = 0; k < l->places[t].n_chunks; k++) b->first_piece[l->places[t].chunk + k + 1]++;
-    for (int32_t c = 0; c < l->n_chunks; c++) b->first_piece[c + 1] += b->first_piece[c];
-    for (int32_t t = 0; t < l->n_tensors; t++) {
-        const ps_place *p = &l->places[t];
-        const ps_param *param = &b->program->params[t];
-        for (int32_t k = 0; k < p->n_chunks; k++) {
-            const int64_t done = k == 0 ? 0 : k * l->chunk_elements;
-            b->pieces[b->first_piece[p->chunk + k]++] =
-                (ps_piece){.tensor = t,
-                           .chunk_offset = p->n_chunks > 1 ? 0 : p->offset,
-                           .tensor_offset = done,
-                           .n = p->n_chunks > 1 ? ps_min_i64(l->chunk_elements, p->elements - done) : p->elements,
-                           .group = param->group,
-                           .decays = b->settings->groups[param->group].decays_all ||
-                                     ps_weight_decay_applies(param->name, param->n_dims)};
-            b->uses_grad_list[p->chunk + k] |= !param->is_frozen && !overwrites(b, t);
-        }
+    PS_TRY(ps_pieces_cut(b->layout, NULL, &b->pieces));
+    PS_TRY(ps_mem_alloc((size_t)b->program->n_params, sizeof *b->decays, &b->decays));
+    for (int32_t t = 0; t < b->program->n_params; t++) {
+        const ps_param *p = &b->program->params[t];
+        b->decays[t] = b->settings->groups[p->group].decays_all || ps_weight_decay_applies(p->name, p->n_dims);
     }
-    for (int32_t c = l->n_chunks; c > 0; c--) b->first_piece[c] = b->first_piece[c - 1];
-    b->first_piece[0] = 0;
+    for (int32_t i = 0; i < b->pieces.n; i++) {
+        const ps_piece *p = &b->pieces.all[i];
+        b->uses_grad_list[p->chunk] |= !b->program->params[p->tensor].is_frozen && !overwrites(b, p->tensor);
+    }
     return PS_OK;
 }
 
@@ -232,8 +214,8 @@ static ps_status trace_update(ps_blueprint *b, int32_t c, int64_t non_model_byte
                                rates->update_latency_ns[tier] +
                                    (int64_t)((double)(n * bytes_per_element) * 1e9 / rates->update_bytes_per_s[tier])));
     bool all_in_list = true;
-    for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1]; i++)
-        all_in_list &= !overwrites(b, b->pieces[i].tensor);
+    for (int32_t i = b->pieces.first[c]; i < b->pieces.first[c + 1]; i++)
+        all_in_list &= !overwrites(b, b->pieces.all[i].tensor);
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
                                all_in_list ? PS_ACCESS_OVERWRITE : PS_ACCESS_WRITE));
     const ps_list sums = ps_blueprint_sums(b);
@@ -635,8 +617,8 @@ void ps_blueprint_destroy(ps_blueprint *b)
     ps_mem_free(b->use_position);
     ps_mem_free(b->update_tier);
     ps_mem_free(b->uses_grad_list);
-    ps_mem_free(b->first_piece);
-    ps_mem_free(b->pieces);
+    ps_mem_free(b->decays);
+    ps_pieces_deinit(&b->pieces);
     ps_layout_destroy(b->layout);
     ps_mem_free(b);
 }

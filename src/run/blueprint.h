@@ -8,15 +8,8 @@
 #include "run/span.h"
 #include "settings/settings.h"
 #include "state/lists.h"
+#include "state/pieces.h"
 #include "state/tiers.h"
-
-/* The part of a tensor that lies in one chunk: what an update computes at once. */
-typedef struct ps_piece {
-    int32_t tensor;
-    int64_t chunk_offset, tensor_offset, n; /* elements */
-    int32_t group;                          /* of the settings */
-    bool decays;
-} ps_piece;
 
 /* Which of a rank's chunks are updated in device memory, when not all are. */
 typedef enum ps_resident_choice {
@@ -56,8 +49,8 @@ typedef struct ps_blueprint {
 
     ps_layout *layout;
     ps_lists lists;
-    ps_piece *pieces; /* by chunk: those of chunk i are [first_piece[i], first_piece[i + 1]) */
-    int32_t *first_piece;
+    ps_pieces pieces;
+    bool *decays;               /* [program->n_params] weight decay applies */
     bool *uses_grad_list;       /* [n_chunks] holds tensors whose gradients may not overwrite them */
     ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
     int32_t n_margin;           /* so many of this rank's chunks could keep their optimizer data in the device margin */

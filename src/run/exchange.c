@@ -14,7 +14,7 @@ static int64_t most_parts(const ps_blueprint *b)
     int64_t most = 0;
     for (int32_t i = 0; i < b->spans.n; i++) {
         const ps_span *s = &b->spans.spans[i];
-        most = ps_max_i64(most, s->n_chunks + b->first_piece[s->chunk + s->n_chunks] - b->first_piece[s->chunk]);
+        most = ps_max_i64(most, s->n_chunks + b->pieces.first[s->chunk + s->n_chunks] - b->pieces.first[s->chunk]);
     }
     return most;
 }
@@ -111,12 +111,12 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
     const ps_blueprint *b = r->bp;
     int32_t n = 0;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
-        const int32_t end = b->first_piece[c + 1];
-        for (int32_t k = b->first_piece[c]; k < end; k++) {
-            if (ps_blueprint_grad_list(b, b->pieces[k].tensor) != list) continue;
-            const int64_t begin = b->pieces[k].chunk_offset;
-            while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces[k + 1].tensor) == list) k++;
-            const int64_t length = b->pieces[k].chunk_offset + b->pieces[k].n - begin;
+        const int32_t end = b->pieces.first[c + 1];
+        for (int32_t k = b->pieces.first[c]; k < end; k++) {
+            if (ps_blueprint_grad_list(b, b->pieces.all[k].tensor) != list) continue;
+            const int64_t begin = b->pieces.all[k].chunk_offset;
+            while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces.all[k + 1].tensor) == list) k++;
+            const int64_t length = b->pieces.all[k].chunk_offset + b->pieces.all[k].n - begin;
             char *data = has_payloads(r) ? ps_moment_element(r, list, c, begin) : NULL;
             r->parts[n++] =
                 (ps_comm_part){.payload = data, .n = length, .owner = ps_ranks_owner(&b->settings->ranks, c)};

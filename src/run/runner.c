@@ -422,9 +422,9 @@ static ps_status gather(ps_runner *r, int32_t i)
     PS_TRY(ps_exchange_begin_gather(r, i));
     if (span->is_backward) return PS_OK;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
-        for (int32_t k = r->bp->first_piece[c]; k < r->bp->first_piece[c + 1]; k++) {
-            PS_TRY(ps_store_tensor_begin(r->tiers->store, r->bp->pieces[k].tensor));
-            PS_TRY(ps_store_tensor_end(r->tiers->store, r->bp->pieces[k].tensor, PS_STATE_HOLD));
+        for (int32_t k = r->bp->pieces.first[c]; k < r->bp->pieces.first[c + 1]; k++) {
+            PS_TRY(ps_store_tensor_begin(r->tiers->store, r->bp->pieces.all[k].tensor));
+            PS_TRY(ps_store_tensor_end(r->tiers->store, r->bp->pieces.all[k].tensor, PS_STATE_HOLD));
         }
     return PS_OK;
 }
@@ -450,8 +450,8 @@ static ps_status take_all_reduced(ps_runner *r, const ps_span *span)
     const ps_blueprint *b = r->bp;
     if (!r->o.compute) return PS_OK;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
-        for (int32_t k = b->first_piece[c]; ps_blueprint_owns(b, c) && k < b->first_piece[c + 1]; k++)
-            PS_TRY(take_reduced(r, c, &b->pieces[k]));
+        for (int32_t k = b->pieces.first[c]; ps_blueprint_owns(b, c) && k < b->pieces.first[c + 1]; k++)
+            PS_TRY(take_reduced(r, c, &b->pieces.all[k]));
     return PS_OK;
 }
 

@@ -78,8 +78,8 @@ static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)
     if (has_master) PS_TRY(ps_store_pin(s, master, tier, PS_ACCESS_WRITE, NULL));
     st = ps_store_pin(s, param, tier, PS_ACCESS_WRITE, NULL);
     if (st == PS_OK) {
-        for (int32_t i = b->first_piece[c]; i < b->first_piece[c + 1] && st == PS_OK; i++) {
-            const ps_piece *piece = &b->pieces[i];
+        for (int32_t i = b->pieces.first[c]; i < b->pieces.first[c + 1] && st == PS_OK; i++) {
+            const ps_piece *piece = &b->pieces.all[i];
             st = ps_store_tensor_begin(s, piece->tensor);
             if (st == PS_OK && draws) st = create_piece(r, c, piece);
             if (st == PS_OK) st = ps_store_tensor_end(s, piece->tensor, PS_STATE_HOLD);

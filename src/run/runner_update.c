@@ -2,6 +2,11 @@
  * the next forward pass. */
 #include "run/moment.h"
 
+static int32_t group_of(const ps_runner *r, const ps_piece *piece)
+{
+    return r->bp->program->params[piece->tensor].group;
+}
+
 static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
 {
     const ps_settings *s = r->bp->settings;
@@ -17,7 +22,7 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
             &(ps_cast_args){
                 .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
             0);
-    const ps_group_update *group = &u->groups[piece->group];
+    const ps_group_update *group = &u->groups[group_of(r, piece)];
     ps_optimizer_step step = u->step;
     step.lr = group->lr;
     ps_optimizer_piece p = {
@@ -25,12 +30,12 @@ static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, c
         .grad = ps_moment_element(r, ps_blueprint_sum_list(r->bp, piece->tensor), chunk, piece->chunk_offset),
         .master = master,
         .n = piece->n,
-        .weight_decay = piece->decays ? group->weight_decay : 0.0f,
+        .weight_decay = r->bp->decays[piece->tensor] ? group->weight_decay : 0.0f,
         .param_dtype = s->dtype,
         .grad_dtype = over ? s->dtype : PS_DTYPE_F32};
     for (int32_t i = 0; i < s->optimizer.n_states; i++)
         p.state[i] = (float *)(void *)ps_moment_element(r, PS_LIST_STATES + i, chunk, piece->chunk_offset);
-    return ps_optimizer_update(backend, queue, &s->groups[piece->group].optimizer, &step, &p);
+    return ps_optimizer_update(backend, queue, &s->groups[group_of(r, piece)].optimizer, &step, &p);
 }
 
 static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
@@ -41,8 +46,8 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     PS_TRY(ps_moment_begin(r, moment));
     const ps_work_time begin = ps_work_now(r->tiers, b->update_tier[chunk]);
     st = ps_snapshot_visit(r, chunk, PS_SNAPSHOT_BEFORE);
-    for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1] && st == PS_OK; i++) {
-        const ps_piece *piece = &b->pieces[i];
+    for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1] && st == PS_OK; i++) {
+        const ps_piece *piece = &b->pieces.all[i];
         st = ps_store_tensor_begin(r->tiers->store, piece->tensor);
         if (st == PS_OK && r->o.compute) st = update_piece(r, u, chunk, piece);
         const bool whole = piece->tensor_offset + piece->n == b->layout->places[piece->tensor].elements;

@@ -101,9 +101,9 @@ ps_status ps_snapshot_visit(ps_runner *r, int32_t chunk, ps_snapshot_when when)
 {
     const ps_blueprint *b = r->bp;
     if (r->snapshot.when == NULL || r->snapshot.when[chunk] != when) return PS_OK;
-    for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
+    for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1]; i++)
         for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
-            PS_TRY(hand_out(r, chunk, &b->pieces[i], list));
+            PS_TRY(hand_out(r, chunk, &b->pieces.all[i], list));
     finish_chunk(r, chunk);
     return PS_OK;
 }
@@ -112,8 +112,8 @@ ps_status ps_snapshot_visit_frozen(ps_runner *r, int32_t chunk, ps_tier tier)
 {
     const ps_blueprint *b = r->bp;
     if (r->snapshot.when == NULL || r->snapshot.when[chunk] == PS_SNAPSHOT_DONE) return PS_OK;
-    for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
-        PS_TRY(hand_out_rounded(r, chunk, &b->pieces[i], tier));
+    for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1]; i++)
+        PS_TRY(hand_out_rounded(r, chunk, &b->pieces.all[i], tier));
     finish_chunk(r, chunk);
     return PS_OK;
 }
@@ -150,8 +150,8 @@ static ps_status read_chunk(ps_runner *r, int32_t chunk)
     const ps_list first = is_trained ? PS_LIST_MASTER : PS_LIST_PARAM16;
     const ps_list end = is_trained ? ps_lists_grad(&b->lists) : PS_LIST_MASTER;
     for (ps_list list = first; list < end; list++)
-        for (int32_t i = b->first_piece[chunk]; i < b->first_piece[chunk + 1]; i++)
-            PS_TRY(read_piece(r, chunk, &b->pieces[i], list));
+        for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1]; i++)
+            PS_TRY(read_piece(r, chunk, &b->pieces.all[i], list));
     finish_chunk(r, chunk);
     return PS_OK;
 }

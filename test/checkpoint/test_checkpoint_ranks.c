@@ -80,12 +80,12 @@ static int count_wrong(ps_engine *e)
             const ps_chunk_id id = ps_store_chunk(b->layout, list, c);
             float *payload = NULL;
             assert_ok(ps_store_pin(e->tiers.store, id, b->update_tier[c], PS_ACCESS_READ, (void *)&payload));
-            for (int32_t k = b->first_piece[c]; k < b->first_piece[c + 1]; k++)
-                for (int64_t i = 0; i < b->pieces[k].n; i++)
-                    n_wrong +=
-                        payload[b->pieces[k].chunk_offset + i] !=
-                        (ps_blueprint_owns(b, c) ? value_of(list, b->pieces[k].tensor, b->pieces[k].tensor_offset + i)
-                                                 : WRONG);
+            for (int32_t k = b->pieces.first[c]; k < b->pieces.first[c + 1]; k++)
+                for (int64_t i = 0; i < b->pieces.all[k].n; i++)
+                    n_wrong += payload[b->pieces.all[k].chunk_offset + i] !=
+                               (ps_blueprint_owns(b, c)
+                                    ? value_of(list, b->pieces.all[k].tensor, b->pieces.all[k].tensor_offset + i)
+                                    : WRONG);
             ps_store_unpin(e->tiers.store, id);
         }
     return n_wrong;

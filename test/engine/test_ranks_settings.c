@@ -168,8 +168,8 @@ static ps_status train_mixed(ps_engine *e, ps_config *c, rank_task *t)
     const ps_blueprint *b = e->blueprint;
     bool is_mixed = false;
     for (int32_t i = 0; i < b->layout->n_chunks; i++)
-        for (int32_t k = b->first_piece[i]; b->uses_grad_list[i] && k < b->first_piece[i + 1]; k++)
-            is_mixed |= b->code->grad_overwrites_param[b->pieces[k].tensor];
+        for (int32_t k = b->pieces.first[i]; b->uses_grad_list[i] && k < b->pieces.first[i + 1]; k++)
+            is_mixed |= b->code->grad_overwrites_param[b->pieces.all[k].tensor];
     if (!is_mixed) return PS_FAIL(PS_ESTATE, "no chunk has both kinds of gradients");
     return rank_train(e, c, t);
 }
