@@ -111,7 +111,8 @@ static ps_status add_piece(header *h, const ps_piece *piece)
 static ps_status add_chunk(header *h, int32_t chunk)
 {
     const ps_blueprint *b = h->e->blueprint;
-    for (int32_t k = b->pieces.first[chunk]; k < b->pieces.first[chunk + 1]; k++) PS_TRY(add_piece(h, &b->pieces.all[k]));
+    for (int32_t k = b->pieces.first[chunk]; k < b->pieces.first[chunk + 1]; k++)
+        PS_TRY(add_piece(h, &b->pieces.all[k]));
     return PS_OK;
 }
 

@@ -29,20 +29,6 @@ void ps_client_let_go(ps_client *c, ps_list list, int32_t chunk)
     memmove(h->ids + i, h->ids + i + 1, (size_t)(--h->n - i) * sizeof *h->ids);
 }
 
-void *ps_client_element(const ps_client *c, ps_list list, int32_t chunk, int64_t offset)
-{
-    char *payload = ps_store_payload(c->tiers.store, ps_store_chunk(c->layout, list, chunk));
-    return payload + offset * c->lists.list[list].item_bytes;
-}
-
-ps_status ps_client_cast(ps_client *c, ps_tier tier, void *dst, ps_dtype dst_dtype, const void *src, ps_dtype src_dtype,
-                         int64_t n)
-{
-    return ps_run_cast(ps_client_backend(c, tier), c->tiers.compute[tier],
-                       &(ps_cast_args){.dst = dst, .src = src, .n = n, .dst_dtype = dst_dtype, .src_dtype = src_dtype},
-                       0);
-}
-
 /* ---- places ---- */
 
 static ps_list list_of(const ps_client *c, int32_t tensor, ps_client_what what)
@@ -170,7 +156,7 @@ ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what,
         const ps_access_mode access = mode == PS_CLIENT_READ ? PS_ACCESS_READ : PS_ACCESS_WRITE;
         PS_TRY(tell_room(c, t, hold_all(c, tensor, list, what == PS_CLIENT_PARAM, access)));
         const ps_place p = ps_client_place_of(c, tensor);
-        place->address = ps_client_element(c, list, p.chunk, p.offset);
+        place->address = ps_state_element(&c->state, list, p.chunk, p.offset);
     }
     if (what == PS_CLIENT_GRADIENT) t->gradient_list = list;
     ++*pins_of(c, tensor, what);

@@ -7,12 +7,6 @@
 #include "comm/agree.h"
 #include "foreign/client_impl.h"
 
-ps_backend *ps_client_backend(const ps_client *c, ps_tier tier)
-{
-    ps_backend *b = c->settings.backend;
-    return tier == PS_TIER_HOST ? ps_backend_host(b) : b;
-}
-
 /* ---- memory ---- */
 
 static ps_status open_tiers(ps_client *c)
@@ -86,13 +80,13 @@ static ps_status move_values(ps_client *c, const ps_client_tensor_state *t, int6
 static ps_status fill_piece(ps_client *c, const ps_piece *p, ps_tier tier)
 {
     ps_client_tensor_state *t = &c->tensors[p->tensor];
-    void *param = ps_client_element(c, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
+    void *param = ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
     if (!c->has_master[p->chunk]) {
         PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, param, c->settings.dtype));
     } else {
-        void *master = ps_client_element(c, PS_LIST_MASTER, p->chunk, p->chunk_offset);
+        void *master = ps_state_element(&c->state, PS_LIST_MASTER, p->chunk, p->chunk_offset);
         PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, master, PS_DTYPE_F32));
-        PS_TRY(ps_client_cast(c, tier, param, c->settings.dtype, master, PS_DTYPE_F32, p->n));
+        PS_TRY(ps_state_cast(&c->state, tier, param, c->settings.dtype, master, PS_DTYPE_F32, p->n));
     }
     return PS_OK;
 }
@@ -159,6 +153,8 @@ static ps_status prepare(ps_client *c)
     PS_TRY(ps_client_create_layout(c));
     c->lists = ps_lists_of(&c->settings, 0, 0);
     PS_TRY(ps_client_cut_pieces(c));
+    c->state = (ps_model_state){
+        .settings = &c->settings, .layout = c->layout, .lists = &c->lists, .pieces = &c->pieces, .tiers = &c->tiers};
     PS_TRY(ps_client_deal_groups(c));
     PS_TRY(ps_client_sharing_init(c));
     return ps_client_check_budgets(c);

@@ -31,9 +31,7 @@
 #include "patrickstar_client.h"
 #include "settings/settings.h"
 #include "state/carrier.h"
-#include "state/lists.h"
-#include "state/pieces.h"
-#include "state/tiers.h"
+#include "state/state.h"
 #include "state/work_time.h"
 
 #define PS_CLIENT_WHAT_COUNT 3
@@ -166,7 +164,8 @@ struct ps_client {
     ps_carrier carrier;
     ps_order *order; /* looks at the order of all that is issued; NULL: nobody does */
     ps_tiers tiers;
-    ps_queue *stream; /* the framework's own; NULL: none */
+    ps_model_state state; /* of the above */
+    ps_queue *stream;     /* the framework's own; NULL: none */
     ps_profile *profile;
 
     ps_client_group_state *groups;
@@ -216,10 +215,6 @@ void ps_client_leave_for_good(ps_client *c);
 void ps_client_take_returned(ps_client *c);
 /* By who has just given the lock up: what came back meanwhile may be nobody's to take. */
 void ps_client_look_for_returned(ps_client *c);
-
-/* ---- begin.c ---- */
-
-ps_backend *ps_client_backend(const ps_client *c, ps_tier tier);
 
 /* ---- same_start.c ---- */
 
@@ -320,10 +315,6 @@ static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 /* Pin a chunk, as an access of the moment under way. */
 PS_NODISCARD ps_status ps_client_hold(ps_client *c, ps_list list, int32_t chunk, ps_tier tier, ps_access_mode mode);
 void ps_client_let_go(ps_client *c, ps_list list, int32_t chunk);
-/* An element of a chunk that is held. */
-void *ps_client_element(const ps_client *c, ps_list list, int32_t chunk, int64_t offset);
-PS_NODISCARD ps_status ps_client_cast(ps_client *c, ps_tier tier, void *dst, ps_dtype dst_dtype, const void *src,
-                                      ps_dtype src_dtype, int64_t n);
 /* Pinned as ps_client_pin, and let go as ps_client_unpin, by who is inside. */
 PS_NODISCARD ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
                                            ps_client_place *place);

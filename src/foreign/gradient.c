@@ -31,7 +31,7 @@ static ps_dtype gradient_dtype(const ps_client *c, const ps_piece *p)
 
 ps_status ps_client_sum_piece(ps_client *c, const ps_piece *p)
 {
-    const void *gradient = ps_client_element(c, ps_client_gradient_list(c, p), p->chunk, p->chunk_offset);
+    const void *gradient = ps_state_element(&c->state, ps_client_gradient_list(c, p), p->chunk, p->chunk_offset);
     return sum(c, &c->sums[p - c->pieces.all], p->tensor, gradient, gradient_dtype(c, p), p->n);
 }
 
@@ -93,8 +93,8 @@ static ps_status bring_back(ps_client *c, const ps_piece *p, void *place)
     if (!c->has_master[p->chunk]) return PS_OK;
     PS_TRY(ps_client_hold(c, PS_LIST_MASTER, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     const ps_status st =
-        ps_client_cast(c, PS_TIER_DEVICE, place, c->settings.dtype,
-                       ps_client_element(c, PS_LIST_MASTER, p->chunk, p->chunk_offset), PS_DTYPE_F32, p->n);
+        ps_state_cast(&c->state, PS_TIER_DEVICE, place, c->settings.dtype,
+                      ps_state_element(&c->state, PS_LIST_MASTER, p->chunk, p->chunk_offset), PS_DTYPE_F32, p->n);
     ps_client_let_go(c, PS_LIST_MASTER, p->chunk);
     return st;
 }
@@ -103,11 +103,11 @@ static ps_status restore_piece(ps_client *c, const ps_piece *p)
 {
     const ps_list grad = ps_lists_grad(&c->lists);
     PS_TRY(ps_client_hold(c, PS_LIST_PARAM16, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
-    void *place = ps_client_element(c, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
+    void *place = ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
     ps_status st = ps_client_hold(c, grad, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     if (st == PS_OK) {
-        st = ps_client_cast(c, PS_TIER_DEVICE, ps_client_element(c, grad, p->chunk, p->chunk_offset), PS_DTYPE_F32,
-                            place, c->settings.dtype, p->n);
+        st = ps_state_cast(&c->state, PS_TIER_DEVICE, ps_state_element(&c->state, grad, p->chunk, p->chunk_offset),
+                           PS_DTYPE_F32, place, c->settings.dtype, p->n);
         ps_client_let_go(c, grad, p->chunk);
     }
     if (st == PS_OK) st = bring_back(c, p, place);
@@ -142,11 +142,11 @@ ps_status ps_client_restore(ps_client *c, int32_t tensor)
 ps_status ps_client_round_gradient(ps_client *c, const ps_piece *p)
 {
     const ps_dtype dtype = c->settings.dtype;
-    float *gradient = ps_client_element(c, ps_lists_grad(&c->lists), p->chunk, p->chunk_offset);
+    float *gradient = ps_state_element(&c->state, ps_lists_grad(&c->lists), p->chunk, p->chunk_offset);
     for (int64_t done = 0; done < p->n && dtype != PS_DTYPE_F32; done += PS_CLIENT_SCRATCH_ELEMENTS) {
         const int64_t n = ps_min_i64(PS_CLIENT_SCRATCH_ELEMENTS, p->n - done);
-        PS_TRY(ps_client_cast(c, PS_TIER_DEVICE, c->scratch, dtype, gradient + done, PS_DTYPE_F32, n));
-        PS_TRY(ps_client_cast(c, PS_TIER_DEVICE, gradient + done, PS_DTYPE_F32, c->scratch, dtype, n));
+        PS_TRY(ps_state_cast(&c->state, PS_TIER_DEVICE, c->scratch, dtype, gradient + done, PS_DTYPE_F32, n));
+        PS_TRY(ps_state_cast(&c->state, PS_TIER_DEVICE, gradient + done, PS_DTYPE_F32, c->scratch, dtype, n));
     }
     return PS_OK;
 }
@@ -160,7 +160,7 @@ static const uintptr_t align_bytes = 64;
 static ps_status add(ps_client *c, float *dst, const void *src, ps_dtype dtype, int64_t n)
 {
     float *widened = c->scratch + PS_CLIENT_SCRATCH_ELEMENTS;
-    if (dtype != PS_DTYPE_F32) PS_TRY(ps_client_cast(c, PS_TIER_DEVICE, widened, PS_DTYPE_F32, src, dtype, n));
+    if (dtype != PS_DTYPE_F32) PS_TRY(ps_state_cast(&c->state, PS_TIER_DEVICE, widened, PS_DTYPE_F32, src, dtype, n));
     const ps_add_args a = {
         .y = dst, .a = dst, .b = dtype != PS_DTYPE_F32 ? widened : src, .n = n, .dtype = PS_DTYPE_F32};
     return ps_run_add(c->settings.backend, c->tiers.compute[PS_TIER_DEVICE], &a, 0);
@@ -183,7 +183,7 @@ static ps_status take(ps_client *c, void *dst, ps_dtype dst_dtype, const void *s
             from = c->scratch;
         }
         PS_TRY(adds ? add(c, (float *)(void *)to, from, dtype, here)
-                    : ps_client_cast(c, PS_TIER_DEVICE, to, dst_dtype, from, dtype, here));
+                    : ps_state_cast(&c->state, PS_TIER_DEVICE, to, dst_dtype, from, dtype, here));
     }
     return PS_OK;
 }
@@ -220,7 +220,8 @@ static ps_status take_piece(ps_client *c, const ps_piece *p, const void *gradien
     *has_changed = true;
     if (!adds) g->place = is_over ? PS_GRADIENT_OVER : PS_GRADIENT_BESIDE;
     g->is_narrow = false;
-    const ps_status st = take_and_sum(c, p, ps_client_element(c, list, p->chunk, p->chunk_offset), src, dtype, adds);
+    const ps_status st =
+        take_and_sum(c, p, ps_state_element(&c->state, list, p->chunk, p->chunk_offset), src, dtype, adds);
     ps_client_let_go(c, list, p->chunk);
     return st;
 }

@@ -5,14 +5,6 @@
 #include "foreign/client_impl.h"
 #include "patrickstar_own.h"
 
-/* The parameter follows its master. */
-static ps_status round_master(ps_client *c, const ps_piece *p)
-{
-    return ps_client_cast(c, PS_TIER_DEVICE, ps_client_element(c, PS_LIST_PARAM16, p->chunk, p->chunk_offset),
-                          c->settings.dtype, ps_client_element(c, PS_LIST_MASTER, p->chunk, p->chunk_offset),
-                          PS_DTYPE_F32, p->n);
-}
-
 /* The master follows its parameter, where that is not what the master rounds to: elements that nobody has changed keep
  * their bits. By the host, wherever they are: parameters are seldom written to. */
 static ps_status widen_param(ps_client *c, const ps_piece *p)
@@ -25,9 +17,9 @@ static ps_status widen_param(ps_client *c, const ps_piece *p)
     ps_queue *q = c->tiers.compute[PS_TIER_DEVICE];
     for (int64_t done = 0; done < p->n; done += AT_ONCE) {
         const int64_t n = ps_min_i64(AT_ONCE, p->n - done), at = p->chunk_offset + done;
-        float *master = ps_client_element(c, PS_LIST_MASTER, p->chunk, at);
+        float *master = ps_state_element(&c->state, PS_LIST_MASTER, p->chunk, at);
         PS_TRY(ps_queue_get(q, masters, master, n * (int64_t)sizeof *masters));
-        PS_TRY(ps_queue_get(q, params, ps_client_element(c, PS_LIST_PARAM16, p->chunk, at), n * (int64_t)item));
+        PS_TRY(ps_queue_get(q, params, ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, at), n * (int64_t)item));
         ps_from_floats(dtype, rounded, 0, n, masters);
         if (memcmp(params, rounded, (size_t)n * item) == 0) continue;
         for (int64_t i = 0; i < n; i++)
@@ -44,7 +36,7 @@ static ps_status follow(ps_client *c, const ps_piece *p, ps_list from, ps_list t
     PS_TRY(ps_client_hold(c, from, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     ps_status st = ps_client_hold(c, to, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     if (st == PS_OK) {
-        st = to == PS_LIST_MASTER ? widen_param(c, p) : round_master(c, p);
+        st = to == PS_LIST_MASTER ? widen_param(c, p) : ps_state_round_master(&c->state, PS_TIER_DEVICE, p);
         ps_client_let_go(c, to, p->chunk);
     }
     ps_client_let_go(c, from, p->chunk);
@@ -94,9 +86,9 @@ static ps_status make_master(ps_client *c, int32_t chunk)
     PS_TRY(ps_client_hold(c, PS_LIST_PARAM16, chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     ps_status st = ps_client_hold(c, PS_LIST_MASTER, chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     if (st == PS_OK) {
-        st = ps_client_cast(c, PS_TIER_DEVICE, ps_client_element(c, PS_LIST_MASTER, chunk, 0), PS_DTYPE_F32,
-                            ps_client_element(c, PS_LIST_PARAM16, chunk, 0), c->settings.dtype,
-                            c->layout->used_elements[chunk]);
+        st = ps_state_cast(&c->state, PS_TIER_DEVICE, ps_state_element(&c->state, PS_LIST_MASTER, chunk, 0),
+                           PS_DTYPE_F32, ps_state_element(&c->state, PS_LIST_PARAM16, chunk, 0), c->settings.dtype,
+                           c->layout->used_elements[chunk]);
         ps_client_let_go(c, PS_LIST_MASTER, chunk);
     }
     ps_client_let_go(c, PS_LIST_PARAM16, chunk);

@@ -257,7 +257,7 @@ static void let_go_group(ps_client *c, int32_t group, ps_list list)
 
 static void add_part(ps_client *c, int32_t *n, ps_list list, int32_t chunk, int64_t offset, int64_t elements)
 {
-    c->sharing.parts[(*n)++] = (ps_comm_part){.payload = ps_client_element(c, list, chunk, offset),
+    c->sharing.parts[(*n)++] = (ps_comm_part){.payload = ps_state_element(&c->state, list, chunk, offset),
                                               .n = elements,
                                               .owner = ps_ranks_owner(&c->settings.ranks, chunk)};
 }
@@ -351,9 +351,9 @@ static ps_status agree_on_places(ps_client *c, const uint8_t *all, int32_t first
         if (g->place != PS_GRADIENT_NONE) continue;
         PS_TRY(ps_client_need_master(c, p->tensor));
         PS_TRY(ps_client_hold(c, grad, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
-        const ps_status st =
-            ps_queue_fill(c->tiers.compute[PS_TIER_DEVICE], ps_client_element(c, grad, p->chunk, p->chunk_offset), 0,
-                          p->n * (int64_t)sizeof(float));
+        const ps_status st = ps_queue_fill(c->tiers.compute[PS_TIER_DEVICE],
+                                           ps_state_element(&c->state, grad, p->chunk, p->chunk_offset), 0,
+                                           p->n * (int64_t)sizeof(float));
         ps_client_let_go(c, grad, p->chunk);
         PS_TRY(st);
         g->place = PS_GRADIENT_BESIDE;

@@ -15,34 +15,22 @@ typedef struct step {
 
 /* ---- a tensor, or what of it lies in a chunk ---- */
 
-static ps_status update_elements(ps_client *c, const step *s, const ps_client_tensor_state *t, ps_tier tier,
-                                 ps_optimizer_piece *p)
+/* What the updates of a tensor compute with. */
+static ps_piece_update update_of(const ps_client *c, const step *s, const ps_client_tensor_state *t)
 {
     const ps_client_group_state *g = &c->groups[t->group];
-    const ps_optimizer_step o = {
-        .t = t->steps + 1, .lr = (float)ps_client_learning_rate(c, t->group), .grad_scale = s->grad_scale};
-    p->weight_decay = (float)g->optimizer.weight_decay;
-    return ps_optimizer_update(ps_client_backend(c, tier), c->tiers.compute[tier], &g->optimizer, &o, p);
+    return (ps_piece_update){
+        .skips = s->skips,
+        .optimizer = &g->optimizer,
+        .step = {.t = t->steps + 1, .lr = (float)ps_client_learning_rate(c, t->group), .grad_scale = s->grad_scale},
+        .weight_decay = (float)g->optimizer.weight_decay};
 }
 
-static ps_status update_piece(ps_client *c, const step *s, const ps_piece *x, ps_tier tier)
+static ps_status update_piece(ps_client *c, const step *s, const ps_piece *p, ps_tier tier)
 {
-    const ps_client_tensor_state *t = &c->tensors[x->tensor];
-    const bool is_over = ps_client_gradient_of(c, x)->place == PS_GRADIENT_OVER;
-    void *param = ps_client_element(c, PS_LIST_PARAM16, x->chunk, x->chunk_offset);
-    float *master = ps_client_element(c, PS_LIST_MASTER, x->chunk, x->chunk_offset);
-    if (s->skips)
-        return is_over ? ps_client_cast(c, tier, param, c->settings.dtype, master, PS_DTYPE_F32, x->n) : PS_OK;
-    ps_optimizer_piece p = {.param = param,
-                            .grad = is_over ? param
-                                            : ps_client_element(c, ps_lists_grad(&c->lists), x->chunk, x->chunk_offset),
-                            .master = master,
-                            .n = x->n,
-                            .param_dtype = c->settings.dtype,
-                            .grad_dtype = is_over ? c->settings.dtype : PS_DTYPE_F32};
-    for (int32_t i = 0; i < c->settings.optimizer.n_states; i++)
-        p.state[i] = ps_client_element(c, PS_LIST_STATES + i, x->chunk, x->chunk_offset);
-    return update_elements(c, s, t, tier, &p);
+    ps_piece_update u = update_of(c, s, &c->tensors[p->tensor]);
+    u.gradients = ps_client_gradient_list(c, p);
+    return ps_state_update_piece(&c->state, tier, p, &u);
 }
 
 /* ---- a chunk ---- */
@@ -135,7 +123,9 @@ static ps_status update_apart(ps_client *c, const step *s, ps_client_tensor_stat
                             .param_dtype = PS_DTYPE_F32,
                             .grad_dtype = PS_DTYPE_F32};
     for (int32_t i = 0; i < c->settings.optimizer.n_states; i++) p.state[i] = ps_client_apart(t, PS_LIST_STATES + i);
-    return update_elements(c, s, t, PS_TIER_DEVICE, &p);
+    const ps_piece_update u = update_of(c, s, t);
+    p.weight_decay = u.weight_decay;
+    return ps_optimizer_update(c->settings.backend, c->tiers.compute[PS_TIER_DEVICE], u.optimizer, &u.step, &p);
 }
 
 /* What the program has written to a parameter or its master since its gradient came. */

@@ -98,7 +98,7 @@ static int32_t gathered_parts(const ps_runner *r, const ps_span *span)
     int32_t n = 0;
     for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
         const int64_t used = b->layout->used_elements[c];
-        void *data = has_payloads(r) ? ps_moment_element(r, PS_LIST_PARAM16, c, 0) : NULL;
+        void *data = has_payloads(r) ? ps_state_element(&r->state, PS_LIST_PARAM16, c, 0) : NULL;
         r->parts[n++] = (ps_comm_part){.payload = data, .n = used, .owner = ps_ranks_owner(&b->settings->ranks, c)};
     }
     return n;
@@ -117,7 +117,7 @@ static int32_t reduced_parts(const ps_runner *r, const ps_span *span, ps_list li
             const int64_t begin = b->pieces.all[k].chunk_offset;
             while (k + 1 < end && ps_blueprint_grad_list(b, b->pieces.all[k + 1].tensor) == list) k++;
             const int64_t length = b->pieces.all[k].chunk_offset + b->pieces.all[k].n - begin;
-            char *data = has_payloads(r) ? ps_moment_element(r, list, c, begin) : NULL;
+            char *data = has_payloads(r) ? ps_state_element(&r->state, list, c, begin) : NULL;
             r->parts[n++] =
                 (ps_comm_part){.payload = data, .n = length, .owner = ps_ranks_owner(&b->settings->ranks, c)};
         }

@@ -3,18 +3,6 @@
 #include "chunk/sim_lanes.h"
 #include "run/memory_dump.h"
 
-ps_backend *ps_moment_backend(const ps_runner *r, ps_tier tier)
-{
-    ps_backend *b = r->bp->settings->backend;
-    return tier == PS_TIER_HOST ? ps_backend_host(b) : b;
-}
-
-char *ps_moment_element(const ps_runner *r, ps_list list, int32_t chunk, int64_t offset)
-{
-    char *payload = ps_store_payload(r->tiers->store, ps_store_chunk(r->bp->layout, list, chunk));
-    return payload + offset * r->bp->lists.list[list].item_bytes;
-}
-
 static const ps_access *accesses_of(const ps_blueprint *b, int32_t moment, int32_t *n)
 {
     *n = b->trace->moments[moment].n_accesses;

@@ -20,10 +20,4 @@ ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st);
  * at the order of a trial. */
 PS_NODISCARD ps_status ps_moment_issue_use(ps_queue *q, const char *name, const ps_use *use);
 
-/* What computes on a tier; its queue there is that of the tiers. */
-ps_backend *ps_moment_backend(const ps_runner *r, ps_tier tier);
-
-/* Address of an element of a chunk that is pinned. */
-char *ps_moment_element(const ps_runner *r, ps_list list, int32_t chunk, int64_t offset);
-
 #endif

@@ -17,7 +17,7 @@ ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_run
     ps_status st = PS_OK;
     ps_runner *r = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
-    *r = (ps_runner){.bp = bp, .tiers = tiers, .o = *o};
+    *r = (ps_runner){.bp = bp, .tiers = tiers, .state = ps_runner_state(bp, tiers), .o = *o};
     PS_TRY_GOTO(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
     PS_TRY_GOTO(ps_exchange_open(r));
     PS_TRY_GOTO(ps_store_reserve_non_model(tiers->store, bp->code->non_model_bytes, &r->non_model));
@@ -143,7 +143,7 @@ static ps_tier computing_tier(const ps_instr *instr)
 static char *tensor_address(const ps_runner *r, ps_list list, int32_t tensor)
 {
     const ps_place *p = &r->bp->layout->places[tensor];
-    return ps_moment_element(r, list, p->chunk, p->offset);
+    return ps_state_element(&r->state, list, p->chunk, p->offset);
 }
 
 static ps_dtype grad_dtype(const ps_runner *r, int32_t tensor)
@@ -194,7 +194,7 @@ static ps_status add_grad_stats(ps_runner *r, ps_tier tier, int32_t tensor, cons
                                   .n = n,
                                   .tensor = tensor,
                                   .dtype = grad_dtype(r, tensor)};
-    PS_TRY(ps_run_grad_stats(ps_moment_backend(r, tier), r->tiers->compute[tier], &a, 0));
+    PS_TRY(ps_run_grad_stats(ps_state_backend(&r->state, tier), r->tiers->compute[tier], &a, 0));
     ps_results_note_grads(&r->results, tier);
     return PS_OK;
 }
@@ -247,7 +247,7 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
 {
     const ps_settings *s = r->bp->settings;
     ps_node_run run = {.mode = PS_RUN_COMPUTE,
-                       .backend = ps_moment_backend(r, computing_tier(instr)),
+                       .backend = ps_state_backend(&r->state, computing_tier(instr)),
                        .queue = r->tiers->compute[computing_tier(instr)],
                        .dtype = s->dtype,
                        .B = r->bp->program->B,
@@ -433,12 +433,12 @@ static ps_status gather(ps_runner *r, int32_t i)
 static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
 {
     const ps_list fresh = ps_blueprint_grad_list(r->bp, p->tensor), sum = ps_blueprint_sum_list(r->bp, p->tensor);
-    char *x = ps_moment_element(r, sum, chunk, p->chunk_offset);
+    char *x = ps_state_element(&r->state, sum, chunk, p->chunk_offset);
     if (sum != fresh)
         PS_TRY(ps_run_add(r->bp->settings->backend, ps_runner_device_queue(r),
                           &(ps_add_args){.y = x,
                                          .a = x,
-                                         .b = ps_moment_element(r, fresh, chunk, p->chunk_offset),
+                                         .b = ps_state_element(&r->state, fresh, chunk, p->chunk_offset),
                                          .n = p->n,
                                          .dtype = PS_DTYPE_F32},
                           0));

@@ -42,8 +42,8 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
             ps_backend_host(s->backend), NULL,
             &(ps_cast_args){.dst = rounded, .src = values, .n = n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
             0));
-        PS_TRY(ps_queue_put(queue, ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset + done), rounded,
-                            n * (int64_t)ps_dtype_bytes(s->dtype)));
+        PS_TRY(ps_queue_put(queue, ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
+                            rounded, n * (int64_t)ps_dtype_bytes(s->dtype)));
     }
     return PS_OK;
 }
@@ -52,13 +52,13 @@ static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece
 {
     const ps_settings *s = r->bp->settings;
     if (!ps_blueprint_has_chunk(r->bp, PS_LIST_MASTER, chunk)) return create_without_master(r, chunk, piece);
-    float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
+    float *master = ps_state_element(&r->state, PS_LIST_MASTER, chunk, piece->chunk_offset);
     const ps_tier tier = r->bp->update_tier[chunk];
-    ps_backend *backend = ps_moment_backend(r, tier);
+    ps_backend *backend = ps_state_backend(&r->state, tier);
     ps_queue *queue = r->tiers->compute[tier];
     PS_TRY(draw(r, backend, queue, piece->tensor, piece->tensor_offset, piece->n, master));
     return ps_run_cast(backend, queue,
-                       &(ps_cast_args){.dst = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset),
+                       &(ps_cast_args){.dst = ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset),
                                        .src = master,
                                        .n = piece->n,
                                        .dst_dtype = s->dtype,
@@ -152,6 +152,7 @@ ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
     ps_store_resize_apart(r->tiers->store, bp->lists.apart_bytes);
     r->non_model = non_model;
     r->bp = bp;
+    r->state = ps_runner_state(bp, r->tiers);
     install_schedule(r);
     return PS_OK;
 }

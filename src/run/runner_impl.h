@@ -6,6 +6,7 @@
 #include "run/snapshot.h"
 #include "state/carrier.h"
 #include "state/results.h"
+#include "state/state.h"
 
 /* The latest exchange of a span: its gathering, then its reduction. */
 typedef struct ps_exchange {
@@ -16,6 +17,7 @@ typedef struct ps_exchange {
 struct ps_runner {
     const ps_blueprint *bp;
     ps_tiers *tiers;
+    ps_model_state state; /* the blueprint's, over the tiers */
     ps_runner_options o;
     void *non_model; /* base of the activation region */
 
@@ -36,6 +38,12 @@ struct ps_runner {
     bool *chunk_pending;  /* [n_chunks] */
     ps_snapshot snapshot; /* under way, or empty */
 };
+
+static inline ps_model_state ps_runner_state(const ps_blueprint *b, const ps_tiers *t)
+{
+    return (ps_model_state){
+        .settings = b->settings, .layout = b->layout, .lists = &b->lists, .pieces = &b->pieces, .tiers = t};
+}
 
 /* Where kernels of the device are issued. */
 static inline ps_queue *ps_runner_device_queue(const ps_runner *r)

@@ -2,40 +2,16 @@
  * the next forward pass. */
 #include "run/moment.h"
 
-static int32_t group_of(const ps_runner *r, const ps_piece *piece)
+static ps_status update_piece(ps_runner *r, const ps_update *u, const ps_piece *p)
 {
-    return r->bp->program->params[piece->tensor].group;
-}
-
-static ps_status update_piece(ps_runner *r, const ps_update *u, int32_t chunk, const ps_piece *piece)
-{
-    const ps_settings *s = r->bp->settings;
-    const ps_tier tier = r->bp->update_tier[chunk];
-    ps_backend *backend = ps_moment_backend(r, tier);
-    ps_queue *queue = r->tiers->compute[tier];
-    const bool over = r->bp->code->grad_overwrites_param[piece->tensor];
-    void *param = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset);
-    float *master = (float *)(void *)ps_moment_element(r, PS_LIST_MASTER, chunk, piece->chunk_offset);
-    if (u->skip)
-        return ps_run_cast(
-            backend, queue,
-            &(ps_cast_args){
-                .dst = param, .src = master, .n = piece->n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
-            0);
-    const ps_group_update *group = &u->groups[group_of(r, piece)];
-    ps_optimizer_step step = u->step;
-    step.lr = group->lr;
-    ps_optimizer_piece p = {
-        .param = param,
-        .grad = ps_moment_element(r, ps_blueprint_sum_list(r->bp, piece->tensor), chunk, piece->chunk_offset),
-        .master = master,
-        .n = piece->n,
-        .weight_decay = r->bp->decays[piece->tensor] ? group->weight_decay : 0.0f,
-        .param_dtype = s->dtype,
-        .grad_dtype = over ? s->dtype : PS_DTYPE_F32};
-    for (int32_t i = 0; i < s->optimizer.n_states; i++)
-        p.state[i] = (float *)(void *)ps_moment_element(r, PS_LIST_STATES + i, chunk, piece->chunk_offset);
-    return ps_optimizer_update(backend, queue, &s->groups[group_of(r, piece)].optimizer, &step, &p);
+    const int32_t group = r->bp->program->params[p->tensor].group;
+    ps_piece_update x = {.skips = u->skip,
+                         .gradients = ps_blueprint_sum_list(r->bp, p->tensor),
+                         .optimizer = &r->bp->settings->groups[group].optimizer,
+                         .step = u->step,
+                         .weight_decay = r->bp->decays[p->tensor] ? u->groups[group].weight_decay : 0.0f};
+    x.step.lr = u->groups[group].lr;
+    return ps_state_update_piece(&r->state, r->bp->update_tier[p->chunk], p, &x);
 }
 
 static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
@@ -49,7 +25,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces.all[i];
         st = ps_store_tensor_begin(r->tiers->store, piece->tensor);
-        if (st == PS_OK && r->o.compute) st = update_piece(r, u, chunk, piece);
+        if (st == PS_OK && r->o.compute) st = update_piece(r, u, piece);
         const bool whole = piece->tensor_offset + piece->n == b->layout->places[piece->tensor].elements;
         if (st == PS_OK)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);

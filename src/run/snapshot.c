@@ -31,7 +31,7 @@ static ps_status hand_out(const ps_runner *r, int32_t chunk, const ps_piece *pie
     const ps_snapshot_sink *sink = &r->snapshot.sink;
     const ps_tier tier = r->bp->update_tier[chunk];
     ps_queue *q = r->tiers->compute[tier];
-    const float *values = (const float *)(const void *)ps_moment_element(r, list, chunk, piece->chunk_offset);
+    const float *values = ps_state_element(&r->state, list, chunk, piece->chunk_offset);
     if (ps_device_host_can_touch(r->tiers->ram[tier])) {
         PS_TRY(ps_event_wait_as(ps_queue_event(q), PS_BLOCK_READ));
         sink->take(sink->user, list, piece->tensor, piece->tensor_offset, values, piece->n);
@@ -72,7 +72,7 @@ static ps_status hand_out_rounded(const ps_runner *r, int32_t chunk, const ps_pi
     _Alignas(64) char room[AT_ONCE_BYTES];
     const int64_t item = (int64_t)ps_dtype_bytes(r->bp->settings->dtype);
     ps_queue *q = r->tiers->compute[tier];
-    const char *values = ps_moment_element(r, PS_LIST_PARAM16, chunk, piece->chunk_offset);
+    const char *values = ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset);
     if (ps_device_host_can_touch(r->tiers->ram[tier])) {
         PS_TRY(ps_event_wait_as(ps_queue_event(q), PS_BLOCK_READ));
         return take_rounded(r, piece, 0, values, piece->n);

@@ -1,0 +1,47 @@
+#include "state/state.h"
+
+ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier)
+{
+    ps_backend *b = s->settings->backend;
+    return tier == PS_TIER_HOST ? ps_backend_host(b) : b;
+}
+
+void *ps_state_element(const ps_model_state *s, ps_list list, int32_t chunk, int64_t offset)
+{
+    char *payload = ps_store_payload(s->tiers->store, ps_store_chunk(s->layout, list, chunk));
+    return payload + offset * s->lists->list[list].item_bytes;
+}
+
+ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list)
+{
+    return list == PS_LIST_PARAM16 ? s->settings->dtype : PS_DTYPE_F32;
+}
+
+ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype, const void *src,
+                        ps_dtype src_dtype, int64_t n)
+{
+    return ps_run_cast(ps_state_backend(s, tier), s->tiers->compute[tier],
+                       &(ps_cast_args){.dst = dst, .src = src, .n = n, .dst_dtype = dst_dtype, .src_dtype = src_dtype},
+                       0);
+}
+
+ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p)
+{
+    return ps_state_cast(s, tier, ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset), s->settings->dtype,
+                         ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset), PS_DTYPE_F32, p->n);
+}
+
+ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_piece *p, const ps_piece_update *u)
+{
+    if (u->skips) return u->gradients == PS_LIST_PARAM16 ? ps_state_round_master(s, tier, p) : PS_OK;
+    ps_optimizer_piece x = {.param = ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset),
+                            .grad = ps_state_element(s, u->gradients, p->chunk, p->chunk_offset),
+                            .master = ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset),
+                            .n = p->n,
+                            .weight_decay = u->weight_decay,
+                            .param_dtype = s->settings->dtype,
+                            .grad_dtype = ps_state_dtype(s, u->gradients)};
+    for (int32_t i = 0; i < s->settings->optimizer.n_states; i++)
+        x.state[i] = ps_state_element(s, PS_LIST_STATES + i, p->chunk, p->chunk_offset);
+    return ps_optimizer_update(ps_state_backend(s, tier), s->tiers->compute[tier], u->optimizer, &u->step, &x);
+}

@@ -1,0 +1,52 @@
+/* state.h - what is trained, as both front ends have it: parameters, fp32 values and optimizer states in the chunks of
+ * lists.h, over tiers. A driver (run/, foreign/) says which chunks are pinned where and when; what is computed there is
+ * the state's. */
+#ifndef PS_STATE_STATE_H
+#define PS_STATE_STATE_H
+
+#include "kernel/kernel.h"
+#include "settings/settings.h"
+#include "state/lists.h"
+#include "state/pieces.h"
+#include "state/tiers.h"
+
+/* All of it is the driver's. */
+typedef struct ps_model_state {
+    const ps_settings *settings;
+    const ps_layout *layout;
+    const ps_lists *lists;
+    const ps_pieces *pieces;
+    const ps_tiers *tiers;
+} ps_model_state;
+
+/* What computes on a tier; its queue there is that of the tiers. */
+ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier);
+
+/* Address of an element of a chunk that is pinned. */
+void *ps_state_element(const ps_model_state *s, ps_list list, int32_t chunk, int64_t offset);
+
+/* Of elements of the list: the settings' type for parameters, else fp32. */
+ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list);
+
+/* dst[i] = src[i], i < n, by the tier's queue. */
+PS_NODISCARD ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype,
+                                     const void *src, ps_dtype src_dtype, int64_t n);
+
+/* PARAM16 = MASTER rounded, of a piece whose chunks of both are pinned on the tier. */
+PS_NODISCARD ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p);
+
+/* What the update of a piece computes with. */
+typedef struct ps_piece_update {
+    bool skips; /* the step's gradients are not finite: parameters that they lie over come back from the masters */
+    ps_list gradients; /* PARAM16: they lie over their parameters, in the parameters' type; else in fp32 */
+    const ps_optimizer_setup *optimizer;
+    ps_optimizer_step step;
+    float weight_decay;
+} ps_piece_update;
+
+/* Update a piece whose chunks of PARAM16, MASTER, the optimizer's states and the gradients are pinned on the tier; when
+ * it skips, those of PARAM16 and MASTER are enough. */
+PS_NODISCARD ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_piece *p,
+                                             const ps_piece_update *u);
+
+#endif
