@@ -12,6 +12,7 @@
 #include "run/bound.h"
 #include "run/runner.h"
 #include "settings/products.h"
+#include "state/step_decision.h"
 
 /* More updates are none: what a checkpoint's count goes up to. */
 #define PS_UPDATES_MAX ((int64_t)1 << 40)
@@ -29,13 +30,6 @@ typedef struct ps_engine_save {
     void *user;
     void (*close)(void *user); /* gives up what is not complete, waits for the rest */
 } ps_engine_save;
-
-/* Steps in a row that were skipped without remedy, and what this rank saw in the first of them. */
-typedef struct ps_nonfinite {
-    int64_t n_steps, first_step;
-    double first_loss;    /* of that step's first micro-batch with a loss that was not finite, else of its last */
-    int32_t first_tensor; /* whose gradient was not finite; -1: none of this rank's */
-} ps_nonfinite;
 
 /* Targets that take part, and what they weigh together (ps_target_counts). */
 typedef struct ps_step_targets {

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "engine/engine.h"
-#include "optim/grad_clip.h"
+#include "state/step_decision.h"
 #include "state/sums_of_ranks.h"
 
 static ps_status check_ids(const char *what, const int32_t *ids, int64_t n, int64_t limit)
@@ -144,9 +144,9 @@ static double grad_scale(const ps_engine *e)
 /* Of the step under way, once its gradients' norm is known; before, where nothing clips, with any norm. */
 static ps_update update_of(const ps_engine *e, double norm, bool skip)
 {
-    ps_update u = {.skip = skip,
-                   .step = {.t = e->n_updates + 1,
-                            .grad_scale = (float)(ps_grad_clip_factor(norm, e->settings.clip_norm) / grad_scale(e))}};
+    ps_update u = {
+        .skip = skip,
+        .step = {.t = e->n_updates + 1, .grad_scale = ps_step_grad_scale(norm, e->settings.clip_norm, grad_scale(e))}};
     for (int32_t g = 0; g < e->settings.n_groups; g++)
         u.groups[g] = (ps_group_update){.lr = (float)ps_engine_learning_rate(e, g),
                                         .weight_decay = (float)ps_engine_weight_decay(e, g)};
@@ -207,33 +207,16 @@ static double mean_loss(const ps_engine *e)
     return weight > 0 ? e->loss_sum / weight : 0;
 }
 
-/* Count the step that ends now when it was skipped and the loss scale did not answer by falling, or by waiting to: then
- * the next step will hardly be better. Any other step begins the count anew. */
-static void count_nonfinite(ps_engine *e, bool skipped, int32_t first_tensor)
+/* What this rank has seen in the step. tensor: whose gradient was not finite; -1: none of this rank's. */
+static const char *seen_text(const ps_engine *e, int32_t tensor, char text[PS_NONFINITE_TEXT_MAX])
 {
-    const ps_loss_scale_event event = e->scaler.event;
-    ps_nonfinite *n = &e->nonfinite;
-    if (!skipped || event == PS_LOSS_SCALE_HYSTERESIS || event == PS_LOSS_SCALE_SHRANK) {
-        n->n_steps = 0;
-        return;
-    }
-    if (n->n_steps++ > 0) return;
-    n->first_step = ps_runner_steps(e->runner);
-    n->first_loss = e->step_loss;
-    n->first_tensor = first_tensor;
-}
-
-enum { SEEN_TEXT_MAX = 300 };
-
-/* Each rank says what it has seen. */
-static const char *seen_text(const ps_engine *e, double loss, int32_t tensor, char text[SEEN_TEXT_MAX])
-{
-    if (!isfinite(loss))
-        snprintf(text, SEEN_TEXT_MAX, "a loss of %g", loss);
+    if (!isfinite(e->step_loss))
+        snprintf(text, PS_NONFINITE_TEXT_MAX, "a loss of %g", e->step_loss);
     else if (tensor >= 0)
-        snprintf(text, SEEN_TEXT_MAX, "the gradient of %.200s, at a loss of %g", e->program->params[tensor].name, loss);
+        snprintf(text, PS_NONFINITE_TEXT_MAX, "the gradient of %.200s, at a loss of %g",
+                 e->program->params[tensor].name, e->step_loss);
     else
-        snprintf(text, SEEN_TEXT_MAX, "gradients that another rank has, or their sum");
+        snprintf(text, PS_NONFINITE_TEXT_MAX, "gradients that another rank has, or their sum");
     return text;
 }
 
@@ -241,30 +224,15 @@ static const char *seen_text(const ps_engine *e, double loss, int32_t tensor, ch
  * before. All ranks come to this together. */
 static ps_status end_half_made_step(ps_engine *e, int32_t first_tensor)
 {
-    char seen[SEEN_TEXT_MAX];
+    char seen[PS_NONFINITE_TEXT_MAX];
     const ps_status st = PS_FAIL(
         PS_ENUMERIC,
         "step %lld has gradients that are not finite; first seen: %s. Updates run within the backward pass here "
         "(memory.update_in_backward), so some weights have changed already: go on from the last checkpoint. Try a "
         "lower learning rate, and look at the data and the weights that training began with; "
         "memory.update_in_backward = never leaves the weights of such a step as they were",
-        (long long)ps_runner_steps(e->runner) + 1, seen_text(e, e->step_loss, first_tensor, seen));
+        (long long)ps_runner_steps(e->runner) + 1, seen_text(e, first_tensor, seen));
     return ps_engine_check_agreed(e, st);
-}
-
-/* Whether to give up is the same on all ranks. */
-static ps_status check_nonfinite(const ps_engine *e)
-{
-    const ps_nonfinite *n = &e->nonfinite;
-    const int64_t most = e->settings.max_nonfinite_steps;
-    char seen[SEEN_TEXT_MAX];
-    if (most == 0 || n->n_steps < most) return PS_OK;
-    return PS_FAIL(
-        PS_ENUMERIC,
-        "%lld steps in a row have gradients that are not finite (train.max_nonfinite_steps); first seen: %s, in step "
-        "%lld. They were skipped: the weights are those of before. Try a lower learning rate, gradient_clipping, "
-        "or bf16 in place of fp16, and look at the data and the weights that training began with",
-        (long long)n->n_steps, seen_text(e, n->first_loss, n->first_tensor, seen), (long long)n->first_step);
 }
 
 ps_status ps_step(ps_engine *e)
@@ -275,32 +243,33 @@ ps_status ps_step(ps_engine *e)
     if (!ps_runner_end_micro(e->runner)) return PS_OK;
 
     const ps_settings *s = &e->settings;
+    char seen[PS_NONFINITE_TEXT_MAX];
     ps_grad_sums sums;
     bool is_early;
     PS_TRY(ps_engine_check(e, take_results(e, &sums)));
     const int32_t first_nonfinite = sums.n_nonfinite > 0 ? sums.first_nonfinite : -1; /* on this rank */
     PS_TRY(ps_engine_check(e, share_sums(e, &sums, &is_early)));
-    const double norm = ps_grad_norm(&sums.sum_squares, grad_scale(e));
-    const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
-    if (overflow && is_early) return end_half_made_step(e, first_nonfinite);
-    const bool skip = ps_loss_scaler_update(&e->scaler, overflow);
+    const ps_step_decision decided = ps_step_decide(&sums, s->clip_norm, grad_scale(e));
+    if (decided.overflow && is_early) return end_half_made_step(e, first_nonfinite);
+    const bool skip = ps_loss_scaler_update(&e->scaler, decided.overflow);
     const double lr = ps_engine_learning_rate(e, 0);
-    const ps_update u = update_of(e, norm, skip);
+    const ps_update u = update_of(e, decided.norm, skip);
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &u)));
     if (!skip) e->n_updates++;
     e->last_step = (ps_step_info){.step = e->n_updates,
                                   .skipped = skip,
                                   .learning_rate = lr,
-                                  .grad_norm = overflow ? INFINITY : norm,
+                                  .grad_norm = decided.overflow ? INFINITY : decided.norm,
                                   .loss_scale = e->loss_scale * s->gradient_predivide,
                                   .loss = mean_loss(e),
                                   .n_targets = e->step_targets.n};
     ps_profiling_end_step(e);
     if (skip)
         ps_log(PS_LOG_WARNING, "a step was skipped: gradients are not finite (loss scale %g)", e->last_step.loss_scale);
-    count_nonfinite(e, skip, first_nonfinite);
+    ps_nonfinite_count(&e->nonfinite, &e->scaler, skip, ps_runner_steps(e->runner),
+                       seen_text(e, first_nonfinite, seen));
     e->last_step.nonfinite_steps = e->nonfinite.n_steps;
-    return check_nonfinite(e);
+    return ps_nonfinite_check(&e->nonfinite, s->max_nonfinite_steps);
 }
 
 /* Each moment tells the store its number in the schedule (ps_store_go_to), so the next step finds its own. */

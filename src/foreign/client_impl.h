@@ -27,11 +27,11 @@
 #include "foreign/nursery.h"
 #include "foreign/resident.h"
 #include "kernel/kernel.h"
-#include "optim/loss_scaler.h"
 #include "patrickstar_client.h"
 #include "settings/settings.h"
 #include "state/carrier.h"
 #include "state/state.h"
+#include "state/step_decision.h"
 #include "state/work_time.h"
 
 #define PS_CLIENT_WHAT_COUNT 3
@@ -178,8 +178,8 @@ struct ps_client {
     ps_client_held held;
     ps_client_steps steps;
     ps_client_recording recording;
-    int64_t patience_ns;       /* a rank that waits longer to read or evaluate, with several, says so */
-    int64_t n_nonfinite_steps; /* in a row that were skipped without remedy */
+    int64_t patience_ns; /* a rank that waits longer to read or evaluate, with several, says so */
+    ps_nonfinite nonfinite;
     int32_t n_margin; /* this rank's first chunks are updated on the device, where that is apart; see moment.c */
     int64_t n_restored, n_beside, n_steps, n_watched_steps;
     /* the program, until ps_client_destroy, and each tensor of DLPack that is out */

@@ -3,7 +3,6 @@
 
 #include "base/sized.h"
 #include "foreign/client_impl.h"
-#include "optim/grad_clip.h"
 #include "state/sums_of_ranks.h"
 
 /* What the updates of a step have in common. */
@@ -161,21 +160,14 @@ static ps_status update_all(ps_client *c, const step *s)
     return PS_OK;
 }
 
-/* As of ps_step: skipped steps in a row to which the loss scale does not answer. */
-static ps_status check_nonfinite(ps_client *c, bool skipped)
+/* What this rank has seen of a step that is skipped. */
+static const char *seen_text(const ps_client *c, const ps_grad_sums *sums, char text[PS_NONFINITE_TEXT_MAX])
 {
-    const ps_loss_scale_event event = c->scaler.event;
-    const int64_t most = c->settings.max_nonfinite_steps;
-    if (!skipped || event == PS_LOSS_SCALE_HYSTERESIS || event == PS_LOSS_SCALE_SHRANK)
-        c->n_nonfinite_steps = 0;
+    if (sums->n_nonfinite > 0)
+        snprintf(text, PS_NONFINITE_TEXT_MAX, "the gradient of %.200s", c->tensors[sums->first_nonfinite].name);
     else
-        c->n_nonfinite_steps++;
-    if (most == 0 || c->n_nonfinite_steps < most) return PS_OK;
-    return PS_FAIL(PS_ENUMERIC,
-                   "%lld steps in a row have gradients that are not finite (train.max_nonfinite_steps). They were "
-                   "skipped: the weights are those of before. Try a lower learning rate, gradient_clipping, or bf16 in "
-                   "place of fp16, and look at the data and the weights that training began with",
-                   (long long)c->n_nonfinite_steps);
+        snprintf(text, PS_NONFINITE_TEXT_MAX, "gradients that another rank has, or their sum");
+    return text;
 }
 
 /* On any rank, once what the ranks have has been added up. */
@@ -188,6 +180,7 @@ static bool has_gradients(const ps_client *c)
 
 static ps_status run_step(ps_client *c, ps_client_step_info *info)
 {
+    char seen[PS_NONFINITE_TEXT_MAX];
     ps_grad_sums sums;
     bool was_watched;
     PS_TRY(ps_client_expect_gradients_free(c, "ps_client_step"));
@@ -196,11 +189,11 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     PS_TRY(ps_client_break(c, ps_client_reduce_rest(c)));
     const bool is_update = has_gradients(c); /* else the rates and the loss scale stay too */
     PS_TRY(ps_client_break(c, ps_client_sum_gradients(c, &sums)));
+    (void)seen_text(c, &sums, seen);
     PS_TRY(ps_client_break(c, ps_sums_of_ranks(c->comm, &sums, NULL, 0)));
-    const double norm = ps_grad_norm(&sums.sum_squares, grad_scale);
-    const bool overflow = sums.n_nonfinite > 0 || !isfinite(norm);
-    const step s = {.skips = is_update && ps_loss_scaler_update(&c->scaler, overflow),
-                    .grad_scale = (float)(ps_grad_clip_factor(norm, c->settings.clip_norm) / grad_scale),
+    const ps_step_decision decided = ps_step_decide(&sums, c->settings.clip_norm, grad_scale);
+    const step s = {.skips = is_update && ps_loss_scaler_update(&c->scaler, decided.overflow),
+                    .grad_scale = decided.grad_scale,
                     .framework_bytes = c->steps.step_bytes};
     PS_TRY(ps_client_break(c, update_all(c, &s)));
     if (is_update && !s.skips) c->n_updates++;
@@ -210,13 +203,15 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     c->n_watched_steps += was_watched;
     *info = (ps_client_step_info){.step = c->n_updates,
                                   .is_skipped = s.skips,
-                                  .grad_norm = overflow ? INFINITY : norm,
+                                  .grad_norm = decided.overflow ? INFINITY : decided.norm,
                                   .loss_scale = scale,
                                   .is_watched = was_watched,
                                   .n_restored = c->n_restored,
                                   .n_beside = c->n_beside};
     c->n_restored = c->n_beside = 0;
-    return is_update ? check_nonfinite(c, s.skips) : PS_OK;
+    if (!is_update) return PS_OK;
+    ps_nonfinite_count(&c->nonfinite, &c->scaler, s.skips, c->n_steps, seen);
+    return ps_nonfinite_check(&c->nonfinite, c->settings.max_nonfinite_steps);
 }
 
 ps_status ps_client_step(ps_client *c, ps_client_step_info *info)
