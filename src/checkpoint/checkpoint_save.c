@@ -28,7 +28,6 @@
 #include "comm/agree.h"
 #include "device/worker.h"
 #include "engine/engine.h"
-#include "run/snapshot.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/piece_ring.h"
 
@@ -225,7 +224,7 @@ static ps_status begin_writing(saver *s, ps_engine *e, const char *folder, const
     PS_TRY(ps_checkpoint_files_open(&s->files, e, s->folder.temporary));
     PS_TRY(open_ring(s, e));
     const ps_snapshot_sink sink = {.take = take_piece, .end = end_pieces, .user = s};
-    PS_TRY(ps_snapshot_begin(e->runner, &sink));
+    PS_TRY(ps_runner_begin_snapshot(e->runner, &sink));
     const ps_status st = ps_worker_start("ps-checkpoint", writer_main, s, &s->thread);
     s->has_thread = st == PS_OK;
     return st;
@@ -261,7 +260,7 @@ ps_status ps_engine_begin_checkpoint(ps_engine *e, const char *folder, const cha
     ps_status st = make_folder(s, e, folder, caller_json, hidden);
     if (st == PS_OK) st = ps_comm_agree(s->comm, begin_writing(s, e, folder, hidden));
     if (st != PS_OK) {
-        ps_snapshot_drop(e->runner);
+        ps_runner_drop_snapshot(e->runner);
         close_saver(s);
         return st;
     }
@@ -279,11 +278,11 @@ int ps_engine_checkpoint_is_done(const ps_engine *e)
 /* What no update has handed out is handed out now. */
 static ps_status finish_snapshot(saver *s, ps_engine *e)
 {
-    if (!ps_snapshot_is_under_way(e->runner)) return PS_OK;
+    if (!ps_runner_has_snapshot(e->runner)) return PS_OK;
     ps_status st = expect_between_steps(e, "ps_engine_finish_checkpoint");
-    if (st == PS_OK) st = ps_engine_check_device(e, ps_snapshot_finish(e->runner));
+    if (st == PS_OK) st = ps_engine_check_device(e, ps_runner_finish_snapshot(e->runner));
     if (st != PS_OK) {
-        ps_snapshot_drop(e->runner);
+        ps_runner_drop_snapshot(e->runner);
         ps_piece_ring_close(s->ring);
     }
     return st;

@@ -14,7 +14,6 @@
 #include "engine/engine.h"
 #include "engine/tensors.h"
 #include "optim/grad_clip.h"
-#include "run/snapshot.h"
 #include "weights/torch_optimizer.h"
 #include "weights/weight_convert.h"
 #include "weights/weight_names.h"
@@ -366,7 +365,7 @@ static ps_status put_state(const importer *x, int32_t tensor, ps_list list, cons
 static ps_status put_all(const importer *x)
 {
     /* a checkpoint under way has the values of before */
-    PS_TRY(ps_engine_check_device(x->e, ps_snapshot_finish(x->e->runner)));
+    PS_TRY(ps_engine_check_device(x->e, ps_runner_finish_snapshot(x->e->runner)));
     for (int32_t i = 0; i < x->n; i++) {
         const ps_torch_param *p = ps_torch_optimizer_get(x->file, i);
         const char *name;

@@ -9,7 +9,6 @@
 #include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
-#include "run/snapshot.h"
 
 int64_t ps_engine_get_tensor_count(const ps_engine *e)
 {
@@ -282,7 +281,7 @@ ps_status ps_engine_write_tensor(ps_engine *e, int64_t tensor, int64_t first, in
     if (st == PS_OK) st = ps_engine_expect_values(e, call);
     PS_TRY(enter_call(e, st, call, tensor, first, n));
     /* a checkpoint under way has the values of before */
-    PS_TRY(ps_engine_check_device(e, ps_snapshot_finish(e->runner)));
+    PS_TRY(ps_engine_check_device(e, ps_runner_finish_snapshot(e->runner)));
     return ps_engine_put_values(e, ps_engine_value_list(e, tensor), tensor, first, n, in);
 }
 
@@ -354,7 +353,7 @@ ps_status ps_engine_write_state(ps_engine *e, int64_t tensor, const char *state,
     if (st == PS_OK) st = ps_engine_expect(e, PS_ENGINE_READY, call);
     PS_TRY(enter_call(e, st, call, tensor, first, n));
     /* a checkpoint under way has the values of before */
-    PS_TRY(ps_engine_check_device(e, ps_snapshot_finish(e->runner)));
+    PS_TRY(ps_engine_check_device(e, ps_runner_finish_snapshot(e->runner)));
     return ps_engine_put_values(e, list, tensor, first, n, in);
 }
 

@@ -7,9 +7,7 @@
 #include "graph/code.h"
 #include "run/span.h"
 #include "settings/settings.h"
-#include "state/lists.h"
-#include "state/pieces.h"
-#include "state/tiers.h"
+#include "state/state.h"
 
 /* Which of a rank's chunks are updated in device memory, when not all are. */
 typedef enum ps_resident_choice {
@@ -167,6 +165,17 @@ int64_t ps_blueprint_model_data_bytes(const ps_blueprint *b);
 
 /* Chunk loads kept under way ahead of use. */
 int32_t ps_blueprint_prefetch(const ps_blueprint *b);
+
+/* What is trained, over tiers that were opened for the blueprint. */
+static inline ps_model_state ps_blueprint_state(const ps_blueprint *b, const ps_tiers *tiers)
+{
+    return (ps_model_state){.settings = b->settings,
+                            .layout = b->layout,
+                            .lists = &b->lists,
+                            .pieces = &b->pieces,
+                            .tiers = tiers,
+                            .update_tier = b->update_tier};
+}
 
 /* What ps_tiers_open needs to carry the blueprint out within these budgets; the caller adds `simulated` and
  * `profile`. */

@@ -17,7 +17,7 @@ ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_run
     ps_status st = PS_OK;
     ps_runner *r = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
-    *r = (ps_runner){.bp = bp, .tiers = tiers, .state = ps_runner_state(bp, tiers), .o = *o};
+    *r = (ps_runner){.bp = bp, .tiers = tiers, .state = ps_blueprint_state(bp, tiers), .o = *o};
     PS_TRY_GOTO(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
     PS_TRY_GOTO(ps_exchange_open(r));
     PS_TRY_GOTO(ps_store_reserve_non_model(tiers->store, bp->code->non_model_bytes, &r->non_model));
@@ -38,7 +38,7 @@ void ps_runner_destroy(ps_runner *r)
 {
     if (r == NULL) return;
     ps_exchange_close(r);
-    ps_snapshot_drop(r);
+    ps_snapshot_drop(&r->snapshot);
     ps_mem_free(r->chunk_pending);
     ps_results_deinit(&r->results);
     ps_mem_free(r);
@@ -380,14 +380,15 @@ static ps_status put_batch(ps_runner *r)
 static ps_status show_frozen(ps_runner *r, const ps_instr *instr)
 {
     const ps_program *p = r->bp->program;
-    if (!ps_snapshot_is_under_way(r) || r->pass.kind != PS_PASS_TRAIN || instr->kind != PS_INSTR_FORWARD) return PS_OK;
+    if (!ps_snapshot_is_under_way(&r->snapshot) || r->pass.kind != PS_PASS_TRAIN || instr->kind != PS_INSTR_FORWARD)
+        return PS_OK;
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = p->nodes[instr->node].params[k];
         if (w < 0 || !p->params[w].is_frozen) continue;
         const ps_place *place = &r->bp->layout->places[w];
         const ps_tier tier = ps_blueprint_param_tier(r->bp, &p->nodes[instr->node]);
         for (int32_t c = place->chunk; c < place->chunk + place->n_chunks; c++)
-            if (ps_blueprint_owns(r->bp, c)) PS_TRY(ps_snapshot_visit_frozen(r, c, tier));
+            if (ps_blueprint_owns(r->bp, c)) PS_TRY(ps_snapshot_visit_frozen(&r->snapshot, &r->state, c, tier));
     }
     return PS_OK;
 }

@@ -7,7 +7,7 @@
 
 #include "kernel/kernel.h"
 #include "run/blueprint.h"
-#include "state/tiers.h"
+#include "state/snapshot.h"
 
 typedef struct ps_runner ps_runner;
 
@@ -33,6 +33,15 @@ PS_NODISCARD ps_status ps_runner_create_params(ps_runner *r, bool draws);
 
 /* First values of elements [first, first + n) of a tensor. */
 PS_NODISCARD ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_t first, int64_t n, float *out);
+
+/* ---- a snapshot (state/snapshot.h) ---- */
+
+/* Between steps; none may be under way. */
+PS_NODISCARD ps_status ps_runner_begin_snapshot(ps_runner *r, const ps_snapshot_sink *sink);
+bool ps_runner_has_snapshot(const ps_runner *r);
+/* Between steps: carry out pending updates, and finish it. */
+PS_NODISCARD ps_status ps_runner_finish_snapshot(ps_runner *r);
+void ps_runner_drop_snapshot(ps_runner *r);
 
 /* ---- another blueprint ---- */
 

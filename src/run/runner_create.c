@@ -152,7 +152,7 @@ ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
     ps_store_resize_apart(r->tiers->store, bp->lists.apart_bytes);
     r->non_model = non_model;
     r->bp = bp;
-    r->state = ps_runner_state(bp, r->tiers);
+    r->state = ps_blueprint_state(bp, r->tiers);
     install_schedule(r);
     return PS_OK;
 }

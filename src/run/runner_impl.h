@@ -3,10 +3,8 @@
 #define PS_RUN_RUNNER_IMPL_H
 
 #include "run/runner.h"
-#include "run/snapshot.h"
 #include "state/carrier.h"
 #include "state/results.h"
-#include "state/state.h"
 
 /* The latest exchange of a span: its gathering, then its reduction. */
 typedef struct ps_exchange {
@@ -38,12 +36,6 @@ struct ps_runner {
     bool *chunk_pending;  /* [n_chunks] */
     ps_snapshot snapshot; /* under way, or empty */
 };
-
-static inline ps_model_state ps_runner_state(const ps_blueprint *b, const ps_tiers *t)
-{
-    return (ps_model_state){
-        .settings = b->settings, .layout = b->layout, .lists = &b->lists, .pieces = &b->pieces, .tiers = t};
-}
 
 /* Where kernels of the device are issued. */
 static inline ps_queue *ps_runner_device_queue(const ps_runner *r)

@@ -21,7 +21,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     ps_status st = PS_OK;
     PS_TRY(ps_moment_begin(r, moment));
     const ps_work_time begin = ps_work_now(r->tiers, b->update_tier[chunk]);
-    st = ps_snapshot_visit(r, chunk, PS_SNAPSHOT_BEFORE);
+    st = ps_snapshot_visit(&r->snapshot, &r->state, chunk, b->update_tier[chunk], PS_SNAPSHOT_BEFORE);
     for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces.all[i];
         st = ps_store_tensor_begin(r->tiers->store, piece->tensor);
@@ -30,7 +30,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
         if (st == PS_OK)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
     }
-    if (st == PS_OK) st = ps_snapshot_visit(r, chunk, PS_SNAPSHOT_AFTER);
+    if (st == PS_OK) st = ps_snapshot_visit(&r->snapshot, &r->state, chunk, b->update_tier[chunk], PS_SNAPSHOT_AFTER);
     ps_moment_record(r, moment, b->update_tier[chunk], ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), &begin);
     ps_moment_end(r, moment);
     if (b->uses_grad_list[chunk])
@@ -93,4 +93,29 @@ ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next)
         r->chunk_pending[c] = false;
     }
     return PS_OK;
+}
+
+/* ---- a snapshot ---- */
+
+ps_status ps_runner_begin_snapshot(ps_runner *r, const ps_snapshot_sink *sink)
+{
+    PS_ASSERT(r->micro == 0);
+    return ps_snapshot_begin(&r->snapshot, &r->state, r->update_pending ? r->chunk_pending : NULL, sink);
+}
+
+bool ps_runner_has_snapshot(const ps_runner *r)
+{
+    return ps_snapshot_is_under_way(&r->snapshot);
+}
+
+ps_status ps_runner_finish_snapshot(ps_runner *r)
+{
+    if (!ps_runner_has_snapshot(r)) return PS_OK;
+    PS_TRY(ps_runner_flush(r));
+    return ps_snapshot_finish(&r->snapshot, &r->state, r->bp->update_order, r->bp->n_ordered);
+}
+
+void ps_runner_drop_snapshot(ps_runner *r)
+{
+    ps_snapshot_drop(&r->snapshot);
 }

@@ -17,7 +17,21 @@ typedef struct ps_model_state {
     const ps_lists *lists;
     const ps_pieces *pieces;
     const ps_tiers *tiers;
+    const ps_tier *update_tier; /* [n_chunks] where the chunk is updated, or made when it is first written */
+    const bool *has_master; /* [n_chunks] the chunk is in MASTER and further lists; NULL: layout->n_mirrored says so */
 } ps_model_state;
+
+/* Is the chunk this rank's? */
+static inline bool ps_state_owns(const ps_model_state *s, int32_t chunk)
+{
+    return ps_ranks_owns(&s->settings->ranks, chunk);
+}
+
+/* Is the chunk one of trained parameters? Others are in PARAM16 alone. */
+static inline bool ps_state_trains(const ps_model_state *s, int32_t chunk)
+{
+    return s->has_master != NULL ? s->has_master[chunk] : chunk < s->layout->n_mirrored;
+}
 
 /* What computes on a tier; its queue there is that of the tiers. */
 ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier);
