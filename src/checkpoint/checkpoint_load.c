@@ -18,7 +18,7 @@
 #include "checkpoint/checkpoint_names.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
-#include "engine/tensors.h"
+#include "state/values.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/read_stream.h"
 #include "weights/safetensors.h"
@@ -27,7 +27,8 @@
 /* What a tensor of a file is in the engine: elements [first, first + n) of a tensor. */
 typedef struct target {
     ps_list list;
-    int64_t tensor, first, n;
+    int32_t tensor;
+    int64_t first, n;
 } target;
 
 typedef struct open_file {
@@ -347,13 +348,13 @@ static ps_status load_whole(loader *l, const open_file *f, const ps_file *conten
  * write them. */
 static int list_own(const loader *l, const open_file *f, const ps_file *content, ps_read_range *ranges)
 {
+    const ps_model_state s = ps_engine_model_state(l->engine);
     const int n_tensors = ps_safetensors_count(f->header);
     int n = 0;
     for (int i = 0; i < n_tensors; i++) {
         const target *t = &f->targets[i];
         int64_t first = t->first, length;
-        for (; ps_engine_next_owned(l->engine, t->tensor, &first, &length) && first < t->first + t->n;
-             first += length) {
+        for (; ps_values_next_owned(&s, t->tensor, &first, &length) && first < t->first + t->n; first += length) {
             length = ps_min_i64(length, t->first + t->n - first);
             const int64_t item = (int64_t)sizeof(float);
             const ps_read_range r = {.file = content,

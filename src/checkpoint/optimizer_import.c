@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
-#include "engine/tensors.h"
 #include "optim/grad_clip.h"
+#include "state/values.h"
 #include "weights/torch_optimizer.h"
 #include "weights/weight_convert.h"
 #include "weights/weight_names.h"
@@ -351,9 +351,10 @@ static ps_status prepare(importer *x)
 /* What this rank owns. */
 static ps_status put_state(const importer *x, int32_t tensor, ps_list list, const ps_torch_state *s)
 {
+    const ps_model_state model = ps_engine_model_state(x->e);
     float values[PIECE_ELEMENTS] = {0};
     int64_t first = 0, length;
-    for (; ps_engine_next_owned(x->e, tensor, &first, &length); first += length)
+    for (; ps_values_next_owned(&model, tensor, &first, &length); first += length)
         for (int64_t done = 0; done < length; done += PIECE_ELEMENTS) {
             const int64_t n = ps_min_i64(PIECE_ELEMENTS, length - done);
             if (s != NULL) PS_TRY(read_values(x, s, first + done, n, values));

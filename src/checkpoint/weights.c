@@ -15,6 +15,7 @@
 #include "comm/agree.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
+#include "state/values.h"
 #include "weights/read_stream.h"
 #include "weights/weight_convert.h"
 #include "weights/weight_names.h"
@@ -226,6 +227,7 @@ static ps_status fill_all(const loading *l, ps_read_stream *stream)
  * the number of ranges; with ranges NULL it writes none and counts neighbours apart, which is room enough. */
 static int list_ranges(const loading *l, ps_read_range *ranges)
 {
+    const ps_model_state s = ps_engine_model_state(l->e);
     int n = 0;
     for (int i = 0; i < l->n_have; i++) {
         const ps_weight *w = ps_weight_source_get(l->source, i);
@@ -233,7 +235,7 @@ static int list_ranges(const loading *l, ps_read_range *ranges)
         int64_t first = 0, length;
         if (l->match.of_have[i] < 0) continue;
         const int64_t n_elements = elements_of(w);
-        for (; ps_engine_next_owned(l->e, l->match.of_have[i], &first, &length) && first < n_elements; first += length)
+        for (; ps_values_next_owned(&s, l->match.of_have[i], &first, &length) && first < n_elements; first += length)
             for (int64_t at = first * item, end = ps_min_i64(first + length, n_elements) * item; at < end;) {
                 ps_read_range x = ps_weight_source_range(l->source, w, at);
                 x.n_bytes = ps_min_i64(x.n_bytes, end - at);

@@ -76,6 +76,11 @@ struct ps_engine {
     ps_profiling profiling;
 };
 
+static inline ps_model_state ps_engine_model_state(const ps_engine *e)
+{
+    return ps_blueprint_state(e->blueprint, &e->tiers);
+}
+
 /* Adds a text to the notices, as far as there is room. */
 void ps_engine_tell(ps_engine *e, const char *text);
 

@@ -15,10 +15,6 @@
 typedef ps_status (*ps_tensor_give_func)(void *user, int64_t first, int64_t n, void *dst);
 typedef ps_status (*ps_tensor_take_func)(void *user, int64_t first, int64_t n, const void *src);
 
-/* The first range of a tensor at or after element *first that this rank owns, in one chunk or several that follow each
- * other: *first and *n, in elements. False: it owns none from there on. One rank owns all. */
-bool ps_engine_next_owned(const ps_engine *e, int64_t tensor, int64_t *first, int64_t *n);
-
 /* Replace what this rank owns of the first n elements of a tensor by what `give` gives, piece after piece, in order.
  * When the values are stored in that type, `give` writes straight into the chunk. After a failure of `give` (its
  * status) the tensor is partly replaced. Errors otherwise as ps_engine_write_tensor. */

@@ -153,8 +153,13 @@ static ps_status prepare(ps_client *c)
     PS_TRY(ps_client_create_layout(c));
     c->lists = ps_lists_of(&c->settings, 0, 0);
     PS_TRY(ps_client_cut_pieces(c));
-    c->state = (ps_model_state){
-        .settings = &c->settings, .layout = c->layout, .lists = &c->lists, .pieces = &c->pieces, .tiers = &c->tiers};
+    c->state = (ps_model_state){.settings = &c->settings,
+                                .layout = c->layout,
+                                .lists = &c->lists,
+                                .pieces = &c->pieces,
+                                .tiers = &c->tiers,
+                                .update_tier = c->update_tier,
+                                .has_master = c->has_master};
     PS_TRY(ps_client_deal_groups(c));
     PS_TRY(ps_client_sharing_init(c));
     return ps_client_check_budgets(c);

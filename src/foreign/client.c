@@ -145,6 +145,7 @@ static void free_all(ps_client *c)
     ps_mem_free(c->in_order);
     ps_pieces_deinit(&c->pieces);
     ps_mem_free(c->gradients);
+    ps_mem_free(c->update_tier);
     ps_mem_free(c->held.count);
     ps_mem_free(c->held.ids);
     ps_client_sharing_deinit(&c->sharing);

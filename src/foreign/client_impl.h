@@ -160,6 +160,7 @@ struct ps_client {
     ps_pieces pieces;
     ps_client_gradient *gradients; /* [pieces.n] */
     bool *has_master;              /* [n_chunks] this rank keeps fp32 values of the chunk */
+    ps_tier *update_tier;          /* [n_chunks] as of the last look: ps_client_update_tier */
     ps_client_sharing sharing;
     ps_carrier carrier;
     ps_order *order; /* looks at the order of all that is issued; NULL: nobody does */

@@ -3,14 +3,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "chunk/view.h"
 #include "foreign/client_impl.h"
-#include "patrickstar_own.h"
+#include "state/values.h"
 
 enum { VALUE = -1 };
-
-/* What a view shows, and an owner sends, at once. */
-#define PIECE_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
 
 /* ---- which ---- */
 
@@ -42,63 +38,6 @@ static ps_status check_range(const ps_client_tensor_state *t, int64_t first, int
                    (long long)t->elements);
 }
 
-/* The list that has it; a value without a master is that of the parameter. */
-static ps_list list_of(const ps_client *c, int32_t state, int32_t chunk)
-{
-    if (state != VALUE) return PS_LIST_STATES + state;
-    return c->has_master[chunk] ? PS_LIST_MASTER : PS_LIST_PARAM16;
-}
-
-static ps_dtype dtype_of(const ps_client *c, ps_list list)
-{
-    return list == PS_LIST_PARAM16 ? c->settings.dtype : PS_DTYPE_F32;
-}
-
-/* ---- a piece ---- */
-
-/* What a view shows at once from element `at` on, at most n. */
-static ps_piece piece_at(const ps_client *c, int32_t tensor, int64_t at, int64_t n)
-{
-    ps_piece p = ps_piece_from(c->layout, c->tensors[tensor].in_layout, at, ps_min_i64(n, PIECE_ELEMENTS));
-    p.tensor = tensor;
-    return p;
-}
-
-static ps_status open_view(ps_client *c, const ps_piece *p, ps_list list, ps_access_mode mode, ps_view *v)
-{
-    const int64_t item = c->lists.list[list].item_bytes;
-    return ps_view_open(c->tiers.store, ps_store_chunk(c->layout, list, p->chunk), ps_client_update_tier(c, p->chunk),
-                        p->chunk_offset * item, p->n * item, mode, v);
-}
-
-static ps_status read_piece(ps_client *c, const ps_piece *p, int32_t state, float *out)
-{
-    const ps_list list = list_of(c, state, p->chunk);
-    ps_view v;
-    PS_TRY(open_view(c, p, list, PS_ACCESS_READ, &v));
-    ps_to_floats(dtype_of(c, list), v.bytes, 0, p->n, out);
-    return ps_view_close(c->tiers.store, &v);
-}
-
-static ps_status write_list(ps_client *c, const ps_piece *p, ps_list list, const float *in)
-{
-    ps_view v;
-    PS_TRY(open_view(c, p, list, PS_ACCESS_WRITE, &v));
-    ps_from_floats(dtype_of(c, list), v.bytes, 0, p->n, in);
-    return ps_view_close(c->tiers.store, &v);
-}
-
-/* A parameter that its gradient lies over gets its value when that has made way. */
-static ps_status write_piece(ps_client *c, const ps_piece *p, int32_t state, const float *in)
-{
-    const ps_list list = list_of(c, state, p->chunk);
-    const int32_t k = p->chunk - ps_client_place_of(c, p->tensor).chunk;
-    const bool is_over = ps_client_place_of_gradient(c, &c->tensors[p->tensor], k) == PS_GRADIENT_OVER;
-    PS_TRY(write_list(c, p, list, in));
-    if (list != PS_LIST_MASTER || is_over) return PS_OK;
-    return write_list(c, p, PS_LIST_PARAM16, in);
-}
-
 /* ---- memory of its own ---- */
 
 static ps_status read_apart(ps_client *c, const ps_client_tensor_state *t, int32_t state, int64_t first, int64_t n,
@@ -117,15 +56,16 @@ static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, int3
 
 /* ---- from outside ---- */
 
-/* All ranks get what its owner has read. */
-static ps_status share_piece(ps_client *c, const ps_piece *p, float *values)
+static ps_list list_of(int32_t state)
 {
-    const ps_comm_part part = {.payload = values, .n = p->n, .owner = ps_ranks_owner(&c->settings.ranks, p->chunk)};
-    ps_collectives *x = ps_comm_messages(c->comm);
-    ps_event done;
-    PS_TRY(ps_collectives_gather(
-        x, &(ps_transfer){.parts = &part, .n_parts = 1, .dtype = PS_DTYPE_F32, .what = "tensors"}, &done));
-    return ps_collectives_wait(x, done);
+    return state == VALUE ? PS_VALUE_LIST : PS_LIST_STATES + state;
+}
+
+/* Where chunks of the tensor are made that have no content yet. */
+static void choose_tiers(ps_client *c, int32_t tensor)
+{
+    const ps_place p = ps_client_place_of(c, tensor);
+    for (int32_t k = 0; k < p.n_chunks; k++) c->update_tier[p.chunk + k] = ps_client_update_tier(c, p.chunk + k);
 }
 
 static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, float *out)
@@ -137,13 +77,8 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
     if (t->is_apart) return read_apart(c, t, state, first, n, out);
     if (c->comm != NULL) PS_TRY(ps_client_announce_read(c, tensor));
     if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
-    for (int64_t done = 0; done < n;) {
-        const ps_piece p = piece_at(c, tensor, first + done, n - done);
-        if (ps_client_owns(c, p.chunk)) PS_TRY(read_piece(c, &p, state, out + done));
-        if (c->settings.ranks.n > 1) PS_TRY(share_piece(c, &p, out + done));
-        done += p.n;
-    }
-    return PS_OK;
+    choose_tiers(c, tensor);
+    return ps_values_read(&c->state, list_of(state), t->in_layout, first, n, out);
 }
 
 ps_status ps_client_read(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, float *out)
@@ -153,6 +88,17 @@ ps_status ps_client_read(ps_client *c, int32_t tensor, const char *state, int64_
     const ps_status st = ps_client_tell_ranks(c, read_range(c, tensor, state, first, n, out));
     ps_client_leave(c);
     return st;
+}
+
+/* The parameter follows its master, in what of [first, first + n) the piece has. One that its gradient lies over does
+ * when that has made way. */
+static ps_status write_param(ps_client *c, const ps_piece *p, int64_t first, int64_t n, const float *in)
+{
+    const int64_t begin = ps_max_i64(first, p->tensor_offset), end = ps_min_i64(first + n, p->tensor_offset + p->n);
+    if (begin >= end || !c->has_master[p->chunk] || ps_client_gradient_of(c, p)->place == PS_GRADIENT_OVER)
+        return PS_OK;
+    return ps_values_write(&c->state, PS_LIST_PARAM16, c->tensors[p->tensor].in_layout, begin, end - begin,
+                           in + (begin - first));
 }
 
 static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, const float *in)
@@ -167,11 +113,10 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
     ps_client_forget_others(c); /* who has it from its owner */
     const bool was_master_newer = t->is_master_newer;
     t->is_master_newer = was_master_newer || state == VALUE; /* until the parameter has all of it too */
-    for (int64_t done = 0; done < n;) {
-        const ps_piece p = piece_at(c, tensor, first + done, n - done);
-        if (ps_client_owns(c, p.chunk)) PS_TRY(write_piece(c, &p, state, in + done));
-        done += p.n;
-    }
+    choose_tiers(c, tensor);
+    PS_TRY(ps_values_write(&c->state, list_of(state), t->in_layout, first, n, in));
+    for (int32_t k = 0; k < t->n_pieces && state == VALUE; k++)
+        PS_TRY(write_param(c, ps_client_piece_of(c, t, k), first, n, in));
     t->is_master_newer = was_master_newer;
     return PS_OK;
 }

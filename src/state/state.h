@@ -33,6 +33,13 @@ static inline bool ps_state_trains(const ps_model_state *s, int32_t chunk)
     return s->has_master != NULL ? s->has_master[chunk] : chunk < s->layout->n_mirrored;
 }
 
+/* Which list has the values of the chunk's tensors. */
+static inline ps_list ps_state_value_list(const ps_model_state *s, int32_t chunk)
+{
+    return ps_state_trains(s, chunk) && s->lists->list[PS_LIST_MASTER].item_bytes > 0 ? PS_LIST_MASTER
+                                                                                      : PS_LIST_PARAM16;
+}
+
 /* What computes on a tier; its queue there is that of the tiers. */
 ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier);
 

@@ -1,0 +1,44 @@
+/* values.h - what of a tensor lies in chunks, read or replaced where it lies (chunk/view.h): no chunk moves. Between
+ * moments, with no update pending. A tensor goes by its number in the layout.
+ *
+ * With several ranks a tensor's elements lie with the owners of its chunks. Replacing is each rank's own business;
+ * reading is a call of all ranks together, to which each owner gives its part. */
+#ifndef PS_STATE_VALUES_H
+#define PS_STATE_VALUES_H
+
+#include "chunk/view.h"
+#include "state/state.h"
+
+/* What a view shows, and an owner sends, at once. */
+#define PS_VALUES_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
+
+/* In place of a list: of each chunk the one that has its tensors' values, ps_state_value_list. */
+enum { PS_VALUE_LIST = -1 };
+
+/* To be done with a part of a tensor: `values`, of this type, are its elements [p->tensor_offset, + p->n). */
+typedef ps_status (*ps_values_func)(void *user, ps_dtype dtype, void *values, const ps_piece *p);
+
+/* Call `use` for the parts of [first, first + n) that this rank owns, in order. Errors as ps_view_open. */
+PS_NODISCARD ps_status ps_values_each(const ps_model_state *s, ps_list list, int32_t tensor, int64_t first, int64_t n,
+                                      ps_access_mode mode, ps_values_func use, void *user);
+/* For all of [first, first + n), on all ranks alike; with several ranks as floats. What fails in `use` is this rank's
+ * alone: it goes on to give its part, and fails at the end. A rank that cannot read tells the others. */
+PS_NODISCARD ps_status ps_values_each_of_all(const ps_model_state *s, ps_list list, int32_t tensor, int64_t first,
+                                             int64_t n, ps_values_func use, void *user);
+
+/* [n] floats, on all ranks. */
+PS_NODISCARD ps_status ps_values_read(const ps_model_state *s, ps_list list, int32_t tensor, int64_t first, int64_t n,
+                                      float *out);
+/* What this rank owns of [first, first + n) becomes `in`, in this list alone. */
+PS_NODISCARD ps_status ps_values_write(const ps_model_state *s, ps_list list, int32_t tensor, int64_t first, int64_t n,
+                                       const float *in);
+
+/* The first range of a tensor at or after element *first that this rank owns, in one chunk or several that follow each
+ * other: *first and *n, in elements. False: it owns none from there on. One rank owns all. */
+bool ps_values_next_owned(const ps_model_state *s, int32_t tensor, int64_t *first, int64_t *n);
+
+/* dst[i] = src[i], i < n, by the host, in memory of its own. */
+PS_NODISCARD ps_status ps_values_cast(const ps_model_state *s, void *dst, ps_dtype to, const void *src, ps_dtype from,
+                                      int64_t n);
+
+#endif
