@@ -134,9 +134,11 @@ static void show_request(const plan_input *in, const ps_simulation *s)
     const int64_t keep_last = ps_config_options(in->config)->train_keep_last;
     printf("saving    a checkpoint takes %s on disk; ", size_text(s->checkpoint_bytes, bytes));
     if (keep_last > 0)
-        printf("%" PRId64 " kept (train.keep_last), and one more while it is written\n", keep_last);
+        printf("%" PRId64 " %s kept (train.keep_last), and one more while it is written: %s\n", keep_last,
+               keep_last == 1 ? "is" : "are",
+               size_text((int64_t)((double)(keep_last + 1) * (double)s->checkpoint_bytes), bytes));
     else
-        printf("all are kept (train.keep_last)\n");
+        printf("all are kept (train.keep_last = 0)\n");
 }
 
 static void show_tiers(const ps_simulation *s)
@@ -317,11 +319,18 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     return answer(a, &s);
 }
 
+/* Of a command that prints no plan, which would have said it. */
+static ps_status tell_refusal(ps_status st)
+{
+    if (st == PS_EBUDGET) fprintf(stderr, "pstar plan: %s\n", ps_last_error());
+    return st;
+}
+
 static ps_status show_sizes(const plan_arguments *a, const plan_input *in)
 {
     ps_simulation s;
     char bytes[PS_BYTES_TEXT_MAX];
-    PS_TRY(ps_simulate_sizes(in->config, &in->site, &s));
+    PS_TRY(tell_refusal(ps_simulate_sizes(in->config, &in->site, &s)));
     if (a->json) {
         print_json(ps_sizes_json(&s));
         return PS_OK;
@@ -334,7 +343,7 @@ static ps_status show_sizes(const plan_arguments *a, const plan_input *in)
 static ps_status plan_largest(const plan_arguments *a, const plan_input *in)
 {
     ps_largest l;
-    PS_TRY(ps_find_largest(in->config, in->site.hardware, a->family, &l));
+    PS_TRY(tell_refusal(ps_find_largest(in->config, in->site.hardware, a->family, &l)));
     if (a->json)
         print_json(ps_largest_json(&l));
     else if (l.n_params == 0)

@@ -844,6 +844,7 @@ typedef struct ps_disk_info {
     int32_t n_files;
     int32_t is_direct;    /* 1: O_DIRECT in all files */
     int64_t processor_ns; /* that the threads which move bytes took */
+    const char *folders;  /* where its files are, as memory.disk_path has them; "" without files */
 } ps_disk_info;
 
 PS_API ps_status ps_engine_get_disk_info(const ps_engine *engine, ps_disk_info *out);

@@ -1,5 +1,6 @@
 #include "client.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,13 +76,31 @@ ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes)
     return client_fail(PS_EIO, "/proc/self/status does not tell VmRSS and VmHWM");
 }
 
+/* "mod/" is mod, and ".." is what that folder is called. */
+static void last_part(const char *path, char name[256])
+{
+    char real[PATH_MAX];
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t first = n;
+    while (first > 0 && path[first - 1] != '/') first--;
+    const char *part = path + first;
+    size_t length = n - first;
+    const bool is_relative = length == 0 || (length <= 2 && strncmp(part, "..", length) == 0);
+    if (is_relative && realpath(path, real) != NULL) {
+        part = strrchr(real, '/') + 1;
+        length = strlen(part);
+    }
+    snprintf(name, 256, "%.*s", (int)(length < 255 ? length : 255), part);
+}
+
 const char *client_usual_output_folder(const char *config_path, char text[CLIENT_FOLDER_MAX])
 {
-    const char *slash = strrchr(config_path, '/'), *name = slash != NULL ? slash + 1 : config_path;
+    char name[256];
+    last_part(config_path, name);
     const char *dot = strrchr(name, '.');
     const bool is_json = dot != NULL && dot != name && strcmp(dot, ".json") == 0;
-    const size_t length = is_json ? (size_t)(dot - name) : strlen(name);
-    snprintf(text, CLIENT_FOLDER_MAX, "runs/%.*s", (int)(length < 255 ? length : 255), name);
+    snprintf(text, CLIENT_FOLDER_MAX, "runs/%.*s", (int)(is_json ? (size_t)(dot - name) : strlen(name)), name);
     return text;
 }
 

@@ -60,6 +60,7 @@ typedef struct run {
     checkpoints checkpoints;
     bool resume;
     const char *resume_from; /* NULL: the latest */
+    bool is_behind;          /* the folder has the end of a run that went on after this checkpoint: it stays */
     bool is_stopped;         /* by a signal, before train.steps were reached; the same on all ranks */
 } run;
 
@@ -207,19 +208,24 @@ static ps_status open_folder(run *r, const train_arguments *a)
 }
 
 /* Of rank 0. */
-static ps_status find_room(const run *r)
+static ps_status find_room(const run *r, bool overwrites)
 {
     const disk_room need =
         disk_room_of(r->config, r->engine, r->checkpoints.is_on, r->o.steps - r->totals.resumed_step);
     disk_room_tell(&need);
-    return disk_room_check(&need, r->config, r->engine, r->o.output_dir);
+    return disk_room_check(&need, r->engine, ps_comm_local_size(r->comm), overwrites, r->o.output_dir);
+}
+
+static bool is_finished(const run *r)
+{
+    return r->totals.resumed_step > 0 && r->totals.resumed_step >= r->o.steps;
 }
 
 /* What the user lets go, once this run can begin. */
 static ps_status begin_log(run *r, bool overwrite)
 {
     if (r->rank == 0 && overwrite) TRY(earlier_run_remove(r->o.output_dir));
-    return run_log_begin(r->log, r->totals.resumed_step);
+    return run_log_begin(r->log, r->is_behind ? INT64_MAX : r->totals.resumed_step);
 }
 
 static ps_status open_run(run *r, const train_arguments *a)
@@ -234,8 +240,11 @@ static ps_status open_run(run *r, const train_arguments *a)
         if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
         if (r->rank == 0) cli_tell_notices("train", r->engine);
     }
-    if (r->totals.resumed_step < r->o.steps) TRY(ps_comm_agree(r->comm, r->rank == 0 ? find_room(r) : PS_OK));
+    if (r->totals.resumed_step < r->o.steps)
+        TRY(ps_comm_agree(r->comm, r->rank == 0 ? find_room(r, a->overwrite) : PS_OK));
     if (r->totals.resumed_step == 0) TRY(begin_weights(r));
+    r->is_behind = r->rank == 0 && is_finished(r) && run_log_summary_steps(r->log) > r->totals.resumed_step;
+    TRY(ranks_any(r->comm, &r->is_behind));
     ps_status st = begin_log(r, a->overwrite);
     if (st == PS_OK && r->o.watches_memory) st = memory_monitor_start(&r->monitor);
     return ps_comm_agree(r->comm, st);
@@ -386,15 +395,10 @@ static ps_status finish_profile(run *r)
 }
 
 /* A run that was resumed after its last step. */
-static bool is_finished(const run *r)
-{
-    return r->totals.resumed_step > 0 && r->totals.resumed_step >= r->o.steps;
-}
-
 /* The summary of the steps themselves stays: that of a run without any would know nothing of them. */
 static ps_status write_summary(run *r, uint64_t weights_xxh3)
 {
-    if (r->rank == 0 && is_finished(r) && run_log_has_summary(r->log, r->totals.steps)) return PS_OK;
+    if (r->rank == 0 && is_finished(r) && run_log_summary_steps(r->log) >= r->totals.steps) return PS_OK;
     ps_device_info device = {.struct_size = sizeof device};
     ps_engine_get_device_info(r->engine, &device);
     run_summary s = {.totals = &r->totals,
@@ -440,7 +444,7 @@ static ps_status finish(run *r)
     step_bound_find(r->engine, r->config, &r->times, &r->bound);
     TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
     const bool is_begun = r->totals.steps > 0 || r->o.steps == 0; /* else a signal came before the first step */
-    if (r->o.saves && is_begun) {
+    if (r->o.saves && is_begun && !r->is_behind) {
         char path[4096];
         snprintf(path, sizeof path, "%s/model.safetensors", r->o.output_dir);
         TRY(ps_engine_save_weights(r->engine, path));
@@ -448,7 +452,7 @@ static ps_status finish(run *r)
     TRY(finish_profile(r));
     if (is_finished(r)) {
         printf("nothing to do: the run in %s has ended after step %lld, train.steps = %lld\n", r->o.output_dir,
-               (long long)r->totals.steps, (long long)r->o.steps);
+               (long long)(r->is_behind ? run_log_summary_steps(r->log) : r->totals.steps), (long long)r->o.steps);
         return PS_OK;
     }
     progress_print_table(&r->totals);
@@ -484,7 +488,8 @@ static ps_status run_all(run *r, const train_arguments *a)
     TRY(finish(r));
     if (saved != PS_OK) return client_fail(saved, "%s", cause);
     if (r->is_stopped && r->checkpoints.is_on && r->totals.steps > 0)
-        printf("the same command with --resume goes on after step %lld\n", (long long)r->totals.steps);
+        printf("to continue after step %lld, run the same command with --resume%s\n", (long long)r->totals.steps,
+               a->overwrite ? ", without --overwrite" : "");
     ps_step_info last = {.struct_size = sizeof last};
     ps_engine_get_step_info(r->engine, &last);
     const int64_t n_lost = last.nonfinite_steps;

@@ -14,27 +14,26 @@ disk_room disk_room_of(const ps_config *config, const ps_engine *engine, bool wr
 {
     ps_memory_info m = {.struct_size = sizeof m};
     ps_engine_get_memory_info(engine, &m);
-    const int64_t keep_last = client_int(config, "train.keep_last");
     disk_room need = {.checkpoint_bytes = m.checkpoint_bytes};
-    if (writes_checkpoints) need.n_checkpoints = (keep_last > 0 ? keep_last : 1) + 1;
+    if (writes_checkpoints) need.n_checkpoints = n_steps;
+    need.keep_last = client_int(config, "train.keep_last");
     if (client_int(config, "train.save")) need.weights_bytes = m.parameters * (int64_t)sizeof(float);
     need.metrics_bytes =
         n_steps < METRICS_BYTES_MAX / METRICS_LINE_BYTES ? n_steps * METRICS_LINE_BYTES : METRICS_BYTES_MAX;
     return need;
 }
 
-static int64_t checkpoints_bytes(const disk_room *need)
-{
-    return need->n_checkpoints * need->checkpoint_bytes;
-}
-
 void disk_room_tell(const disk_room *need)
 {
     char one[BYTES_TEXT_MAX], all[BYTES_TEXT_MAX];
     if (need->n_checkpoints == 0) return;
-    printf("a checkpoint takes %s on disk, at most %s with the next beside the %lld kept (train.keep_last)\n",
-           client_bytes(need->checkpoint_bytes, one), client_bytes(checkpoints_bytes(need), all),
-           (long long)need->n_checkpoints - 1);
+    printf("a checkpoint takes %s on disk; ", client_bytes(need->checkpoint_bytes, one));
+    if (need->keep_last == 0)
+        printf("all are kept (train.keep_last = 0)\n");
+    else
+        printf("%lld %s kept (train.keep_last), and one more while it is written: %s\n", (long long)need->keep_last,
+               need->keep_last == 1 ? "is" : "are",
+               client_bytes((int64_t)((double)(need->keep_last + 1) * (double)need->checkpoint_bytes), all));
 }
 
 /* On disk, of the file, or of all in the folder; 0 of what cannot be looked at. */
@@ -53,53 +52,82 @@ static int64_t taken_bytes(const char *path)
     return bytes;
 }
 
-static int64_t replaced_bytes(const char *folder)
+/* What the run's folder has of checkpoints. */
+typedef struct kept {
+    int64_t n, bytes;
+} kept;
+
+static kept find_kept(const char *folder)
 {
-    static const char *const names[] = {"checkpoints", "model.safetensors"};
     char path[CLIENT_FOLDER_MAX + 32];
-    int64_t bytes = 0;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        bytes += taken_bytes(path);
-    }
-    return bytes;
+    kept k = {0};
+    snprintf(path, sizeof path, "%s/checkpoints", folder);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) k.n += strncmp(e->d_name, "step-", 5) == 0;
+    if (d != NULL) closedir(d);
+    if (k.n > 0) k.bytes = taken_bytes(path);
+    return k;
 }
 
-/* Bytes that the disk tier is still going to take on the file system `device`: its folders have equal parts. */
-static int64_t tier_bytes(const ps_config *config, const ps_engine *engine, dev_t device)
+/* Bytes that the disk tier is still going to take on the file system `device`: its folders have equal parts. Ranks of a
+ * machine share the folders; n_sharers of them take about as much each. */
+static int64_t tier_bytes(const ps_engine *engine, int64_t n_sharers, dev_t device)
 {
     ps_memory_info m = {.struct_size = sizeof m};
+    ps_disk_info disk = {.struct_size = sizeof disk};
     char folders[CLIENT_FOLDER_MAX], *rest = folders;
     struct stat info;
     int n = 0, n_there = 0;
     ps_engine_get_memory_info(engine, &m);
-    snprintf(folders, sizeof folders, "%s", client_string(config, "memory.disk_path"));
+    if (ps_engine_get_disk_info(engine, &disk) != PS_OK) return 0;
+    snprintf(folders, sizeof folders, "%s", disk.folders);
     if (stat(folders, &info) == 0) rest = NULL, n = 1, n_there = info.st_dev == device; /* commas are of its name */
     for (char *name; rest != NULL && (name = strsep(&rest, ",")) != NULL; n++) {
         name += strspn(name, " ");
         n_there += stat(name, &info) == 0 && info.st_dev == device;
     }
     const int64_t more = m.planned_disk_peak_bytes - m.disk_used_bytes;
-    return more > 0 && n > 0 ? more / n * n_there : 0;
+    return more > 0 && n > 0 ? more / n * n_there * n_sharers : 0;
 }
 
-ps_status disk_room_check(const disk_room *need, const ps_config *config, const ps_engine *engine, const char *folder)
+/* Checkpoints that exist at once at most, those of before counted. The number of saves is at most that of steps. */
+static int64_t most_checkpoints(const disk_room *need, const kept *before)
+{
+    if (need->n_checkpoints == 0) return before->n;
+    if (need->keep_last == 0) return before->n + (need->n_checkpoints < 2 ? need->n_checkpoints : 2);
+    const int64_t all = before->n + need->n_checkpoints;
+    return all < need->keep_last + 1 ? all : need->keep_last + 1;
+}
+
+ps_status disk_room_check(const disk_room *need, const ps_engine *engine, int64_t n_sharers, bool overwrites,
+                          const char *folder)
 {
     struct statvfs fs;
     struct stat info;
-    char text[6][BYTES_TEXT_MAX];
+    char text[6][BYTES_TEXT_MAX], tier_text[BYTES_TEXT_MAX];
     if (statvfs(folder, &fs) != 0 || stat(folder, &info) != 0)
         return client_fail(PS_EIO, "%s: cannot ask how much room it has: %s", folder, strerror(errno));
-    const int64_t free_bytes = (int64_t)((double)fs.f_bavail * (double)fs.f_frsize) + replaced_bytes(folder);
-    const int64_t tier = tier_bytes(config, engine, info.st_dev);
-    const int64_t all = checkpoints_bytes(need) + need->weights_bytes + need->metrics_bytes + tier;
+    kept before = find_kept(folder);
+    double free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
+    if (overwrites) {
+        free_bytes += (double)before.bytes;
+        before = (kept){0};
+    }
+    const double one = (double)need->checkpoint_bytes;
+    const double tier = (double)tier_bytes(engine, n_sharers, info.st_dev);
+    /* Older checkpoints go when a newer one is there, not before. */
+    const double first = need->n_checkpoints > 0 ? one : 0;
+    const double later = (double)most_checkpoints(need, &before) * one - (double)before.bytes;
+    const double checkpoints = first > later ? first : later;
+    const double all = checkpoints + (double)(need->weights_bytes + need->metrics_bytes) + tier;
     if (all <= free_bytes) return PS_OK;
     return client_fail(
         PS_EIO,
-        "%s has room for %s, and this run writes up to %s there: %lld checkpoints of %s, %s of weights, %s "
-        "of metrics, %s of the disk tier. Name another train.output_dir, or set train.save = false, "
-        "which writes neither weights nor checkpoints",
-        folder, client_bytes(free_bytes, text[0]), client_bytes(all, text[1]), (long long)need->n_checkpoints,
-        client_bytes(need->checkpoint_bytes, text[2]), client_bytes(need->weights_bytes, text[3]),
-        client_bytes(need->metrics_bytes, text[4]), client_bytes(tier, text[5]));
+        "%s has %s free, and this run needs up to %s more there: %s for checkpoints of %s each, %s of weights, %s of "
+        "metrics, %s of the disk tier. Name another train.output_dir, or set train.save = false, which writes neither "
+        "weights nor checkpoints",
+        folder, client_bytes((int64_t)free_bytes, text[0]), client_bytes((int64_t)all, text[1]),
+        client_bytes((int64_t)checkpoints, text[2]), client_bytes(need->checkpoint_bytes, text[3]),
+        client_bytes(need->weights_bytes, text[4]), client_bytes(need->metrics_bytes, text[5]),
+        client_bytes((int64_t)tier, tier_text));
 }

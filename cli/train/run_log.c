@@ -244,17 +244,18 @@ void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info
     (void)put_line(l, o); /* where it cannot be written, the line of the next step says so */
 }
 
-bool run_log_has_summary(const run_log *l, int64_t steps)
+int64_t run_log_summary_steps(const run_log *l)
 {
     char path[PATH_BYTES], *text = NULL;
     size_t n = 0;
+    if (l == NULL) return -1;
     snprintf(path, sizeof path, "%s/summary.json", l->folder);
     json_t *o = client_read_file(path, &text, &n) == PS_OK && text != NULL ? json_loadb(text, n, 0, NULL) : NULL;
     const json_t *has = json_object_get(o, "steps");
-    const bool yes = json_is_integer(has) && json_integer_value(has) == steps;
+    const int64_t steps = json_is_integer(has) ? json_integer_value(has) : -1;
     json_decref(o);
     free(text);
-    return yes;
+    return steps;
 }
 
 static void put_memory(json_t *o, const run_totals *t)

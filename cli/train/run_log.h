@@ -49,8 +49,8 @@ typedef struct run_summary {
     int32_t n_ranks;
 } run_summary;
 
-/* Whether summary.json is there already and tells of a run of that many steps. */
-bool run_log_has_summary(const run_log *l, int64_t steps);
+/* The steps of the run that summary.json tells of; -1: there is none. */
+int64_t run_log_summary_steps(const run_log *l);
 
 /* PS_EIO too when lines of metrics.jsonl could still not be written. */
 PS_NODISCARD ps_status run_log_summary(run_log *l, const run_summary *s);

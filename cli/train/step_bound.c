@@ -58,7 +58,8 @@ void step_bound_print(const step_bound *b)
     printf("          of it waiting %.4f s, planned %.4f s; the rest, computing, %.4f s, planned %.4f s\n",
            b->waiting_s, p->planned_wait_s, b->measured_s - b->waiting_s, p->planned_compute_s);
     if (b->measured_s < FASTER_THAN_BOUND * p->bound_s)
-        printf("          faster than the rates kept of this machine allow: pstar info --forget, and the next run measures them again\n");
+        printf("          faster than the rates kept of this machine allow: pstar info --forget, and the next run "
+               "measures them again\n");
     if (p->between[0] != '\0') printf("          as planned, %s\n", p->between);
 }
 

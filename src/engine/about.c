@@ -56,14 +56,15 @@ ps_status ps_engine_get_device_info(const ps_engine *e, ps_device_info *out)
 ps_status ps_engine_get_disk_info(const ps_engine *e, ps_disk_info *out)
 {
     PS_TRY(PS_NEED("engine out", e, out));
-    ps_disk_info info = {.backend = "", .ways = ""};
+    ps_disk_info info = {.backend = "", .ways = "", .folders = ""};
     if (e->tiers.disk != NULL) {
         const ps_disk_stats s = ps_disk_get_stats(e->tiers.disk);
         info = (ps_disk_info){.backend = s.backend,
                               .ways = s.ways,
                               .n_files = s.n_files,
                               .is_direct = s.direct,
-                              .processor_ns = s.processor_ns};
+                              .processor_ns = s.processor_ns,
+                              .folders = e->settings.disk_folders};
     }
     return PS_SIZED_GIVE(ps_disk_info, &info, out);
 }

@@ -32,7 +32,7 @@ const char *ps_client_advice(const ps_client *c, int64_t device_bytes, char text
     const int64_t bytes = is_tier ? device_bytes : ps_client_total_for(c, device_bytes);
     char readable[PS_BYTES_TEXT_MAX];
     snprintf(text, PS_CLIENT_ADVICE_TEXT_MAX, "%s = %lld (%s)", is_tier ? "memory.device" : "memory.total",
-             (long long)bytes, ps_bytes_format(bytes, readable));
+             (long long)bytes, ps_bytes_round_up(bytes, readable));
     return text;
 }
 

@@ -69,7 +69,7 @@ static ps_status refuse(const char *key, int64_t given, int64_t wanted, const ch
     char given_text[PS_BYTES_TEXT_MAX], wanted_text[PS_BYTES_TEXT_MAX];
     return PS_FAIL(PS_EBUDGET, "%s is %s (%lld bytes), and %s: %s = %lld (%s) would do%s", key,
                    ps_bytes_format(given, given_text), (long long)given, what, key, (long long)wanted,
-                   ps_bytes_format(wanted, wanted_text), other);
+                   ps_bytes_round_up(wanted, wanted_text), other);
 }
 
 /* Of a tensor that is in use, with those of other ranks that are gathered along with them. */
@@ -199,7 +199,7 @@ static ps_status refuse_device(const ps_client *c, int64_t least, const char *wh
     static const char more[] = ", with what the framework itself takes on top; or a smaller default_chunk_size";
     const ps_settings_memory *m = &c->settings.memory;
     const int64_t given = c->settings.budgets.bytes[PS_TIER_DEVICE];
-    if (m->dial != PS_DIAL_TOTAL) return refuse("memory.device", given, least, what, more);
+    if (!ps_settings_is_total(&c->settings)) return refuse("memory.device", given, least, what, more);
     return refuse("memory.total", m->total_bytes, ps_client_total_for(c, least), what, more);
 }
 

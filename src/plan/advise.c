@@ -94,10 +94,23 @@ __attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool
     return PS_OK;
 }
 
-/* The same of a budget, rounded up as people write it. */
+/* The memory.total that gives the device tier so much; both tiers in RAM get the same where there are two. The process
+ * may have grown by the next start. */
+static int64_t total_for(const ps_simulation *s, int64_t device_bytes)
+{
+    const int64_t n_tiers = s->budgets.bytes[PS_TIER_HOST] > 0 ? 2 : 1,
+                  more = device_bytes - s->budgets.bytes[PS_TIER_DEVICE];
+    const int64_t grown = (int64_t)8 << 20;
+    return more > (PS_BUDGET_MAX - s->total_bytes - grown) / n_tiers ? PS_BUDGET_MAX
+                                                                     : s->total_bytes + n_tiers * more + grown;
+}
+
+/* The same of a budget, rounded up as people write it. Beside memory.total that is what is to be raised. */
 static ps_status consider_budget(adviser *a, bool *kept, ps_tier tier, int64_t bytes)
 {
     char text[PS_BYTES_TEXT_MAX];
+    if (tier != PS_TIER_DISK && a->base->total_bytes > 0)
+        return consider(a, kept, "memory.total=%s", ps_bytes_round_up(total_for(a->base, bytes), text));
     return consider(a, kept, "memory.%s=%s", ps_tier_name(tier), ps_bytes_round_up(bytes, text));
 }
 
@@ -201,7 +214,7 @@ static ps_status advise_fitting(adviser *a)
     for (int64_t n = 2; a->hardware != NULL && a->hardware->network.present && n <= NODES_GROWTH_MAX && !fits; n *= 2)
         PS_TRY(consider(a, &fits, "hardware.n_nodes=%lld", (long long)(n * a->hardware->n_nodes)));
     PS_TRY(advise_least(a, PS_TIER_DEVICE));
-    return advise_least(a, PS_TIER_HOST);
+    return a->base->total_bytes > 0 ? PS_OK : advise_least(a, PS_TIER_HOST);
 }
 
 /* ---- it fits ---- */

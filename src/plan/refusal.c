@@ -139,14 +139,36 @@ static ps_status add_disk(advice *a, const ps_settings *s, const ps_program *pro
     return PS_OK;
 }
 
-static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func model, void *user,
-                             const ps_program *program, const ps_code *code, ps_deadline *deadline)
+/* Beside memory.total no tier is named: a processor's device tier is what it leaves. */
+static ps_status add_total(advice *a, const ps_settings *s, const ps_program *program, const ps_code *code,
+                           ps_deadline *deadline)
 {
+    int64_t bytes;
+    char text[PS_BYTES_TEXT_MAX];
+    PS_TRY(ps_refusal_least_budget(s, program, code, PS_TIER_DEVICE, deadline, &bytes));
+    if (bytes == 0) return PS_OK;
+    const int64_t total = ps_settings_total_for(s, bytes, s->budgets.bytes[PS_TIER_HOST]);
+    if (machine_has(s, PS_TIER_DEVICE, total))
+        advise(a, " memory.total = %lld (%s);", (long long)total, ps_bytes_round_up(total, text));
+    return PS_OK;
+}
+
+static ps_status add_ram(advice *a, const ps_settings *s, const ps_program *program, const ps_code *code,
+                         ps_deadline *deadline)
+{
+    if (ps_settings_is_total(s)) return add_total(a, s, program, code, deadline);
     for (int tier = 0; tier < PS_RAM_TIER_COUNT; tier++) {
         int64_t bytes;
         PS_TRY(ps_refusal_least_budget(s, program, code, (ps_tier)tier, deadline, &bytes));
         if (bytes > 0 && machine_has(s, (ps_tier)tier, bytes)) advise_budget(a, (ps_tier)tier, bytes);
     }
+    return PS_OK;
+}
+
+static ps_status add_changes(advice *a, const ps_settings *s, ps_model_func model, void *user,
+                             const ps_program *program, const ps_code *code, ps_deadline *deadline)
+{
+    PS_TRY(add_ram(a, s, program, code, deadline));
     for (int64_t B = s->B / 2; B >= 1 && !ps_deadline_timed_out(deadline); B /= 2) {
         ps_settings smaller = *s;
         smaller.B = B;

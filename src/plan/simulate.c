@@ -77,6 +77,7 @@ static void describe_request(const simulating *m)
     o->budgets = s->budgets;
     o->rates = s->rates;
     o->checkpointing = s->checkpointing;
+    o->total_bytes = ps_settings_is_total(s) ? s->memory.total_bytes : 0;
     o->device_is_ram = s->backend_kind != PS_BACKEND_CUDA && s->backend_kind != PS_BACKEND_SIM;
 }
 

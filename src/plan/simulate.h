@@ -36,6 +36,8 @@ typedef struct ps_simulation {
     ps_rates rates;
     ps_lists lists; /* of chunks: their names */
     bool checkpointing;
+    int64_t
+        total_bytes;    /* memory.total, where it gives the budgets of all tiers in RAM: ps_settings_is_total; else 0 */
     bool device_is_ram; /* its budget is drawn on the machine's memory, as the host's is */
 
     /* the model */

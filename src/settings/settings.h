@@ -182,6 +182,9 @@ int64_t ps_settings_process_bytes(int64_t resident_bytes, int threads);
  * start. Of a GPU's memory nothing is in it. */
 int64_t ps_settings_total_for(const ps_settings *s, int64_t device_bytes, int64_t host_bytes);
 
+/* Does memory.total give the budgets of all tiers in RAM, so that none of them can be given beside it? Not of a GPU. */
+bool ps_settings_is_total(const ps_settings *s);
+
 /* RAM does not suffice: from now on there is the disk tier that memory.disk = auto allows. False: there is none to be
  * had, or it is there already. The same on all ranks. */
 bool ps_settings_take_spare_disk(ps_settings *s);

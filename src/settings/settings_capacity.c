@@ -22,14 +22,15 @@ static ps_status check_ram(const ps_settings *s, const int64_t planned_bytes[PS_
     const int64_t planned = (planned_bytes[PS_TIER_HOST] + (is_gpu ? 0 : planned_bytes[PS_TIER_DEVICE])) * n_sharers;
     char planned_text[PS_BYTES_TEXT_MAX], total_text[PS_BYTES_TEXT_MAX], shared[48];
     ps_machine_memory_info memory;
-    const bool is_known = ps_machine_memory(NULL, &memory) == PS_OK;
+    const bool is_known = ps_machine_memory(NULL, &memory) == PS_OK, is_one = is_gpu || ps_settings_is_total(s);
+    const char *option = is_gpu ? "memory.host" : is_one ? "memory.total" : "memory.device and memory.host";
     if (!is_known || planned <= memory.total_bytes) return PS_OK;
     return PS_FAIL(PS_EBUDGET,
                    "%s: the plan takes %s (%lld bytes)%s, and this machine, or the control group that the process runs "
                    "in, has %s (%lld bytes): lower %s, and give memory.disk what %s not hold",
-                   is_gpu ? "memory.host" : "memory.device and memory.host", ps_bytes_format(planned, planned_text),
-                   (long long)planned, shared_text(n_sharers, shared), ps_bytes_format(memory.total_bytes, total_text),
-                   (long long)memory.total_bytes, is_gpu ? "it" : "them", is_gpu ? "it does" : "they do");
+                   option, ps_bytes_format(planned, planned_text), (long long)planned, shared_text(n_sharers, shared),
+                   ps_bytes_format(memory.total_bytes, total_text), (long long)memory.total_bytes,
+                   is_one ? "it" : "them", is_one ? "it does" : "they do");
 }
 
 /* The disk tier's file grows as chunks come, so what is too much would be found in the middle of a step. Ranks of a
@@ -45,9 +46,10 @@ static ps_status check_disk(const ps_settings *s, const int64_t planned_bytes[PS
     return PS_FAIL(
         PS_EBUDGET,
         "memory.disk_path = %.300s has %s (%lld bytes) free, and the plan puts %s (%lld bytes)%s there: free "
-        "some, name another folder, or raise memory.device or memory.host",
+        "some, name another folder, or raise %s",
         s->disk_folders, ps_bytes_format(free_bytes, free_text), (long long)free_bytes,
-        ps_bytes_format(planned, planned_text), (long long)planned, shared_text(n_sharers, shared));
+        ps_bytes_format(planned, planned_text), (long long)planned, shared_text(n_sharers, shared),
+        ps_settings_is_total(s) ? "memory.total" : "memory.device or memory.host");
 }
 
 ps_status ps_settings_check_capacity(const ps_settings *s, const int64_t planned_bytes[PS_TIER_COUNT],

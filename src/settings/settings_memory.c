@@ -69,7 +69,7 @@ static ps_status rest_of_total(const ps_settings *s, int64_t *out)
                    "memory.total = %s: the process itself takes %s (the program, its libraries, data that it holds, "
                    "buffers), and chunks and activations come on top: give it more, at least memory.total = %lld (%s)",
                    ps_bytes_format(s->memory.total_bytes, total), ps_bytes_format(s->memory.process_bytes, process),
-                   (long long)least_bytes, ps_bytes_format(least_bytes, least));
+                   (long long)least_bytes, ps_bytes_round_up(least_bytes, least));
 }
 
 static ps_status refuse_both(const ps_options *o)
@@ -172,6 +172,11 @@ int64_t ps_settings_total_for(const ps_settings *s, int64_t device_bytes, int64_
     const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_SIM;
     const int64_t both = needs_host(s) ? 2 * ps_max_i64(device_bytes, host_bytes) : device_bytes + host_bytes;
     return ps_round_up((is_gpu ? host_bytes : both) + s->memory.process_bytes + RESIDENT_STEP_BYTES, MB);
+}
+
+bool ps_settings_is_total(const ps_settings *s)
+{
+    return s->memory.dial == PS_DIAL_TOTAL && s->backend_kind != PS_BACKEND_CUDA && s->backend_kind != PS_BACKEND_SIM;
 }
 
 /* ---- the disk ---- */

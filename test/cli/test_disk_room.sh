@@ -7,10 +7,10 @@ build=$1
 
 # what is told is what is written
 expect 0 "$pstar" train "$work/tiny.json" train.steps=1 memory.device=8MB memory.disk=100MB
-says out "a checkpoint takes 19.6 MB on disk, at most 39.2 MB with the next beside the 1 kept (train.keep_last)"
+says out "a checkpoint takes 19.6 MB on disk; 1 is kept (train.keep_last), and one more while it is written: 39.2 MB"
 says out "checkpoint step-000001: 19.6 MB"
 expect 0 "$pstar" plan "$work/tiny.json"
-says out "saving    a checkpoint takes 19.6 MB on disk; 1 kept (train.keep_last), and one more while it is written"
+says out "saving    a checkpoint takes 19.6 MB on disk; 1 is kept (train.keep_last), and one more while it is written: 39.2 MB"
 expect 0 "$pstar" plan "$work/tiny.json" --json --no-advice train.freeze='*.wte.weight'
 # 12 bytes of each parameter that is trained, 4 of a frozen one; the embedding has 50257 rows of 32
 [ "$(sed -n 's/^ *"checkpoint_bytes": \([0-9]*\),/\1/p' "$work/out")" = $((1634208 * 12 - 50257 * 32 * 8)) ] ||
@@ -30,21 +30,28 @@ echo \$? >"$work/without"
 echo \$? >"$work/smaller"
 "$pstar" train "$work/tiny.json" train.output_dir="$work/small/run" --resume train.steps=6 model.n_embd=16 >"$work/out4" 2>&1
 echo \$? >"$work/resumed"
-"$pstar" train "$work/tiny.json" train.output_dir="$work/small/disk" train.save=false memory.device=8MB memory.disk=100MB \
-    memory.disk_path="$work/small" model.n_embd=64 >"$work/out5" 2>"$work/err5"
-echo \$? >"$work/tier"
+rm -r "$work/small/run"
+for tier in "memory.device=14MB memory.disk=60MB memory.disk_path=$work/small" \
+    "memory.device=14MB memory.disk=60MB memory.disk_path=" \
+    "memory.device=auto memory.host=auto memory.disk=auto memory.disk_path= memory.total=48MB model.n_embd=64"; do
+    # of 23 MB of model data the disk tier has most; beside it no checkpoint has room
+    TMPDIR="$work/small" "$pstar" train "$work/tiny.json" train.output_dir="$work/small/disk" train.steps=1 hardware=none \
+        \$tier >>"$work/out5" 2>>"$work/err5"
+    echo \$? >>"$work/tier"
+done
 EOT
 in_own_mounts "$work/small.sh"
 case $? in
 0)
     [ "$(cat "$work/refused")" -eq 3 ] || { cat "$work/out" "$work/err"; fail "status $(cat "$work/refused") without room"; }
-    says err "small/run has room for 4"
-    says err "2 checkpoints of 19.6 MB, 6.5 MB of weights"
+    says err "small/run has 4"
+    says err "39.2 MB for checkpoints of 19.6 MB each, 6.5 MB of weights"
     [ ! -s "$work/left" ] || fail "something was written: $(cat "$work/left")"
     [ "$(cat "$work/without")" -eq 0 ] || { cat "$work/out2" "$work/err2"; fail "refused though nothing is saved"; }
     [ "$(cat "$work/smaller")" -eq 0 ] || { cat "$work/out3"; fail "a model that has room is refused"; }
     [ "$(cat "$work/resumed")" -eq 0 ] || { cat "$work/out4"; fail "what is replaced is not counted as free"; }
-    [ "$(cat "$work/tier")" -ne 0 ] || { cat "$work/out5"; fail "the disk tier has no room and was not refused"; }
+    [ "$(tr '\n' ' ' <"$work/tier")" = "3 3 3 " ] && [ "$(grep -c "[1-9][0-9.]* MB of the disk tier" "$work/err5")" -eq 3 ] ||
+        { cat "$work/out5" "$work/err5"; fail "the disk tier has no room and was not refused: $(cat "$work/tier")"; }
     ;;
 77) untried "a small file system: none of our own here" ;;
 *) fail "the script failed" ;;

@@ -73,7 +73,7 @@ ends 130
 grep -q '"interrupted": true' "$work/stopped/summary.json" || fail "summary does not say interrupted"
 [ -s "$work/stopped/model.safetensors" ] || fail "no weights after Ctrl-C"
 says err "stops after the step under way"
-says out "the same command with --resume goes on after step"
+says out "run the same command with --resume"
 begin "$pstar" train --overwrite "$work/tiny.json" train.steps=100000 train.output_dir="$work/stopped"
 await "$work/stopped/metrics.jsonl"
 kill -TERM $pid
