@@ -94,7 +94,7 @@ static int64_t tier_bytes(const ps_engine *engine, int64_t n_sharers, dev_t devi
 static int64_t most_checkpoints(const disk_room *need, const kept *before)
 {
     if (need->n_checkpoints == 0) return before->n;
-    if (need->keep_last == 0) return before->n + (need->n_checkpoints < 2 ? need->n_checkpoints : 2);
+    if (need->keep_last == 0) return before->n + 1;
     const int64_t all = before->n + need->n_checkpoints;
     return all < need->keep_last + 1 ? all : need->keep_last + 1;
 }

@@ -20,7 +20,7 @@ void disk_room_tell(const disk_room *need);
 
 /* Is there room for it in `folder`, which exists? Checkpoints that a run has there count as free as far as newer ones
  * replace them, which is when those are complete; where this run overwrites
- * that one they are removed before. With train.keep_last = 0 room for two more is asked for. Where the
+ * that one they are removed before. With train.keep_last = 0 room for one more is asked for. Where the
  * disk tier of n_sharers ranks lies on the same file system, what it still needs counts too. Of the rank that writes
  * metrics. PS_EIO with all figures where there is not. */
 PS_NODISCARD ps_status disk_room_check(const disk_room *need, const ps_engine *engine, int64_t n_sharers,
