@@ -93,6 +93,7 @@ static ps_status run_export(const export_arguments *a)
     PS_TRY_GOTO(read_options(a, &o, &dtype));
     PS_TRY_GOTO(find_config(a, &config));
     if (o.tokenizer_folder == NULL) o.tokenizer_folder = cli_tokenizer_folder(ps_config_options(config));
+    if (o.tokenizer_folder == NULL) cli_tell_no_tokenizer("export", ps_config_options(config));
     PS_TRY_GOTO(export_template_choose(ps_config_options(config), o.tokenizer_folder, &o.chat_template));
     o.has_generation = ps_config_options(config)->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     o.ties_head = o.has_generation || ps_config_options(config)->model_head == PS_CONFIG_HEAD_MASKED_LM;

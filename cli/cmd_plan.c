@@ -210,7 +210,8 @@ static void show_plan(const plan_input *in, const ps_simulation *s)
 {
     show_request(in, s);
     if (!s->fits) {
-        if (!s->timed_out) printf("\nit does not fit: %s\n", s->refusal);
+        const bool says_so = strncmp(s->refusal, "the model does not fit", 22) == 0;
+        if (!s->timed_out) printf("\n%s%s\n", says_so ? "" : "it does not fit: ", s->refusal);
         return;
     }
     const int32_t on_device = s->n_local_updates - s->n_host_updates, passing = on_device - s->n_resident_updates;

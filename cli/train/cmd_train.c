@@ -204,7 +204,7 @@ static ps_status open_folder(run *r, const train_arguments *a)
     printf("results go to %s\n", r->o.output_dir);
     TRY(warn_of_rate(r->config));
     TRY(run_log_open(r->o.output_dir, &r->log));
-    return earlier_run_check(r->o.output_dir, a->resume, a->resume_from, a->overwrite);
+    return earlier_run_check(r->o.output_dir, r->config, a->resume, a->resume_from, a->overwrite);
 }
 
 /* Of rank 0. */

@@ -63,13 +63,30 @@ static bool is_inside(const char *folder, const char *path)
     return yes;
 }
 
-ps_status earlier_run_check(const char *folder, bool resume, const char *resume_from, bool overwrite)
+/* Does the run begin with what lies in the folder? Then it is not to be replaced. */
+static ps_status check_source(const char *folder, const ps_config *config)
+{
+    static const char *const options[] = {"model.from_pretrained", "train.init_from"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        const char *source = client_string(config, options[i]);
+        if (source[0] == '\0' || access(source, F_OK) != 0 || !is_inside(folder, source)) continue;
+        return client_fail(PS_EINVAL,
+                           "train.output_dir = %s holds what the run begins with (%s = %s), and would be written over: "
+                           "name another train.output_dir",
+                           folder, options[i], source);
+    }
+    return PS_OK;
+}
+
+ps_status earlier_run_check(const char *folder, const ps_config *config, bool resume, const char *resume_from,
+                            bool overwrite)
 {
     earlier_run e;
     char steps[32] = "";
     if (overwrite && resume)
         return client_fail(
             PS_EINVAL, "--resume goes on with the run in %s, --overwrite removes it: leave one of them out", folder);
+    if (!resume) TRY(check_source(folder, config));
     TRY(look(folder, &e));
     if (e.steps > 0) snprintf(steps, sizeof steps, ", %lld steps", (long long)e.steps);
     const bool is_own = resume && (resume_from == NULL || is_inside(folder, resume_from));

@@ -7,8 +7,9 @@
 /* Whether this run may write into `folder` (train.output_dir), of which it has the lock. PS_EINVAL, with the ways to go
  * on, where the folder holds weights, checkpoints or steps of an earlier run, unless `overwrite`, or `resume` from that
  * run's own checkpoint: resume_from is NULL or lies in the folder. `resume` where there are weights but no checkpoint
- * is PS_EINVAL too: the run would begin again. */
-PS_NODISCARD ps_status earlier_run_check(const char *folder, bool resume, const char *resume_from, bool overwrite);
+ * is PS_EINVAL too: the run would begin again; and in any case a folder that has what the run begins with. */
+PS_NODISCARD ps_status earlier_run_check(const char *folder, const ps_config *config, bool resume,
+                                         const char *resume_from, bool overwrite);
 
 /* Remove what an earlier run left there: checkpoints, weights, summary.json, metrics.jsonl. Other files stay. */
 PS_NODISCARD ps_status earlier_run_remove(const char *folder);

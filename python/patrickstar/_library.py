@@ -9,7 +9,7 @@ import ctypes.util
 import logging
 import os
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _VERSION = (0, 1)  # PS_VERSION_MAJOR, PS_VERSION_MINOR of the headers that are declared here
@@ -232,10 +232,14 @@ def path() -> str:
     return _path
 
 
+raised: List[PatrickStarError] = []  # [at most 1] the last that `check` has raised
+
+
 def check(status: int, what: Optional[str] = None) -> None:
     """Raise PatrickStarError, or BudgetError, unless status is PS_OK."""
     if status != 0:
         text = library.ps_last_error().decode("utf-8", "replace").replace("doc/config.md lists", _LISTS)
         name = library.ps_status_name(status).decode()
         kind = BudgetError if name == "EBUDGET" else PatrickStarError
-        raise kind(name, "%s: %s" % (what, text) if what else text)
+        raised[:] = [kind(name, "%s: %s" % (what, text) if what else text)]
+        raise raised[0]

@@ -175,6 +175,16 @@ class Budgets(Case):
         from patrickstar import BudgetError
         self.refused(lambda: engine(Two, memory__device="4KB", memory__host=0), "would do", BudgetError)
 
+    def test_what_a_hook_raises_in_backward_comes_out_as_it_is(self):
+        from patrickstar import BudgetError
+        from patrickstar._library import check, library
+        status = next(i for i in range(-64, 64) if library.ps_status_name(i) == b"EBUDGET")
+        model, _ = engine(Two, BF16)
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: check(status)):
+            loss = model(values()).float().pow(2).mean()
+        with self.assertRaises(BudgetError):
+            model.backward(loss)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -120,6 +120,10 @@ void ps_config_forget_old_defaults(ps_config *config)
 static ps_status check_uses(const ps_config *config)
 {
     const ps_options *o = &config->options;
+    if (o->model_preset != PS_CONFIG_PRESET_NONE && o->model_from_pretrained[0] != '\0')
+        return ps_config_fail_for(config, PS_OPTION_model_preset,
+                                  "model.preset and model.from_pretrained both say what the model is: remove one of "
+                                  "them");
     for (int i = 0; i < PS_OPTION_COUNT; i++) {
         const ps_option_id id = (ps_option_id)i;
         if (!ps_config_has_default(config, id) && !ps_family_uses(ps_family_of(o), id))

@@ -124,7 +124,8 @@ static ps_status add_disk(advice *a, const ps_settings *s, const ps_program *pro
                           ps_deadline *deadline)
 {
     ps_budgets with = s->budgets;
-    int64_t bytes;
+    int64_t bytes, there;
+    char text[PS_BYTES_TEXT_MAX];
     bool yes;
     if (ps_deadline_stops(deadline)) return PS_OK;
     with.bytes[PS_TIER_DISK] = INT64_MAX / 4;
@@ -135,7 +136,11 @@ static ps_status add_disk(advice *a, const ps_settings *s, const ps_program *pro
         return PS_OK;
     }
     PS_TRY(ps_refusal_least_budget(s, program, code, PS_TIER_DISK, deadline, &bytes));
-    if (bytes > 0) advise_budget(a, PS_TIER_DISK, bytes);
+    if (bytes == 0) return PS_OK;
+    if (ps_disk_folders_free_bytes(s->disk_folders, &there) == PS_OK && bytes * ps_max_i64(1, s->ranks.n) > there)
+        advise(a, " a memory.disk_path with %s free;", ps_bytes_round_up(bytes, text));
+    else
+        advise_budget(a, PS_TIER_DISK, bytes);
     return PS_OK;
 }
 

@@ -55,3 +55,24 @@ expect 0 train --overwrite train.steps=1
 [ "$(ls runs/tiny/checkpoints | tr '\n' ' ')" = "latest step-000001 " ] || fail "left: $(ls runs/tiny/checkpoints)"
 [ "$(cat runs/tiny/notes.txt)" = mine ] || fail "another file is gone"
 [ "$(grep -c '"loss"' runs/tiny/metrics.jsonl)" = 1 ] || fail "metrics of two runs"
+
+# An older checkpoint of a run that has ended, with nothing to do: weights, log and summary of its end stay.
+expect 0 train train.output_dir=long train.steps=4 train.save_interval=2 train.keep_last=0
+bytes_of long >before
+expect 0 train train.output_dir=long --resume=long/checkpoints/step-000002
+says out "nothing to do: the run in long has ended after step 4, train.steps = 2"
+bytes_of long | cmp -s - before || fail "the end of a run is lost"
+
+# What the run begins with is not written over, whatever the user says.
+refused long "train.output_dir = long holds what the run begins with (train.init_from = long/model.safetensors)" \
+    train.output_dir=long train.init_from=long/model.safetensors --overwrite
+says err "would be written over: name another train.output_dir"
+
+# The folder is named by what the configuration is called, however its path is written.
+mkdir model
+cat >model/config.json <<EOF
+{"model_type": "gpt2", "vocab_size": 300, "n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 1}
+EOF
+[ "$(cd model && "$pstar" train . 2>/dev/null | head -n 1)" = "results go to runs/model" ] || fail "train . in model"
+[ "$("$pstar" train model/ 2>/dev/null | head -n 1)" = "results go to runs/model" ] || fail "train model/"
+[ ! -e runs/.lock ] || fail "runs itself is an output folder"

@@ -151,7 +151,7 @@ expect 0 "$pstar" plan "$work/tiny.json" memory.device=40MB memory.host=0 memory
 
 # too little: why, and what fits; every piece of advice can be typed
 expect 2 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.disk=0
-says out "it does not fit"
+says out "does not fit"
 says out "needs most"
 says out "what fits (each simulated)"
 change=$(sed -n '/^what fits/{n;s/^ *\([^ ]*=[^ ]*\( [^ ]*=[^ ]*\)*\)  .*/\1/p;}' "$work/out")
@@ -168,6 +168,21 @@ for total in 1KB 20MB; do
     expect 2 "$pstar" plan "$work/tiny.json" "$@" memory="$total" --hardware examples/hardware/laptop.json --json
     says out '"fits": false'
 done
+
+# what a total that is too small is answered with, by a plan and by a run, is enough
+set -- "$@" memory.disk=0
+expect 2 "$pstar" plan "$work/tiny.json" "$@" memory=40MB
+change=$(sed -n '/^what fits/{n;s/^ *\(memory.total=[^ ]*\)  .*/\1/p;}' "$work/out")
+[ -n "$change" ] || { cat "$work/out"; fail "no memory.total is advised"; }
+expect 0 "$pstar" plan "$work/tiny.json" "$@" "$change" --no-advice
+expect 2 "$pstar" train "$work/tiny.json" --overwrite "$@" memory=40MB train.steps=1
+change=$(sed -n 's/.*fits: memory.total = \([0-9]*\) .*/memory.total=\1/p' "$work/err")
+[ -n "$change" ] || { cat "$work/err"; fail "the refusal names no memory.total"; }
+expect 0 "$pstar" train "$work/tiny.json" --overwrite "$@" "$change" train.steps=1
+
+# without a plan to print, a refusal is an error's text
+expect 2 "$pstar" plan "$work/tiny.json" "$@" memory=10MB --sizes
+says err "pstar plan: memory.total = 10.0 MB: the process itself takes "
 
 # more than the described machine has, though budgets say that there is as much
 set -- --hardware examples/hardware/laptop.json model.type=gpt2 model.n_embd=4096 model.n_head=32 model.n_layer=16 data.sequence_length=16
@@ -201,7 +216,7 @@ hardware=examples/hardware/h200-128gb.json
 set -- --hardware $hardware hardware.disk=null hardware.network=null memory.device=60MB memory.host=0 memory.disk=0 train_micro_batch_size_per_gpu=1 \
     activation_checkpointing.enabled=true client.opts.with_activation_offload=true
 expect 2 "$pstar" plan "$work/tiny.json" "$@"
-says out "it does not fit"
+says out "does not fit"
 ! grep -q "Any one of these" "$work/out" || fail "two lists"
 if grep -q "no single change was found that makes it fit" "$work/out"; then fail "either budget would help"; fi
 says out "  memory.host="
@@ -292,7 +307,7 @@ cmp -s "$work/out" "$work/by_name" || fail "another plan for the folder"
 expect 3 "$pstar" plan org/model
 says err "hf download org/model --local-dir FOLDER"
 expect 3 "$pstar" plan --hardware laptopp qwen3-0.6b
-says err "none of the machines that are known by name: a100-40gb-x8, "
+says err "no machine known by name; expected a100-40gb-x8, "
 # which of them has run
 expect 0 "$pstar" plan --hardware rtx4090-64gb qwen3-0.6b --no-advice
 says out "no GPU of this kind has run this yet"

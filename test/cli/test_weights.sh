@@ -229,3 +229,9 @@ open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n :
 END
 expect 2 "$pstar" train --overwrite "$work/tiny.json" train.init_from="$work/i8.safetensors" train.steps=1 train.output_dir="$work/other"
 says err "transformer.ln_f.weight is I8"
+
+# a tokenizer that is not found from here is missed aloud
+sed 's,"tokenizer": "[^"]*","tokenizer": "absent",' "$work/tiny.json" >"$work/lost.json"
+grep -q absent "$work/lost.json" || fail "no tokenizer in tiny.json"
+expect 0 "$pstar" export "$work/run" "$work/hf-lost" --config "$work/lost.json"
+says err "no tokenizer is copied: there is no folder absent (data.tokenizer; "

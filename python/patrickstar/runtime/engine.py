@@ -12,7 +12,7 @@ import torch.nn as nn
 from .._build import _Parameters
 from .._client import Config
 from .._front import Front
-from .._library import ASIDE, BACKWARD, FORWARD, Refused
+from .._library import ASIDE, BACKWARD, FORWARD, Refused, raised
 from .._parked import Parked
 from .._torch import exclude_from_compile, not_compiled
 
@@ -68,8 +68,14 @@ class Engine(nn.Module):
     @contextlib.contextmanager
     def _in_backward(self) -> Iterator[None]:
         self.front.is_in_backward = True
+        raised.clear()
         try:
             yield
+        except RuntimeError as error:
+            # Before PyTorch 2 what hooks of saved tensors raise comes out as a RuntimeError with its text.
+            if type(error) is RuntimeError and raised and str(raised[0]) in str(error):
+                raise raised[0] from None
+            raise
         finally:
             self.front.is_in_backward, self.front.last_site = False, None
 
