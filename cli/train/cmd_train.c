@@ -124,8 +124,8 @@ static ps_status open_data(run *r)
 
 static void print_load(const char *path, const ps_load_info *info)
 {
-    printf("%lld parameters begin as in %s", (long long)info->n_loaded, path);
-    if (info->n_new > 0) printf(", %lld at random (%s ...)", (long long)info->n_new, info->first_new);
+    printf("loaded %lld tensors from %s", (long long)info->n_loaded, path);
+    if (info->n_new > 0) printf(", %lld initialised at random (%s ...)", (long long)info->n_new, info->first_new);
     if (info->n_ignored > 0)
         printf("; %lld of its tensors %s not used", (long long)info->n_ignored, info->n_ignored == 1 ? "is" : "are");
     putchar('\n');

@@ -174,8 +174,8 @@ _FUNCTIONS = {
 }
 
 
-# pip installs no doc/: the package lists options itself.
-_LISTS = "`patrickstar --help-config` lists"
+# Options are listed by the package's own command.
+_LISTS = "; `patrickstar --help-config` lists the keys"
 _NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0`; elsewhere "
           "jansson, pcre2, liburing, utf8proc and xxhash")
 
@@ -238,7 +238,7 @@ raised: List[PatrickStarError] = []  # [at most 1] the last that `check` has rai
 def check(status: int, what: Optional[str] = None) -> None:
     """Raise PatrickStarError, or BudgetError, unless status is PS_OK."""
     if status != 0:
-        text = library.ps_last_error().decode("utf-8", "replace").replace("doc/config.md lists", _LISTS)
+        text = library.ps_last_error().decode("utf-8", "replace").replace("; --help-config lists the keys", _LISTS)
         name = library.ps_status_name(status).decode()
         kind = BudgetError if name == "EBUDGET" else PatrickStarError
         raised[:] = [kind(name, "%s: %s" % (what, text) if what else text)]

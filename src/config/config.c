@@ -134,7 +134,7 @@ static ps_status fail_unknown(const char *key, const char *word)
     ps_printable_copy(key, printable, sizeof printable);
     if (ps_option_suggest(key, suggestion))
         return PS_FAIL(PS_EINVAL, "unknown key '%s'; did you mean '%s'?", printable, suggestion);
-    return PS_FAIL(PS_EINVAL, "unknown key '%s'; doc/config.md lists the keys", printable);
+    return PS_FAIL(PS_EINVAL, "unknown key '%s'; --help-config lists the keys", printable);
 }
 
 /* Without what follows from a new model.from_pretrained. */

@@ -93,7 +93,7 @@ static ps_status read_unknown(const reader *r, const char *key, const ps_json_pa
         return fail_at(r, path, AT_KEY, "unknown key '%s'; in a file sections are objects, not dots", printable);
     if (ps_option_suggest(key, suggestion))
         return fail_at(r, path, AT_KEY, "unknown key '%s'; did you mean '%s'?", printable, suggestion);
-    return fail_at(r, path, AT_KEY, "unknown key '%s'; doc/config.md lists the keys", printable);
+    return fail_at(r, path, AT_KEY, "unknown key '%s'; --help-config lists the keys", printable);
 }
 
 /* A value where a section's object is expected: {"bf16": true}, {"model": "org/name"}. */

@@ -10,7 +10,7 @@ build=$1
 set -- train.output_dir="$work/run" memory.disk_path="$work"
 expect 0 "$pstar" train examples/finetune.json "$@"
 cat "$work/out"
-says out "103 parameters begin as in build/minilm, 2 at random (classifier"
+says out "loaded 103 tensors from build/minilm, 2 initialised at random (classifier"
 says out "318.0 MB of model data, 120.0 MB of memory budget"
 expect 0 "$pstar" eval examples/finetune.json "$@" --json
 cat "$work/out"
