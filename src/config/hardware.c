@@ -187,8 +187,8 @@ ps_status ps_hardware_load(const char *path, ps_hardware *out)
     if (!ps_file_exists(path) && strchr(path, '/') == NULL) {
         const char *known = ps_machine_description(path);
         if (known != NULL) return ps_hardware_parse(known, path, out);
-        return PS_FAIL(PS_EIO, "hardware '%s' is no file here and no machine known by name; expected %s",
-                       path, ps_machine_names);
+        return PS_FAIL(PS_EIO, "hardware '%s' is no file here and no machine known by name; expected %s", path,
+                       ps_machine_names);
     }
     PS_TRY(ps_file_read_all(path, FILE_MAX_BYTES, &text, &n_bytes));
     const ps_status st = parse_bytes(text, (size_t)n_bytes, path, out);
