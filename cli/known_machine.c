@@ -213,7 +213,7 @@ static ps_status know(const ps_config *config, int n_ranks, known *k)
     snprintf(k->asked_for, sizeof k->asked_for, "%s", said);
     if (strcmp(said, "auto") == 0) {
         char disk_folder[MACHINE_FOLDER_BYTES];
-        find_folders(ps_settings_disk_folders(o), disk_folder);
+        find_folders(ps_settings_likely_disk_folders(config), disk_folder);
         const machine_use use = use_of(o, disk_folder, n_ranks);
         find(&use, k);
         return PS_OK;

@@ -172,6 +172,9 @@ ps_dtype ps_settings_dtype(const ps_options *o);
 
 /* Where the disk tier has its files (disk_folders.h): memory.disk_path, or what its "" stands for. */
 const char *ps_settings_disk_folders(const ps_options *o);
+/* The same before budgets are known: also where the disk tier is going to be that memory.disk = auto makes when RAM does
+ * not suffice. */
+const char *ps_settings_likely_disk_folders(const ps_config *config);
 
 /* What a process has in RAM beside its tiers: what is resident now, in steps of 8 MB, so that a plan and the run that
  * follows it come to the same; and what will come: plans, stacks of threads, buffers of files and messages. With

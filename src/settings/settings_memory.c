@@ -181,10 +181,16 @@ bool ps_settings_is_total(const ps_settings *s)
 
 /* ---- the disk ---- */
 
+static const char usual_folder[] = "/var/tmp";
+
+static bool leaves_disk(const ps_options *o)
+{
+    return o->memory_disk == PS_BYTES_AUTO && o->memory_device == PS_BYTES_AUTO && o->memory_host == PS_BYTES_AUTO;
+}
+
 /* Where it lies if RAM does not suffice, and memory.disk_path does not say: not where files are RAM. */
 static void choose_folder(const char *wanted, ps_settings *s)
 {
-    static const char usual[] = "/var/tmp";
     ps_settings_memory *m = &s->memory;
     const ps_disk_folder_kind kind = ps_disk_folder_look(wanted);
     const char *why =
@@ -194,13 +200,16 @@ static void choose_folder(const char *wanted, ps_settings *s)
         return;
     }
     snprintf(m->disk_note, sizeof m->disk_note, "%.180s %s", wanted, why);
-    strcpy(s->disk_folders, usual);
-    if (ps_disk_folder_look(usual) != PS_DISK_FOLDER_GOOD) m->spare_disk_bytes = 0;
+    strcpy(s->disk_folders, usual_folder);
+    if (ps_disk_folder_look(usual_folder) != PS_DISK_FOLDER_GOOD) m->spare_disk_bytes = 0;
 }
 
-static bool leaves_disk(const ps_options *o)
+const char *ps_settings_likely_disk_folders(const ps_config *config)
 {
-    return o->memory_disk == PS_BYTES_AUTO && o->memory_device == PS_BYTES_AUTO && o->memory_host == PS_BYTES_AUTO;
+    const ps_options *o = ps_config_options(config);
+    if (!leaves_disk(o) || o->memory_disk_path[0] != '\0') return ps_settings_disk_folders(o);
+    const char *wanted = ps_config_disk_folder(config);
+    return ps_disk_folder_look(wanted) == PS_DISK_FOLDER_GOOD ? wanted : usual_folder;
 }
 
 static ps_status read_disk(const ps_config *config, ps_settings *s)

@@ -40,6 +40,11 @@ plan
 plan --hardware "$(ls "$XDG_CACHE_HOME"/patrickstar/machine-*.json)" # it is a description as any other
 case $first in *'"disk"'*) fail "a disk was measured without a disk tier" ;; esac
 
+# without budgets of tiers the disk is that of the output folder or of /var/tmp, not TMPDIR, which may be RAM itself
+XDG_CACHE_HOME="$work/auto/cache" TMPDIR=/dev/shm plan memory.device=auto memory.host=auto
+grep -q '"disk"' "$work"/auto/cache/patrickstar/machine-*.json || fail "no disk was measured for memory.disk = auto"
+grep -q /dev/shm "$work"/auto/cache/patrickstar/machine-*.json && fail "the disk was measured in RAM"
+
 # another number format, other threads, and the disk, are measured apart; the disk where a run will make its folder
 plan memory.disk=20MB
 settle
