@@ -523,7 +523,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case CONFIG_MEMORY_KEY: config_arguments_take_memory(&a->config, arg); return 0;
     case ARGP_KEY_ARG: config_arguments_take(&a->config, arg); return 0;
     case ARGP_KEY_END:
-        if (a->config.path == NULL && !a->help_config) argp_error(state, "no CONFIG given: name a JSON file, or a Hugging Face model folder");
+        if (a->config.path == NULL && !a->help_config)
+            argp_error(state, "no CONFIG given: name a JSON file, or a Hugging Face model folder");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/base.h"
 #include "base/fault.h"
@@ -328,4 +329,29 @@ ps_status ps_file_write_all(const char *path, const void *data, int64_t n_bytes)
         return st;
     }
     return ps_file_writer_commit(w);
+}
+
+ps_status ps_file_xxh3(const char *path, uint64_t *out)
+{
+    enum { PIECE_BYTES = 1 << 20 };
+    char *piece = NULL;
+    ps_file *f = NULL;
+    XXH3_state_t *state = XXH3_createState();
+    ps_status st = state != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash");
+    if (st != PS_OK) return st;
+    XXH3_64bits_reset(state);
+    PS_TRY_GOTO(ps_file_open(path, &f));
+    PS_TRY_GOTO(ps_mem_alloc(PIECE_BYTES, 1, &piece));
+    const int64_t n = ps_file_bytes(f);
+    for (int64_t at = 0; at < n; at += PIECE_BYTES) {
+        const int64_t here = ps_min_i64(PIECE_BYTES, n - at);
+        PS_TRY_GOTO(ps_file_read(f, at, piece, here));
+        XXH3_64bits_update(state, piece, (size_t)here);
+    }
+    *out = XXH3_64bits_digest(state);
+out:
+    ps_mem_free(piece);
+    ps_file_close(f);
+    XXH3_freeState(state);
+    return st;
 }

@@ -80,4 +80,7 @@ PS_NODISCARD ps_status ps_file_sync_folder_of(const char *path);
 /* A small file in one call. */
 PS_NODISCARD ps_status ps_file_write_all(const char *path, const void *data, int64_t n_bytes);
 
+/* xxh3 (64 bit) of a file of any size, which is read in pieces. PS_EIO. */
+PS_NODISCARD ps_status ps_file_xxh3(const char *path, uint64_t *out);
+
 #endif

@@ -17,7 +17,7 @@
  * padding: what is added there later would be taken for a member of the older structure. */
 #define PS_SIZED_MAP(XX)                                                                                               \
     XX(ps_device_info, products_trouble, memory)                                                                       \
-    XX(ps_disk_info, processor_ns, folders)                                                                       \
+    XX(ps_disk_info, processor_ns, folders)                                                                            \
     XX(ps_bound_info, between, between)                                                                                \
     XX(ps_client_tensor, is_apart, is_apart)                                                                           \
     XX(ps_client_place, gpu, gpu)                                                                                      \

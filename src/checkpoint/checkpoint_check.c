@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
-#include "engine/sameness.h"
 #include "weights/checkpoint_folder.h"
 
 #define STATE_BYTES_MAX (256 * PS_MIB)
@@ -87,7 +86,7 @@ static ps_status check_content(const char *path, const ps_checkpoint_file *expec
     PS_TRY(ps_file_open(path, &file));
     ps_status st = ps_checkpoint_check_bytes(path, ps_file_bytes(file), expected);
     ps_file_close(file);
-    if (st == PS_OK) st = ps_sameness_hash_file(path, &xxh3);
+    if (st == PS_OK) st = ps_file_xxh3(path, &xxh3);
     return st == PS_OK ? ps_checkpoint_check_xxh3(path, xxh3, expected) : st;
 }
 

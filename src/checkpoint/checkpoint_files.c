@@ -9,7 +9,7 @@ typedef char piece_text[PS_TENSOR_PIECE_NAME_MAX];
 
 /* The headers of both files while they are made. */
 typedef struct header {
-    const ps_engine *e;
+    const ps_model_state *model;
     ps_checkpoint_files *files;
     int32_t n, capacity; /* arrays of the model's file */
     int32_t n_trained;   /* the first so many, each of which has n_states in the optimizer's */
@@ -22,27 +22,35 @@ typedef struct header {
     piece_text *texts;                 /* two for each shape */
 } header;
 
+/* Chunks that have elements of the tensor. One in no chunk has as many slots, which all say the same. */
+static int32_t n_slots(const header *h, int32_t tensor)
+{
+    const ps_state_tensor *t = &h->model->tensors[tensor];
+    if (t->in_layout >= 0) return h->model->layout->places[t->in_layout].n_chunks;
+    return (int32_t)((t->elements + h->files->chunk_elements - 1) / h->files->chunk_elements);
+}
+
 static ps_status header_init(header *h)
 {
-    const ps_program *p = h->e->program;
+    const ps_model_state *m = h->model;
     ps_checkpoint_files *f = h->files;
-    PS_TRY(ps_mem_alloc((size_t)p->n_params, sizeof *f->first_slot, &f->first_slot));
-    for (int32_t t = 0; t < p->n_params; t++) {
+    f->chunk_elements = m->layout->chunk_elements;
+    PS_TRY(ps_mem_alloc((size_t)m->n_tensors, sizeof *f->first_slot, &f->first_slot));
+    for (int32_t t = 0; t < m->n_tensors; t++) {
         f->first_slot[t] = h->capacity;
-        h->capacity += h->e->blueprint->layout->places[t].n_chunks;
+        h->capacity += n_slots(h, t);
     }
     const size_t n = (size_t)h->capacity;
     PS_TRY(ps_mem_alloc(n, sizeof *f->slots, &f->slots));
     for (int32_t i = 0; i < h->capacity; i++) f->slots[i].array = -1;
-    f->chunk_elements = h->e->blueprint->layout->chunk_elements;
-    f->n_states = h->e->settings.optimizer.n_states;
+    f->n_states = m->settings->optimizer.n_states;
     const size_t n_states = (size_t)f->n_states;
-    h->has_pieces = h->e->settings.ranks.n > 1;
+    h->has_pieces = m->settings->ranks.n > 1;
     PS_TRY(ps_mem_alloc(n, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_MODEL]));
     PS_TRY(ps_mem_alloc(n * n_states, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_OPTIMIZER]));
     PS_TRY(ps_mem_alloc(n, sizeof *h->names[0], &h->names[PS_CHECKPOINT_MODEL]));
     PS_TRY(ps_mem_alloc(n * n_states, sizeof *h->names[0], &h->names[PS_CHECKPOINT_OPTIMIZER]));
-    const size_t n_shapes = (size_t)p->n_params * (n_states > 0 ? n_states : 1);
+    const size_t n_shapes = (size_t)m->n_tensors * (n_states > 0 ? n_states : 1);
     PS_TRY(ps_mem_alloc(n_shapes + 1, sizeof *h->metadata, &h->metadata));
     return ps_mem_alloc(n_shapes * 2, sizeof *h->texts, &h->texts);
 }
@@ -58,7 +66,7 @@ static void header_deinit(header *h)
 }
 
 /* Array number i of a part, of parameter `name` or one of its states: whole, or the piece when it is one. */
-static ps_status set_tensor(header *h, ps_checkpoint_part part, int32_t i, const char *name, const ps_param *p,
+static ps_status set_tensor(header *h, ps_checkpoint_part part, int32_t i, const char *name, const ps_state_tensor *p,
                             const ps_piece *piece)
 {
     ps_safetensor *t = &h->tensors[part][i];
@@ -76,28 +84,28 @@ static ps_status set_tensor(header *h, ps_checkpoint_part part, int32_t i, const
 
 static const char *state_suffix(const header *h, int32_t i)
 {
-    return h->e->settings.optimizer.optimizer->states[i].suffix;
+    return h->model->settings->optimizer.optimizer->states[i].suffix;
 }
 
-static ps_status add_array(header *h, const ps_param *p, const ps_piece *piece)
+static ps_status add_array(header *h, const ps_state_tensor *p, const ps_piece *piece)
 {
     PS_TRY(set_tensor(h, PS_CHECKPOINT_MODEL, h->n, p->name, p, piece));
     const int32_t n_states = h->files->n_states;
-    for (int32_t i = 0; i < n_states && !p->is_frozen; i++) {
+    for (int32_t i = 0; i < n_states && p->is_trained; i++) {
         char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
         PS_TRY(ps_checkpoint_tensor_name(p->name, state_suffix(h, i), name));
         PS_TRY(set_tensor(h, PS_CHECKPOINT_OPTIMIZER, n_states * h->n + i, name, p, piece));
     }
     h->n++;
-    if (!p->is_frozen) h->n_trained = h->n;
+    if (p->is_trained) h->n_trained = h->n;
     return PS_OK;
 }
 
 static ps_status add_piece(header *h, const ps_piece *piece)
 {
     ps_checkpoint_files *f = h->files;
-    const ps_param *p = &h->e->program->params[piece->tensor];
-    const int32_t n_chunks = h->e->blueprint->layout->places[piece->tensor].n_chunks;
+    const ps_state_tensor *p = &h->model->tensors[piece->tensor];
+    const int32_t n_chunks = n_slots(h, piece->tensor);
     ps_checkpoint_slot *slots = f->slots + f->first_slot[piece->tensor];
     if (h->has_pieces && n_chunks > 1) {
         slots[piece->tensor_offset / f->chunk_elements] = (ps_checkpoint_slot){h->n, piece->tensor_offset};
@@ -110,23 +118,41 @@ static ps_status add_piece(header *h, const ps_piece *piece)
 
 static ps_status add_chunk(header *h, int32_t chunk)
 {
-    const ps_blueprint *b = h->e->blueprint;
-    for (int32_t k = b->pieces.first[chunk]; k < b->pieces.first[chunk + 1]; k++)
-        PS_TRY(add_piece(h, &b->pieces.all[k]));
+    const ps_pieces *p = h->model->pieces;
+    for (int32_t k = p->first[chunk]; k < p->first[chunk + 1]; k++) PS_TRY(add_piece(h, &p->all[k]));
+    return PS_OK;
+}
+
+static ps_status add_chunks(header *h, bool are_trained)
+{
+    for (int32_t c = 0; c < h->model->layout->n_chunks; c++)
+        if (ps_state_owns(h->model, c) && ps_state_trains(h->model, c) == are_trained) PS_TRY(add_chunk(h, c));
+    return PS_OK;
+}
+
+/* Tensors in no chunk are the same on all ranks: the first stores them. */
+static ps_status add_others(header *h, bool are_trained)
+{
+    for (int32_t t = 0; t < h->model->n_tensors && h->model->settings->ranks.rank == 0; t++) {
+        const ps_state_tensor *p = &h->model->tensors[t];
+        if (p->name == NULL || p->in_layout >= 0 || p->is_trained != are_trained) continue;
+        for (int32_t k = 0; k < n_slots(h, t); k++) h->files->slots[h->files->first_slot[t] + k].array = h->n;
+        PS_TRY(add_array(h, p, NULL));
+    }
     return PS_OK;
 }
 
 /* What is not trained comes last. */
-static ps_status list_tensors(header *h)
+static ps_status list_tensors(header *h, const int32_t *order, int32_t n)
 {
-    const ps_blueprint *b = h->e->blueprint;
-    for (int32_t i = 0; i < b->n_ordered; i++) PS_TRY(add_chunk(h, b->update_order[i]));
-    for (int32_t c = b->layout->n_mirrored; c < b->layout->n_chunks; c++)
-        if (ps_blueprint_owns(b, c)) PS_TRY(add_chunk(h, c));
-    return PS_OK;
+    if (order == NULL) PS_TRY(add_chunks(h, true));
+    for (int32_t i = 0; i < n; i++) PS_TRY(add_chunk(h, order[i]));
+    PS_TRY(add_others(h, true));
+    PS_TRY(add_chunks(h, false));
+    return add_others(h, false);
 }
 
-static ps_status add_shape(header *h, const char *name, const ps_param *p)
+static ps_status add_shape(header *h, const char *name, const ps_state_tensor *p)
 {
     ps_safetensors_metadata *m = &h->metadata[h->n_metadata];
     char *key = h->texts[2 * (h->n_metadata - 1)], *value = h->texts[2 * (h->n_metadata - 1) + 1];
@@ -140,18 +166,18 @@ static ps_status add_shape(header *h, const char *name, const ps_param *p)
 /* "format" as torch's readers want it, and the shapes of the tensors of which the file has pieces. */
 static ps_status list_metadata(header *h, ps_checkpoint_part part)
 {
-    const ps_program *program = h->e->program;
+    const ps_model_state *m = h->model;
     const ps_checkpoint_files *f = h->files;
     h->metadata[0] = (ps_safetensors_metadata){"format", "pt"};
     h->n_metadata = 1;
-    for (int32_t t = 0; h->has_pieces && t < program->n_params; t++) {
-        const int32_t n_chunks = h->e->blueprint->layout->places[t].n_chunks;
+    for (int32_t t = 0; h->has_pieces && t < m->n_tensors; t++) {
+        const ps_state_tensor *p = &m->tensors[t];
+        const int32_t n_chunks = p->in_layout >= 0 ? n_slots(h, t) : 0;
         bool has = false;
         for (int32_t k = 0; k < n_chunks; k++) has |= n_chunks > 1 && f->slots[f->first_slot[t] + k].array >= 0;
         if (!has) continue;
-        const ps_param *p = &program->params[t];
         if (part == PS_CHECKPOINT_MODEL) PS_TRY(add_shape(h, p->name, p));
-        for (int32_t i = 0; i < f->n_states && part == PS_CHECKPOINT_OPTIMIZER && !p->is_frozen; i++) {
+        for (int32_t i = 0; i < f->n_states && part == PS_CHECKPOINT_OPTIMIZER && p->is_trained; i++) {
             char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
             PS_TRY(ps_checkpoint_tensor_name(p->name, state_suffix(h, i), name));
             PS_TRY(add_shape(h, name, p));
@@ -163,7 +189,7 @@ static ps_status list_metadata(header *h, ps_checkpoint_part part)
 static ps_status open_part(header *h, const char *folder, ps_checkpoint_part part)
 {
     char name[PS_CHECKPOINT_FILE_NAME_MAX], *path = NULL;
-    const ps_ranks *ranks = &h->e->settings.ranks;
+    const ps_ranks *ranks = &h->model->settings->ranks;
     PS_TRY(list_metadata(h, part));
     (void)ps_checkpoint_file_name(part, ranks->rank, ranks->n, name);
     PS_TRY(ps_folder_join(folder, name, &path));
@@ -174,13 +200,14 @@ static ps_status open_part(header *h, const char *folder, ps_checkpoint_part par
     return st;
 }
 
-ps_status ps_checkpoint_files_open(ps_checkpoint_files *f, const ps_engine *e, const char *folder)
+ps_status ps_checkpoint_files_open(ps_checkpoint_files *f, const ps_model_state *model, const int32_t *order, int32_t n,
+                                   const char *folder)
 {
     *f = (ps_checkpoint_files){0};
-    header h = {.e = e, .files = f};
+    header h = {.model = model, .files = f};
     ps_status st;
     PS_TRY_GOTO(header_init(&h));
-    PS_TRY_GOTO(list_tensors(&h));
+    PS_TRY_GOTO(list_tensors(&h, order, n));
     for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++)
         PS_TRY_GOTO(open_part(&h, folder, (ps_checkpoint_part)part));
 out:

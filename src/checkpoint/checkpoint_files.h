@@ -8,7 +8,7 @@
 #define PS_CHECKPOINT_CHECKPOINT_FILES_H
 
 #include "checkpoint/checkpoint_state.h"
-#include "engine/engine.h"
+#include "state/state.h"
 #include "weights/safetensors.h"
 
 /* Where the elements of a tensor that lie in one of its chunks are stored: in an array of a file, which is the tensor
@@ -21,13 +21,15 @@ typedef struct ps_checkpoint_slot {
 typedef struct ps_checkpoint_files {
     ps_safetensors_writer *writers[PS_CHECKPOINT_PART_COUNT];
     ps_checkpoint_slot *slots; /* by tensor and chunk: those of tensor t begin at first_slot[t] */
-    int32_t *first_slot;       /* [n_params] */
+    int32_t *first_slot;       /* [n_tensors] */
     int64_t chunk_elements;
     int32_t n_states; /* of each element, in the optimizer's file */
 } ps_checkpoint_files;
 
-/* Begin the files of e's rank in `folder`, which exists. Close also after a failure. */
-PS_NODISCARD ps_status ps_checkpoint_files_open(ps_checkpoint_files *f, const ps_engine *e, const char *folder);
+/* Begin this rank's files in `folder`, which exists. order: [n] its trained chunks as updates visit them; NULL: by
+ * number. Close also after a failure. */
+PS_NODISCARD ps_status ps_checkpoint_files_open(ps_checkpoint_files *f, const ps_model_state *model,
+                                                const int32_t *order, int32_t n, const char *folder);
 void ps_checkpoint_files_cancel(ps_checkpoint_files *f); /* removes what is not committed */
 void ps_checkpoint_files_close(ps_checkpoint_files *f);  /* and frees */
 

@@ -230,5 +230,6 @@ ps_status ps_config_help_of(const char *name, char **out)
     if (ps_option_suggest(name, suggestion))
         return PS_FAIL(PS_EINVAL, "'%s' is no option and no section of options; did you mean '%s'?", printable,
                        suggestion);
-    return PS_FAIL(PS_EINVAL, "'%s' is no option and no section of options; --help-config without a name lists all", printable);
+    return PS_FAIL(PS_EINVAL, "'%s' is no option and no section of options; --help-config without a name lists all",
+                   printable);
 }

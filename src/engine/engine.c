@@ -77,6 +77,22 @@ static void tell_unused(ps_engine *e, const ps_config *config)
     if (text[0] != '\0') ps_engine_tell(e, text);
 }
 
+static ps_status describe_tensors(ps_engine *e)
+{
+    const int32_t n = e->program->n_params;
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *e->tensors, &e->tensors));
+    for (int32_t t = 0; t < n; t++) {
+        const ps_param *p = &e->program->params[t];
+        e->tensors[t] = (ps_state_tensor){.name = p->name,
+                                          .shape = p->shape,
+                                          .n_dims = p->n_dims,
+                                          .in_layout = t,
+                                          .elements = p->elements,
+                                          .is_trained = !p->is_frozen};
+    }
+    return PS_OK;
+}
+
 static ps_status create(ps_model_func model, void *user, const ps_config *config, ps_purpose purpose, ps_comm *comm,
                         bool draws, ps_engine **out)
 {
@@ -96,6 +112,7 @@ static ps_status create(ps_model_func model, void *user, const ps_config *config
     e->shape = e->shapes.all[0];
     e->program = e->shape->program;
     e->blueprint = e->shape->blueprint;
+    PS_TRY_GOTO(ps_comm_agree(comm, describe_tensors(e)));
     PS_TRY_GOTO(ps_comm_agree(comm, check_capacity(e)));
     PS_TRY_GOTO(ps_products_open(&e->products, &e->settings, e->blueprint->code)); /* while the GPU has nothing else */
     tell_unused(e, config);
@@ -126,10 +143,11 @@ void ps_engine_destroy(ps_engine *e)
 {
     if (e == NULL) return;
     ps_engine_end_filling(e);
-    if (e->save.user != NULL) e->save.close(e->save.user);
+    ps_saver_close(e->saver);
     ps_runner_destroy(e->runner);
     ps_profiling_finish(e);
     ps_free(e->config_json);
+    ps_mem_free(e->tensors);
     ps_tiers_close(&e->tiers);
     ps_order_destroy(e->order);
     ps_profiling_close(e);

@@ -6,6 +6,7 @@
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
+#include "checkpoint/saver.h"
 #include "comm/comm.h"
 #include "engine/profiling.h"
 #include "plan/shape.h"
@@ -24,12 +25,6 @@ typedef enum ps_engine_state {
     PS_ENGINE_BACKWARD, /* after ps_backward: ps_step */
     PS_ENGINE_FAILED,   /* an error inside a step: nothing */
 } ps_engine_state;
-
-/* A checkpoint on its way to disk: the floor above keeps it here. user NULL: none. */
-typedef struct ps_engine_save {
-    void *user;
-    void (*close)(void *user); /* gives up what is not complete, waits for the rest */
-} ps_engine_save;
 
 /* Targets that take part, and what they weigh together (ps_target_counts). */
 typedef struct ps_step_targets {
@@ -50,6 +45,7 @@ struct ps_engine {
     const ps_shape *shape;         /* in use; what depends on B and T is in its program, code and blueprint */
     const ps_program *program;     /* of the configured shape: parameters and their names */
     const ps_blueprint *blueprint; /* of the shape in use */
+    ps_state_tensor *tensors;      /* [n_params] the same as files have them */
     ps_order *order;               /* looks at all that the tiers issue; NULL: nobody does */
     ps_tiers tiers;
     ps_runner *runner;
@@ -72,13 +68,16 @@ struct ps_engine {
     char memory_text[PS_SETTINGS_MEMORY_TEXT_MAX];
     char *config_json; /* the configuration, for checkpoints */
     bool *is_filled;   /* [n_params] tensors of an engine created empty that have values by now; NULL: all have */
-    ps_engine_save save;
+    ps_saver *saver;   /* a checkpoint on its way to disk; NULL: none is */
     ps_profiling profiling;
 };
 
 static inline ps_model_state ps_engine_model_state(const ps_engine *e)
 {
-    return ps_blueprint_state(e->blueprint, &e->tiers);
+    ps_model_state s = ps_blueprint_state(e->blueprint, &e->tiers);
+    s.tensors = e->tensors;
+    s.n_tensors = e->program->n_params;
+    return s;
 }
 
 /* Adds a text to the notices, as far as there is room. */

@@ -95,31 +95,6 @@ ps_status ps_comm_check_feed(ps_comm *c, const ps_feed *feed)
     return ps_sameness_compare(c, t, (int)PS_ARRAY_LEN(t));
 }
 
-ps_status ps_sameness_hash_file(const char *path, uint64_t *out)
-{
-    enum { PIECE_BYTES = 1 << 20 };
-    char *piece = NULL;
-    ps_file *f = NULL;
-    XXH3_state_t *state = XXH3_createState();
-    ps_status st = state != NULL ? PS_OK : PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash");
-    if (st != PS_OK) return st;
-    XXH3_64bits_reset(state);
-    PS_TRY_GOTO(ps_file_open(path, &f));
-    PS_TRY_GOTO(ps_mem_alloc(PIECE_BYTES, 1, &piece));
-    const int64_t n = ps_file_bytes(f);
-    for (int64_t at = 0; at < n; at += PIECE_BYTES) {
-        const int64_t here = ps_min_i64(PIECE_BYTES, n - at);
-        PS_TRY_GOTO(ps_file_read(f, at, piece, here));
-        XXH3_64bits_update(state, piece, (size_t)here);
-    }
-    *out = XXH3_64bits_digest(state);
-out:
-    ps_mem_free(piece);
-    ps_file_close(f);
-    XXH3_freeState(state);
-    return st;
-}
-
 /* The file that this library's code is in: its own, or the program's, which counts already. */
 static ps_status hash_library(uint64_t *out)
 {
@@ -128,7 +103,7 @@ static ps_status hash_library(uint64_t *out)
     if (dladdr((const void *)(uintptr_t)&ps_comm_meet, &where) == 0 || where.dli_fname == NULL ||
         strchr(where.dli_fname, '/') == NULL || !ps_file_exists(where.dli_fname))
         return PS_OK;
-    return ps_sameness_hash_file(where.dli_fname, out);
+    return ps_file_xxh3(where.dli_fname, out);
 }
 
 /* Where things lie may differ from machine to machine; what is in them is compared elsewhere. */
@@ -162,7 +137,7 @@ ps_status ps_comm_check_same(ps_comm *c, const ps_config *config)
                     {"library file", 0, "install the same on all machines"},
                     {"configuration", 0, "give all ranks the same file and arguments"}};
     t[0].value = (PS_VERSION_MAJOR * 1000u + PS_VERSION_MINOR) * 1000u + PS_VERSION_PATCH;
-    ps_status st = ps_sameness_hash_file("/proc/self/exe", &t[1].value);
+    ps_status st = ps_file_xxh3("/proc/self/exe", &t[1].value);
     if (st == PS_OK) st = hash_library(&t[2].value);
     if (st == PS_OK) st = hash_config(config, &t[3].value);
     PS_TRY(ps_comm_agree(c, st));

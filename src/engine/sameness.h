@@ -14,7 +14,4 @@ typedef struct ps_trait {
  * machine and the trait. */
 PS_NODISCARD ps_status ps_sameness_compare(ps_comm *c, const ps_trait *traits, int n);
 
-/* xxh3 (64 bit) of a file of any size, which is read in pieces. PS_EIO. */
-PS_NODISCARD ps_status ps_sameness_hash_file(const char *path, uint64_t *out);
-
 #endif

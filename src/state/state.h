@@ -10,6 +10,16 @@
 #include "state/pieces.h"
 #include "state/tiers.h"
 
+/* A tensor of the model. */
+typedef struct ps_state_tensor {
+    const char *name;
+    const int64_t *shape; /* [n_dims] */
+    int32_t n_dims;
+    int32_t in_layout; /* its number there, -1: it is in no chunk, but on all ranks alike */
+    int64_t elements;
+    bool is_trained; /* it has states of the optimizer */
+} ps_state_tensor;
+
 /* All of it is the driver's. */
 typedef struct ps_model_state {
     const ps_settings *settings;
@@ -19,6 +29,8 @@ typedef struct ps_model_state {
     const ps_tiers *tiers;
     const ps_tier *update_tier; /* [n_chunks] where the chunk is updated, or made when it is first written */
     const bool *has_master; /* [n_chunks] the chunk is in MASTER and further lists; NULL: layout->n_mirrored says so */
+    const ps_state_tensor *tensors; /* [n_tensors] that pieces name; NULL where nobody reads or writes files */
+    int32_t n_tensors;
 } ps_model_state;
 
 /* Is the chunk this rank's? */

@@ -2,8 +2,8 @@
 #include "engine/engine_fixture.h"
 
 #include "base/file.h"
-#include "checkpoint/initialize.h"
 #include "config/hf_config.h"
+#include "engine/initialize.h"
 #include "engine/ranks_fixture.h"
 #include "temp_folder.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/fault.h"
 #include "base/file.h"
-#include "checkpoint/optimizer_import.h"
 #include "config/hf_config.h"
+#include "engine/optimizer_import.h"
 #include "engine/ranks_fixture.h"
 #include "temp_folder.h"
 #include "weights/safetensors.h"

@@ -394,15 +394,15 @@ static void test_hash_of_files(void **state)
     const char *const path = program.text;
     for (size_t i = 0; i < N; i++) bytes[i] = (char)(i * 2654435761u >> 13);
     assert_ok(ps_file_write_all(path, bytes, N));
-    assert_ok(ps_sameness_hash_file(path, &hash));
+    assert_ok(ps_file_xxh3(path, &hash));
     assert_true(hash == XXH3_64bits(bytes, N));
     assert_int_equal(truncate(path, (off_t)1 << 30), 0);
-    assert_ok(ps_sameness_hash_file(path, &hash));
+    assert_ok(ps_file_xxh3(path, &hash));
     assert_int_equal(truncate(path, ((off_t)1 << 30) + 1), 0);
-    assert_ok(ps_sameness_hash_file(path, &other));
+    assert_ok(ps_file_xxh3(path, &other));
     assert_true(hash != other);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(ps_sameness_hash_file(path, &hash), PS_EIO);
+    assert_int_equal(ps_file_xxh3(path, &hash), PS_EIO);
     temp_folder_remove(&folder);
 }
 

@@ -4,9 +4,9 @@
 
 #include "base/fault.h"
 #include "base/file.h"
-#include "checkpoint/weights.h"
 #include "engine/engine.h"
 #include "engine/tensors.h"
+#include "engine/weight_files.h"
 #include "temp_folder.h"
 #include "weights/export.h"
 #include "weights/weight_copy.h"

@@ -2,7 +2,7 @@
  *
  * With several ranks all call: rank 0 writes what the owners give it; of files that are loaded each reads what it
  * owns. */
-#include "checkpoint/weights.h"
+#include "engine/weight_files.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* weights.h - the parameters of an engine in files; patrickstar.h has the calls for users. */
-#ifndef PS_CHECKPOINT_WEIGHTS_H
-#define PS_CHECKPOINT_WEIGHTS_H
+/* weight_files.h - the parameters of an engine in files; patrickstar.h has the calls for users. */
+#ifndef PS_ENGINE_WEIGHT_FILES_H
+#define PS_ENGINE_WEIGHT_FILES_H
 
 #include "base/status.h"
 #include "tensor/dtype.h"

@@ -1,7 +1,7 @@
 /* optimizer_import.h - the state of an optimizer of PyTorch's into an engine; patrickstar.h has the call,
  * ps_engine_load_optimizer. */
-#ifndef PS_CHECKPOINT_OPTIMIZER_IMPORT_H
-#define PS_CHECKPOINT_OPTIMIZER_IMPORT_H
+#ifndef PS_ENGINE_OPTIMIZER_IMPORT_H
+#define PS_ENGINE_OPTIMIZER_IMPORT_H
 
 #include "base/status.h"
 

@@ -1,6 +1,6 @@
 /* checkpoint_match.h - may an engine go on from a checkpoint's state, and as what. */
-#ifndef PS_CHECKPOINT_MATCH_H
-#define PS_CHECKPOINT_MATCH_H
+#ifndef PS_ENGINE_CHECKPOINT_MATCH_H
+#define PS_ENGINE_CHECKPOINT_MATCH_H
 
 #include "checkpoint/checkpoint_state.h"
 #include "engine/engine.h"

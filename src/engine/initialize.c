@@ -1,9 +1,9 @@
-#include "checkpoint/initialize.h"
+#include "engine/initialize.h"
 
 #include "base/sized.h"
-#include "checkpoint/weights.h"
 #include "comm/agree.h"
 #include "engine/engine.h"
+#include "engine/weight_files.h"
 
 static ps_status begin_weights(ps_engine *e, const ps_config *model, const ps_config *config, ps_load_info *info)
 {

@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint_match.h"
+#include "engine/checkpoint_match.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* initialize.h - engines as patrickstar.h gives them: made by the floor below, with the weights that their
  * configuration names. */
-#ifndef PS_CHECKPOINT_INITIALIZE_H
-#define PS_CHECKPOINT_INITIALIZE_H
+#ifndef PS_ENGINE_INITIALIZE_H
+#define PS_ENGINE_INITIALIZE_H
 
 #include <stdbool.h>
 

@@ -1,9 +1,7 @@
-/* checkpoint_load.c - a checkpoint, of any number of ranks, into an engine, of any number of ranks.
- *
- * Names, shapes, sizes and the state are checked before anything is replaced. Then each file is read once, from its
- * first byte to its last: a thread reads, the caller's thread hashes and puts the values into their chunks. With
- * several ranks each checks every p-th file in this way, and of the others it reads what it owns: as many ranks as have
- * saved read each byte once. */
+/* loader.c - names, shapes, sizes and the state are checked before anything is replaced. Then each file is read once,
+ * from its first byte to its last: a thread reads, the caller's thread hashes and puts the values into their chunks.
+ * With several ranks each checks every p-th file in this way, and of the others it reads what it owns: as many ranks as
+ * have saved read each byte once. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -14,10 +12,8 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "checkpoint/checkpoint_check.h"
-#include "checkpoint/checkpoint_match.h"
 #include "checkpoint/checkpoint_names.h"
-#include "comm/agree.h"
-#include "engine/engine.h"
+#include "checkpoint/loader.h"
 #include "state/values.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/read_stream.h"
@@ -49,8 +45,8 @@ typedef struct finding {
     const char *path;
 } finding;
 
-typedef struct loader {
-    ps_engine *engine;
+struct ps_loader {
+    const ps_model_state *model;
     char *folder;
     ps_checkpoint_state state;
     open_file *files;    /* [state.n_ranks * PS_CHECKPOINT_PART_COUNT] */
@@ -58,7 +54,9 @@ typedef struct loader {
     size_t n_names;
     finding *findings; /* [n_findings] */
     size_t n_findings;
-} loader;
+    ps_loader_put put;
+    void *user;
+};
 
 /* ---- which tensor is what ---- */
 
@@ -67,33 +65,34 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const named_target *)a)->name, ((const named_target *)b)->name);
 }
 
-static ps_status add_name(loader *l, int32_t tensor, const char *suffix, ps_list list)
+static ps_status add_name(ps_loader *l, int32_t tensor, const char *suffix, ps_list list)
 {
-    const ps_param *p = &l->engine->program->params[tensor];
+    const ps_state_tensor *p = &l->model->tensors[tensor];
     named_target *n = &l->names[l->n_names++];
     n->target = (target){.list = list, .tensor = tensor, .n = p->elements};
     return ps_checkpoint_tensor_name(p->name, suffix, n->name);
 }
 
-static ps_status list_names(loader *l)
+static ps_status list_names(ps_loader *l)
 {
-    const ps_settings *s = &l->engine->settings;
-    const int32_t n_params = l->engine->program->n_params;
+    const ps_settings *s = l->model->settings;
+    const int32_t n_tensors = l->model->n_tensors;
     const int32_t n_states = s->training ? s->optimizer.n_states : 0;
-    PS_TRY(ps_mem_alloc((size_t)n_params * (1 + (size_t)n_states), sizeof *l->names, &l->names));
-    for (int32_t t = 0; t < n_params; t++) {
-        PS_TRY(add_name(l, t, "", ps_engine_value_list(l->engine, t)));
-        for (int32_t i = 0; i < n_states && !l->engine->program->params[t].is_frozen; i++)
+    PS_TRY(ps_mem_alloc((size_t)n_tensors * (1 + (size_t)n_states), sizeof *l->names, &l->names));
+    for (int32_t t = 0; t < n_tensors; t++) {
+        if (l->model->tensors[t].name == NULL) continue;
+        PS_TRY(add_name(l, t, "", PS_VALUE_LIST));
+        for (int32_t i = 0; i < n_states && l->model->tensors[t].is_trained; i++)
             PS_TRY(add_name(l, t, s->optimizer.optimizer->states[i].suffix, PS_LIST_STATES + i));
     }
     qsort(l->names, l->n_names, sizeof *l->names, compare_names);
     return PS_OK;
 }
 
-static ps_status check_tensor(const loader *l, const open_file *f, const ps_safetensor *have,
+static ps_status check_tensor(const ps_loader *l, const open_file *f, const ps_safetensor *have,
                               const ps_tensor_piece *whole, const named_target *want)
 {
-    const ps_param *p = &l->engine->program->params[want->target.tensor];
+    const ps_state_tensor *p = &l->model->tensors[want->target.tensor];
     bool same = whole->n_dims == p->n_dims;
     for (int d = 0; same && d < p->n_dims; d++) same = whole->shape[d] == p->shape[d];
     if (!same)
@@ -107,7 +106,7 @@ static ps_status check_tensor(const loader *l, const open_file *f, const ps_safe
     return PS_OK;
 }
 
-static ps_status add_finding(loader *l, const finding *f)
+static ps_status add_finding(ps_loader *l, const finding *f)
 {
     PS_TRY(ps_mem_reserve(&l->findings, l->n_findings + 1, sizeof *l->findings));
     l->findings[l->n_findings++] = *f;
@@ -115,9 +114,9 @@ static ps_status add_finding(loader *l, const finding *f)
 }
 
 /* The states in the files are not those that the optimizer keeps: `name` is one too many, or one that is missing. */
-static ps_status another_optimizer(const loader *l, const char *path, const char *name, bool is_missing)
+static ps_status another_optimizer(const ps_loader *l, const char *path, const char *name, bool is_missing)
 {
-    const ps_optimizer_setup *o = &l->engine->settings.optimizer;
+    const ps_optimizer_setup *o = &l->model->settings->optimizer;
     char kept[128] = "";
     for (int32_t i = 0; i < o->n_states; i++) {
         const size_t n = strlen(kept);
@@ -133,18 +132,18 @@ static ps_status another_optimizer(const loader *l, const char *path, const char
 
 /* A parameter that is trained now was not when it was saved, or the other way round. Its states could begin as zeros; but
  * Adam's corrections go by the number of steps, and would make its first updates several times too large. */
-static ps_status another_freezing(const loader *l, const char *path, int64_t tensor, bool was_frozen)
+static ps_status another_freezing(const ps_loader *l, const char *path, int64_t tensor, bool was_frozen)
 {
     return PS_FAIL(PS_EINVAL,
                    "%s: parameter %.128s was %s when it was saved, and is %s now (train.freeze, ps_set_trainable), so "
                    "training could not go on with the same bits; set it back, or begin a new run from the weights "
                    "alone (train.init_from)",
-                   path, l->engine->program->params[tensor].name, was_frozen ? "frozen" : "trained",
+                   path, l->model->tensors[tensor].name, was_frozen ? "frozen" : "trained",
                    was_frozen ? "trained" : "frozen");
 }
 
 /* The model's parameter that the name is a state of: itself and something behind it; -1: none. */
-static int64_t parameter_of_state(const loader *l, const char *name)
+static int64_t parameter_of_state(const ps_loader *l, const char *name)
 {
     named_target key;
     const char *dot = strrchr(name, '.');
@@ -155,7 +154,7 @@ static int64_t parameter_of_state(const loader *l, const char *name)
 }
 
 /* Tensor number i of a file: a piece, or a whole, which is its own only piece. */
-static ps_status match_tensor(loader *l, open_file *f, int i)
+static ps_status match_tensor(ps_loader *l, open_file *f, int i)
 {
     const ps_safetensor *t = ps_safetensors_get(f->header, i);
     ps_tensor_piece piece;
@@ -168,7 +167,7 @@ static ps_status match_tensor(loader *l, open_file *f, int i)
         found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
     }
     const int64_t owner = found == NULL ? parameter_of_state(l, name) : -1;
-    if (owner >= 0 && l->engine->program->params[owner].is_frozen) return another_freezing(l, f->path, owner, false);
+    if (owner >= 0 && !l->model->tensors[owner].is_trained) return another_freezing(l, f->path, owner, false);
     if (owner >= 0) return another_optimizer(l, f->path, name, false);
     if (found == NULL) return PS_FAIL(PS_EINVAL, "%s: tensor %.128s is not one of the model's", f->path, t->name);
     if (!is_piece) {
@@ -187,7 +186,7 @@ static ps_status match_tensor(loader *l, open_file *f, int i)
                                      .path = f->path});
 }
 
-static ps_status match_tensors(loader *l, open_file *f)
+static ps_status match_tensors(ps_loader *l, open_file *f)
 {
     const int n = ps_safetensors_count(f->header);
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *f->targets, &f->targets));
@@ -204,7 +203,7 @@ static int compare_findings(const void *a, const void *b)
 }
 
 /* No element is there twice. */
-static ps_status check_doubles(const loader *l)
+static ps_status check_doubles(const ps_loader *l)
 {
     for (size_t i = 1; i < l->n_findings; i++) {
         const finding *a = &l->findings[i - 1], *b = &l->findings[i];
@@ -216,21 +215,21 @@ static ps_status check_doubles(const loader *l)
 }
 
 /* A state is missing. Are there such of other parameters? */
-static bool has_other_states(const loader *l, ps_list list)
+static bool has_other_states(const ps_loader *l, ps_list list)
 {
     for (size_t i = 0; i < l->n_findings; i++)
         if (l->names[l->findings[i].name].target.list == list) return true;
     return false;
 }
 
-static ps_status fail_missing_state(const loader *l, const named_target *want)
+static ps_status fail_missing_state(const ps_loader *l, const named_target *want)
 {
     if (has_other_states(l, want->target.list)) return another_freezing(l, l->folder, want->target.tensor, true);
     return another_optimizer(l, l->folder, want->name, true);
 }
 
 /* Every element of every tensor is there exactly once. */
-static ps_status check_findings(loader *l)
+static ps_status check_findings(ps_loader *l)
 {
     if (l->n_findings > 0) qsort(l->findings, l->n_findings, sizeof *l->findings, compare_findings);
     PS_TRY(check_doubles(l));
@@ -250,22 +249,22 @@ static ps_status check_findings(loader *l)
     return PS_OK;
 }
 
-static int n_parts(const loader *l)
+static int n_parts(const ps_loader *l)
 {
-    return l->engine->settings.training ? PS_CHECKPOINT_PART_COUNT : PS_CHECKPOINT_OPTIMIZER;
+    return l->model->settings->training ? PS_CHECKPOINT_PART_COUNT : PS_CHECKPOINT_OPTIMIZER;
 }
 
-static open_file *file_of(const loader *l, int rank, int part)
+static open_file *file_of(const ps_loader *l, int rank, int part)
 {
     return &l->files[rank * PS_CHECKPOINT_PART_COUNT + part];
 }
 
-static const ps_checkpoint_file *expected_file(const loader *l, int rank, int part)
+static const ps_checkpoint_file *expected_file(const ps_loader *l, int rank, int part)
 {
     return &l->state.files[rank * PS_CHECKPOINT_PART_COUNT + part];
 }
 
-static ps_status open_one(loader *l, int rank, int part)
+static ps_status open_one(ps_loader *l, int rank, int part)
 {
     char name[PS_CHECKPOINT_FILE_NAME_MAX];
     open_file *f = file_of(l, rank, part);
@@ -280,7 +279,7 @@ static ps_status open_one(loader *l, int rank, int part)
     return match_tensors(l, f);
 }
 
-static ps_status open_all(loader *l)
+ps_status ps_loader_check(ps_loader *l)
 {
     PS_TRY(list_names(l));
     PS_TRY(ps_mem_alloc((size_t)l->state.n_ranks * PS_CHECKPOINT_PART_COUNT, sizeof *l->files, &l->files));
@@ -292,20 +291,19 @@ static ps_status open_all(loader *l)
 /* ---- content ---- */
 
 /* What a piece of the file has of its tensor number i. */
-static ps_status put_piece(ps_engine *e, const open_file *f, int i, const ps_ring_piece *p)
+static ps_status put_piece(const ps_loader *l, const open_file *f, int i, const ps_ring_piece *p)
 {
     const ps_safetensor *t = ps_safetensors_get(f->header, i);
     const int64_t begin = ps_max_i64(p->offset, t->offset), item = (int64_t)sizeof(float);
     const int64_t end = ps_min_i64(p->offset + p->n_bytes, t->offset + t->n_bytes);
     if (begin >= end) return PS_OK;
     const char *values = (const char *)p->data + (begin - p->offset);
-    return ps_engine_put_values(e, f->targets[i].list, f->targets[i].tensor,
-                                f->targets[i].first + (begin - t->offset) / item, (end - begin) / item,
-                                (const float *)(const void *)values);
+    return l->put(l->user, f->targets[i].tensor, f->targets[i].list, f->targets[i].first + (begin - t->offset) / item,
+                  (end - begin) / item, (const float *)(const void *)values);
 }
 
 /* hash NULL: the stream has ranges of the file only. */
-static ps_status place_content(ps_engine *e, const open_file *f, ps_read_stream *stream, XXH3_state_t *hash)
+static ps_status place_content(const ps_loader *l, const open_file *f, ps_read_stream *stream, XXH3_state_t *hash)
 {
     const int n = ps_safetensors_count(f->header);
     ps_ring_piece p;
@@ -315,30 +313,32 @@ static ps_status place_content(ps_engine *e, const open_file *f, ps_read_stream 
         for (int i = first; i < n; i++) {
             const ps_safetensor *t = ps_safetensors_get(f->header, i);
             if (t->offset >= p.offset + p.n_bytes) break;
-            PS_TRY(put_piece(e, f, i, &p));
+            PS_TRY(put_piece(l, f, i, &p));
             if (t->offset + t->n_bytes <= p.offset + p.n_bytes) first = i + 1;
         }
     }
     return PS_OK;
 }
 
-static ps_status load_ranges(ps_engine *e, const open_file *f, const ps_read_range *ranges, int n, XXH3_state_t *hash)
+static ps_status load_ranges(const ps_loader *l, const open_file *f, const ps_read_range *ranges, int n,
+                             XXH3_state_t *hash)
 {
     ps_read_stream *stream = NULL;
     PS_TRY(ps_read_stream_open(ranges, n, &stream));
-    const ps_status st = place_content(e, f, stream, hash);
+    const ps_status st = place_content(l, f, stream, hash);
     const ps_status read = ps_read_stream_close(stream);
     return st != PS_OK ? st : read;
 }
 
 /* From the first byte to the last. */
-static ps_status load_whole(loader *l, const open_file *f, const ps_file *content, const ps_checkpoint_file *expected)
+static ps_status load_whole(ps_loader *l, const open_file *f, const ps_file *content,
+                            const ps_checkpoint_file *expected)
 {
     XXH3_state_t *hash = XXH3_createState();
     if (hash == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
     XXH3_64bits_reset(hash);
     const ps_read_range whole = {.file = content, .n_bytes = ps_file_bytes(content)};
-    ps_status st = load_ranges(l->engine, f, &whole, 1, hash);
+    ps_status st = load_ranges(l, f, &whole, 1, hash);
     if (st == PS_OK) st = ps_checkpoint_check_xxh3(f->path, XXH3_64bits_digest(hash), expected);
     XXH3_freeState(hash);
     return st;
@@ -346,15 +346,23 @@ static ps_status load_whole(loader *l, const open_file *f, const ps_file *conten
 
 /* Where the elements that this rank owns lie in the file, in order. Returns the number of ranges; ranges NULL: does not
  * write them. */
-static int list_own(const loader *l, const open_file *f, const ps_file *content, ps_read_range *ranges)
+/* The next elements of a tensor that this rank owns, as ps_values_next_owned. All ranks have one that is in no chunk. */
+static bool next_owned(const ps_loader *l, int32_t tensor, int64_t *first, int64_t *n)
 {
-    const ps_model_state s = ps_engine_model_state(l->engine);
+    const ps_state_tensor *t = &l->model->tensors[tensor];
+    if (t->in_layout >= 0) return ps_values_next_owned(l->model, t->in_layout, first, n);
+    *n = t->elements - *first;
+    return *n > 0;
+}
+
+static int list_own(const ps_loader *l, const open_file *f, const ps_file *content, ps_read_range *ranges)
+{
     const int n_tensors = ps_safetensors_count(f->header);
     int n = 0;
     for (int i = 0; i < n_tensors; i++) {
         const target *t = &f->targets[i];
         int64_t first = t->first, length;
-        for (; ps_values_next_owned(&s, t->tensor, &first, &length) && first < t->first + t->n; first += length) {
+        for (; next_owned(l, t->tensor, &first, &length) && first < t->first + t->n; first += length) {
             length = ps_min_i64(length, t->first + t->n - first);
             const int64_t item = (int64_t)sizeof(float);
             const ps_read_range r = {.file = content,
@@ -367,22 +375,22 @@ static int list_own(const loader *l, const open_file *f, const ps_file *content,
     return n;
 }
 
-static ps_status load_own(const loader *l, const open_file *f, const ps_file *content)
+static ps_status load_own(const ps_loader *l, const open_file *f, const ps_file *content)
 {
     ps_read_range *ranges = NULL;
     const int n = list_own(l, f, content, NULL);
     if (n == 0) return PS_OK;
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *ranges, &ranges));
     (void)list_own(l, f, content, ranges);
-    const ps_status st = load_ranges(l->engine, f, ranges, n, NULL);
+    const ps_status st = load_ranges(l, f, ranges, n, NULL);
     ps_mem_free(ranges);
     return st;
 }
 
-static ps_status load_file(loader *l, int rank, int part)
+static ps_status load_file(ps_loader *l, int rank, int part)
 {
     const open_file *f = file_of(l, rank, part);
-    const ps_ranks *ranks = &l->engine->settings.ranks;
+    const ps_ranks *ranks = &l->model->settings->ranks;
     ps_file *content = NULL;
     PS_TRY(ps_file_open(f->path, &content));
     const ps_status st = rank % ranks->n == ranks->rank ? load_whole(l, f, content, expected_file(l, rank, part))
@@ -391,21 +399,49 @@ static ps_status load_file(loader *l, int rank, int part)
     return st;
 }
 
-static ps_status load_all(loader *l)
+ps_status ps_loader_load(ps_loader *l, ps_loader_put put, void *user)
 {
+    l->put = put;
+    l->user = user;
     for (int rank = 0; rank < l->state.n_ranks; rank++)
         for (int part = 0; part < n_parts(l); part++) {
             PS_TRY(ps_progress_tell(PS_PROGRESS_LOAD, rank * n_parts(l) + part, l->state.n_ranks * n_parts(l)));
             PS_TRY(load_file(l, rank, part));
         }
-    ps_engine_end_filling(l->engine);
-    return ps_checkpoint_restore(l->engine, &l->state);
+    return PS_OK;
 }
 
 /* ---- whole ---- */
 
-static void close_loader(loader *l)
+ps_status ps_loader_open(const ps_model_state *model, const char *folder, ps_loader **out)
 {
+    *out = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof **out, out));
+    (*out)->model = model;
+    PS_TRY(ps_checkpoint_folder_find(folder, &(*out)->folder));
+    return ps_checkpoint_state_load((*out)->folder, &(*out)->state);
+}
+
+const ps_checkpoint_state *ps_loader_state(const ps_loader *l)
+{
+    return &l->state;
+}
+
+const char *ps_loader_folder(const ps_loader *l)
+{
+    return l->folder;
+}
+
+char *ps_loader_take_caller_json(ps_loader *l)
+{
+    char *text = l->state.caller_json;
+    l->state.caller_json = NULL;
+    return text;
+}
+
+void ps_loader_close(ps_loader *l)
+{
+    if (l == NULL) return;
     for (int i = 0; l->files != NULL && i < l->state.n_ranks * PS_CHECKPOINT_PART_COUNT; i++) {
         ps_safetensors_close(l->files[i].header);
         ps_mem_free(l->files[i].targets);
@@ -416,69 +452,5 @@ static void close_loader(loader *l)
     ps_mem_free(l->names);
     ps_mem_free(l->folder);
     ps_checkpoint_state_deinit(&l->state);
-}
-
-static ps_status expect_ready(const ps_engine *e)
-{
-    PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_load_checkpoint"));
-    if (ps_runner_micro(e->runner) > 0 || e->save.user != NULL)
-        return PS_FAIL(PS_ESTATE, "ps_engine_load_checkpoint: %s first",
-                       e->save.user != NULL ? "call ps_engine_finish_checkpoint" : "finish the step under way");
-    return PS_OK;
-}
-
-static ps_status open_checkpoint(loader *l, const char *folder)
-{
-    PS_TRY(ps_checkpoint_folder_find(folder, &l->folder));
-    PS_TRY(ps_checkpoint_state_load(l->folder, &l->state));
-    PS_TRY(ps_checkpoint_match(l->engine, &l->state, l->folder));
-    return open_all(l);
-}
-
-/* All ranks have found the same one. */
-static ps_status check_same_step(const loader *l, ps_comm *c)
-{
-    if (c == NULL) return PS_OK;
-    const double step = (double)l->state.steps;
-    double least, most;
-    PS_TRY(ps_comm_find_range(c, &step, 1, &least, &most));
-    if (least == most) return PS_OK;
-    return PS_FAIL(
-        PS_EIO,
-        "%s is of step %lld, but the ranks have found checkpoints of steps %.0f to %.0f; they need one file system",
-        l->folder, (long long)l->state.steps, least, most);
-}
-
-/* Of training only: nobody expects bits of what is evaluated elsewhere. */
-static void tell_arithmetic(loader *l)
-{
-    ps_arithmetic is;
-    char text[768];
-    if (!l->engine->settings.training) return;
-    ps_arithmetic_of(&l->engine->settings, &is);
-    ps_arithmetic_compare(&l->state.arithmetic, &is, l->folder, text, sizeof text);
-    if (text[0] != '\0') ps_engine_tell(l->engine, text);
-}
-
-ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **caller_json)
-{
-    if (caller_json != NULL) *caller_json = NULL;
-    PS_TRY(PS_NEED("engine folder", e, folder));
-    PS_TRY(expect_ready(e));
-    ps_comm *comm = e->settings.ranks.comm;
-    loader l = {.engine = e};
-    ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_comm_agree(comm, open_checkpoint(&l, folder)));
-    PS_TRY_GOTO(check_same_step(&l, comm));
-    PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(&l))));
-    PS_TRY_GOTO(
-        ps_engine_check_agreed(e, ps_products_resume(&e->products, &e->settings, l.state.products_json, l.folder)));
-    tell_arithmetic(&l);
-    if (caller_json != NULL) {
-        *caller_json = l.state.caller_json;
-        l.state.caller_json = NULL;
-    }
-out:
-    close_loader(&l);
-    return st;
+    ps_mem_free(l);
 }

@@ -2,7 +2,7 @@
  *
  * What each of its parameters is, is found out first, and everything that can be wrong is looked at, before anything is
  * written. With several ranks all call, and each reads what it owns. */
-#include "checkpoint/optimizer_import.h"
+#include "engine/optimizer_import.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,0 +1,45 @@
+/* saver.h - a checkpoint is written, while training goes on where there is room for pieces (memory.save_buffer).
+ *
+ * The driver creates a saver between steps, gives its sink to a snapshot (state/snapshot.h), and finishes it. All calls
+ * but ps_saver_is_done are the training thread's; with several ranks all make them. */
+#ifndef PS_CHECKPOINT_SAVER_H
+#define PS_CHECKPOINT_SAVER_H
+
+#include "checkpoint/checkpoint_state.h"
+#include "patrickstar.h"
+#include "state/snapshot.h"
+
+typedef struct ps_saver ps_saver;
+
+typedef struct ps_saver_desc {
+    const ps_model_state *model; /* with tensors; need not outlive the call, what it points to must */
+    const int32_t *order;        /* [n] this rank's trained chunks as updates visit them; NULL: by number */
+    int32_t n;
+    const char *folder;
+    int64_t keep_last;          /* older checkpoints that stay; 0: all */
+    ps_checkpoint_state *state; /* all but `files`; the saver takes what it holds, also when it fails */
+    ps_status status;           /* of what this rank had to do before; on a failure none begins */
+} ps_saver_desc;
+
+/* Makes a folder that is no checkpoint yet, and the files in it. PS_EIO; what fails on one rank fails on all. */
+PS_NODISCARD ps_status ps_saver_create(const ps_saver_desc *d, ps_saver **out);
+ps_snapshot_sink ps_saver_sink(ps_saver *s);
+/* The snapshot could not begin on this rank, or it could (PS_OK): agreed with the others. Gives the first failure; then
+ * the saver is to be closed. The begin ends with it. */
+PS_NODISCARD ps_status ps_saver_begun(ps_saver *s, ps_status st);
+
+/* Everything is on disk, or has failed: finishing does not wait long. Any thread. */
+bool ps_saver_is_done(const ps_saver *s);
+/* Pieces that have not come by then do not come: the snapshot has failed. */
+void ps_saver_drop_rest(ps_saver *s);
+/* Wait for the writer thread; when all ranks' files are complete they become a checkpoint, and older ones go. st: of the
+ * snapshot's end on this rank. since_ns: when the driver began to finish, by ps_clock_ns; stall_ns: ps_saver_stall_ns
+ * as it was then. Close it afterwards in any case. */
+PS_NODISCARD ps_status ps_saver_finish(ps_saver *s, ps_status st, int64_t since_ns, int64_t stall_ns,
+                                       ps_checkpoint_info *info);
+/* For so long the training thread has waited for this save so far. */
+int64_t ps_saver_stall_ns(const ps_saver *s);
+/* Gives up what is not complete, waits for the rest, frees. NULL is accepted. */
+void ps_saver_close(void *saver);
+
+#endif
