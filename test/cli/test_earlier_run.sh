@@ -76,3 +76,7 @@ EOF
 [ "$(cd model && "$pstar" train . 2>/dev/null | head -n 1)" = "results go to runs/model" ] || fail "train . in model"
 [ "$("$pstar" train model/ 2>/dev/null | head -n 1)" = "results go to runs/model" ] || fail "train model/"
 [ ! -e runs/.lock ] || fail "runs itself is an output folder"
+
+# Two options that say what the model is.
+expect 2 "$pstar" plan tiny.json model.preset=gpt2 model.from_pretrained=model
+says err "model.preset and model.from_pretrained both say what the model is: remove one of them"
