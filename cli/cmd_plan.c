@@ -14,6 +14,7 @@
 #include "plan/simulation_json.h"
 #include "settings/settings.h"
 #include "train/config_arguments.h"
+#include "train/disk_room.h"
 
 enum {
     CHANGES_MAX = 64,
@@ -131,14 +132,8 @@ static void show_request(const plan_input *in, const ps_simulation *s)
            : s->checkpointing   ? ", activation checkpointing"
                                 : "",
            update_times[s->variant.update_time], s->keeps_logits ? ", logits kept" : "");
-    const int64_t keep_last = ps_config_options(in->config)->train_keep_last;
-    printf("saving    a checkpoint takes %s on disk; ", size_text(s->checkpoint_bytes, bytes));
-    if (keep_last > 0)
-        printf("%" PRId64 " %s kept (train.keep_last), and one more while it is written: %s\n", keep_last,
-               keep_last == 1 ? "is" : "are",
-               size_text((int64_t)((double)(keep_last + 1) * (double)s->checkpoint_bytes), bytes));
-    else
-        printf("all are kept (train.keep_last = 0)\n");
+    printf("saving    ");
+    disk_room_tell(s->checkpoint_bytes, ps_config_options(in->config)->train_keep_last);
 }
 
 static void show_tiers(const ps_simulation *s)

@@ -10,8 +10,7 @@ build=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+. test/cli/mpi_env.sh
 export OMP_NUM_THREADS=1 PATRICKSTAR_LIBRARY="$build/libpatrickstar.so" PYTHONPATH=python:python/test
 python=${PYTHON:-/usr/bin/python3}
 

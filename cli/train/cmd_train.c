@@ -212,10 +212,11 @@ static ps_status find_room(const run *r, bool overwrites)
 {
     const disk_room need =
         disk_room_of(r->config, r->engine, r->checkpoints.is_on, r->o.steps - r->totals.resumed_step);
-    disk_room_tell(&need);
+    if (need.n_checkpoints > 0) disk_room_tell(need.checkpoint_bytes, need.keep_last);
     return disk_room_check(&need, r->engine, ps_comm_local_size(r->comm), overwrites, r->o.output_dir);
 }
 
+/* A run that was resumed after its last step. */
 static bool is_finished(const run *r)
 {
     return r->totals.resumed_step > 0 && r->totals.resumed_step >= r->o.steps;
@@ -394,7 +395,6 @@ static ps_status finish_profile(run *r)
     return PS_OK;
 }
 
-/* A run that was resumed after its last step. */
 /* The summary of the steps themselves stays: that of a run without any would know nothing of them. */
 static ps_status write_summary(run *r, uint64_t weights_xxh3)
 {

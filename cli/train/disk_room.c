@@ -23,17 +23,16 @@ disk_room disk_room_of(const ps_config *config, const ps_engine *engine, bool wr
     return need;
 }
 
-void disk_room_tell(const disk_room *need)
+void disk_room_tell(int64_t checkpoint_bytes, int64_t keep_last)
 {
     char one[BYTES_TEXT_MAX], all[BYTES_TEXT_MAX];
-    if (need->n_checkpoints == 0) return;
-    printf("a checkpoint takes %s on disk; ", client_bytes(need->checkpoint_bytes, one));
-    if (need->keep_last == 0)
+    printf("a checkpoint takes %s on disk; ", client_bytes(checkpoint_bytes, one));
+    if (keep_last == 0)
         printf("all are kept (train.keep_last = 0)\n");
     else
-        printf("%lld %s kept (train.keep_last), and one more while it is written: %s\n", (long long)need->keep_last,
-               need->keep_last == 1 ? "is" : "are",
-               client_bytes((int64_t)((double)(need->keep_last + 1) * (double)need->checkpoint_bytes), all));
+        printf("%lld %s kept (train.keep_last), and one more while it is written: %s\n", (long long)keep_last,
+               keep_last == 1 ? "is" : "are",
+               client_bytes((int64_t)((double)(keep_last + 1) * (double)checkpoint_bytes), all));
 }
 
 /* On disk, of the file, or of all in the folder; 0 of what cannot be looked at. */

@@ -15,8 +15,8 @@ typedef struct disk_room {
 /* What a run of n_steps more steps writes into train.output_dir; writes_checkpoints: at all. */
 disk_room disk_room_of(const ps_config *config, const ps_engine *engine, bool writes_checkpoints, int64_t n_steps);
 
-/* What a checkpoint takes, and how many there are; prints nothing where none is written. */
-void disk_room_tell(const disk_room *need);
+/* Print a line: what a checkpoint takes, and how many there are. keep_last: train.keep_last. */
+void disk_room_tell(int64_t checkpoint_bytes, int64_t keep_last);
 
 /* Is there room for it in `folder`, which exists? Checkpoints that a run has there count as free as far as newer ones
  * replace them, which is when those are complete; where this run overwrites

@@ -44,7 +44,8 @@ struct ps_saver {
     pthread_t thread;
 
     int64_t begin_ns, end_ns, n_bytes;
-    int64_t stall_ns; /* the training thread waited for this save in begin and in steps; finish adds its own time */
+    int64_t stall_ns;  /* the training thread waited for this save in begin and in steps */
+    int64_t finish_ns; /* since when it has done nothing else; 0: it still does */
     atomic_bool is_done;
     ps_status status; /* of the thread that owns the files */
     char message[1024];
@@ -127,7 +128,7 @@ static void take_piece(void *user, ps_list list, int32_t tensor, int64_t offset,
                                                     .data = values});
     else
         write_piece(s, list, slot.array, offset * bytes, values, n * bytes);
-    s->stall_ns += ps_clock_ns() - begin;
+    if (s->finish_ns == 0) s->stall_ns += ps_clock_ns() - begin;
 }
 
 static void end_pieces(void *user)
@@ -250,9 +251,9 @@ void ps_saver_drop_rest(ps_saver *s)
     ps_piece_ring_close(s->ring);
 }
 
-int64_t ps_saver_stall_ns(const ps_saver *s)
+void ps_saver_begin_finish(ps_saver *s)
 {
-    return s->stall_ns;
+    s->finish_ns = ps_clock_ns();
 }
 
 /* The files of this rank are complete, or st says why not. All ranks tell; then rank 0 makes a checkpoint of them. */
@@ -272,7 +273,7 @@ static ps_status finish_together(ps_saver *s, ps_status st)
     return ps_comm_broadcast(s->comm, &s->n_bytes, sizeof s->n_bytes, 0); /* state.json is in it */
 }
 
-ps_status ps_saver_finish(ps_saver *s, ps_status st, int64_t since_ns, int64_t stall_ns, ps_checkpoint_info *info)
+ps_status ps_saver_finish(ps_saver *s, ps_status st, ps_checkpoint_info *info)
 {
     pthread_join(s->thread, NULL);
     s->has_thread = false;
@@ -282,7 +283,7 @@ ps_status ps_saver_finish(ps_saver *s, ps_status st, int64_t since_ns, int64_t s
     ps_checkpoint_info done = {.step = s->state.steps,
                                .bytes = s->n_bytes,
                                .seconds = (double)(s->end_ns - s->begin_ns) * 1e-9,
-                               .stall_seconds = (double)(stall_ns + ps_clock_ns() - since_ns) * 1e-9};
+                               .stall_seconds = (double)(s->stall_ns + ps_clock_ns() - s->finish_ns) * 1e-9};
     (void)ps_checkpoint_name(s->state.steps, done.name);
     (void)PS_SIZED_GIVE(ps_checkpoint_info, &done, info);
     return st;

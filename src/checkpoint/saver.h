@@ -30,15 +30,13 @@ PS_NODISCARD ps_status ps_saver_begun(ps_saver *s, ps_status st);
 
 /* Everything is on disk, or has failed: finishing does not wait long. Any thread. */
 bool ps_saver_is_done(const ps_saver *s);
+/* The training thread does nothing else any more until ps_saver_finish has returned: the driver ends the snapshot. */
+void ps_saver_begin_finish(ps_saver *s);
 /* Pieces that have not come by then do not come: the snapshot has failed. */
 void ps_saver_drop_rest(ps_saver *s);
 /* Wait for the writer thread; when all ranks' files are complete they become a checkpoint, and older ones go. st: of the
- * snapshot's end on this rank. since_ns: when the driver began to finish, by ps_clock_ns; stall_ns: ps_saver_stall_ns
- * as it was then. Close it afterwards in any case. */
-PS_NODISCARD ps_status ps_saver_finish(ps_saver *s, ps_status st, int64_t since_ns, int64_t stall_ns,
-                                       ps_checkpoint_info *info);
-/* For so long the training thread has waited for this save so far. */
-int64_t ps_saver_stall_ns(const ps_saver *s);
+ * snapshot's end on this rank. Close it afterwards in any case. */
+PS_NODISCARD ps_status ps_saver_finish(ps_saver *s, ps_status st, ps_checkpoint_info *info);
 /* Gives up what is not complete, waits for the rest, frees. NULL is accepted. */
 void ps_saver_close(void *saver);
 

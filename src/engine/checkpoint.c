@@ -1,7 +1,6 @@
 /* checkpoint.c - checkpoints of an engine: what is saved beside tensors, and going on from it. */
 #include <stdio.h>
 
-#include "base/machine.h"
 #include "base/mem.h"
 #include "base/sized.h"
 #include "checkpoint/loader.h"
@@ -102,9 +101,8 @@ ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
     PS_TRY(PS_NEED("engine", e));
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     if (e->saver == NULL) return PS_FAIL(PS_ESTATE, "ps_engine_finish_checkpoint: none was begun");
-    const int64_t begin_ns = ps_clock_ns(),
-                  stall_ns = ps_saver_stall_ns(e->saver); /* pieces taken now add to it, too */
-    const ps_status st = ps_saver_finish(e->saver, finish_snapshot(e), begin_ns, stall_ns, info);
+    ps_saver_begin_finish(e->saver);
+    const ps_status st = ps_saver_finish(e->saver, finish_snapshot(e), info);
     ps_saver_close(e->saver);
     e->saver = NULL;
     return st;

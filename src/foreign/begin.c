@@ -80,13 +80,13 @@ static ps_status move_values(ps_client *c, const ps_client_tensor_state *t, int6
 static ps_status fill_piece(ps_client *c, const ps_piece *p, ps_tier tier)
 {
     ps_client_tensor_state *t = &c->tensors[p->tensor];
-    void *param = ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
     if (!c->has_master[p->chunk]) {
+        void *param = ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
         PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, param, c->settings.dtype));
     } else {
         void *master = ps_state_element(&c->state, PS_LIST_MASTER, p->chunk, p->chunk_offset);
         PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, master, PS_DTYPE_F32));
-        PS_TRY(ps_state_cast(&c->state, tier, param, c->settings.dtype, master, PS_DTYPE_F32, p->n));
+        PS_TRY(ps_state_round_master(&c->state, tier, p));
     }
     return PS_OK;
 }

@@ -88,13 +88,11 @@ ps_status ps_client_sum_gradients(ps_client *c, ps_grad_sums *all)
 /* ---- makes way ---- */
 
 /* Another rank's parameter is gathered anew by who wants it. */
-static ps_status bring_back(ps_client *c, const ps_piece *p, void *place)
+static ps_status bring_back(ps_client *c, const ps_piece *p)
 {
     if (!c->has_master[p->chunk]) return PS_OK;
     PS_TRY(ps_client_hold(c, PS_LIST_MASTER, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
-    const ps_status st =
-        ps_state_cast(&c->state, PS_TIER_DEVICE, place, c->settings.dtype,
-                      ps_state_element(&c->state, PS_LIST_MASTER, p->chunk, p->chunk_offset), PS_DTYPE_F32, p->n);
+    const ps_status st = ps_state_round_master(&c->state, PS_TIER_DEVICE, p);
     ps_client_let_go(c, PS_LIST_MASTER, p->chunk);
     return st;
 }
@@ -110,7 +108,7 @@ static ps_status restore_piece(ps_client *c, const ps_piece *p)
                            PS_DTYPE_F32, place, c->settings.dtype, p->n);
         ps_client_let_go(c, grad, p->chunk);
     }
-    if (st == PS_OK) st = bring_back(c, p, place);
+    if (st == PS_OK) st = bring_back(c, p);
     ps_client_let_go(c, PS_LIST_PARAM16, p->chunk);
     if (st != PS_OK) return st;
     ps_client_gradient *g = ps_client_gradient_of(c, p);

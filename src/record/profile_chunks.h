@@ -10,8 +10,7 @@ typedef struct ps_profile_chunks {
     int64_t page_bytes; /* payloads take whole pages of so many */
     bool *is_there;     /* [ps_lists_n_ids] by id */
     const char **names; /* [layout->n_tensors] of tensors; they must outlive it */
-    int32_t *first;     /* [layout->n_chunks + 1] chunk i has tensors[first[i]] up to tensors[first[i + 1]] */
-    int32_t *tensors;   /* numbers in the layout */
+    ps_pieces pieces;   /* of tensors by their numbers in the layout */
 } ps_profile_chunks;
 
 /* All chunks of lists that exist; names are "", and the caller's to fill in. PS_ENOMEM_HOST: it is empty then. */

@@ -234,9 +234,9 @@ static bool is_planned(const writer *w)
 static void put_tensors(writer *w, int32_t index)
 {
     const ps_profile_chunks *c = w->chunks;
-    for (int32_t i = c->first[index]; i < c->first[index + 1]; i++) {
-        if (i > c->first[index]) ps_text_out_format(w->j, ",");
-        ps_text_out_json(w->j, c->names[c->tensors[i]]);
+    for (int32_t i = c->pieces.first[index]; i < c->pieces.first[index + 1]; i++) {
+        if (i > c->pieces.first[index]) ps_text_out_format(w->j, ",");
+        ps_text_out_json(w->j, c->names[c->pieces.all[i].tensor]);
     }
 }
 

@@ -50,20 +50,12 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
 
 static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece)
 {
-    const ps_settings *s = r->bp->settings;
     if (!ps_blueprint_has_chunk(r->bp, PS_LIST_MASTER, chunk)) return create_without_master(r, chunk, piece);
     float *master = ps_state_element(&r->state, PS_LIST_MASTER, chunk, piece->chunk_offset);
     const ps_tier tier = r->bp->update_tier[chunk];
-    ps_backend *backend = ps_state_backend(&r->state, tier);
-    ps_queue *queue = r->tiers->compute[tier];
-    PS_TRY(draw(r, backend, queue, piece->tensor, piece->tensor_offset, piece->n, master));
-    return ps_run_cast(backend, queue,
-                       &(ps_cast_args){.dst = ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset),
-                                       .src = master,
-                                       .n = piece->n,
-                                       .dst_dtype = s->dtype,
-                                       .src_dtype = PS_DTYPE_F32},
-                       0);
+    PS_TRY(draw(r, ps_state_backend(&r->state, tier), r->tiers->compute[tier], piece->tensor, piece->tensor_offset,
+                piece->n, master));
+    return ps_state_round_master(&r->state, tier, piece);
 }
 
 static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)

@@ -167,16 +167,20 @@ static ps_status use_ram(const ps_options *o, const source *from, ps_settings *s
     return PS_OK;
 }
 
+static bool has_gpu(const ps_settings *s)
+{
+    return s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_SIM;
+}
+
 int64_t ps_settings_total_for(const ps_settings *s, int64_t device_bytes, int64_t host_bytes)
 {
-    const bool is_gpu = s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_SIM;
     const int64_t both = needs_host(s) ? 2 * ps_max_i64(device_bytes, host_bytes) : device_bytes + host_bytes;
-    return ps_round_up((is_gpu ? host_bytes : both) + s->memory.process_bytes + RESIDENT_STEP_BYTES, MB);
+    return ps_round_up((has_gpu(s) ? host_bytes : both) + s->memory.process_bytes + RESIDENT_STEP_BYTES, MB);
 }
 
 bool ps_settings_is_total(const ps_settings *s)
 {
-    return s->memory.dial == PS_DIAL_TOTAL && s->backend_kind != PS_BACKEND_CUDA && s->backend_kind != PS_BACKEND_SIM;
+    return s->memory.dial == PS_DIAL_TOTAL && !has_gpu(s);
 }
 
 /* ---- the disk ---- */

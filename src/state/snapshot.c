@@ -1,8 +1,8 @@
 #include "state/snapshot.h"
 
 #include "base/mem.h"
-#include "chunk/view.h"
 #include "device/blocking.h"
+#include "state/values.h"
 
 ps_status ps_snapshot_begin(ps_snapshot *x, const ps_model_state *s, const bool *pending, const ps_snapshot_sink *sink)
 {
@@ -50,12 +50,8 @@ static ps_status take_rounded(const ps_snapshot *x, const ps_model_state *s, con
     const ps_snapshot_sink *sink = &x->sink;
     for (int64_t i = 0; i < n; i += AT_ONCE) {
         const int64_t here = ps_min_i64(AT_ONCE, n - i);
-        const ps_cast_args a = {.dst = values,
-                                .src = (const char *)rounded + i * (int64_t)ps_dtype_bytes(dtype),
-                                .n = here,
-                                .dst_dtype = PS_DTYPE_F32,
-                                .src_dtype = dtype};
-        PS_TRY(ps_run_cast(ps_backend_host(s->settings->backend), NULL, &a, 0));
+        const void *at = (const char *)rounded + i * (int64_t)ps_dtype_bytes(dtype);
+        PS_TRY(ps_values_cast(s, values, PS_DTYPE_F32, at, dtype, here));
         sink->take(sink->user, PS_LIST_MASTER, piece->tensor, piece->tensor_offset + done + i, values, here);
     }
     return PS_OK;
@@ -107,14 +103,11 @@ ps_status ps_snapshot_visit_frozen(ps_snapshot *x, const ps_model_state *s, int3
     return PS_OK;
 }
 
-/* Of a piece as much as a view shows. */
-#define VIEW_ELEMENTS (PS_VIEW_BYTES_MAX / (int64_t)sizeof(float))
-
 static ps_status read_piece(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list)
 {
     const int64_t item = s->lists->list[list].item_bytes;
-    for (int64_t done = 0; done < piece->n; done += VIEW_ELEMENTS) {
-        const int64_t n = ps_min_i64(VIEW_ELEMENTS, piece->n - done);
+    for (int64_t done = 0; done < piece->n; done += PS_VALUES_ELEMENTS) {
+        const int64_t n = ps_min_i64(PS_VALUES_ELEMENTS, piece->n - done);
         ps_view v;
         PS_TRY(ps_view_open(s->tiers->store, ps_store_chunk(s->layout, list, piece->chunk),
                             s->update_tier[piece->chunk], (piece->chunk_offset + done) * item, n * item, PS_ACCESS_READ,
