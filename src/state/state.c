@@ -33,7 +33,7 @@ ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_
 
 ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_piece *p, const ps_piece_update *u)
 {
-    if (u->skips) return u->gradients == PS_LIST_PARAM16 ? ps_state_round_master(s, tier, p) : PS_OK;
+    if (u->skips) return ps_state_round_master(s, tier, p); /* an update writes PARAM16 anew, whatever it held before */
     ps_optimizer_piece x = {.param = ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset),
                             .grad = ps_state_element(s, u->gradients, p->chunk, p->chunk_offset),
                             .master = ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset),
