@@ -258,6 +258,57 @@ PS_API PS_NODISCARD ps_status ps_client_get_scaler(const ps_client *client, char
 /* PS_EFORMAT: no such text; PS_EINVAL: a state that the scaler cannot have. */
 PS_API PS_NODISCARD ps_status ps_client_set_scaler(ps_client *client, const char *json);
 
+/* ---- checkpoints ------------------------------------------------------------------------------------------ */
+
+/* What goes into a checkpoint beside tensors, counts, numbers of groups and loss scale. */
+typedef struct ps_client_checkpoint {
+    size_t struct_size;
+    const char *tag;   /* name of its folder: up to 31 letters, digits, '.', '_', '-'; NULL: "step-000100" */
+    int64_t keep_last; /* newest checkpoints that stay, of those named by their step; 0: all */
+    const char
+        *config_json; /* the model's config.json for Hugging Face's transformers, which pstar export writes; NULL */
+    const char *caller_json; /* an object of JSON that ps_client_load_checkpoint gives back; NULL */
+    const void *extra;   /* [extra_bytes] this rank's own: buffers, generators, in any format; kept with a hash in a */
+    int64_t extra_bytes; /* file "extra-<rank>-of-<ranks>.pt"; NULL and 0: none */
+} ps_client_checkpoint;
+
+/* (ranks) Save the state as it is now, as ps_engine_save_checkpoint does for an engine, in the same files
+ * (doc/checkpoints.md): parameters by name with their fp32 values and states, one file of each kind a rank. what NULL: no
+ * more than that. info may be NULL. PS_ESTATE on all ranks where a tensor of one has a gradient, which would be lost.
+ * PS_EIO when it could not be written: there is no new checkpoint then, those before are as they were, and training can
+ * go on. */
+PS_API PS_NODISCARD ps_status ps_client_save_checkpoint(ps_client *client, const char *folder,
+                                                        const ps_client_checkpoint *what, ps_checkpoint_info *info);
+
+/* (ranks) The same while training goes on: what is saved is the state at begin, whatever is trained or written
+ * afterwards. Each chunk is handed to a thread that writes when it is next updated; with train.save_interval > 0 through
+ * memory.save_buffer, a part of the budgets, else the update waits for the write. What no update has handed over is read
+ * by finish. One at a time (PS_ESTATE); ps_client_destroy gives up one that is not finished. */
+PS_API PS_NODISCARD ps_status ps_client_begin_checkpoint(ps_client *client, const char *folder,
+                                                         const ps_client_checkpoint *what);
+/* 1: finish would not wait for this rank's files, or none is under way. */
+PS_API int ps_client_checkpoint_is_done(const ps_client *client);
+PS_API PS_NODISCARD ps_status ps_client_finish_checkpoint(ps_client *client, ps_checkpoint_info *info);
+
+/* What was found there; texts are freed by ps_free. */
+typedef struct ps_client_loaded {
+    size_t struct_size;
+    int64_t step;      /* calls of ps_client_step when it was saved */
+    int32_t n_ranks;   /* that saved it */
+    char *path;        /* its own folder */
+    char *caller_json; /* NULL: none */
+    char *
+        extra_path; /* this rank's extra file, with as many ranks as have saved; with others that of rank modulo n_ranks.
+                          NULL: none */
+} ps_client_loaded;
+
+/* (ranks) Go on from a checkpoint, its own folder or the folder whose "latest" names it: values, states and counts of
+ * tensors by name, what a program has set of groups, loss scale. Budgets, chunk size, number format and number of ranks
+ * may differ. A checkpoint of pstar is read too. Before the first step or between steps (PS_ESTATE with gradients).
+ * PS_EINVAL: other tensors, shapes, optimizer or sizes of groups; PS_EIO, PS_EFORMAT naming the file. Nothing has changed
+ * then, unless a file turns out to be damaged while it is read, after which the client can only be destroyed. */
+PS_API PS_NODISCARD ps_status ps_client_load_checkpoint(ps_client *client, const char *folder, ps_client_loaded *out);
+
 /* ---- looking in ------------------------------------------------------------------------------------------- */
 
 typedef struct ps_client_info {

@@ -25,6 +25,8 @@
     XX(ps_client_step_info, n_beside, n_beside)                                                                        \
     XX(ps_client_tensor_info, steps, steps)                                                                            \
     XX(ps_client_info, n_moments, n_moments)                                                                           \
+    XX(ps_client_checkpoint, extra_bytes, extra_bytes)                                                                 \
+    XX(ps_client_loaded, extra_path, extra_path)                                                                       \
     XX(ps_failure, host, host)                                                                                         \
     XX(ps_messages, close, close)                                                                                      \
     XX(ps_process_group, close, close)                                                                                 \

@@ -79,7 +79,7 @@ out:
     return st;
 }
 
-static ps_status check_content(const char *path, const ps_checkpoint_file *expected)
+ps_status ps_checkpoint_check_file(const char *path, const ps_checkpoint_file *expected)
 {
     ps_file *file = NULL;
     uint64_t xxh3 = 0;
@@ -102,7 +102,7 @@ static ps_status check_file(checker *c, const char *path)
                        "%s: its name says %d rank%s, but " PS_CHECKPOINT_STATE " in this folder says %d: the folder "
                        "mixes two checkpoints; keep the files of one",
                        path, n_ranks, n_ranks == 1 ? "" : "s", c->state.n_ranks);
-    return check_content(path, &c->state.files[rank * PS_CHECKPOINT_PART_COUNT + PS_CHECKPOINT_MODEL]);
+    return ps_checkpoint_check_file(path, &c->state.files[rank * PS_CHECKPOINT_PART_COUNT + PS_CHECKPOINT_MODEL]);
 }
 
 ps_status ps_checkpoint_check_source(const ps_weight_source *s)

@@ -13,6 +13,9 @@ PS_NODISCARD ps_status ps_checkpoint_state_load(const char *folder, ps_checkpoin
 PS_NODISCARD ps_status ps_checkpoint_check_bytes(const char *path, int64_t n_bytes, const ps_checkpoint_file *expected);
 PS_NODISCARD ps_status ps_checkpoint_check_xxh3(const char *path, uint64_t xxh3, const ps_checkpoint_file *expected);
 
+/* Both, of a file that is read from its first byte to its last. PS_EIO. */
+PS_NODISCARD ps_status ps_checkpoint_check_file(const char *path, const ps_checkpoint_file *expected);
+
 /* Each file of the source that is a rank's, beside a state.json, is read from its first byte to its last and compared
  * with it; others have no hash that is known. PS_EFORMAT names the file that is damaged; PS_EIO. */
 PS_NODISCARD ps_status ps_checkpoint_check_source(const ps_weight_source *s);

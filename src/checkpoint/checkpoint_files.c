@@ -11,8 +11,7 @@ typedef char piece_text[PS_TENSOR_PIECE_NAME_MAX];
 typedef struct header {
     const ps_model_state *model;
     ps_checkpoint_files *files;
-    int32_t n, capacity; /* arrays of the model's file */
-    int32_t n_trained;   /* the first so many, each of which has n_states in the optimizer's */
+    int32_t n, capacity;                              /* arrays of the model's file */
     ps_safetensor *tensors[PS_CHECKPOINT_PART_COUNT]; /* [capacity], [n_states * capacity] */
     piece_text *names[PS_CHECKPOINT_PART_COUNT];      /* the same */
     bool has_pieces;
@@ -97,7 +96,7 @@ static ps_status add_array(header *h, const ps_state_tensor *p, const ps_piece *
         PS_TRY(set_tensor(h, PS_CHECKPOINT_OPTIMIZER, n_states * h->n + i, name, p, piece));
     }
     h->n++;
-    if (p->is_trained) h->n_trained = h->n;
+    if (p->is_trained) h->files->n_trained = h->n;
     return PS_OK;
 }
 
@@ -116,17 +115,18 @@ static ps_status add_piece(header *h, const ps_piece *piece)
     return add_array(h, p, NULL);
 }
 
-static ps_status add_chunk(header *h, int32_t chunk)
+static ps_status add_chunk(header *h, int32_t chunk, bool are_trained)
 {
     const ps_pieces *p = h->model->pieces;
-    for (int32_t k = p->first[chunk]; k < p->first[chunk + 1]; k++) PS_TRY(add_piece(h, &p->all[k]));
+    for (int32_t k = p->first[chunk]; k < p->first[chunk + 1]; k++)
+        if (h->model->tensors[p->all[k].tensor].is_trained == are_trained) PS_TRY(add_piece(h, &p->all[k]));
     return PS_OK;
 }
 
 static ps_status add_chunks(header *h, bool are_trained)
 {
     for (int32_t c = 0; c < h->model->layout->n_chunks; c++)
-        if (ps_state_owns(h->model, c) && ps_state_trains(h->model, c) == are_trained) PS_TRY(add_chunk(h, c));
+        if (ps_state_owns(h->model, c)) PS_TRY(add_chunk(h, c, are_trained));
     return PS_OK;
 }
 
@@ -146,7 +146,7 @@ static ps_status add_others(header *h, bool are_trained)
 static ps_status list_tensors(header *h, const int32_t *order, int32_t n)
 {
     if (order == NULL) PS_TRY(add_chunks(h, true));
-    for (int32_t i = 0; i < n; i++) PS_TRY(add_chunk(h, order[i]));
+    for (int32_t i = 0; i < n; i++) PS_TRY(add_chunk(h, order[i], true));
     PS_TRY(add_others(h, true));
     PS_TRY(add_chunks(h, false));
     return add_others(h, false);
@@ -194,8 +194,8 @@ static ps_status open_part(header *h, const char *folder, ps_checkpoint_part par
     (void)ps_checkpoint_file_name(part, ranks->rank, ranks->n, name);
     PS_TRY(ps_folder_join(folder, name, &path));
     const ps_status st = ps_safetensors_writer_open(
-        path, h->tensors[part], part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_states * h->n_trained, h->metadata,
-        h->n_metadata, &h->files->writers[part]);
+        path, h->tensors[part], part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_states * h->files->n_trained,
+        h->metadata, h->n_metadata, &h->files->writers[part]);
     ps_mem_free(path);
     return st;
 }

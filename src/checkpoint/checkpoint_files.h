@@ -23,7 +23,8 @@ typedef struct ps_checkpoint_files {
     ps_checkpoint_slot *slots; /* by tensor and chunk: those of tensor t begin at first_slot[t] */
     int32_t *first_slot;       /* [n_tensors] */
     int64_t chunk_elements;
-    int32_t n_states; /* of each element, in the optimizer's file */
+    int32_t n_states;  /* of each element, in the optimizer's file */
+    int32_t n_trained; /* arrays 0 to n_trained - 1 are of tensors with states; the others have none there */
 } ps_checkpoint_files;
 
 /* Begin this rank's files in `folder`, which exists. order: [n] its trained chunks as updates visit them; NULL: by

@@ -12,8 +12,9 @@
 #include "base/mem.h"
 
 #define STATE_FORMAT "patrickstar checkpoint"
-/* 2: of several ranks, tensors may be stored in pieces. One rank writes what programs of version 1 can read. */
-#define STATE_VERSION 2
+/* 2: of several ranks, tensors may be stored in pieces. One rank writes what programs of version 1 can read. 3: with what
+ * a module of another framework has beside tensors. */
+#define STATE_VERSION 3
 #define STATE_GENERATOR "philox4x32-10"
 /* Counters beyond this are damage: their products with batch sizes must fit. */
 #define STATE_STEPS_MAX ((int64_t)1 << 40)
@@ -30,19 +31,55 @@ const char *ps_checkpoint_file_name(ps_checkpoint_part part, int rank, int n_ran
     return name;
 }
 
+const char *ps_checkpoint_extra_name(int rank, int n_ranks, char name[PS_CHECKPOINT_FILE_NAME_MAX])
+{
+    snprintf(name, PS_CHECKPOINT_FILE_NAME_MAX, "extra-%d-of-%d.pt", rank, n_ranks);
+    return name;
+}
+
 ps_status ps_checkpoint_state_init(ps_checkpoint_state *s, int n_ranks)
 {
     *s = (ps_checkpoint_state){.n_ranks = n_ranks};
-    return ps_mem_alloc((size_t)n_ranks * PS_CHECKPOINT_PART_COUNT, sizeof *s->files, &s->files);
+    PS_TRY(ps_mem_alloc((size_t)n_ranks * PS_CHECKPOINT_PART_COUNT, sizeof *s->files, &s->files));
+    PS_TRY(ps_mem_alloc((size_t)n_ranks, sizeof *s->extra, &s->extra));
+    for (int i = 0; i < n_ranks; i++) s->extra[i].n_bytes = -1;
+    return PS_OK;
 }
 
 void ps_checkpoint_state_deinit(ps_checkpoint_state *s)
 {
     ps_mem_free(s->files);
+    ps_mem_free(s->extra);
+    ps_mem_free(s->module_json);
     ps_mem_free(s->caller_json);
     ps_mem_free(s->config_json);
     ps_mem_free(s->products_json);
     *s = (ps_checkpoint_state){0};
+}
+
+/* ---- the loss scale ---- */
+
+void ps_checkpoint_state_take_scaler(ps_checkpoint_state *s, const ps_loss_scaler *scaler)
+{
+    s->scale_is_dynamic = scaler->options.loss_scale == 0;
+    s->scale = (double)scaler->scale;
+    s->n_clean_steps = scaler->n_clean_steps;
+    s->hysteresis_left = scaler->hysteresis_left;
+    s->n_skipped_steps = scaler->n_skipped_steps;
+}
+
+ps_status ps_checkpoint_state_restore_scaler(const ps_checkpoint_state *s, ps_loss_scaler *scaler)
+{
+    const ps_loss_scaler_options *o = &scaler->options;
+    scaler->n_skipped_steps = s->n_skipped_steps;
+    if (o->loss_scale == 0 && s->scale_is_dynamic) {
+        scaler->scale = s->scale < (double)o->min_loss_scale   ? o->min_loss_scale
+                        : s->scale > (double)o->max_loss_scale ? o->max_loss_scale
+                                                               : (float)s->scale;
+        scaler->n_clean_steps = ps_min_i64(s->n_clean_steps, o->loss_scale_window - 1);
+        scaler->hysteresis_left = (int)ps_max_i64(1, ps_min_i64(s->hysteresis_left, o->hysteresis));
+    }
+    return ps_loss_scaler_check(scaler);
 }
 
 /* ---- writing ---- */
@@ -73,39 +110,68 @@ static ps_status parse_object(const char *what, const char *text, json_t **out)
     return PS_FAIL(PS_EINVAL, "%s is not a JSON object", what);
 }
 
+static json_t *file_json(const char *name, const ps_checkpoint_file *f)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, f->xxh3);
+    return json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)f->n_bytes, "xxh3", hash);
+}
+
 static json_t *files_json(const ps_checkpoint_state *s)
 {
     json_t *files = json_array();
     for (int i = 0; i < s->n_ranks * PS_CHECKPOINT_PART_COUNT; i++) {
-        char name[PS_CHECKPOINT_FILE_NAME_MAX], hash[17];
-        snprintf(hash, sizeof hash, "%016" PRIx64, s->files[i].xxh3);
-        json_array_append_new(files,
-                              json_pack("{s:s, s:I, s:s}", "name",
-                                        ps_checkpoint_file_name((ps_checkpoint_part)(i % PS_CHECKPOINT_PART_COUNT),
-                                                                i / PS_CHECKPOINT_PART_COUNT, s->n_ranks, name),
-                                        "bytes", (json_int_t)s->files[i].n_bytes, "xxh3", hash));
+        char name[PS_CHECKPOINT_FILE_NAME_MAX];
+        (void)ps_checkpoint_file_name((ps_checkpoint_part)(i % PS_CHECKPOINT_PART_COUNT), i / PS_CHECKPOINT_PART_COUNT,
+                                      s->n_ranks, name);
+        json_array_append_new(files, file_json(name, &s->files[i]));
     }
     return files;
+}
+
+static bool has_extra(const ps_checkpoint_state *s)
+{
+    for (int i = 0; i < s->n_ranks; i++)
+        if (s->extra[i].n_bytes >= 0) return true;
+    return false;
+}
+
+static json_t *extra_json(const ps_checkpoint_state *s)
+{
+    json_t *files = json_array();
+    for (int i = 0; i < s->n_ranks; i++) {
+        char name[PS_CHECKPOINT_FILE_NAME_MAX];
+        json_array_append_new(files, s->extra[i].n_bytes < 0
+                                         ? json_null()
+                                         : file_json(ps_checkpoint_extra_name(i, s->n_ranks, name), &s->extra[i]));
+    }
+    return files;
+}
+
+static int version_of(const ps_checkpoint_state *s)
+{
+    if (s->module_json != NULL || has_extra(s)) return STATE_VERSION;
+    return s->n_ranks > 1 ? 2 : 1;
 }
 
 static json_t *numbers_json(const ps_checkpoint_state *s)
 {
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
-    return json_pack(
-        "{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:{s:s, s:I, s:I}, s:{s:I, s:f},"
-        " s:{s:b, s:f, s:I, s:I, s:I}, s:s, s:s, s:{s:s, s:s, s:s}}",
-        "format", STATE_FORMAT, "version", s->n_ranks > 1 ? STATE_VERSION : 1, "program", version, "ranks", s->n_ranks,
-        "steps", (json_int_t)s->steps, "optimizer_steps", (json_int_t)s->optimizer_steps, "micro_batches",
-        (json_int_t)s->micro_batches, "samples", (json_int_t)(s->micro_batches * s->B * s->n_ranks), "batch",
-        "micro_batch_size", (json_int_t)s->B, "sequence_length", (json_int_t)s->T, "accumulation_steps",
-        (json_int_t)s->accumulation, "generator", "kind", STATE_GENERATOR, "seed", (json_int_t)s->seed, "micro_batch",
-        (json_int_t)s->micro_batches, "lr_schedule", "step", (json_int_t)s->optimizer_steps, "learning_rate",
-        s->learning_rate, "loss_scaler", "dynamic", (int)s->scale_is_dynamic, "scale", s->scale, "clean_steps",
-        (json_int_t)s->n_clean_steps, "hysteresis_left", (json_int_t)s->hysteresis_left, "skipped_steps",
-        (json_int_t)s->n_skipped_steps, "dtype", s->dtype, "loss_average",
-        ps_config_loss_average_names[s->loss_average], "arithmetic", "kernels", s->arithmetic.kernels, "attention",
-        s->arithmetic.attention, "reductions", s->arithmetic.reductions);
+    return json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I}, s:{s:s, s:I, s:I}, s:{s:I, s:f},"
+                     " s:{s:b, s:f, s:I, s:I, s:I}, s:s, s:s, s:{s:s, s:s, s:s}}",
+                     "format", STATE_FORMAT, "version", version_of(s), "program", version, "ranks", s->n_ranks, "steps",
+                     (json_int_t)s->steps, "optimizer_steps", (json_int_t)s->optimizer_steps, "micro_batches",
+                     (json_int_t)s->micro_batches, "samples", (json_int_t)(s->micro_batches * s->B * s->n_ranks),
+                     "batch", "micro_batch_size", (json_int_t)s->B, "sequence_length", (json_int_t)s->T,
+                     "accumulation_steps", (json_int_t)s->accumulation, "generator", "kind", STATE_GENERATOR, "seed",
+                     (json_int_t)s->seed, "micro_batch", (json_int_t)s->micro_batches, "lr_schedule", "step",
+                     (json_int_t)s->optimizer_steps, "learning_rate", s->learning_rate, "loss_scaler", "dynamic",
+                     (int)s->scale_is_dynamic, "scale", s->scale, "clean_steps", (json_int_t)s->n_clean_steps,
+                     "hysteresis_left", (json_int_t)s->hysteresis_left, "skipped_steps", (json_int_t)s->n_skipped_steps,
+                     "dtype", s->dtype, "loss_average", ps_config_loss_average_names[s->loss_average], "arithmetic",
+                     "kernels", s->arithmetic.kernels, "attention", s->arithmetic.attention, "reductions",
+                     s->arithmetic.reductions);
 }
 
 ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, int64_t *out_bytes)
@@ -113,13 +179,16 @@ ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, i
     *out = NULL;
     *out_bytes = 0;
     ps_status st = PS_OK;
-    json_t *caller = NULL, *config = NULL, *products = NULL, *state = NULL;
+    json_t *caller = NULL, *config = NULL, *products = NULL, *module = NULL, *state = NULL;
     char *text = NULL;
     PS_TRY_GOTO(parse_object("the caller's state", s->caller_json, &caller));
     PS_TRY_GOTO(parse_object("the configuration", s->config_json, &config));
     PS_TRY_GOTO(parse_object("the table of products", s->products_json, &products));
+    PS_TRY_GOTO(parse_object("the state of a module", s->module_json, &module));
     state = numbers_json(s);
-    if (s->products_json != NULL && json_object_set(state, "products", products) != 0) {
+    if ((s->products_json != NULL && json_object_set(state, "products", products) != 0) ||
+        (s->module_json != NULL && json_object_set(state, "module", module) != 0) ||
+        (has_extra(s) && json_object_set_new(state, "extra_files", extra_json(s)) != 0)) {
         st = PS_FAIL(PS_ENOMEM_HOST, "no memory for state.json");
         goto out;
     }
@@ -134,6 +203,7 @@ ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, i
 out:
     free(text);
     json_decref(state);
+    json_decref(module);
     json_decref(products);
     json_decref(config);
     json_decref(caller);
@@ -210,27 +280,45 @@ static bool parse_hash(const char *text, uint64_t *out)
     return strcmp(again, text) == 0;
 }
 
+/* Entry i of the array at `key`, which is to be of the file `name`. */
+static ps_status read_file(const state_reader *r, const char *key, size_t i, const char *name, ps_checkpoint_file *out)
+{
+    const json_t *file = json_array_get(get(r, NULL, key), i), *bytes = json_object_get(file, "bytes");
+    const char *found = json_string_value(json_object_get(file, "name"));
+    if (found == NULL || strcmp(found, name) != 0)
+        return PS_FAIL(PS_EFORMAT, "%s: \"%s\"[%zu] is named \"%.64s\", expected \"%s\"", r->path, key, i,
+                       found != NULL ? found : "", name);
+    if (!json_is_integer(bytes) || json_integer_value(bytes) < 0 ||
+        !parse_hash(json_string_value(json_object_get(file, "xxh3")), &out->xxh3))
+        return PS_FAIL(PS_EFORMAT, "%s: \"%s\"[%zu], %s: \"bytes\" or \"xxh3\" is missing or malformed", r->path, key,
+                       i, name);
+    out->n_bytes = json_integer_value(bytes);
+    return PS_OK;
+}
+
+static ps_status expect_array(const state_reader *r, const char *key, size_t n, const char *what)
+{
+    const json_t *files = get(r, NULL, key);
+    if (json_is_array(files) && json_array_size(files) == n) return PS_OK;
+    return PS_FAIL(PS_EFORMAT, "%s: \"%s\" is not an array of %zu entries, %s", r->path, key, n, what);
+}
+
 static ps_status read_files(const state_reader *r, ps_checkpoint_state *s)
 {
-    const json_t *files = get(r, NULL, "files");
     const size_t n = (size_t)s->n_ranks * PS_CHECKPOINT_PART_COUNT;
-    if (!json_is_array(files) || json_array_size(files) != n)
-        return PS_FAIL(PS_EFORMAT, "%s: \"files\" is not an array of %zu entries, two for each of %d ranks", r->path, n,
-                       s->n_ranks);
+    char name[PS_CHECKPOINT_FILE_NAME_MAX];
+    PS_TRY(expect_array(r, "files", n, "two for each rank"));
     for (size_t i = 0; i < n; i++) {
-        char name[PS_CHECKPOINT_FILE_NAME_MAX];
         (void)ps_checkpoint_file_name((ps_checkpoint_part)(i % PS_CHECKPOINT_PART_COUNT),
                                       (int)(i / PS_CHECKPOINT_PART_COUNT), s->n_ranks, name);
-        const json_t *file = json_array_get(files, i), *bytes = json_object_get(file, "bytes");
-        const char *found = json_string_value(json_object_get(file, "name"));
-        if (found == NULL || strcmp(found, name) != 0)
-            return PS_FAIL(PS_EFORMAT, "%s: \"files\"[%zu] is named \"%.64s\", expected \"%s\"", r->path, i,
-                           found != NULL ? found : "", name);
-        if (!json_is_integer(bytes) || json_integer_value(bytes) < 0 ||
-            !parse_hash(json_string_value(json_object_get(file, "xxh3")), &s->files[i].xxh3))
-            return PS_FAIL(PS_EFORMAT, "%s: \"files\"[%zu], %s: \"bytes\" or \"xxh3\" is missing or malformed", r->path,
-                           i, name);
-        s->files[i].n_bytes = json_integer_value(bytes);
+        PS_TRY(read_file(r, "files", i, name, &s->files[i]));
+    }
+    if (get(r, NULL, "extra_files") == NULL) return PS_OK;
+    PS_TRY(expect_array(r, "extra_files", (size_t)s->n_ranks, "one for each rank"));
+    for (int i = 0; i < s->n_ranks; i++) {
+        if (json_is_null(json_array_get(get(r, NULL, "extra_files"), (size_t)i))) continue;
+        (void)ps_checkpoint_extra_name(i, s->n_ranks, name);
+        PS_TRY(read_file(r, "extra_files", (size_t)i, name, &s->extra[i]));
     }
     return PS_OK;
 }
@@ -314,6 +402,7 @@ static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
     PS_TRY(read_arithmetic(r, &s->arithmetic));
     PS_TRY(read_files(r, s));
     if (get(r, NULL, "products") != NULL) PS_TRY(copy_object(r, "products", &s->products_json));
+    if (get(r, NULL, "module") != NULL) PS_TRY(copy_object(r, "module", &s->module_json));
     PS_TRY(copy_object(r, "caller", &s->caller_json));
     return copy_object(r, "config", &s->config_json);
 }

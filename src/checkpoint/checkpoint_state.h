@@ -1,7 +1,8 @@
 /* checkpoint_state.h - state.json of a checkpoint: everything that is no tensor.
  *
  *     {
- *       "format": "patrickstar checkpoint", "version": 1 (2 with several ranks), "program": "0.1.0",
+ *       "format": "patrickstar checkpoint", "version": 1 (2 with several ranks, 3 with "module" or "extra_files"),
+ *       "program": "0.1.0",
  *       "ranks": 1,
  *       "steps": 100,              optimizer steps begun, skipped ones too
  *       "optimizer_steps": 98,     updates made: the optimizer's t, and the position in the learning-rate schedule
@@ -17,6 +18,9 @@
  *                                  was a choice lack it, and go by micro_batches
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
+ *       "extra_files": [{"name": "extra-0-of-1.pt", "bytes", "xxh3"}],  only where the program gave some; null: a rank's
+ *                                  that gave none
+ *       "module": {...},           only of a model that another framework computes (foreign/client_checkpoint.h)
  *       "arithmetic": {"kernels": "cuda", "attention": "cuDNN 9.19.0", "reductions": ""},  (settings/arithmetic.h)
  *       "products": {...},         only of a GPU: which algorithms multiply (cuda/product_table.h)
  *       "caller": {...} or null,
@@ -50,8 +54,11 @@ typedef enum ps_checkpoint_part {
 const char *ps_checkpoint_file_name(ps_checkpoint_part part, int rank, int n_ranks,
                                     char name[PS_CHECKPOINT_FILE_NAME_MAX]);
 
+/* "extra-0-of-1.pt": what the program of a rank gave to be kept, and only the program reads. Returns name. */
+const char *ps_checkpoint_extra_name(int rank, int n_ranks, char name[PS_CHECKPOINT_FILE_NAME_MAX]);
+
 typedef struct ps_checkpoint_file {
-    int64_t n_bytes;
+    int64_t n_bytes; /* -1: there is none */
     uint64_t xxh3;
 } ps_checkpoint_file;
 
@@ -69,16 +76,23 @@ typedef struct ps_checkpoint_state {
     ps_config_loss_average loss_average;
     ps_arithmetic arithmetic;  /* not known of checkpoints from before it was kept */
     ps_checkpoint_file *files; /* [n_ranks * PS_CHECKPOINT_PART_COUNT]: rank * PS_CHECKPOINT_PART_COUNT + part */
-    char *caller_json;         /* an object as text, or NULL */
+    ps_checkpoint_file *extra; /* [n_ranks] */
+    char *module_json;         /* an object as text, or NULL */
+    char *caller_json;         /* the same */
     char *config_json;         /* the same */
     char *products_json;       /* the same: algorithms of matrix products, of a GPU */
 } ps_checkpoint_state;
 
-/* Files for n_ranks, all zero otherwise. */
+/* Files for n_ranks, none of them extra; all zero otherwise. */
 PS_NODISCARD ps_status ps_checkpoint_state_init(ps_checkpoint_state *s, int n_ranks);
 void ps_checkpoint_state_deinit(ps_checkpoint_state *s);
 
-/* The text of state.json; freed with ps_mem_free. PS_EINVAL when caller_json or config_json is no JSON object. */
+/* What a checkpoint has of the scaler, and the scaler as it goes on from there: a static scale is the configuration's, a
+ * dynamic one stays within the bounds that are configured now. */
+void ps_checkpoint_state_take_scaler(ps_checkpoint_state *s, const ps_loss_scaler *scaler);
+PS_NODISCARD ps_status ps_checkpoint_state_restore_scaler(const ps_checkpoint_state *s, ps_loss_scaler *scaler);
+
+/* The text of state.json; freed with ps_mem_free. PS_EINVAL when one of the texts is no JSON object. */
 PS_NODISCARD ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, int64_t *out_bytes);
 
 /* Read a text; messages call it `path`. PS_EFORMAT for damage, for values that cannot be, and for a later version.

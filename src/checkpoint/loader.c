@@ -2,6 +2,7 @@
  * from its first byte to its last: a thread reads, the caller's thread hashes and puts the values into their chunks.
  * With several ranks each checks every p-th file in this way, and of the others it reads what it owns: as many ranks as
  * have saved read each byte once. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -14,6 +15,7 @@
 #include "checkpoint/checkpoint_check.h"
 #include "checkpoint/checkpoint_names.h"
 #include "checkpoint/loader.h"
+#include "comm/agree.h"
 #include "state/values.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/read_stream.h"
@@ -52,6 +54,8 @@ struct ps_loader {
     open_file *files;    /* [state.n_ranks * PS_CHECKPOINT_PART_COUNT] */
     named_target *names; /* [n_names] by name */
     size_t n_names;
+    const char *prefix; /* [prefix_bytes] of the model's names, which those in the files lack */
+    size_t prefix_bytes;
     finding *findings; /* [n_findings] */
     size_t n_findings;
     ps_loader_put put;
@@ -142,14 +146,43 @@ static ps_status another_freezing(const ps_loader *l, const char *path, int64_t 
                    was_frozen ? "trained" : "frozen");
 }
 
+/* The model's tensor of that name, with or without the prefix; NULL: none. */
+static named_target *find_name(const ps_loader *l, const char *name)
+{
+    named_target key;
+    if (snprintf(key.name, sizeof key.name, "%s", name) >= (int)sizeof key.name) return NULL;
+    named_target *found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
+    if (found != NULL || l->prefix_bytes == 0) return found;
+    if (snprintf(key.name, sizeof key.name, "%.*s%s", (int)l->prefix_bytes, l->prefix, name) >= (int)sizeof key.name)
+        return NULL;
+    return bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
+}
+
+/* Where no tensor of the model has the name of the file's first one, but one has it after a dot. */
+static void find_prefix(ps_loader *l, const open_file *f)
+{
+    if (ps_safetensors_count(f->header) == 0) return;
+    const char *name = ps_safetensors_get(f->header, 0)->name;
+    const size_t n = strlen(name);
+    if (find_name(l, name) != NULL) return;
+    for (size_t i = 0; i < l->n_names; i++) {
+        const char *whole = l->names[i].name;
+        const size_t length = strlen(whole);
+        if (length <= n || whole[length - n - 1] != '.' || strcmp(whole + length - n, name) != 0) continue;
+        l->prefix = whole;
+        l->prefix_bytes = length - n;
+        return;
+    }
+}
+
 /* The model's parameter that the name is a state of: itself and something behind it; -1: none. */
 static int64_t parameter_of_state(const ps_loader *l, const char *name)
 {
-    named_target key;
+    char owner[PS_CHECKPOINT_TENSOR_NAME_MAX];
     const char *dot = strrchr(name, '.');
-    if (dot == NULL || (size_t)(dot - name) >= sizeof key.name) return -1;
-    snprintf(key.name, sizeof key.name, "%.*s", (int)(dot - name), name);
-    const named_target *found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
+    if (dot == NULL || (size_t)(dot - name) >= sizeof owner) return -1;
+    snprintf(owner, sizeof owner, "%.*s", (int)(dot - name), name);
+    const named_target *found = find_name(l, owner);
     return found != NULL ? found->target.tensor : -1;
 }
 
@@ -159,13 +192,9 @@ static ps_status match_tensor(ps_loader *l, open_file *f, int i)
     const ps_safetensor *t = ps_safetensors_get(f->header, i);
     ps_tensor_piece piece;
     bool is_piece;
-    named_target key, *found = NULL;
     PS_TRY(ps_tensor_piece_read(f->path, f->header, i, &piece, &is_piece));
     const char *name = is_piece ? piece.name : t->name;
-    if (strlen(name) < sizeof key.name) {
-        strcpy(key.name, name);
-        found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
-    }
+    named_target *found = find_name(l, name);
     const int64_t owner = found == NULL ? parameter_of_state(l, name) : -1;
     if (owner >= 0 && !l->model->tensors[owner].is_trained) return another_freezing(l, f->path, owner, false);
     if (owner >= 0) return another_optimizer(l, f->path, name, false);
@@ -276,6 +305,7 @@ static ps_status open_one(ps_loader *l, int rank, int part)
     ps_file_close(file);
     PS_TRY(ps_checkpoint_check_bytes(f->path, n_bytes, expected_file(l, rank, part)));
     PS_TRY(ps_safetensors_open(f->path, &f->header));
+    if (rank == 0 && part == PS_CHECKPOINT_MODEL) find_prefix(l, f);
     return match_tensors(l, f);
 }
 
@@ -344,8 +374,6 @@ static ps_status load_whole(ps_loader *l, const open_file *f, const ps_file *con
     return st;
 }
 
-/* Where the elements that this rank owns lie in the file, in order. Returns the number of ranges; ranges NULL: does not
- * write them. */
 /* The next elements of a tensor that this rank owns, as ps_values_next_owned. All ranks have one that is in no chunk. */
 static bool next_owned(const ps_loader *l, int32_t tensor, int64_t *first, int64_t *n)
 {
@@ -355,6 +383,8 @@ static bool next_owned(const ps_loader *l, int32_t tensor, int64_t *first, int64
     return *n > 0;
 }
 
+/* Where the elements that this rank owns lie in the file, in order. Returns the number of ranges; ranges NULL: does not
+ * write them. */
 static int list_own(const ps_loader *l, const open_file *f, const ps_file *content, ps_read_range *ranges)
 {
     const int n_tensors = ps_safetensors_count(f->header);
@@ -412,6 +442,33 @@ ps_status ps_loader_load(ps_loader *l, ps_loader_put put, void *user)
 }
 
 /* ---- whole ---- */
+
+ps_status ps_loader_check_same(const ps_loader *l)
+{
+    ps_comm *comm = l->model->settings->ranks.comm;
+    const double step = (double)l->state.steps;
+    double least, most;
+    if (comm == NULL) return PS_OK;
+    PS_TRY(ps_comm_find_range(comm, &step, 1, &least, &most));
+    if (least == most) return PS_OK;
+    return PS_FAIL(
+        PS_EIO,
+        "%s is of step %lld, but the ranks have found checkpoints of steps %.0f to %.0f; they need one file system",
+        l->folder, (long long)l->state.steps, least, most);
+}
+
+ps_status ps_loader_find_extra(const ps_loader *l, int rank, char **path)
+{
+    char name[PS_CHECKPOINT_FILE_NAME_MAX];
+    *path = NULL;
+    if (l->state.extra[rank].n_bytes < 0) return PS_OK;
+    PS_TRY(ps_folder_join(l->folder, ps_checkpoint_extra_name(rank, l->state.n_ranks, name), path));
+    const ps_status st = ps_checkpoint_check_file(*path, &l->state.extra[rank]);
+    if (st == PS_OK) return PS_OK;
+    ps_mem_free(*path);
+    *path = NULL;
+    return st;
+}
 
 ps_status ps_loader_open(const ps_model_state *model, const char *folder, ps_loader **out)
 {

@@ -20,9 +20,15 @@ const ps_checkpoint_state *ps_loader_state(const ps_loader *l);
 const char *ps_loader_folder(const ps_loader *l); /* of the checkpoint itself */
 /* The caller's text in it, which is the caller's to free from now on; NULL: none. */
 char *ps_loader_take_caller_json(ps_loader *l);
-/* Names, shapes and sizes of all files are those of the model: every element of every tensor is there exactly once. Of
- * this rank alone; nothing has been replaced. PS_EINVAL, PS_EFORMAT. */
+/* Names, shapes and sizes of all files are those of the model: every element of every tensor is there exactly once. A
+ * base model's names may lack the name of the module that it is of this model ("transformer."). Of this rank alone;
+ * nothing has been replaced. PS_EINVAL, PS_EFORMAT. */
 PS_NODISCARD ps_status ps_loader_check(ps_loader *l);
+/* All ranks, together, have found the same checkpoint. PS_EIO, on all. */
+PS_NODISCARD ps_status ps_loader_check_same(const ps_loader *l);
+/* *path, freed by ps_mem_free: the extra file of a rank that saved, compared with its hash; NULL: it gave none.
+ * PS_EIO, PS_EFORMAT. */
+PS_NODISCARD ps_status ps_loader_find_extra(const ps_loader *l, int rank, char **path);
 /* Put all values. Fails as `put`; PS_EFORMAT where a hash shows damage, when values have been replaced. */
 PS_NODISCARD ps_status ps_loader_load(ps_loader *l, ps_loader_put put, void *user);
 void ps_loader_close(ps_loader *l); /* NULL is accepted */

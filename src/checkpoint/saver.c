@@ -4,7 +4,7 @@
  *     updates of chunks --snapshot--> pieces ==ring==> two safetensors files, hash
  *     (all handed out: the ring closes) -----------> sync, state.json, rename, `latest`, older ones removed
  *
- * With several ranks each writes its own two files so, into the folder that rank 0 has made. Writer threads do not talk
+ * An extra file is written whole when the saver is created. With several ranks each writes its own files so, into the folder that rank 0 has made. Writer threads do not talk
  * to each other: what makes the files a checkpoint is done by rank 0 in the finish, once all ranks have said that
  * theirs are on disk.
  *
@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/base.h"
 #include "base/file.h"
@@ -34,6 +35,7 @@ struct ps_saver {
     ps_comm *comm; /* NULL: one rank */
     int32_t rank;
     ps_checkpoint_folder folder;
+    char name[PS_CHECKPOINT_NAME_MAX];
     ps_checkpoint_state state;
     int64_t keep_last;
     ps_checkpoint_files files;
@@ -89,11 +91,18 @@ static ps_status complete(ps_saver *s)
     return ps_checkpoint_folder_commit(&s->folder, s->keep_last);
 }
 
+static void count_bytes(ps_saver *s)
+{
+    s->n_bytes = 0;
+    for (int i = 0; i < s->state.n_ranks * PS_CHECKPOINT_PART_COUNT; i++) s->n_bytes += s->state.files[i].n_bytes;
+    for (int i = 0; i < s->state.n_ranks; i++) s->n_bytes += ps_max_i64(0, s->state.extra[i].n_bytes);
+}
+
 static ps_status complete_files(ps_saver *s)
 {
     ps_checkpoint_file *own = s->state.files + (size_t)s->rank * PS_CHECKPOINT_PART_COUNT;
     PS_TRY(ps_checkpoint_files_commit(&s->files, own));
-    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) s->n_bytes += own[part].n_bytes;
+    count_bytes(s);
     return s->comm == NULL ? complete(s) : PS_OK;
 }
 
@@ -120,6 +129,7 @@ static void take_piece(void *user, ps_list list, int32_t tensor, int64_t offset,
     ps_saver *s = user;
     const int64_t begin = ps_clock_ns(), bytes = (int64_t)sizeof *values;
     const ps_checkpoint_slot slot = ps_checkpoint_files_find(&s->files, tensor, offset);
+    if (list >= PS_LIST_STATES && slot.array >= s->files.n_trained) return; /* zeros of a tensor beside trained ones */
     offset -= slot.first;
     if (s->has_ring)
         ps_piece_ring_put(s->ring, &(ps_ring_piece){.index = slot.array * PS_LISTS_MAX + list,
@@ -179,16 +189,29 @@ void ps_saver_close(void *saver)
 static ps_status make_folder(ps_saver *s, const ps_saver_desc *d, char hidden[PS_CHECKPOINT_HIDDEN_MAX])
 {
     ps_status st = take_state(s, d);
-    if (st == PS_OK && s->rank == 0) st = ps_checkpoint_folder_open(d->folder, s->state.steps, &s->folder);
+    if (st == PS_OK && s->rank == 0) st = ps_checkpoint_folder_open(d->folder, d->tag, s->state.steps, &s->folder);
     PS_TRY(ps_comm_agree(s->comm, st));
     memcpy(hidden, s->folder.hidden, PS_CHECKPOINT_HIDDEN_MAX);
     return s->comm == NULL ? PS_OK : ps_comm_broadcast(s->comm, hidden, PS_CHECKPOINT_HIDDEN_MAX, 0);
 }
 
+static ps_status write_extra(ps_saver *s, const ps_saver_desc *d)
+{
+    char name[PS_CHECKPOINT_FILE_NAME_MAX], *path = NULL;
+    if (d->extra == NULL) return PS_OK;
+    PS_TRY(ps_folder_join(s->folder.temporary, ps_checkpoint_extra_name(s->rank, s->state.n_ranks, name), &path));
+    const ps_status st = ps_file_write_all(path, d->extra, d->extra_bytes);
+    ps_mem_free(path);
+    s->state.extra[s->rank] =
+        (ps_checkpoint_file){.n_bytes = d->extra_bytes, .xxh3 = XXH3_64bits(d->extra, (size_t)d->extra_bytes)};
+    return st;
+}
+
 /* Of this rank. The folder must be on a file system that all ranks see. */
 static ps_status open_files(ps_saver *s, const ps_saver_desc *d, const char *hidden)
 {
-    if (s->rank > 0) PS_TRY(ps_checkpoint_folder_join(d->folder, s->state.steps, hidden, &s->folder));
+    if (s->rank > 0) PS_TRY(ps_checkpoint_folder_join(d->folder, d->tag, s->state.steps, hidden, &s->folder));
+    PS_TRY(write_extra(s, d));
     PS_TRY(ps_checkpoint_files_open(&s->files, d->model, d->order, d->n, s->folder.temporary));
     return open_ring(s, d->model->tiers);
 }
@@ -209,6 +232,10 @@ static ps_status allocate(const ps_saver_desc *d, ps_saver **out)
     s->comm = ranks->comm;
     s->rank = ranks->rank;
     s->keep_last = d->keep_last;
+    if (d->tag != NULL)
+        snprintf(s->name, sizeof s->name, "%s", d->tag);
+    else
+        (void)ps_checkpoint_name(d->state->steps, s->name);
     return PS_OK;
 }
 
@@ -264,8 +291,9 @@ static ps_status finish_together(ps_saver *s, ps_status st)
     ps_checkpoint_file own[PS_CHECKPOINT_PART_COUNT];
     memcpy(own, s->state.files + (size_t)s->rank * PS_CHECKPOINT_PART_COUNT, sizeof own);
     PS_TRY(ps_comm_all_gather(s->comm, own, sizeof own, s->state.files));
-    s->n_bytes = 0;
-    for (int i = 0; i < s->state.n_ranks * PS_CHECKPOINT_PART_COUNT; i++) s->n_bytes += s->state.files[i].n_bytes;
+    const ps_checkpoint_file extra = s->state.extra[s->rank];
+    PS_TRY(ps_comm_all_gather(s->comm, &extra, sizeof extra, s->state.extra));
+    count_bytes(s);
     st = PS_OK;
     if (s->rank == 0) st = complete(s);
     PS_TRY(ps_comm_agree(s->comm, st));
@@ -284,7 +312,7 @@ ps_status ps_saver_finish(ps_saver *s, ps_status st, ps_checkpoint_info *info)
                                .bytes = s->n_bytes,
                                .seconds = (double)(s->end_ns - s->begin_ns) * 1e-9,
                                .stall_seconds = (double)(s->stall_ns + ps_clock_ns() - s->finish_ns) * 1e-9};
-    (void)ps_checkpoint_name(s->state.steps, done.name);
+    snprintf(done.name, sizeof done.name, "%s", s->name);
     (void)PS_SIZED_GIVE(ps_checkpoint_info, &done, info);
     return st;
 }

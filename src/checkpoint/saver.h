@@ -16,12 +16,16 @@ typedef struct ps_saver_desc {
     const int32_t *order;        /* [n] this rank's trained chunks as updates visit them; NULL: by number */
     int32_t n;
     const char *folder;
-    int64_t keep_last;          /* older checkpoints that stay; 0: all */
+    const char *tag;   /* name-to-be in it; NULL: by the step */
+    int64_t keep_last; /* older checkpoints that stay; 0: all */
+    const void *extra; /* [extra_bytes] this rank's extra file; NULL: none */
+    int64_t extra_bytes;
     ps_checkpoint_state *state; /* all but `files`; the saver takes what it holds, also when it fails */
     ps_status status;           /* of what this rank had to do before; on a failure none begins */
 } ps_saver_desc;
 
-/* Makes a folder that is no checkpoint yet, and the files in it. PS_EIO; what fails on one rank fails on all. */
+/* Makes a folder that is no checkpoint yet, and the files in it. PS_EIO; PS_EINVAL for a tag that is none; what fails on
+ * one rank fails on all. */
 PS_NODISCARD ps_status ps_saver_create(const ps_saver_desc *d, ps_saver **out);
 ps_snapshot_sink ps_saver_sink(ps_saver *s);
 /* The snapshot could not begin on this rank, or it could (PS_OK): agreed with the others. Gives the first failure; then

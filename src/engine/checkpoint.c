@@ -15,7 +15,6 @@
 static ps_status take_state(const ps_engine *e, const char *caller_json, ps_checkpoint_state *state)
 {
     const ps_settings *o = &e->settings;
-    const ps_loss_scaler *scaler = &e->scaler;
     PS_TRY(ps_checkpoint_state_init(state, o->ranks.n));
     state->steps = ps_runner_steps(e->runner);
     state->optimizer_steps = e->n_updates;
@@ -25,11 +24,7 @@ static ps_status take_state(const ps_engine *e, const char *caller_json, ps_chec
     state->accumulation = o->accumulation;
     state->seed = (int64_t)o->seed;
     state->learning_rate = e->last_step.learning_rate;
-    state->scale_is_dynamic = scaler->options.loss_scale == 0;
-    state->scale = (double)scaler->scale;
-    state->n_clean_steps = scaler->n_clean_steps;
-    state->hysteresis_left = scaler->hysteresis_left;
-    state->n_skipped_steps = scaler->n_skipped_steps;
+    ps_checkpoint_state_take_scaler(state, &e->scaler);
     snprintf(state->dtype, sizeof state->dtype, "%s", ps_dtype_name(o->dtype));
     state->has_loss_average = true;
     state->loss_average = e->loss_average;
@@ -134,20 +129,6 @@ static ps_status open_checkpoint(const ps_engine *e, const ps_model_state *model
     return ps_loader_check(*out);
 }
 
-/* All ranks have found the same one. */
-static ps_status check_same_step(const ps_loader *l, ps_comm *c)
-{
-    if (c == NULL) return PS_OK;
-    const double step = (double)ps_loader_state(l)->steps;
-    double least, most;
-    PS_TRY(ps_comm_find_range(c, &step, 1, &least, &most));
-    if (least == most) return PS_OK;
-    return PS_FAIL(
-        PS_EIO,
-        "%s is of step %lld, but the ranks have found checkpoints of steps %.0f to %.0f; they need one file system",
-        ps_loader_folder(l), (long long)ps_loader_state(l)->steps, least, most);
-}
-
 static ps_status put_values(void *user, int32_t tensor, ps_list list, int64_t first, int64_t n, const float *in)
 {
     ps_engine *e = user;
@@ -183,7 +164,7 @@ ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **cal
     ps_loader *l = NULL;
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_comm_agree(comm, open_checkpoint(e, &model, folder, &l)));
-    PS_TRY_GOTO(check_same_step(l, comm));
+    PS_TRY_GOTO(ps_loader_check_same(l));
     PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(e, l))));
     PS_TRY_GOTO(ps_engine_check_agreed(
         e, ps_products_resume(&e->products, &e->settings, ps_loader_state(l)->products_json, ps_loader_folder(l))));

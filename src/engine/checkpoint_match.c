@@ -51,20 +51,6 @@ ps_status ps_checkpoint_match(const ps_engine *e, const ps_checkpoint_state *sta
     return check_same(m->folder, "data.sequence_length", m->state->T, s->T);
 }
 
-/* A static scale is the configuration's. A dynamic one goes on, within the bounds that are configured now. */
-static void restore_scaler(ps_loss_scaler *scaler, const ps_checkpoint_state *state)
-{
-    const ps_loss_scaler_options *o = &scaler->options;
-    scaler->n_skipped_steps = state->n_skipped_steps;
-    if (o->loss_scale != 0 || !state->scale_is_dynamic) return;
-    const double scale = state->scale < (double)o->min_loss_scale   ? (double)o->min_loss_scale
-                         : state->scale > (double)o->max_loss_scale ? (double)o->max_loss_scale
-                                                                    : state->scale;
-    scaler->scale = (float)scale;
-    scaler->n_clean_steps = ps_min_i64(state->n_clean_steps, o->loss_scale_window - 1);
-    scaler->hysteresis_left = (int)ps_max_i64(1, ps_min_i64(state->hysteresis_left, o->hysteresis));
-}
-
 /* A run keeps to one rule, so that its steps go on as they were. */
 static void restore_loss_average(ps_engine *e, const ps_checkpoint_state *state)
 {
@@ -88,11 +74,11 @@ static void restore_loss_average(ps_engine *e, const ps_checkpoint_state *state)
 ps_status ps_checkpoint_restore(ps_engine *e, const ps_checkpoint_state *state)
 {
     if (!e->settings.training) return PS_OK;
-    restore_scaler(&e->scaler, state);
+    PS_TRY(ps_checkpoint_state_restore_scaler(state, &e->scaler));
     restore_loss_average(e, state);
     e->n_updates = state->optimizer_steps;
     ps_runner_resume(e->runner, state->steps);
     e->last_step = (ps_step_info){
         .step = e->n_updates, .learning_rate = state->learning_rate, .loss_scale = (double)e->scaler.scale};
-    return ps_loss_scaler_check(&e->scaler);
+    return PS_OK;
 }

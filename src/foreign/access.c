@@ -98,8 +98,14 @@ static ps_status hold_all(ps_client *c, int32_t tensor, ps_list list, bool is_pa
 {
     const ps_place p = ps_client_place_of(c, tensor);
     for (int32_t k = 0; k < p.n_chunks; k++) {
-        ps_status st = list == PS_LIST_PARAM16 && is_param ? ps_client_gather(c, tensor, p.chunk + k) : PS_OK;
-        if (st == PS_OK) st = ps_client_hold(c, list, p.chunk + k, PS_TIER_DEVICE, mode);
+        const int32_t chunk = p.chunk + k;
+        ps_status st = list == PS_LIST_PARAM16 && is_param ? ps_client_gather(c, tensor, chunk) : PS_OK;
+        if (st == PS_OK && list == PS_LIST_MASTER && mode == PS_ACCESS_WRITE) st = ps_client_save_first(c, chunk);
+        if (st == PS_OK) st = ps_client_hold(c, list, chunk, PS_TIER_DEVICE, mode);
+        if (st == PS_OK && is_param && ps_client_owns(c, chunk) && !c->has_master[chunk]) {
+            st = ps_snapshot_visit_frozen(&c->snapshot, &c->state, chunk, PS_TIER_DEVICE);
+            if (st != PS_OK) ps_client_let_go(c, list, chunk);
+        }
         if (st == PS_OK) continue;
         while (k-- > 0) ps_client_let_go(c, list, p.chunk + k);
         return st;

@@ -29,6 +29,7 @@ static ps_status open_tiers(ps_client *c)
                                 .spares_writes = true,
                                 .wait_at_once = s->wait_at_once,
                                 .rates = &s->rates.links,
+                                .staging_bytes = s->staging_bytes,
                                 .comm_staging_bytes = ps_settings_comm_bytes(s),
                                 .comm_on_device = s->nccl.is_used,
                                 .results_bytes = results,
@@ -162,6 +163,7 @@ static ps_status prepare(ps_client *c)
                                 .has_master = c->has_master};
     PS_TRY(ps_client_deal_groups(c));
     PS_TRY(ps_client_sharing_init(c));
+    ps_client_choose_save_buffer(c);
     return ps_client_check_budgets(c);
 }
 

@@ -118,6 +118,7 @@ ps_status ps_client_create(const ps_config *config, ps_comm *comm, ps_client **o
 static void end_alone(ps_client *c)
 {
     ps_client_end_recording(c);
+    ps_client_drop_checkpoint(c);
     ps_carrier_close(&c->carrier);
     ps_comm_close(c->comm);
     c->comm = NULL;
@@ -146,6 +147,7 @@ static void free_all(ps_client *c)
     ps_pieces_deinit(&c->pieces);
     ps_mem_free(c->gradients);
     ps_mem_free(c->update_tier);
+    ps_mem_free(c->saved_tensors);
     ps_mem_free(c->held.count);
     ps_mem_free(c->held.ids);
     ps_client_sharing_deinit(&c->sharing);

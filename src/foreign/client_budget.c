@@ -62,6 +62,20 @@ void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT
     blocks[PS_TIER_DEVICE] =
         ps_round_up(ps_client_all_apart_bytes(c), page) + ps_round_up(ps_client_results_bytes(c, &sums), page);
     blocks[s->nccl.is_used ? PS_TIER_DEVICE : staging] += ps_round_up(ps_settings_comm_bytes(s), page);
+    blocks[staging] += ps_round_up(s->staging_bytes, page);
+}
+
+/* auto: 8 MiB, where that is little of the budget that it is a part of. */
+void ps_client_choose_save_buffer(ps_client *c)
+{
+    enum { AUTO_SHARE = 16 };
+    const int64_t least = 16 * PS_KIB, auto_bytes = 8 * PS_MIB;
+    ps_settings *s = &c->settings;
+    const int64_t budget = s->budgets.bytes[ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets)];
+    if (s->save_buffer_bytes == PS_BYTES_AUTO)
+        s->staging_bytes = budget >= AUTO_SHARE * auto_bytes ? auto_bytes : 0;
+    else
+        s->staging_bytes = s->save_buffer_bytes > 0 ? ps_max_i64(least, s->save_buffer_bytes) : 0;
 }
 
 static ps_status refuse(const char *key, int64_t given, int64_t wanted, const char *what, const char *other)

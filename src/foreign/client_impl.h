@@ -11,6 +11,7 @@
  *     update.c     the optimizer's step, chunk by chunk; update_room.c: whether there is room for it
  *     group.c      its numbers; unused.c: options that have no effect
  *     values.c     values and states from outside
+ *     client_checkpoint.c  checkpoints
  *     looking_in.c what it says of itself
  *     client_profile.c what it does, as a profile
  *
@@ -30,6 +31,7 @@
 #include "patrickstar_client.h"
 #include "settings/settings.h"
 #include "state/carrier.h"
+#include "state/snapshot.h"
 #include "state/state.h"
 #include "state/step_decision.h"
 #include "state/work_time.h"
@@ -165,8 +167,11 @@ struct ps_client {
     ps_carrier carrier;
     ps_order *order; /* looks at the order of all that is issued; NULL: nobody does */
     ps_tiers tiers;
-    ps_model_state state; /* of the above */
-    ps_queue *stream;     /* the framework's own; NULL: none */
+    ps_model_state state;           /* of the above */
+    ps_state_tensor *saved_tensors; /* [n_tensors] as files have them, since the first checkpoint */
+    ps_snapshot snapshot;
+    struct ps_saver *saver; /* NULL: no checkpoint is being saved */
+    ps_queue *stream;       /* the framework's own; NULL: none */
     ps_profile *profile;
 
     ps_client_group_state *groups;
@@ -239,6 +244,8 @@ int64_t ps_client_all_apart_bytes(const ps_client *c);
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
 /* What of the tiers is no chunk's, in pages. */
 void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT]);
+/* settings.staging_bytes of memory.save_buffer; 0 where nothing is saved while training goes on. */
+void ps_client_choose_save_buffer(ps_client *c);
 /* Where a parameter follows its fp32 value, or a gradient that lay over it makes way, both are there at once; with
  * several ranks also the gradients of a group, which are summed up in fp32. */
 int64_t ps_client_fp32_beside_bytes(const ps_client *c);
@@ -414,5 +421,23 @@ void ps_client_forget_others(ps_client *c);
 PS_NODISCARD ps_status ps_client_read_groups(ps_client *c, const ps_config *config);
 PS_NODISCARD ps_status ps_client_deal_groups(ps_client *c);
 double ps_client_learning_rate(const ps_client *c, int32_t group);
+/* As ps_client_set_group, of a group that there is. */
+PS_NODISCARD ps_status ps_client_set_numbers(ps_client *c, int32_t group, const ps_client_group *numbers);
+
+/* ---- values.c ---- */
+
+/* Elements [first, first + n) of the tensor's value (list PS_VALUE_LIST), which the parameter follows, or of a state,
+ * which has memory. */
+PS_NODISCARD ps_status ps_client_put(ps_client *c, int32_t tensor, ps_list list, int64_t first, int64_t n,
+                                     const float *in);
+
+/* ---- client_checkpoint.c ---- */
+
+/* The fp32 values or states of the chunk, or of the tensor, are about to change, other than by an update: what is being
+ * saved has the ones before. */
+PS_NODISCARD ps_status ps_client_save_first(ps_client *c, int32_t chunk);
+PS_NODISCARD ps_status ps_client_save_tensor_first(ps_client *c, int32_t tensor);
+/* Give up what is being saved. */
+void ps_client_drop_checkpoint(ps_client *c);
 
 #endif

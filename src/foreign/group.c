@@ -115,9 +115,9 @@ static ps_status check_numbers(const ps_client_group *n)
     return PS_OK;
 }
 
-static ps_status set_numbers(ps_client_group_state *group, const ps_client_group *n)
+ps_status ps_client_set_numbers(ps_client *c, int32_t group, const ps_client_group *n)
 {
-    ps_client_group_state changed = *group, *g = &changed;
+    ps_client_group_state changed = c->groups[group], *g = &changed;
     ps_options *o = &g->options;
     PS_TRY(check_numbers(n));
     g->lr = n->lr < 0 ? NAN : n->lr;
@@ -126,7 +126,7 @@ static ps_status set_numbers(ps_client_group_state *group, const ps_client_group
     o->optimizer_params_betas[1] = n->beta2 < 0 ? g->configured_betas[1] : n->beta2;
     o->optimizer_params_eps = n->eps < 0 ? g->configured_eps : n->eps;
     PS_TRY(ps_optimizer_read(o, &g->optimizer));
-    *group = changed;
+    c->groups[group] = changed;
     return PS_OK;
 }
 
@@ -136,7 +136,7 @@ ps_status ps_client_set_group(ps_client *c, int32_t group, const ps_client_group
     ps_client_group own;
     PS_TRY(PS_SIZED_TAKE(ps_client_group, numbers, &own));
     PS_TRY(enter_group(c, "ps_client_set_group", group));
-    const ps_status st = set_numbers(&c->groups[group], &own);
+    const ps_status st = ps_client_set_numbers(c, group, &own);
     ps_client_leave(c);
     return st;
 }

@@ -33,6 +33,7 @@ static ps_status widen_param(ps_client *c, const ps_piece *p)
 /* Where the device has both. */
 static ps_status follow(ps_client *c, const ps_piece *p, ps_list from, ps_list to)
 {
+    if (to == PS_LIST_MASTER) PS_TRY(ps_client_save_first(c, p->chunk));
     PS_TRY(ps_client_hold(c, from, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     ps_status st = ps_client_hold(c, to, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     if (st == PS_OK) {

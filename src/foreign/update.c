@@ -59,10 +59,9 @@ static ps_status update_on(ps_client *c, const step *s, int32_t chunk, ps_tier t
     ps_list held = 0;
     for (; held < c->lists.n && st == PS_OK; held++)
         if (uses_list(c, s, chunk, held, &mode)) st = ps_client_hold(c, held, chunk, tier, mode);
-    if (st == PS_OK)
-        st = update_pieces(c, s, chunk, tier);
-    else
-        held--; /* the one that could not be held */
+    if (st != PS_OK) held--; /* the one that could not be held */
+    if (st == PS_OK && !s->skips) st = ps_snapshot_visit(&c->snapshot, &c->state, chunk, tier, PS_SNAPSHOT_BEFORE);
+    if (st == PS_OK) st = update_pieces(c, s, chunk, tier);
     for (ps_list list = 0; list < held; list++)
         if (uses_list(c, s, chunk, list, &mode)) ps_client_let_go(c, list, chunk);
     return st;

@@ -40,17 +40,22 @@ static ps_status check_range(const ps_client_tensor_state *t, int64_t first, int
 
 /* ---- memory of its own ---- */
 
-static ps_status read_apart(ps_client *c, const ps_client_tensor_state *t, int32_t state, int64_t first, int64_t n,
+static float *apart_list(const ps_client_tensor_state *t, ps_list list)
+{
+    return ps_client_apart(t, list == PS_VALUE_LIST ? PS_LIST_MASTER : list);
+}
+
+static ps_status read_apart(ps_client *c, const ps_client_tensor_state *t, ps_list list, int64_t first, int64_t n,
                             float *out)
 {
-    const float *src = ps_client_apart(t, state == VALUE ? PS_LIST_MASTER : PS_LIST_STATES + state);
+    const float *src = apart_list(t, list);
     return ps_queue_get(c->tiers.compute[PS_TIER_DEVICE], out, src + first, n * (int64_t)sizeof *out);
 }
 
-static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, int32_t state, int64_t first, int64_t n,
+static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, ps_list list, int64_t first, int64_t n,
                              const float *in)
 {
-    float *dst = ps_client_apart(t, state == VALUE ? PS_LIST_MASTER : PS_LIST_STATES + state);
+    float *dst = apart_list(t, list);
     return ps_queue_put(c->tiers.compute[PS_TIER_DEVICE], dst + first, in, n * (int64_t)sizeof *in);
 }
 
@@ -74,7 +79,7 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
     int32_t state;
     PS_TRY(find_state(c, name, &state));
     PS_TRY(check_range(t, first, n));
-    if (t->is_apart) return read_apart(c, t, state, first, n, out);
+    if (t->is_apart) return read_apart(c, t, list_of(state), first, n, out);
     if (c->comm != NULL) PS_TRY(ps_client_announce_read(c, tensor));
     if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
     choose_tiers(c, tensor);
@@ -101,24 +106,31 @@ static ps_status write_param(ps_client *c, const ps_piece *p, int64_t first, int
                            in + (begin - first));
 }
 
+ps_status ps_client_put(ps_client *c, int32_t tensor, ps_list list, int64_t first, int64_t n, const float *in)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    const bool is_value = list == PS_VALUE_LIST, was_master_newer = t->is_master_newer;
+    if (t->is_apart) return write_apart(c, t, list, first, n, in);
+    PS_TRY(ps_client_save_tensor_first(c, tensor));
+    t->is_master_newer = was_master_newer || is_value; /* until the parameter has all of it too */
+    choose_tiers(c, tensor);
+    PS_TRY(ps_values_write(&c->state, list, t->in_layout, first, n, in));
+    for (int32_t k = 0; k < t->n_pieces && is_value; k++)
+        PS_TRY(write_param(c, ps_client_piece_of(c, t, k), first, n, in));
+    t->is_master_newer = was_master_newer;
+    return PS_OK;
+}
+
 static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, const float *in)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     int32_t state;
     PS_TRY(find_state(c, name, &state));
     PS_TRY(check_range(t, first, n));
-    if (t->is_apart) return write_apart(c, t, state, first, n, in);
-    if (state != VALUE) PS_TRY(ps_client_need_master(c, tensor));
+    if (!t->is_apart && state != VALUE) PS_TRY(ps_client_need_master(c, tensor));
     if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
     ps_client_forget_others(c); /* who has it from its owner */
-    const bool was_master_newer = t->is_master_newer;
-    t->is_master_newer = was_master_newer || state == VALUE; /* until the parameter has all of it too */
-    choose_tiers(c, tensor);
-    PS_TRY(ps_values_write(&c->state, list_of(state), t->in_layout, first, n, in));
-    for (int32_t k = 0; k < t->n_pieces && state == VALUE; k++)
-        PS_TRY(write_param(c, ps_client_piece_of(c, t, k), first, n, in));
-    t->is_master_newer = was_master_newer;
-    return PS_OK;
+    return ps_client_put(c, tensor, list_of(state), first, n, in);
 }
 
 ps_status ps_client_write(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, const float *in)

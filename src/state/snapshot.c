@@ -137,12 +137,16 @@ static ps_status read_chunk(ps_snapshot *x, const ps_model_state *s, int32_t chu
     return PS_OK;
 }
 
+ps_status ps_snapshot_take(ps_snapshot *x, const ps_model_state *s, int32_t chunk)
+{
+    if (x->when == NULL || !ps_state_owns(s, chunk) || x->when[chunk] == PS_SNAPSHOT_DONE) return PS_OK;
+    return read_chunk(x, s, chunk);
+}
+
 ps_status ps_snapshot_finish(ps_snapshot *x, const ps_model_state *s, const int32_t *order, int32_t n)
 {
-    for (int32_t i = 0; x->when != NULL && i < n; i++)
-        if (x->when[order[i]] != PS_SNAPSHOT_DONE) PS_TRY(read_chunk(x, s, order[i]));
-    for (int32_t c = 0; x->when != NULL && c < s->layout->n_chunks; c++)
-        if (ps_state_owns(s, c) && x->when[c] != PS_SNAPSHOT_DONE) PS_TRY(read_chunk(x, s, c));
+    for (int32_t i = 0; i < n; i++) PS_TRY(ps_snapshot_take(x, s, order[i]));
+    for (int32_t c = 0; c < s->layout->n_chunks; c++) PS_TRY(ps_snapshot_take(x, s, c));
     if (x->when == NULL) return PS_OK;
     x->sink.end(x->sink.user); /* a rank without chunks */
     ps_snapshot_drop(x);

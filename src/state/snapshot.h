@@ -50,6 +50,9 @@ PS_NODISCARD ps_status ps_snapshot_visit(ps_snapshot *x, const ps_model_state *s
                                          ps_snapshot_when when);
 /* Called by a forward pass of training: a chunk of this rank's that is not trained is pinned on this tier. */
 PS_NODISCARD ps_status ps_snapshot_visit_frozen(ps_snapshot *x, const ps_model_state *s, int32_t chunk, ps_tier tier);
+/* Something else than an update is about to change the chunk: where it is this rank's and not handed out yet, it is read
+ * now, where it lies. Not while an update is pending on it. Errors as ps_view_open. */
+PS_NODISCARD ps_status ps_snapshot_take(ps_snapshot *x, const ps_model_state *s, int32_t chunk);
 /* Between steps, when no update is pending: read what is left, this rank's trained chunks in this order [n], and call
  * the sink's end. Nothing to do when none is under way. After a failure of a tier the snapshot is still under way. */
 PS_NODISCARD ps_status ps_snapshot_finish(ps_snapshot *x, const ps_model_state *s, const int32_t *order, int32_t n);

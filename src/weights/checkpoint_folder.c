@@ -1,5 +1,6 @@
 #include "weights/checkpoint_folder.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +39,24 @@ static int64_t step_of(const char *name)
     if (strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) != 0) return -1;
     const int64_t step = strtoll(name + strlen(STEP_PREFIX), NULL, 10);
     return step >= 0 && strcmp(ps_checkpoint_name(step, again), name) == 0 ? step : -1;
+}
+
+static bool is_name(const char *name)
+{
+    bool is_valid = isalnum((unsigned char)name[0]) && strlen(name) < PS_CHECKPOINT_NAME_MAX &&
+                    strcmp(name, PS_CHECKPOINT_LATEST) != 0;
+    for (const char *c = name; *c != '\0'; c++) is_valid &= isalnum((unsigned char)*c) || strchr("._-", *c) != NULL;
+    return is_valid;
+}
+
+ps_status ps_checkpoint_check_tag(const char *tag)
+{
+    if (is_name(tag)) return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "tag '%.64s': expected 1 to %d letters, digits, '.', '_' or '-', the first a letter or digit, and not "
+        "\"" PS_CHECKPOINT_LATEST "\"",
+        tag, PS_CHECKPOINT_NAME_MAX - 1);
 }
 
 /* A change on disk that is made to fail for a test looks like a broken disk. */
@@ -94,22 +113,20 @@ out:
     return st;
 }
 
-/* The step in a name "<prefix><mark>-step-...", else -1. */
-static int64_t hidden_step_of(const char *hidden, const char *prefix)
+/* The checkpoint's name in "<prefix><mark>-<name>"; "" where it is no such name. */
+static const char *hidden_name_of(const char *hidden, const char *prefix)
 {
     const char *rest = ps_leftover_rest(hidden, prefix);
-    return rest != NULL && rest[0] == '-' ? step_of(rest + 1) : -1;
+    return rest != NULL && rest[0] == '-' && is_name(rest + 1) ? rest + 1 : "";
 }
 
 /* A save that was killed between putting the old one aside and giving its own the name: the old one may be the only
  * one, and is removed only when the name is there. */
 static void put_back_or_remove(int root, const char *hidden)
 {
-    char name[PS_CHECKPOINT_NAME_MAX];
     struct stat info;
-    const int64_t step = hidden_step_of(hidden, OLD_PREFIX);
-    if (step < 0 || !ps_leftover_is_gone(root, hidden, OLD_PREFIX, true)) return;
-    (void)ps_checkpoint_name(step, name);
+    const char *name = hidden_name_of(hidden, OLD_PREFIX);
+    if (name[0] == '\0' || !ps_leftover_is_gone(root, hidden, OLD_PREFIX, true)) return;
     if (fstatat(root, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
         (void)renameat(root, hidden, root, name); /* where that fails it stays as it is, and can be loaded so */
     else
@@ -143,7 +160,7 @@ static ps_status read_latest(const char *root, char name[PS_CHECKPOINT_NAME_MAX]
     PS_TRY_GOTO(ps_file_read_all(path, LATEST_BYTES_MAX, &text, &n));
     snprintf(name, PS_CHECKPOINT_NAME_MAX, "%.*s", (int)ps_min_i64((int64_t)strcspn(text, " \n"), 31), text);
     latest_text(name, expected);
-    if (step_of(name) < 0 || (int64_t)strlen(expected) != n || memcmp(text, expected, (size_t)n) != 0)
+    if (!is_name(name) || (int64_t)strlen(expected) != n || memcmp(text, expected, (size_t)n) != 0)
         st = PS_FAIL(
             PS_EFORMAT,
             "%s: damaged: expected the name of a checkpoint (step-000100) and the checksum of that name; name a "
@@ -174,8 +191,8 @@ static ps_status has_file(const char *folder, const char *name, bool *yes)
     return PS_OK;
 }
 
-/* The folder of the newest complete checkpoint in root, which may have stepped aside; "" when there is none, or no
- * root. */
+/* The folder of the newest complete checkpoint in root that is named by its step, which may have stepped aside; "" when
+ * there is none, or no root. */
 static ps_status find_newest(const char *root, char name[PS_CHECKPOINT_HIDDEN_MAX])
 {
     ps_status st = PS_OK;
@@ -186,7 +203,8 @@ static ps_status find_newest(const char *root, char name[PS_CHECKPOINT_HIDDEN_MA
     for (const struct dirent *e; (e = readdir(d)) != NULL;) {
         char *path = NULL;
         bool is_complete = false;
-        const int64_t own = step_of(e->d_name), step = own >= 0 ? own : hidden_step_of(e->d_name, OLD_PREFIX);
+        const int64_t own = step_of(e->d_name);
+        const int64_t step = own >= 0 ? own : step_of(hidden_name_of(e->d_name, OLD_PREFIX));
         if (step < newest || (step == newest && own < 0) || strlen(e->d_name) >= PS_CHECKPOINT_HIDDEN_MAX) continue;
         PS_TRY_GOTO(ps_folder_join(root, e->d_name, &path));
         st = has_file(path, PS_CHECKPOINT_STATE, &is_complete);
@@ -208,7 +226,7 @@ static void find_aside(const char *root, const char *name, char hidden[PS_CHECKP
     DIR *d = opendir(root);
     if (d == NULL) return;
     for (const struct dirent *e; (e = readdir(d)) != NULL;)
-        if (hidden_step_of(e->d_name, OLD_PREFIX) == step_of(name) && strlen(e->d_name) < PS_CHECKPOINT_HIDDEN_MAX)
+        if (strcmp(hidden_name_of(e->d_name, OLD_PREFIX), name) == 0 && strlen(e->d_name) < PS_CHECKPOINT_HIDDEN_MAX)
             strcpy(hidden, e->d_name);
     closedir(d);
 }
@@ -263,9 +281,8 @@ ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
 /* ---- a save ---- */
 
 /* f->hidden is filled. */
-static ps_status name_folder(const char *root, int64_t step, ps_checkpoint_folder *f)
+static ps_status name_folder(const char *root, ps_checkpoint_folder *f)
 {
-    (void)ps_checkpoint_name(step, f->name);
     PS_TRY(ps_mem_strdup(root, &f->root));
     PS_TRY(ps_folder_join(root, f->name, &f->final));
     return ps_folder_join(root, f->hidden, &f->temporary);
@@ -279,16 +296,27 @@ static ps_status make_temporary(ps_checkpoint_folder *f)
     return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", f->temporary, strerror(errno));
 }
 
-ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f)
+/* Which checkpoint it is. */
+static ps_status set_name(const char *tag, int64_t step, ps_checkpoint_folder *f)
+{
+    *f = (ps_checkpoint_folder){.step = step};
+    if (tag != NULL) PS_TRY(ps_checkpoint_check_tag(tag));
+    if (tag != NULL)
+        snprintf(f->name, sizeof f->name, "%s", tag);
+    else
+        (void)ps_checkpoint_name(step, f->name);
+    return PS_OK;
+}
+
+ps_status ps_checkpoint_folder_open(const char *root, const char *tag, int64_t step, ps_checkpoint_folder *f)
 {
     char mark[PS_LEFTOVER_MARK_MAX];
     ps_status st = PS_OK;
-    *f = (ps_checkpoint_folder){0};
+    PS_TRY(set_name(tag, step, f));
     PS_TRY_GOTO(ps_folder_make(root));
     ps_checkpoint_folder_clean(root);
-    snprintf(f->hidden, sizeof f->hidden, SAVE_PREFIX "%s-%s", ps_leftover_mark(mark),
-             ps_checkpoint_name(step, f->name));
-    PS_TRY_GOTO(name_folder(root, step, f));
+    snprintf(f->hidden, sizeof f->hidden, SAVE_PREFIX "%s-%s", ps_leftover_mark(mark), f->name);
+    PS_TRY_GOTO(name_folder(root, f));
     PS_TRY_GOTO(make_temporary(f));
     return PS_OK;
 out:
@@ -296,11 +324,12 @@ out:
     return st;
 }
 
-ps_status ps_checkpoint_folder_join(const char *root, int64_t step, const char *hidden, ps_checkpoint_folder *f)
+ps_status ps_checkpoint_folder_join(const char *root, const char *tag, int64_t step, const char *hidden,
+                                    ps_checkpoint_folder *f)
 {
-    *f = (ps_checkpoint_folder){0};
+    PS_TRY(set_name(tag, step, f));
     snprintf(f->hidden, sizeof f->hidden, "%s", hidden);
-    ps_status st = name_folder(root, step, f);
+    ps_status st = name_folder(root, f);
     if (st == PS_OK && !ps_folder_exists(f->temporary))
         st = PS_FAIL(
             PS_EIO,
@@ -371,7 +400,7 @@ static ps_status remove_surplus(const ps_checkpoint_folder *f, int64_t keep_last
 {
     char name[PS_CHECKPOINT_NAME_MAX];
     for (int64_t step = 0; keep_last > 0;) {
-        PS_TRY(find_surplus(f->root, step_of(f->name), keep_last, &step));
+        PS_TRY(find_surplus(f->root, f->step, keep_last, &step));
         if (step < 0) return PS_OK;
         PS_TRY(remove_checkpoint(f->root, ps_checkpoint_name(step, name)));
     }

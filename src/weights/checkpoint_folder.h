@@ -3,6 +3,7 @@
  *
  *     checkpoints/
  *       step-000100/ step-000200/      complete, each
+ *       before-merge/                  the same, by a name of the program's (a tag): stays until the program removes it
  *       latest                         "step-000200 <xxh3 of the name>": what --resume takes
  *       .tmp-save-<mark>-step-000300/  being written; base/leftover.h has the mark
  *       .tmp-old-<mark>-step-.../      steps aside for another of that step, where a file system cannot swap folders
@@ -27,25 +28,31 @@
 
 /* "step-000100". Returns name. */
 const char *ps_checkpoint_name(int64_t step, char name[PS_CHECKPOINT_NAME_MAX]);
+/* PS_EINVAL, unless a checkpoint may be called so: 1 to 31 letters, digits, '.', '_' and '-', the first a letter or digit,
+ * and not "latest". */
+PS_NODISCARD ps_status ps_checkpoint_check_tag(const char *tag);
 
 typedef struct ps_checkpoint_folder {
     char *root;      /* where checkpoints lie */
     char *temporary; /* of the one being written, with root */
     char *final;     /* its name-to-be, with root */
     bool is_owner;   /* made the temporary folder, and removes it */
+    int64_t step;    /* that it is of */
     char name[PS_CHECKPOINT_NAME_MAX];
     char hidden[PS_CHECKPOINT_HIDDEN_MAX]; /* name of the temporary folder */
 } ps_checkpoint_folder;
 
-/* Make root if missing (its parent must exist), remove what killed runs left, make an empty temporary folder. */
-PS_NODISCARD ps_status ps_checkpoint_folder_open(const char *root, int64_t step, ps_checkpoint_folder *f);
+/* Make root if missing (its parent must exist), remove what killed runs left, make an empty temporary folder. tag: the
+ * name-to-be; NULL: by the step. PS_EIO; PS_EINVAL for such a tag. */
+PS_NODISCARD ps_status ps_checkpoint_folder_open(const char *root, const char *tag, int64_t step,
+                                                 ps_checkpoint_folder *f);
 /* The temporary folder `hidden` that rank 0, on this machine or another one, has made in root: for ranks that write
  * into it. PS_EIO when it cannot be seen here. */
-PS_NODISCARD ps_status ps_checkpoint_folder_join(const char *root, int64_t step, const char *hidden,
+PS_NODISCARD ps_status ps_checkpoint_folder_join(const char *root, const char *tag, int64_t step, const char *hidden,
                                                  ps_checkpoint_folder *f);
 /* All files are in the temporary folder, synced: give it its name, move `latest`, remove all but the keep_last (0: all
- * kept) newest. Checkpoints of later steps, of a run that was taken back, count as older than all others. When only the
- * removal fails, the checkpoint is in place and valid; the message says so. */
+ * kept) newest, of those that are named by their step. Checkpoints of later steps, of a run that was taken back, count as
+ * older than all others. When only the removal fails, the checkpoint is in place and valid; the message says so. */
 PS_NODISCARD ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last);
 /* The maker of the temporary folder removes it, if it is still there. Frees. An empty one is accepted. */
 void ps_checkpoint_folder_close(ps_checkpoint_folder *f);
@@ -56,7 +63,7 @@ void ps_checkpoint_folder_clean(const char *root);
 
 /* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise, also while that
  * has stepped aside; without a `latest` (a copy that lost it, a kill before it was first written) the newest complete
- * one. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is
+ * one that is named by its step. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is
  * damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
 

@@ -283,10 +283,13 @@ static void test_union_of_ranks(void **state)
     ps_checkpoint_state s;
     read_state(work_file(work.path, STEP "/state.json").text, &s);
     ps_mem_free(s.files);
+    ps_mem_free(s.extra);
     s.n_ranks = RANKS;
     s.accumulation = 1;
     s.micro_batches = s.steps;
     assert_ok(ps_mem_alloc(RANKS * PS_CHECKPOINT_PART_COUNT, sizeof *s.files, &s.files));
+    assert_ok(ps_mem_alloc(RANKS, sizeof *s.extra, &s.extra));
+    for (int rank = 0; rank < RANKS; rank++) s.extra[rank].n_bytes = -1;
     for (int rank = 0; rank < RANKS; rank++)
         for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++) {
             char from[64] = STEP "/", name[PS_CHECKPOINT_FILE_NAME_MAX];

@@ -345,6 +345,14 @@ static void test_clients(void **state)
     refused(ps_client_get_scaler(ANY, NULL), "ps_client_get_scaler: json is NULL");
     refused(ps_client_set_scaler(NULL, "{}"), "ps_client_set_scaler: client is NULL");
     refused(ps_client_set_scaler(ANY, NULL), "ps_client_set_scaler: json is NULL");
+    refused(ps_client_save_checkpoint(NULL, "x", NULL, NULL), "ps_client_save_checkpoint: client is NULL");
+    refused(ps_client_save_checkpoint(ANY, NULL, NULL, NULL), "ps_client_save_checkpoint: folder is NULL");
+    refused(ps_client_begin_checkpoint(NULL, "x", NULL), "ps_client_begin_checkpoint: client is NULL");
+    refused(ps_client_begin_checkpoint(ANY, NULL, NULL), "ps_client_begin_checkpoint: folder is NULL");
+    assert_int_equal(ps_client_checkpoint_is_done(NULL), 1);
+    refused(ps_client_finish_checkpoint(NULL, NULL), "ps_client_finish_checkpoint: client is NULL");
+    refused(ps_client_load_checkpoint(NULL, "x", NULL), "ps_client_load_checkpoint: client is NULL");
+    refused(ps_client_load_checkpoint(ANY, NULL, NULL), "ps_client_load_checkpoint: folder is NULL");
     refused(ps_client_get_info(NULL, ANY), "ps_client_get_info: client is NULL");
     refused(ps_client_get_info(ANY, NULL), "ps_client_get_info: out is NULL");
     refused(ps_client_get_memory_use(NULL, 0, ANY), "ps_client_get_memory_use: client is NULL");

@@ -15,7 +15,9 @@ static void try_text(const char *text, int64_t n)
     char *again = NULL;
     int64_t n_again = 0;
     if (ps_checkpoint_state_parse(text, n, "fuzz", &a) != PS_OK) {
-        if (a.files != NULL || a.caller_json != NULL || a.config_json != NULL) abort();
+        if (a.files != NULL || a.extra != NULL || a.module_json != NULL || a.caller_json != NULL ||
+            a.config_json != NULL)
+            abort();
         return;
     }
     if (ps_checkpoint_state_render(&a, &again, &n_again) != PS_OK) abort();
@@ -23,6 +25,8 @@ static void try_text(const char *text, int64_t n)
     if (a.steps != b.steps || a.micro_batches != b.micro_batches || a.n_ranks != b.n_ranks || a.seed != b.seed) abort();
     if (a.loss_average != b.loss_average) abort();
     if (memcmp(a.files, b.files, sizeof *a.files * (size_t)a.n_ranks * PS_CHECKPOINT_PART_COUNT) != 0) abort();
+    if (memcmp(a.extra, b.extra, sizeof *a.extra * (size_t)a.n_ranks) != 0) abort();
+    if ((a.module_json == NULL) != (b.module_json == NULL)) abort();
     ps_checkpoint_state_deinit(&a);
     ps_checkpoint_state_deinit(&b);
     ps_mem_free(again);

@@ -16,7 +16,7 @@ static int64_t step_saved;
 static void save_one(void)
 {
     ps_checkpoint_folder f;
-    assert_ok(ps_checkpoint_folder_open(root, step_saved, &f));
+    assert_ok(ps_checkpoint_folder_open(root, NULL, step_saved, &f));
     assert_ok(ps_file_write_all(work_file(f.temporary, "model").text, said, (int64_t)strlen(said)));
     assert_ok(ps_file_write_all(work_file(f.temporary, PS_CHECKPOINT_STATE).text, said, (int64_t)strlen(said)));
     assert_ok(ps_checkpoint_folder_commit(&f, 1));
@@ -201,7 +201,7 @@ static void test_new_folder_is_synced(void **state)
     begin();
     memset(crash.synced, 0, sizeof crash.synced);
     ps_checkpoint_folder f;
-    assert_ok(ps_checkpoint_folder_open(root, 1, &f));
+    assert_ok(ps_checkpoint_folder_open(root, NULL, 1, &f));
     assert_true(crash_has_synced(work.path));
     ps_checkpoint_folder_close(&f);
 }
