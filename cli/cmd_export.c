@@ -1,4 +1,5 @@
 /* cmd_export.c - pstar export: a checkpoint as a folder for Hugging Face's transformers. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,41 +81,81 @@ static ps_status find_config(const export_arguments *a, ps_config **out)
                    a->paths[0]);
 }
 
+/* What the run's configuration says of the folder; *json gets config.json. */
+static ps_status describe_run(const export_arguments *a, const ps_weight_source *s, ps_export_options *o,
+                              ps_config **config, char **json)
+{
+    PS_TRY(find_config(a, config));
+    const ps_options *run = ps_config_options(*config);
+    if (o->tokenizer_folder == NULL) o->tokenizer_folder = cli_tokenizer_folder(run);
+    if (o->tokenizer_folder == NULL) cli_tell_no_tokenizer("export", run);
+    PS_TRY(export_template_choose(run, o->tokenizer_folder, &o->chat_template));
+    o->has_generation = run->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
+    o->ties_head = o->has_generation || run->model_head == PS_CONFIG_HEAD_MASKED_LM;
+    return ps_hf_config_write(*config, torch_dtype(s, o->dtype), pad_token(o->tokenizer_folder), json);
+}
+
+/* The same of a module of PyTorch, whose config.json, `given`, lies in the checkpoint. */
+static ps_status describe_module(const ps_weight_source *s, ps_export_options *o, const char *given, char **json)
+{
+    if (given == NULL)
+        return PS_FAIL(PS_EINVAL,
+                       "%s: saved from a module that is no model of Hugging Face's transformers, so that there is no "
+                       "config.json: pstar merge writes its weights as one file",
+                       ps_weight_source_path(s, 0));
+    json_t *config = json_loads(given, 0, NULL);
+    json_object_set_new(config, "torch_dtype", json_string(torch_dtype(s, o->dtype)));
+    if (json_object_get(config, "dtype") != NULL) /* its name since transformers 5 */
+        json_object_set_new(config, "dtype", json_string(torch_dtype(s, o->dtype)));
+    char *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    json_decref(config);
+    const ps_status st =
+        text != NULL ? ps_mem_strdup(text, json) : PS_FAIL(PS_ENOMEM_HOST, "no memory for config.json");
+    free(text);
+    o->has_generation = true;
+    o->ties_head = true;
+    return st;
+}
+
+static void tell(const export_arguments *a, const ps_weight_source *s, const ps_export_options *o,
+                 const ps_export_info *info)
+{
+    char bytes_text[PS_BYTES_TEXT_MAX];
+    for (int i = 0; i < ps_weight_source_n_files(s); i++) printf("from %s\n", ps_weight_source_path(s, i));
+    printf("%s: %d tensors, %s in %d file%s, config.json", a->paths[1], info->n_tensors,
+           ps_bytes_format(info->tensor_bytes, bytes_text), info->n_shards, info->n_shards == 1 ? "" : "s");
+    if (o->tokenizer_folder != NULL)
+        printf(", %d file%s copied from %s", info->n_copied, info->n_copied == 1 ? "" : "s", o->tokenizer_folder);
+    putchar('\n');
+    if (info->nonfinite.n_tensors > 0)
+        fprintf(
+            stderr,
+            "pstar export: %lld values in %d tensors are infinite or NaN, %lld of them by rounding (the first: %s)\n",
+            (long long)(info->nonfinite.n_values + info->nonfinite.n_too_large), info->nonfinite.n_tensors,
+            (long long)info->nonfinite.n_too_large, info->nonfinite.first);
+}
+
 static ps_status run_export(const export_arguments *a)
 {
-    const char *folder = a->paths[1];
     ps_config *config = NULL;
     ps_weight_source *s = NULL;
     ps_export_options o;
     ps_export_info info;
     ps_dtype dtype;
-    char *json = NULL, bytes_text[PS_BYTES_TEXT_MAX];
+    bool is_module;
+    char *json = NULL, *given = NULL;
     ps_status st;
     PS_TRY_GOTO(read_options(a, &o, &dtype));
-    PS_TRY_GOTO(find_config(a, &config));
-    if (o.tokenizer_folder == NULL) o.tokenizer_folder = cli_tokenizer_folder(ps_config_options(config));
-    if (o.tokenizer_folder == NULL) cli_tell_no_tokenizer("export", ps_config_options(config));
-    PS_TRY_GOTO(export_template_choose(ps_config_options(config), o.tokenizer_folder, &o.chat_template));
-    o.has_generation = ps_config_options(config)->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
-    o.ties_head = o.has_generation || ps_config_options(config)->model_head == PS_CONFIG_HEAD_MASKED_LM;
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
     PS_TRY_GOTO(ps_checkpoint_check_source(s));
-    PS_TRY_GOTO(ps_hf_config_write(config, torch_dtype(s, o.dtype), pad_token(o.tokenizer_folder), &json));
+    PS_TRY_GOTO(ps_checkpoint_module_config(s, &is_module, &given));
+    PS_TRY_GOTO(is_module && a->config == NULL ? describe_module(s, &o, given, &json)
+                                               : describe_run(a, s, &o, &config, &json));
     o.config_json = json;
-    PS_TRY_GOTO(ps_export(s, folder, &o, &info));
-    for (int i = 0; i < ps_weight_source_n_files(s); i++) printf("from %s\n", ps_weight_source_path(s, i));
-    printf("%s: %d tensors, %s in %d file%s, config.json", folder, info.n_tensors,
-           ps_bytes_format(info.tensor_bytes, bytes_text), info.n_shards, info.n_shards == 1 ? "" : "s");
-    if (o.tokenizer_folder != NULL)
-        printf(", %d file%s copied from %s", info.n_copied, info.n_copied == 1 ? "" : "s", o.tokenizer_folder);
-    putchar('\n');
-    if (info.nonfinite.n_tensors > 0)
-        fprintf(
-            stderr,
-            "pstar export: %lld values in %d tensors are infinite or NaN, %lld of them by rounding (the first: %s)\n",
-            (long long)(info.nonfinite.n_values + info.nonfinite.n_too_large), info.nonfinite.n_tensors,
-            (long long)info.nonfinite.n_too_large, info.nonfinite.first);
+    PS_TRY_GOTO(ps_export(s, a->paths[1], &o, &info));
+    tell(a, s, &o, &info);
 out:
+    ps_mem_free(given);
     ps_free(json);
     ps_weight_source_close(s);
     ps_config_destroy(config);
@@ -157,15 +198,16 @@ int cmd_export(int argc, char **argv)
         {"allow-nonfinite", 'n', NULL, 0,
          "Write infinities and NaNs, or values that the type cannot hold, all the same", 0},
         {0}};
-    static const struct argp argp = {.options = options,
-                                     .parser = parse,
-                                     .args_doc = "CHECKPOINT FOLDER",
-                                     .doc = "Write a folder that Hugging Face's transformers loads: config.json, "
-                                            "weights, tokenizer. CHECKPOINT is a checkpoint's folder, the output "
-                                            "folder of pstar train (its model.safetensors, else its newest "
-                                            "checkpoint), a Hugging Face model, or, with --config, a file of weights. "
-                                            "Files of a checkpoint are first compared with the hashes in its "
-                                            "state.json."};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "CHECKPOINT FOLDER",
+        .doc = "Write a folder that Hugging Face's transformers loads: config.json, "
+               "weights, tokenizer. CHECKPOINT is a checkpoint's folder, the output "
+               "folder of pstar train (its model.safetensors, else its newest "
+               "checkpoint), a folder of checkpoints, a Hugging Face model, or, with --config, a file of weights. "
+               "Files of a checkpoint are first compared with the hashes in its "
+               "state.json."};
     export_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     return program_report("export", run_export(&a));

@@ -286,8 +286,9 @@ PS_API PS_NODISCARD ps_status ps_client_save_checkpoint(ps_client *client, const
  * by finish. One at a time (PS_ESTATE); ps_client_destroy gives up one that is not finished. */
 PS_API PS_NODISCARD ps_status ps_client_begin_checkpoint(ps_client *client, const char *folder,
                                                          const ps_client_checkpoint *what);
-/* 1: finish would not wait for this rank's files, or none is under way. */
-PS_API int ps_client_checkpoint_is_done(const ps_client *client);
+/* (ranks) 1: finish would not wait, as all ranks' files are written, or have failed, or none is under way. 0 also after a
+ * failure of the communicator. */
+PS_API int ps_client_checkpoint_is_done(ps_client *client);
 PS_API PS_NODISCARD ps_status ps_client_finish_checkpoint(ps_client *client, ps_checkpoint_info *info);
 
 /* What was found there; texts are freed by ps_free. */

@@ -5,13 +5,14 @@ import ctypes
 import json
 import os
 from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, ClientGroup, ClientInfo, ClientStepInfo,
-                       ClientTensor, ClientTensorInfo, PatrickStarError, check, library)
+from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, CheckpointInfo, ClientCheckpoint, ClientGroup,
+                       ClientInfo, ClientLoaded, ClientStepInfo, ClientTensor, ClientTensorInfo, PatrickStarError,
+                       check, library, take_text)
 
 TORCH_DTYPES = {DTYPE_F32: torch.float32, DTYPE_BF16: torch.bfloat16, DTYPE_F16: torch.float16}
 DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
@@ -20,6 +21,14 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [c_void_p, c_char_p, c_void_p]
 _MADV_REMOVE = 9  # Linux
 _CAPSULE_NAME = c_char_p(b"dltensor")  # PyCapsule keeps the pointer: it lives as long as this module
+
+
+class Loaded(NamedTuple):
+    """A checkpoint that was loaded."""
+    step: int
+    n_ranks: int  # that saved it
+    path: str
+    extra_path: Optional[str]  # of what begin_checkpoint was given as extra
 
 
 class Config:
@@ -252,9 +261,12 @@ class Client:
 
     def read(self, number: int, state: Optional[str], shape: torch.Size) -> torch.Tensor:
         """The fp32 value of a tensor, or a state of it, copied."""
-        out = torch.empty(shape, dtype=torch.float32, device="cpu")
-        check(library.ps_client_read(self.handle, number, state.encode() if state else None, 0, out.numel(),
-                                     out.data_ptr()))
+        return self.read_range(number, state, 0, shape.numel()).view(shape)
+
+    def read_range(self, number: int, state: Optional[str], first: int, n: int) -> torch.Tensor:
+        """n elements of it, from the first on."""
+        out = torch.empty(n, dtype=torch.float32, device="cpu")
+        check(library.ps_client_read(self.handle, number, _encoded(state), first, n, out.data_ptr()))
         return out
 
     def write(self, number: int, state: Optional[str], values: torch.Tensor) -> None:
@@ -274,17 +286,41 @@ class Client:
     def set_scaler(self, scaler: Dict[str, Any]) -> None:
         check(library.ps_client_set_scaler(self.handle, json.dumps(scaler).encode()))
 
+    # ---- checkpoints
+
+    def begin_checkpoint(self, folder: str, tag: Optional[str], keep_last: int, config: Optional[str],
+                         extra: Optional[bytes]) -> None:
+        """extra None: this rank cannot go on, and the call fails on all."""
+        what = ClientCheckpoint(tag=_encoded(tag), keep_last=keep_last, config_json=_encoded(config), extra=extra,
+                                extra_bytes=len(extra) if extra is not None else -1)
+        check(library.ps_client_begin_checkpoint(self.handle, os.fsencode(folder), byref(what)))
+
+    def checkpoint_is_done(self) -> bool:
+        return library.ps_client_checkpoint_is_done(self.handle) != 0
+
+    def finish_checkpoint(self) -> str:
+        """The name of its folder."""
+        info = CheckpointInfo()
+        check(library.ps_client_finish_checkpoint(self.handle, byref(info)))
+        return info.name.decode()
+
+    def load_checkpoint(self, path: str) -> "Loaded":
+        found = ClientLoaded()
+        check(library.ps_client_load_checkpoint(self.handle, os.fsencode(path), byref(found)))
+        take_text(found.caller_json)
+        return Loaded(found.step, found.n_ranks, take_text(found.path) or path, take_text(found.extra_path))
+
     def get_info(self) -> ClientInfo:
         info = ClientInfo()
         check(library.ps_client_get_info(self.handle, byref(info)))
         return info
 
 
+def _encoded(text: Optional[str]) -> Optional[bytes]:
+    return text.encode() if text is not None else None
+
+
 def _take_text(function: Any, handle: c_void_p) -> str:
-    """What a function of the library hands out for its caller to free."""
     text = c_void_p()
     check(function(handle, byref(text)))
-    try:
-        return ctypes.string_at(text).decode()
-    finally:
-        library.ps_free(text)
+    return take_text(text) or ""

@@ -67,6 +67,21 @@ class ClientStepInfo(_Sized):
                 ("loss_scale", c_double), ("is_watched", c_int32), ("n_restored", c_int64), ("n_beside", c_int64)]
 
 
+class ClientCheckpoint(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("tag", c_char_p), ("keep_last", c_int64), ("config_json", c_char_p),
+                ("caller_json", c_char_p), ("extra", c_char_p), ("extra_bytes", c_int64)]
+
+
+class ClientLoaded(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("step", c_int64), ("n_ranks", c_int32), ("path", c_void_p),
+                ("caller_json", c_void_p), ("extra_path", c_void_p)]
+
+
+class CheckpointInfo(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("step", c_int64), ("bytes", c_int64), ("seconds", c_double),
+                ("stall_seconds", c_double), ("name", ctypes.c_char * 32)]
+
+
 class ClientTensorInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", POINTER(c_int64)), ("n_dims", c_int32),
                 ("is_dropped", c_int32), ("is_frozen", c_int32), ("is_apart", c_int32), ("elements", c_int64),
@@ -121,6 +136,7 @@ _FUNCTIONS = {
     "ps_status_name": (_text, (c_int,)),
     "ps_last_error": (_text, ()),
     "ps_free": (None, (c_void_p,)),
+    "ps_get_available_memory": (c_int, (POINTER(c_int64),)),
     "ps_set_log": (None, (_LogFunction, c_void_p)),
     "ps_config_parse": (c_int, (_text, _text, POINTER(_config))),
     "ps_config_load": (c_int, (_text, POINTER(_config))),
@@ -159,6 +175,11 @@ _FUNCTIONS = {
     "ps_client_get_steps": (c_int64, (_client, c_int32)),
     "ps_client_get_scaler": (c_int, (_client, POINTER(c_void_p))),
     "ps_client_set_scaler": (c_int, (_client, _text)),
+    "ps_client_begin_checkpoint": (c_int, (_client, _text, POINTER(ClientCheckpoint))),
+    "ps_client_checkpoint_is_done": (c_int, (_client,)),
+    "ps_client_finish_checkpoint": (c_int, (_client, POINTER(CheckpointInfo))),
+    "ps_client_load_checkpoint": (c_int, (_client, _text, POINTER(ClientLoaded))),
+    "ps_checkpoint_find": (c_int, (_text, POINTER(c_void_p), POINTER(c_int32))),
     "ps_client_get_info": (c_int, (_client, POINTER(ClientInfo))),
     "ps_client_profile_start": (c_int, (_client,)),
     "ps_client_profile_stop": (c_int, (_client,)),
@@ -243,3 +264,29 @@ def check(status: int, what: Optional[str] = None) -> None:
         kind = BudgetError if name == "EBUDGET" else PatrickStarError
         raised[:] = [kind(name, "%s: %s" % (what, text) if what else text)]
         raise raised[0]
+
+
+def take_text(text: c_void_p) -> Optional[str]:
+    """What the library hands out for its caller to free; None for NULL."""
+    if not text:
+        return None
+    try:
+        return ctypes.string_at(text).decode("utf-8", "surrogateescape")
+    finally:
+        library.ps_free(text)
+
+
+def find_checkpoint(folder: str) -> Optional[str]:
+    """The newest checkpoint in a folder, or the checkpoint that it is itself; None: there is none."""
+    if os.path.exists(os.path.join(folder, "state.json")):
+        return folder
+    path = c_void_p()
+    check(library.ps_checkpoint_find(os.fsencode(folder), byref(path), None))
+    return take_text(path)
+
+
+def get_available_memory() -> int:
+    """Bytes that this process may still take."""
+    n_bytes = c_int64()
+    check(library.ps_get_available_memory(byref(n_bytes)))
+    return n_bytes.value

@@ -8,6 +8,7 @@ import torch
 import torch.nn as nn
 
 from ._front import Front
+from ._library import BudgetError, get_available_memory
 from ._slot import Slot
 
 
@@ -30,10 +31,22 @@ def save_by(front: Front, module: nn.Module) -> None:
     def read_anew(*args: Any, **kwargs: Any) -> Any:
         """With several ranks all read the same, whatever each has kept of the last call."""
         if not args and kwargs.get("destination") is None:  # else it is called for a module that this one is in
+            slots = {param._ps for param in module.parameters() if hasattr(param, "_ps")}
+            check_room("state_dict()", sum(slot.shape.numel() for slot in slots), 1)
             front.version += 1
         return state_dict(*args, **kwargs)
 
     module._save_to_state_dict, module.state_dict = save, read_anew
+
+
+def check_room(what: str, n_elements: int, n_copies: int) -> None:
+    """Refuse what the machine could not hold: the system would end the process instead."""
+    n_bytes, available = 4 * n_elements * n_copies, get_available_memory()
+    if n_bytes > available:
+        raise BudgetError("EBUDGET", "%s copies %.1f GB in fp32, and this machine has %.1f GB of memory left. "
+                          "model.save_checkpoint(folder) saves all that training goes on from, "
+                          "model.save_pretrained(folder) and model.save_weights(path) the weights, and none of them "
+                          "needs memory for it" % (what, n_bytes / 1e9, available / 1e9))
 
 
 def _value(front: Front, slot: Slot) -> torch.Tensor:

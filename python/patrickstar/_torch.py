@@ -1,5 +1,7 @@
 """What differs between the versions of PyTorch, 1.13 to the 2.x of today, and is no public interface of all of them."""
+import pickle
 import sys
+import types
 from typing import Any, Callable, Optional, Tuple
 
 import torch
@@ -43,3 +45,22 @@ def is_autocast_on(device_type: str) -> bool:
     if VERSION >= (2, 4):
         return torch.is_autocast_enabled(device_type)
     return torch.is_autocast_enabled() if device_type == "cuda" else torch.is_autocast_cpu_enabled()
+
+
+class _Restricted(pickle.Unpickler):
+    """Makes tensors, numbers, texts and containers, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        is_known = (module, name) in (("collections", "OrderedDict"), ("torch._utils", "_rebuild_tensor_v2"))
+        if is_known or (module == "torch" and (name.endswith("Storage") or name in ("Size", "device"))):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError("%s.%s is not loaded from a checkpoint" % (module, name))
+
+
+def load_plain(source: Any) -> Any:
+    """torch.load(weights_only=True), which before PyTorch 2 knows no floats."""
+    if VERSION >= (2, 0):
+        return torch.load(source, map_location="cpu", weights_only=True)
+    inner: Any = torch.serialization  # its torch.load takes no other module than pickle
+    with inner._open_file_like(source, "rb") as file, inner._open_zipfile_reader(file) as archive:
+        return inner._load(archive, "cpu", types.SimpleNamespace(Unpickler=_Restricted), encoding="utf-8")

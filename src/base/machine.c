@@ -41,6 +41,15 @@ static void group_clamp_memory(const ps_cgroup *g, ps_machine_memory_info *m)
     m->available_bytes = ps_min_i64(m->available_bytes, ps_max_i64(limit - used, 0));
 }
 
+ps_status ps_get_available_memory(int64_t *bytes)
+{
+    ps_machine_memory_info info;
+    PS_TRY(PS_NEED("bytes", bytes));
+    const ps_status st = ps_machine_memory(NULL, &info);
+    *bytes = info.available_bytes;
+    return st;
+}
+
 ps_status ps_machine_memory(const char *root, ps_machine_memory_info *out)
 {
     const char *path = "/proc/meminfo";

@@ -1,7 +1,9 @@
 #include "checkpoint/checkpoint_check.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -41,6 +43,37 @@ ps_status ps_checkpoint_check_xxh3(const char *path, uint64_t xxh3, const ps_che
                    "%s: damaged: xxh3 %016" PRIx64 ", but " PS_CHECKPOINT_STATE " says %016" PRIx64
                    "; use another checkpoint",
                    path, xxh3, expected->xxh3);
+}
+
+static ps_status read_module_config(const char *module, char **config)
+{
+    json_t *root = json_loads(module, 0, NULL), *given = json_object_get(root, "config");
+    char *text = json_is_object(given) ? json_dumps(given, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    const ps_status st = text != NULL ? ps_mem_strdup(text, config) : PS_OK;
+    free(text);
+    json_decref(root);
+    return st;
+}
+
+ps_status ps_checkpoint_module_config(const ps_weight_source *s, bool *is_module, char **config)
+{
+    char *folder = NULL, *path = NULL;
+    ps_checkpoint_state state = {0};
+    ps_status st = PS_OK;
+    *is_module = false;
+    *config = NULL;
+    if (ps_weight_source_n_files(s) == 0) return PS_OK;
+    PS_TRY_GOTO(ps_folder_of(ps_weight_source_path(s, 0), &folder));
+    PS_TRY_GOTO(ps_folder_join(folder, PS_CHECKPOINT_STATE, &path));
+    if (!ps_file_exists(path)) goto out;
+    PS_TRY_GOTO(ps_checkpoint_state_load(folder, &state));
+    *is_module = state.module_json != NULL;
+    if (*is_module) st = read_module_config(state.module_json, config);
+out:
+    ps_checkpoint_state_deinit(&state);
+    ps_mem_free(path);
+    ps_mem_free(folder);
+    return st;
 }
 
 /* ---- the files of a source ---- */

@@ -9,6 +9,10 @@
 /* state.json of the checkpoint in `folder`. PS_EIO; PS_EFORMAT as ps_checkpoint_state_parse. */
 PS_NODISCARD ps_status ps_checkpoint_state_load(const char *folder, ps_checkpoint_state *s);
 
+/* The checkpoint that the files of a source are of is one of a module of another framework: *is_module, and *config, freed
+ * by ps_mem_free, gets the text of the config.json that the program gave with it, or NULL. */
+PS_NODISCARD ps_status ps_checkpoint_module_config(const ps_weight_source *s, bool *is_module, char **config);
+
 /* PS_EFORMAT when the file at `path` has another size or hash than the state says. */
 PS_NODISCARD ps_status ps_checkpoint_check_bytes(const char *path, int64_t n_bytes, const ps_checkpoint_file *expected);
 PS_NODISCARD ps_status ps_checkpoint_check_xxh3(const char *path, uint64_t xxh3, const ps_checkpoint_file *expected);

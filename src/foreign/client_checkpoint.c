@@ -278,13 +278,14 @@ ps_status ps_client_begin_checkpoint(ps_client *c, const char *folder, const ps_
     return st;
 }
 
-int ps_client_checkpoint_is_done(const ps_client *client)
+int ps_client_checkpoint_is_done(ps_client *client)
 {
     ps_client *c;
     if (!ps_client_look(client, &c)) return 1;
-    const bool is_done = c->saver == NULL || ps_saver_is_done(c->saver);
+    double own = c->saver == NULL || ps_saver_is_done(c->saver), least = own, most;
+    if (c->saver != NULL && c->comm != NULL && ps_comm_find_range(c->comm, &own, 1, &least, &most) != PS_OK) least = 0;
     ps_client_leave(c);
-    return is_done;
+    return least > 0;
 }
 
 static ps_status finish_checkpoint(ps_client *c, ps_checkpoint_info *info)

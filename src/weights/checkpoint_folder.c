@@ -272,7 +272,9 @@ ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
 {
     *out = NULL;
     char *root = NULL;
-    PS_TRY(ps_folder_join(run, "checkpoints", &root));
+    bool is_root;
+    PS_TRY(has_file(run, PS_CHECKPOINT_LATEST, &is_root));
+    PS_TRY(is_root ? ps_mem_strdup(run, &root) : ps_folder_join(run, "checkpoints", &root));
     const ps_status st = ps_checkpoint_find(root, out, NULL);
     ps_mem_free(root);
     return st;

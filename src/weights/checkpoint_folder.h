@@ -67,8 +67,8 @@ void ps_checkpoint_folder_clean(const char *root);
  * damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
 
-/* The newest checkpoint of the run in output folder `run`, in its "checkpoints"; *out is NULL when there is none, else
- * freed with ps_mem_free. PS_EFORMAT when `latest` is damaged. */
+/* The newest checkpoint of the run in output folder `run`, in its "checkpoints", or in the folder itself where that has a
+ * `latest`; *out is NULL when there is none, else freed with ps_mem_free. PS_EFORMAT when `latest` is damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_of_run(const char *run, char **out);
 
 #endif

@@ -9,6 +9,7 @@
  *     FOLDER/model-{rank}-of-{n}.safetensors    a checkpoint of pstar, all ranks together
  *     FOLDER/model-{rank}.pt                    a checkpoint of PatrickStar, ranks from 0 on
  *     FOLDER/checkpoints/latest                 the folder of a run: its newest checkpoint
+ *     FOLDER/latest                             a folder of checkpoints: the newest
  *
  * In a folder they are looked for in this order, and the first that is there is taken. Opening reads headers only and
  * checks them all, so that every tensor's bytes are known to be there: shards against the index, both ways; ranks and

@@ -138,7 +138,7 @@ static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool ma
     if (latest == NULL)
         return PS_FAIL(PS_EIO,
                        "%s: no weights in this folder: expected model.safetensors, pytorch_model.bin, one of them with "
-                       ".index.json, model-0-of-1.safetensors, model-0.pt, or checkpoints/latest",
+                       ".index.json, model-0-of-1.safetensors, model-0.pt, latest, or checkpoints/latest",
                        folder);
     const ps_status st = ps_weight_source_add_folder(s, latest, false);
     ps_mem_free(latest);

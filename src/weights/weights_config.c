@@ -21,20 +21,21 @@
 
 /* ---- where it lies ---- */
 
-/* "config" of a state.json or summary.json. */
+/* "config" of a state.json or summary.json. One with "module" is of a model that another framework computes. */
 static ps_status read_state_config(const char *path, const char *folder, ps_config **out)
 {
     (void)folder;
     char *text = NULL, *inner = NULL;
     int64_t n;
     json_error_t error;
-    ps_status st;
+    ps_status st = PS_OK;
     PS_TRY(ps_file_read_all(path, STATE_BYTES_MAX, &text, &n));
     json_t *root = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
         st = PS_FAIL(PS_EFORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
         goto out;
     }
+    if (json_object_get(root, "module") != NULL) goto out;
     inner = json_dumps(json_object_get(root, "config"), 0);
     st = inner != NULL ? ps_config_parse(inner, path, out) : PS_FAIL(PS_EFORMAT, "%s: no \"config\" in it", path);
 out:

@@ -345,6 +345,7 @@ static void test_clients(void **state)
     refused(ps_client_get_scaler(ANY, NULL), "ps_client_get_scaler: json is NULL");
     refused(ps_client_set_scaler(NULL, "{}"), "ps_client_set_scaler: client is NULL");
     refused(ps_client_set_scaler(ANY, NULL), "ps_client_set_scaler: json is NULL");
+    refused(ps_get_available_memory(NULL), "ps_get_available_memory: bytes is NULL");
     refused(ps_client_save_checkpoint(NULL, "x", NULL, NULL), "ps_client_save_checkpoint: client is NULL");
     refused(ps_client_save_checkpoint(ANY, NULL, NULL, NULL), "ps_client_save_checkpoint: folder is NULL");
     refused(ps_client_begin_checkpoint(NULL, "x", NULL), "ps_client_begin_checkpoint: client is NULL");

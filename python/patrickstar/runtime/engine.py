@@ -1,10 +1,11 @@
 """The engine: a module of PyTorch whose parameters lie in chunks."""
 import atexit
 import contextlib
+import copy
 import functools
 import os
 import weakref
-from typing import Any, Dict, Iterator, Mapping
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
 
 import torch
 import torch.nn as nn
@@ -15,6 +16,8 @@ from .._front import Front
 from .._library import ASIDE, BACKWARD, FORWARD, Refused, raised
 from .._parked import Parked
 from .._torch import exclude_from_compile, not_compiled
+from .._weights import save as save_weights
+from ._checkpoint import Checkpoints
 
 
 class Engine(nn.Module):
@@ -25,6 +28,7 @@ class Engine(nn.Module):
         super().__init__()
         self.front, self.client, self.ranks = front, front.client, ranks
         self.ps_config = config
+        self.checkpoints = Checkpoints(module, front, config, ranks)
         front.accumulation_steps = config.get_int("gradient_accumulation_steps")
         module.zero_grad = front.zero_grad  # type: ignore[method-assign]
         # Before PyTorch 2.1 the collector cannot follow what gradients are taken by back to their parameters.
@@ -103,9 +107,60 @@ class Engine(nn.Module):
                           "there; leave assign out")
         return self.module.load_state_dict(state_dict, strict=strict)
 
+    # ---- checkpoints
+
+    def save_checkpoint(self, save_dir: str, tag: Optional[str] = None,
+                        client_state: Optional[Dict[str, Any]] = None) -> str:
+        """Write a checkpoint: fp32 values, optimizer states, counts, loss scale, buffers, torch's random generators, and
+        client_state, a dictionary that load_checkpoint gives back (the position in the data, a scheduler's
+        state_dict()). Returns its folder, save_dir/tag, by default save_dir/step-000100. It is streamed from chunks:
+        memory for one piece of a tensor, whatever the model's size. A checkpoint is complete or not there at all,
+        whenever the process is killed. Between step() and the next backward pass. Several ranks: all call."""
+        return self.checkpoints.save(os.fspath(save_dir), tag, client_state)
+
+    def load_checkpoint(self, load_dir: str, tag: Optional[str] = None) -> Tuple[Optional[str], Dict[str, Any]]:
+        """Go on from a checkpoint: the newest in load_dir, that of the tag, or load_dir itself. Its folder, and the
+        client_state of this rank; (None, {}) where load_dir has none. Training goes on with the bits of a run that was
+        never stopped; budgets, chunk sizes and the number of ranks may be others (random generators stay as they are
+        then). A checkpoint of pstar is read too, without client_state. Several ranks: all call."""
+        return self.checkpoints.load(os.fspath(load_dir), tag)
+
+    def save_weights(self, path: str, max_shard_size: Union[int, str] = "5GB",
+                     dtype: Optional[torch.dtype] = None) -> None:
+        """Write parameters and persistent buffers as safetensors: path, or where that would be larger than
+        max_shard_size path's stem with -00001-of-00003, and an index. Values are fp32, or rounded to dtype. Streamed:
+        memory for a piece of a tensor. Several ranks: all call."""
+        save_weights(self.front, self.module, os.fspath(path), max_shard_size, dtype, self.ranks.rank == 0)
+
+    def save_pretrained(self, save_directory: str, max_shard_size: Union[int, str] = "5GB", **options: Any) -> Any:
+        """As the module's own, which transformers' from_pretrained reads; streamed as save_weights does, unless there
+        are other options, or the module is none of transformers' models. Several ranks: all call."""
+        config = getattr(self.module, "config", None)
+        if options or not hasattr(config, "save_pretrained") or not hasattr(self.module, "base_model_prefix"):
+            if not hasattr(self.module, "save_pretrained"):
+                raise Refused("save_pretrained: %s has none; model.save_weights(path) writes safetensors, and "
+                              "model.save_checkpoint(folder) what training goes on from" % type(self.module).__name__)
+            return self.module.save_pretrained(save_directory, max_shard_size=max_shard_size, **options)
+        folder = os.fspath(save_directory)
+        if self.ranks.rank == 0:
+            os.makedirs(folder, exist_ok=True)
+            config = copy.deepcopy(config)
+            config.architectures = [type(self.module).__name__]
+            config.torch_dtype = torch.float32
+            config.save_pretrained(folder)
+            if getattr(self.module, "generation_config", None) is not None:
+                self.module.generation_config.save_pretrained(folder)
+        self.save_weights(os.path.join(folder, "model.safetensors"), max_shard_size)
+        return None
+
+    def client_state_from(self, function: Callable[[], Optional[Dict[str, Any]]]) -> None:
+        """Have the checkpoints of train.save_interval hold the client_state that this function gives."""
+        self.checkpoints.take_client_state_from(function)
+
     def close(self) -> None:
         """Give memory and files back; the model cannot be used any more. Several ranks: all call. An engine that nobody
         refers to any more is closed by itself, those of several ranks at the end of the program."""
+        self.checkpoints.finish()
         self.client.close()
         self.ranks.close()
         atexit.unregister(self.close)

@@ -1,14 +1,17 @@
 """The optimizer: the library's, in the clothes of torch.optim."""
 import logging
+import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from .._library import ClientGroup, PatrickStarError, Refused
+from .._state import check_room
 from .._torch import not_compiled
 from .engine import Engine
 
+_NUMBERS = ("lr", "weight_decay", "beta1", "beta2", "eps")  # of ClientGroup
 _OWN_KEY = "patrickstar"  # of state_dict: what torch.optim has no place for
 
 # What torch.optim's groups may ask for and this optimizer does not do, and what they have where they do not ask.
@@ -54,6 +57,7 @@ class Optimizer(torch.optim.Optimizer):
         self._is_built = True
         self._set: List[ClientGroup] = [
             ClientGroup(lr=-1, weight_decay=float("nan"), beta1=-1, beta2=-1, eps=-1) for _ in groups]
+        engine.checkpoints.optimizer = weakref.ref(self)
 
     # ---- steps
 
@@ -75,12 +79,14 @@ class Optimizer(torch.optim.Optimizer):
         engine.check_modules()
         self._warn_of_evaluation()
         self._tell_groups()
+        engine.checkpoints.before_step()
         front.let_gradients_go()
         info, trouble = self.client.step()
         front.end_step()
         self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
                                   bool(info.is_watched), info.n_restored, info.n_beside)
         self._learn_groups()
+        engine.checkpoints.after_step()
         if trouble is not None:
             raise trouble
         return loss
@@ -147,6 +153,24 @@ class Optimizer(torch.optim.Optimizer):
                 for key in changed:
                     self._known[number][key] = group[key]
 
+    # ---- checkpoints
+
+    def get_written(self) -> List[Dict[str, float]]:
+        """What the program has written to the groups so far; below 0, or NaN: nothing."""
+        self._tell_groups()
+        return [{key: getattr(group, key) for key in _NUMBERS} for group in self._set]
+
+    def set_written(self, written: List[Dict[str, float]]) -> None:
+        """The library has these numbers already."""
+        self._set = [ClientGroup(**numbers) for numbers in written]
+
+    def note_loaded(self) -> None:
+        """Values, counts and numbers of groups have come from a checkpoint."""
+        self._known = [self._read_group(group) for group in self.client.get_groups()]
+        for group, numbers in zip(self.param_groups, self._known):
+            group.update(numbers)
+        self.last_step = self._initial_step_info()
+
     def _check_options(self, groups: List[Dict[str, Any]]) -> None:
         for number, group in enumerate(groups):
             for key, value in _NOT_DONE.items():
@@ -163,6 +187,7 @@ class Optimizer(torch.optim.Optimizer):
         numbers = self._number_params()
         state: Dict[int, Dict[str, Any]] = {}
         names = self.client.get_state_names()
+        check_room("optimizer.state_dict()", sum(slot.shape.numel() for slot in self._slots), len(names))
         for slot in self._slots:
             steps = self.client.get_steps(slot.number)
             if steps == 0:

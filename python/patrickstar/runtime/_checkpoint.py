@@ -1,0 +1,196 @@
+"""Checkpoints of an engine: what the library saves, and beside it what only PyTorch knows of: buffers, generators, and
+what the program gives. That lies in one file a rank, which torch.load(weights_only=True) reads."""
+import atexit
+import contextlib
+import io
+import json
+import logging
+import os
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+import torch.nn as nn
+
+from .._front import Front
+from .._library import PatrickStarError, find_checkpoint
+from .._torch import load_plain
+
+class Checkpoints:
+    """Of one engine. Several ranks: all call."""
+
+    def __init__(self, module: nn.Module, front: Front, config: Any, ranks: Any) -> None:
+        self._module, self._front, self._client, self._ranks = module, front, front.client, ranks
+        self._interval = config.get_int("train.save_interval")
+        self._keep_last = config.get_int("train.keep_last")
+        self._folder = os.path.join(config.get_string("train.output_dir"), "checkpoints")
+        self._client_state: Callable[[], Optional[Dict[str, Any]]] = dict
+        self._is_saving = False
+        self._knows_folder = False  # it has no checkpoint of another run
+        self.optimizer: Any = None  # weak reference
+
+    # ---- at any time
+
+    def save(self, folder: str, tag: Optional[str], client_state: Optional[Dict[str, Any]]) -> str:
+        self.finish()
+        self._begin(folder, tag, 0, client_state)
+        return os.path.join(folder, self._client.finish_checkpoint())
+
+    def load(self, folder: str, tag: Optional[str]) -> Tuple[Optional[str], Dict[str, Any]]:
+        self.finish()
+        path = os.path.join(folder, tag) if tag is not None else find_checkpoint(folder)
+        if path is None:
+            logging.getLogger("patrickstar").warning(
+                "load_checkpoint: %s has no checkpoint: training begins with the values that there are", folder)
+            return None, {}
+        self._front.let_gradients_go()
+        found = self._client.load_checkpoint(path)
+        for slot in self._front.slots:
+            self._front.note_written(slot)
+        self._knows_folder = self._knows_folder or _is_same(os.path.dirname(found.path), self._folder)
+        client_state = self._restore(found.extra_path, found.n_ranks == self._ranks.size)
+        if self.optimizer is not None:
+            self.optimizer().note_loaded()
+        return found.path, client_state
+
+    # ---- by the configuration: train.save_interval
+
+    def take_client_state_from(self, function: Callable[[], Optional[Dict[str, Any]]]) -> None:
+        self._client_state = function
+
+    def before_step(self) -> None:
+        """The run may not begin where it would replace checkpoints of another one."""
+        if self._interval == 0 or self._knows_folder:
+            return
+        found = find_checkpoint(self._folder)
+        if found is not None:
+            raise PatrickStarError("EINVAL", "%s is a checkpoint of an earlier run, which train.save_interval would "
+                                   "replace: go on from it by model.load_checkpoint(%r), or name another "
+                                   "train.output_dir" % (found, self._folder))
+        self._knows_folder = True
+
+    def after_step(self) -> None:
+        if self._is_saving and self._client.checkpoint_is_done():
+            self.finish()
+        if self._interval == 0 or self._client.get_info().n_steps % self._interval != 0:
+            return
+        self.finish()
+        try:
+            if self._ranks.rank == 0:
+                os.makedirs(os.path.dirname(self._folder), exist_ok=True)
+            self._begin(self._folder, None, self._keep_last, self._client_state())
+        except (PatrickStarError, OSError) as error:
+            self._tell_failure(error)
+            return
+        self._is_saving = True
+        atexit.register(self.finish)
+
+    def finish(self) -> None:
+        """The save of train.save_interval that is under way is completed. What fails is told, and training goes on."""
+        if not self._is_saving:
+            return
+        self._is_saving = False
+        atexit.unregister(self.finish)
+        if not self._client.is_open():
+            return
+        try:
+            self._client.finish_checkpoint()
+        except PatrickStarError as error:
+            self._tell_failure(error)
+
+    def _tell_failure(self, error: BaseException) -> None:
+        logging.getLogger("patrickstar").warning(
+            "no checkpoint of step %d: %s", self._client.get_info().n_steps, error)
+
+    # ---- what goes into it
+
+    def _begin(self, folder: str, tag: Optional[str], keep_last: int, client_state: Optional[Dict[str, Any]]) -> None:
+        self._front.let_gradients_go()
+        try:
+            extra = self._extra(client_state)
+        except BaseException:
+            if self._ranks.size > 1:  # the others come to the library's call, and are to fail with this rank
+                with contextlib.suppress(PatrickStarError):
+                    self._client.begin_checkpoint(folder, tag, keep_last, None, None)
+            raise
+        self._client.begin_checkpoint(folder, tag, keep_last, _config_of(self._module), extra)
+
+    def _extra(self, client_state: Optional[Dict[str, Any]]) -> bytes:
+        device = self._client.device
+        optimizer = self.optimizer() if self.optimizer is not None else None
+        state = {
+            "buffers": dict(self._module.named_buffers()),
+            "module_extra_state": {name: module.get_extra_state() for name, module in _with_extra_state(self._module)},
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            "param_groups": optimizer.get_written() if optimizer is not None else None,
+        }
+        return _save({"client_state": client_state or {}, "engine": state})
+
+    @torch.no_grad()
+    def _restore(self, path: Optional[str], is_same_world: bool) -> Dict[str, Any]:
+        if path is None:
+            return {}
+        extra = load_plain(path)
+        state = extra["engine"]
+        buffers = dict(self._module.named_buffers())
+        for name, value in state["buffers"].items():
+            buffer = buffers.get(name)
+            if buffer is None or buffer.shape != value.shape:
+                logging.getLogger("patrickstar").warning(
+                    "%s: buffer %s of shape %s is %s, and is left as it is", path, name, tuple(value.shape),
+                    "none of this model's" if buffer is None else "of shape %s here" % (tuple(buffer.shape),))
+            else:
+                buffer.copy_(value)
+        for name, module in _with_extra_state(self._module):
+            if name in state["module_extra_state"]:
+                module.set_extra_state(state["module_extra_state"][name])
+        if is_same_world:  # else ranks would draw the same
+            torch.set_rng_state(state["rng"])
+            if state["cuda_rng"] is not None and self._client.device.type == "cuda":
+                torch.cuda.set_rng_state(state["cuda_rng"], self._client.device)
+        if state["param_groups"] is not None and self.optimizer is not None:
+            self.optimizer().set_written(state["param_groups"])
+        return extra["client_state"]
+
+
+def _with_extra_state(module: nn.Module) -> List[Tuple[str, nn.Module]]:
+    return [(name, part) for name, part in module.named_modules()
+            if type(part).get_extra_state is not nn.Module.get_extra_state]
+
+
+def _save(extra: Dict[str, Any]) -> bytes:
+    for what, part in (("client_state", extra["client_state"]),
+                       ("get_extra_state() of a module", extra["engine"]["module_extra_state"])):
+        _check_that_it_loads(what, part)
+    out = io.BytesIO()
+    torch.save(extra, out)
+    return out.getvalue()
+
+
+def _check_that_it_loads(what: str, part: Any) -> None:
+    """Before there is a checkpoint of which it cannot be read again."""
+    out = io.BytesIO()
+    try:
+        torch.save(part, out)
+        out.seek(0)
+        load_plain(out)
+    except Exception as error:
+        raise PatrickStarError("EINVAL", "save_checkpoint: %s holds what torch.load(weights_only=True) does not read: "
+                               "keep numbers, texts, tensors, lists and dictionaries (%s)" % (what, error)) from None
+
+
+def _config_of(module: nn.Module) -> Optional[str]:
+    """config.json of a model of transformers, as its save_pretrained would write it for fp32 values."""
+    config = getattr(module, "config", None)
+    if not hasattr(config, "to_json_string") or not hasattr(config, "to_dict"):
+        return None
+    try:
+        given = json.loads(config.to_json_string())
+    except (TypeError, ValueError):
+        return None
+    given.update(architectures=[type(module).__name__], torch_dtype="float32")
+    return json.dumps(given)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
