@@ -6,6 +6,7 @@ be one that the declarations below fit. What it logs goes to logging.getLogger("
 import atexit
 import ctypes
 import ctypes.util
+import glob
 import logging
 import os
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
@@ -280,6 +281,8 @@ def find_checkpoint(folder: str) -> Optional[str]:
     """The newest checkpoint in a folder, or the checkpoint that it is itself; None: there is none."""
     if os.path.exists(os.path.join(folder, "state.json")):
         return folder
+    if glob.glob(os.path.join(glob.escape(folder), "model-*-of-*.safetensors")):
+        raise PatrickStarError("EFORMAT", "%s: files of a checkpoint, but no state.json beside them" % folder)
     path = c_void_p()
     check(library.ps_checkpoint_find(os.fsencode(folder), byref(path), None))
     return take_text(path)

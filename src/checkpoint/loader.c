@@ -54,8 +54,6 @@ struct ps_loader {
     open_file *files;    /* [state.n_ranks * PS_CHECKPOINT_PART_COUNT] */
     named_target *names; /* [n_names] by name */
     size_t n_names;
-    const char *prefix; /* [prefix_bytes] of the model's names, which those in the files lack */
-    size_t prefix_bytes;
     finding *findings; /* [n_findings] */
     size_t n_findings;
     ps_loader_put put;
@@ -146,33 +144,12 @@ static ps_status another_freezing(const ps_loader *l, const char *path, int64_t 
                    was_frozen ? "trained" : "frozen");
 }
 
-/* The model's tensor of that name, with or without the prefix; NULL: none. */
+/* The model's tensor, or state of one, of that name; NULL: none. */
 static named_target *find_name(const ps_loader *l, const char *name)
 {
     named_target key;
     if (snprintf(key.name, sizeof key.name, "%s", name) >= (int)sizeof key.name) return NULL;
-    named_target *found = bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
-    if (found != NULL || l->prefix_bytes == 0) return found;
-    if (snprintf(key.name, sizeof key.name, "%.*s%s", (int)l->prefix_bytes, l->prefix, name) >= (int)sizeof key.name)
-        return NULL;
     return bsearch(&key, l->names, l->n_names, sizeof *l->names, compare_names);
-}
-
-/* Where no tensor of the model has the name of the file's first one, but one has it after a dot. */
-static void find_prefix(ps_loader *l, const open_file *f)
-{
-    if (ps_safetensors_count(f->header) == 0) return;
-    const char *name = ps_safetensors_get(f->header, 0)->name;
-    const size_t n = strlen(name);
-    if (find_name(l, name) != NULL) return;
-    for (size_t i = 0; i < l->n_names; i++) {
-        const char *whole = l->names[i].name;
-        const size_t length = strlen(whole);
-        if (length <= n || whole[length - n - 1] != '.' || strcmp(whole + length - n, name) != 0) continue;
-        l->prefix = whole;
-        l->prefix_bytes = length - n;
-        return;
-    }
 }
 
 /* The model's parameter that the name is a state of: itself and something behind it; -1: none. */
@@ -305,7 +282,6 @@ static ps_status open_one(ps_loader *l, int rank, int part)
     ps_file_close(file);
     PS_TRY(ps_checkpoint_check_bytes(f->path, n_bytes, expected_file(l, rank, part)));
     PS_TRY(ps_safetensors_open(f->path, &f->header));
-    if (rank == 0 && part == PS_CHECKPOINT_MODEL) find_prefix(l, f);
     return match_tensors(l, f);
 }
 

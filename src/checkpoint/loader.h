@@ -20,9 +20,8 @@ const ps_checkpoint_state *ps_loader_state(const ps_loader *l);
 const char *ps_loader_folder(const ps_loader *l); /* of the checkpoint itself */
 /* The caller's text in it, which is the caller's to free from now on; NULL: none. */
 char *ps_loader_take_caller_json(ps_loader *l);
-/* Names, shapes and sizes of all files are those of the model: every element of every tensor is there exactly once. A
- * base model's names may lack the name of the module that it is of this model ("transformer."). Of this rank alone;
- * nothing has been replaced. PS_EINVAL, PS_EFORMAT. */
+/* Names, shapes and sizes of all files are those of the model: every element of every tensor is there exactly once. Of
+ * this rank alone; nothing has been replaced. PS_EINVAL, PS_EFORMAT. */
 PS_NODISCARD ps_status ps_loader_check(ps_loader *l);
 /* All ranks, together, have found the same checkpoint. PS_EIO, on all. */
 PS_NODISCARD ps_status ps_loader_check_same(const ps_loader *l);
