@@ -1,5 +1,9 @@
 """A run that is killed N_STOPS times (3) at instants drawn at random, most of them while it saves, and goes on each time
-from its last checkpoint, ends with the bits of one that was never stopped."""
+from its last checkpoint, ends with the bits of one that was never stopped. Its model has four times the budgets' data.
+
+CONTROL_GROUP=large, an hour: GPT-2 124M in fp32 and 774M in bf16, within a control group of the budgets and of what the
+same program takes with one layer."""
+import importlib.util
 import json
 import os
 import random
@@ -12,15 +16,17 @@ import unittest
 
 from support import Case
 
-STEPS = 24
 N_STOPS = int(os.environ.get("N_STOPS", 3))
-WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stop_worker.py")
+IS_LARGE = os.environ.get("CONTROL_GROUP") == "large"
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Run:
-    def __init__(self, folder, dtype):
-        self.process = subprocess.Popen([sys.executable, "-W", "ignore", WORKER, folder, str(STEPS), dtype],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, folder, n_steps, kind, group=None):
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", os.path.join(HERE, "stop_worker.py"), folder, str(n_steps), kind],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=group.enter if group is not None else None)
         line = self.process.stdout.readline()
         if not line:
             raise AssertionError(self.process.communicate()[1])
@@ -28,22 +34,54 @@ class Run:
         self.began_at = time.monotonic()
 
     def finish(self):
-        """The hash that it prints."""
-        out, error = self.process.communicate(timeout=300)
+        """What it prints at its end."""
+        out, error = self.process.communicate(timeout=3000)
         if self.process.returncode != 0:
-            raise AssertionError(error)
-        return out.strip()
+            raise AssertionError("status %d: %s" % (self.process.returncode, error))
+        return json.loads(out)
 
     def kill(self):
         self.process.kill()
         self.process.communicate()
 
 
+class Group:
+    """A control group with a limit of memory, version 1 or 2."""
+
+    def __init__(self, limit):
+        with open("/proc/self/cgroup") as file:
+            own = dict(line.rstrip().split(":", 2)[1:] for line in file)
+        for root, name, peak in (("/sys/fs/cgroup/memory" + own.get("memory", "/"), "memory.limit_in_bytes",
+                                  "memory.max_usage_in_bytes"),
+                                 ("/sys/fs/cgroup" + own.get("", "/"), "memory.max", "memory.peak")):
+            self.path = os.path.join(root, "pstar-stops-%d" % os.getpid())
+            try:
+                os.mkdir(self.path)
+                with open(os.path.join(self.path, name), "w") as file:
+                    file.write(str(limit))
+                self._peak = os.path.join(self.path, peak)
+                return
+            except OSError:
+                if os.path.isdir(self.path):
+                    os.rmdir(self.path)
+        raise unittest.SkipTest("no control group with a limit of memory can be made")
+
+    def enter(self):
+        with open(os.path.join(self.path, "cgroup.procs"), "w") as file:
+            file.write(str(os.getpid()))
+
+    def close(self):
+        with open(self._peak) as file:
+            peak = int(file.read())
+        os.rmdir(self.path)
+        return peak
+
+
 class Stops(Case):
-    def survives(self, dtype):
-        folder = tempfile.mkdtemp()
+    def survives(self, n_steps, kind, group=None):
+        folder = tempfile.mkdtemp(dir="/var/tmp" if IS_LARGE else None)
         self.addCleanup(shutil.rmtree, folder)
-        whole = Run(os.path.join(folder), dtype)
+        whole = Run(folder, n_steps, kind, group)
         self.assertGreater(whole.began["model_data"], 3.9 * whole.began["budgets"])
         want = whole.finish()
         seconds = time.monotonic() - whole.began_at
@@ -51,15 +89,16 @@ class Stops(Case):
         steps, n_stops = set(), 0
         self.clean(folder)
         while n_stops < N_STOPS:
-            run = Run(folder, dtype)
+            run = Run(folder, n_steps, kind, group)
             time.sleep(dice.random() * 0.6 * seconds)
             n_stops += run.process.poll() is None
             steps.add(run.began["step"])
             run.kill()
-            if run.began["step"] > STEPS - 8:
+            if run.began["step"] > 2 * n_steps // 3:
                 self.clean(folder)
-        self.assertEqual(Run(folder, dtype).finish(), want)
-        print("%d stops; runs began at steps %s" % (n_stops, sorted(steps)))
+        self.assertEqual(Run(folder, n_steps, kind, group).finish()["hash"], want["hash"])
+        print("%s: %d bytes of model data, budgets of %d: %d stops; runs began at steps %s; %.1f s without stops"
+              % (kind, whole.began["model_data"], whole.began["budgets"], n_stops, sorted(steps), seconds))
         left = [name for name in os.listdir(os.path.join(folder, "checkpoints")) if name.startswith(".tmp")]
         self.assertEqual(left, [])
 
@@ -68,10 +107,24 @@ class Stops(Case):
         os.mkdir(folder)
 
     def test_f32(self):
-        self.survives("f32")
+        self.survives(24, "f32")
 
     def test_bf16(self):
-        self.survives("bf16")
+        self.survives(24, "bf16")
+
+    @unittest.skipUnless(IS_LARGE and importlib.util.find_spec("transformers"), "an hour: CONTROL_GROUP=large")
+    def test_large(self):
+        for kind, n_steps in (("gpt2-124m-f32", 8), ("gpt2-774m-bf16", 6)):
+            if os.environ.get("STOPS_ONLY", kind) != kind:
+                continue
+            with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+                one = Run(folder, 2, kind + "-one-layer").finish()
+            budgets = Run("/nowhere", 0, kind).finish()["budgets"]
+            group = Group(budgets + one["peak"])
+            try:
+                self.survives(n_steps, kind, group)
+            finally:
+                print("%s: at most %d bytes in a control group of %d" % (kind, group.close(), budgets + one["peak"]))
 
 
 if __name__ == "__main__":
