@@ -207,10 +207,14 @@ typedef struct ps_client_step_info {
     int32_t is_watched; /* 1: the step went another way than the one before, or was the first */
     int64_t n_restored; /* parameters that were asked for after their gradients had overwritten them */
     int64_t n_beside;   /* gradients with memory of their own */
+    int64_t n_deferred; /* chunks of this rank's whose updates wait until they are next asked for */
 } ps_client_step_info;
 
 /* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the
- * configured optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. Where no tensor
+ * configured optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. With
+ * memory.defer_updates, where not all chunks fit the device at once, a chunk is updated when the next forward pass, or
+ * whatever reads or writes one of its tensors, asks for it: with the numbers of groups, the clipping and the count of this
+ * call, so that nothing but the time is another. Where no tensor
  * has one on any rank it is no update: the count, the rates and the loss scale stay. info may be NULL.
  * PS_ESTATE: a gradient's place is in use. PS_EBUDGET, before anything has changed: beside tensors that are in use
  * there is no room for updates. PS_EINVAL on all ranks when they have gone different ways, naming a tensor that has

@@ -128,7 +128,8 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
     for (int32_t i = 0; i < c->held.n; i++) held += ps_client_id_bytes(c, c->held.ids[i]);
     const int64_t wanted = t->n_pieces * ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16);
     const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
-    const char *label = ps_client_moment_label(c);
+    const ps_moment *now = ps_client_present_moment(c);
+    const char *label = now != NULL ? now->label : NULL;
     return PS_FAIL(
         st,
         "%.200s%s%.100s: no room for its chunks, %lld bytes, beside chunks in use, %lld bytes, and %lld of the "
@@ -152,6 +153,7 @@ ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what,
     if (what < 0 || what >= PS_CLIENT_WHAT_COUNT) return PS_FAIL(PS_EINVAL, "%d is no ps_client_what", (int)what);
     if (mode != PS_CLIENT_READ && mode != PS_CLIENT_WRITE)
         return PS_FAIL(PS_EINVAL, "%d is no ps_client_mode", (int)mode);
+    PS_TRY(ps_client_flush_tensor(c, tensor));
     PS_TRY(tell_room(c, t, make_ready(c, tensor, what)));
     const ps_list list = list_of(c, tensor, what);
     *place = (ps_client_place){.dtype = t->is_apart || list != PS_LIST_PARAM16 ? PS_DTYPE_F32 : c->settings.dtype,

@@ -152,6 +152,8 @@ static void free_all(ps_client *c)
     ps_mem_free(c->held.ids);
     ps_client_sharing_deinit(&c->sharing);
     ps_mem_free(c->has_master);
+    ps_mem_free(c->updates.groups);
+    ps_mem_free(c->updates.is_waiting);
     ps_mem_free(c->groups);
     ps_profile_destroy(c->profile);
     ps_settings_close_backend(&c->settings);

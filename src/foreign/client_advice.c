@@ -62,17 +62,36 @@ static int64_t most_of_trace(const ps_client *c, const ps_trace *t, int64_t outs
     return most + outside;
 }
 
+/* Of the trace so far, the forward pass or all but updates, which lie where they found place. */
+static int32_t count_operators(const ps_trace *t, bool is_forward)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < t->n_moments; i++)
+        n += is_forward ? t->moments[i].phase == PS_PHASE_FORWARD : t->moments[i].phase != PS_PHASE_UPDATE;
+    return n;
+}
+
+/* What the recorded step had where the step under way is now; NULL: it had ended. */
+static const ps_moment *recorded_operator(const ps_client_steps *s)
+{
+    if (s->foretold == NULL || s->trace == NULL) return NULL;
+    int32_t left = count_operators(s->trace, false);
+    for (int32_t i = 0; i < s->foretold->n_moments && left > 0; i++)
+        if (s->foretold->moments[i].phase != PS_PHASE_UPDATE && --left == 0) return &s->foretold->moments[i];
+    return NULL;
+}
+
 /* Activations grow with each operator of the forward pass: which part of it has been? By the recorded step's operators,
  * or, in the first step, by the elements of the tensors that were used. At least 1/256. */
 static double forward_share(const ps_client *c)
 {
     const ps_trace *now = c->steps.trace, *recorded = c->steps.foretold;
     double done = 0, all = 0;
-    if (now == NULL || now->n_moments == 0) return 1;
-    if (now->moments[now->n_moments - 1].phase != PS_PHASE_FORWARD) return 1;
+    if (now == NULL || count_operators(now, false) == 0) return 1;
+    if (count_operators(now, false) > count_operators(now, true)) return 1; /* the backward pass has begun */
     if (recorded != NULL) {
-        for (int32_t i = 0; i < recorded->n_moments; i++) all += recorded->moments[i].phase == PS_PHASE_FORWARD;
-        done = now->n_moments;
+        all = count_operators(recorded, true);
+        done = count_operators(now, true);
     } else {
         all = c->layout->n_chunks;
         for (int32_t k = 0; k < c->layout->n_chunks; k++) {
@@ -91,12 +110,9 @@ static int64_t needed_device_bytes(const ps_client *c, int64_t framework_bytes, 
     const ps_client_steps *s = &c->steps;
     const int64_t outside = ps_min_i64(s->outside_bytes, framework_bytes), activations = framework_bytes - outside;
     const int64_t chunks = ps_max_i64(more_bytes, ps_client_least_device_bytes(c));
-    const ps_moment *recorded = NULL;
+    const ps_moment *recorded = recorded_operator(s);
     int64_t needed = framework_bytes + chunks;
     *is_estimate = true;
-    if (s->foretold != NULL && s->trace != NULL && s->trace->n_moments > 0 &&
-        s->trace->n_moments <= s->foretold->n_moments)
-        recorded = &s->foretold->moments[s->trace->n_moments - 1];
     if (recorded != NULL && framework_bytes <= recorded->non_model_bytes) {
         *is_estimate = false; /* as large as the recorded one */
         return ps_max_i64(needed, most_of_trace(c, s->foretold, outside, 1)) + slack_bytes;

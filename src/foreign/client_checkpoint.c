@@ -138,6 +138,8 @@ static ps_status render_module(const ps_client *c, const char *config_text, char
 
 ps_status ps_client_save_first(ps_client *c, int32_t chunk)
 {
+    if (!ps_snapshot_is_under_way(&c->snapshot)) return PS_OK;
+    PS_TRY(ps_client_flush_chunk(c, chunk));
     return ps_snapshot_take(&c->snapshot, &c->state, chunk);
 }
 
@@ -257,7 +259,7 @@ static ps_status begin_checkpoint(ps_client *c, const char *folder, const ps_cli
                              .status = prepare(c, what, &state)};
     PS_TRY(ps_saver_create(&d, &c->saver));
     const ps_snapshot_sink sink = ps_saver_sink(c->saver);
-    ps_status st = ps_saver_begun(c->saver, ps_snapshot_begin(&c->snapshot, &c->state, NULL, &sink));
+    ps_status st = ps_saver_begun(c->saver, ps_snapshot_begin(&c->snapshot, &c->state, c->updates.is_waiting, &sink));
     if (st == PS_OK) {
         st = take_what_is_held(c);
         if (st == PS_OK) st = take_all_apart(c, &sink);
@@ -292,8 +294,8 @@ static ps_status finish_checkpoint(ps_client *c, ps_checkpoint_info *info)
 {
     if (c->saver == NULL) return PS_FAIL(PS_ESTATE, "ps_client_finish_checkpoint: none was begun");
     ps_saver_begin_finish(c->saver);
-    ps_status st =
-        ps_snapshot_is_under_way(&c->snapshot) ? ps_snapshot_finish(&c->snapshot, &c->state, NULL, 0) : PS_OK;
+    ps_status st = ps_snapshot_is_under_way(&c->snapshot) ? ps_client_flush(c) : PS_OK;
+    if (st == PS_OK) st = ps_snapshot_finish(&c->snapshot, &c->state, NULL, 0);
     if (st != PS_OK) {
         ps_snapshot_drop(&c->snapshot);
         ps_saver_drop_rest(c->saver);
@@ -416,6 +418,7 @@ static ps_status check_groups(const ps_client *c, const ps_loader *l, const json
 static ps_status check_loading(ps_client *c)
 {
     PS_TRY(expect_between_steps(c, "ps_client_load_checkpoint"));
+    PS_TRY(ps_client_flush(c));
     if (c->saver == NULL) return PS_OK;
     return PS_FAIL(PS_ESTATE, "ps_client_load_checkpoint: call ps_client_finish_checkpoint first");
 }

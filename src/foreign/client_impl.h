@@ -129,6 +129,19 @@ typedef struct ps_client_sharing {
     ps_comm_part *parts;                   /* scratch: of one transfer */
 } ps_client_sharing;
 
+/* The updates of the last step: what they compute with is as it was at the call of ps_client_step. Chunks that wait are
+ * updated when they are next asked for. */
+typedef struct ps_client_updates {
+    bool skips;
+    float grad_scale;
+    struct ps_client_group_update {
+        ps_optimizer_setup optimizer;
+        float lr;
+    } * groups;       /* [n_groups] */
+    bool *is_waiting; /* [n_chunks] its gradients are not used up yet */
+    int32_t n_waiting;
+} ps_client_updates;
+
 /* What a profile gets to know of operators and steps. */
 typedef struct ps_client_recording {
     bool is_asked;     /* by the program; the recorder may be full meanwhile */
@@ -177,6 +190,7 @@ struct ps_client {
     ps_client_group_state *groups;
     int32_t n_groups;
     ps_loss_scaler scaler;
+    ps_client_updates updates;
     int64_t n_updates;
     ps_grad_sums *sums; /* [number of pieces], then of tensors [n_tensors] that are apart: where kernels write */
     float *scratch;     /* likewise, two of PS_CLIENT_SCRATCH_ELEMENTS each */
@@ -277,7 +291,22 @@ ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
 int32_t ps_client_least_margin(const ps_client *c);
 int32_t ps_client_count_margin(const ps_client *c, const ps_trace *step);
 
+/* ---- update.c ---- */
+
+/* Updates that wait are carried out: of a chunk; of what is about to be used of a tensor, with several ranks of this rank's
+ * chunks that are gathered along with it; of all. PS_EBUDGET: there is no room now, and they wait on. What else fails
+ * breaks the client. */
+PS_NODISCARD ps_status ps_client_flush_chunk(ps_client *c, int32_t chunk);
+PS_NODISCARD ps_status ps_client_flush_tensor(ps_client *c, int32_t tensor);
+PS_NODISCARD ps_status ps_client_flush(ps_client *c);
+/* A moment of the program's is about to begin, before which the recorded step has updates. */
+PS_NODISCARD ps_status ps_client_update_as_foretold(ps_client *c, int64_t framework_bytes);
+
 /* ---- update_room.c ---- */
+
+/* May updates wait until the next forward pass asks for their chunks? There is room for them beside what that of the step
+ * under way had in use, and something to be gained: not all chunks are on the device at once. */
+bool ps_client_may_defer(const ps_client *c);
 
 /* PS_EBUDGET: the updates of a step would find no room beside what the program has in use. */
 PS_NODISCARD ps_status ps_client_check_update_room(ps_client *c);
@@ -348,8 +377,14 @@ PS_NODISCARD ps_status ps_client_begin_measuring(ps_client *c);
 /* With memory.total, when it has been read: what the process takes beyond memory.process_bytes counts, from now on. */
 PS_NODISCARD ps_status ps_client_count_process(ps_client *c);
 PS_NODISCARD ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes);
-/* Of the moment of a step that is under way; NULL: none. */
-const char *ps_client_moment_label(const ps_client *c);
+/* Of the step under way; NULL: none. */
+const ps_moment *ps_client_present_moment(const ps_client *c);
+/* It has no accesses, and is to begin later. */
+void ps_client_retract_moment(ps_client *c);
+/* The recorded step has an update next, of this chunk; -1: something else. */
+int32_t ps_client_foretold_update(const ps_client *c);
+/* Has the framework clearly more in use than in the next moment of the recorded step? */
+bool ps_client_takes_more_than_foretold(const ps_client *c, int64_t framework_bytes);
 /* What the framework has of the device's memory, for messages: what the program held before the step, and activations.
  * Returns text. */
 enum { PS_CLIENT_FRAMEWORK_TEXT_MAX = 240 };
@@ -372,6 +407,8 @@ void ps_client_steps_deinit(ps_client_steps *s);
 void ps_client_record_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes, bool is_in_step);
 /* The step has ended, before it counts. */
 void ps_client_record_step(ps_client *c);
+/* The moment begins later. */
+void ps_client_unrecord_moment(ps_client *c);
 /* Nothing comes any more. */
 void ps_client_end_recording(ps_client *c);
 

@@ -80,5 +80,6 @@ ps_status ps_client_cut_pieces(ps_client *c)
     for (int32_t i = 0; i < l->n_tensors; i++) c->tensors[c->in_order[i]].n_pieces = l->places[i].n_chunks;
     PS_TRY(ps_mem_alloc((size_t)c->pieces.n, sizeof *c->gradients, &c->gradients));
     PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->update_tier, &c->update_tier));
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->updates.is_waiting, &c->updates.is_waiting));
     return ps_mem_alloc((size_t)l->n_chunks, sizeof *c->has_master, &c->has_master);
 }

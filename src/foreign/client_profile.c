@@ -55,6 +55,15 @@ void ps_client_record_moment(ps_client *c, ps_phase phase, const char *label, in
     r->step_began = r->began;
 }
 
+void ps_client_unrecord_moment(ps_client *c)
+{
+    ps_client_recording *r = &c->recording;
+    if (!ps_profile_is_on(c->profile)) return;
+    r->label = NULL;
+    r->is_in_step = r->number > 0;
+    r->number -= r->number > 0;
+}
+
 /* What is under way is recorded as far as it came. */
 static void stop(ps_client *c)
 {

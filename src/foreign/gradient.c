@@ -283,7 +283,8 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
     /* with several ranks that of others may be summed up along with it, and go to its owner */
     ps_status st = c->comm != NULL ? ps_client_expect_gradients_free(c, call) : expect_gradient_free(c, tensor, call);
     if (st == PS_OK && !c->tensors[tensor].is_apart) {
-        st = make_place(c, tensor);
+        st = ps_client_flush_tensor(c, tensor);
+        if (st == PS_OK) st = make_place(c, tensor);
         if (c->comm != NULL) (void)ps_client_break(c, st);
     }
     if (st == PS_OK) {
@@ -318,6 +319,7 @@ static void drop(ps_client *c, ps_client_tensor_state *t)
     ps_client_unshare(c, (int32_t)(t - c->tensors));
     for (int32_t k = 0; k < t->n_pieces; k++) {
         const ps_piece *p = ps_client_piece_of(c, t, k);
+        if (c->updates.is_waiting[p->chunk]) continue; /* they are of a step that has been made */
         ps_client_gradient *g = ps_client_gradient_of(c, p);
         t->is_master_newer = t->is_master_newer || g->place == PS_GRADIENT_OVER;
         const bool was_beside = g->place == PS_GRADIENT_BESIDE;
@@ -338,7 +340,8 @@ static void drop_all(ps_client *c)
     }
     if (had_any) ps_client_abandon_step(c); /* else it is about to begin, or between forward and backward */
     for (int32_t k = 0; k < c->layout->n_chunks; k++)
-        ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), k));
+        if (!c->updates.is_waiting[k])
+            ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), k));
     ps_client_forget_others(c);
 }
 

@@ -83,15 +83,20 @@ static bool has_room_for_least(const ps_client *c, int64_t framework_bytes)
     return room > framework_bytes || room >= ps_client_least_device_bytes(c);
 }
 
+bool ps_client_takes_more_than_foretold(const ps_client *c, int64_t framework_bytes)
+{
+    const ps_moment *next = foretold_moment(&c->steps);
+    return next != NULL && framework_bytes > next->non_model_bytes + 4 * grain_bytes;
+}
+
 /* The heap is asked to give back what has been freed before more than was foretold counts; where nothing is foretold,
  * before chunks find no room (a checkpoint that was loaded and dropped lies in the heap, say). But not where chunks
  * have room beside it anyway: it would come back page by page, which takes longer than the update. */
 static ps_status measure(ps_client *c, int64_t *bytes)
 {
-    const ps_moment *next = foretold_moment(&c->steps);
     PS_TRY(measure_once(c, bytes));
-    const bool is_expected =
-        next != NULL ? *bytes <= next->non_model_bytes + 4 * grain_bytes : has_room_for_least(c, *bytes);
+    const bool is_expected = foretold_moment(&c->steps) != NULL ? !ps_client_takes_more_than_foretold(c, *bytes)
+                                                                : has_room_for_least(c, *bytes);
     if (is_expected || ps_client_has_room_for_all(c, *bytes)) return PS_OK;
     return measure_trimmed(c, bytes);
 }
@@ -218,10 +223,27 @@ ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label
     return begin_moment(c, phase, label, framework_bytes);
 }
 
-const char *ps_client_moment_label(const ps_client *c)
+const ps_moment *ps_client_present_moment(const ps_client *c)
 {
     const ps_client_steps *s = &c->steps;
-    return s->is_recording && s->trace->n_moments > 0 ? s->trace->moments[s->trace->n_moments - 1].label : NULL;
+    return s->is_recording && s->trace->n_moments > 0 ? &s->trace->moments[s->trace->n_moments - 1] : NULL;
+}
+
+void ps_client_retract_moment(ps_client *c)
+{
+    ps_client_steps *s = &c->steps;
+    s->trace->n_moments--;
+    s->is_recording = false; /* the one before has ended */
+    ps_client_unrecord_moment(c);
+}
+
+/* Before the lists of the chunk there may be what was held. */
+int32_t ps_client_foretold_update(const ps_client *c)
+{
+    const ps_moment *next = foretold_moment(&c->steps);
+    if (next == NULL || next->phase != PS_PHASE_UPDATE || next->n_accesses == 0) return -1;
+    const ps_access *last = &c->steps.foretold->accesses[next->first_access + next->n_accesses - 1];
+    return ps_lists_index_of(&c->lists, c->layout, last->chunk);
 }
 
 static bool has_access(const ps_trace *t, ps_chunk_id id)
@@ -375,7 +397,9 @@ static ps_status moment(ps_client *c, ps_client_phase phase, const char *label, 
     if (is_measured && c->settings.backend_kind == PS_BACKEND_CUDA)
         return PS_FAIL(PS_EINVAL, "ps_client_moment: what a framework has of a GPU's memory only it can tell");
     if (is_measured) PS_TRY(measure(c, &framework_bytes));
+    if (phase == PS_CLIENT_ASIDE) PS_TRY(ps_client_flush(c));
     if (phase == PS_CLIENT_ASIDE) return begin_aside(c, label, framework_bytes, is_measured);
+    PS_TRY(ps_client_update_as_foretold(c, framework_bytes));
     return ps_client_begin_moment(c, phase == PS_CLIENT_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, label,
                                   framework_bytes);
 }

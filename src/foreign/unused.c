@@ -42,7 +42,6 @@ static bool is_unused(const char *key)
         "activation_checkpointing.",
         "use_cpu_embedding",
         "client.mem_tracer.use_async_mem_monitor",
-        "memory.defer_updates",
         "memory.update_in_backward",
         "memory.keep_logits",
         "memory.placement_trials",

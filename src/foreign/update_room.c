@@ -1,5 +1,6 @@
 /* update_room.c - is there room for the updates of a step beside what the program has in use? Looked at before the step
- * changes anything: an update that finds no room halfway would leave tensors half done. */
+ * changes anything: an update that finds no room halfway would leave tensors half done. And whether updates may wait for
+ * the next forward pass. */
 #include "foreign/client_impl.h"
 
 static int64_t id_bytes(const ps_client *c, ps_chunk_id id)
@@ -86,4 +87,33 @@ ps_status ps_client_check_update_room(ps_client *c)
         if (wanted > room && (is_held || wanted > host)) return refuse_update(c, wanted, held, room);
     }
     return PS_OK;
+}
+
+/* An update on the device beside what a moment of the step's forward pass had there. On the host nothing else is in use
+ * then. */
+static bool has_room_in_forward(const ps_client *c)
+{
+    const ps_trace *t = c->steps.trace;
+    const int64_t page = ps_settings_page_bytes(&c->settings), update = ps_client_update_bytes(c);
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    ps_client_count_blocks(c, blocks);
+    const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
+    for (int32_t i = 0; i < t->n_moments; i++) {
+        const ps_moment *m = &t->moments[i];
+        int64_t wanted = m->non_model_bytes + update;
+        if (m->phase != PS_PHASE_FORWARD) continue;
+        for (int32_t k = 0; k < m->n_accesses; k++) {
+            const ps_access *a = &t->accesses[m->first_access + k];
+            if (a->tier == PS_TIER_DEVICE) wanted += id_bytes(c, a->chunk);
+        }
+        if (wanted > room) return false;
+    }
+    return true;
+}
+
+bool ps_client_may_defer(const ps_client *c)
+{
+    const ps_client_steps *s = &c->steps;
+    if (!c->settings.defer_updates || s->trace == NULL) return false;
+    return !ps_client_has_room_for_all(c, s->peak_bytes) && has_room_in_forward(c);
 }

@@ -80,6 +80,7 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
     PS_TRY(find_state(c, name, &state));
     PS_TRY(check_range(t, first, n));
     if (t->is_apart) return read_apart(c, t, list_of(state), first, n, out);
+    PS_TRY(ps_client_flush_tensor(c, tensor));
     if (c->comm != NULL) PS_TRY(ps_client_announce_read(c, tensor));
     if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
     choose_tiers(c, tensor);
@@ -127,6 +128,7 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
     int32_t state;
     PS_TRY(find_state(c, name, &state));
     PS_TRY(check_range(t, first, n));
+    PS_TRY(ps_client_flush_tensor(c, tensor));
     if (!t->is_apart && state != VALUE) PS_TRY(ps_client_need_master(c, tensor));
     if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
     ps_client_forget_others(c); /* who has it from its owner */

@@ -145,6 +145,7 @@ ps_status ps_snapshot_take(ps_snapshot *x, const ps_model_state *s, int32_t chun
 
 ps_status ps_snapshot_finish(ps_snapshot *x, const ps_model_state *s, const int32_t *order, int32_t n)
 {
+    if (x->when == NULL) return PS_OK;
     for (int32_t i = 0; i < n; i++) PS_TRY(ps_snapshot_take(x, s, order[i]));
     for (int32_t c = 0; c < s->layout->n_chunks; c++) PS_TRY(ps_snapshot_take(x, s, c));
     if (x->when == NULL) return PS_OK;

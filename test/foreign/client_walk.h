@@ -44,6 +44,7 @@ typedef struct walk {
     int32_t number[TENSORS];
     uint64_t seen; /* hash of all bytes that were read */
     int n_watched, step;
+    int64_t n_deferred;
     bool is_plain; /* compared with plain arrays */
     ps_comm *comm; /* NULL: alone */
     int32_t rank, n_ranks;
@@ -245,6 +246,7 @@ static void update(walk *w)
     for (int32_t t = 0; t < TENSORS; t++) update_plainly(&arrays[t], sizes[t]);
     const ps_client_step_info info = stepped(w->client);
     w->n_watched += info.is_watched;
+    w->n_deferred += info.n_deferred;
     assert_int_equal(info.is_skipped, 0);
     see(w, &info.grad_norm, sizeof info.grad_norm);
     forget_gradients();

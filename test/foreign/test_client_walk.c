@@ -1,11 +1,14 @@
 /* test_client_walk.c - what programs of client_walk.h see is the same in all budgets, and what plain arrays hold. */
 #include "foreign/client_walk.h"
 
+static int64_t n_deferred; /* by the last one */
+
 static uint64_t walked(const char *changes, uint64_t seed, bool is_plain)
 {
     walk w = {.dice = {.seed = seed, .stream = 5}, .is_plain = is_plain, .n_ranks = 1};
     live(&w, changes);
     expect_nothing_left();
+    n_deferred = w.n_deferred;
     return w.seen;
 }
 
@@ -39,10 +42,12 @@ static void test_budgets(void **state)
             snprintf(changes, sizeof changes, "%s%s%s", formats[f], ALL,
                      OVER_APART && !OVER_GPU ? " train.backend=cpu" : "");
             const uint64_t want = walked(changes, seed, false);
+            assert_int_equal(n_deferred, 0); /* all chunks are on the device */
             for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
                 if (OVER_GPU && !is_my_share()) continue;
                 snprintf(changes, sizeof changes, "%s%s%s", formats[f], LITTLE, budgets[i]);
                 if (walked(changes, seed, false) != want) fail_msg("seed %d, %s: other bits", (int)seed, changes);
+                if (n_deferred == 0) fail_msg("seed %d, %s: no update was deferred", (int)seed, changes);
             }
         }
 }
