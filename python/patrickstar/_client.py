@@ -11,7 +11,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, ClientGroup, ClientInfo, ClientStepInfo,
-                       ClientTensor, ClientTensorInfo, PatrickStarError, check, library)
+                       ClientTensor, ClientTensorInfo, PatrickStarError, Refused, check, library)
 
 TORCH_DTYPES = {DTYPE_F32: torch.float32, DTYPE_BF16: torch.bfloat16, DTYPE_F16: torch.float16}
 DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
@@ -132,6 +132,12 @@ class Client:
 
     def use_stream(self) -> None:
         """Where a GPU computes, have PyTorch issue its work to a stream of its own, which the library follows."""
+        gpu = self.get_info().gpu
+        if gpu not in (-1, torch.cuda.current_device()):
+            raise Refused("PyTorch computes on GPU %d here (local_rank), but the ranks of an engine take a machine's GPUs "
+                          "in turn, and this one is to have GPU %d: where engines of several groups share a machine, "
+                          "start each process with its own GPU in CUDA_VISIBLE_DEVICES, and give local_rank=0"
+                          % (torch.cuda.current_device(), gpu))
         stream = torch.cuda.Stream()
         try:
             check(library.ps_client_use_stream(self.handle, stream.cuda_stream))

@@ -14,6 +14,7 @@ from .._client import Config
 from .._front import Front
 from .._library import ASIDE, BACKWARD, FORWARD, Refused, raised
 from .._parked import Parked
+from .._ranks import tell_why_this_rank_ends
 from .._torch import exclude_from_compile, not_compiled
 
 
@@ -30,7 +31,7 @@ class Engine(nn.Module):
         # Before PyTorch 2.1 the collector cannot follow what gradients are taken by back to their parameters.
         weakref.finalize(self, front.unwatch).atexit = False
         if ranks.size > 1:
-            atexit.register(self.close)
+            atexit.register(self._close_at_exit)
         _empty_autograd_at_exit()
         exclude_from_compile(Parked)
         self.module = module  # the last of the engine's own: __setattr__
@@ -108,7 +109,11 @@ class Engine(nn.Module):
         refers to any more is closed by itself, those of several ranks at the end of the program."""
         self.client.close()
         self.ranks.close()
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        tell_why_this_rank_ends()
+        self.close()
 
     def check_modules(self) -> None:
         """Refuse modules that were added after initialize_engine: nothing would train them."""
