@@ -134,8 +134,8 @@ class Client:
         """Where a GPU computes, have PyTorch issue its work to a stream of its own, which the library follows."""
         gpu = self.get_info().gpu
         if gpu not in (-1, torch.cuda.current_device()):
-            raise Refused("PyTorch computes on GPU %d here (local_rank), but the ranks of an engine take a machine's GPUs "
-                          "in turn, and this one is to have GPU %d: where engines of several groups share a machine, "
+            raise Refused("PyTorch computes on GPU %d here (local_rank), but the ranks of an engine take a machine's "
+                          "GPUs in turn, and this one is to have GPU %d: where engines of several groups share a machine, "
                           "start each process with its own GPU in CUDA_VISIBLE_DEVICES, and give local_rank=0"
                           % (torch.cuda.current_device(), gpu))
         stream = torch.cuda.Stream()
@@ -262,6 +262,10 @@ class Client:
         check(library.ps_client_read(self.handle, number, state.encode() if state else None, 0, out.numel(),
                                      out.data_ptr()))
         return out
+
+    def announce(self, number: int) -> None:
+        """With several ranks: are all others here, too? Of a tensor in chunks. Else they have gone different ways."""
+        check(library.ps_client_read(self.handle, number, None, 0, 0, None))
 
     def write(self, number: int, state: Optional[str], values: torch.Tensor) -> None:
         values = values.detach().to(device="cpu", dtype=torch.float32).contiguous()

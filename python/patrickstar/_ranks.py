@@ -22,6 +22,8 @@ import torch.distributed as dist
 from ._library import (ALL_TO_ALL, CLOSE, MESSAGE_ERROR_BYTES, PatrickStarError, ProcessGroup, Refused, check,
                        library)
 
+_TEXT_BYTES = 1024
+
 
 class Ranks:
     """A communicator of the library, until close(). `comm` is its handle, or None: this process is alone."""
@@ -53,6 +55,24 @@ class Ranks:
         """This rank cannot go on: the others' next call fails with these words, and close() waits for nobody."""
         if self.comm is not None and self._pid == os.getpid():
             library.ps_comm_fail(self.comm, ("%s: %s" % (type(error).__name__, error)).encode()[:495])
+
+    def agree(self, failure: Optional[Exception], what: str) -> None:
+        """All ranks go on, or none does: raises what this one has come to, or tells what another one has. All call."""
+        if self.size > 1:
+            texts = self._gather(str(failure) if failure is not None else "")
+            other = next((rank for rank, text in enumerate(texts) if text), None)
+            if failure is None and other is not None:
+                failure = Refused("%s: nothing was loaded, as rank %d has refused it: %s" % (what, other, texts[other]))
+        if failure is not None:
+            raise failure
+
+    def _gather(self, text: str) -> List[str]:
+        """A text of each, cut."""
+        mine = text.encode()[:_TEXT_BYTES - 1].ljust(_TEXT_BYTES, b"\0")
+        texts = ctypes.create_string_buffer(self.size * _TEXT_BYTES)
+        check(library.ps_comm_all_gather(self.comm, mine, _TEXT_BYTES, texts))
+        return [texts.raw[rank * _TEXT_BYTES:(rank + 1) * _TEXT_BYTES].rstrip(b"\0").decode(errors="replace")
+                for rank in range(self.size)]
 
     def _close_at_exit(self) -> None:
         # The library's thread calls into Python: it must have ended before the interpreter does.

@@ -1,8 +1,10 @@
-"""state_dict of a module whose parameters lie in chunks: their fp32 values, copied; tied ones as one tensor."""
+"""state_dict of a module whose parameters lie in chunks: their fp32 values, copied; tied ones as one tensor. That of
+one rank (front.saves_part) has only the parameters that the rank keeps, or a part of, and takes no more memory than
+these and one."""
 import collections
 import functools
 import weakref
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import torch
 import torch.nn as nn
@@ -20,8 +22,12 @@ def save_by(front: Front, module: nn.Module) -> None:
         saved: Dict[str, Any] = collections.OrderedDict()
         inner(saved, prefix, True)  # buffers, and what else the module has to save
         for name, value in saved.items():
+            slot = getattr(value, "_ps", None)
+            if slot is not None and front.saves_part and not front.client.keeps(slot.number):
+                _take_part(front, slot)
+                continue
             if isinstance(value, torch.Tensor) and not keep_vars:
-                value = _value(front, value._ps) if hasattr(value, "_ps") else value.detach()
+                value = _value(front, slot) if slot is not None else value.detach()
             destination[name] = value
 
     state_dict = module.state_dict
@@ -34,6 +40,23 @@ def save_by(front: Front, module: nn.Module) -> None:
         return state_dict(*args, **kwargs)
 
     module._save_to_state_dict, module.state_dict = save, read_anew
+
+
+def names_of(module: nn.Module) -> Dict[Slot, List[str]]:
+    """The names of each parameter in state_dict: of a tied one all."""
+    names: Dict[Slot, List[str]] = collections.defaultdict(list)
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for key, param in part._parameters.items():
+            if hasattr(param, "_ps"):
+                names[param._ps].append(prefix + "." * bool(prefix) + key)
+    return names
+
+
+def _take_part(front: Front, slot: Slot) -> None:
+    """All ranks read a value, once, also those that do not save it."""
+    if slot.saved_version != front.version:
+        front.client.read(slot.number, None, slot.shape)
+        slot.saved_value, slot.saved_version = None, front.version
 
 
 def _value(front: Front, slot: Slot) -> torch.Tensor:
