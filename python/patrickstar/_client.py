@@ -135,8 +135,8 @@ class Client:
         gpu = self.get_info().gpu
         if gpu not in (-1, torch.cuda.current_device()):
             raise Refused("PyTorch computes on GPU %d here (local_rank), but the ranks of an engine take a machine's "
-                          "GPUs in turn, and this one is to have GPU %d: where engines of several groups share a machine, "
-                          "start each process with its own GPU in CUDA_VISIBLE_DEVICES, and give local_rank=0"
+                          "GPUs in turn, and this one is to have GPU %d: where engines of several groups share a "
+                          "machine, start each process with its own GPU in CUDA_VISIBLE_DEVICES, and give local_rank=0"
                           % (torch.cuda.current_device(), gpu))
         stream = torch.cuda.Stream()
         try:

@@ -112,7 +112,8 @@ def case_load_elsewhere(folder, n_saved):
     of = (rank + 1) % n_saved
     here = "but this is " + ("rank %d of %d. " % (rank, n_ranks) if n_ranks > 1 else "a process alone. ")
     for kind, to in (("model", model), ("optimizer", optimizer)):
-        refused(lambda: to.load_state_dict(load_of(folder, kind, of)), "%s state: it is that of one rank (whole=False), "
+        refused(lambda: to.load_state_dict(load_of(folder, kind, of)),
+                "%s state: it is that of one rank (whole=False), "
                 "rank %d of %d, " % (kind, of, n_saved) + here, "python -m patrickstar.merge")
     if n_ranks == n_saved:
         one_of_them(folder, model, optimizer, rank)
@@ -132,7 +133,8 @@ def one_of_them(folder, model, optimizer, rank):
         text = ("it is that of one rank (whole=False), rank 0 of" if rank == 1 else
                 "nothing was loaded, as rank 1 has refused it: %s state: it is that of one rank" % kind)
         refused(lambda: to.load_state_dict(load_of(folder, kind, of)), text)
-    refused(lambda: model.load_state_dict(load_of(folder, "model", of) if rank else load_of(folder, "whole-model", 0)),
+    given = load_of(folder, "model", of) if rank else load_of(folder, "whole-model", 0)
+    refused(lambda: model.load_state_dict(given),
             "rank 0 of" if rank == 1 else "nothing was loaded, as rank 1 has refused it")
 
 
