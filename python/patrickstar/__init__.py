@@ -19,6 +19,7 @@ compiled.
     _precision     what modules compute in where parameters are 16-bit
     _autograd      what graphs keep of parameters: handles
     _slot, _state  what all of these share of a parameter; state_dict
+    _parts         state_dict of one rank; merge, with _optimizer_files and _torch_file, joins those of all
     _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: how processes meet
     __main__       the command patrickstar, which does without PyTorch"""
 from typing import Any

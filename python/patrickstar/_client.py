@@ -12,7 +12,7 @@ from torch.utils.dlpack import from_dlpack
 
 from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, CheckpointInfo, ClientCheckpoint, ClientGroup,
                        ClientInfo, ClientLoaded, ClientStepInfo, ClientTensor, ClientTensorInfo, PatrickStarError,
-                       check, library, take_text)
+                       Refused, check, library, take_text)
 
 TORCH_DTYPES = {DTYPE_F32: torch.float32, DTYPE_BF16: torch.bfloat16, DTYPE_F16: torch.float16}
 DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
@@ -141,6 +141,12 @@ class Client:
 
     def use_stream(self) -> None:
         """Where a GPU computes, have PyTorch issue its work to a stream of its own, which the library follows."""
+        gpu = self.get_info().gpu
+        if gpu not in (-1, torch.cuda.current_device()):
+            raise Refused("PyTorch computes on GPU %d here (local_rank), but the ranks of an engine take a machine's "
+                          "GPUs in turn, and this one is to have GPU %d: where engines of several groups share a "
+                          "machine, start each process with its own GPU in CUDA_VISIBLE_DEVICES, and give local_rank=0"
+                          % (torch.cuda.current_device(), gpu))
         stream = torch.cuda.Stream()
         try:
             check(library.ps_client_use_stream(self.handle, stream.cuda_stream))
@@ -268,6 +274,10 @@ class Client:
         out = torch.empty(n, dtype=torch.float32, device="cpu")
         check(library.ps_client_read(self.handle, number, _encoded(state), first, n, out.data_ptr()))
         return out
+
+    def announce(self, number: int) -> None:
+        """With several ranks: are all others here, too? Of a tensor in chunks. Else they have gone different ways."""
+        check(library.ps_client_read(self.handle, number, None, 0, 0, None))
 
     def write(self, number: int, state: Optional[str], values: torch.Tensor) -> None:
         values = values.detach().to(device="cpu", dtype=torch.float32).contiguous()

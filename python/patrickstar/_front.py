@@ -42,6 +42,7 @@ class Front:
         self.is_in_backward = False  # of the engine's
         self.last_site: Optional[str] = None  # of the moment before
         self.version = 0  # counts changes of any value
+        self.saves_part = False  # state_dict(whole=False) is under way
         activate(self.saved)
 
     # ---- modules

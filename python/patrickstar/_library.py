@@ -194,6 +194,7 @@ _FUNCTIONS = {
     "ps_comm_local_rank": (c_int32, (_comm,)),
     "ps_comm_describe": (_text, (_comm,)),
     "ps_comm_fail": (None, (_comm, _text)),
+    "ps_comm_all_gather": (c_int, (_comm, c_void_p, c_int64, c_void_p)),
 }
 
 

@@ -1,8 +1,10 @@
-"""state_dict of a module whose parameters lie in chunks: their fp32 values, copied; tied ones as one tensor."""
+"""state_dict of a module whose parameters lie in chunks: their fp32 values, copied; tied ones as one tensor. That of
+one rank (front.saves_part) has only the parameters that the rank keeps, or a part of, and takes no more memory than
+these and one."""
 import collections
 import functools
 import weakref
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import torch
 import torch.nn as nn
@@ -21,8 +23,12 @@ def save_by(front: Front, module: nn.Module) -> None:
         saved: Dict[str, Any] = collections.OrderedDict()
         inner(saved, prefix, True)  # buffers, and what else the module has to save
         for name, value in saved.items():
+            slot = getattr(value, "_ps", None)
+            if slot is not None and front.saves_part and not front.client.keeps(slot.number):
+                _take_part(front, slot)
+                continue
             if isinstance(value, torch.Tensor) and not keep_vars:
-                value = _value(front, value._ps) if hasattr(value, "_ps") else value.detach()
+                value = _value(front, slot) if slot is not None else value.detach()
             destination[name] = value
 
     state_dict = module.state_dict
@@ -32,7 +38,8 @@ def save_by(front: Front, module: nn.Module) -> None:
         """With several ranks all read the same, whatever each has kept of the last call."""
         if not args and kwargs.get("destination") is None:  # else it is called for a module that this one is in
             slots = {param._ps for param in module.parameters() if hasattr(param, "_ps")}
-            check_room("state_dict()", sum(slot.shape.numel() for slot in slots), 1)
+            check_room("state_dict()", sum(slot.shape.numel() for slot in slots
+                                           if not front.saves_part or front.client.keeps(slot.number)), 1)
             front.version += 1
         return state_dict(*args, **kwargs)
 
@@ -47,6 +54,23 @@ def check_room(what: str, n_elements: int, n_copies: int) -> None:
                           "model.save_checkpoint(folder) saves all that training goes on from, "
                           "model.save_pretrained(folder) and model.save_weights(path) the weights, and none of them "
                           "needs memory for it" % (what, n_bytes / 1e9, available / 1e9))
+
+
+def names_of(module: nn.Module) -> Dict[Slot, List[str]]:
+    """The names of each parameter in state_dict: of a tied one all."""
+    names: Dict[Slot, List[str]] = collections.defaultdict(list)
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for key, param in part._parameters.items():
+            if hasattr(param, "_ps"):
+                names[param._ps].append(prefix + "." * bool(prefix) + key)
+    return names
+
+
+def _take_part(front: Front, slot: Slot) -> None:
+    """All ranks read a value, once, also those that do not save it."""
+    if slot.saved_version != front.version:
+        front.client.read(slot.number, None, slot.shape)
+        slot.saved_value, slot.saved_version = None, front.version
 
 
 def _value(front: Front, slot: Slot) -> torch.Tensor:

@@ -267,6 +267,34 @@ class Case(unittest.TestCase):
         self.assertIn(what, str(caught.exception))
 
 
+# ---- files of ranks --------------------------------------------------------------------------------------------------
+
+def path_of(folder: str, kind: str, rank: Any) -> str:
+    """Of a rank's file."""
+    return os.path.join(folder, "%s-%s.pt" % (kind, rank))
+
+
+def load_of(folder: str, kind: str, rank: Any) -> Any:
+    return torch.load(path_of(folder, kind, rank), weights_only=VERSION >= (2, 0))  # 1.13 reads no numbers so
+
+
+def flat(state: Any, prefix: str = "") -> Dict[str, Any]:
+    """Every tensor, number and text by where it is."""
+    if isinstance(state, dict):
+        return {k: v for key, value in state.items() for k, v in flat(value, "%s[%r]" % (prefix, key)).items()}
+    if isinstance(state, (list, tuple)):
+        return {k: v for i, value in enumerate(state) for k, v in flat(value, "%s[%d]" % (prefix, i)).items()}
+    return {prefix: state}
+
+
+def same_states(one: Any, other: Any) -> None:
+    one, other = flat(one), flat(other)
+    assert set(one) == set(other), set(one) ^ set(other)
+    for name, value in other.items():
+        equal = torch.equal(one[name], value) if isinstance(value, torch.Tensor) else one[name] == value
+        assert equal, (name, one[name], value)
+
+
 # ---- processes ------------------------------------------------------------------------------------------------------
 
 def _environment(**more: str) -> Dict[str, str]:

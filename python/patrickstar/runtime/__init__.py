@@ -16,7 +16,7 @@ __all__ = ["Engine", "Optimizer", "initialize_engine"]
 
 def initialize_engine(model_func: Union[Callable[[], nn.Module], nn.Module], local_rank: Optional[int] = 0,
                       config: Union[Dict[str, Any], str, os.PathLike, None] = None,
-                      client: None = None) -> Tuple[Engine, Optimizer]:
+                      client: None = None, process_group: Any = None) -> Tuple[Engine, Optimizer]:
     """Build a model in chunks, and give what trains it.
 
     model_func: called without arguments, builds the module; or a module that is there already, which is adopted.
@@ -24,15 +24,16 @@ def initialize_engine(model_func: Union[Callable[[], nn.Module], nn.Module], loc
     config: a dictionary with the keys of DeepSpeed's and PatrickStar's configurations (doc/config.md), the path of a
     JSON file of them, or None. client: None; PatrickStar's own PatrickStarClient is not needed.
 
-    Several ranks: torch.distributed's default group where there is one, else those that torchrun, mpirun or srun has
-    started; all of them call. Raises BudgetError when the budgets cannot hold the model, with what would do;
-    PatrickStarError for a wrong configuration; Refused for what the model has that does not work in chunks."""
+    Several ranks: the members of process_group, a group of torch.distributed.new_group, which alone call; None is
+    torch.distributed's default group where there is one, else all that torchrun, mpirun or srun has started. Raises
+    BudgetError when the budgets cannot hold the model, with what would do; PatrickStarError for a wrong configuration;
+    Refused for what the model has that does not work in chunks."""
     if client is not None:
         raise Refused("client=%s: there is no client to make beforehand; give model_func, or a module that is built"
                       % type(client).__name__)
     if not callable(model_func):
         raise PatrickStarError("EINVAL", "model_func is %s; it must be a function that builds a torch.nn.Module, or "
                                "such a module" % type(model_func).__name__)
-    model, front, config_in_force, ranks = start(model_func, local_rank, config)
+    model, front, config_in_force, ranks = start(model_func, local_rank, config, process_group)
     engine = Engine(model, front, config_in_force, ranks)
     return engine, Optimizer(engine)

@@ -16,7 +16,8 @@ from .._state import save_by
 from ..profiler import profiler
 
 
-def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Module, Front, Config, Any]:
+def start(model_func: Any, local_rank: Optional[int], given: Any,
+          process_group: Any) -> Tuple[nn.Module, Front, Config, Any]:
     if local_rank is not None and not isinstance(local_rank, int):
         raise PatrickStarError("EINVAL", "local_rank is %r; it must be a whole number: int(os.environ['LOCAL_RANK'])"
                                % (local_rank,))
@@ -25,12 +26,12 @@ def start(model_func: Any, local_rank: Optional[int], given: Any) -> Tuple[nn.Mo
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if local_rank is not None and 0 <= local_rank < n_gpus:
         torch.cuda.set_device(local_rank)
-    ranks = _ranks.meet(config.handle)
+    ranks = _ranks.meet(config.handle, process_group)
     client: Optional[Client] = None
     builder: Optional[Builder] = None
     model: Any = None
     try:
-        _check_local_rank(local_rank, ranks, n_gpus)
+        _check_local_rank(local_rank, ranks.size == 1 and process_group is None, n_gpus)
         client = Client(config, ranks.comm)
         builder = Builder(client, ranks.size)
         with builder.open():
@@ -101,10 +102,10 @@ def _check_number_format(config: Config) -> torch.dtype:
     return torch.float16
 
 
-def _check_local_rank(local_rank: Optional[int], ranks: _ranks.Ranks, n_gpus: int) -> None:
+def _check_local_rank(local_rank: Optional[int], is_alone: bool, n_gpus: int) -> None:
     if local_rank is None or local_rank <= 0:
         return
-    if ranks.size == 1:
+    if is_alone:
         raise Refused("local_rank=%d, but this process is alone: each of several would train a model of its own. Start "
                       "them together, by torchrun or mpirun, or call torch.distributed.init_process_group before; one "
                       "process has local_rank=0, and CUDA_VISIBLE_DEVICES chooses its GPU" % local_rank)

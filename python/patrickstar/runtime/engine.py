@@ -1,5 +1,6 @@
 """The engine: a module of PyTorch whose parameters lie in chunks."""
 import atexit
+import collections
 import contextlib
 import copy
 import functools
@@ -10,11 +11,14 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Unio
 import torch
 import torch.nn as nn
 
+from .. import _parts
 from .._build import _Parameters
 from .._client import Config
 from .._front import Front
 from .._library import ASIDE, BACKWARD, FORWARD, Refused, raised
 from .._parked import Parked
+from .._ranks import tell_why_this_rank_ends
+from .._state import names_of
 from .._torch import exclude_from_compile, not_compiled
 from .._weights import save as save_weights
 from ._checkpoint import Checkpoints
@@ -34,7 +38,7 @@ class Engine(nn.Module):
         # Before PyTorch 2.1 the collector cannot follow what gradients are taken by back to their parameters.
         weakref.finalize(self, front.unwatch).atexit = False
         if ranks.size > 1:
-            atexit.register(self.close)
+            atexit.register(self._close_at_exit)
         _empty_autograd_at_exit()
         exclude_from_compile(Parked)
         self.module = module  # the last of the engine's own: __setattr__
@@ -92,20 +96,64 @@ class Engine(nn.Module):
 
     def state_dict(self, *args: Any, whole: bool = True, **kwargs: Any) -> Dict[str, Any]:
         """fp32 values of the parameters, and buffers, by the names of the module. whole=False: of the parameters only
-        those that this rank keeps, for one file a rank (python -m patrickstar.merge). Several ranks: all call."""
-        state = self.module.state_dict(*args, **kwargs)
-        if not whole and self.ranks.size > 1:
-            for slot in self.front.slots:
-                if self.client.get_tensor_info(slot.number).owner != self.ranks.rank:
-                    state.pop(kwargs.get("prefix", "") + slot.name, None)
+        those that this rank keeps, or a part of: for one file a rank, which the same rank of as many loads again, and
+        python -m patrickstar.merge joins to a whole. Several ranks: all call."""
+        is_part = not whole and self.ranks.size > 1
+        self.front.saves_part = is_part
+        try:
+            state = self.module.state_dict(*args, **kwargs)
+        finally:
+            self.front.saves_part = False
+        if is_part:
+            _parts.mark_model(state, self.client)
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Values of parameters, fp32 or other types, and buffers. Several ranks: all call, with all that is loaded."""
+        """Values of parameters, fp32 or other types, and buffers. Several ranks: all call, with all that is loaded, or
+        each with what its own state_dict(whole=False) gave. Where one is refused, nothing is loaded on any."""
         if assign:
             raise Refused("load_state_dict(assign=True): parameters keep their places in chunks, and values are copied "
                           "there; leave assign out")
-        return self.module.load_state_dict(state_dict, strict=strict)
+        filled = self.agree(lambda: self._fill_part(state_dict, strict), "load_state_dict of the model")
+        return self.module.load_state_dict(filled, strict=strict)
+
+    def agree(self, check: Callable[[], Any], what: str) -> Any:
+        """What check gives, where it raises nothing on any rank. All call."""
+        failure, result = None, None
+        if self.ranks.size > 1:
+            self.client.announce(next(slot.number for slot in self.front.slots if not slot.is_apart))
+        try:
+            result = check()
+        except Exception as error:
+            failure = error
+        self.ranks.agree(failure, what)
+        return result
+
+    def _fill_part(self, state: Mapping[str, Any], strict: bool) -> Mapping[str, Any]:
+        """state_dict(whole=False) of this rank, with something of the right shape for what others keep: each rank takes
+        only its own of what is written. Anything else: as it is. Refused where it is of another rank."""
+        mark = _parts.mark_of_model(state)
+        if mark is None:
+            return state
+        names = names_of(self.module)
+        missing = {name: slot for slot in names for name in names[slot] if name not in state}
+        if not missing:
+            return state
+        try:
+            _parts.check_rank(mark, self.client, "model state")
+        except Refused:
+            if strict:
+                raise
+            return state  # what it has, as PyTorch does
+        kept = [slot for slot in names if self.client.keeps(slot.number)]
+        if strict:
+            _parts.check_kept(mark, self.client, "model state",
+                              [name for name, slot in missing.items() if slot in kept], len(kept))
+        filled = collections.OrderedDict(state)
+        filled._metadata = getattr(state, "_metadata", None)  # type: ignore[attr-defined]
+        filled.update((name, torch.full((), float("nan")).expand(slot.shape)) for name, slot in missing.items()
+                      if slot not in kept)
+        return filled
 
     # ---- checkpoints
 
@@ -163,7 +211,11 @@ class Engine(nn.Module):
         self.checkpoints.finish()
         self.client.close()
         self.ranks.close()
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        tell_why_this_rank_ends()
+        self.close()
 
     def check_modules(self) -> None:
         """Refuse modules that were added after initialize_engine: nothing would train them."""

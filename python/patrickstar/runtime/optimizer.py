@@ -6,8 +6,10 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
+from .. import _parts
 from .._library import ClientGroup, PatrickStarError, Refused
 from .._state import check_room
+from .._slot import Slot
 from .._torch import not_compiled
 from .engine import Engine
 
@@ -183,12 +185,14 @@ class Optimizer(torch.optim.Optimizer):
 
     def state_dict(self, whole: bool = True) -> Dict[str, Any]:
         """As that of torch.optim's class of the same name, which loads it; beside it, under "patrickstar", the count of
-        updates and the loss scaler. whole=False: of the states only those that this rank keeps. Several ranks: all
-        call."""
+        updates and the loss scaler. whole=False: of the states only those that this rank keeps, or a part of: for one
+        file a rank, which the same rank of as many loads again, and python -m patrickstar.merge joins to a whole.
+        Several ranks: all call."""
         numbers = self._number_params()
         state: Dict[int, Dict[str, Any]] = {}
         names = self.client.get_state_names()
-        check_room("optimizer.state_dict()", sum(slot.shape.numel() for slot in self._slots), len(names))
+        check_room("optimizer.state_dict()", sum(slot.shape.numel() for slot in self._slots
+                                                 if whole or self.client.keeps(slot.number)), len(names))
         for slot in self._slots:
             steps = self.client.get_steps(slot.number)
             if steps == 0:
@@ -205,31 +209,18 @@ class Optimizer(torch.optim.Optimizer):
             groups.append(packed)
         own = {"steps": self.client.get_steps(), "scaler": self.client.get_scaler(),
                "tensor_steps": {numbers[id(slot.param)]: self.client.get_steps(slot.number) for slot in self._slots}}
+        if not whole and self.engine.ranks.size > 1:
+            names = {numbers[id(slot.param)]: slot.name for slot in self._slots}
+            own["part"] = {**_parts.new_mark(self.client), "names": names}
         return {"state": state, "param_groups": groups, _OWN_KEY: own}
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """That of state_dict, or of a torch.optim optimizer of the same kind over the same parameters, in the same
-        order of groups. Several ranks: all call."""
-        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
-            found = [str(key) for key in list(state_dict)[:4]] if isinstance(state_dict, dict) else []
-            raise ValueError("optimizer state: expected a dictionary with 'state' and 'param_groups', as "
-                             "optimizer.state_dict() gives; found %s%s (values of parameters go to "
-                             "model.load_state_dict)" % (type(state_dict).__name__, " with %s" % (
-                                 ", ".join(found) or "no keys") if isinstance(state_dict, dict) else ""))
-        groups = state_dict["param_groups"]
-        sizes, mine = [len(group["params"]) for group in groups], [len(group["params"]) for group in self.param_groups]
-        if sizes != mine:
-            raise ValueError("optimizer state: groups of %s parameters, this optimizer has %s; make its groups by "
-                             "optimizer.param_groups of the configuration" % (sizes, mine))
-        self._check_options(groups)
-        saved = [number for group in groups for number in group["params"]]
-        slot_of = dict(zip(saved, (param._ps for group in self.param_groups for param in group["params"])))
-        names = self.client.get_state_names()
-        own = state_dict.get(_OWN_KEY, {})
-        self._check_states(state_dict["state"], slot_of, names)
-        self._check_that_states_are_whole(state_dict["state"], slot_of, names, own.get("tensor_steps", {}))
-        self._check_that_none_is_missing(state_dict["state"], slot_of, names, own.get("tensor_steps", {}))
+        order of groups. Several ranks: all call, with the whole, or each with what its own state_dict(whole=False)
+        gave. Where one is refused, nothing is loaded on any."""
+        slot_of = self.engine.agree(lambda: self._check_state(state_dict), "load_state_dict of the optimizer")
+        groups, own, names = state_dict["param_groups"], state_dict.get(_OWN_KEY, {}), self.client.get_state_names()
         most = 0
         for number, slot in slot_of.items():
             values = state_dict["state"].get(number)
@@ -251,6 +242,28 @@ class Optimizer(torch.optim.Optimizer):
             group.update({key: value for key, value in packed.items() if key != "params" and key in group
                           or key == "initial_lr"})
         self.last_step = self._initial_step_info()
+
+    def _check_state(self, state_dict: Dict[str, Any]) -> Dict[Any, Slot]:
+        """Does it fit? The parameters by their numbers there."""
+        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
+            found = [str(key) for key in list(state_dict)[:4]] if isinstance(state_dict, dict) else []
+            raise ValueError("optimizer state: expected a dictionary with 'state' and 'param_groups', as "
+                             "optimizer.state_dict() gives; found %s%s (values of parameters go to "
+                             "model.load_state_dict)" % (type(state_dict).__name__, " with %s" % (
+                                 ", ".join(found) or "no keys") if isinstance(state_dict, dict) else ""))
+        groups = state_dict["param_groups"]
+        sizes, mine = [len(group["params"]) for group in groups], [len(group["params"]) for group in self.param_groups]
+        if sizes != mine:
+            raise ValueError("optimizer state: groups of %s parameters, this optimizer has %s; make its groups by "
+                             "optimizer.param_groups of the configuration" % (sizes, mine))
+        self._check_options(groups)
+        saved = [number for group in groups for number in group["params"]]
+        slot_of = dict(zip(saved, (param._ps for group in self.param_groups for param in group["params"])))
+        names, states, own = self.client.get_state_names(), state_dict["state"], state_dict.get(_OWN_KEY, {})
+        self._check_states(states, slot_of, names)
+        self._check_that_states_are_whole(states, slot_of, names, own.get("tensor_steps", {}))
+        self._check_that_none_is_missing(states, slot_of, names, own)
+        return slot_of
 
     def _check_states(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str]) -> None:
         for number, values in states.items():
@@ -278,18 +291,18 @@ class Optimizer(torch.optim.Optimizer):
                                  "has all of them" % (" and ".join(missing), slot_of[number].name, self._kind,
                                                       " and ".join(names)))
 
-    def _check_that_none_is_missing(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str],
-                                    tensor_steps: Dict[Any, int]) -> None:
-        updated = [number for number in slot_of
-                   if tensor_steps.get(number, 0) > 0 and self.client.keeps(slot_of[number].number)]
-        missing = [slot_of[number].name for number in updated if names and not states.get(number)]
-        if missing:
-            raise Refused("optimizer state: it is that of one rank (whole=False), without the states of %d of the %d "
-                          "parameters that %s, the first of which is %s. Load it with as many ranks as have saved it, "
-                          "each its own; or save optimizer.state_dict(), for which all ranks call, and which any "
-                          "number of ranks loads"
-                          % (len(missing), len(updated), "this rank keeps" if self.engine.ranks.size > 1 else
-                             "were updated", missing[0]))
+    def _check_that_none_is_missing(self, states: Dict[Any, Any], slot_of: Dict[Any, Slot], names: List[str],
+                                    own: Dict[str, Any]) -> None:
+        """Of the parameters that were updated. Where one is, it is the state of one rank."""
+        updated = [number for number, steps in own.get("tensor_steps", {}).items() if steps > 0 and number in slot_of]
+        if not names or all(states.get(number) for number in updated):
+            return
+        mark = own.get("part")
+        if mark is not None:
+            _parts.check_rank(mark, self.client, "optimizer state")
+        kept = [number for number in updated if self.client.keeps(slot_of[number].number)]
+        _parts.check_kept(mark, self.client, "optimizer state",
+                          [slot_of[number].name for number in kept if not states.get(number)], len(kept))
 
     def _number_params(self) -> Dict[int, int]:
         numbers: Dict[int, int] = {}
