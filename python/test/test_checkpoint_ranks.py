@@ -6,7 +6,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from support import Case, torchrun
+from support import IS_LONG, Case, torchrun
 from test_checkpoint import read_safetensors
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "checkpoint_worker.py")
@@ -27,7 +27,7 @@ class CheckpointRanks(Case):
                 self.assertTrue(torch.equal(value, weights[name]), name)
             os.rename(os.path.join(folder, "run"), os.path.join(folder, "run of then"))
             self.works(torchrun(WORKER, folder, "load"))
-            for n_ranks in (1, 3):
+            for n_ranks in (1, 3) if IS_LONG else (3,):
                 os.rename(os.path.join(folder, "run"), os.path.join(folder, "run before %d" % n_ranks))
                 self.works(torchrun(WORKER, folder, "load", n_ranks=n_ranks))
 

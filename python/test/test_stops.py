@@ -14,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-from support import Case
+from support import IS_LONG, Case
 
 N_STOPS = int(os.environ.get("N_STOPS", 3))
 IS_LARGE = os.environ.get("CONTROL_GROUP") == "large"
@@ -106,6 +106,7 @@ class Stops(Case):
         shutil.rmtree(folder)
         os.mkdir(folder)
 
+    @unittest.skipUnless(IS_LONG or N_STOPS > 3, "long: PS_TEST_LONG=1, or N_STOPS above 3")
     def test_f32(self):
         self.survives(24, "f32")
 
