@@ -124,12 +124,12 @@ ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engi
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                checkpoint/test_optimizer_import \
-               fault/test_engine_faults foreign/test_client_walk foreign/test_client_saves
+               fault/test_engine_faults external/test_client_walk external/test_client_saves
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 # Those that are there once more, as test/gpu/NAME: on CUDA, over a driver that is not there and kernels on an emulator.
 GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_tied \
              engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order \
-             foreign/test_client_walk foreign/test_client_saves
+             external/test_client_walk external/test_client_saves
 # And those that take longer, for ONLY, which names them.
 GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_loss_scale engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
                   fault/test_engine_faults

@@ -20,7 +20,7 @@
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
  *       "extra_files": [{"name": "extra-0-of-1.pt", "bytes", "xxh3"}],  only where the program gave some; null: a rank's
  *                                  that gave none
- *       "module": {...},           only of a model that another framework computes (foreign/client_checkpoint.h)
+ *       "module": {...},           only of a model that another framework computes (external/client_checkpoint.h)
  *       "arithmetic": {"kernels": "cuda", "attention": "cuDNN 9.19.0", "reductions": ""},  (settings/arithmetic.h)
  *       "products": {...},         only of a GPU: which algorithms multiply (cuda/product_table.h)
  *       "caller": {...} or null,

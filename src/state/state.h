@@ -1,5 +1,5 @@
 /* state.h - what is trained, as both front ends have it: parameters, fp32 values and optimizer states in the chunks of
- * lists.h, over tiers. A driver (run/, foreign/) says which chunks are pinned where and when; what is computed there is
+ * lists.h, over tiers. A driver (run/, external/) says which chunks are pinned where and when; what is computed there is
  * the state's. */
 #ifndef PS_STATE_STATE_H
 #define PS_STATE_STATE_H

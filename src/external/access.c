@@ -1,0 +1,222 @@
+/* access.c - places of tensors: chunks are pinned, and let go. */
+#include <string.h>
+
+#include "base/sized.h"
+#include "external/client_impl.h"
+
+/* ---- chunks ---- */
+
+ps_status ps_client_hold(ps_client *c, ps_list list, int32_t chunk, ps_tier tier, ps_access_mode mode)
+{
+    const ps_chunk_id id = ps_store_chunk(c->layout, list, chunk);
+    ps_client_held *h = &c->held;
+    PS_TRY(ps_client_note_access(c, id, tier, mode));
+    ps_status st = ps_store_pin(c->tiers.store, id, tier, mode, NULL);
+    if (st == PS_EBUDGET && ps_client_stop_following(c)) st = ps_store_pin(c->tiers.store, id, tier, mode, NULL);
+    PS_TRY(st);
+    if (h->count[id]++ == 0) h->ids[h->n++] = id;
+    return PS_OK;
+}
+
+void ps_client_let_go(ps_client *c, ps_list list, int32_t chunk)
+{
+    const ps_chunk_id id = ps_store_chunk(c->layout, list, chunk);
+    ps_client_held *h = &c->held;
+    ps_store_unpin(c->tiers.store, id);
+    if (--h->count[id] > 0) return;
+    int32_t i = h->n - 1;
+    while (h->ids[i] != id) i--;
+    memmove(h->ids + i, h->ids + i + 1, (size_t)(--h->n - i) * sizeof *h->ids);
+}
+
+/* ---- places ---- */
+
+static ps_list list_of(const ps_client *c, int32_t tensor, ps_client_what what)
+{
+    if (what == PS_CLIENT_PARAM) return PS_LIST_PARAM16;
+    if (what == PS_CLIENT_MASTER) return PS_LIST_MASTER;
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    return t->pins[what] > 0 ? t->gradient_list : ps_client_gradient_list(c, ps_client_piece_of(c, t, 0));
+}
+
+static int32_t *pins_of(ps_client *c, int32_t tensor, ps_client_what what)
+{
+    return what == PS_CLIENT_PARAM ? &c->pin_counts[tensor] : &c->tensors[tensor].pins[what];
+}
+
+/* With several ranks a gradient is one rank's as long as it is not summed up, then its owner's. */
+static ps_status expect_gradient_here(const ps_client *c, const ps_client_tensor_state *t)
+{
+    for (int32_t k = 0; k < t->n_pieces; k++)
+        if (ps_client_place_of_gradient(c, t, k) == PS_GRADIENT_NONE)
+            return PS_FAIL(PS_ESTATE, "%.200s: its gradient is with rank %d, who owns it", t->name,
+                           ps_ranks_owner(&c->settings.ranks, ps_client_piece_of(c, t, k)->chunk));
+    return PS_OK;
+}
+
+/* A failure has left it half moved: the rest follows. */
+static bool is_torn(const ps_client *c, const ps_client_tensor_state *t)
+{
+    for (int32_t k = 1; k < t->n_pieces; k++)
+        if (ps_client_place_of_gradient(c, t, k) != ps_client_place_of_gradient(c, t, 0)) return true;
+    return false;
+}
+
+static ps_status expect_own(const ps_client *c, int32_t tensor)
+{
+    const ps_place p = ps_client_place_of(c, tensor);
+    for (int32_t k = 0; k < p.n_chunks; k++)
+        if (!ps_client_owns(c, p.chunk + k))
+            return PS_FAIL(PS_ESTATE, "%.200s: its fp32 value is with rank %d, who owns it; ps_client_read gives it",
+                           c->tensors[tensor].name, ps_ranks_owner(&c->settings.ranks, p.chunk + k));
+    return PS_OK;
+}
+
+/* What is asked for is there, and up to date. */
+static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    if (what == PS_CLIENT_GRADIENT) {
+        if (!t->has_gradient) return PS_FAIL(PS_ESTATE, "%.200s has no gradient", t->name);
+        if (t->is_apart) return PS_OK;
+        PS_TRY(expect_gradient_here(c, t));
+        return is_torn(c, t) ? ps_client_restore(c, tensor) : PS_OK;
+    }
+    if (t->is_apart) return PS_OK;
+    if (what == PS_CLIENT_PARAM && t->has_gradient && !t->keeps_param) {
+        ps_client_unshare(c, tensor);
+        t->keeps_param = true;
+        c->n_restored += ps_client_is_overwritten(c, t);
+    }
+    if (what == PS_CLIENT_PARAM && ps_client_is_overwritten(c, t)) PS_TRY(ps_client_restore(c, tensor));
+    if (what == PS_CLIENT_MASTER) PS_TRY(expect_own(c, tensor));
+    if (what == PS_CLIENT_MASTER) PS_TRY(ps_client_need_master(c, tensor));
+    return ps_client_is_written(t, c->pin_counts[tensor]) ? ps_client_settle(c, tensor) : PS_OK;
+}
+
+static ps_status hold_all(ps_client *c, int32_t tensor, ps_list list, bool is_param, ps_access_mode mode)
+{
+    const ps_place p = ps_client_place_of(c, tensor);
+    for (int32_t k = 0; k < p.n_chunks; k++) {
+        const int32_t chunk = p.chunk + k;
+        ps_status st = list == PS_LIST_PARAM16 && is_param ? ps_client_gather(c, tensor, chunk) : PS_OK;
+        if (st == PS_OK && list == PS_LIST_MASTER && mode == PS_ACCESS_WRITE) st = ps_client_save_first(c, chunk);
+        if (st == PS_OK) st = ps_client_hold(c, list, chunk, PS_TIER_DEVICE, mode);
+        if (st == PS_OK && is_param && ps_client_owns(c, chunk) && !c->has_master[chunk]) {
+            st = ps_snapshot_visit_frozen(&c->snapshot, &c->state, chunk, PS_TIER_DEVICE);
+            if (st != PS_OK) ps_client_let_go(c, list, chunk);
+        }
+        if (st == PS_OK) continue;
+        while (k-- > 0) ps_client_let_go(c, list, p.chunk + k);
+        return st;
+    }
+    return PS_OK;
+}
+
+static void *apart_place(const ps_client *c, const ps_client_tensor_state *t, ps_client_what what)
+{
+    return ps_client_apart(t, what == PS_CLIENT_GRADIENT ? ps_lists_grad(&c->lists) : PS_LIST_MASTER);
+}
+
+/* What takes the room, and which budget would be enough: all that is in use stays, and this comes beside it. */
+static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, ps_status st)
+{
+    int64_t held = 0;
+    char text[PS_CLIENT_FRAMEWORK_TEXT_MAX], advice[PS_CLIENT_ADVICE_TEXT_MAX];
+    const int64_t framework = ps_store_get_stats(c->tiers.store).non_model_bytes;
+    if (st != PS_EBUDGET) return st;
+    for (int32_t i = 0; i < c->held.n; i++) held += ps_client_id_bytes(c, c->held.ids[i]);
+    const int64_t wanted = t->n_pieces * ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16);
+    const int64_t budget = c->settings.budgets.bytes[PS_TIER_DEVICE];
+    const ps_moment *now = ps_client_present_moment(c);
+    const char *label = now != NULL ? now->label : NULL;
+    return PS_FAIL(
+        st,
+        "%.200s%s%.100s: no room for its chunks, %lld bytes, beside chunks in use, %lld bytes, and %lld of the "
+        "framework itself, in the %lld that budgets leave to them: %s would do, as would smaller chunks "
+        "(default_chunk_size) or letting tensors go before others are used%s%s: %s",
+        t->name, label != NULL ? " in " : "", label != NULL ? label : "", (long long)wanted, (long long)held,
+        (long long)framework, (long long)budget,
+        ps_client_step_advice(c, framework, held + wanted, budget + wanted, advice), framework > 0 ? "; " : "",
+        framework > 0 ? ps_client_framework_text(c, framework, text) : "", ps_last_error());
+}
+
+ps_status ps_client_tell_ranks(ps_client *c, ps_status st)
+{
+    return c->comm != NULL && st != PS_EINVAL && st != PS_ESTATE ? ps_client_break(c, st) : st;
+}
+
+ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
+                              ps_client_place *place)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    if (what < 0 || what >= PS_CLIENT_WHAT_COUNT) return PS_FAIL(PS_EINVAL, "%d is no ps_client_what", (int)what);
+    if (mode != PS_CLIENT_READ && mode != PS_CLIENT_WRITE)
+        return PS_FAIL(PS_EINVAL, "%d is no ps_client_mode", (int)mode);
+    PS_TRY(ps_client_flush_tensor(c, tensor));
+    PS_TRY(tell_room(c, t, make_ready(c, tensor, what)));
+    const ps_list list = list_of(c, tensor, what);
+    *place = (ps_client_place){.dtype = t->is_apart || list != PS_LIST_PARAM16 ? PS_DTYPE_F32 : c->settings.dtype,
+                               .gpu = c->settings.backend_kind == PS_BACKEND_CUDA ? c->settings.gpu.ordinal : -1};
+    if (t->is_apart) {
+        place->address = apart_place(c, t, what);
+    } else {
+        const ps_access_mode access = mode == PS_CLIENT_READ ? PS_ACCESS_READ : PS_ACCESS_WRITE;
+        PS_TRY(tell_room(c, t, hold_all(c, tensor, list, what == PS_CLIENT_PARAM, access)));
+        const ps_place p = ps_client_place_of(c, tensor);
+        place->address = ps_state_element(&c->state, list, p.chunk, p.offset);
+    }
+    if (what == PS_CLIENT_GRADIENT) t->gradient_list = list;
+    ++*pins_of(c, tensor, what);
+    c->n_gradient_pins += what == PS_CLIENT_GRADIENT;
+    t->is_writing[what] = t->is_writing[what] || mode == PS_CLIENT_WRITE;
+    return PS_OK;
+}
+
+/* What may have been written, the other one is to have; by whoever needs it first, who can say so when it fails. */
+void ps_client_unpin_place(ps_client *c, int32_t tensor, ps_client_what what)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    int32_t *pins = pins_of(c, tensor, what);
+    PS_ASSERT(*pins > 0);
+    if (t->is_writing[what] && !t->is_apart) {
+        t->is_param_newer = t->is_param_newer || what == PS_CLIENT_PARAM;
+        t->is_master_newer = t->is_master_newer || what == PS_CLIENT_MASTER;
+    }
+    if (t->is_writing[what] && what == PS_CLIENT_GRADIENT) t->is_gradient_changed = true;
+    if (!t->is_apart) {
+        const ps_list list = list_of(c, tensor, what);
+        const ps_place p = ps_client_place_of(c, tensor);
+        for (int32_t k = 0; k < p.n_chunks; k++) ps_client_let_go(c, list, p.chunk + k);
+    }
+    c->n_gradient_pins -= what == PS_CLIENT_GRADIENT;
+    if (--*pins == 0) t->is_writing[what] = false;
+}
+
+ps_status ps_client_pin(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, ps_client_place *place)
+{
+    PS_TRY(PS_NEED("client place", c, place));
+    ps_client_place own;
+    PS_TRY(ps_client_enter_with(c, "ps_client_pin", PS_CLIENT_IS_READY, tensor));
+    ps_status st = ps_client_tell_ranks(c, ps_client_pin_place(c, tensor, what, mode, &own));
+    if (st == PS_OK) {
+        st = PS_SIZED_GIVE(ps_client_place, &own, place);
+        if (st != PS_OK) ps_client_unpin_place(c, tensor, what);
+    }
+    ps_client_leave(c);
+    return st;
+}
+
+static bool is_pinned(ps_client *c, int32_t tensor, ps_client_what what)
+{
+    const bool is_there = c->pin_counts != NULL && tensor >= 0 && tensor < c->n_tensors;
+    return is_there && what >= PS_CLIENT_PARAM && what <= PS_CLIENT_GRADIENT && *pins_of(c, tensor, what) > 0;
+}
+
+void ps_client_unpin(ps_client *c, int32_t tensor, ps_client_what what)
+{
+    if (c == NULL || !ps_client_is_here(c)) return;
+    pthread_mutex_lock(&c->lock);
+    if (is_pinned(c, tensor, what)) ps_client_unpin_place(c, tensor, what);
+    ps_client_leave(c);
+}

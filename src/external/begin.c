@@ -1,0 +1,213 @@
+/* begin.c - chunks are laid out, memory is opened, and first values move there: a chunk at a time, and what has moved
+ * is given back, so that the model never exists twice. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/agree.h"
+#include "external/client_impl.h"
+
+/* ---- memory ---- */
+
+static ps_status open_tiers(ps_client *c)
+{
+    const ps_settings *s = &c->settings;
+    const bool is_out_of_reach = !ps_backend_space(s->backend)->device->host_can_touch;
+    int64_t sums;
+    const int64_t results = ps_client_results_bytes(c, &sums);
+    if (s->checks_order) PS_TRY(ps_order_create(false, &c->order));
+    const ps_tiers_options o = {.space = ps_backend_space(s->backend),
+                                .budgets = s->budgets,
+                                .disk_folders = s->disk_folders,
+                                .disk_backend = s->disk_backend,
+                                .queue_depth = s->queue_depth,
+                                .keep_freed_memory = s->keep_freed_memory,
+                                .layout = c->layout,
+                                .lists = c->lists,
+                                .policy = s->policy,
+                                .prefetch = s->prefetch,
+                                .spares_writes = true,
+                                .wait_at_once = s->wait_at_once,
+                                .rates = &s->rates.links,
+                                .staging_bytes = s->staging_bytes,
+                                .comm_staging_bytes = ps_settings_comm_bytes(s),
+                                .comm_on_device = s->nccl.is_used,
+                                .results_bytes = results,
+                                .apart_bytes = ps_client_all_apart_bytes(c),
+                                .counts_non_model = true,
+                                .profile = c->profile,
+                                .order = c->order};
+    const size_t n_ids = (size_t)ps_lists_n_ids(&c->lists, c->layout);
+    PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.count, &c->held.count));
+    PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.ids, &c->held.ids));
+    PS_TRY(ps_tiers_open(&o, &c->tiers));
+    c->n_margin = ps_client_least_margin(c);
+    if (is_out_of_reach) {
+        c->sums = c->tiers.results;
+        c->scratch = (float *)(void *)((char *)c->tiers.results + sums);
+        return PS_OK;
+    }
+    PS_TRY(ps_mem_alloc((size_t)sums, 1, &c->sums));
+    return ps_mem_alloc(2 * (size_t)PS_CLIENT_SCRATCH_ELEMENTS, sizeof *c->scratch, &c->scratch);
+}
+
+/* ---- first values ---- */
+
+/* n elements of what was given, to the device or the host. */
+static ps_status move_values(ps_client *c, const ps_client_tensor_state *t, int64_t first, int64_t n, ps_tier tier,
+                             void *dst, ps_dtype dst_dtype)
+{
+    enum { AT_ONCE = 16384 };
+    _Alignas(64) char rounded[AT_ONCE * sizeof(float)];
+    ps_backend *host = ps_backend_host(c->settings.backend);
+    const char *src = (const char *)t->given.address + first * (int64_t)ps_dtype_bytes(t->given_dtype);
+    const bool is_reached = ps_device_host_can_touch(c->tiers.ram[PS_TIER_DEVICE]); /* else fills may be under way */
+    const int64_t at_once = is_reached ? n : AT_ONCE;
+    for (int64_t done = 0; done < n; done += at_once) {
+        const int64_t here = ps_min_i64(at_once, n - done);
+        char *to = (char *)dst + done * (int64_t)ps_dtype_bytes(dst_dtype);
+        const ps_cast_args a = {.dst = is_reached ? (void *)to : rounded,
+                                .src = src + done * (int64_t)ps_dtype_bytes(t->given_dtype),
+                                .n = here,
+                                .dst_dtype = dst_dtype,
+                                .src_dtype = t->given_dtype};
+        PS_TRY(ps_run_cast(host, NULL, &a, 0));
+        if (!is_reached)
+            PS_TRY(ps_queue_put(c->tiers.compute[tier], to, rounded, here * (int64_t)ps_dtype_bytes(dst_dtype)));
+    }
+    return PS_OK;
+}
+
+static ps_status fill_piece(ps_client *c, const ps_piece *p, ps_tier tier)
+{
+    ps_client_tensor_state *t = &c->tensors[p->tensor];
+    if (!c->has_master[p->chunk]) {
+        void *param = ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
+        PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, param, c->settings.dtype));
+    } else {
+        void *master = ps_state_element(&c->state, PS_LIST_MASTER, p->chunk, p->chunk_offset);
+        PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, master, PS_DTYPE_F32));
+        PS_TRY(ps_state_round_master(&c->state, tier, p));
+    }
+    return PS_OK;
+}
+
+/* Of a chunk that has been filled, or is another rank's. */
+static void give_back(ps_client *c, int32_t chunk)
+{
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++) {
+        ps_client_tensor_state *t = &c->tensors[c->pieces.all[i].tensor];
+        if (c->pieces.all[i].tensor_offset + c->pieces.all[i].n < t->elements) continue;
+        ps_nursery_give(c->nursery, &t->given);
+        t->given.address = NULL;
+    }
+}
+
+static ps_status fill_chunk(ps_client *c, int32_t chunk)
+{
+    const ps_tier tier = ps_client_update_tier(c, chunk);
+    c->has_master[chunk] = !c->tensors[c->pieces.all[c->pieces.first[chunk]].tensor].is_frozen;
+    PS_TRY(ps_client_hold(c, PS_LIST_PARAM16, chunk, tier, PS_ACCESS_WRITE));
+    ps_status st = PS_OK;
+    if (c->has_master[chunk]) st = ps_client_hold(c, PS_LIST_MASTER, chunk, tier, PS_ACCESS_WRITE);
+    if (st == PS_OK) {
+        for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1] && st == PS_OK; i++)
+            st = fill_piece(c, &c->pieces.all[i], tier);
+        if (c->has_master[chunk]) ps_client_let_go(c, PS_LIST_MASTER, chunk);
+    }
+    ps_client_let_go(c, PS_LIST_PARAM16, chunk);
+    return st;
+}
+
+/* At the start of its part of the block, whose size is *at so far. */
+static ps_status fill_apart(ps_client *c, ps_client_tensor_state *t, int64_t *at)
+{
+    const int64_t bytes = ps_client_apart_bytes(c, t);
+    ps_queue *q = c->tiers.compute[PS_TIER_DEVICE];
+    t->apart = (float *)(void *)((char *)c->tiers.apart + *at);
+    *at += bytes;
+    PS_TRY(ps_queue_fill(q, t->apart, 0, bytes));
+    PS_TRY(ps_event_wait(ps_queue_event(q)));
+    PS_TRY(move_values(c, t, 0, t->elements, PS_TIER_DEVICE, t->apart, PS_DTYPE_F32));
+    ps_nursery_give(c->nursery, &t->given);
+    t->given.address = NULL;
+    return PS_OK;
+}
+
+static ps_status fill(ps_client *c)
+{
+    int64_t at = 0;
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) PS_TRY(fill_apart(c, &c->tensors[t], &at));
+    for (int32_t i = 0; i < c->layout->n_chunks; i++) {
+        if (ps_client_owns(c, i)) PS_TRY(fill_chunk(c, i));
+        give_back(c, i);
+    }
+    return PS_OK;
+}
+
+/* ---- together ---- */
+
+static ps_status prepare(ps_client *c)
+{
+    PS_TRY(ps_client_freeze(c));
+    PS_TRY(ps_client_create_layout(c));
+    c->lists = ps_lists_of(&c->settings, 0, 0);
+    PS_TRY(ps_client_cut_pieces(c));
+    c->state = (ps_model_state){.settings = &c->settings,
+                                .layout = c->layout,
+                                .lists = &c->lists,
+                                .pieces = &c->pieces,
+                                .tiers = &c->tiers,
+                                .update_tier = c->update_tier,
+                                .has_master = c->has_master};
+    PS_TRY(ps_client_deal_groups(c));
+    PS_TRY(ps_client_sharing_init(c));
+    ps_client_choose_save_buffer(c);
+    return ps_client_check_budgets(c);
+}
+
+/* Of rank 0: the others choose the same. */
+static void tell_memory(const ps_client *c)
+{
+    char text[PS_SETTINGS_MEMORY_TEXT_MAX], *rest = text;
+    if (c->settings.ranks.rank != 0) return;
+    ps_settings_describe_memory(&c->settings, text);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
+        if (line[0] != '\0') ps_log(PS_LOG_INFO, "%s", line);
+}
+
+static ps_status begin(ps_client *c)
+{
+    PS_TRY(ps_client_start_alike(c));
+    PS_TRY(ps_comm_agree(c->comm, prepare(c)));
+    tell_memory(c);
+    PS_TRY(ps_comm_agree(c->comm, open_tiers(c)));
+    PS_TRY(ps_comm_agree(c->comm, ps_carrier_open(&c->carrier, &c->settings, &c->tiers)));
+    PS_TRY(ps_comm_agree(c->comm, ps_carrier_join(&c->carrier, &c->settings, &c->tiers)));
+    ps_store_limit_chunks(c->tiers.store, PS_TIER_DEVICE, ps_client_first_limit(c));
+    PS_TRY(ps_comm_agree(c->comm, fill(c)));
+    return ps_client_begin_measuring(c);
+}
+
+/* After a failure: whose values are no longer where ps_client_add gave memory for them. */
+static void drop_what_moved(ps_client *c)
+{
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (c->tensors[t].given.address == NULL) c->tensors[t].is_dropped = true;
+}
+
+ps_status ps_client_begin(ps_client *c)
+{
+    PS_TRY(PS_NEED("client", c));
+    PS_TRY(ps_client_enter(c, "ps_client_begin", PS_CLIENT_IS_BUILDING));
+    const ps_status st = begin(c);
+    if (st == PS_OK) {
+        c->stage = PS_CLIENT_IS_READY;
+    } else {
+        (void)ps_client_break(c, st);
+        drop_what_moved(c);
+    }
+    ps_client_leave(c);
+    return st;
+}

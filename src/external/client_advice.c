@@ -1,0 +1,141 @@
+/* client_advice.c - which budget would be enough: what a step needs of the device at most, and the option to raise. */
+#include <stdio.h>
+
+#include "base/bytes.h"
+#include "base/machine.h"
+#include "external/client_impl.h"
+
+/* What is measured is in steps of 4 MB, and each operator's temporary memory comes on top. */
+static const int64_t slack_bytes = (int64_t)16 << 20;
+
+/* Without memory.total the settings have not looked at it: what it had before there were chunks, with its libraries. */
+static int64_t process_bytes(const ps_client *c)
+{
+    ps_machine_rss_info now;
+    int64_t resident;
+    if (c->settings.memory.dial == PS_DIAL_TOTAL || ps_machine_rss(NULL, &now) != PS_OK ||
+        ps_resident_measure(&c->steps.resident, &resident) != PS_OK)
+        return c->settings.memory.process_bytes;
+    const int64_t before = c->steps.base_bytes > 0 ? c->steps.base_bytes : resident;
+    return ps_settings_process_bytes(now.resident_bytes - resident + before, c->settings.threads);
+}
+
+int64_t ps_client_total_for(const ps_client *c, int64_t device_bytes)
+{
+    const int64_t total = ps_settings_total_for(&c->settings, device_bytes, c->settings.budgets.bytes[PS_TIER_HOST]);
+    return total - c->settings.memory.process_bytes + process_bytes(c);
+}
+
+const char *ps_client_advice(const ps_client *c, int64_t device_bytes, char text[PS_CLIENT_ADVICE_TEXT_MAX])
+{
+    const bool is_tier = c->settings.memory.dial == PS_DIAL_TIERS || c->settings.backend_kind == PS_BACKEND_CUDA;
+    const int64_t bytes = is_tier ? device_bytes : ps_client_total_for(c, device_bytes);
+    char readable[PS_BYTES_TEXT_MAX];
+    snprintf(text, PS_CLIENT_ADVICE_TEXT_MAX, "%s = %lld (%s)", is_tier ? "memory.device" : "memory.total",
+             (long long)bytes, ps_bytes_round_up(bytes, readable));
+    return text;
+}
+
+/* ---- what a step needs ---- */
+
+static int64_t device_chunk_bytes(const ps_client *c, const ps_trace *t, int32_t moment)
+{
+    const ps_moment *m = &t->moments[moment];
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &t->accesses[m->first_access + i];
+        if (a->tier == PS_TIER_DEVICE) bytes += ps_client_id_bytes(c, a->chunk);
+    }
+    return bytes;
+}
+
+/* Of all moments, where activations are `growth` times those of the trace and the program holds `outside` before. */
+static int64_t most_of_trace(const ps_client *c, const ps_trace *t, int64_t outside, double growth)
+{
+    const int64_t least = ps_client_least_device_bytes(c);
+    int64_t most = 0;
+    for (int32_t i = 0; i < t->n_moments; i++) {
+        const int64_t activations = ps_max_i64(0, t->moments[i].non_model_bytes - outside);
+        most =
+            ps_max_i64(most, ps_max_i64(device_chunk_bytes(c, t, i), least) + (int64_t)((double)activations * growth));
+    }
+    return most + outside;
+}
+
+/* Of the trace so far, the forward pass or all but updates, which lie where they found place. */
+static int32_t count_operators(const ps_trace *t, bool is_forward)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < t->n_moments; i++)
+        n += is_forward ? t->moments[i].phase == PS_PHASE_FORWARD : t->moments[i].phase != PS_PHASE_UPDATE;
+    return n;
+}
+
+/* What the recorded step had where the step under way is now; NULL: it had ended. */
+static const ps_moment *recorded_operator(const ps_client_steps *s)
+{
+    if (s->foretold == NULL || s->trace == NULL) return NULL;
+    int32_t left = count_operators(s->trace, false);
+    for (int32_t i = 0; i < s->foretold->n_moments && left > 0; i++)
+        if (s->foretold->moments[i].phase != PS_PHASE_UPDATE && --left == 0) return &s->foretold->moments[i];
+    return NULL;
+}
+
+/* Activations grow with each operator of the forward pass: which part of it has been? By the recorded step's operators,
+ * or, in the first step, by the elements of the tensors that were used. At least 1/256. */
+static double forward_share(const ps_client *c)
+{
+    const ps_trace *now = c->steps.trace, *recorded = c->steps.foretold;
+    double done = 0, all = 0;
+    if (now == NULL || count_operators(now, false) == 0) return 1;
+    if (count_operators(now, false) > count_operators(now, true)) return 1; /* the backward pass has begun */
+    if (recorded != NULL) {
+        all = count_operators(recorded, true);
+        done = count_operators(now, true);
+    } else {
+        all = c->layout->n_chunks;
+        for (int32_t k = 0; k < c->layout->n_chunks; k++) {
+            const ps_chunk_id id = ps_store_chunk(c->layout, PS_LIST_PARAM16, k);
+            bool is_used = false;
+            for (int32_t i = 0; i < now->n_accesses && !is_used; i++) is_used = now->accesses[i].chunk == id;
+            done += is_used;
+        }
+    }
+    if (done >= all) return 1;
+    return done < all / 256 ? 1.0 / 256 : done / all;
+}
+
+static int64_t needed_device_bytes(const ps_client *c, int64_t framework_bytes, int64_t more_bytes, bool *is_estimate)
+{
+    const ps_client_steps *s = &c->steps;
+    const int64_t outside = ps_min_i64(s->outside_bytes, framework_bytes), activations = framework_bytes - outside;
+    const int64_t chunks = ps_max_i64(more_bytes, ps_client_least_device_bytes(c));
+    const ps_moment *recorded = recorded_operator(s);
+    int64_t needed = framework_bytes + chunks;
+    *is_estimate = true;
+    if (recorded != NULL && framework_bytes <= recorded->non_model_bytes) {
+        *is_estimate = false; /* as large as the recorded one */
+        return ps_max_i64(needed, most_of_trace(c, s->foretold, outside, 1)) + slack_bytes;
+    }
+    const int64_t then = recorded != NULL ? recorded->non_model_bytes - outside : 0;
+    if (then > slack_bytes) {
+        const double growth = (double)activations / (double)then;
+        needed = ps_max_i64(needed, most_of_trace(c, s->foretold, outside, growth));
+    } else {
+        /* the backward pass has the gradients of activations beside them */
+        const double share = forward_share(c);
+        needed = ps_max_i64(needed, outside + (int64_t)((double)activations / share) + chunks);
+    }
+    return needed + activations / 20 + slack_bytes;
+}
+
+const char *ps_client_step_advice(const ps_client *c, int64_t framework_bytes, int64_t more_bytes, int64_t least_bytes,
+                                  char text[PS_CLIENT_ADVICE_TEXT_MAX])
+{
+    char option[PS_CLIENT_ADVICE_TEXT_MAX];
+    bool is_estimate;
+    const int64_t needed = needed_device_bytes(c, framework_bytes, more_bytes, &is_estimate);
+    ps_client_advice(c, ps_max_i64(needed, least_bytes), option);
+    snprintf(text, PS_CLIENT_ADVICE_TEXT_MAX, "%s%.100s", is_estimate ? "about " : "", option);
+    return text;
+}

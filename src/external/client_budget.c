@@ -1,0 +1,273 @@
+/* client_budget.c - what a client takes of its budgets, whether they are enough, and on which tier a chunk is updated. */
+#include <stdio.h>
+
+#include "base/bytes.h"
+#include "external/client_impl.h"
+
+/* ---- sizes ---- */
+
+static int64_t chunk_bytes(const ps_client *c, ps_list list)
+{
+    const int64_t bytes = ps_lists_chunk_bytes(&c->lists, c->layout, list);
+    return ps_round_up(bytes, ps_settings_page_bytes(&c->settings));
+}
+
+int64_t ps_client_update_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    for (ps_list list = 0; list < c->lists.n; list++) bytes += chunk_bytes(c, list);
+    return bytes;
+}
+
+static int64_t chunks_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    const ps_list n = ps_lists_grad(&c->lists);
+    for (int32_t i = 0; i < c->layout->n_chunks; i++) {
+        const bool is_frozen = c->tensors[c->pieces.all[c->pieces.first[i]].tensor].is_frozen;
+        if (!ps_client_owns(c, i)) continue;
+        for (ps_list list = 0; list < (is_frozen ? 1 : n); list++) bytes += chunk_bytes(c, list);
+    }
+    return bytes;
+}
+
+int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *t)
+{
+    return (int64_t)sizeof(float) * ps_round_up(t->elements, PS_TENSOR_ALIGN_ELEMENTS) * (c->lists.n - 2);
+}
+
+int64_t ps_client_all_apart_bytes(const ps_client *c)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < c->n_tensors; t++)
+        if (c->tensors[t].is_apart && !c->tensors[t].is_dropped) bytes += ps_client_apart_bytes(c, &c->tensors[t]);
+    return bytes;
+}
+
+int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes)
+{
+    const int64_t n_sums = c->pieces.n + c->n_tensors;
+    *sums_bytes = ps_round_up(n_sums * (int64_t)sizeof *c->sums, 64);
+    if (ps_backend_space(c->settings.backend)->device->host_can_touch) return 0;
+    return *sums_bytes + 2 * PS_CLIENT_SCRATCH_ELEMENTS * (int64_t)sizeof(float);
+}
+
+void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT])
+{
+    const ps_settings *s = &c->settings;
+    const int64_t page = ps_settings_page_bytes(s);
+    int64_t sums;
+    const ps_tier staging = ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets);
+    blocks[PS_TIER_HOST] = 0;
+    blocks[PS_TIER_DEVICE] =
+        ps_round_up(ps_client_all_apart_bytes(c), page) + ps_round_up(ps_client_results_bytes(c, &sums), page);
+    blocks[s->nccl.is_used ? PS_TIER_DEVICE : staging] += ps_round_up(ps_settings_comm_bytes(s), page);
+    blocks[staging] += ps_round_up(s->staging_bytes, page);
+}
+
+/* auto: 8 MiB, where that is little of the budget that it is a part of. */
+void ps_client_choose_save_buffer(ps_client *c)
+{
+    enum { AUTO_SHARE = 16 };
+    const int64_t least = 16 * PS_KIB, auto_bytes = 8 * PS_MIB;
+    ps_settings *s = &c->settings;
+    const int64_t budget = s->budgets.bytes[ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets)];
+    if (s->save_buffer_bytes == PS_BYTES_AUTO)
+        s->staging_bytes = budget >= AUTO_SHARE * auto_bytes ? auto_bytes : 0;
+    else
+        s->staging_bytes = s->save_buffer_bytes > 0 ? ps_max_i64(least, s->save_buffer_bytes) : 0;
+}
+
+static ps_status refuse(const char *key, int64_t given, int64_t wanted, const char *what, const char *other)
+{
+    char given_text[PS_BYTES_TEXT_MAX], wanted_text[PS_BYTES_TEXT_MAX];
+    return PS_FAIL(PS_EBUDGET, "%s is %s (%lld bytes), and %s: %s = %lld (%s) would do%s", key,
+                   ps_bytes_format(given, given_text), (long long)given, what, key, (long long)wanted,
+                   ps_bytes_round_up(wanted, wanted_text), other);
+}
+
+/* Of a tensor that is in use, with those of other ranks that are gathered along with them. */
+static int32_t held_chunks(const ps_client *c, const ps_place *p)
+{
+    const int32_t group = c->sharing.group_chunks, first = p->chunk / group,
+                  last = (p->chunk + p->n_chunks - 1) / group;
+    return (int32_t)ps_min_i64((last - first + 1) * group, c->layout->n_chunks);
+}
+
+static int64_t group_chunks(const ps_client *c)
+{
+    return ps_min_i64(c->sharing.group_chunks, c->layout->n_chunks);
+}
+
+int64_t ps_client_fp32_beside_bytes(const ps_client *c)
+{
+    const int64_t wide = chunk_bytes(c, PS_LIST_MASTER), one = chunk_bytes(c, PS_LIST_PARAM16) + wide;
+    return ps_max_i64(one, c->settings.ranks.n > 1 ? group_chunks(c) * wide : 0);
+}
+
+enum { WHAT_BYTES = 320 };
+
+/* what (of WHAT_BYTES) gets what it is for. */
+static int64_t least_device_bytes(const ps_client *c, char *what)
+{
+    const int64_t update = ps_client_update_bytes(c), beside = ps_client_fp32_beside_bytes(c);
+    const int64_t group = group_chunks(c) * chunk_bytes(c, PS_LIST_PARAM16);
+    int64_t widest = beside, blocks[PS_RAM_TIER_COUNT];
+    snprintf(what, WHAT_BYTES, "a chunk of parameters with its fp32 values or gradients takes %lld bytes there",
+             (long long)beside);
+    for (int32_t i = 0; i < c->layout->n_tensors; i++) {
+        int64_t bytes = held_chunks(c, &c->layout->places[i]) * chunk_bytes(c, PS_LIST_PARAM16);
+        /* of its last group gradients make way while those before it are held */
+        if (c->settings.ranks.n > 1) bytes = ps_max_i64(bytes, bytes - group + beside);
+        if (bytes <= widest) continue;
+        widest = bytes;
+        snprintf(what, WHAT_BYTES, "the chunks of %.200s take %lld bytes", c->tensors[c->in_order[i]].name,
+                 (long long)bytes);
+    }
+    ps_client_count_blocks(c, blocks);
+    const bool is_host_enough = c->settings.budgets.bytes[PS_TIER_HOST] >= update + blocks[PS_TIER_HOST];
+    if (widest < update && !is_host_enough)
+        snprintf(what, WHAT_BYTES, "the update of a chunk takes %lld bytes there, where memory.host has too little",
+                 (long long)update);
+    return ps_max_i64(widest, is_host_enough ? 0 : update) + blocks[PS_TIER_DEVICE];
+}
+
+bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes)
+{
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    ps_client_count_blocks(c, blocks);
+    const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] - framework_bytes;
+    return c->layout->n_chunks * ps_client_update_bytes(c) <= room;
+}
+
+int64_t ps_client_least_device_bytes(const ps_client *c)
+{
+    char what[WHAT_BYTES];
+    return least_device_bytes(c, what);
+}
+
+int64_t ps_client_first_limit(const ps_client *c)
+{
+    const int64_t share = (int64_t)((double)c->settings.budgets.bytes[PS_TIER_DEVICE] * c->settings.unscheduled_share);
+    return ps_max_i64(share, ps_client_update_bytes(c));
+}
+
+/* Has the machine what chunks take of the budgets? In the first step the device has few of them, and the tiers below
+ * the rest; later it has as many as fit. First values are in a file in the folder of the disk tier, and are given
+ * back. */
+static ps_status check_machine(const ps_client *c, int64_t all, int64_t first_limit,
+                               const int64_t blocks[PS_RAM_TIER_COUNT])
+{
+    const ps_settings *s = &c->settings;
+    const int64_t *b = s->budgets.bytes;
+    const int64_t device = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE], host = b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
+    const int64_t below = all - ps_min_i64(all, ps_min_i64(device, first_limit));
+    const int64_t on_host = ps_min_i64(below, host);
+    int64_t on_disk = ps_min_i64(below - on_host, b[PS_TIER_DISK]);
+    for (int32_t t = 0; t < c->n_tensors && on_disk > 0; t++)
+        if (c->tensors[t].given.address != NULL) on_disk -= c->tensors[t].given.bytes;
+    const int64_t planned[PS_TIER_COUNT] = {[PS_TIER_DEVICE] =
+                                                blocks[PS_TIER_DEVICE] + ps_min_i64(all - on_host, device),
+                                            [PS_TIER_HOST] = blocks[PS_TIER_HOST] + on_host,
+                                            [PS_TIER_DISK] = ps_max_i64(0, on_disk)};
+    return ps_settings_check_capacity(s, planned, s->ranks.comm != NULL ? ps_comm_local_size(s->ranks.comm) : 1);
+}
+
+/* all: of this rank's chunks. first_limit: as of ps_client_first_limit. The disk that memory.disk = auto may use is
+ * used where RAM does not suffice; what the framework takes of RAM is not known yet, and a third of it may be that. */
+static ps_status check_sums(ps_client *c, int64_t all, int64_t first_limit, const int64_t blocks[PS_RAM_TIER_COUNT])
+{
+    const int64_t *b = c->settings.budgets.bytes;
+    char what[WHAT_BYTES];
+    if ((b[PS_TIER_DEVICE] + b[PS_TIER_HOST]) / 3 * 2 < all) (void)ps_settings_take_spare_disk(&c->settings);
+    const int64_t ram = b[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] + b[PS_TIER_HOST] - blocks[PS_TIER_HOST];
+    if (ram + b[PS_TIER_DISK] >= all) return check_machine(c, all, first_limit, blocks);
+    snprintf(what, sizeof what,
+             "parameters, fp32 values and optimizer states take %lld bytes, of which device and "
+             "host hold %lld",
+             (long long)all, (long long)ram);
+    return refuse("memory.disk", b[PS_TIER_DISK], all, what,
+                  c->settings.memory.dial == PS_DIAL_TIERS ? ", as would more of memory.device or memory.host"
+                                                           : ", as would more of memory.total");
+}
+
+/* Gaps between tensors, and blocks beside chunks, are not known yet; which tensors train.freeze names neither. */
+ps_status ps_client_check_expected(ps_client *c, int64_t trained, int64_t frozen)
+{
+    static const int64_t no_blocks[PS_RAM_TIER_COUNT];
+    const ps_lists lists = ps_lists_of(&c->settings, 0, 0);
+    int64_t of_trained = 0, bytes, more;
+    for (ps_list list = 0; list < ps_lists_grad(&lists); list++)
+        if (list == PS_LIST_PARAM16 || c->settings.frozen[0] == '\0') of_trained += lists.list[list].item_bytes;
+    if (trained < 0 || frozen < 0 || __builtin_mul_overflow(trained, of_trained, &bytes) ||
+        __builtin_mul_overflow(frozen, (int64_t)lists.list[PS_LIST_PARAM16].item_bytes, &more) ||
+        __builtin_add_overflow(bytes, more, &bytes))
+        return PS_FAIL(PS_EINVAL,
+                       "ps_client_expect: %lld and %lld elements, expected 0 or more, and at most 2^63 bytes",
+                       (long long)trained, (long long)frozen);
+    return check_sums(c, bytes / c->settings.ranks.n, c->settings.budgets.bytes[PS_TIER_DEVICE], no_blocks);
+}
+
+static ps_status refuse_device(const ps_client *c, int64_t least, const char *what)
+{
+    static const char more[] = ", with what the framework itself takes on top; or a smaller default_chunk_size";
+    const ps_settings_memory *m = &c->settings.memory;
+    const int64_t given = c->settings.budgets.bytes[PS_TIER_DEVICE];
+    if (!ps_settings_is_total(&c->settings)) return refuse("memory.device", given, least, what, more);
+    return refuse("memory.total", m->total_bytes, ps_client_total_for(c, least), what, more);
+}
+
+/* What the framework itself takes comes to light when a step has been watched. */
+ps_status ps_client_check_budgets(ps_client *c)
+{
+    const int64_t *b = c->settings.budgets.bytes;
+    const int64_t page = ps_settings_page_bytes(&c->settings);
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    char what[WHAT_BYTES];
+    const int64_t least = least_device_bytes(c, what);
+    if (b[PS_TIER_DEVICE] / page * page < least) return refuse_device(c, least, what);
+    ps_client_count_blocks(c, blocks);
+    return check_sums(c, chunks_bytes(c), ps_client_first_limit(c), blocks);
+}
+
+/* ---- where updates run ---- */
+
+ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
+{
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++) {
+        const int32_t t = c->pieces.all[i].tensor;
+        if (c->pin_counts[t] > 0 || c->tensors[t].pins[PS_CLIENT_MASTER] > 0 ||
+            c->tensors[t].pins[PS_CLIENT_GRADIENT] > 0)
+            return PS_TIER_DEVICE; /* where it is in use */
+    }
+    const int64_t *budget = c->settings.budgets.bytes, bytes = ps_client_update_bytes(c);
+    if (chunk / c->settings.ranks.n < c->n_margin || budget[PS_TIER_HOST] < bytes) return PS_TIER_DEVICE;
+    /* one memory: what the device does not keep is handed over, and the other way round */
+    const bool is_same = ps_backend_space(c->settings.backend)->is_one_memory;
+    return is_same && budget[PS_TIER_DEVICE] >= 2 * bytes ? PS_TIER_DEVICE : PS_TIER_HOST;
+}
+
+int32_t ps_client_least_margin(const ps_client *c)
+{
+    const int64_t below = c->settings.budgets.bytes[PS_TIER_HOST] + c->settings.budgets.bytes[PS_TIER_DISK];
+    const int64_t n_own = (c->layout->n_chunks + c->settings.ranks.n - 1) / c->settings.ranks.n;
+    return (int32_t)ps_max_i64(0, n_own - below / ps_client_update_bytes(c));
+}
+
+/* As of PatrickStar's margin. Where device and host are one memory there is nothing to gain. */
+int32_t ps_client_count_margin(const ps_client *c, const ps_trace *t)
+{
+    int64_t most = 0;
+    if (ps_backend_space(c->settings.backend)->is_one_memory || !c->settings.hybrid_updates) return 0;
+    for (int32_t i = 0; i < t->n_moments; i++) {
+        int64_t wanted = t->moments[i].non_model_bytes;
+        for (int32_t k = 0; k < t->moments[i].n_accesses; k++) {
+            const ps_access *a = &t->accesses[t->moments[i].first_access + k];
+            if (a->tier == PS_TIER_DEVICE) wanted += ps_client_id_bytes(c, a->chunk);
+        }
+        most = ps_max_i64(most, wanted);
+    }
+    const double margin = (double)(c->settings.budgets.bytes[PS_TIER_DEVICE] - most) * c->settings.margin_share;
+    const double set = (double)(ps_optimizer_bytes(&c->settings.optimizer) * c->layout->chunk_elements);
+    return margin > set ? (int32_t)(margin / set) : 0;
+}

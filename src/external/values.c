@@ -1,0 +1,223 @@
+/* values.c - fp32 values and states of tensors, from outside: read and replaced where chunks lie. */
+#include <jansson.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "external/client_impl.h"
+#include "state/values.h"
+
+enum { VALUE = -1 };
+
+/* ---- which ---- */
+
+const char *ps_client_get_state_name(const ps_client *c, int32_t i)
+{
+    if (c == NULL || !ps_client_is_here(c) || i < 0 || i >= c->settings.optimizer.n_states) return NULL;
+    return c->settings.optimizer.optimizer->states[i].suffix + 1; /* ".exp_avg" */
+}
+
+static ps_status find_state(const ps_client *c, const char *name, int32_t *out)
+{
+    *out = VALUE;
+    if (name == NULL) return PS_OK;
+    for (int32_t i = 0; i < c->settings.optimizer.n_states; i++)
+        if (strcmp(ps_client_get_state_name(c, i), name) == 0) {
+            *out = i;
+            return PS_OK;
+        }
+    return PS_FAIL(PS_EINVAL, "%s keeps no state '%.100s'%s%s%s", c->settings.optimizer.optimizer->name, name,
+                   c->settings.optimizer.n_states > 0 ? "; the first it keeps is '" : "",
+                   c->settings.optimizer.n_states > 0 ? ps_client_get_state_name(c, 0) : "",
+                   c->settings.optimizer.n_states > 0 ? "'" : "");
+}
+
+static ps_status check_range(const ps_client_tensor_state *t, int64_t first, int64_t n)
+{
+    if (first >= 0 && n >= 0 && n <= t->elements && first <= t->elements - n) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%.200s: %lld elements from %lld of %lld", t->name, (long long)n, (long long)first,
+                   (long long)t->elements);
+}
+
+/* ---- memory of its own ---- */
+
+static float *apart_list(const ps_client_tensor_state *t, ps_list list)
+{
+    return ps_client_apart(t, list == PS_VALUE_LIST ? PS_LIST_MASTER : list);
+}
+
+static ps_status read_apart(ps_client *c, const ps_client_tensor_state *t, ps_list list, int64_t first, int64_t n,
+                            float *out)
+{
+    const float *src = apart_list(t, list);
+    return ps_queue_get(c->tiers.compute[PS_TIER_DEVICE], out, src + first, n * (int64_t)sizeof *out);
+}
+
+static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, ps_list list, int64_t first, int64_t n,
+                             const float *in)
+{
+    float *dst = apart_list(t, list);
+    return ps_queue_put(c->tiers.compute[PS_TIER_DEVICE], dst + first, in, n * (int64_t)sizeof *in);
+}
+
+/* ---- from outside ---- */
+
+static ps_list list_of(int32_t state)
+{
+    return state == VALUE ? PS_VALUE_LIST : PS_LIST_STATES + state;
+}
+
+/* Where chunks of the tensor are made that have no content yet. */
+static void choose_tiers(ps_client *c, int32_t tensor)
+{
+    const ps_place p = ps_client_place_of(c, tensor);
+    for (int32_t k = 0; k < p.n_chunks; k++) c->update_tier[p.chunk + k] = ps_client_update_tier(c, p.chunk + k);
+}
+
+static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, float *out)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    int32_t state;
+    PS_TRY(find_state(c, name, &state));
+    PS_TRY(check_range(t, first, n));
+    if (t->is_apart) return read_apart(c, t, list_of(state), first, n, out);
+    PS_TRY(ps_client_flush_tensor(c, tensor));
+    if (c->comm != NULL) PS_TRY(ps_client_announce_read(c, tensor));
+    if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
+    choose_tiers(c, tensor);
+    return ps_values_read(&c->state, list_of(state), t->in_layout, first, n, out);
+}
+
+ps_status ps_client_read(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, float *out)
+{
+    PS_TRY(PS_NEED("client out", c, PS_NEED_IF(n > 0, out)));
+    PS_TRY(ps_client_enter_with(c, "ps_client_read", PS_CLIENT_IS_READY, tensor));
+    const ps_status st = ps_client_tell_ranks(c, read_range(c, tensor, state, first, n, out));
+    ps_client_leave(c);
+    return st;
+}
+
+/* The parameter follows its master, in what of [first, first + n) the piece has. One that its gradient lies over does
+ * when that has made way. */
+static ps_status write_param(ps_client *c, const ps_piece *p, int64_t first, int64_t n, const float *in)
+{
+    const int64_t begin = ps_max_i64(first, p->tensor_offset), end = ps_min_i64(first + n, p->tensor_offset + p->n);
+    if (begin >= end || !c->has_master[p->chunk] || ps_client_gradient_of(c, p)->place == PS_GRADIENT_OVER)
+        return PS_OK;
+    return ps_values_write(&c->state, PS_LIST_PARAM16, c->tensors[p->tensor].in_layout, begin, end - begin,
+                           in + (begin - first));
+}
+
+ps_status ps_client_put(ps_client *c, int32_t tensor, ps_list list, int64_t first, int64_t n, const float *in)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    const bool is_value = list == PS_VALUE_LIST, was_master_newer = t->is_master_newer;
+    if (t->is_apart) return write_apart(c, t, list, first, n, in);
+    PS_TRY(ps_client_save_tensor_first(c, tensor));
+    t->is_master_newer = was_master_newer || is_value; /* until the parameter has all of it too */
+    choose_tiers(c, tensor);
+    PS_TRY(ps_values_write(&c->state, list, t->in_layout, first, n, in));
+    for (int32_t k = 0; k < t->n_pieces && is_value; k++)
+        PS_TRY(write_param(c, ps_client_piece_of(c, t, k), first, n, in));
+    t->is_master_newer = was_master_newer;
+    return PS_OK;
+}
+
+static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, const float *in)
+{
+    ps_client_tensor_state *t = &c->tensors[tensor];
+    int32_t state;
+    PS_TRY(find_state(c, name, &state));
+    PS_TRY(check_range(t, first, n));
+    PS_TRY(ps_client_flush_tensor(c, tensor));
+    if (!t->is_apart && state != VALUE) PS_TRY(ps_client_need_master(c, tensor));
+    if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
+    ps_client_forget_others(c); /* who has it from its owner */
+    return ps_client_put(c, tensor, list_of(state), first, n, in);
+}
+
+ps_status ps_client_write(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, const float *in)
+{
+    PS_TRY(PS_NEED("client in", c, PS_NEED_IF(n > 0, in)));
+    PS_TRY(ps_client_enter_with(c, "ps_client_write", PS_CLIENT_IS_READY, tensor));
+    const ps_status st = ps_client_tell_ranks(c, write_range(c, tensor, state, first, n, in));
+    ps_client_leave(c);
+    return st;
+}
+
+/* ---- counts and scaler ---- */
+
+ps_status ps_client_set_steps(ps_client *c, int32_t tensor, int64_t steps)
+{
+    const char *call = "ps_client_set_steps";
+    PS_TRY(PS_NEED("client", c));
+    if (steps < 0 || steps > (int64_t)1 << 40)
+        return PS_FAIL(PS_EINVAL, "%s: %lld steps, expected 0 to 2^40", call, (long long)steps);
+    PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_IS_READY)
+                        : ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
+    if (tensor == -1)
+        c->n_updates = steps;
+    else
+        c->tensors[tensor].steps = steps;
+    ps_client_leave(c);
+    return PS_OK;
+}
+
+int64_t ps_client_get_steps(const ps_client *client, int32_t tensor)
+{
+    ps_client *c;
+    int64_t steps = 0;
+    if (!ps_client_look(client, &c)) return 0;
+    if (tensor == -1) steps = c->n_updates;
+    if (tensor >= 0 && tensor < c->n_tensors) steps = c->tensors[tensor].steps;
+    ps_client_leave(c);
+    return steps;
+}
+
+ps_status ps_client_get_scaler(const ps_client *client, char **out)
+{
+    PS_TRY(PS_NEED_FOR(out, "client json", client, out));
+    ps_client *c = (ps_client *)(uintptr_t)client; /* its lock */
+    PS_TRY(ps_client_enter(c, "ps_client_get_scaler", PS_CLIENT_ANY_STAGE));
+    const ps_loss_scaler s = c->scaler;
+    ps_client_leave(c);
+    json_t *j =
+        json_pack("{s:f, s:I, s:i, s:I}", "loss_scale", (double)s.scale, "clean_steps", (json_int_t)s.n_clean_steps,
+                  "hysteresis_left", s.hysteresis_left, "skipped_steps", (json_int_t)s.n_skipped_steps);
+    char *text = j != NULL ? json_dumps(j, JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(j);
+    if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "ps_client_get_scaler: no memory for the text");
+    const ps_status st = ps_mem_strdup(text, out);
+    free(text);
+    return st;
+}
+
+static ps_status set_scaler(ps_client *c, const char *text)
+{
+    json_error_t e;
+    double scale;
+    json_int_t clean, skipped;
+    int hysteresis;
+    json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &e);
+    if (j == NULL) return PS_FAIL(PS_EFORMAT, "ps_client_set_scaler: %s", e.text);
+    const int rc = json_unpack_ex(j, &e, JSON_STRICT, "{s:F, s:I, s:i, s:I}", "loss_scale", &scale, "clean_steps",
+                                  &clean, "hysteresis_left", &hysteresis, "skipped_steps", &skipped);
+    json_decref(j);
+    if (rc != 0) return PS_FAIL(PS_EFORMAT, "ps_client_set_scaler: %s", e.text);
+    ps_loss_scaler s = c->scaler;
+    s.scale = (float)scale;
+    s.n_clean_steps = clean;
+    s.hysteresis_left = hysteresis;
+    s.n_skipped_steps = skipped;
+    PS_TRY(ps_loss_scaler_check(&s));
+    c->scaler = s;
+    return PS_OK;
+}
+
+ps_status ps_client_set_scaler(ps_client *c, const char *json)
+{
+    PS_TRY(PS_NEED("client json", c, json));
+    PS_TRY(ps_client_enter(c, "ps_client_set_scaler", PS_CLIENT_IS_READY));
+    const ps_status st = set_scaler(c, json);
+    ps_client_leave(c);
+    return st;
+}

@@ -1,0 +1,92 @@
+/* test_client_walk.c - what programs of client_walk.h see is the same in all budgets, and what plain arrays hold. */
+#include "external/client_walk.h"
+
+static int64_t n_deferred; /* by the last one */
+
+static uint64_t walked(const char *changes, uint64_t seed, bool is_plain)
+{
+    walk w = {.dice = {.seed = seed, .stream = 5}, .is_plain = is_plain, .n_ranks = 1};
+    live(&w, changes);
+    expect_nothing_left();
+    n_deferred = w.n_deferred;
+    return w.seen;
+}
+
+static uint64_t walked_by_ranks(int n, const char *changes, uint64_t seed, bool is_plain)
+{
+    return walked_by(n, changes, &(walk){.dice = {.seed = seed, .stream = 5}, .is_plain = is_plain});
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    char third[128];
+    snprintf(third, sizeof third, "%s%s", LITTLE, THIRD);
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        if (!is_my_share()) continue;
+        (void)walked(ALL, seed, true);
+        (void)walked(third, seed, true);
+    }
+}
+
+static void test_budgets(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"", "bf16.enabled=true ", "fp16.enabled=true fp16.initial_scale_power=2 "};
+    static const char *const budgets[] = {THIRD, "memory.host=4MB memory.disk=0", "memory.host=0 memory.disk=2MB",
+                                          THIRD " memory.prefetch=0", THIRD " memory.policy=lru"};
+    char changes[256];
+    for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++)
+        for (uint64_t seed = 10; seed < (f == 0 ? 12 : 11); seed++) {
+            if (!is_my_share()) continue;
+            snprintf(changes, sizeof changes, "%s%s%s", formats[f], ALL,
+                     OVER_APART && !OVER_GPU ? " train.backend=cpu" : "");
+            const uint64_t want = walked(changes, seed, false);
+            assert_int_equal(n_deferred, 0); /* all chunks are on the device */
+            for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+                if (OVER_GPU && !is_my_share()) continue;
+                snprintf(changes, sizeof changes, "%s%s%s", formats[f], LITTLE, budgets[i]);
+                if (walked(changes, seed, false) != want) fail_msg("seed %d, %s: other bits", (int)seed, changes);
+                if (n_deferred == 0) fail_msg("seed %d, %s: no update was deferred", (int)seed, changes);
+            }
+        }
+}
+
+/* Staging of messages is in host memory. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {"memory.host=400KB memory.disk=2MB", "memory.host=4MB memory.disk=0",
+                                          "memory.host=70KB memory.disk=2MB"};
+    static const char all[] = "memory.device=4MB memory.host=70KB memory.disk=0";
+    const char *little = OVER_APART ? "memory.device=900KB" : "memory.device=360KB";
+    char changes[256];
+    for (int n = 2; n <= RANKS_MAX; n++) {
+        if (OVER_APART && n > 2) continue;
+        (void)walked_by_ranks(n, all, 20, true);
+        (void)walked_by_ranks(n, all, 38, true); /* drops a gradient that lies over its parameter */
+        snprintf(changes, sizeof changes, "%s %s", little, budgets[0]);
+        (void)walked_by_ranks(n, changes, 21, true);
+        for (int f = 0; f < 2; f++) {
+            const char *format = f == 0 ? "" : "bf16.enabled=true";
+            if (OVER_APART && over.seed % 2 != f) continue;
+            snprintf(changes, sizeof changes, "%s %s", format, all);
+            const uint64_t want = walked_by_ranks(n, changes, 22, false);
+            for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+                if (OVER_APART && !is_my_share()) continue;
+                snprintf(changes, sizeof changes, "%s %s %s", format, little, budgets[i]);
+                if (walked_by_ranks(n, changes, 22, false) != want) fail_msg("%d ranks, %s: other bits", n, changes);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_values, note_live),
+        cmocka_unit_test_setup(test_budgets, note_live),
+        cmocka_unit_test_setup(test_ranks, note_live),
+    };
+    return RUN_ON_BACKENDS_IN(tests, make_folder, remove_folder);
+}
