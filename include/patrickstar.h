@@ -116,8 +116,8 @@ PS_API ps_status ps_get_last_failure(ps_failure *out);
 /* Release text that the library handed out for the caller to free. NULL is accepted. */
 PS_API void ps_free(void *memory);
 
-/* Bytes that this process may still take without swapping: of the machine, or of the tightest control group that it is in.
- * Page cache counts as free. PS_EIO where /proc does not say. */
+/* Bytes that this process may still take without swapping: of the machine, or of the tightest control group that it
+ * is in. Page cache counts as free. PS_EIO where /proc does not say. */
 PS_API PS_NODISCARD ps_status ps_get_available_memory(int64_t *bytes);
 
 /* ---- configuration ---------------------------------------------------------------------------------------- */

@@ -212,15 +212,14 @@ typedef struct ps_client_step_info {
 
 /* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the
  * configured optimizer, with a count of steps for each tensor, as torch has it. Gradients are used up. With
- * memory.defer_updates, where not all chunks fit the device at once, a chunk is updated when the next forward pass, or
- * whatever reads or writes one of its tensors, asks for it: with the numbers of groups, the clipping and the count of this
- * call, so that nothing but the time is another. Where no tensor
- * has one on any rank it is no update: the count, the rates and the loss scale stay. info may be NULL.
- * PS_ESTATE: a gradient's place is in use. PS_EBUDGET, before anything has changed: beside tensors that are in use
- * there is no room for updates. PS_EINVAL on all ranks when they have gone different ways, naming a tensor that has
- * got a gradient on one of them and none on another; one that is kept apart may have.
- * PS_ENUMERIC after train.max_nonfinite_steps skipped steps in a row that no lower loss scale can help: info is
- * filled, and the client goes on. */
+ * memory.defer_updates, where not all chunks fit the device at once, a chunk is updated when the next forward pass,
+ * or whatever reads or writes one of its tensors, asks for it: with the numbers of groups, the clipping and the count
+ * of this call, so that nothing but the time is another. Where no tensor has one on any rank it is no update: the
+ * count, the rates and the loss scale stay. info may be NULL. PS_ESTATE: a gradient's place is in use. PS_EBUDGET,
+ * before anything has changed: beside tensors that are in use there is no room for updates. PS_EINVAL on all ranks
+ * when they have gone different ways, naming a tensor that has got a gradient on one of them and none on another; one
+ * that is kept apart may have. PS_ENUMERIC after train.max_nonfinite_steps skipped steps in a row that no lower loss
+ * scale can help: info is filled, and the client goes on. */
 PS_API PS_NODISCARD ps_status ps_client_step(ps_client *client, ps_client_step_info *info);
 
 /* ---- values and states, by tensor ------------------------------------------------------------------------- */
@@ -277,21 +276,21 @@ typedef struct ps_client_checkpoint {
 } ps_client_checkpoint;
 
 /* (ranks) Save the state as it is now, as ps_engine_save_checkpoint does for an engine, in the same files
- * (doc/checkpoints.md): parameters by name with their fp32 values and states, one file of each kind a rank. what NULL: no
- * more than that. info may be NULL. PS_ESTATE on all ranks where a tensor of one has a gradient, which would be lost.
- * PS_EIO when it could not be written: there is no new checkpoint then, those before are as they were, and training can
- * go on. */
+ * (doc/checkpoints.md): parameters by name with their fp32 values and states, one file of each kind a rank. what
+ * NULL: no more than that. info may be NULL. PS_ESTATE on all ranks where a tensor of one has a gradient, which would
+ * be lost. PS_EIO when it could not be written: there is no new checkpoint then, those before are as they were, and
+ * training can go on. */
 PS_API PS_NODISCARD ps_status ps_client_save_checkpoint(ps_client *client, const char *folder,
                                                         const ps_client_checkpoint *what, ps_checkpoint_info *info);
 
 /* (ranks) The same while training goes on: what is saved is the state at begin, whatever is trained or written
- * afterwards. Each chunk is handed to a thread that writes when it is next updated; with train.save_interval > 0 through
- * memory.save_buffer, a part of the budgets, else the update waits for the write. What no update has handed over is read
- * by finish. One at a time (PS_ESTATE); ps_client_destroy gives up one that is not finished. */
+ * afterwards. Each chunk is handed to a thread that writes when it is next updated; with train.save_interval > 0
+ * through memory.save_buffer, a part of the budgets, else the update waits for the write. What no update has handed
+ * over is read by finish. One at a time (PS_ESTATE); ps_client_destroy gives up one that is not finished. */
 PS_API PS_NODISCARD ps_status ps_client_begin_checkpoint(ps_client *client, const char *folder,
                                                          const ps_client_checkpoint *what);
-/* (ranks) 1: finish would not wait, as all ranks' files are written, or have failed, or none is under way. 0 also after a
- * failure of the communicator. */
+/* (ranks) 1: finish would not wait, as all ranks' files are written, or have failed, or none is under way. 0 also
+ * after a failure of the communicator. */
 PS_API int ps_client_checkpoint_is_done(ps_client *client);
 PS_API PS_NODISCARD ps_status ps_client_finish_checkpoint(ps_client *client, ps_checkpoint_info *info);
 
@@ -308,10 +307,11 @@ typedef struct ps_client_loaded {
 } ps_client_loaded;
 
 /* (ranks) Go on from a checkpoint, its own folder or the folder whose "latest" names it: values, states and counts of
- * tensors by name, what a program has set of groups, loss scale. Budgets, chunk size, number format and number of ranks
- * may differ. A checkpoint of pstar is read too. Before the first step or between steps (PS_ESTATE with gradients).
- * PS_EINVAL: other tensors, shapes, optimizer or sizes of groups; PS_EIO, PS_EFORMAT naming the file. Nothing has changed
- * then, unless a file turns out to be damaged while it is read, after which the client can only be destroyed. */
+ * tensors by name, what a program has set of groups, loss scale. Budgets, chunk size, number format and number of
+ * ranks may differ. A checkpoint of pstar is read too. Before the first step or between steps (PS_ESTATE with
+ * gradients). PS_EINVAL: other tensors, shapes, optimizer or sizes of groups; PS_EIO, PS_EFORMAT naming the file.
+ * Nothing has changed then, unless a file turns out to be damaged while it is read, after which the client can only
+ * be destroyed. */
 PS_API PS_NODISCARD ps_status ps_client_load_checkpoint(ps_client *client, const char *folder, ps_client_loaded *out);
 
 /* ---- looking in ------------------------------------------------------------------------------------------- */

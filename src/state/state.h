@@ -70,7 +70,7 @@ PS_NODISCARD ps_status ps_state_round_master(const ps_model_state *s, ps_tier ti
 
 /* What the update of a piece computes with. */
 typedef struct ps_piece_update {
-    bool skips; /* the step's gradients are not finite: parameters are rounded anew from the masters */
+    bool skips;        /* the step's gradients are not finite: parameters are rounded anew from the masters */
     ps_list gradients; /* PARAM16: they lie over their parameters, in the parameters' type; else in fp32 */
     const ps_optimizer_setup *optimizer;
     ps_optimizer_step step;
