@@ -301,9 +301,8 @@ typedef struct ps_client_loaded {
     int32_t n_ranks;   /* that saved it */
     char *path;        /* its own folder */
     char *caller_json; /* NULL: none */
-    char *
-        extra_path; /* this rank's extra file, with as many ranks as have saved; with others that of rank modulo n_ranks.
-                          NULL: none */
+    /* this rank's extra file, with as many ranks as have saved; with others that of rank modulo n_ranks. NULL: none */
+    char *extra_path;
 } ps_client_loaded;
 
 /* (ranks) Go on from a checkpoint, its own folder or the folder whose "latest" names it: values, states and counts of

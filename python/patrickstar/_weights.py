@@ -1,7 +1,7 @@
-"""Weights of a module in chunks as safetensors files, tensor by tensor: memory for a few MiB, whatever the model's size.
+"""Weights of a module in chunks as safetensors files, tensor by tensor: memory for a few MiB, whatever the size.
 
-The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a header, the header, which is JSON,
-and the tensors' bytes in its order."""
+The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a header, the header, which is
+JSON, and the tensors' bytes in its order."""
 import glob
 import json
 import os

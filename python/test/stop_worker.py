@@ -1,5 +1,6 @@
-"""What test_stops.py kills: stop_worker.py FOLDER STEPS KIND. Trains a model of four times the budgets' data, saves every
-second step, goes on from the last checkpoint, and at the end prints a hash of all values. Of 0 steps: budgets alone."""
+"""What test_stops.py kills: stop_worker.py FOLDER STEPS KIND. Trains a model of four times the budgets' data, saves
+every second step, goes on from the last checkpoint, and at the end prints a hash of all values. Of 0 steps: budgets
+alone."""
 import hashlib
 import json
 import os
@@ -43,7 +44,7 @@ class Gpt2:
     """Of transformers."""
 
     def __init__(self, kind):
-        sizes = {"gpt2-124m-f32": (768, 12, 12, "300MB", "200MB"),
+        sizes = {"gpt2-124m-f32": (768, 12, 12, "360MB", "140MB"),
                  "gpt2-774m-bf16": (1280, 36, 20, "1700MB", "1000MB")}[kind.replace("-one-layer", "")]
         self.width, self.layers, self.heads, device, host = sizes
         self.layers = 1 if kind.endswith("-one-layer") else self.layers

@@ -77,7 +77,8 @@ class Checkpoint(Case):
         for step in range(STEPS):
             one_step(model, optimizer, scheduler, step)
         optimizer.param_groups[0]["weight_decay"] = 0.07
-        path = model.save_checkpoint(self.folder, client_state={"scheduler": scheduler.state_dict(), "at": STEPS}, **saved)
+        path = model.save_checkpoint(
+            self.folder, client_state={"scheduler": scheduler.state_dict(), "at": STEPS}, **saved)
         losses = [one_step(model, optimizer, scheduler, step) for step in range(STEPS, 2 * STEPS)]
         values, buffers = masters(model), dict(model.module.named_buffers())
         model.close()
@@ -89,7 +90,8 @@ class Checkpoint(Case):
         scheduler.load_state_dict(state["scheduler"])
         self.assertEqual(optimizer.param_groups[0]["weight_decay"], 0.07)
         self.assertEqual(optimizer.last_step.step, STEPS)
-        self.assertEqual(losses, [one_step(model, optimizer, scheduler, step) for step in range(state["at"], 2 * STEPS)])
+        self.assertEqual(losses, [one_step(model, optimizer, scheduler, step)
+                                  for step in range(state["at"], 2 * STEPS)])
         for name, value in masters(model).items():
             self.assertTrue(torch.equal(value, values[name]), name)
         for name, value in model.module.named_buffers():

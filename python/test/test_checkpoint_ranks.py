@@ -1,4 +1,5 @@
-"""Checkpoints of several ranks: each goes on with its own bits, buffers and generators; any number of ranks reads them."""
+"""Checkpoints of several ranks: each goes on with its own bits, buffers and generators; any number of ranks reads
+them."""
 import os
 import tempfile
 import unittest

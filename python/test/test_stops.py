@@ -1,5 +1,6 @@
-"""A run that is killed N_STOPS times (3) at instants drawn at random, most of them while it saves, and goes on each time
-from its last checkpoint, ends with the bits of one that was never stopped. Its model has four times the budgets' data.
+"""A run that is killed N_STOPS times (3) at instants drawn at random, most of them while it saves, and goes on each
+time from its last checkpoint, ends with the bits of one that was never stopped. Its model has four times the budgets'
+data.
 
 CONTROL_GROUP=large, an hour: GPT-2 124M in fp32 and 774M in bf16, within a control group of the budgets and of what the
 same program takes with one layer."""

@@ -159,8 +159,8 @@ class Engine(nn.Module):
 
     def save_checkpoint(self, save_dir: str, tag: Optional[str] = None,
                         client_state: Optional[Dict[str, Any]] = None) -> str:
-        """Write a checkpoint: fp32 values, optimizer states, counts, loss scale, buffers, torch's random generators, and
-        client_state, a dictionary that load_checkpoint gives back (the position in the data, a scheduler's
+        """Write a checkpoint: fp32 values, optimizer states, counts, loss scale, buffers, torch's random generators,
+        and client_state, a dictionary that load_checkpoint gives back (the position in the data, a scheduler's
         state_dict()). Returns its folder, save_dir/tag, by default save_dir/step-000100. It is streamed from chunks:
         memory for one piece of a tensor, whatever the model's size. A checkpoint is complete or not there at all,
         whenever the process is killed. Between step() and the next backward pass. Several ranks: all call."""
