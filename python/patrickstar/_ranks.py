@@ -59,15 +59,15 @@ class Ranks:
     def agree(self, failure: Optional[Exception], what: str) -> None:
         """All ranks go on, or none does: raises what this one has come to, or tells what another one has. All call."""
         if self.size > 1:
-            texts = self._gather(str(failure) if failure is not None else "")
+            texts = self.gather(str(failure) if failure is not None else "")
             other = next((rank for rank, text in enumerate(texts) if text), None)
             if failure is None and other is not None:
                 failure = Refused("%s: nothing was loaded, as rank %d has refused it: %s" % (what, other, texts[other]))
         if failure is not None:
             raise failure
 
-    def _gather(self, text: str) -> List[str]:
-        """A text of each, cut."""
+    def gather(self, text: str) -> List[str]:
+        """A text of each, cut. All call."""
         mine = text.encode()[:_TEXT_BYTES - 1].ljust(_TEXT_BYTES, b"\0")
         texts = ctypes.create_string_buffer(self.size * _TEXT_BYTES)
         check(library.ps_comm_all_gather(self.comm, mine, _TEXT_BYTES, texts))

@@ -72,6 +72,12 @@ def save(model, optimizer, folder, rank):
 
 def load(model, optimizer, folder, rank):
     n_ranks = model.ranks.size
+    if n_ranks > 1:
+        try:
+            model.load_checkpoint(os.path.join(folder, "saved" if rank == 0 else "nowhere"))
+            raise AssertionError("ranks have loaded different checkpoints")
+        except PatrickStarError as error:
+            assert "step-000003, none" in str(error), error
     path, state = model.load_checkpoint(os.path.join(folder, "saved"))
     assert path.endswith("step-%06d" % STEPS), path
     assert state == {"rank": rank % 2}, state

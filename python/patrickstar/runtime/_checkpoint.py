@@ -37,7 +37,7 @@ class Checkpoints:
 
     def load(self, folder: str, tag: Optional[str]) -> Tuple[Optional[str], Dict[str, Any]]:
         self.finish()
-        path = os.path.join(folder, tag) if tag is not None else find_checkpoint(folder)
+        path = os.path.join(folder, tag) if tag is not None else self._find(folder)
         if path is None:
             logging.getLogger("patrickstar").warning(
                 "load_checkpoint: %s has no checkpoint: training begins with the values that there are", folder)
@@ -51,6 +51,21 @@ class Checkpoints:
         if self.optimizer is not None:
             self.optimizer().note_loaded()
         return found.path, client_state
+
+    def _find(self, folder: str) -> Optional[str]:
+        """The same on all ranks."""
+        failure, path = None, None
+        try:
+            path = find_checkpoint(folder)
+        except PatrickStarError as error:
+            failure = error
+        self._ranks.agree(failure, "load_checkpoint")
+        if self._ranks.size > 1:
+            names = self._ranks.gather(os.path.basename(path) if path is not None else "none")
+            if len(set(names)) > 1:
+                raise PatrickStarError("EIO", "load_checkpoint: ranks have found different checkpoints in %s: %s; they "
+                                       "need one file system" % (folder, ", ".join(names)))
+        return path
 
     # ---- by the configuration: train.save_interval
 
