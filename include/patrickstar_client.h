@@ -310,7 +310,7 @@ typedef struct ps_client_loaded {
  * ranks may differ. A checkpoint of pstar is read too. Before the first step or between steps (PS_ESTATE with
  * gradients). PS_EINVAL: other tensors, shapes, optimizer or sizes of groups; PS_EIO, PS_EFORMAT naming the file.
  * Nothing has changed then, unless a file turns out to be damaged while it is read, after which the client can only
- * be destroyed. */
+ * be destroyed, or with one rank load another checkpoint. */
 PS_API PS_NODISCARD ps_status ps_client_load_checkpoint(ps_client *client, const char *folder, ps_client_loaded *out);
 
 /* ---- looking in ------------------------------------------------------------------------------------------- */

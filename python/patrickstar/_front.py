@@ -8,7 +8,7 @@ import functools
 import logging
 import threading
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import torch
 import torch.nn as nn
@@ -42,6 +42,7 @@ class Front:
         self.is_in_backward = False  # of the engine's
         self.last_site: Optional[str] = None  # of the moment before
         self.version = 0  # counts changes of any value
+        self.before_pass: Optional[Callable[[], None]] = None  # called once, when the next pass begins
         self.saves_part = False  # state_dict(whole=False) is under way
         activate(self.saved)
 
@@ -73,6 +74,8 @@ class Front:
         return input_dtype(module, self.client.dtype)
 
     def _enter(self, label: str, slots: Sequence[Slot]) -> None:
+        if self.before_pass is not None:
+            self.before_pass()
         self.last_site = label
         self.client.moment(self._get_phase(), label)
         begun: List[Slot] = []

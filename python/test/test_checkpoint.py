@@ -125,6 +125,28 @@ class Checkpoint(Case):
 
     # ---- when and where
 
+    def test_a_path_that_is_meant_for_something_else(self):
+        model, _, _ = prepared(F32, Plain)
+        model.save_weights(self.folder + "/w.safetensors")
+        self.refused(lambda: model.load_checkpoint(self.folder), "files of weights")
+        self.refused(lambda: model.load_checkpoint(self.folder + "/w.safetensors"), "is a file")
+
+    def test_another_checkpoint_after_a_damaged_one(self):
+        model, optimizer, _ = prepared(F32, Plain)
+        want = masters(model)
+        model.save_checkpoint(self.folder, tag="good")
+        one_step(model, optimizer, None, 0)
+        path = os.path.join(model.save_checkpoint(self.folder, tag="bad"), "optimizer-0-of-1.safetensors")
+        data = bytearray(open(path, "rb").read())
+        data[-5] ^= 1
+        open(path, "wb").write(data)
+        self.refused(lambda: model.load_checkpoint(self.folder), "damaged")
+        self.refused(lambda: model(torch.randn(2, WIDTH)), "after a failure")
+        model.load_checkpoint(self.folder, tag="good")
+        for name, value in masters(model).items():
+            self.assertTrue(torch.equal(value, want[name]), name)
+        one_step(model, optimizer, None, 0)
+
     def test_no_checkpoint_yet(self):
         model, _, _ = prepared(F32, Plain)
         with self.assertLogs("patrickstar", logging.WARNING):
@@ -140,7 +162,8 @@ class Checkpoint(Case):
 
     def test_client_state_that_could_not_be_read(self):
         model, _, _ = prepared(F32, Plain)
-        self.refused(lambda: model.save_checkpoint(self.folder, client_state={"f": Plain}), "client_state holds")
+        self.refused(lambda: model.save_checkpoint(self.folder, client_state={"f": [1, Plain]}), "client_state['f'][1] is")
+        self.refused(lambda: model.save_checkpoint(self.folder, client_state=[1]), "it must be a dictionary")
         self.assertEqual(os.listdir(self.folder), [])
         state = {"floats": [1.5, float("inf")], "text": "x", "none": None, "pair": (1, 2), "tensor": torch.ones(3)}
         model.save_checkpoint(self.folder, client_state=state)
@@ -196,31 +219,35 @@ class Checkpoint(Case):
                         **changed)
 
     def test_saves_while_it_trains(self):
-        model, optimizer, _ = self.interval(memory__save_buffer="64KB")
-        model.client_state_from(lambda: {"step": model.client.get_info().n_steps})
+        model, optimizer, scheduler = self.interval(memory__save_buffer="64KB")
+        model.client_state_from(lambda: {"step": at, "scheduler": scheduler.state_dict()})
         for step in range(7):
-            one_step(model, optimizer, None, step)
+            one_step(model, optimizer, scheduler, step)
+            at = step + 1  # after the step, as the scheduler's, and saved all the same
         model.close()
         names = sorted(os.listdir(os.path.join(self.folder, "checkpoints")))
         self.assertEqual(names, ["latest", "step-000004", "step-000006"])
-        model, optimizer, _ = self.interval()
+        model, optimizer, scheduler = self.interval()
         self.refused(lambda: one_step(model, optimizer, None, 0), "checkpoint of an earlier run")
         optimizer.zero_grad()
-        self.assertEqual(model.load_checkpoint(os.path.join(self.folder, "checkpoints"))[1], {"step": 6})
-        again = one_step(model, optimizer, None, 6)
+        self.refused(lambda: model.load_checkpoint(self.folder), "give that folder")
+        state = model.load_checkpoint(os.path.join(self.folder, "checkpoints"))[1]
+        self.assertEqual(state["step"], 6)
+        scheduler.load_state_dict(state["scheduler"])
+        again = [one_step(model, optimizer, scheduler, step) for step in range(6, 9)]
         model.close()
-        plain, optimizer, _ = prepared(F32, Plain)
-        losses = [one_step(plain, optimizer, None, step) for step in range(7)]
-        self.assertEqual(again, losses[6])
+        plain, optimizer, scheduler = prepared(F32, Plain)
+        losses = [one_step(plain, optimizer, scheduler, step) for step in range(9)]
+        self.assertEqual(again, losses[6:])
 
     def test_a_save_that_fails_does_not_end_the_run(self):
         model, optimizer, _ = self.interval()
         one_step(model, optimizer, None, 0)
         open(os.path.join(self.folder, "checkpoints"), "w").close()  # no folder
+        one_step(model, optimizer, None, 1)
         with self.assertLogs("patrickstar", logging.WARNING) as told:
-            one_step(model, optimizer, None, 1)
+            one_step(model, optimizer, None, 2)
         self.assertIn("no checkpoint of step 2", told.output[0])
-        one_step(model, optimizer, None, 2)
 
     # ---- weights
 

@@ -211,6 +211,9 @@ static ps_status write_extra(ps_saver *s, const ps_saver_desc *d)
 static ps_status open_files(ps_saver *s, const ps_saver_desc *d, const char *hidden)
 {
     if (s->rank > 0) PS_TRY(ps_checkpoint_folder_join(d->folder, d->tag, s->state.steps, hidden, &s->folder));
+    if (strstr(hidden, s->name) == NULL)
+        return PS_FAIL(PS_EINVAL, "rank %d saves %s, and rank 0 another checkpoint: all ranks give one tag", s->rank,
+                       s->name);
     PS_TRY(write_extra(s, d));
     PS_TRY(ps_checkpoint_files_open(&s->files, d->model, d->order, d->n, s->folder.temporary));
     return open_ring(s, d->model->tiers);

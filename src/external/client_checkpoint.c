@@ -192,8 +192,9 @@ static ps_status prepare(ps_client *c, const ps_client_checkpoint *what, ps_chec
 {
     PS_TRY(expect_between_steps(c, "ps_client_begin_checkpoint"));
     if (what->extra_bytes < 0 || (what->extra_bytes > 0 && what->extra == NULL))
-        return PS_FAIL(PS_EINVAL, "ps_client_begin_checkpoint: %lld bytes of extra state%s",
-                       (long long)what->extra_bytes, what->extra == NULL ? " at NULL" : "");
+        return PS_FAIL(
+            PS_EINVAL,
+            "the program of this rank could not give what it keeps beside tensors: its own message says why");
     PS_TRY(settle_all(c));
     return take_state(c, what, state);
 }
@@ -531,11 +532,19 @@ static ps_status load_checkpoint(ps_client *c, const char *folder, ps_client_loa
     PS_TRY_GOTO(ps_comm_agree(c->comm, open_checkpoint(c, folder, &l, &module)));
     PS_TRY_GOTO(ps_loader_check_same(l));
     PS_TRY_GOTO(ps_comm_agree(c->comm, describe(c, l, out)));
-    st = ps_client_break(c, ps_comm_agree(c->comm, load_all(c, l, module)));
+    st = ps_comm_agree(c->comm, load_all(c, l, module));
+    c->is_half_loaded = st != PS_OK;
+    st = ps_client_break(c, st);
 out:
     json_decref(module);
     ps_loader_close(l);
     return st;
+}
+
+/* After values were replaced in part, another checkpoint makes the client whole. Ranks have parted then. */
+static void take_up(ps_client *c)
+{
+    if (c->is_half_loaded && c->comm == NULL) c->stage = PS_CLIENT_IS_READY;
 }
 
 ps_status ps_client_load_checkpoint(ps_client *c, const char *folder, ps_client_loaded *out)
@@ -543,8 +552,12 @@ ps_status ps_client_load_checkpoint(ps_client *c, const char *folder, ps_client_
     ps_client_loaded own = {0};
     PS_TRY(PS_NEED("client folder", c, folder));
     if (out != NULL) PS_TRY(PS_SIZED_GIVE(ps_client_loaded, &own, out));
+    PS_TRY(ps_client_enter(c, "ps_client_load_checkpoint", PS_CLIENT_ANY_STAGE));
+    take_up(c);
+    ps_client_leave(c);
     PS_TRY(ps_client_enter(c, "ps_client_load_checkpoint", PS_CLIENT_IS_READY));
     const ps_status st = load_checkpoint(c, folder, &own);
+    if (c->is_half_loaded) c->stage = PS_CLIENT_IS_BROKEN;
     ps_client_leave(c);
     if (st == PS_OK && out != NULL) return PS_SIZED_GIVE(ps_client_loaded, &own, out);
     loaded_deinit(&own);

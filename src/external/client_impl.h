@@ -184,6 +184,7 @@ struct ps_client {
     ps_state_tensor *saved_tensors; /* [n_tensors] as files have them, since the first checkpoint */
     ps_snapshot snapshot;
     struct ps_saver *saver; /* NULL: no checkpoint is being saved */
+    bool is_half_loaded;    /* a checkpoint turned out to be damaged when some of its values were here */
     ps_queue *stream;       /* the framework's own; NULL: none */
     ps_profile *profile;
 

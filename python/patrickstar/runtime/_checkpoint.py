@@ -25,6 +25,8 @@ class Checkpoints:
         self._folder = os.path.join(config.get_string("train.output_dir"), "checkpoints")
         self._client_state: Callable[[], Optional[Dict[str, Any]]] = dict
         self._is_saving = False
+        self._due: Optional[Dict[str, Any]] = None  # generators as they were after the step that is to be saved
+        self._step = 0  # that is being saved
         self._knows_folder = False  # it has no checkpoint of another run
         self.optimizer: Any = None  # weak reference
 
@@ -32,12 +34,12 @@ class Checkpoints:
 
     def save(self, folder: str, tag: Optional[str], client_state: Optional[Dict[str, Any]]) -> str:
         self.finish()
-        self._begin(folder, tag, 0, client_state)
+        self._begin(folder, None if tag is None else str(tag), 0, client_state, _generators(self._client.device))
         return os.path.join(folder, self._client.finish_checkpoint())
 
     def load(self, folder: str, tag: Optional[str]) -> Tuple[Optional[str], Dict[str, Any]]:
         self.finish()
-        path = os.path.join(folder, tag) if tag is not None else self._find(folder)
+        path = os.path.join(folder, str(tag)) if tag is not None else self._find(folder)
         if path is None:
             logging.getLogger("patrickstar").warning(
                 "load_checkpoint: %s has no checkpoint: training begins with the values that there are", folder)
@@ -59,6 +61,8 @@ class Checkpoints:
             path = find_checkpoint(folder)
         except PatrickStarError as error:
             failure = error
+        if path is None and failure is None:
+            failure = _mistaken(folder)
         self._ranks.agree(failure, "load_checkpoint")
         if self._ranks.size > 1:
             names = self._ranks.gather(os.path.basename(path) if path is not None else "none")
@@ -84,44 +88,56 @@ class Checkpoints:
         self._knows_folder = True
 
     def after_step(self) -> None:
+        """Generators are saved as they are now; all else when the next forward pass begins, so that what the program
+        does after the step, such as scheduler.step(), is in it."""
         if self._is_saving and self._client.checkpoint_is_done():
             self.finish()
         if self._interval == 0 or self._client.get_info().n_steps % self._interval != 0:
             return
         self.finish()
+        self._due = _generators(self._client.device)
+        self._front.before_pass = self._begin_due
+        atexit.register(self.finish)
+
+    def _begin_due(self) -> None:
+        generators, self._due = self._due, None
+        self._front.before_pass = None
+        self._step = self._client.get_info().n_steps
         try:
             if self._ranks.rank == 0:
                 os.makedirs(os.path.dirname(self._folder), exist_ok=True)
-            self._begin(self._folder, None, self._keep_last, self._client_state())
+            self._begin(self._folder, None, self._keep_last, self._client_state(), generators)
         except (PatrickStarError, OSError) as error:
             self._tell_failure(error)
             return
         self._is_saving = True
-        atexit.register(self.finish)
 
     def finish(self) -> None:
-        """The save of train.save_interval that is under way is completed. What fails is told, and training goes on."""
-        if not self._is_saving:
-            return
-        self._is_saving = False
+        """The save of train.save_interval that is due or under way is completed. What fails is told, and training goes
+        on."""
         atexit.unregister(self.finish)
         if not self._client.is_open():
             return
+        if self._due is not None:
+            self._begin_due()
+        if not self._is_saving:
+            return
+        self._is_saving = False
         try:
             self._client.finish_checkpoint()
         except PatrickStarError as error:
             self._tell_failure(error)
 
     def _tell_failure(self, error: BaseException) -> None:
-        logging.getLogger("patrickstar").warning(
-            "no checkpoint of step %d: %s", self._client.get_info().n_steps, error)
+        logging.getLogger("patrickstar").warning("no checkpoint of step %d: %s", self._step, error)
 
     # ---- what goes into it
 
-    def _begin(self, folder: str, tag: Optional[str], keep_last: int, client_state: Optional[Dict[str, Any]]) -> None:
+    def _begin(self, folder: str, tag: Optional[str], keep_last: int, client_state: Optional[Dict[str, Any]],
+               generators: Optional[Dict[str, Any]]) -> None:
         self._front.let_gradients_go()
         try:
-            extra = self._extra(client_state)
+            extra = self._extra(client_state, generators)
         except BaseException:
             if self._ranks.size > 1:  # the others come to the library's call, and are to fail with this rank
                 with contextlib.suppress(PatrickStarError):
@@ -129,14 +145,15 @@ class Checkpoints:
             raise
         self._client.begin_checkpoint(folder, tag, keep_last, _config_of(self._module), extra)
 
-    def _extra(self, client_state: Optional[Dict[str, Any]]) -> bytes:
-        device = self._client.device
+    def _extra(self, client_state: Optional[Dict[str, Any]], generators: Optional[Dict[str, Any]]) -> bytes:
+        if client_state is not None and not isinstance(client_state, dict):
+            raise PatrickStarError("EINVAL", "save_checkpoint: client_state is %s; it must be a dictionary"
+                                   % type(client_state).__name__)
         optimizer = self.optimizer() if self.optimizer is not None else None
         state = {
             "buffers": dict(self._module.named_buffers()),
             "module_extra_state": {name: module.get_extra_state() for name, module in _with_extra_state(self._module)},
-            "rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            **(generators or {}),
             "param_groups": optimizer.get_written() if optimizer is not None else None,
         }
         return _save({"client_state": client_state or {}, "engine": state})
@@ -184,14 +201,49 @@ def _save(extra: Dict[str, Any]) -> bytes:
 
 def _check_that_it_loads(what: str, part: Any) -> None:
     """Before there is a checkpoint of which it cannot be read again."""
+    error = _why_it_does_not_load(part)
+    if error is None:
+        return
+    where, part = "", part
+    while isinstance(part, (dict, list, tuple)):  # what in it is it?
+        items = part.items() if isinstance(part, dict) else enumerate(part)
+        inner = next(((key, value) for key, value in items if _why_it_does_not_load(value) is not None), None)
+        if inner is None:
+            break
+        where, part = "%s[%r]" % (where, inner[0]), inner[1]
+    raise PatrickStarError("EINVAL", "save_checkpoint: %s%s is %s, which torch.load(weights_only=True) does not read: keep "
+                           "numbers of Python's, texts, tensors, lists and dictionaries (%s)"
+                           % (what, where, type(part).__name__, error))
+
+
+def _why_it_does_not_load(part: Any) -> Optional[Exception]:
     out = io.BytesIO()
     try:
         torch.save(part, out)
         out.seek(0)
         load_plain(out)
     except Exception as error:
-        raise PatrickStarError("EINVAL", "save_checkpoint: %s holds what torch.load(weights_only=True) does not read: "
-                               "keep numbers, texts, tensors, lists and dictionaries (%s)" % (what, error)) from None
+        return error
+    return None
+
+
+def _generators(device: torch.device) -> Dict[str, Any]:
+    return {"rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None}
+
+
+def _mistaken(folder: str) -> Optional[PatrickStarError]:
+    """A path that was meant for something else. A folder that is not there, or has nothing like weights, is none."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    if os.path.isfile(folder):
+        return PatrickStarError("EINVAL", "load_checkpoint: %s is a file; give the folder of checkpoints, or of one" % folder)
+    if "checkpoints" in names and find_checkpoint(os.path.join(folder, "checkpoints")) is not None:
+        return PatrickStarError("EINVAL", "load_checkpoint: %s has no checkpoint, but %s has one: give that folder"
+                                % (folder, os.path.join(folder, "checkpoints")))
+    if any(name.endswith((".safetensors", ".bin", ".pt", ".safetensors.index.json")) for name in names):
+        return PatrickStarError("EINVAL", "load_checkpoint: %s has files of weights, and no checkpoint: they go to "
+                                "from_pretrained or model.load_state_dict" % folder)
+    return None
 
 
 def _config_of(module: nn.Module) -> Optional[str]:
