@@ -162,7 +162,8 @@ class Checkpoint(Case):
 
     def test_client_state_that_could_not_be_read(self):
         model, _, _ = prepared(F32, Plain)
-        self.refused(lambda: model.save_checkpoint(self.folder, client_state={"f": [1, Plain]}), "client_state['f'][1] is")
+        self.refused(lambda: model.save_checkpoint(self.folder, client_state={"f": [1, Plain]}),
+                     "client_state['f'][1] is")
         self.refused(lambda: model.save_checkpoint(self.folder, client_state=[1]), "it must be a dictionary")
         self.assertEqual(os.listdir(self.folder), [])
         state = {"floats": [1.5, float("inf")], "text": "x", "none": None, "pair": (1, 2), "tensor": torch.ones(3)}

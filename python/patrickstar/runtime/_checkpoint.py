@@ -211,8 +211,8 @@ def _check_that_it_loads(what: str, part: Any) -> None:
         if inner is None:
             break
         where, part = "%s[%r]" % (where, inner[0]), inner[1]
-    raise PatrickStarError("EINVAL", "save_checkpoint: %s%s is %s, which torch.load(weights_only=True) does not read: keep "
-                           "numbers of Python's, texts, tensors, lists and dictionaries (%s)"
+    raise PatrickStarError("EINVAL", "save_checkpoint: %s%s is %s, which torch.load(weights_only=True) does not read: "
+                           "keep numbers of Python's, texts, tensors, lists and dictionaries (%s)"
                            % (what, where, type(part).__name__, error))
 
 
@@ -236,7 +236,8 @@ def _mistaken(folder: str) -> Optional[PatrickStarError]:
     """A path that was meant for something else. A folder that is not there, or has nothing like weights, is none."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     if os.path.isfile(folder):
-        return PatrickStarError("EINVAL", "load_checkpoint: %s is a file; give the folder of checkpoints, or of one" % folder)
+        return PatrickStarError("EINVAL", "load_checkpoint: %s is a file; give the folder of checkpoints, or of one"
+                                % folder)
     if "checkpoints" in names and find_checkpoint(os.path.join(folder, "checkpoints")) is not None:
         return PatrickStarError("EINVAL", "load_checkpoint: %s has no checkpoint, but %s has one: give that folder"
                                 % (folder, os.path.join(folder, "checkpoints")))
