@@ -60,10 +60,13 @@ ps_status ps_checkpoint_module_config(const ps_weight_source *s, bool *is_module
     char *folder = NULL, *path = NULL;
     ps_checkpoint_state state = {0};
     ps_status st = PS_OK;
+    int rank, n_ranks;
     *is_module = false;
     *config = NULL;
     if (ps_weight_source_n_files(s) == 0) return PS_OK;
-    PS_TRY_GOTO(ps_folder_of(ps_weight_source_path(s, 0), &folder));
+    const char *file = ps_weight_source_path(s, 0), *slash = strrchr(file, '/');
+    if (!ps_weight_source_is_rank_name(slash != NULL ? slash + 1 : file, &rank, &n_ranks)) return PS_OK;
+    PS_TRY_GOTO(ps_folder_of(file, &folder));
     PS_TRY_GOTO(ps_folder_join(folder, PS_CHECKPOINT_STATE, &path));
     if (!ps_file_exists(path)) goto out;
     PS_TRY_GOTO(ps_checkpoint_state_load(folder, &state));

@@ -88,6 +88,8 @@ static const char *state_suffix(const header *h, int32_t i)
 
 static ps_status add_array(header *h, const ps_state_tensor *p, const ps_piece *piece)
 {
+    char whole_name[PS_CHECKPOINT_TENSOR_NAME_MAX];
+    PS_TRY(ps_checkpoint_tensor_name(p->name, "", whole_name)); /* which a reader has room for */
     PS_TRY(set_tensor(h, PS_CHECKPOINT_MODEL, h->n, p->name, p, piece));
     const int32_t n_states = h->files->n_states;
     for (int32_t i = 0; i < n_states && p->is_trained; i++) {

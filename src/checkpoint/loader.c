@@ -100,8 +100,8 @@ static ps_status check_tensor(const ps_loader *l, const open_file *f, const ps_s
     if (!same)
         return PS_FAIL(PS_EINVAL, "%s: tensor %s has %d dimensions [%lld, %lld], the model's has %d [%lld, %lld]",
                        f->path, want->name, whole->n_dims, (long long)(whole->n_dims > 0 ? whole->shape[0] : 0),
-                       (long long)(whole->n_dims > 1 ? whole->shape[1] : 0), p->n_dims, (long long)p->shape[0],
-                       (long long)(p->n_dims > 1 ? p->shape[1] : 0));
+                       (long long)(whole->n_dims > 1 ? whole->shape[1] : 0), p->n_dims,
+                       (long long)(p->n_dims > 0 ? p->shape[0] : 0), (long long)(p->n_dims > 1 ? p->shape[1] : 0));
     if (have->dtype != PS_SAFETENSORS_F32 || have->offset % (int64_t)sizeof(float) != 0)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %s is %s at offset %lld, expected F32 at a multiple of 4", f->path,
                        want->name, ps_safetensors_dtype_name(have->dtype), (long long)have->offset);

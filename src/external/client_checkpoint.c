@@ -260,10 +260,11 @@ static ps_status begin_checkpoint(ps_client *c, const char *folder, const ps_cli
                              .status = prepare(c, what, &state)};
     PS_TRY(ps_saver_create(&d, &c->saver));
     const ps_snapshot_sink sink = ps_saver_sink(c->saver);
-    ps_status st = ps_saver_begun(c->saver, ps_snapshot_begin(&c->snapshot, &c->state, c->updates.is_waiting, &sink));
+    ps_status st = ps_saver_begun(
+        c->saver, ps_snapshot_begin(&c->snapshot, &c->state, c->updates.skips ? NULL : c->updates.is_waiting, &sink));
     if (st == PS_OK) {
-        st = take_what_is_held(c);
-        if (st == PS_OK) st = take_all_apart(c, &sink);
+        st = take_all_apart(c, &sink);
+        if (st == PS_OK) st = take_what_is_held(c); /* with the last chunk the pieces end */
         st = ps_comm_agree(c->comm, st);
     }
     if (st != PS_OK) drop_save(c);
@@ -419,7 +420,6 @@ static ps_status check_groups(const ps_client *c, const ps_loader *l, const json
 static ps_status check_loading(ps_client *c)
 {
     PS_TRY(expect_between_steps(c, "ps_client_load_checkpoint"));
-    PS_TRY(ps_client_flush(c));
     if (c->saver == NULL) return PS_OK;
     return PS_FAIL(PS_ESTATE, "ps_client_load_checkpoint: call ps_client_finish_checkpoint first");
 }
@@ -461,6 +461,7 @@ static ps_status clear_states(ps_client *c, int32_t tensor, const float *zeros)
 /* Chunks have masters where the checkpoint has states; what it has none of begins with zeros. */
 static ps_status make_room(ps_client *c, const float *zeros)
 {
+    ps_client_drop_updates(c);
     for (int32_t i = 0; i < c->n_tensors; i++) {
         ps_client_tensor_state *t = &c->tensors[i];
         const bool is_trained = c->saved_tensors[i].is_trained;

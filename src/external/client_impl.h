@@ -300,6 +300,8 @@ int32_t ps_client_count_margin(const ps_client *c, const ps_trace *step);
 PS_NODISCARD ps_status ps_client_flush_chunk(ps_client *c, int32_t chunk);
 PS_NODISCARD ps_status ps_client_flush_tensor(ps_client *c, int32_t tensor);
 PS_NODISCARD ps_status ps_client_flush(ps_client *c);
+/* Those that wait are not carried out: all values and states are about to be replaced. */
+void ps_client_drop_updates(ps_client *c);
 /* A moment of the program's is about to begin, before which the recorded step has updates. */
 PS_NODISCARD ps_status ps_client_update_as_foretold(ps_client *c, int64_t framework_bytes);
 

@@ -145,7 +145,7 @@ static ps_status join_group(ps_client *c, int32_t tensor, int32_t group)
 {
     if (group < 0 || group > c->n_groups)
         return PS_FAIL(PS_EINVAL, "ps_client_join_group: group %d of %d", group, c->n_groups);
-    if (c->stage == PS_CLIENT_IS_READY) PS_TRY(ps_client_flush_tensor(c, tensor));
+    if (c->stage == PS_CLIENT_IS_READY) PS_TRY(ps_client_tell_ranks(c, ps_client_flush_tensor(c, tensor)));
     if (group == c->n_groups) {
         const ps_client_group_state first = c->groups[0];
         PS_TRY(add_group(c, &first.options, &first.schedule));

@@ -397,9 +397,9 @@ static ps_status moment(ps_client *c, ps_client_phase phase, const char *label, 
     if (is_measured && c->settings.backend_kind == PS_BACKEND_CUDA)
         return PS_FAIL(PS_EINVAL, "ps_client_moment: what a framework has of a GPU's memory only it can tell");
     if (is_measured) PS_TRY(measure(c, &framework_bytes));
-    if (phase == PS_CLIENT_ASIDE) PS_TRY(ps_client_flush(c));
+    if (phase == PS_CLIENT_ASIDE) PS_TRY(ps_client_tell_ranks(c, ps_client_flush(c)));
     if (phase == PS_CLIENT_ASIDE) return begin_aside(c, label, framework_bytes, is_measured);
-    PS_TRY(ps_client_update_as_foretold(c, framework_bytes));
+    PS_TRY(ps_client_tell_ranks(c, ps_client_update_as_foretold(c, framework_bytes)));
     return ps_client_begin_moment(c, phase == PS_CLIENT_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, label,
                                   framework_bytes);
 }

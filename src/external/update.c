@@ -108,14 +108,19 @@ static ps_status update_chunk(ps_client *c, int32_t chunk, int64_t framework_byt
     return tell_update_room(c, update_on(c, chunk, other));
 }
 
+static void end_gradients(ps_client *c, int32_t chunk)
+{
+    if (ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_BESIDE))
+        ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), chunk));
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        c->gradients[i].place = PS_GRADIENT_NONE;
+}
+
 /* Update a chunk whose gradients are not used up yet. */
 static ps_status use_up(ps_client *c, int32_t chunk, int64_t framework_bytes)
 {
-    const bool is_beside = ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_BESIDE);
     PS_TRY(update_chunk(c, chunk, framework_bytes));
-    if (is_beside) ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), chunk));
-    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
-        c->gradients[i].place = PS_GRADIENT_NONE;
+    end_gradients(c, chunk);
     return PS_OK;
 }
 
@@ -173,6 +178,16 @@ ps_status ps_client_flush_tensor(ps_client *c, int32_t tensor)
     const int32_t end = (p.chunk + p.n_chunks + along - 1) / along * along;
     for (int32_t k = first; k < end && k < c->layout->n_chunks; k++) PS_TRY(ps_client_flush_chunk(c, k));
     return PS_OK;
+}
+
+void ps_client_drop_updates(ps_client *c)
+{
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) {
+        if (!c->updates.is_waiting[k]) continue;
+        c->updates.is_waiting[k] = false;
+        end_gradients(c, k);
+    }
+    c->updates.n_waiting = 0;
 }
 
 ps_status ps_client_flush(ps_client *c)

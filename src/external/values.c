@@ -154,12 +154,11 @@ ps_status ps_client_set_steps(ps_client *c, int32_t tensor, int64_t steps)
         return PS_FAIL(PS_EINVAL, "%s: %lld steps, expected 0 to 2^40", call, (long long)steps);
     PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_IS_READY)
                         : ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
-    if (tensor == -1)
-        c->n_updates = steps;
-    else
-        c->tensors[tensor].steps = steps;
+    ps_status st = tensor >= 0 ? ps_client_tell_ranks(c, ps_client_flush_tensor(c, tensor)) : PS_OK;
+    if (st == PS_OK && tensor == -1) c->n_updates = steps;
+    if (st == PS_OK && tensor >= 0) c->tensors[tensor].steps = steps;
     ps_client_leave(c);
-    return PS_OK;
+    return st;
 }
 
 int64_t ps_client_get_steps(const ps_client *client, int32_t tensor)

@@ -52,11 +52,11 @@ static bool is_name(const char *name)
 
 ps_status ps_checkpoint_check_tag(const char *tag)
 {
-    if (is_name(tag)) return PS_OK;
+    if (is_name(tag) && step_of(tag) < 0) return PS_OK;
     return PS_FAIL(
         PS_EINVAL,
-        "tag '%.64s': expected 1 to %d letters, digits, '.', '_' or '-', the first a letter or digit, and not "
-        "\"" PS_CHECKPOINT_LATEST "\"",
+        "tag '%.64s': expected 1 to %d letters, digits, '.', '_' or '-', the first a letter or digit, and neither "
+        "\"" PS_CHECKPOINT_LATEST "\" nor a name by step (step-000100)",
         tag, PS_CHECKPOINT_NAME_MAX - 1);
 }
 

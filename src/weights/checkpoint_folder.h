@@ -29,7 +29,7 @@
 /* "step-000100". Returns name. */
 const char *ps_checkpoint_name(int64_t step, char name[PS_CHECKPOINT_NAME_MAX]);
 /* PS_EINVAL, unless a checkpoint may be called so: 1 to 31 letters, digits, '.', '_' and '-', the first a letter or digit,
- * and not "latest". */
+ * and neither "latest" nor a name by a step. */
 PS_NODISCARD ps_status ps_checkpoint_check_tag(const char *tag);
 
 typedef struct ps_checkpoint_folder {

@@ -116,7 +116,7 @@ case_tokenizers() {
 # A model whose tokenizer cannot be read here is trained on files of tokens, and on text it says what is not supported.
 case_foreign_tokenizer() {
     cp -r "$models/gpt2_base" "$models/foreign"
-    printf '{"model": {"type": "Unigram", "vocab": []}}' >"$models/external/tokenizer.json"
+    printf '{"model": {"type": "Unigram", "vocab": []}}' >"$models/foreign/tokenizer.json"
     expect 0 "$pstar" tokenize --vocab "$models/gpt2_base" --output "$work/ids.bin" "$root/README.md"
     config foreign "\"from_pretrained\": \"$models/foreign\"" "\"train\": \"$work/ids.bin\", \"sequence_length\": 64" '"steps": 2'
     expect 0 "$pstar" train "$work/foreign.json"

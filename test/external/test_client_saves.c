@@ -193,8 +193,15 @@ static ps_client *small_client(const char *changes)
     return c;
 }
 
+/* A forward pass, in which updates are carried out that wait, and gradients of all. */
 static void give_all(ps_client *c, int step)
 {
+    for (int32_t t = 0; t < SMALL; t++) {
+        assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, small_names[t], 0));
+        (void)pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
+        ps_client_unpin(c, t, PS_CLIENT_PARAM);
+    }
+    assert_ok(ps_client_moment(c, PS_CLIENT_BACKWARD, "loss", 0));
     for (int32_t t = 0; t < SMALL; t++) {
         if (t == STILL) continue;
         for (int64_t i = 0; i < small_sizes[t]; i++) gradient[i] = drawn((uint64_t)(900 + 10 * step + t), i);
@@ -291,7 +298,7 @@ static void test_refused(void **state)
     assert_int_equal(ps_client_begin_checkpoint(c, checkpoints, &what), PS_EINVAL);
     what.extra_bytes = 0;
     static const char *const tags[] = {
-        "", ".hidden", "a/b", "latest", "-x", "twelve twelve", "a-name-of-thirty-two-characters--"};
+        "", ".hidden", "a/b", "latest", "-x", "twelve twelve", "a-name-of-thirty-two-characters--", "step-000500"};
     for (size_t i = 0; i < PS_ARRAY_LEN(tags); i++) {
         what.tag = tags[i];
         assert_int_equal(ps_client_begin_checkpoint(c, checkpoints, &what), PS_EINVAL);
@@ -329,6 +336,77 @@ static void test_given_up(void **state)
         assert_null(path);
         assert_int_equal(rmdir(checkpoints), 0); /* it is empty */
     }
+    expect_nothing_left();
+}
+
+/* In fp16, of a step that is skipped: updates that wait change nothing, and what comes after them is not saved. */
+static void test_saved_after_a_skipped_step(void **state)
+{
+    (void)state;
+    char changes[192];
+    snprintf(changes, sizeof changes, "%s fp16.enabled=true bf16.enabled=false fp16.initial_scale_power=2",
+             SMALL_BUDGETS);
+    ps_client *c = small_client(changes);
+    train_small(c, 0, 2);
+    give_all(c, 2);
+    gradient[5] = INFINITY;
+    give_gradient(c, A, gradient, small_sizes[A], 0);
+    const ps_client_step_info info = stepped(c);
+    assert_true(info.is_skipped && (OVER_APART || info.n_deferred > 0));
+    assert_ok(ps_client_begin_checkpoint(c, checkpoints, NULL));
+    train_small(c, 3, 2);
+    assert_ok(ps_client_finish_checkpoint(c, NULL));
+    ps_client_destroy(c);
+
+    c = small_client(changes);
+    train_small(c, 0, 2);
+    const uint64_t hash = hash_of_small(c);
+    assert_ok(ps_client_load_checkpoint(c, checkpoints, NULL));
+    assert_true(hash_of_small(c) == hash);
+    ps_client_destroy(c);
+    remove_checkpoints();
+    expect_nothing_left();
+}
+
+/* All chunks are handed out when a save begins, and tensors that are apart too. */
+static void test_saved_while_all_is_held(void **state)
+{
+    (void)state;
+    for (int buffered = 0; buffered < 2; buffered++) {
+        char changes[192];
+        snprintf(changes, sizeof changes, "memory.device=8MB memory.host=1MB memory.disk=0%s",
+                 buffered ? " train.save_interval=1 memory.save_buffer=16KB" : "");
+        ps_client *c = small_client(changes);
+        for (int32_t t = 0; t < ASIDE; t++) (void)pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_WRITE);
+        const uint64_t hash = hash_of_small(c);
+        assert_ok(ps_client_begin_checkpoint(c, checkpoints, NULL));
+        for (int32_t t = 0; t < ASIDE; t++) ps_client_unpin(c, t, PS_CLIENT_PARAM);
+        train_small(c, 0, 1);
+        assert_ok(ps_client_finish_checkpoint(c, NULL));
+        assert_ok(ps_client_load_checkpoint(c, checkpoints, NULL));
+        assert_true(hash_of_small(c) == hash);
+        ps_client_destroy(c);
+        remove_checkpoints();
+    }
+    expect_nothing_left();
+}
+
+/* Updates that wait have the count of their step. */
+static void test_counts_set_while_updates_wait(void **state)
+{
+    (void)state;
+    uint64_t hashes[2];
+    for (int reads_first = 0; reads_first < 2; reads_first++) {
+        ps_client *c = small_client(SMALL_BUDGETS);
+        train_small(c, 0, 2);
+        give_all(c, 2);
+        assert_true(OVER_APART || stepped(c).n_deferred > 0);
+        if (reads_first) (void)hash_of_small(c);
+        for (int32_t t = 0; t < SMALL; t++) assert_ok(ps_client_set_steps(c, t, 1));
+        hashes[reads_first] = hash_of_small(c);
+        ps_client_destroy(c);
+    }
+    assert_true(hashes[0] == hashes[1]);
     expect_nothing_left();
 }
 
@@ -405,6 +483,9 @@ int main(void)
         cmocka_unit_test_setup(test_what_is_beside_tensors, note_live),
         cmocka_unit_test_setup(test_refused, note_live),
         cmocka_unit_test_setup(test_given_up, note_live),
+        cmocka_unit_test_setup(test_saved_after_a_skipped_step, note_live),
+        cmocka_unit_test_setup(test_saved_while_all_is_held, note_live),
+        cmocka_unit_test_setup(test_counts_set_while_updates_wait, note_live),
         cmocka_unit_test_setup(test_faults, note_live),
     };
     return RUN_ON_BACKENDS_IN(tests, make_folders, remove_folder);

@@ -13,6 +13,7 @@ import torch.nn as nn
 
 from .._front import Front
 from .._library import PatrickStarError, find_checkpoint
+from .._ranks import tell_why_this_rank_ends
 from .._torch import load_plain
 
 class Checkpoints:
@@ -34,7 +35,8 @@ class Checkpoints:
 
     def save(self, folder: str, tag: Optional[str], client_state: Optional[Dict[str, Any]]) -> str:
         self.finish()
-        self._begin(folder, None if tag is None else str(tag), 0, client_state, _generators(self._client.device))
+        self._begin(folder, None if tag is None else str(tag), 0, lambda: client_state,
+                    _generators(self._client.device))
         return os.path.join(folder, self._client.finish_checkpoint())
 
     def load(self, folder: str, tag: Optional[str]) -> Tuple[Optional[str], Dict[str, Any]]:
@@ -50,8 +52,9 @@ class Checkpoints:
             self._front.note_written(slot)
         self._knows_folder = self._knows_folder or _is_same(os.path.dirname(found.path), self._folder)
         client_state = self._restore(found.extra_path, found.n_ranks == self._ranks.size)
-        if self.optimizer is not None:
-            self.optimizer().note_loaded()
+        optimizer = self._get_optimizer()
+        if optimizer is not None:
+            optimizer.note_loaded()
         return found.path, client_state
 
     def _find(self, folder: str) -> Optional[str]:
@@ -97,25 +100,36 @@ class Checkpoints:
         self.finish()
         self._due = _generators(self._client.device)
         self._front.before_pass = self._begin_due
-        atexit.register(self.finish)
+        atexit.register(self._finish_at_exit)
 
     def _begin_due(self) -> None:
         generators, self._due = self._due, None
         self._front.before_pass = None
         self._step = self._client.get_info().n_steps
         try:
-            if self._ranks.rank == 0:
-                os.makedirs(os.path.dirname(self._folder), exist_ok=True)
-            self._begin(self._folder, None, self._keep_last, self._client_state(), generators)
+            self._begin(self._folder, None, self._keep_last, self._give_client_state, generators)
         except (PatrickStarError, OSError) as error:
             self._tell_failure(error)
             return
         self._is_saving = True
 
+    def _give_client_state(self) -> Optional[Dict[str, Any]]:
+        if self._ranks.rank == 0:
+            os.makedirs(os.path.dirname(self._folder), exist_ok=True)
+        return self._client_state()
+
+    def _get_optimizer(self) -> Any:
+        """None where the program has let go of it."""
+        return self.optimizer() if self.optimizer is not None else None
+
+    def _finish_at_exit(self) -> None:
+        tell_why_this_rank_ends()
+        self.finish()
+
     def finish(self) -> None:
         """The save of train.save_interval that is due or under way is completed. What fails is told, and training goes
         on."""
-        atexit.unregister(self.finish)
+        atexit.unregister(self._finish_at_exit)
         if not self._client.is_open():
             return
         if self._due is not None:
@@ -133,11 +147,11 @@ class Checkpoints:
 
     # ---- what goes into it
 
-    def _begin(self, folder: str, tag: Optional[str], keep_last: int, client_state: Optional[Dict[str, Any]],
+    def _begin(self, folder: str, tag: Optional[str], keep_last: int, give: Callable[[], Optional[Dict[str, Any]]],
                generators: Optional[Dict[str, Any]]) -> None:
         self._front.let_gradients_go()
         try:
-            extra = self._extra(client_state, generators)
+            extra = self._extra(give(), generators)
         except BaseException:
             if self._ranks.size > 1:  # the others come to the library's call, and are to fail with this rank
                 with contextlib.suppress(PatrickStarError):
@@ -149,7 +163,7 @@ class Checkpoints:
         if client_state is not None and not isinstance(client_state, dict):
             raise PatrickStarError("EINVAL", "save_checkpoint: client_state is %s; it must be a dictionary"
                                    % type(client_state).__name__)
-        optimizer = self.optimizer() if self.optimizer is not None else None
+        optimizer = self._get_optimizer()
         state = {
             "buffers": dict(self._module.named_buffers()),
             "module_extra_state": {name: module.get_extra_state() for name, module in _with_extra_state(self._module)},
@@ -180,8 +194,9 @@ class Checkpoints:
             torch.set_rng_state(state["rng"])
             if state["cuda_rng"] is not None and self._client.device.type == "cuda":
                 torch.cuda.set_rng_state(state["cuda_rng"], self._client.device)
-        if state["param_groups"] is not None and self.optimizer is not None:
-            self.optimizer().set_written(state["param_groups"])
+        optimizer = self._get_optimizer()
+        if state["param_groups"] is not None and optimizer is not None:
+            optimizer.set_written(state["param_groups"])
         return extra["client_state"]
 
 
