@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -318,9 +317,7 @@ ps_status ps_checkpoint_folder_open(const char *root, const char *tag, int64_t s
     PS_TRY(set_name(tag, step, f));
     PS_TRY_GOTO(ps_folder_make(root));
     ps_checkpoint_folder_clean(root);
-    static atomic_uint n_saves; /* several may save at once in one process */
-    snprintf(f->hidden, sizeof f->hidden, SAVE_PREFIX "%s-%s.%u", ps_leftover_mark(mark), f->name,
-             atomic_fetch_add(&n_saves, 1));
+    snprintf(f->hidden, sizeof f->hidden, SAVE_PREFIX "%s-%s", ps_leftover_mark(mark), f->name);
     PS_TRY_GOTO(name_folder(root, f));
     PS_TRY_GOTO(make_temporary(f));
     return PS_OK;

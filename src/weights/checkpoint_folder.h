@@ -5,7 +5,7 @@
  *       step-000100/ step-000200/      complete, each
  *       before-merge/                  the same, by a name of the program's (a tag): stays until the program removes it
  *       latest                         "step-000200 <xxh3 of the name>": what --resume takes
- *       .tmp-save-<mark>-step-000300.0/  being written; base/leftover.h has the mark, the number is of the process's saves
+ *       .tmp-save-<mark>-step-000300/  being written; base/leftover.h has the mark
  *       .tmp-old-<mark>-step-.../      steps aside for another of that step, where a file system cannot swap folders
  *       .tmp-delete-<mark>-step-.../   being removed
  *
