@@ -87,14 +87,20 @@ static json_t *number_or_null(double value, double configured)
     return isnan(value) || value == configured ? json_null() : json_real(value);
 }
 
+static int64_t tensors_of_group(const ps_client *c, int32_t group)
+{
+    int64_t n = 0;
+    for (int32_t t = 0; t < c->n_tensors; t++) n += !c->tensors[t].is_dropped && c->tensors[t].group == group;
+    return n;
+}
+
 static json_t *group_json(const ps_client *c, int32_t group)
 {
     const ps_client_group_state *g = &c->groups[group];
     const ps_options *o = &g->options;
     const double *betas = o->optimizer_params_betas, *configured = g->configured_betas;
-    json_int_t n = 0;
-    for (int32_t t = 0; t < c->n_tensors; t++) n += !c->tensors[t].is_dropped && c->tensors[t].group == group;
-    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "tensors", n, "lr", number_or_null(g->lr, NAN), "weight_decay",
+    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "tensors", (json_int_t)tensors_of_group(c, group), "lr",
+                     number_or_null(g->lr, NAN), "weight_decay",
                      number_or_null(o->optimizer_params_weight_decay, g->configured_decay), "betas",
                      betas[0] == configured[0] && betas[1] == configured[1] ? json_null()
                                                                             : json_pack("[f, f]", betas[0], betas[1]),
@@ -403,10 +409,9 @@ static ps_status check_groups(const ps_client *c, const ps_loader *l, const json
         return PS_FAIL(PS_EINVAL, "%s: saved with %zu groups of parameters, this run has %d (optimizer.param_groups)",
                        ps_loader_folder(l), json_array_size(groups), c->n_groups);
     for (int32_t g = 0; g < c->n_groups; g++) {
-        int64_t n = 0;
+        const int64_t n = tensors_of_group(c, g);
         ps_client_group numbers;
         const json_t *saved = json_object_get(json_array_get(groups, (size_t)g), "tensors");
-        for (int32_t t = 0; t < c->n_tensors; t++) n += !c->tensors[t].is_dropped && c->tensors[t].group == g;
         PS_TRY(read_group(l, json_array_get(groups, (size_t)g), &numbers));
         if (json_is_integer(saved) && json_integer_value(saved) != n)
             return PS_FAIL(PS_EINVAL, "%s: group %d was saved with %lld parameters, this run's has %lld",

@@ -345,6 +345,11 @@ static inline bool ps_client_chunk_has_gradient(const ps_client *c, int32_t chun
         if (c->gradients[i].place == place) return true;
     return false;
 }
+static inline bool ps_client_chunk_has_any_gradient(const ps_client *c, int32_t chunk)
+{
+    return ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_OVER) ||
+           ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_BESIDE);
+}
 static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 {
     return c->layout->places[c->tensors[tensor].in_layout];

@@ -66,17 +66,10 @@ static void discard(ps_client *c, ps_list list, int32_t chunk)
     if (c->held.count[id] == 0) ps_store_discard(c->tiers.store, id);
 }
 
-static bool has_gradient(const ps_client *c, int32_t chunk)
-{
-    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
-        if (c->gradients[i].place != PS_GRADIENT_NONE) return true;
-    return false;
-}
-
 static void discard_others(ps_client *c, int32_t group)
 {
     for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++)
-        if (!ps_client_owns(c, k) && !has_gradient(c, k)) discard(c, PS_LIST_PARAM16, k);
+        if (!ps_client_owns(c, k) && !ps_client_chunk_has_any_gradient(c, k)) discard(c, PS_LIST_PARAM16, k);
 }
 
 static void forget(ps_client *c, int32_t group)

@@ -251,9 +251,7 @@ static ps_status update_chunks(ps_client *c)
 {
     const bool defers = ps_client_may_defer(c);
     for (int32_t k = 0; k < c->layout->n_chunks; k++) {
-        const bool has_any = ps_client_chunk_has_gradient(c, k, PS_GRADIENT_BESIDE) ||
-                             ps_client_chunk_has_gradient(c, k, PS_GRADIENT_OVER);
-        if (!ps_client_owns(c, k) || !has_any) continue;
+        if (!ps_client_owns(c, k) || !ps_client_chunk_has_any_gradient(c, k)) continue;
         c->updates.is_waiting[k] = defers && !is_held(c, k);
         c->updates.n_waiting += c->updates.is_waiting[k];
         if (!c->updates.is_waiting[k]) PS_TRY(use_up(c, k, c->steps.step_bytes));

@@ -80,8 +80,7 @@ ps_status ps_client_check_update_room(ps_client *c)
     if (wanted > room) return refuse_update(c, wanted, held, room);
     for (int32_t k = 0; k < c->layout->n_chunks; k++) {
         bool is_held;
-        const bool has_any = ps_client_chunk_has_gradient(c, k, PS_GRADIENT_OVER) ||
-                             ps_client_chunk_has_gradient(c, k, PS_GRADIENT_BESIDE);
+        const bool has_any = ps_client_chunk_has_any_gradient(c, k);
         if (!ps_client_owns(c, k) || (!has_any && c->comm == NULL)) continue;
         wanted = missing_bytes(c, k, &is_held);
         if (wanted > room && (is_held || wanted > host)) return refuse_update(c, wanted, held, room);

@@ -16,6 +16,7 @@ from .._library import PatrickStarError, find_checkpoint
 from .._ranks import tell_why_this_rank_ends
 from .._torch import load_plain
 
+
 class Checkpoints:
     """Of one engine. Several ranks: all call."""
 
