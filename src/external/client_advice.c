@@ -38,17 +38,6 @@ const char *ps_client_advice(const ps_client *c, int64_t device_bytes, char text
 
 /* ---- what a step needs ---- */
 
-static int64_t device_chunk_bytes(const ps_client *c, const ps_trace *t, int32_t moment)
-{
-    const ps_moment *m = &t->moments[moment];
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < m->n_accesses; i++) {
-        const ps_access *a = &t->accesses[m->first_access + i];
-        if (a->tier == PS_TIER_DEVICE) bytes += ps_client_id_bytes(c, a->chunk);
-    }
-    return bytes;
-}
-
 /* Of all moments, where activations are `growth` times those of the trace and the program holds `outside` before. */
 static int64_t most_of_trace(const ps_client *c, const ps_trace *t, int64_t outside, double growth)
 {
@@ -56,8 +45,8 @@ static int64_t most_of_trace(const ps_client *c, const ps_trace *t, int64_t outs
     int64_t most = 0;
     for (int32_t i = 0; i < t->n_moments; i++) {
         const int64_t activations = ps_max_i64(0, t->moments[i].non_model_bytes - outside);
-        most =
-            ps_max_i64(most, ps_max_i64(device_chunk_bytes(c, t, i), least) + (int64_t)((double)activations * growth));
+        most = ps_max_i64(most, ps_max_i64(ps_client_moment_bytes(c, t, i, 1), least) +
+                                    (int64_t)((double)activations * growth));
     }
     return most + outside;
 }

@@ -254,19 +254,24 @@ int32_t ps_client_least_margin(const ps_client *c)
     return (int32_t)ps_max_i64(0, n_own - below / ps_client_update_bytes(c));
 }
 
+int64_t ps_client_moment_bytes(const ps_client *c, const ps_trace *t, int32_t moment, int64_t grain)
+{
+    const ps_moment *m = &t->moments[moment];
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &t->accesses[m->first_access + i];
+        if (a->tier == PS_TIER_DEVICE) bytes += ps_round_up(ps_client_id_bytes(c, a->chunk), grain);
+    }
+    return bytes;
+}
+
 /* As of PatrickStar's margin. Where device and host are one memory there is nothing to gain. */
 int32_t ps_client_count_margin(const ps_client *c, const ps_trace *t)
 {
     int64_t most = 0;
     if (ps_backend_space(c->settings.backend)->is_one_memory || !c->settings.hybrid_updates) return 0;
-    for (int32_t i = 0; i < t->n_moments; i++) {
-        int64_t wanted = t->moments[i].non_model_bytes;
-        for (int32_t k = 0; k < t->moments[i].n_accesses; k++) {
-            const ps_access *a = &t->accesses[t->moments[i].first_access + k];
-            if (a->tier == PS_TIER_DEVICE) wanted += ps_client_id_bytes(c, a->chunk);
-        }
-        most = ps_max_i64(most, wanted);
-    }
+    for (int32_t i = 0; i < t->n_moments; i++)
+        most = ps_max_i64(most, t->moments[i].non_model_bytes + ps_client_moment_bytes(c, t, i, 1));
     const double margin = (double)(c->settings.budgets.bytes[PS_TIER_DEVICE] - most) * c->settings.margin_share;
     const double set = (double)(ps_optimizer_bytes(&c->settings.optimizer) * c->layout->chunk_elements);
     return margin > set ? (int32_t)(margin / set) : 0;

@@ -266,6 +266,8 @@ void ps_client_choose_save_buffer(ps_client *c);
 int64_t ps_client_fp32_beside_bytes(const ps_client *c);
 /* Of memory.device, without what the framework itself takes. */
 int64_t ps_client_least_device_bytes(const ps_client *c);
+/* So much of the device a moment of the trace has in chunks, each rounded up to a multiple of `grain` bytes. */
+int64_t ps_client_moment_bytes(const ps_client *c, const ps_trace *t, int32_t moment, int64_t grain);
 /* memory.total for so many bytes of the device tier, and the host's as it is. */
 int64_t ps_client_total_for(const ps_client *c, int64_t device_bytes);
 /* The option that the program chose budgets by, for messages: "memory.total = 418 MB (418000000 bytes)", or

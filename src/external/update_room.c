@@ -99,13 +99,8 @@ static bool has_room_in_forward(const ps_client *c)
     const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
     for (int32_t i = 0; i < t->n_moments; i++) {
         const ps_moment *m = &t->moments[i];
-        int64_t wanted = m->non_model_bytes + update;
         if (m->phase != PS_PHASE_FORWARD) continue;
-        for (int32_t k = 0; k < m->n_accesses; k++) {
-            const ps_access *a = &t->accesses[m->first_access + k];
-            if (a->tier == PS_TIER_DEVICE) wanted += id_bytes(c, a->chunk);
-        }
-        if (wanted > room) return false;
+        if (m->non_model_bytes + update + ps_client_moment_bytes(c, t, i, page) > room) return false;
     }
     return true;
 }
