@@ -82,7 +82,7 @@ def main():
         "memory": dict(what.memory, disk_path=folder), "train": {"save_interval": 2, "output_dir": folder}, **what.more}
     if n_steps == 0:
         read = _client.Config(config)
-        say(), say(budgets=read.get_int("memory.device") + read.get_int("memory.host"))
+        say(budgets=read.get_int("memory.device") + read.get_int("memory.host"))
         return
     torch.manual_seed(3)
     model, optimizer = initialize_engine(what.build, 0, config)
