@@ -199,16 +199,24 @@ static ps_status check_small(const ps_comm *c, const char *call, const char *wha
     return PS_FAIL(PS_EINVAL, "%s: %s %lld, expected 0 to %lld", call, what, (long long)n, (long long)most);
 }
 
-/* all[r * bytes], with this rank's in place. */
-static ps_status gather_small(ps_comm *c, char *all, int64_t bytes, const char *name)
+/* all[r * bytes], with this rank's in place; more than one rank. */
+static ps_status begin_gather_small(ps_comm *c, char *all, int64_t bytes, const char *name, ps_event *done)
 {
     ps_comm_part *parts = NULL;
     PS_TRY(ps_mem_alloc((size_t)c->size, sizeof *parts, &parts));
     for (int32_t r = 0; r < c->size; r++) parts[r] = (ps_comm_part){.payload = all + r * bytes, .n = bytes, .owner = r};
     const ps_comm_transfer head = {.kind = PS_COMM_KIND_GATHER, .item_bytes = 1, .name = name, .n_parts = c->size};
-    const ps_status st = run_small(c, &head, parts);
+    const ps_status st = ps_comm_begin(c, &head, parts, done);
     ps_mem_free(parts);
     return st;
+}
+
+static ps_status gather_small(ps_comm *c, char *all, int64_t bytes, const char *name)
+{
+    ps_event done;
+    if (c->size == 1) return ps_comm_check_failure(c);
+    PS_TRY(begin_gather_small(c, all, bytes, name, &done));
+    return c->own.ops->wait(&c->own, done);
 }
 
 ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *all)
@@ -217,6 +225,12 @@ ps_status ps_comm_all_gather(ps_comm *c, const void *mine, int64_t bytes, void *
     PS_TRY(check_small(c, "ps_comm_all_gather", "bytes", bytes, 1));
     if (bytes > 0) memmove((char *)all + c->rank * bytes, mine, (size_t)bytes);
     return gather_small(c, all, bytes, "all-gather");
+}
+
+ps_status ps_comm_begin_all_gather(ps_comm *c, char *all, int64_t bytes, ps_event *done)
+{
+    PS_ASSERT(c->size > 1 && bytes > 0);
+    return begin_gather_small(c, all, bytes, "all-gather", done);
 }
 
 ps_status ps_comm_barrier(ps_comm *c)

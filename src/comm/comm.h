@@ -73,6 +73,10 @@ void ps_comm_set_device(ps_comm *c, const ps_comm_device *d);
 /* o is told of all transfers, and of those that the caller waits for; as ps_queue_set_order. */
 void ps_comm_set_order(ps_comm *c, ps_order *o);
 
+/* Begin what ps_comm_all_gather does, with several ranks: all[r * bytes] is rank r's, this one's in place, > 0 bytes each.
+ * It must stay until *done, which ps_collectives_wait of ps_comm_messages waits for. */
+PS_NODISCARD ps_status ps_comm_begin_all_gather(ps_comm *c, char *all, int64_t bytes, ps_event *done);
+
 /* A caller that waits for one transfer for longer says `text` once, by ps_log. It must stay until NULL is set again. */
 void ps_comm_set_late_text(ps_comm *c, const char *text, int64_t after_ns);
 

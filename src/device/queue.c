@@ -150,6 +150,17 @@ ps_status ps_queue_call(ps_queue *q, const ps_call *call)
     return PS_OK;
 }
 
+static ps_status compute_nothing(void *self, const void *args)
+{
+    (void)self, (void)args;
+    return PS_OK;
+}
+
+ps_status ps_queue_issue_use(ps_queue *q, const char *name, const ps_use *use)
+{
+    return ps_queue_call(q, &(ps_call){.name = name, .run = compute_nothing, .uses = use, .n_uses = 1});
+}
+
 ps_status ps_queue_mark(ps_queue *q, ps_event *out)
 {
     PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_MARK}));

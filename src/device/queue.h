@@ -94,6 +94,9 @@ typedef struct ps_call {
 } ps_call;
 
 PS_NODISCARD ps_status ps_queue_call(ps_queue *q, const ps_call *call);
+/* A call that does nothing, but counts as touching this: in place of a kernel where nothing is computed, for who looks
+ * at the order of a trial. */
+PS_NODISCARD ps_status ps_queue_issue_use(ps_queue *q, const char *name, const ps_use *use);
 /* Does anybody look at the uses of its calls? Else they need not be named. */
 bool ps_queue_wants_uses(const ps_queue *q);
 

@@ -6,16 +6,38 @@
 
 /* ---- chunks ---- */
 
+static void count(ps_client *c, ps_chunk_id id)
+{
+    ps_client_held *h = &c->held;
+    if (h->count[id]++ == 0) h->ids[h->n++] = id;
+}
+
+/* Where there is no room, what has been gathered ahead need not stay on the device, nor what is foretold. */
 ps_status ps_client_hold(ps_client *c, ps_list list, int32_t chunk, ps_tier tier, ps_access_mode mode)
 {
     const ps_chunk_id id = ps_store_chunk(c->layout, list, chunk);
-    ps_client_held *h = &c->held;
     PS_TRY(ps_client_note_access(c, id, tier, mode));
     ps_status st = ps_store_pin(c->tiers.store, id, tier, mode, NULL);
+    if (st == PS_EBUDGET && c->sharing.ahead.state == PS_CLIENT_AHEAD_UNDER_WAY) {
+        PS_TRY(ps_client_finish_ahead(c));
+        st = ps_store_pin(c->tiers.store, id, tier, mode, NULL);
+    }
     if (st == PS_EBUDGET && ps_client_stop_following(c)) st = ps_store_pin(c->tiers.store, id, tier, mode, NULL);
     PS_TRY(st);
-    if (h->count[id]++ == 0) h->ids[h->n++] = id;
+    count(c, id);
     return PS_OK;
+}
+
+ps_status ps_client_try_hold(ps_client *c, ps_list list, int32_t chunk, ps_tier tier, ps_access_mode mode)
+{
+    const ps_chunk_id id = ps_store_chunk(c->layout, list, chunk);
+    PS_TRY(ps_store_pin(c->tiers.store, id, tier, mode, NULL));
+    const ps_status st = ps_client_note_access(c, id, tier, mode);
+    if (st == PS_OK)
+        count(c, id);
+    else
+        ps_store_unpin(c->tiers.store, id);
+    return st;
 }
 
 void ps_client_let_go(ps_client *c, ps_list list, int32_t chunk)
@@ -173,6 +195,16 @@ ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what,
     return PS_OK;
 }
 
+/* With several ranks the next group begins to come once this one has its room. */
+static ps_status pin_and_gather_ahead(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
+                                      ps_client_place *place)
+{
+    PS_TRY(ps_client_pin_place(c, tensor, what, mode, place));
+    const ps_status st = what == PS_CLIENT_PARAM ? ps_client_gather_ahead(c) : PS_OK;
+    if (st != PS_OK) ps_client_unpin_place(c, tensor, what);
+    return st;
+}
+
 /* What may have been written, the other one is to have; by whoever needs it first, who can say so when it fails. */
 void ps_client_unpin_place(ps_client *c, int32_t tensor, ps_client_what what)
 {
@@ -198,7 +230,7 @@ ps_status ps_client_pin(ps_client *c, int32_t tensor, ps_client_what what, ps_cl
     PS_TRY(PS_NEED("client place", c, place));
     ps_client_place own;
     PS_TRY(ps_client_enter_with(c, "ps_client_pin", PS_CLIENT_IS_READY, tensor));
-    ps_status st = ps_client_tell_ranks(c, ps_client_pin_place(c, tensor, what, mode, &own));
+    ps_status st = ps_client_tell_ranks(c, pin_and_gather_ahead(c, tensor, what, mode, &own));
     if (st == PS_OK) {
         st = PS_SIZED_GIVE(ps_client_place, &own, place);
         if (st != PS_OK) ps_client_unpin_place(c, tensor, what);

@@ -183,8 +183,8 @@ static ps_status begin(ps_client *c)
     PS_TRY(ps_comm_agree(c->comm, prepare(c)));
     tell_memory(c);
     PS_TRY(ps_comm_agree(c->comm, open_tiers(c)));
-    PS_TRY(ps_comm_agree(c->comm, ps_carrier_open(&c->carrier, &c->settings, &c->tiers)));
-    PS_TRY(ps_comm_agree(c->comm, ps_carrier_join(&c->carrier, &c->settings, &c->tiers)));
+    PS_TRY(ps_comm_agree(c->comm, ps_group_collectives_open(&c->between_ranks, &c->state, true)));
+    PS_TRY(ps_comm_agree(c->comm, ps_group_collectives_join(&c->between_ranks)));
     ps_store_limit_chunks(c->tiers.store, PS_TIER_DEVICE, ps_client_first_limit(c));
     PS_TRY(ps_comm_agree(c->comm, fill(c)));
     return ps_client_begin_measuring(c);

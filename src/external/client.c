@@ -119,7 +119,8 @@ static void end_alone(ps_client *c)
 {
     ps_client_end_recording(c);
     ps_client_drop_checkpoint(c);
-    ps_carrier_close(&c->carrier);
+    ps_client_end_ahead(c);
+    ps_group_collectives_close(&c->between_ranks);
     ps_comm_close(c->comm);
     c->comm = NULL;
 }

@@ -500,13 +500,12 @@ static ps_status restore_numbers(ps_client *c, const ps_loader *l, const json_t 
 static ps_status load_all(ps_client *c, ps_loader *l, const json_t *module)
 {
     float *zeros = NULL;
+    PS_TRY(ps_client_forget_others(c));
     PS_TRY(ps_mem_alloc((size_t)PS_VALUES_ELEMENTS, sizeof *zeros, &zeros));
     ps_status st = make_room(c, zeros);
     ps_mem_free(zeros);
     if (st == PS_OK) st = ps_loader_load(l, put_values, c);
-    if (st == PS_OK) st = restore_numbers(c, l, module);
-    ps_client_forget_others(c);
-    return st;
+    return st == PS_OK ? restore_numbers(c, l, module) : st;
 }
 
 /* By the number of ranks then; another rank's where there are more now. */

@@ -7,7 +7,7 @@
  *     access.c     places of tensors: pinned; lent (lend.c); parameter and fp32 value stay the same (settle.c)
  *     moment.c     operators as moments: watched in one step, foretold in the next (resident.h)
  *     gradient.c   gradients come: over their parameters, or beside them
- *     sharing.c    chunks go from rank to rank
+ *     sharing.c    chunks go from rank to rank; announce.c: as all ranks expect it; ahead.c: before they are needed
  *     update.c     the optimizer's step, chunk by chunk; update_room.c: whether there is room for it
  *     group.c      its numbers; unused.c: options that have no effect
  *     values.c     values and states from outside
@@ -30,7 +30,7 @@
 #include "kernel/kernel.h"
 #include "patrickstar_client.h"
 #include "settings/settings.h"
-#include "state/carrier.h"
+#include "state/group_collectives.h"
 #include "state/snapshot.h"
 #include "state/state.h"
 #include "state/step_decision.h"
@@ -117,16 +117,72 @@ typedef struct ps_client_steps {
     const char *evaluation; /* label that the passes of the evaluation under way begin with; NULL: there is none */
 } ps_client_steps;
 
+/* What ranks do together; the last two are no exchange, but change what a group has. */
+typedef enum ps_client_exchange_kind {
+    PS_CLIENT_GATHER = 1,
+    PS_CLIENT_REDUCE,
+    PS_CLIENT_STEP,
+    PS_CLIENT_READ_VALUE,
+    PS_CLIENT_EVALUATE,
+    PS_CLIENT_GIVE_GRADIENT, /* to a group that is not here */
+    PS_CLIENT_DROP,          /* all that was gathered goes */
+} ps_client_exchange_kind;
+
+/* What a rank is about to do. Places of gradients follow it. */
+typedef struct ps_client_message {
+    int64_t kind, number; /* ps_client_exchange_kind; of a group, a step, a tensor */
+    int64_t tensor;       /* GATHER, REDUCE: whose parameter or gradient it is for; -1: none */
+    int64_t lacks_room;   /* STEP: a group was to be gathered ahead, and there was no room */
+    uint64_t trained;     /* STEP: hash of which tensors have got a gradient on this rank; */
+    uint64_t record;      /* of what the step has exchanged */
+} ps_client_message;
+
+/* Of a step. */
+typedef struct ps_client_exchange {
+    ps_client_exchange_kind kind;
+    int32_t group;   /* -1: all */
+    int32_t moment;  /* of the step's trace */
+    bool goes_ahead; /* GATHER: all ranks have room for it before */
+    bool lacks_room; /* this one had not, though it was thought to */
+} ps_client_exchange;
+
+typedef struct ps_client_record {
+    ps_client_exchange *all; /* [n] */
+    int32_t n;
+    bool follows; /* of the step under way: it has gone as the recorded one so far */
+} ps_client_record;
+
+typedef enum ps_client_ahead_state {
+    PS_CLIENT_AHEAD_NONE,
+    PS_CLIENT_AHEAD_OWED,      /* the other ranks begin it; this one has no room yet, and begins it before all else */
+    PS_CLIENT_AHEAD_UNDER_WAY, /* its chunks are held */
+    PS_CLIENT_AHEAD_HERE,      /* they are let go */
+} ps_client_ahead_state;
+
+/* A group that is gathered ahead of its use. */
+typedef struct ps_client_ahead {
+    ps_client_ahead_state state;
+    int32_t group, tensor; /* its first tensor */
+    ps_group_collective gather;
+    ps_event announced;
+    char *messages; /* [n_ranks] */
+} ps_client_ahead;
+
 enum { PS_CLIENT_GROUPS_HERE = 2 };
 
-/* With several ranks: groups of chunks, one of each rank, as in run/span.h. */
+/* With several ranks: groups of chunks (state/group_collectives.h). */
 typedef struct ps_client_sharing {
     int32_t group_chunks; /* of a group: one of each rank; 1 with memory-saving communication */
     int32_t n_groups;
+    int32_t most_pieces;                   /* of a group */
     bool *is_here;                         /* [n_groups] every rank has the parameters of its chunks */
     int32_t recent[PS_CLIENT_GROUPS_HERE]; /* the groups that were gathered last, -1: none */
     int32_t *n_fresh, *n_trained;          /* [n_groups] pieces with is_fresh; those that wait for a gradient */
-    ps_comm_part *parts;                   /* scratch: of one transfer */
+    char *messages;                        /* [n_ranks] of the latest announcement that was waited for */
+    ps_client_record now, recorded; /* of the step under way; that the next ones are expected to go as, n 0: none */
+    uint64_t recorded_hash;
+    bool lacks_room; /* in the step under way */
+    ps_client_ahead ahead;
 } ps_client_sharing;
 
 /* The updates of the last step: what they compute with is as it was at the call of ps_client_step. Chunks that wait are
@@ -177,7 +233,7 @@ struct ps_client {
     bool *has_master;              /* [n_chunks] this rank keeps fp32 values of the chunk */
     ps_tier *update_tier;          /* [n_chunks] as of the last look: ps_client_update_tier */
     ps_client_sharing sharing;
-    ps_carrier carrier;
+    ps_group_collectives between_ranks;
     ps_order *order; /* looks at the order of all that is issued; NULL: nobody does */
     ps_tiers tiers;
     ps_model_state state;           /* of the above */
@@ -361,6 +417,8 @@ static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 
 /* Pin a chunk, as an access of the moment under way. */
 PS_NODISCARD ps_status ps_client_hold(ps_client *c, ps_list list, int32_t chunk, ps_tier tier, ps_access_mode mode);
+/* The same, if there is room beside what the step is about to want. */
+PS_NODISCARD ps_status ps_client_try_hold(ps_client *c, ps_list list, int32_t chunk, ps_tier tier, ps_access_mode mode);
 void ps_client_let_go(ps_client *c, ps_list list, int32_t chunk);
 /* Pinned as ps_client_pin, and let go as ps_client_unpin, by who is inside. */
 PS_NODISCARD ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
@@ -449,18 +507,62 @@ PS_NODISCARD ps_status ps_client_sharing_init(ps_client *c);
 void ps_client_sharing_deinit(ps_client_sharing *s);
 /* Every rank has the parameters of the group of one of the tensor's chunks. */
 PS_NODISCARD ps_status ps_client_gather(ps_client *c, int32_t tensor, int32_t chunk);
-/* All ranks read this tensor. */
-PS_NODISCARD ps_status ps_client_announce_read(ps_client *c, int32_t tensor);
-/* All ranks begin a pass of an evaluation. */
-PS_NODISCARD ps_status ps_client_announce_evaluation(ps_client *c);
+/* The group can be gathered: its parameters are up to date, and its chunks held. insists: where there is no room what is
+ * foretold of the step makes way. PS_EBUDGET: nothing is held. */
+PS_NODISCARD ps_status ps_client_prepare_gather(ps_client *c, int32_t group, bool insists);
+void ps_client_let_go_gathered(ps_client *c, int32_t group);
 /* The tensor's gradient makes way: only its owner has the parameter, the others gather it anew. */
 void ps_client_unshare(ps_client *c, int32_t tensor);
+/* The tensor's parameter is about to be written to: nothing sends it any more. */
+PS_NODISCARD ps_status ps_client_finish_coming(ps_client *c, int32_t tensor);
+/* The tensor is about to get a gradient, which may lie over its parameter. */
+PS_NODISCARD ps_status ps_client_expect_gradient(ps_client *c, int32_t tensor);
 /* The tensor has got a gradient: groups that have all of theirs are summed up, each piece to its owner. */
 PS_NODISCARD ps_status ps_client_note_gradient(ps_client *c, int32_t tensor);
 /* Before the update: what is not summed up yet. */
 PS_NODISCARD ps_status ps_client_reduce_rest(ps_client *c);
-/* After the update parameters have changed: nobody has those of others. */
-void ps_client_forget_others(ps_client *c);
+/* Parameters change: nobody has those of others. */
+PS_NODISCARD ps_status ps_client_forget_others(ps_client *c);
+
+/* ---- announce.c ---- */
+
+int64_t ps_client_message_bytes(const ps_client *c);
+const ps_client_message *ps_client_message_of(const ps_client *c, const char *messages, int32_t rank);
+const uint8_t *ps_client_places_of(const ps_client *c, const char *messages, int32_t rank);
+/* All ranks say what they are about to do, which sharing.messages has afterwards; places: of gradients [n_places, at most
+ * sharing.most_pieces]. PS_EINVAL, on all, where it is not the same. */
+PS_NODISCARD ps_status ps_client_announce(ps_client *c, const ps_client_message *m, const uint8_t *places,
+                                          int32_t n_places);
+/* The same in two parts; messages must stay. */
+PS_NODISCARD ps_status ps_client_begin_announcing(ps_client *c, const ps_client_message *m, const uint8_t *places,
+                                                  int32_t n_places, char *messages, ps_event *done);
+PS_NODISCARD ps_status ps_client_finish_announcing(ps_client *c, const char *messages, ps_event done);
+
+/* With one rank they return at once. All ranks read this tensor; begin a pass of an evaluation. */
+PS_NODISCARD ps_status ps_client_announce_read(ps_client *c, int32_t tensor);
+PS_NODISCARD ps_status ps_client_announce_evaluation(ps_client *c);
+/* All ranks make a step: PS_EINVAL naming a tensor that has a gradient on some only. */
+PS_NODISCARD ps_status ps_client_announce_step(ps_client *c);
+
+/* ---- ahead.c: what fails here breaks the client ---- */
+
+/* The step under way has done this; group -1: to all. */
+PS_NODISCARD ps_status ps_client_note_exchange(ps_client *c, ps_client_exchange_kind kind, int32_t group);
+void ps_client_begin_record(ps_client *c);
+uint64_t ps_client_hash_record(const ps_client *c);
+/* The step under way ends, and all ranks have announced it. */
+PS_NODISCARD ps_status ps_client_agree_on_record(ps_client *c);
+/* Begin with what the recorded step gathers next, unless something is under way. */
+PS_NODISCARD ps_status ps_client_gather_ahead(ps_client *c);
+/* Before anything else is exchanged: begin with what the other ranks have begun. */
+PS_NODISCARD ps_status ps_client_begin_owed(ps_client *c);
+/* What has begun is here, and need not stay on the device. */
+PS_NODISCARD ps_status ps_client_finish_ahead(ps_client *c);
+/* The group is used: *was_ahead, and it is here. */
+PS_NODISCARD ps_status ps_client_take_ahead(ps_client *c, int32_t group, bool *was_ahead);
+bool ps_client_is_coming(const ps_client *c, int32_t group);
+/* The client ends. */
+void ps_client_end_ahead(ps_client *c);
 
 /* ---- group.c ---- */
 

@@ -284,6 +284,7 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
     ps_status st = c->comm != NULL ? ps_client_expect_gradients_free(c, call) : expect_gradient_free(c, tensor, call);
     if (st == PS_OK && !c->tensors[tensor].is_apart) {
         st = ps_client_flush_tensor(c, tensor);
+        if (st == PS_OK) st = ps_client_expect_gradient(c, tensor);
         if (st == PS_OK) st = make_place(c, tensor);
         if (c->comm != NULL) (void)ps_client_break(c, st);
     }
@@ -325,13 +326,13 @@ static void drop(ps_client *c, ps_client_tensor_state *t)
         const bool was_beside = g->place == PS_GRADIENT_BESIDE;
         g->place = PS_GRADIENT_NONE;
         if (was_beside) discard_unused(c, p->chunk);
-        if (g->is_fresh) c->sharing.n_fresh[p->chunk / c->sharing.group_chunks]--;
+        if (g->is_fresh) c->sharing.n_fresh[ps_group_of_chunk(c->layout, &c->settings.ranks, p->chunk)]--;
         g->is_fresh = false;
     }
     t->has_gradient = t->is_given = t->is_gradient_changed = false;
 }
 
-static void drop_all(ps_client *c)
+static ps_status drop_all(ps_client *c)
 {
     bool had_any = false;
     for (int32_t i = 0; i < c->n_tensors; i++) {
@@ -342,7 +343,7 @@ static void drop_all(ps_client *c)
     for (int32_t k = 0; k < c->layout->n_chunks; k++)
         if (!c->updates.is_waiting[k])
             ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), k));
-    ps_client_forget_others(c);
+    return ps_client_forget_others(c);
 }
 
 ps_status ps_client_drop_gradients(ps_client *c, int32_t tensor)
@@ -351,8 +352,8 @@ ps_status ps_client_drop_gradients(ps_client *c, int32_t tensor)
     PS_TRY(PS_NEED("client", c));
     PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_IS_READY)
                         : ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
-    const ps_status st = ps_client_expect_gradients_free(c, call);
-    if (st == PS_OK && tensor == -1) drop_all(c);
+    ps_status st = ps_client_expect_gradients_free(c, call);
+    if (st == PS_OK && tensor == -1) st = drop_all(c);
     if (st == PS_OK && tensor >= 0) drop(c, &c->tensors[tensor]);
     ps_client_leave(c);
     return st;

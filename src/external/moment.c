@@ -204,6 +204,10 @@ static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, i
     const int64_t bytes = is_foretold ? ps_max_i64(framework_bytes, next->non_model_bytes) : framework_bytes;
     s->told_bytes = s->step_bytes = framework_bytes;
     ps_status st = ps_store_begin_moment(c->tiers.store, bytes);
+    if (st == PS_EBUDGET && c->sharing.ahead.state == PS_CLIENT_AHEAD_UNDER_WAY) {
+        PS_TRY(ps_client_finish_ahead(c));
+        st = ps_store_begin_moment(c->tiers.store, bytes);
+    }
     if (st == PS_EBUDGET && ps_client_stop_following(c)) st = PS_OK;
     return check_framework(c, st, framework_bytes);
 }
@@ -317,6 +321,7 @@ void ps_client_abandon_step(ps_client *c)
     ps_client_steps *s = &c->steps;
     ps_trace_destroy(s->trace);
     s->trace = NULL;
+    ps_client_begin_record(c);
     s->is_recording = s->follows = false;
     if (s->is_installed) ps_store_go_to(c->tiers.store, 0);
 }
@@ -327,6 +332,7 @@ void ps_client_end_step(ps_client *c, bool *was_watched)
     *was_watched = false;
     s->evaluation = NULL;
     ps_client_record_step(c);
+    ps_client_begin_record(c);
     if (s->trace == NULL) return;
     finish_moment(c, s->step_bytes);
     s->is_recording = false;

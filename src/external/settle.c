@@ -76,6 +76,7 @@ ps_status ps_client_settle(ps_client *c, int32_t tensor)
     t->is_param_newer = false;
     if (!t->is_master_newer || ps_client_is_overwritten(c, t))
         return PS_OK; /* the parameter comes when it is asked for */
+    PS_TRY(ps_client_finish_coming(c, tensor));
     PS_TRY(follow_all(c, tensor, PS_LIST_MASTER, PS_LIST_PARAM16));
     t->is_master_newer = false;
     return PS_OK;

@@ -131,7 +131,7 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
     PS_TRY(ps_client_flush_tensor(c, tensor));
     if (!t->is_apart && state != VALUE) PS_TRY(ps_client_need_master(c, tensor));
     if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
-    ps_client_forget_others(c); /* who has it from its owner */
+    PS_TRY(ps_client_forget_others(c)); /* who has it from its owner */
     return ps_client_put(c, tensor, list_of(state), first, n, in);
 }
 

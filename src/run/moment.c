@@ -24,12 +24,6 @@ ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st)
 
 /* ---- for who looks at the order of a trial ---- */
 
-static ps_status compute_nothing(void *self, const void *args)
-{
-    (void)self, (void)args;
-    return PS_OK;
-}
-
 static ps_use use_of(const ps_runner *r, const ps_access *a)
 {
     const ps_blueprint *b = r->bp;
@@ -38,11 +32,6 @@ static ps_use use_of(const ps_runner *r, const ps_access *a)
                     .bytes = ps_blueprint_chunk_bytes(b, list),
                     .is_write = a->mode != PS_ACCESS_READ,
                     .name = b->lists.list[list].name};
-}
-
-ps_status ps_moment_issue_use(ps_queue *q, const char *name, const ps_use *use)
-{
-    return ps_queue_call(q, &(ps_call){.name = name, .run = compute_nothing, .uses = use, .n_uses = 1});
 }
 
 /* In a trial nothing computes; what would be touched is issued all the same, as if kernels did. */
@@ -54,10 +43,10 @@ static ps_status issue_uses(const ps_runner *r, int32_t moment)
     const ps_access *a = accesses_of(r->bp, moment, &n);
     for (int32_t i = 0; i < n; i++) {
         const ps_use use = use_of(r, &a[i]);
-        PS_TRY(ps_moment_issue_use(r->tiers->compute[a[i].tier], name, &use));
+        PS_TRY(ps_queue_issue_use(r->tiers->compute[a[i].tier], name, &use));
     }
     if (non_model == 0) return PS_OK;
-    return ps_moment_issue_use(
+    return ps_queue_issue_use(
         ps_runner_device_queue(r), name,
         &(ps_use){.address = r->non_model, .bytes = non_model, .is_write = true, .name = "activations"});
 }

@@ -16,8 +16,4 @@ void ps_moment_record(const ps_runner *r, int32_t moment, ps_tier tier, ps_chunk
  * st. */
 ps_status ps_moment_dump(const ps_runner *r, int32_t moment, ps_status st);
 
-/* A call that does nothing, but counts as touching this: in place of a kernel where nothing is computed, for who looks
- * at the order of a trial. */
-PS_NODISCARD ps_status ps_moment_issue_use(ps_queue *q, const char *name, const ps_use *use);
-
 #endif

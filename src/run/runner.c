@@ -1,10 +1,10 @@
-/* runner.c - a runner's life and its passes: instructions, gradients, groups of several ranks. How it begins is in
- * runner_create.c, updates are in runner_update.c. */
+/* runner.c - a runner's life and its passes: instructions and gradients. How it begins is in runner_create.c, updates
+ * are in runner_update.c, groups of several ranks in groups.c. */
 #include "run/runner.h"
 
 #include "base/mem.h"
 #include "device/blocking.h"
-#include "run/exchange.h"
+#include "run/groups.h"
 #include "run/moment.h"
 #include "run/on_host.h"
 
@@ -19,7 +19,7 @@ ps_status ps_runner_create(const ps_blueprint *bp, ps_tiers *tiers, const ps_run
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     *r = (ps_runner){.bp = bp, .tiers = tiers, .state = ps_blueprint_state(bp, tiers), .o = *o};
     PS_TRY_GOTO(ps_mem_alloc((size_t)bp->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
-    PS_TRY_GOTO(ps_exchange_open(r));
+    PS_TRY_GOTO(ps_groups_open(r));
     PS_TRY_GOTO(ps_store_reserve_non_model(tiers->store, bp->code->non_model_bytes, &r->non_model));
     if (o->compute) PS_TRY_GOTO(ps_results_init(&r->results, tiers, bp->settings->accumulation));
     *out = r;
@@ -31,13 +31,13 @@ out:
 
 ps_status ps_runner_join(ps_runner *r)
 {
-    return ps_exchange_join(r);
+    return ps_group_collectives_join(&r->between_ranks);
 }
 
 void ps_runner_destroy(ps_runner *r)
 {
     if (r == NULL) return;
-    ps_exchange_close(r);
+    ps_groups_close(r);
     ps_snapshot_drop(&r->snapshot);
     ps_mem_free(r->chunk_pending);
     ps_results_deinit(&r->results);
@@ -185,9 +185,7 @@ static ps_status clear_grads(const ps_runner *r, const ps_instr *instr, const ps
     return PS_OK;
 }
 
-/* Adds x[n], gradients of the tensor as they are on a tier, to the step's sums. x begins at a multiple of
- * PS_GRAD_STATS_BLOCK elements of its tensor. */
-static ps_status add_grad_stats(ps_runner *r, ps_tier tier, int32_t tensor, const char *x, int64_t n)
+ps_status ps_runner_add_grad_stats(ps_runner *r, ps_tier tier, int32_t tensor, const char *x, int64_t n)
 {
     const ps_grad_stats_args a = {.sums = ps_results_write_grads(&r->results, tier),
                                   .x = x,
@@ -199,21 +197,17 @@ static ps_status add_grad_stats(ps_runner *r, ps_tier tier, int32_t tensor, cons
     return PS_OK;
 }
 
-static bool is_last_micro(const ps_runner *r)
-{
-    return r->micro + 1 == r->bp->settings->accumulation;
-}
-
 /* Of the gradients that the instruction completes. With several ranks they are complete only when they have been
- * reduced: take_reduced. */
+ * reduced: groups.c. */
 static ps_status take_grad_stats(ps_runner *r, const ps_instr *instr)
 {
-    if (!is_last_micro(r) || r->bp->settings->ranks.n > 1) return PS_OK;
+    if (!ps_runner_is_last_micro(r) || r->bp->settings->ranks.n > 1) return PS_OK;
     const ps_node *n = &r->bp->program->nodes[instr->node];
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (instr->completes_grad[k])
-            PS_TRY(add_grad_stats(r, computing_tier(instr), w, grad_address(r, w), r->bp->program->params[w].elements));
+            PS_TRY(ps_runner_add_grad_stats(r, computing_tier(instr), w, grad_address(r, w),
+                                            r->bp->program->params[w].elements));
     }
     return PS_OK;
 }
@@ -334,7 +328,7 @@ static ps_status imitate_on_host(ps_runner *r, const ps_instr *instr, int32_t mo
     if (!instr->on_host || ps_device_order(r->tiers->ram[PS_TIER_DEVICE]) == NULL) return PS_OK;
     ps_node_run run = bind_instr(r, instr);
     PS_TRY(ps_on_host_begin(r, instr, &run, &copies));
-    PS_TRY(ps_moment_issue_use(r->tiers->compute[PS_TIER_HOST], r->bp->trace->moments[moment].label, &block));
+    PS_TRY(ps_queue_issue_use(r->tiers->compute[PS_TIER_HOST], r->bp->trace->moments[moment].label, &block));
     return ps_on_host_end(r, &copies);
 }
 
@@ -412,94 +406,13 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     return st;
 }
 
-/* ---- groups of chunks of several ranks ---- */
-
-/* Begin to gather the group of span i. In a forward pass its tensors count as having values from now on, those of other
- * ranks too. */
-static ps_status gather(ps_runner *r, int32_t i)
-{
-    const ps_span *span = &r->bp->spans.spans[i];
-    PS_TRY(ps_moment_begin(r, ps_exchange_moment(r, i)));
-    PS_TRY(ps_exchange_begin_gather(r, i));
-    if (span->is_backward) return PS_OK;
-    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
-        for (int32_t k = r->bp->pieces.first[c]; k < r->bp->pieces.first[c + 1]; k++) {
-            PS_TRY(ps_store_tensor_begin(r->tiers->store, r->bp->pieces.all[k].tensor));
-            PS_TRY(ps_store_tensor_end(r->tiers->store, r->bp->pieces.all[k].tensor, PS_STATE_HOLD));
-        }
-    return PS_OK;
-}
-
-/* A piece of a gradient has been reduced to this rank: add it to its sum, take its statistics when it is complete. */
-static ps_status take_reduced(ps_runner *r, int32_t chunk, const ps_piece *p)
-{
-    const ps_list fresh = ps_blueprint_grad_list(r->bp, p->tensor), sum = ps_blueprint_sum_list(r->bp, p->tensor);
-    char *x = ps_state_element(&r->state, sum, chunk, p->chunk_offset);
-    if (sum != fresh)
-        PS_TRY(ps_run_add(r->bp->settings->backend, ps_runner_device_queue(r),
-                          &(ps_add_args){.y = x,
-                                         .a = x,
-                                         .b = ps_state_element(&r->state, fresh, chunk, p->chunk_offset),
-                                         .n = p->n,
-                                         .dtype = PS_DTYPE_F32},
-                          0));
-    return is_last_micro(r) ? add_grad_stats(r, PS_TIER_DEVICE, p->tensor, x, p->n) : PS_OK;
-}
-
-static ps_status take_all_reduced(ps_runner *r, const ps_span *span)
-{
-    const ps_blueprint *b = r->bp;
-    if (!r->o.compute) return PS_OK;
-    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++)
-        for (int32_t k = b->pieces.first[c]; ps_blueprint_owns(b, c) && k < b->pieces.first[c + 1]; k++)
-            PS_TRY(take_reduced(r, c, &b->pieces.all[k]));
-    return PS_OK;
-}
-
-/* Take what has been reduced, and drop what is not this rank's. */
-static ps_status release(ps_runner *r, int32_t i)
-{
-    const ps_blueprint *b = r->bp;
-    const ps_span *span = &b->spans.spans[i];
-    ps_status st = PS_OK;
-    if (span->reduces) st = ps_exchange_await(r, i);
-    if (span->reduces && st == PS_OK) st = take_all_reduced(r, span);
-    ps_moment_end(r, ps_exchange_moment(r, i));
-    for (int32_t c = span->chunk; c < span->chunk + span->n_chunks; c++) {
-        const bool owned = ps_blueprint_owns(b, c);
-        if (!owned) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_PARAM16, c));
-        if (span->reduces && b->uses_grad_list[c] && (!owned || ps_blueprint_sums_apart(b)))
-            ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c));
-    }
-    return st;
-}
-
-/* What happens to groups at an instruction, up to a kind of event: before it is run those up to AWAIT, then all. */
-static ps_status run_events(ps_runner *r, int32_t index, ps_span_event_kind last_kind)
-{
-    const ps_spans *s = &r->bp->spans;
-    for (; r->next_event < s->n_events; r->next_event++) {
-        const ps_span_event *e = &s->events[r->next_event];
-        if (e->instr != index || e->kind > last_kind) break;
-        /* the end of a forward pass gathers ahead for the backward pass, which evaluation has not */
-        if (s->spans[e->span].is_backward && r->pass.kind != PS_PASS_TRAIN) continue;
-        switch (e->kind) {
-        case PS_SPAN_GATHER: PS_TRY(gather(r, e->span)); break;
-        case PS_SPAN_AWAIT: PS_TRY(ps_exchange_await(r, e->span)); break;
-        case PS_SPAN_REDUCE: PS_TRY(ps_exchange_begin_reduction(r, e->span)); break;
-        case PS_SPAN_RELEASE: PS_TRY(release(r, e->span)); break;
-        }
-    }
-    return PS_OK;
-}
-
 /* ---- passes ---- */
 
 static ps_status run_with_groups(ps_runner *r, int32_t m)
 {
-    PS_TRY(run_events(r, m, PS_SPAN_AWAIT));
+    PS_TRY(ps_groups_run_events(r, m, PS_SPAN_AWAIT));
     PS_TRY(run_instr(r, m));
-    return run_events(r, m, PS_SPAN_RELEASE);
+    return ps_groups_run_events(r, m, PS_SPAN_RELEASE);
 }
 
 ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
@@ -509,7 +422,7 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
     r->targets = ps_program_count_targets(r->bp->program, &r->pass.batch);
     if (r->o.compute && pass->kind == PS_PASS_TRAIN && r->micro == 0) PS_TRY(ps_results_clear_grads(&r->results));
     int32_t next_update = 0;
-    r->next_event = 0;
+    ps_groups_begin_pass(r);
     for (int32_t m = 0; m < p->n_forward; m++) {
         if (r->update_pending && r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_update_before(r, m, &next_update));
         PS_TRY(run_with_groups(r, m));
@@ -522,7 +435,7 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
 ps_status ps_runner_backward(ps_runner *r, const ps_update *u)
 {
     const ps_code *p = r->bp->code;
-    const bool updates = r->bp->variant.update_time == PS_UPDATE_EARLY && is_last_micro(r);
+    const bool updates = r->bp->variant.update_time == PS_UPDATE_EARLY && ps_runner_is_last_micro(r);
     int32_t next_update = 0;
     if (updates) ps_runner_begin_early(r, u);
     for (int32_t m = p->n_forward; m < p->n_instrs; m++) {

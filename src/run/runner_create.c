@@ -3,7 +3,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "run/exchange.h"
+#include "run/groups.h"
 #include "run/moment.h"
 
 /* A function of seed, name and position alone. */
@@ -139,7 +139,7 @@ ps_status ps_runner_change(ps_runner *r, const ps_blueprint *bp)
               bp->lists.n_apart == r->bp->lists.n_apart);
     PS_ASSERT(!r->update_pending || ps_runner_carries(r, bp));
     void *non_model;
-    PS_TRY(ps_exchange_fit(r, bp));
+    PS_TRY(ps_groups_fit(r, bp));
     PS_TRY(ps_store_reserve_non_model(r->tiers->store, bp->code->non_model_bytes, &non_model));
     ps_store_resize_apart(r->tiers->store, bp->lists.apart_bytes);
     r->non_model = non_model;

@@ -3,14 +3,8 @@
 #define PS_RUN_RUNNER_IMPL_H
 
 #include "run/runner.h"
-#include "state/carrier.h"
+#include "state/group_collectives.h"
 #include "state/results.h"
-
-/* The latest exchange of a span: its gathering, then its reduction. */
-typedef struct ps_exchange {
-    int64_t done_ns; /* on the timeline */
-    ps_event done;
-} ps_exchange;
 
 struct ps_runner {
     const ps_blueprint *bp;
@@ -27,11 +21,9 @@ struct ps_runner {
     ps_event host_block_free; /* after what the host's kernels compute in the tiers' block for activations */
     int64_t last_losses;      /* index in the results' losses: of the last forward pass with targets */
     int32_t next_event;       /* index into the events of the blueprint's spans */
-    ps_exchange *exchanges;   /* [spans.n] with other ranks, under way or done */
-    ps_comm_part *parts;      /* scratch: those of one exchange */
-    ps_carrier carrier;       /* empty in a trial, and with one rank */
-    ps_queue *stand_in;       /* for who carries exchanges, of a trial that is looked at; else NULL */
-    bool update_pending;      /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
+    ps_group_collectives between_ranks;
+    ps_group_collective *collectives; /* [spans.n] the latest of a span: its gathering, then its reduction */
+    bool update_pending; /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
     ps_update update;
     bool *chunk_pending;  /* [n_chunks] */
     ps_snapshot snapshot; /* under way, or empty */
@@ -42,6 +34,15 @@ static inline ps_queue *ps_runner_device_queue(const ps_runner *r)
 {
     return r->tiers->compute[PS_TIER_DEVICE];
 }
+
+static inline bool ps_runner_is_last_micro(const ps_runner *r)
+{
+    return r->micro + 1 == r->bp->settings->accumulation;
+}
+
+/* Adds x[n], gradients of the tensor as they are on a tier, to the step's sums. x begins at a multiple of
+ * PS_GRAD_STATS_BLOCK elements of its tensor. */
+PS_NODISCARD ps_status ps_runner_add_grad_stats(ps_runner *r, ps_tier tier, int32_t tensor, const char *x, int64_t n);
 
 /* runner_update.c: the deferred updates that the trace has before instruction `index` of the forward pass. *next, 0
  * when the pass begins, is the index in update_order at which the next call goes on. */

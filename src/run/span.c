@@ -11,37 +11,28 @@ static ps_status add_span(ps_spans *s, ps_span span)
     return PS_OK;
 }
 
-static int32_t n_groups_of(int32_t n_chunks, int32_t group_size)
-{
-    return (n_chunks + group_size - 1) / group_size;
-}
-
 /* Instruction m reads or writes the chunk. current[group] is the group's span in this pass; -1: none yet. */
-static ps_status touch(ps_spans *s, int32_t *current, const ps_layout *l, int32_t group_size, int32_t chunk, int32_t m,
-                       bool backward)
+static ps_status touch(ps_spans *s, int32_t *current, const ps_layout *l, const ps_ranks *ranks, int32_t chunk,
+                       int32_t m, bool backward)
 {
-    const bool is_trained = chunk < l->n_mirrored;
-    const int32_t base = is_trained ? 0 : l->n_mirrored, end = is_trained ? l->n_mirrored : l->n_chunks;
-    const int32_t in_kind = (chunk - base) / group_size;
-    const int32_t group = in_kind + (is_trained ? 0 : n_groups_of(l->n_mirrored, group_size));
+    const int32_t group = ps_group_of_chunk(l, ranks, chunk);
     if (current[group] < 0) {
+        const ps_chunk_group chunks = ps_group_at(l, ranks, group);
         current[group] = s->n;
-        const int32_t begin = base + in_kind * group_size;
-        PS_TRY(add_span(s, (ps_span){.chunk = begin,
-                                     .n_chunks = (int32_t)ps_min_i64(group_size, end - begin),
+        PS_TRY(add_span(s, (ps_span){.chunk = chunks.chunk,
+                                     .n_chunks = chunks.n_chunks,
                                      .first = m,
                                      .is_backward = backward,
-                                     .reduces = backward && is_trained}));
+                                     .reduces = backward && chunk < l->n_mirrored}));
     }
     s->spans[current[group]].last = m;
     return PS_OK;
 }
 
 static ps_status find_uses(ps_spans *s, const ps_program *program, const ps_code *code, const ps_layout *l,
-                           int32_t group_size)
+                           const ps_ranks *ranks)
 {
-    const int32_t n_groups =
-        n_groups_of(l->n_mirrored, group_size) + n_groups_of(l->n_chunks - l->n_mirrored, group_size);
+    const int32_t n_groups = ps_group_count(l, ranks);
     int32_t *current = NULL;
     ps_status st = PS_OK;
     PS_TRY(ps_mem_alloc((size_t)n_groups, sizeof *current, &current));
@@ -53,7 +44,7 @@ static ps_status find_uses(ps_spans *s, const ps_program *program, const ps_code
             if (!ps_instr_touches(program, instr, k)) continue;
             const ps_place *p = &l->places[n->params[k]];
             for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++)
-                PS_TRY_GOTO(touch(s, current, l, group_size, c, m, m >= code->n_forward));
+                PS_TRY_GOTO(touch(s, current, l, ranks, c, m, m >= code->n_forward));
         }
     }
 out:
@@ -114,7 +105,7 @@ ps_status ps_spans_find(const ps_program *program, const ps_code *code, const ps
 {
     *out = (ps_spans){0};
     if (ranks->n == 1) return PS_OK;
-    PS_TRY(find_uses(out, program, code, layout, ranks->saves_memory ? 1 : ranks->n));
+    PS_TRY(find_uses(out, program, code, layout, ranks));
     set_ends(out, code->n_forward, code->n_instrs, ahead);
     return list_events(out);
 }

@@ -1,13 +1,13 @@
 /* span.h - with several ranks: which groups of chunks are gathered when, and released when.
  *
- * Chunk i belongs to rank i mod p. A group is p consecutive chunks, one of each rank (one chunk, with memory-saving
- * communication). In each phase a group is gathered before the first operator that touches it and held until the last:
+ * In each phase a group (state/group_collectives.h) is gathered before the first operator that touches it and held until
+ * the last:
  *
  *     instruction    ...  gather_at ..... first =========== last ..... release_at ...
  *     forward             all-gather --> |  operators read  |  others' chunks are dropped
  *     backward            all-gather --> |  gradients overwrite  | reduce-scatter --> others' chunks are dropped
  *
- * Chunks of parameters that are not trained have groups of their own; backward these are only read.
+ * Chunks of parameters that are not trained are only read backward.
  *
  * What stands here is the same on all ranks: each calls the same collectives in the same order. */
 #ifndef PS_RUN_SPAN_H
@@ -16,9 +16,10 @@
 #include "chunk/layout.h"
 #include "comm/chunk_ranks.h"
 #include "graph/code.h"
+#include "state/group_collectives.h"
 
 typedef struct ps_span {
-    int32_t chunk, n_chunks;                    /* the group: chunk .. chunk + n_chunks - 1 */
+    int32_t chunk, n_chunks;                    /* the group */
     int32_t gather_at, first, last, release_at; /* instructions */
     bool is_backward;
     bool reduces; /* backward, of trained parameters: their gradients are summed over the ranks */

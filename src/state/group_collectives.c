@@ -1,0 +1,251 @@
+#include "state/group_collectives.h"
+
+#include "base/mem.h"
+#include "device/order.h"
+
+/* ---- groups ---- */
+
+static int32_t group_size(const ps_ranks *ranks)
+{
+    return ranks->saves_memory ? 1 : ranks->n;
+}
+
+static int32_t groups_of(int32_t n_chunks, const ps_ranks *ranks)
+{
+    return (n_chunks + group_size(ranks) - 1) / group_size(ranks);
+}
+
+int32_t ps_group_count(const ps_layout *l, const ps_ranks *ranks)
+{
+    return groups_of(l->n_mirrored, ranks) + groups_of(l->n_chunks - l->n_mirrored, ranks);
+}
+
+int32_t ps_group_of_chunk(const ps_layout *l, const ps_ranks *ranks, int32_t chunk)
+{
+    if (chunk < l->n_mirrored) return chunk / group_size(ranks);
+    return groups_of(l->n_mirrored, ranks) + (chunk - l->n_mirrored) / group_size(ranks);
+}
+
+ps_chunk_group ps_group_at(const ps_layout *l, const ps_ranks *ranks, int32_t group)
+{
+    const int32_t n_trained = groups_of(l->n_mirrored, ranks);
+    const bool is_trained = group < n_trained;
+    const int32_t end = is_trained ? l->n_mirrored : l->n_chunks;
+    const int32_t begin =
+        is_trained ? group * group_size(ranks) : l->n_mirrored + (group - n_trained) * group_size(ranks);
+    return (ps_chunk_group){.chunk = begin, .n_chunks = (int32_t)ps_min_i64(group_size(ranks), end - begin)};
+}
+
+/* ---- a beginning and an end ---- */
+
+static ps_status create_copies(const ps_tiers *t, const char *name, ps_queue **out)
+{
+    PS_TRY(ps_queue_create(t->ram[PS_TIER_DEVICE], name, PS_QUEUE_COPY, out));
+    ps_queue_set_order(*out, NULL); /* what is looked at is the transfer that they are part of */
+    return PS_OK;
+}
+
+static ps_status open_real(ps_group_collectives *x)
+{
+    const ps_settings *s = x->s->settings;
+    const ps_tiers *t = x->s->tiers;
+    x->comm = s->ranks.comm;
+    ps_comm_set_order(x->comm, ps_device_order(t->ram[PS_TIER_DEVICE]));
+    if (s->nccl.is_used) return ps_queue_create(t->ram[PS_TIER_DEVICE], "exchange", PS_QUEUE_EXCHANGE, &x->exchange);
+    if (t->comm_staging == NULL) return PS_OK;
+    PS_TRY(create_copies(t, "messages-out", &x->copies.out));
+    PS_TRY(create_copies(t, "messages-in", &x->copies.in));
+    x->copies.staging = t->comm_staging;
+    ps_comm_set_device(x->comm, &x->copies);
+    return PS_OK;
+}
+
+/* To who looks at order or time of a trial, in which nothing is sent, collectives are items of a queue. */
+static ps_status open_simulated(ps_group_collectives *x)
+{
+    const ps_tiers *t = x->s->tiers;
+    if (ps_device_order(t->ram[PS_TIER_DEVICE]) == NULL && t->time == NULL) return PS_OK;
+    PS_TRY(ps_queue_create(t->ram[PS_TIER_DEVICE], "exchanges", PS_QUEUE_COPY, &x->simulated));
+    ps_sim_queue_join(x->simulated, PS_LINK_COLLECTIVES);
+    return PS_OK;
+}
+
+ps_status ps_group_collectives_open(ps_group_collectives *x, const ps_model_state *s, bool sends)
+{
+    x->s = s;
+    if (s->settings->ranks.n > 1)
+        PS_TRY(ps_mem_alloc((size_t)s->pieces->n + (size_t)s->settings->ranks.n, sizeof *x->parts, &x->parts));
+    if (sends) return s->settings->ranks.comm != NULL ? open_real(x) : PS_OK;
+    return s->settings->ranks.n > 1 ? open_simulated(x) : PS_OK;
+}
+
+ps_status ps_group_collectives_join(ps_group_collectives *x)
+{
+    ps_collectives *nccl;
+    if (x->exchange == NULL) return PS_OK;
+    const ps_tiers *t = x->s->tiers;
+    PS_TRY(ps_settings_open_nccl(x->s->settings, x->exchange, t->comm_staging, t->comm_staging_bytes, &nccl));
+    ps_comm_set_collectives(x->comm, nccl);
+    return PS_OK;
+}
+
+void ps_group_collectives_close(ps_group_collectives *x)
+{
+    if (x->exchange != NULL) ps_comm_set_collectives(x->comm, NULL);
+    ps_queue_destroy(x->exchange);
+    if (x->comm != NULL) ps_comm_set_device(x->comm, NULL);
+    if (x->comm != NULL) ps_comm_set_order(x->comm, NULL);
+    ps_queue_destroy(x->copies.out);
+    ps_queue_destroy(x->copies.in);
+    ps_queue_destroy(x->simulated);
+    ps_mem_free(x->parts);
+    *x = (ps_group_collectives){0};
+}
+
+/* ---- parts ---- */
+
+static void add_part(ps_group_collectives *x, ps_list list, int32_t chunk, int64_t offset, int64_t n)
+{
+    const bool has_payload = x->comm != NULL || x->simulated != NULL;
+    x->parts[x->n_parts++] = (ps_comm_part){.payload = has_payload ? ps_state_element(x->s, list, chunk, offset) : NULL,
+                                            .n = n,
+                                            .owner = ps_ranks_owner(&x->s->settings->ranks, chunk)};
+}
+
+void ps_group_add_gradient(ps_group_collectives *x, ps_list list, int32_t piece)
+{
+    const ps_piece *p = &x->s->pieces->all[piece];
+    const bool follows = x->n_parts > 0 && piece == x->next_piece && piece > x->s->pieces->first[p->chunk];
+    x->next_piece = piece + 1;
+    if (!follows) {
+        add_part(x, list, p->chunk, p->chunk_offset, p->n);
+        return;
+    }
+    const ps_piece *before = p - 1;
+    x->parts[x->n_parts - 1].n += p->chunk_offset + p->n - (before->chunk_offset + before->n);
+}
+
+/* ---- collectives ---- */
+
+typedef struct kind {
+    ps_collective of_many, of_one; /* as the parts have many owners or one */
+    const char *name, *what;
+    bool is_reduction;
+} kind;
+
+static const kind gathering = {PS_ALL_GATHER, PS_BROADCAST, "gathering", "gathering of parameters", false};
+static const kind reduction = {PS_REDUCE_SCATTER, PS_REDUCE, "reduction", "reduction of gradients", true};
+
+static int64_t largest_part(const ps_group_collectives *x)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < x->n_parts; i++) n = ps_max_i64(n, x->parts[i].n);
+    return n;
+}
+
+/* Puts it on the store's timeline; what it is. */
+static ps_store_collective estimate(ps_group_collectives *x, const kind *k, int32_t chunk, ps_list list,
+                                    int64_t *done_ns)
+{
+    const ps_ranks *ranks = &x->s->settings->ranks;
+    const int64_t item_bytes = x->s->lists->list[list].item_bytes;
+    const ps_collective c = ps_comm_one_owner(x->parts, x->n_parts) >= 0 ? k->of_one : k->of_many;
+    const int64_t sends = k->is_reduction ? ps_comm_reduction_sends(x->parts, x->n_parts, ranks->rank)
+                                          : ps_comm_gathering_sends(x->parts, x->n_parts, ranks->rank, ranks->n);
+    const int64_t bytes = largest_part(x) * item_bytes;
+    const ps_store_collective what = {.name = ps_collective_name(c),
+                                      .group = "world",
+                                      .chunk = chunk,
+                                      .ns = ps_collective_ns(&x->s->settings->rates.topology, c, bytes),
+                                      .sent_bytes = sends * item_bytes};
+    *done_ns = ps_store_begin_collective(x->s->tiers->store, &what);
+    return what;
+}
+
+/* How long it takes in a trial. */
+static void spend(const ps_group_collectives *x, const ps_store_collective *c)
+{
+    const ps_tiers *t = x->s->tiers;
+    if (t->time == NULL) return;
+    ps_sim_queue_spend(x->simulated, c->ns, false);
+    const ps_sim_item item = ps_sim_queue_last(x->simulated);
+    ps_profile_add(t->profile,
+                   &(ps_profile_record){.kind = PS_PROFILE_COLLECTIVE,
+                                        .chunk = c->chunk,
+                                        .begin_ns = item.begin_ns,
+                                        .end_ns = item.end_ns,
+                                        .collective = {.name = c->name, .group = c->group, .bytes = c->sent_bytes}});
+}
+
+/* What the parts would touch. */
+static ps_status simulate(ps_group_collectives *x, const kind *k, ps_list list, const ps_store_collective *c,
+                          ps_event *done)
+{
+    if (x->simulated == NULL) return PS_OK;
+    PS_TRY(ps_queue_wait(x->simulated, ps_queue_event(x->s->tiers->compute[PS_TIER_DEVICE])));
+    for (int32_t i = 0; i < x->n_parts; i++) {
+        const ps_comm_part *p = &x->parts[i];
+        const ps_use use = {.address = p->payload,
+                            .bytes = p->n * x->s->lists->list[list].item_bytes,
+                            .is_write = (p->owner == x->s->settings->ranks.rank) == k->is_reduction,
+                            .name = x->s->lists->list[list].name};
+        PS_TRY(ps_queue_issue_use(x->simulated, k->name, &use));
+    }
+    spend(x, c);
+    *done = ps_queue_event(x->simulated);
+    return PS_OK;
+}
+
+/* Pins have let the queue of kernels wait until payloads are there and unused, and kernels of it write gradients: what
+ * has been issued to it so far comes before a transfer. */
+static ps_status send(ps_group_collectives *x, const kind *k, ps_list list, ps_event *done)
+{
+    ps_collectives *by = ps_comm_collectives(x->comm);
+    ps_events after = {.n = 0};
+    ps_events_add(&after, ps_queue_event(x->s->tiers->compute[PS_TIER_DEVICE]));
+    const ps_transfer t = {.parts = x->parts,
+                           .n_parts = x->n_parts,
+                           .dtype = ps_state_dtype(x->s, list),
+                           .on_device = true,
+                           .what = k->what,
+                           .after = &after};
+    return k->is_reduction ? ps_collectives_reduce(by, &t, done) : ps_collectives_gather(by, &t, done);
+}
+
+static ps_status begin(ps_group_collectives *x, const kind *k, int32_t chunk, ps_list list, ps_group_collective *out)
+{
+    *out = (ps_group_collective){0};
+    const ps_store_collective c = estimate(x, k, chunk, list, &out->done_ns);
+    const ps_status st = x->comm != NULL ? send(x, k, list, &out->done) : simulate(x, k, list, &c, &out->done);
+    x->n_parts = 0;
+    return st;
+}
+
+ps_status ps_group_begin_gather(ps_group_collectives *x, ps_chunk_group g, ps_group_collective *out)
+{
+    for (int32_t c = g.chunk; c < g.chunk + g.n_chunks; c++)
+        add_part(x, PS_LIST_PARAM16, c, 0, x->s->layout->used_elements[c]);
+    return begin(x, &gathering, g.chunk, PS_LIST_PARAM16, out);
+}
+
+ps_status ps_group_begin_reduction(ps_group_collectives *x, ps_chunk_group g, ps_list list, ps_group_collective *out)
+{
+    return begin(x, &reduction, g.chunk, list, out);
+}
+
+ps_status ps_group_await(ps_group_collectives *x, const ps_group_collective *c)
+{
+    const ps_tiers *t = x->s->tiers;
+    if (x->comm != NULL && !ps_device_works_later(t->ram[PS_TIER_DEVICE]))
+        PS_TRY(ps_group_finish(x, c));
+    else
+        PS_TRY(ps_queue_wait_at(t->compute[PS_TIER_DEVICE], c->done, PS_WAIT_EXCHANGE));
+    ps_store_end_collective(t->store, c->done_ns);
+    return PS_OK;
+}
+
+ps_status ps_group_finish(ps_group_collectives *x, const ps_group_collective *c)
+{
+    if (x->comm == NULL || c->done.queue == NULL) return PS_OK;
+    return ps_collectives_wait(ps_comm_collectives(x->comm), c->done);
+}
