@@ -66,7 +66,7 @@ class ClientGroup(_Sized):
 class ClientStepInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("step", c_int64), ("is_skipped", c_int32), ("grad_norm", c_double),
                 ("loss_scale", c_double), ("is_watched", c_int32), ("n_restored", c_int64), ("n_beside", c_int64),
-                ("n_deferred", c_int64)]
+                ("n_deferred", c_int64), ("n_gathered", c_int64), ("n_gathered_ahead", c_int64)]
 
 
 class ClientCheckpoint(_Sized):

@@ -323,8 +323,10 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
                                   .is_watched = was_watched,
                                   .n_restored = c->n_restored,
                                   .n_beside = c->n_beside,
-                                  .n_deferred = c->updates.n_waiting};
-    c->n_restored = c->n_beside = 0;
+                                  .n_deferred = c->updates.n_waiting,
+                                  .n_gathered = c->sharing.n_gathered,
+                                  .n_gathered_ahead = c->sharing.n_gathered_ahead};
+    c->n_restored = c->n_beside = c->sharing.n_gathered = c->sharing.n_gathered_ahead = 0;
     if (!is_update) return PS_OK;
     ps_nonfinite_count(&c->nonfinite, &c->scaler, skips, c->n_steps, seen);
     return ps_nonfinite_check(&c->nonfinite, c->settings.max_nonfinite_steps);

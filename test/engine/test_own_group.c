@@ -14,109 +14,11 @@
 
 #include "base/fault.h"
 #include "comm/comm.h"
+#include "comm/hall.h"
 #include "comm/rounds.h"
 #include "engine/engine_fixture.h"
 
 enum { RANKS = 3, STEPS = 3 };
-
-/* ---- the collective: who calls waits for all ---- */
-
-typedef struct hall {
-    pthread_mutex_t lock;
-    pthread_cond_t all_are_here;
-    int size, n_here;
-    int64_t n_meetings;
-    bool is_broken;
-    const char *send[RANKS];
-    const int64_t *send_bytes[RANKS];
-} hall;
-
-typedef struct visitor {
-    hall *hall;
-    int32_t rank;
-    int n_calls, fails_at; /* 0: never */
-    int n_closed, was_orderly;
-    int64_t n_bytes;
-} visitor;
-
-static bool meet(hall *h)
-{
-    pthread_mutex_lock(&h->lock);
-    const int64_t meeting = h->n_meetings;
-    if (++h->n_here == h->size) {
-        h->n_here = 0;
-        h->n_meetings++;
-        pthread_cond_broadcast(&h->all_are_here);
-    }
-    while (h->n_meetings == meeting && !h->is_broken) pthread_cond_wait(&h->all_are_here, &h->lock);
-    const bool is_broken = h->is_broken;
-    pthread_mutex_unlock(&h->lock);
-    return !is_broken;
-}
-
-static void break_hall(hall *h)
-{
-    pthread_mutex_lock(&h->lock);
-    h->is_broken = true;
-    pthread_cond_broadcast(&h->all_are_here);
-    pthread_mutex_unlock(&h->lock);
-}
-
-static int all_to_all(void *user, const void *send, const int64_t *send_bytes, void *receive,
-                      const int64_t *receive_bytes, char *error)
-{
-    visitor *v = user;
-    hall *h = v->hall;
-    char *to = receive;
-    if (++v->n_calls == v->fails_at) {
-        break_hall(h);
-        snprintf(error, PS_MESSAGE_ERROR_BYTES, "the roof falls in");
-        return 7;
-    }
-    h->send[v->rank] = send;
-    h->send_bytes[v->rank] = send_bytes;
-    if (!meet(h)) return 8;
-    for (int r = 0; r < h->size; r++) {
-        int64_t at = 0;
-        for (int k = 0; k < v->rank; k++) at += h->send_bytes[r][k];
-        if (h->send_bytes[r][v->rank] != receive_bytes[r]) break_hall(h);
-        memcpy(to, h->send[r] + at, (size_t)receive_bytes[r]);
-        to += receive_bytes[r];
-        v->n_bytes += receive_bytes[r];
-    }
-    return meet(h) ? 0 : 8;
-}
-
-static void close_visitor(void *user, int32_t is_orderly)
-{
-    visitor *v = user;
-    v->n_closed++;
-    v->was_orderly = is_orderly;
-}
-
-static ps_process_group group_of(visitor *v)
-{
-    return (ps_process_group){.struct_size = sizeof(ps_process_group),
-                              .user = v,
-                              .rank = v->rank,
-                              .size = v->hall != NULL ? v->hall->size : 1,
-                              .name = "hall",
-                              .all_to_all = all_to_all,
-                              .close = close_visitor};
-}
-
-static void hall_init(hall *h)
-{
-    *h = (hall){.size = RANKS};
-    pthread_mutex_init(&h->lock, NULL);
-    pthread_cond_init(&h->all_are_here, NULL);
-}
-
-static void hall_deinit(hall *h)
-{
-    pthread_mutex_destroy(&h->lock);
-    pthread_cond_destroy(&h->all_are_here);
-}
 
 /* ---- ranks ---- */
 
@@ -194,7 +96,7 @@ static void test_same_bits(void **state)
         hall h;
         member own[RANKS], library[RANKS];
         ps_comm *comms[RANKS];
-        hall_init(&h);
+        hall_init(&h, RANKS, 0);
         const ps_comm_options o = {.timeout_s = 30, .staging_bytes = 1 << 16};
         assert_int_equal(ps_comm_open_threads(&o, RANKS, comms), PS_OK);
         for (int r = 0; r < RANKS; r++) {
@@ -224,7 +126,7 @@ static void test_a_rank_fails(void **state)
     (void)state;
     hall h;
     member m[RANKS];
-    hall_init(&h);
+    hall_init(&h, RANKS, 0);
     for (int r = 0; r < RANKS; r++) {
         m[r] = (member){.visitor = {.hall = &h, .rank = r}, .gives_up = r == 1};
         memcpy(m[r].changes, ways[0], sizeof m[r].changes);
@@ -247,7 +149,7 @@ static void test_a_collective_fails(void **state)
     for (size_t k = 0; k < PS_ARRAY_LEN(at); k++) {
         hall h;
         member m[RANKS];
-        hall_init(&h);
+        hall_init(&h, RANKS, 0);
         for (int r = 0; r < RANKS; r++) {
             m[r] = (member){.visitor = {.hall = &h, .rank = r, .fails_at = r == 2 ? at[k] : 0}};
             memcpy(m[r].changes, ways[0], sizeof m[r].changes);
@@ -329,7 +231,7 @@ static void test_messages(void **state)
     visitor v[RANKS];
     pthread_t threads[RANKS];
     const int64_t live = ps_mem_live_bytes();
-    hall_init(&h);
+    hall_init(&h, RANKS, 0);
     for (int r = 0; r < RANKS; r++) v[r] = (visitor){.hall = &h, .rank = r};
     for (int r = 0; r < RANKS; r++) assert_int_equal(pthread_create(&threads[r], NULL, exchange_main, &v[r]), 0);
     for (int r = 0; r < RANKS; r++) pthread_join(threads[r], NULL);
@@ -403,7 +305,7 @@ static void test_groups_that_are_none(void **state)
 {
     (void)state;
     hall h;
-    hall_init(&h);
+    hall_init(&h, RANKS, 0);
     for (int k = 0; k < 7; k++) {
         visitor v = {.hall = &h};
         ps_comm *comm = NULL;
@@ -432,7 +334,7 @@ static void test_one_rank(void **state)
     bool done = false;
     for (long n = 0; !done; n++) {
         hall h;
-        hall_init(&h);
+        hall_init(&h, RANKS, 0);
         h.size = 1;
         visitor v = {.hall = &h};
         ps_comm *comm = NULL;

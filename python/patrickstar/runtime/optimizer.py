@@ -31,6 +31,8 @@ class StepInfo:
     n_restored: int  # parameters that were read after their gradients had overwritten them
     n_beside: int  # gradients with memory of their own
     n_deferred: int  # chunks whose updates wait for the next forward pass (memory.defer_updates)
+    n_gathered: int  # groups of chunks that came from other ranks, several times each
+    n_gathered_ahead: int  # of these: while the one before was in use
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -65,7 +67,7 @@ class Optimizer(torch.optim.Optimizer):
     # ---- steps
 
     def _initial_step_info(self) -> StepInfo:
-        return StepInfo(self.client.get_steps(), False, 0.0, self.client.get_loss_scale(), False, 0, 0, 0)
+        return StepInfo(self.client.get_steps(), False, 0.0, self.client.get_loss_scale(), False, 0, 0, 0, 0, 0)
 
     @not_compiled
     @torch.no_grad()
@@ -87,7 +89,8 @@ class Optimizer(torch.optim.Optimizer):
         info, trouble = self.client.step()
         front.end_step()
         self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
-                                  bool(info.is_watched), info.n_restored, info.n_beside, info.n_deferred)
+                                  bool(info.is_watched), info.n_restored, info.n_beside, info.n_deferred,
+                                  info.n_gathered, info.n_gathered_ahead)
         self._learn_groups()
         engine.checkpoints.after_step()
         if trouble is not None:
