@@ -14,6 +14,7 @@ import torch.nn as nn
 from .._front import Front
 from .._library import PatrickStarError, find_checkpoint
 from .._ranks import tell_why_this_rank_ends
+from .._state import names_of
 from .._torch import load_plain
 
 
@@ -170,6 +171,9 @@ class Checkpoints:
             "module_extra_state": {name: module.get_extra_state() for name, module in _with_extra_state(self._module)},
             **(generators or {}),
             "param_groups": optimizer.get_written() if optimizer is not None else None,
+            # For to_dcp: which parameter or buffer each name in state_dict is, and the optimizer's groups.
+            "state_dict": _names_in_state_dict(self._module),
+            "optimizer": optimizer.describe() if optimizer is not None else None,
         }
         return _save({"client_state": client_state or {}, "engine": state})
 
@@ -204,6 +208,16 @@ class Checkpoints:
 def _with_extra_state(module: nn.Module) -> List[Tuple[str, nn.Module]]:
     return [(name, part) for name, part in module.named_modules()
             if type(part).get_extra_state is not nn.Module.get_extra_state]
+
+
+def _names_in_state_dict(module: nn.Module) -> Dict[str, str]:
+    names = {name: slot.name for slot, all_names in names_of(module).items() for name in all_names}
+    name_of = {id(buffer): name for name, buffer in module.named_buffers()}
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for key, buffer in part._buffers.items():
+            if buffer is not None and key not in part._non_persistent_buffers_set:
+                names[prefix + "." * bool(prefix) + key] = name_of[id(buffer)]
+    return names
 
 
 def _save(extra: Dict[str, Any]) -> bytes:
