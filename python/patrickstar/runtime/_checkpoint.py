@@ -16,6 +16,7 @@ from .._library import PatrickStarError, find_checkpoint
 from .._ranks import tell_why_this_rank_ends
 from .._state import names_of
 from .._torch import load_plain
+from .._weights import config_of
 
 
 class Checkpoints:
@@ -159,7 +160,7 @@ class Checkpoints:
                 with contextlib.suppress(PatrickStarError):
                     self._client.begin_checkpoint(folder, tag, keep_last, None, None)
             raise
-        self._client.begin_checkpoint(folder, tag, keep_last, _config_of(self._module), extra)
+        self._client.begin_checkpoint(folder, tag, keep_last, _config_json(self._module), extra)
 
     def _extra(self, client_state: Optional[Dict[str, Any]], generators: Optional[Dict[str, Any]]) -> bytes:
         if client_state is not None and not isinstance(client_state, dict):
@@ -277,17 +278,13 @@ def _mistaken(folder: str) -> Optional[PatrickStarError]:
     return None
 
 
-def _config_of(module: nn.Module) -> Optional[str]:
-    """config.json of a model of transformers, as its save_pretrained would write it for fp32 values."""
-    config = getattr(module, "config", None)
-    if not hasattr(config, "to_json_string") or not hasattr(config, "to_dict"):
-        return None
+def _config_json(module: nn.Module) -> Optional[str]:
+    """config.json of a model of transformers."""
+    config = config_of(module)
     try:
-        given = json.loads(config.to_json_string())
+        return json.dumps(json.loads(config.to_json_string())) if config is not None else None
     except (TypeError, ValueError):
         return None
-    given.update(architectures=[type(module).__name__], torch_dtype="float32")
-    return json.dumps(given)
 
 
 def _is_same(one: str, other: str) -> bool:

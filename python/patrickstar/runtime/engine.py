@@ -2,7 +2,6 @@
 import atexit
 import collections
 import contextlib
-import copy
 import functools
 import os
 import weakref
@@ -20,6 +19,7 @@ from .._parked import Parked
 from .._ranks import tell_why_this_rank_ends
 from .._state import names_of
 from .._torch import exclude_from_compile, not_compiled
+from .._weights import config_of
 from .._weights import save as save_weights
 from ._checkpoint import Checkpoints
 
@@ -183,8 +183,8 @@ class Engine(nn.Module):
     def save_pretrained(self, save_directory: str, max_shard_size: Union[int, str] = "5GB", **options: Any) -> Any:
         """As the module's own, which transformers' from_pretrained reads; streamed as save_weights does, unless there
         are other options, or the module is none of transformers' models. Several ranks: all call."""
-        config = getattr(self.module, "config", None)
-        if options or not hasattr(config, "save_pretrained") or not hasattr(self.module, "base_model_prefix"):
+        config = config_of(self.module)
+        if options or config is None or not hasattr(self.module, "base_model_prefix"):
             if not hasattr(self.module, "save_pretrained"):
                 raise Refused("save_pretrained: %s has none; model.save_weights(path) writes safetensors, and "
                               "model.save_checkpoint(folder) what training goes on from" % type(self.module).__name__)
@@ -192,9 +192,6 @@ class Engine(nn.Module):
         folder = os.fspath(save_directory)
         if self.ranks.rank == 0:
             os.makedirs(folder, exist_ok=True)
-            config = copy.deepcopy(config)
-            config.architectures = [type(self.module).__name__]
-            config.torch_dtype = torch.float32
             config.save_pretrained(folder)
             if getattr(self.module, "generation_config", None) is not None:
                 self.module.generation_config.save_pretrained(folder)
