@@ -110,16 +110,11 @@ class Checkpoints:
         self._front.before_pass = None
         self._step = self._client.get_info().n_steps
         try:
-            self._begin(self._folder, None, self._keep_last, self._give_client_state, generators)
+            self._begin(self._folder, None, self._keep_last, self._client_state, generators)
         except (PatrickStarError, OSError) as error:
             self._tell_failure(error)
             return
         self._is_saving = True
-
-    def _give_client_state(self) -> Optional[Dict[str, Any]]:
-        if self._ranks.rank == 0:
-            os.makedirs(os.path.dirname(self._folder), exist_ok=True)
-        return self._client_state()
 
     def _get_optimizer(self) -> Any:
         """None where the program has let go of it."""

@@ -28,9 +28,10 @@ class Engine(nn.Module):
     """What initialize_engine gives: called as the module that model_func built, which is its attribute `module`. Other
     attributes are that module's, to read (engine.generate(...), engine.config) and to write (engine.scale = 2)."""
 
-    def __init__(self, module: nn.Module, front: Front, config: Config, ranks: Any) -> None:
+    def __init__(self, module: nn.Module, front: Front, config: Config, ranks: Any, lock: Any) -> None:
         super().__init__()
         self.front, self.client, self.ranks = front, front.client, ranks
+        self.output_lock = lock  # OutputLock, or None
         self.ps_config = config
         self.checkpoints = Checkpoints(module, front, config, ranks)
         front.accumulation_steps = config.get_int("gradient_accumulation_steps")
@@ -207,6 +208,8 @@ class Engine(nn.Module):
         refers to any more is closed by itself, those of several ranks at the end of the program."""
         self.checkpoints.finish()
         self.client.close()
+        if self.output_lock is not None:
+            self.output_lock.release()
         self.ranks.close()
         atexit.unregister(self._close_at_exit)
 
