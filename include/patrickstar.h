@@ -748,6 +748,10 @@ PS_API PS_NODISCARD ps_status ps_engine_finish_checkpoint(ps_engine *engine, ps_
  * nothing on disk. PS_EFORMAT when "latest" is damaged. */
 PS_API PS_NODISCARD ps_status ps_checkpoint_find(const char *folder, char **path, int32_t *is_latest);
 
+/* Is the checkpoint whose own folder this is as it was saved? Each of its files is read once and compared with the size
+ * and the hash that its state.json has. PS_EFORMAT or PS_EIO, naming the file that is damaged or missing. */
+PS_API PS_NODISCARD ps_status ps_checkpoint_check(const char *folder);
+
 /* Remove all checkpoints in `folder`, as given to ps_engine_save_checkpoint, with "latest" and what runs that were
  * killed have left; other files stay. Nothing to do where there is no such folder. PS_EIO. */
 PS_API PS_NODISCARD ps_status ps_checkpoint_remove_all(const char *folder);

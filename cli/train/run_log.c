@@ -13,7 +13,7 @@
 
 #include "client_file.h"
 
-enum { FOLDER_BYTES = 4096, PATH_BYTES = FOLDER_BYTES + 16 };
+enum { FOLDER_BYTES = 4096, PATH_BYTES = FOLDER_BYTES + 16, HOLDER_BYTES = 128 };
 
 struct run_log {
     char folder[FOLDER_BYTES];
@@ -34,17 +34,44 @@ static ps_status make_folders(const char *folder)
     return client_fail(st, "train.output_dir: %s", cause);
 }
 
+/* Who has the lock, for whoever finds it taken: "process 1234 on host". Where that cannot be written nobody is named. */
+static void sign_lock(int lock)
+{
+    char text[HOLDER_BYTES], host[HOLDER_BYTES / 2] = "";
+    (void)gethostname(host, sizeof host - 1);
+    const int n = snprintf(text, sizeof text, "process %ld on %s\n", (long)getpid(), host);
+    if (ftruncate(lock, 0) == 0 && pwrite(lock, text, (size_t)n, 0) != n) (void)!ftruncate(lock, 0);
+}
+
+/* What its holder has written, in brackets; "" where that is nothing fit to be shown. */
+static void read_holder(int lock, char text[HOLDER_BYTES + 8])
+{
+    char line[HOLDER_BYTES + 1] = "";
+    text[0] = '\0';
+    if (pread(lock, line, HOLDER_BYTES, 0) <= 0) return;
+    line[strcspn(line, "\n")] = '\0';
+    for (const char *at = line; *at != '\0'; at++)
+        if (*at < ' ' || *at > '~') return;
+    if (line[0] != '\0') snprintf(text, HOLDER_BYTES + 8, " (%s)", line);
+}
+
 /* The kernel gives the lock back when the process ends, however it ends. A folder that cannot be locked is used
- * without. */
+ * without. A run of PyTorch takes the same lock (python/patrickstar/_output_lock.py). */
 static ps_status lock_folder(run_log *l)
 {
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], holder[HOLDER_BYTES + 8];
     snprintf(path, sizeof path, "%s/.lock", l->folder);
     l->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-    if (l->lock < 0 || flock(l->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return PS_OK;
+    if (l->lock < 0) return PS_OK;
+    if (flock(l->lock, LOCK_EX | LOCK_NB) == 0) {
+        sign_lock(l->lock);
+        return PS_OK;
+    }
+    if (errno != EWOULDBLOCK) return PS_OK;
+    read_holder(l->lock, holder);
     return client_fail(PS_ESTATE,
-                       "train.output_dir: another run is writing into %s: wait for its end, or name another folder",
-                       l->folder);
+                       "train.output_dir: another run is writing into %s%s: wait for its end, or name another folder",
+                       l->folder, holder);
 }
 
 ps_status run_log_open(const char *folder, run_log **out)

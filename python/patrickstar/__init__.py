@@ -20,6 +20,8 @@ compiled.
     _autograd      what graphs keep of parameters: handles
     _slot, _state  what all of these share of a parameter; state_dict
     _parts         state_dict of one rank; merge, with _optimizer_files and _torch_file, joins those of all
+    to_dcp         a checkpoint for torch.distributed.checkpoint, with _checkpoint_files and _dcp
+    _output_lock   one run in train.output_dir at a time
     _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: how processes meet
     __main__       the command patrickstar, which does without PyTorch"""
 from typing import Any

@@ -29,7 +29,10 @@ def help_config(name: Optional[str] = None) -> str:
 def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="patrickstar", description="PyTorch modules trained in chunks: the options "
                                      "of initialize_engine's config.",
-                                     epilog="The program pstar, which trains models of its own, is another command.")
+                                     epilog="Tools: python -m patrickstar.merge joins files of ranks, "
+                                     "patrickstar.to_dcp writes a checkpoint for torch.distributed.checkpoint, "
+                                     "patrickstar.visualize draws a profile. The program pstar, which trains models of "
+                                     "its own, is another command.")
     parser.add_argument("--help-config", nargs="?", const=_ALL, metavar="NAME",
                         help="list every option with its default, range and meaning; NAME: that option, or those of "
                         "that section (memory.total, memory)")

@@ -182,6 +182,7 @@ _FUNCTIONS = {
     "ps_client_finish_checkpoint": (c_int, (_client, POINTER(CheckpointInfo))),
     "ps_client_load_checkpoint": (c_int, (_client, _text, POINTER(ClientLoaded))),
     "ps_checkpoint_find": (c_int, (_text, POINTER(c_void_p), POINTER(c_int32))),
+    "ps_checkpoint_check": (c_int, (_text,)),
     "ps_client_get_info": (c_int, (_client, POINTER(ClientInfo))),
     "ps_client_profile_start": (c_int, (_client,)),
     "ps_client_profile_stop": (c_int, (_client,)),

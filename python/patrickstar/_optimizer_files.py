@@ -5,14 +5,12 @@ A state is in the file of each rank that keeps a part of it. Files are mapped wh
 state that is in several takes memory only while it is compared."""
 import os
 import pickle
-import re
 from typing import Any, Dict, List, Optional
 
 import torch
 
 from ._library import Refused
-from ._torch import VERSION
-from ._torch_file import read_structure
+from ._torch import load_plain
 
 _OWN_KEY = "patrickstar"
 
@@ -45,11 +43,7 @@ def join(paths: List[str], out: str) -> str:
 def _load(path: str) -> Dict[str, Any]:
     """Nothing in the file is executed."""
     try:
-        if VERSION < (2, 0):  # whose weights_only reads no numbers
-            _check_names(read_structure(path)[1])
-            found = torch.load(path, map_location="cpu")
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True, **_MAPPED)
+        found = load_plain(path, is_mapped=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise Refused("%s: no file of torch.save with nothing but tensors, numbers and texts: %s" % (path, error)
                       ) from None
@@ -57,16 +51,6 @@ def _load(path: str) -> Dict[str, Any]:
         raise Refused("%s: it has no 'state' and 'param_groups', as the file of the first rank has; expected what "
                       "optimizer.state_dict(whole=False) gave" % path)
     return found
-
-
-_MAPPED: Dict[str, Any] = {"mmap": True} if VERSION >= (2, 1) else {}
-
-
-def _check_names(names: List[str]) -> None:
-    for name in names:
-        if name not in ("collections.OrderedDict", "torch._utils._rebuild_tensor_v2") and not (
-                re.fullmatch(r"torch\.[A-Za-z0-9]+Storage", name)):
-            raise pickle.UnpicklingError("it calls " + name)
 
 
 def _part_of(file: Dict[str, Any]) -> Optional[Dict[str, Any]]:

@@ -54,13 +54,15 @@ class _Restricted(pickle.Unpickler):
         is_known = (module, name) in (("collections", "OrderedDict"), ("torch._utils", "_rebuild_tensor_v2"))
         if is_known or (module == "torch" and (name.endswith("Storage") or name in ("Size", "device"))):
             return super().find_class(module, name)
-        raise pickle.UnpicklingError("%s.%s is not loaded from a checkpoint" % (module, name))
+        raise pickle.UnpicklingError("it calls %s.%s" % (module, name))
 
 
-def load_plain(source: Any) -> Any:
-    """torch.load(weights_only=True), which before PyTorch 2 knows no floats."""
+def load_plain(source: Any, is_mapped: bool = False) -> Any:
+    """torch.load(weights_only=True), which before PyTorch 2 knows no floats. is_mapped: source is a path, and tensors
+    take memory where they are read, of PyTorch 2.1 on."""
     if VERSION >= (2, 0):
-        return torch.load(source, map_location="cpu", weights_only=True)
+        mapped = {"mmap": True} if is_mapped and VERSION >= (2, 1) else {}
+        return torch.load(source, map_location="cpu", weights_only=True, **mapped)
     inner: Any = torch.serialization  # its torch.load takes no other module than pickle
     with inner._open_file_like(source, "rb") as file, inner._open_zipfile_reader(file) as archive:
         return inner._load(archive, "cpu", types.SimpleNamespace(Unpickler=_Restricted), encoding="utf-8")

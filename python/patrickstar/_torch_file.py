@@ -1,18 +1,16 @@
 """What a file of torch.save is made of, without PyTorch and without its tensors."""
 import pickle
 import zipfile
-from typing import Any, List, Tuple
+from typing import Any
 
 
-def read_structure(path: str) -> Tuple[Any, List[str]]:
-    """What was saved, where dictionaries, lists, numbers and texts are as they were and all else is something; and the
-    names of the classes and functions that loading it would call, of which this calls none. Raises all sorts of errors
-    where it is no such file."""
+def read_structure(path: str) -> Any:
+    """What was saved, where dictionaries, lists, numbers and texts are as they were and all else is something: nothing
+    that loading it would call is called. Raises all sorts of errors where it is no such file."""
     with zipfile.ZipFile(path) as archive:
         name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
         with archive.open(name) as file:
-            reader = _Reader(file)
-            return reader.load(), reader.names
+            return _Reader(file).load()
 
 
 class _Something:
@@ -33,12 +31,7 @@ class _Something:
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, file: Any) -> None:
-        super().__init__(file)
-        self.names: List[str] = []
-
     def find_class(self, module: str, name: str) -> Any:
-        self.names.append(module + "." + name)
         return _Dict if (module, name) == ("collections", "OrderedDict") else _Something
 
     def persistent_load(self, pid: Any) -> Any:

@@ -2,6 +2,7 @@
 
 The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a header, the header, which is
 JSON, and the tensors' bytes in its order."""
+import copy
 import glob
 import json
 import os
@@ -41,6 +42,18 @@ def parse_size(size: Union[int, str]) -> int:
     if n_bytes < 1:
         raise PatrickStarError("EINVAL", "max_shard_size is %r; it must be at least one byte" % (size,))
     return n_bytes
+
+
+def config_of(module: nn.Module) -> Any:
+    """The configuration of a model of transformers, a copy of it for fp32 values, of which save_pretrained makes
+    config.json; None of another module."""
+    config = getattr(module, "config", None)
+    if not hasattr(config, "save_pretrained") or not hasattr(config, "to_json_string"):
+        return None
+    config = copy.deepcopy(config)
+    config.architectures = [type(module).__name__]
+    setattr(config, "dtype" if hasattr(config, "dtype") else "torch_dtype", torch.float32)  # its name since 4.56
+    return config
 
 
 def save(front: Front, module: nn.Module, path: str, max_shard_size: Union[int, str], dtype: Optional[torch.dtype],

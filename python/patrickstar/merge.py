@@ -34,7 +34,7 @@ def _merge_optimizer(pattern: str, num: int, out: Optional[str]) -> Optional[int
     if pattern.count("*") != 1 or num < 1:
         return None
     try:
-        first, _ = read_structure(pattern.replace("*", "0"))
+        first = read_structure(pattern.replace("*", "0"))
     except Exception:  # whatever is wrong with it, `pstar merge` says
         return None
     if not isinstance(first, dict) or not {"state", "param_groups"} <= set(first):

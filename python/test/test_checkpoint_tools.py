@@ -84,6 +84,9 @@ class Tools(Case):
                 self.logits_of(model, kind.from_pretrained(out + "pt"))
                 model.save_pretrained(out + "own")
                 self.logits_of(model, kind.from_pretrained(out + "own"))
+                with open(os.path.join(saved, "step-000002", "state.json")) as file:
+                    kept = json.load(file)["module"]["config"]
+                self.assertEqual(kept, json.load(open(os.path.join(out + "own", "config.json"))))
                 self.assertIn("classifier" if make is bert else "transformer.wte.weight", pstar("inspect", saved))
                 pstar("merge", saved, self.path("merged.safetensors"))
                 merged = read_safetensors(self.path("merged.safetensors"))

@@ -121,6 +121,13 @@ class Optimizer(Case):
         self.parts[1]["param_groups"][0]["lr"] = Harm()
         self.refuses("optimizer-1.pt: no file of torch.save with nothing but tensors, numbers and texts: ")
 
+    def test_what_checkpoints_may_have_too(self):
+        for part in self.parts:
+            part["param_groups"][0].update(shape=torch.Size([2, 3]), device=torch.device("cpu"))
+        self.assertEqual(self.merge()[0], 0)
+        merged = load_of(self.folder.name, "optimizer", "merged")["param_groups"][0]
+        self.assertEqual((merged["shape"], merged["device"]), (torch.Size([2, 3]), torch.device("cpu")))
+
     def test_another_file(self):
         self.parts[1] = {"a.weight": torch.ones(2)}
         self.refuses("optimizer-1.pt: it has no 'state' and 'param_groups'")

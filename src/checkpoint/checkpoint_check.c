@@ -150,3 +150,35 @@ ps_status ps_checkpoint_check_source(const ps_weight_source *s)
     checker_deinit(&c);
     return st;
 }
+
+/* ---- a checkpoint ---- */
+
+static ps_status check_of_folder(const char *folder, const char *name, const ps_checkpoint_file *expected)
+{
+    char *path = NULL;
+    PS_TRY(ps_folder_join(folder, name, &path));
+    const ps_status st = ps_checkpoint_check_file(path, expected);
+    ps_mem_free(path);
+    return st;
+}
+
+static ps_status check_rank(const char *folder, const ps_checkpoint_state *s, int rank)
+{
+    char name[PS_CHECKPOINT_FILE_NAME_MAX];
+    for (int part = 0; part < PS_CHECKPOINT_PART_COUNT; part++)
+        PS_TRY(check_of_folder(folder, ps_checkpoint_file_name((ps_checkpoint_part)part, rank, s->n_ranks, name),
+                               &s->files[rank * PS_CHECKPOINT_PART_COUNT + part]));
+    if (s->extra[rank].n_bytes < 0) return PS_OK;
+    return check_of_folder(folder, ps_checkpoint_extra_name(rank, s->n_ranks, name), &s->extra[rank]);
+}
+
+ps_status ps_checkpoint_check(const char *folder)
+{
+    ps_checkpoint_state state;
+    PS_TRY(PS_NEED("folder", folder));
+    PS_TRY(ps_checkpoint_state_load(folder, &state));
+    ps_status st = PS_OK;
+    for (int rank = 0; rank < state.n_ranks && st == PS_OK; rank++) st = check_rank(folder, &state, rank);
+    ps_checkpoint_state_deinit(&state);
+    return st;
+}

@@ -64,6 +64,13 @@ static void assert_not_copied(const char *file, const char *what, long at)
         fail_msg("%s %s at %ld: %s: %s", file, what, at, ps_status_name(st), ps_last_error());
 }
 
+static void assert_found(const char *file, const char *what, long at)
+{
+    const ps_status st = ps_checkpoint_check(work_file(work.path, STEP).text);
+    if ((st != PS_EFORMAT && st != PS_EIO) || strstr(ps_last_error(), file) == NULL)
+        fail_msg("%s %s at %ld: %s: %s", file, what, at, ps_status_name(st), ps_last_error());
+}
+
 static void assert_refused(const ps_config *c, const char *file, const char *what, long at)
 {
     ps_engine *e = NULL;
@@ -96,11 +103,13 @@ static void test_flipped_bytes(void **state)
             const char *file = strrchr(names[i], '/') != NULL ? strrchr(names[i], '/') + 1 : names[i];
             assert_refused(c, file, "flipped", at);
             if (is_copied[i]) assert_not_copied(file, "flipped", at);
+            if (i < 3) assert_found(file, "flipped", at);
             flip(path.text, at, bits);
         }
     }
     printf("%d flipped bits, each found and its file named\n", n_flips);
     assert_ok(check_copied(work_file(work.path, STEP).text));
+    assert_ok(ps_checkpoint_check(work_file(work.path, STEP).text));
     e = engine_of(c);
     assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
     ps_engine_destroy(e);
@@ -124,6 +133,7 @@ static void test_cut_missing_exchanged(void **state)
             snprintf(command, sizeof command, "echo | %s %s >%s/out", damages[k], from, work.path);
             assert_int_equal(system(command), 0);
             assert_refused(c, i == 2 && k == 0 ? STEP : names[i], damages[k], 0);
+            assert_found(names[i], damages[k], 0);
             if (i == 0 && k == 0)
                 assert_not_copied("no weights in this folder", damages[k], 0);
             else if (i == 1 || k == 0) /* a state that is missing has no hash to compare with */

@@ -67,7 +67,7 @@ begin "$pstar" train --overwrite "$work/tiny.json" train.steps=100000 train.outp
 await "$work/stopped/metrics.jsonl"
 # meanwhile nobody else may have its folder
 expect 1 "$pstar" train --overwrite "$work/tiny.json" train.output_dir="$work/stopped"
-says err "another run is writing into $work/stopped"
+says err "another run is writing into $work/stopped (process $pid on $(uname -n)): wait for its end"
 kill -INT $pid
 ends 130
 grep -q '"interrupted": true' "$work/stopped/summary.json" || fail "summary does not say interrupted"

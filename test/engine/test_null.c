@@ -232,6 +232,7 @@ static void test_weights_and_checkpoints(void **state)
     refused(ps_engine_begin_checkpoint(ANY, NULL, NULL), "ps_engine_begin_checkpoint: folder is NULL");
     refused(ps_engine_finish_checkpoint(NULL, NULL), "ps_engine_finish_checkpoint: engine is NULL");
     refused(ps_checkpoint_find(NULL, &text, NULL), "ps_checkpoint_find: folder is NULL");
+    refused(ps_checkpoint_check(NULL), "ps_checkpoint_check: folder is NULL");
     refused(ps_checkpoint_remove_all(NULL), "ps_checkpoint_remove_all: folder is NULL");
     refused(ps_checkpoint_find("x", NULL, NULL), "ps_checkpoint_find: path is NULL");
     refused(ps_engine_load_checkpoint(NULL, "x", &text), "ps_engine_load_checkpoint: engine is NULL");

@@ -34,6 +34,6 @@ def initialize_engine(model_func: Union[Callable[[], nn.Module], nn.Module], loc
     if not callable(model_func):
         raise PatrickStarError("EINVAL", "model_func is %s; it must be a function that builds a torch.nn.Module, or "
                                "such a module" % type(model_func).__name__)
-    model, front, config_in_force, ranks = start(model_func, local_rank, config, process_group)
-    engine = Engine(model, front, config_in_force, ranks)
+    model, front, config_in_force, ranks, lock = start(model_func, local_rank, config, process_group)
+    engine = Engine(model, front, config_in_force, ranks, lock)
     return engine, Optimizer(engine)

@@ -14,7 +14,9 @@ import torch.nn as nn
 from .._front import Front
 from .._library import PatrickStarError, find_checkpoint
 from .._ranks import tell_why_this_rank_ends
+from .._state import names_of
 from .._torch import load_plain
+from .._weights import config_of
 
 
 class Checkpoints:
@@ -108,16 +110,11 @@ class Checkpoints:
         self._front.before_pass = None
         self._step = self._client.get_info().n_steps
         try:
-            self._begin(self._folder, None, self._keep_last, self._give_client_state, generators)
+            self._begin(self._folder, None, self._keep_last, self._client_state, generators)
         except (PatrickStarError, OSError) as error:
             self._tell_failure(error)
             return
         self._is_saving = True
-
-    def _give_client_state(self) -> Optional[Dict[str, Any]]:
-        if self._ranks.rank == 0:
-            os.makedirs(os.path.dirname(self._folder), exist_ok=True)
-        return self._client_state()
 
     def _get_optimizer(self) -> Any:
         """None where the program has let go of it."""
@@ -158,7 +155,7 @@ class Checkpoints:
                 with contextlib.suppress(PatrickStarError):
                     self._client.begin_checkpoint(folder, tag, keep_last, None, None)
             raise
-        self._client.begin_checkpoint(folder, tag, keep_last, _config_of(self._module), extra)
+        self._client.begin_checkpoint(folder, tag, keep_last, _config_json(self._module), extra)
 
     def _extra(self, client_state: Optional[Dict[str, Any]], generators: Optional[Dict[str, Any]]) -> bytes:
         if client_state is not None and not isinstance(client_state, dict):
@@ -170,6 +167,9 @@ class Checkpoints:
             "module_extra_state": {name: module.get_extra_state() for name, module in _with_extra_state(self._module)},
             **(generators or {}),
             "param_groups": optimizer.get_written() if optimizer is not None else None,
+            # For to_dcp: which parameter or buffer each name in state_dict is, and the optimizer's groups.
+            "state_dict": _names_in_state_dict(self._module),
+            "optimizer": optimizer.describe() if optimizer is not None else None,
         }
         return _save({"client_state": client_state or {}, "engine": state})
 
@@ -204,6 +204,16 @@ class Checkpoints:
 def _with_extra_state(module: nn.Module) -> List[Tuple[str, nn.Module]]:
     return [(name, part) for name, part in module.named_modules()
             if type(part).get_extra_state is not nn.Module.get_extra_state]
+
+
+def _names_in_state_dict(module: nn.Module) -> Dict[str, str]:
+    names = {name: slot.name for slot, all_names in names_of(module).items() for name in all_names}
+    name_of = {id(buffer): name for name, buffer in module.named_buffers()}
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for key, buffer in part._buffers.items():
+            if buffer is not None and key not in part._non_persistent_buffers_set:
+                names[prefix + "." * bool(prefix) + key] = name_of[id(buffer)]
+    return names
 
 
 def _save(extra: Dict[str, Any]) -> bytes:
@@ -263,17 +273,13 @@ def _mistaken(folder: str) -> Optional[PatrickStarError]:
     return None
 
 
-def _config_of(module: nn.Module) -> Optional[str]:
-    """config.json of a model of transformers, as its save_pretrained would write it for fp32 values."""
-    config = getattr(module, "config", None)
-    if not hasattr(config, "to_json_string") or not hasattr(config, "to_dict"):
-        return None
+def _config_json(module: nn.Module) -> Optional[str]:
+    """config.json of a model of transformers."""
+    config = config_of(module)
     try:
-        given = json.loads(config.to_json_string())
+        return json.dumps(json.loads(config.to_json_string())) if config is not None else None
     except (TypeError, ValueError):
         return None
-    given.update(architectures=[type(module).__name__], torch_dtype="float32")
-    return json.dumps(given)
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -11,13 +11,14 @@ from .._build import Builder
 from .._client import Client, Config
 from .._front import Front
 from .._library import PatrickStarError, Refused
+from .._output_lock import OutputLock, lock_output
 from .._precision import compute_in_fp32
 from .._state import save_by
 from ..profiler import profiler
 
 
 def start(model_func: Any, local_rank: Optional[int], given: Any,
-          process_group: Any) -> Tuple[nn.Module, Front, Config, Any]:
+          process_group: Any) -> Tuple[nn.Module, Front, Config, Any, Optional[OutputLock]]:
     if local_rank is not None and not isinstance(local_rank, int):
         raise PatrickStarError("EINVAL", "local_rank is %r; it must be a whole number: int(os.environ['LOCAL_RANK'])"
                                % (local_rank,))
@@ -29,9 +30,11 @@ def start(model_func: Any, local_rank: Optional[int], given: Any,
     ranks = _ranks.meet(config.handle, process_group)
     client: Optional[Client] = None
     builder: Optional[Builder] = None
+    lock: Optional[OutputLock] = None
     model: Any = None
     try:
         _check_local_rank(local_rank, ranks.size == 1 and process_group is None, n_gpus)
+        lock = lock_output(config, ranks.rank)
         client = Client(config, ranks.comm)
         builder = Builder(client, ranks.size)
         with builder.open():
@@ -48,9 +51,11 @@ def start(model_func: Any, local_rank: Optional[int], given: Any,
         _equip(model, front)
         builder.done()
     except BaseException as error:
+        if lock is not None:
+            lock.release()
         _give_back(ranks, client, builder, model, error)
         raise
-    return model, front, config, ranks
+    return model, front, config, ranks, lock
 
 
 def _equip(model: nn.Module, front: Front) -> None:

@@ -2,7 +2,6 @@
 import atexit
 import collections
 import contextlib
-import copy
 import functools
 import os
 import weakref
@@ -20,6 +19,7 @@ from .._parked import Parked
 from .._ranks import tell_why_this_rank_ends
 from .._state import names_of
 from .._torch import exclude_from_compile, not_compiled
+from .._weights import config_of
 from .._weights import save as save_weights
 from ._checkpoint import Checkpoints
 
@@ -28,9 +28,10 @@ class Engine(nn.Module):
     """What initialize_engine gives: called as the module that model_func built, which is its attribute `module`. Other
     attributes are that module's, to read (engine.generate(...), engine.config) and to write (engine.scale = 2)."""
 
-    def __init__(self, module: nn.Module, front: Front, config: Config, ranks: Any) -> None:
+    def __init__(self, module: nn.Module, front: Front, config: Config, ranks: Any, lock: Any) -> None:
         super().__init__()
         self.front, self.client, self.ranks = front, front.client, ranks
+        self.output_lock = lock  # OutputLock, or None
         self.ps_config = config
         self.checkpoints = Checkpoints(module, front, config, ranks)
         front.accumulation_steps = config.get_int("gradient_accumulation_steps")
@@ -183,8 +184,8 @@ class Engine(nn.Module):
     def save_pretrained(self, save_directory: str, max_shard_size: Union[int, str] = "5GB", **options: Any) -> Any:
         """As the module's own, which transformers' from_pretrained reads; streamed as save_weights does, unless there
         are other options, or the module is none of transformers' models. Several ranks: all call."""
-        config = getattr(self.module, "config", None)
-        if options or not hasattr(config, "save_pretrained") or not hasattr(self.module, "base_model_prefix"):
+        config = config_of(self.module)
+        if options or config is None or not hasattr(self.module, "base_model_prefix"):
             if not hasattr(self.module, "save_pretrained"):
                 raise Refused("save_pretrained: %s has none; model.save_weights(path) writes safetensors, and "
                               "model.save_checkpoint(folder) what training goes on from" % type(self.module).__name__)
@@ -192,9 +193,6 @@ class Engine(nn.Module):
         folder = os.fspath(save_directory)
         if self.ranks.rank == 0:
             os.makedirs(folder, exist_ok=True)
-            config = copy.deepcopy(config)
-            config.architectures = [type(self.module).__name__]
-            config.torch_dtype = torch.float32
             config.save_pretrained(folder)
             if getattr(self.module, "generation_config", None) is not None:
                 self.module.generation_config.save_pretrained(folder)
@@ -210,6 +208,8 @@ class Engine(nn.Module):
         refers to any more is closed by itself, those of several ranks at the end of the program."""
         self.checkpoints.finish()
         self.client.close()
+        if self.output_lock is not None:
+            self.output_lock.release()
         self.ranks.close()
         atexit.unregister(self._close_at_exit)
 

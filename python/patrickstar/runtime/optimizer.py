@@ -170,6 +170,12 @@ class Optimizer(torch.optim.Optimizer):
         """The library has these numbers already."""
         self._set = [ClientGroup(**numbers) for numbers in written]
 
+    def describe(self) -> Dict[str, Any]:
+        """The class of torch.optim, and its groups with parameters by name, after get_written."""
+        groups = [{**self._read_group(numbers), **self._fixed, "params": [param._ps.name for param in group["params"]]}
+                  for numbers, group in zip(self.client.get_groups(), self.param_groups)]
+        return {"type": self._kind, "param_groups": groups}
+
     def note_loaded(self) -> None:
         """Values, counts and numbers of groups have come from a checkpoint."""
         self._known = [self._read_group(group) for group in self.client.get_groups()]

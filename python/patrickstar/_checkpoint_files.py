@@ -1,0 +1,95 @@
+"""The files of a checkpoint (doc/checkpoints.md), read without an engine: memory for what is asked for.
+
+A tensor whose elements several ranks keep lies in pieces, one or more in the file of each: "wte.weight[4096:6144]", and
+"shape:wte.weight" in the file's metadata."""
+import json
+import os
+import re
+import struct
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from ._library import PatrickStarError, check, library
+
+
+class Piece(NamedTuple):
+    first: int  # element of the tensor
+    n: int
+    path: str
+    offset: int  # in the file
+
+
+class StoredTensor(NamedTuple):
+    """fp32, as all tensors of a checkpoint."""
+    shape: torch.Size
+    pieces: List[Piece]  # in ascending order, of all elements
+
+    def read(self, first: int, room: memoryview) -> None:
+        """As many elements as it has room for, from the first on."""
+        last = first + len(room) // 4
+        for piece in self.pieces:
+            begin, end = max(first, piece.first), min(last, piece.first + piece.n)
+            if begin < end:
+                with open(piece.path, "rb", buffering=0) as file:
+                    file.seek(piece.offset + 4 * (begin - piece.first))
+                    _fill(room[4 * (begin - first):4 * (end - first)], file)
+
+
+class CheckpointFiles:
+    """folder: of one checkpoint. PatrickStarError where it is damaged: every byte of it has been compared then."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        check(library.ps_checkpoint_check(os.fsencode(folder)))
+        with open(os.path.join(folder, "state.json"), "rb") as file:
+            self.state: Dict[str, Any] = json.load(file)
+        self.values = self._list_tensors("model")
+        self.states = self._list_tensors("optimizer")  # "wte.weight.exp_avg"
+
+    def find_extra(self) -> Optional[str]:
+        """What the program of the first rank gave beside tensors: the path of a file of torch.save."""
+        given = self.state.get("extra_files") or [None]
+        return os.path.join(self.folder, given[0]["name"]) if given[0] is not None else None
+
+    def _list_tensors(self, part: str) -> Dict[str, StoredTensor]:
+        found: Dict[str, StoredTensor] = {}
+        for rank in range(self.state["ranks"]):
+            path = os.path.join(self.folder, "%s-%d-of-%d.safetensors" % (part, rank, self.state["ranks"]))
+            for name, shape, piece in _read_header(path):
+                found.setdefault(name, StoredTensor(shape, [])).pieces.append(piece)
+        for name, tensor in found.items():
+            tensor.pieces.sort()
+            reached = 0
+            for piece in tensor.pieces:
+                reached = piece.first + piece.n if piece.first == reached else -1
+            if reached != tensor.shape.numel():
+                raise PatrickStarError("EFORMAT", "%s: the pieces of %s do not make up the %d elements of it; use "
+                                       "another checkpoint" % (self.folder, name, tensor.shape.numel()))
+        return found
+
+
+def _read_header(path: str) -> List[Tuple[str, torch.Size, Piece]]:
+    """Names and shapes of tensors, and what of them is in the file."""
+    with open(path, "rb") as file:
+        n_bytes, = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(n_bytes))
+    metadata = header.pop("__metadata__", {})
+    found = []
+    for name, entry in header.items():
+        shape, first = torch.Size(entry["shape"]), 0
+        part = re.fullmatch(r"(.*)\[(\d+):\d+\]", name, re.DOTALL)
+        if part is not None and "shape:" + part.group(1) in metadata:
+            name, first = part.group(1), int(part.group(2))
+            shape = torch.Size(int(n) for n in metadata["shape:" + name].split(","))
+        begin, end = entry["data_offsets"]
+        found.append((name, shape, Piece(first, (end - begin) // 4, path, 8 + n_bytes + begin)))
+    return found
+
+
+def _fill(room: memoryview, file: Any) -> None:
+    while len(room) > 0:
+        n = file.readinto(room)
+        if not n:
+            raise PatrickStarError("EFORMAT", "%s: it was cut off while it was read" % file.name)
+        room = room[n:]
