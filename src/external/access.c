@@ -168,8 +168,8 @@ ps_status ps_client_tell_ranks(ps_client *c, ps_status st)
     return c->comm != NULL && st != PS_EINVAL && st != PS_ESTATE ? ps_client_break(c, st) : st;
 }
 
-ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
-                              ps_client_place *place)
+static ps_status pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
+                           ps_client_place *place)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (what < 0 || what >= PS_CLIENT_WHAT_COUNT) return PS_FAIL(PS_EINVAL, "%d is no ps_client_what", (int)what);
@@ -195,16 +195,6 @@ ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what,
     return PS_OK;
 }
 
-/* With several ranks the next group begins to come once this one has its room. */
-static ps_status pin_and_gather_ahead(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
-                                      ps_client_place *place)
-{
-    PS_TRY(ps_client_pin_place(c, tensor, what, mode, place));
-    const ps_status st = what == PS_CLIENT_PARAM ? ps_client_gather_ahead(c) : PS_OK;
-    if (st != PS_OK) ps_client_unpin_place(c, tensor, what);
-    return st;
-}
-
 /* What may have been written, the other one is to have; by whoever needs it first, who can say so when it fails. */
 void ps_client_unpin_place(ps_client *c, int32_t tensor, ps_client_what what)
 {
@@ -225,12 +215,22 @@ void ps_client_unpin_place(ps_client *c, int32_t tensor, ps_client_what what)
     if (--*pins == 0) t->is_writing[what] = false;
 }
 
+/* With several ranks the next group begins to come once this one has its room. */
+ps_status ps_client_pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode,
+                              ps_client_place *place)
+{
+    PS_TRY(pin_place(c, tensor, what, mode, place));
+    const ps_status st = what == PS_CLIENT_PARAM ? ps_client_gather_ahead(c) : PS_OK;
+    if (st != PS_OK) ps_client_unpin_place(c, tensor, what);
+    return st;
+}
+
 ps_status ps_client_pin(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode, ps_client_place *place)
 {
     PS_TRY(PS_NEED("client place", c, place));
     ps_client_place own;
     PS_TRY(ps_client_enter_with(c, "ps_client_pin", PS_CLIENT_IS_READY, tensor));
-    ps_status st = ps_client_tell_ranks(c, pin_and_gather_ahead(c, tensor, what, mode, &own));
+    ps_status st = ps_client_tell_ranks(c, ps_client_pin_place(c, tensor, what, mode, &own));
     if (st == PS_OK) {
         st = PS_SIZED_GIVE(ps_client_place, &own, place);
         if (st != PS_OK) ps_client_unpin_place(c, tensor, what);

@@ -55,13 +55,42 @@ uint64_t ps_client_hash_record(const ps_client *c)
     return hash;
 }
 
+bool ps_client_expects_gather(const ps_client *c, int32_t group)
+{
+    const ps_client_record *now = &c->sharing.now, *last = &c->sharing.recorded;
+    if (c->steps.trace == NULL || c->steps.evaluation != NULL || !now->follows || now->n >= last->n) return false;
+    return last->all[now->n].kind == PS_CLIENT_GATHER && last->all[now->n].group == group;
+}
+
+static bool concerns(const ps_client_exchange *x, int32_t group)
+{
+    return x->group == group || x->group == -1;
+}
+
+/* A gradient comes to a group that is gathered later, before it is summed up. In the next step that is gathered with the
+ * first one, for which it may come ahead, and no gradient has to make way. */
+static void gather_with_gradients(ps_client_record *r)
+{
+    for (int32_t i = 0; i < r->n; i++) {
+        const int32_t group = r->all[i].group;
+        int32_t end = i + 1, n = i + 1;
+        while (end < r->n && (!concerns(&r->all[end], group) || r->all[end].kind == PS_CLIENT_GIVE_GRADIENT)) end++;
+        const bool is_gathered = end < r->n && r->all[end].kind == PS_CLIENT_GATHER;
+        if (r->all[i].kind != PS_CLIENT_GIVE_GRADIENT || !is_gathered) continue;
+        r->all[i].kind = PS_CLIENT_GATHER;
+        for (int32_t k = i + 1; k < r->n; k++)
+            if (k > end || r->all[k].group != group) r->all[n++] = r->all[k];
+        r->n = n;
+    }
+}
+
 /* ---- what may be gathered ahead ---- */
 
 /* The exchange before number i of the record after which its group may begin to come: -1: none. */
 static int32_t begins_after(const ps_client_record *r, int32_t i)
 {
     for (int32_t k = i - 1; k >= 0; k--)
-        if (r->all[k].kind == PS_CLIENT_GATHER || r->all[k].group == -1 || r->all[k].group == r->all[i].group) return k;
+        if (r->all[k].kind == PS_CLIENT_GATHER || concerns(&r->all[k], r->all[i].group)) return k;
     return -1;
 }
 
@@ -112,6 +141,7 @@ ps_status ps_client_agree_on_record(ps_client *c)
     }
     if (!is_same) s->recorded.n = 0;
     if (is_same && (lacks_room || s->recorded_hash != hash || s->recorded.n == 0)) {
+        gather_with_gradients(&s->now);
         PS_TRY(agree_on_room(c, &s->now));
         const ps_client_record old = s->recorded;
         s->recorded = s->now;

@@ -561,6 +561,8 @@ PS_NODISCARD ps_status ps_client_begin_owed(ps_client *c);
 PS_NODISCARD ps_status ps_client_finish_ahead(ps_client *c);
 /* The group is used: *was_ahead, and it is here. */
 PS_NODISCARD ps_status ps_client_take_ahead(ps_client *c, int32_t group, bool *was_ahead);
+/* Does the recorded step gather this group now? */
+bool ps_client_expects_gather(const ps_client *c, int32_t group);
 bool ps_client_is_coming(const ps_client *c, int32_t group);
 /* The client ends. */
 void ps_client_end_ahead(ps_client *c);

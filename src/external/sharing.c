@@ -333,8 +333,10 @@ ps_status ps_client_expect_gradient(ps_client *c, int32_t tensor)
     for (int32_t k = 0; k < t->n_pieces && !is_alone(c); k++) {
         const int32_t group = group_of(c, ps_client_piece_of(c, t, k)->chunk);
         if (group == last || c->sharing.is_here[group]) continue;
-        if (ps_client_is_coming(c, group)) PS_TRY(drop_ahead(c));
-        PS_TRY(ps_client_note_exchange(c, PS_CLIENT_GIVE_GRADIENT, group));
+        if (ps_client_is_coming(c, group) || ps_client_expects_gather(c, group))
+            PS_TRY(gather(c, tensor, group));
+        else
+            PS_TRY(ps_client_note_exchange(c, PS_CLIENT_GIVE_GRADIENT, group));
         last = group;
     }
     return PS_OK;
