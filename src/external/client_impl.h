@@ -181,7 +181,7 @@ typedef struct ps_client_sharing {
     char *messages;                        /* [n_ranks] of the latest announcement that was waited for */
     ps_client_record now, recorded; /* of the step under way; that the next ones are expected to go as, n 0: none */
     uint64_t recorded_hash;
-    bool lacks_room; /* in the step under way */
+    bool lacks_room;                      /* in the step under way */
     int64_t n_gathered, n_gathered_ahead; /* since the last step; those that were used */
     ps_client_ahead ahead;
 } ps_client_sharing;
