@@ -103,7 +103,7 @@ static bool has_room(const ps_client *c, const ps_client_record *r, int32_t i)
     int64_t blocks[PS_RAM_TIER_COUNT];
     if (begin < 0) return false;
     ps_client_count_blocks(c, blocks);
-    const ps_chunk_group g = ps_group_at(c->layout, &c->settings.ranks, r->all[i].group);
+    const ps_chunk_group g = ps_client_chunks_of(c, r->all[i].group);
     const int64_t chunk = ps_round_up(ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16), page);
     const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
     for (int32_t m = r->all[begin].moment; m <= r->all[i].moment && m < t->n_moments; m++)
@@ -142,10 +142,10 @@ ps_status ps_client_agree_on_record(ps_client *c)
     if (!is_same) s->recorded.n = 0;
     if (is_same && (lacks_room || s->recorded_hash != hash || s->recorded.n == 0)) {
         gather_with_gradients(&s->now);
+        s->recorded_hash = ps_client_hash_record(c);
         PS_TRY(agree_on_room(c, &s->now));
         const ps_client_record old = s->recorded;
         s->recorded = s->now;
-        s->recorded_hash = hash;
         s->now = old;
     }
     s->lacks_room = false;
@@ -177,7 +177,7 @@ static ps_status begin(ps_client *c, bool insists)
     a->announced = (ps_event){0};
     a->gather = (ps_group_collective){0};
     PS_TRY(ps_client_begin_announcing(c, &m, NULL, 0, a->messages, &a->announced));
-    return ps_group_begin_gather(&c->between_ranks, ps_group_at(c->layout, &c->settings.ranks, a->group), &a->gather);
+    return ps_group_begin_gather(&c->between_ranks, ps_client_chunks_of(c, a->group), &a->gather);
 }
 
 ps_status ps_client_gather_ahead(ps_client *c)
@@ -186,7 +186,7 @@ ps_status ps_client_gather_ahead(ps_client *c)
     if (a->state != PS_CLIENT_AHEAD_NONE || c->sharing.recorded.n == 0) return PS_OK;
     ps_client_exchange *x = next_gathering(c);
     if (x == NULL) return PS_OK;
-    const int32_t first = ps_group_at(c->layout, &c->settings.ranks, x->group).chunk;
+    const int32_t first = ps_client_chunks_of(c, x->group).chunk;
     a->group = x->group;
     a->tensor = c->pieces.all[c->pieces.first[first]].tensor;
     a->state = PS_CLIENT_AHEAD_OWED;

@@ -353,10 +353,11 @@ int32_t ps_client_count_margin(const ps_client *c, const ps_trace *step);
 
 /* ---- update.c ---- */
 
-/* Updates that wait are carried out: of a chunk; of what is about to be used of a tensor, with several ranks of this rank's
- * chunks that are gathered along with it; of all. PS_EBUDGET: there is no room now, and they wait on. What else fails
- * breaks the client. */
+/* Updates that wait are carried out: of a chunk; of this rank's chunks of a group; of what is about to be used of a tensor,
+ * with several ranks of the groups that are gathered for it; of all. PS_EBUDGET: there is no room now, and they wait on.
+ * What else fails breaks the client. */
 PS_NODISCARD ps_status ps_client_flush_chunk(ps_client *c, int32_t chunk);
+PS_NODISCARD ps_status ps_client_flush_group(ps_client *c, int32_t group);
 PS_NODISCARD ps_status ps_client_flush_tensor(ps_client *c, int32_t tensor);
 PS_NODISCARD ps_status ps_client_flush(ps_client *c);
 /* Those that wait are not carried out: all values and states are about to be replaced. */
@@ -408,6 +409,14 @@ static inline bool ps_client_chunk_has_any_gradient(const ps_client *c, int32_t 
 {
     return ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_OVER) ||
            ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_BESIDE);
+}
+static inline int32_t ps_client_group_of(const ps_client *c, int32_t chunk)
+{
+    return ps_group_of_chunk(c->layout, &c->settings.ranks, chunk);
+}
+static inline ps_chunk_group ps_client_chunks_of(const ps_client *c, int32_t group)
+{
+    return ps_group_at(c->layout, &c->settings.ranks, group);
 }
 static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 {

@@ -326,7 +326,7 @@ static void drop(ps_client *c, ps_client_tensor_state *t)
         const bool was_beside = g->place == PS_GRADIENT_BESIDE;
         g->place = PS_GRADIENT_NONE;
         if (was_beside) discard_unused(c, p->chunk);
-        if (g->is_fresh) c->sharing.n_fresh[ps_group_of_chunk(c->layout, &c->settings.ranks, p->chunk)]--;
+        if (g->is_fresh) c->sharing.n_fresh[ps_client_group_of(c, p->chunk)]--;
         g->is_fresh = false;
     }
     t->has_gradient = t->is_given = t->is_gradient_changed = false;

@@ -19,24 +19,14 @@ static bool is_alone(const ps_client *c)
     return c->settings.ranks.n == 1;
 }
 
-static int32_t group_of(const ps_client *c, int32_t chunk)
-{
-    return ps_group_of_chunk(c->layout, &c->settings.ranks, chunk);
-}
-
-static ps_chunk_group chunks_of(const ps_client *c, int32_t group)
-{
-    return ps_group_at(c->layout, &c->settings.ranks, group);
-}
-
 static int32_t first_chunk(const ps_client *c, int32_t group)
 {
-    return chunks_of(c, group).chunk;
+    return ps_client_chunks_of(c, group).chunk;
 }
 
 static int32_t end_chunk(const ps_client *c, int32_t group)
 {
-    return chunks_of(c, group).chunk + chunks_of(c, group).n_chunks;
+    return ps_client_chunks_of(c, group).chunk + ps_client_chunks_of(c, group).n_chunks;
 }
 
 static int32_t first_piece(const ps_client *c, int32_t group)
@@ -59,7 +49,7 @@ ps_status ps_client_sharing_init(ps_client *c)
     PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->n_fresh, &s->n_fresh));
     PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->n_trained, &s->n_trained));
     for (int32_t i = 0; i < c->pieces.n; i++)
-        s->n_trained[group_of(c, c->pieces.all[i].chunk)] += !c->tensors[c->pieces.all[i].tensor].is_frozen;
+        s->n_trained[ps_client_group_of(c, c->pieces.all[i].chunk)] += !c->tensors[c->pieces.all[i].tensor].is_frozen;
     for (int32_t g = 0; g < s->n_groups; g++)
         s->most_pieces = (int32_t)ps_max_i64(s->most_pieces, end_piece(c, g) - first_piece(c, g));
     const size_t n_ranks = (size_t)c->settings.ranks.n, message_bytes = (size_t)ps_client_message_bytes(c);
@@ -168,7 +158,7 @@ static ps_status make_whole(ps_client *c, int32_t group)
 
 ps_status ps_client_prepare_gather(ps_client *c, int32_t group, bool insists)
 {
-    for (int32_t k = first_chunk(c, group); k < end_chunk(c, group); k++) PS_TRY(ps_client_flush_chunk(c, k));
+    PS_TRY(ps_client_flush_group(c, group));
     PS_TRY(make_whole(c, group));
     return hold_group(c, group, PS_LIST_PARAM16, PS_ACCESS_READ, insists);
 }
@@ -184,7 +174,7 @@ static ps_status gather_now(ps_client *c, int32_t tensor, int32_t group)
     ps_group_collective x;
     PS_TRY(ps_client_announce(c, &m, NULL, 0));
     PS_TRY(ps_client_prepare_gather(c, group, true));
-    ps_status st = ps_group_begin_gather(&c->between_ranks, chunks_of(c, group), &x);
+    ps_status st = ps_group_begin_gather(&c->between_ranks, ps_client_chunks_of(c, group), &x);
     if (st == PS_OK) st = ps_group_await(&c->between_ranks, &x);
     let_go_group(c, group, PS_LIST_PARAM16);
     return st;
@@ -204,15 +194,15 @@ static ps_status gather(ps_client *c, int32_t tensor, int32_t group)
 
 ps_status ps_client_gather(ps_client *c, int32_t tensor, int32_t chunk)
 {
-    if (is_alone(c) || c->sharing.is_here[group_of(c, chunk)]) return PS_OK;
-    return ps_client_break(c, gather(c, tensor, group_of(c, chunk)));
+    if (is_alone(c) || c->sharing.is_here[ps_client_group_of(c, chunk)]) return PS_OK;
+    return ps_client_break(c, gather(c, tensor, ps_client_group_of(c, chunk)));
 }
 
 void ps_client_unshare(ps_client *c, int32_t tensor)
 {
     const ps_client_tensor_state *t = &c->tensors[tensor];
     for (int32_t k = 0; k < t->n_pieces && !is_alone(c); k++)
-        c->sharing.is_here[group_of(c, ps_client_piece_of(c, t, k)->chunk)] = false;
+        c->sharing.is_here[ps_client_group_of(c, ps_client_piece_of(c, t, k)->chunk)] = false;
 }
 
 /* ---- gradients go ---- */
@@ -276,7 +266,7 @@ static ps_status reduce_list(ps_client *c, int32_t group, ps_client_gradient_pla
     PS_TRY(hold_group(c, group, list, PS_ACCESS_WRITE, true));
     for (int32_t i = first; i < end; i++)
         if (c->gradients[i].place == place) ps_group_add_gradient(&c->between_ranks, list, i);
-    ps_status st = ps_group_begin_reduction(&c->between_ranks, chunks_of(c, group), list, &x);
+    ps_status st = ps_group_begin_reduction(&c->between_ranks, ps_client_chunks_of(c, group), list, &x);
     if (st == PS_OK) st = ps_group_await(&c->between_ranks, &x);
     for (int32_t i = first; i < end && st == PS_OK; i++)
         if (c->gradients[i].place == place && ps_client_owns(c, c->pieces.all[i].chunk))
@@ -322,7 +312,8 @@ ps_status ps_client_finish_coming(ps_client *c, int32_t tensor)
     const ps_client_tensor_state *t = &c->tensors[tensor];
     if (c->sharing.ahead.state != PS_CLIENT_AHEAD_UNDER_WAY) return PS_OK;
     for (int32_t k = 0; k < t->n_pieces; k++)
-        if (ps_client_is_coming(c, group_of(c, ps_client_piece_of(c, t, k)->chunk))) return ps_client_finish_ahead(c);
+        if (ps_client_is_coming(c, ps_client_group_of(c, ps_client_piece_of(c, t, k)->chunk)))
+            return ps_client_finish_ahead(c);
     return PS_OK;
 }
 
@@ -331,7 +322,7 @@ ps_status ps_client_expect_gradient(ps_client *c, int32_t tensor)
     const ps_client_tensor_state *t = &c->tensors[tensor];
     int32_t last = -1;
     for (int32_t k = 0; k < t->n_pieces && !is_alone(c); k++) {
-        const int32_t group = group_of(c, ps_client_piece_of(c, t, k)->chunk);
+        const int32_t group = ps_client_group_of(c, ps_client_piece_of(c, t, k)->chunk);
         if (group == last || c->sharing.is_here[group]) continue;
         if (ps_client_is_coming(c, group) || ps_client_expects_gather(c, group))
             PS_TRY(gather(c, tensor, group));
@@ -349,11 +340,11 @@ ps_status ps_client_note_gradient(ps_client *c, int32_t tensor)
     for (int32_t k = 0; k < t->n_pieces; k++) {
         const ps_piece *p = ps_client_piece_of(c, t, k);
         ps_client_gradient *g = ps_client_gradient_of(c, p);
-        c->sharing.n_fresh[group_of(c, p->chunk)] += !g->is_fresh;
+        c->sharing.n_fresh[ps_client_group_of(c, p->chunk)] += !g->is_fresh;
         g->is_fresh = true;
     }
     for (int32_t k = 0; k < t->n_pieces; k++) {
-        const int32_t g = group_of(c, ps_client_piece_of(c, t, k)->chunk);
+        const int32_t g = ps_client_group_of(c, ps_client_piece_of(c, t, k)->chunk);
         if (c->sharing.n_fresh[g] == 0 || c->sharing.n_fresh[g] != c->sharing.n_trained[g]) continue;
         PS_TRY(reduce(c, tensor, g));
         PS_TRY(ps_client_note_exchange(c, PS_CLIENT_REDUCE, g));

@@ -170,13 +170,19 @@ ps_status ps_client_flush_chunk(ps_client *c, int32_t chunk)
     return ps_client_begin_moment(c, phase, label, c->steps.step_bytes);
 }
 
+ps_status ps_client_flush_group(ps_client *c, int32_t group)
+{
+    const ps_chunk_group g = ps_client_chunks_of(c, group);
+    for (int32_t k = g.chunk; k < g.chunk + g.n_chunks; k++) PS_TRY(ps_client_flush_chunk(c, k));
+    return PS_OK;
+}
+
 ps_status ps_client_flush_tensor(ps_client *c, int32_t tensor)
 {
     if (c->updates.n_waiting == 0 || c->tensors[tensor].in_layout < 0) return PS_OK;
     const ps_place p = ps_client_place_of(c, tensor);
-    const int32_t along = c->sharing.group_chunks, first = p.chunk / along * along;
-    const int32_t end = (p.chunk + p.n_chunks + along - 1) / along * along;
-    for (int32_t k = first; k < end && k < c->layout->n_chunks; k++) PS_TRY(ps_client_flush_chunk(c, k));
+    const int32_t first = ps_client_group_of(c, p.chunk), last = ps_client_group_of(c, p.chunk + p.n_chunks - 1);
+    for (int32_t g = first; g <= last; g++) PS_TRY(ps_client_flush_group(c, g));
     return PS_OK;
 }
 

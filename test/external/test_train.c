@@ -152,9 +152,9 @@ static double train(ps_config *c, ps_comm *comm, ps_dtype given, int n_micro, ui
     for (int s = 0; s < STEPS; s++) {
         for (int m = 0; m < n_micro; m++) run_micro(&n, false);
         /* the first time a parameter is read after its gradient, that one gets a place of its own; and where updates are
-         * deferred the second step has those of the first; with several ranks the next one has its groups gathered
-         * ahead */
-        step(&n, s == 0, s == 1 || (comm != NULL && s == 2));
+         * deferred the second step has those of the first. With several ranks the next one has its groups gathered ahead,
+         * which gradients may come with in the one after it. */
+        step(&n, s == 0, s == 1 || (comm != NULL && s <= 3));
     }
     if (n.dtype == PS_DTYPE_F32 && given == PS_DTYPE_F32 && n_micro == 1) check_plain(&n);
     *sum = hash_values(&n);
