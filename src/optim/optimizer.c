@@ -8,7 +8,9 @@ ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out)
 #undef XX
     };
     *out = (ps_optimizer_setup){.optimizer = optimizers[o->optimizer_type],
-                                .weight_decay = o->optimizer_params_weight_decay};
+                                .weight_decay = o->optimizer_params_weight_decay,
+                                .betas = {o->optimizer_params_betas[0], o->optimizer_params_betas[1]},
+                                .eps = o->optimizer_params_eps};
     return out->optimizer->read(o, out);
 }
 

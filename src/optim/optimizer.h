@@ -30,6 +30,7 @@ typedef struct ps_optimizer_setup {
     const ps_optimizer *optimizer;
     int32_t n_states;                        /* the first so many of the optimizer's: those that these options need */
     double weight_decay;                     /* of parameters that decay (grad_clip.h) */
+    double betas[2], eps;                    /* of those that have them */
     double number[PS_OPTIMIZER_NUMBERS_MAX]; /* what its file makes of the other options */
 } ps_optimizer_setup;
 

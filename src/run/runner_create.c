@@ -155,7 +155,6 @@ ps_status ps_runner_imitate(ps_runner *r, const ps_runner *from)
     PS_TRY(ps_store_take_residency(r->tiers->store, from->tiers->store));
     memcpy(r->chunk_pending, from->chunk_pending, (size_t)r->bp->layout->n_chunks * sizeof *r->chunk_pending);
     r->update_pending = from->update_pending;
-    r->update = from->update;
     install_schedule(r);
     return PS_OK;
 }

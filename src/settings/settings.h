@@ -131,7 +131,6 @@ typedef struct ps_settings {
     int32_t n_checkpoints; /* as in ps_code_options */
     bool offloads_inputs;  /* of checkpoint segments, as in ps_code_options */
 
-    ps_lr_schedule lr;
     ps_loss_scaler_options scaler;           /* static 1 for f32 and bf16 */
     int64_t max_nonfinite_steps;             /* 0: any number */
     char frozen[PS_SETTINGS_PATTERNS_BYTES]; /* train.freeze */
