@@ -65,17 +65,14 @@ void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT
     blocks[staging] += ps_round_up(s->staging_bytes, page);
 }
 
-/* auto: 8 MiB, where that is little of the budget that it is a part of. */
+/* With "auto" none, unless it is little of the budget that it is a part of. */
 void ps_client_choose_save_buffer(ps_client *c)
 {
     enum { AUTO_SHARE = 16 };
-    const int64_t least = 16 * PS_KIB, auto_bytes = 8 * PS_MIB;
     ps_settings *s = &c->settings;
     const int64_t budget = s->budgets.bytes[ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets)];
-    if (s->save_buffer_bytes == PS_BYTES_AUTO)
-        s->staging_bytes = budget >= AUTO_SHARE * auto_bytes ? auto_bytes : 0;
-    else
-        s->staging_bytes = s->save_buffer_bytes > 0 ? ps_max_i64(least, s->save_buffer_bytes) : 0;
+    s->staging_bytes = ps_settings_save_buffer_bytes(s);
+    if (s->save_buffer_bytes == PS_BYTES_AUTO && budget < AUTO_SHARE * s->staging_bytes) s->staging_bytes = 0;
 }
 
 static ps_status refuse(const char *key, int64_t given, int64_t wanted, const char *what, const char *other)
