@@ -11,38 +11,16 @@
 
 static ps_status open_tiers(ps_client *c)
 {
-    const ps_settings *s = &c->settings;
-    const bool is_out_of_reach = !ps_backend_space(s->backend)->device->host_can_touch;
+    if (c->settings.checks_order) PS_TRY(ps_order_create(false, &c->order));
+    const ps_tiers_options o = ps_client_tiers(c);
     int64_t sums;
-    const int64_t results = ps_client_results_bytes(c, &sums);
-    if (s->checks_order) PS_TRY(ps_order_create(false, &c->order));
-    const ps_tiers_options o = {.space = ps_backend_space(s->backend),
-                                .budgets = s->budgets,
-                                .disk_folders = s->disk_folders,
-                                .disk_backend = s->disk_backend,
-                                .queue_depth = s->queue_depth,
-                                .keep_freed_memory = s->keep_freed_memory,
-                                .layout = c->layout,
-                                .lists = c->lists,
-                                .policy = s->policy,
-                                .prefetch = s->prefetch,
-                                .spares_writes = true,
-                                .wait_at_once = s->wait_at_once,
-                                .rates = &s->rates.links,
-                                .staging_bytes = s->staging_bytes,
-                                .comm_staging_bytes = ps_settings_comm_bytes(s),
-                                .comm_on_device = s->nccl.is_used,
-                                .results_bytes = results,
-                                .apart_bytes = ps_client_all_apart_bytes(c),
-                                .counts_non_model = true,
-                                .profile = c->profile,
-                                .order = c->order};
+    (void)ps_client_results_bytes(c, &sums);
     const size_t n_ids = (size_t)ps_lists_n_ids(&c->lists, c->layout);
     PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.count, &c->held.count));
     PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.ids, &c->held.ids));
     PS_TRY(ps_tiers_open(&o, &c->tiers));
     c->n_margin = ps_client_least_margin(c);
-    if (is_out_of_reach) {
+    if (c->tiers.results != NULL) { /* out of the host's reach */
         c->sums = c->tiers.results;
         c->scratch = (float *)(void *)((char *)c->tiers.results + sums);
         return PS_OK;

@@ -32,6 +32,7 @@
 #include "settings/settings.h"
 #include "state/group_collectives.h"
 #include "state/groups.h"
+#include "state/placement.h"
 #include "state/snapshot.h"
 #include "state/state.h"
 #include "state/step_decision.h"
@@ -295,12 +296,12 @@ PS_NODISCARD ps_status ps_client_cut_pieces(ps_client *c);
 /* ---- client_budget.c ---- */
 
 int64_t ps_client_update_bytes(const ps_client *c); /* what the update of a chunk has in memory at once */
-/* Of a tensor that is kept apart: value, states and gradient; of all of them. */
+/* Of a tensor that is kept apart: value, states and gradient. */
 int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *t);
-int64_t ps_client_all_apart_bytes(const ps_client *c);
 /* Where the host cannot touch the device, else 0: what kernels sum up, the first *sums_bytes, and scratch. */
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
-/* What of the tiers is no chunk's, in pages. */
+/* What the client's tiers are; and what of them is no chunk's, in pages. */
+ps_tiers_options ps_client_tiers(const ps_client *c);
 void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT]);
 /* settings.staging_bytes of memory.save_buffer; 0 where nothing is saved while training goes on. */
 void ps_client_choose_save_buffer(ps_client *c);

@@ -82,14 +82,12 @@ static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)
     return st;
 }
 
-/* Device bytes that chunks may take while there is no schedule: the configured share, but room to work in any case. */
+/* Device bytes that chunks may take while there is no schedule, and nobody works on more than the first n_lists. */
 static int64_t unscheduled_limit(const ps_runner *r, ps_list n_lists)
 {
     const ps_blueprint *b = r->bp;
-    const int64_t budget = ps_device_get_stats(r->tiers->ram[PS_TIER_DEVICE]).budget_bytes;
-    int64_t working_set = 0;
-    for (ps_list list = 0; list < n_lists; list++) working_set += ps_blueprint_chunk_bytes(b, list);
-    return ps_max_i64(working_set, (int64_t)((double)budget * b->settings->unscheduled_share));
+    return ps_unscheduled_bytes(b->settings, ps_device_get_stats(r->tiers->ram[PS_TIER_DEVICE]).budget_bytes,
+                                ps_working_set_bytes(b->settings, b->layout, &b->lists, n_lists));
 }
 
 /* The largest that one moment wants on the device at once, as chunks. */
