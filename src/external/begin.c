@@ -35,25 +35,8 @@ static ps_status open_tiers(ps_client *c)
 static ps_status move_values(ps_client *c, const ps_client_tensor_state *t, int64_t first, int64_t n, ps_tier tier,
                              void *dst, ps_dtype dst_dtype)
 {
-    enum { AT_ONCE = 16384 };
-    _Alignas(64) char rounded[AT_ONCE * sizeof(float)];
-    ps_backend *host = ps_backend_host(c->settings.backend);
     const char *src = (const char *)t->given.address + first * (int64_t)ps_dtype_bytes(t->given_dtype);
-    const bool is_reached = ps_device_host_can_touch(c->tiers.ram[PS_TIER_DEVICE]); /* else fills may be under way */
-    const int64_t at_once = is_reached ? n : AT_ONCE;
-    for (int64_t done = 0; done < n; done += at_once) {
-        const int64_t here = ps_min_i64(at_once, n - done);
-        char *to = (char *)dst + done * (int64_t)ps_dtype_bytes(dst_dtype);
-        const ps_cast_args a = {.dst = is_reached ? (void *)to : rounded,
-                                .src = src + done * (int64_t)ps_dtype_bytes(t->given_dtype),
-                                .n = here,
-                                .dst_dtype = dst_dtype,
-                                .src_dtype = t->given_dtype};
-        PS_TRY(ps_run_cast(host, NULL, &a, 0));
-        if (!is_reached)
-            PS_TRY(ps_queue_put(c->tiers.compute[tier], to, rounded, here * (int64_t)ps_dtype_bytes(dst_dtype)));
-    }
-    return PS_OK;
+    return ps_state_put(&c->state, tier, dst, dst_dtype, src, t->given_dtype, n);
 }
 
 static ps_status fill_piece(ps_client *c, const ps_piece *p, ps_tier tier)

@@ -32,18 +32,12 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
 {
     enum { AT_ONCE = 16384 };
     _Alignas(64) float values[AT_ONCE];
-    _Alignas(64) char rounded[AT_ONCE * sizeof(float)];
-    const ps_settings *s = r->bp->settings;
-    ps_queue *queue = r->tiers->compute[r->bp->update_tier[chunk]];
     for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
         const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
+        void *param = ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset + done);
         PS_TRY(ps_runner_draw(r, piece->tensor, piece->tensor_offset + done, n, values));
-        PS_TRY(ps_run_cast(
-            ps_backend_host(s->backend), NULL,
-            &(ps_cast_args){.dst = rounded, .src = values, .n = n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
-            0));
-        PS_TRY(ps_queue_put(queue, ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
-                            rounded, n * (int64_t)ps_dtype_bytes(s->dtype)));
+        PS_TRY(
+            ps_state_put(&r->state, r->bp->update_tier[chunk], param, r->bp->settings->dtype, values, PS_DTYPE_F32, n));
     }
     return PS_OK;
 }
