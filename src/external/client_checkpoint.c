@@ -178,18 +178,12 @@ static ps_status settle_all(ps_client *c)
 
 static ps_status take_state(const ps_client *c, const ps_client_checkpoint *what, ps_checkpoint_state *state)
 {
-    const ps_settings *o = &c->settings;
-    PS_TRY(ps_checkpoint_state_init(state, o->ranks.n));
+    PS_TRY(ps_checkpoint_state_take(state, &c->settings, &c->scaler, what->caller_json));
     state->steps = state->micro_batches = c->n_steps;
     state->optimizer_steps = c->n_updates;
     state->B = state->T = state->accumulation = 1; /* the program's own affair */
-    state->seed = (int64_t)o->seed;
     state->learning_rate = ps_groups_learning_rate(&c->groups, 0, c->n_updates);
-    ps_checkpoint_state_take_scaler(state, &c->scaler);
-    snprintf(state->dtype, sizeof state->dtype, "%s", ps_dtype_name(o->dtype));
-    ps_arithmetic_of(o, &state->arithmetic);
-    PS_TRY(render_module(c, what->config_json, &state->module_json));
-    return what->caller_json != NULL ? ps_mem_strdup(what->caller_json, &state->caller_json) : PS_OK;
+    return render_module(c, what->config_json, &state->module_json);
 }
 
 /* Of this rank alone. */
@@ -242,9 +236,8 @@ static ps_status take_all_apart(ps_client *c, const ps_snapshot_sink *sink)
     return st;
 }
 
-static void drop_save(ps_client *c)
+void ps_client_drop_checkpoint(ps_client *c)
 {
-    ps_snapshot_drop(&c->snapshot);
     ps_saver_close(c->saver);
     c->saver = NULL;
 }
@@ -256,6 +249,8 @@ static ps_status begin_checkpoint(ps_client *c, const char *folder, const ps_cli
         return PS_FAIL(PS_ESTATE, "ps_client_begin_checkpoint: one is under way; call ps_client_finish_checkpoint");
     PS_TRY(describe_tensors(c));
     const ps_saver_desc d = {.model = &c->state,
+                             .snapshot = &c->snapshot,
+                             .pending = c->groups.skips ? NULL : c->updates.is_waiting,
                              .folder = folder,
                              .tag = what->tag,
                              .keep_last = what->keep_last,
@@ -265,14 +260,10 @@ static ps_status begin_checkpoint(ps_client *c, const char *folder, const ps_cli
                              .status = prepare(c, what, &state)};
     PS_TRY(ps_saver_create(&d, &c->saver));
     const ps_snapshot_sink sink = ps_saver_sink(c->saver);
-    ps_status st = ps_saver_begun(
-        c->saver, ps_snapshot_begin(&c->snapshot, &c->state, c->groups.skips ? NULL : c->updates.is_waiting, &sink));
-    if (st == PS_OK) {
-        st = take_all_apart(c, &sink);
-        if (st == PS_OK) st = take_what_is_held(c); /* with the last chunk the pieces end */
-        st = ps_comm_agree(c->comm, st);
-    }
-    if (st != PS_OK) drop_save(c);
+    ps_status st = take_all_apart(c, &sink);
+    if (st == PS_OK) st = take_what_is_held(c); /* with the last chunk the pieces end */
+    st = ps_comm_agree(c->comm, st);
+    if (st != PS_OK) ps_client_drop_checkpoint(c);
     return st;
 }
 
@@ -303,13 +294,7 @@ static ps_status finish_checkpoint(ps_client *c, ps_checkpoint_info *info)
     ps_saver_begin_finish(c->saver);
     ps_status st = ps_snapshot_is_under_way(&c->snapshot) ? ps_client_flush(c) : PS_OK;
     if (st == PS_OK) st = ps_snapshot_finish(&c->snapshot, &c->state, NULL, 0);
-    if (st != PS_OK) {
-        ps_snapshot_drop(&c->snapshot);
-        ps_saver_drop_rest(c->saver);
-    }
-    st = ps_saver_finish(c->saver, st, info);
-    drop_save(c);
-    return st;
+    return ps_saver_finish(&c->saver, st, info);
 }
 
 ps_status ps_client_finish_checkpoint(ps_client *c, ps_checkpoint_info *info)
@@ -329,11 +314,6 @@ ps_status ps_client_save_checkpoint(ps_client *c, const char *folder, const ps_c
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     PS_TRY(ps_client_begin_checkpoint(c, folder, what));
     return ps_client_finish_checkpoint(c, info);
-}
-
-void ps_client_drop_checkpoint(ps_client *c)
-{
-    drop_save(c);
 }
 
 /* ---- "module", read ---- */

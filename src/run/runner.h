@@ -37,12 +37,12 @@ PS_NODISCARD ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_
 
 /* ---- a snapshot (state/snapshot.h) ---- */
 
-/* Between steps; none may be under way. */
-PS_NODISCARD ps_status ps_runner_begin_snapshot(ps_runner *r, const ps_snapshot_sink *sink);
-bool ps_runner_has_snapshot(const ps_runner *r);
+/* The runner's, which its passes and updates carry on once somebody has begun it between steps. */
+ps_snapshot *ps_runner_snapshot(ps_runner *r);
+/* Between steps: [n_chunks] those whose update is pending; NULL: none is. */
+const bool *ps_runner_pending(const ps_runner *r);
 /* Between steps: carry out pending updates, and finish it. */
 PS_NODISCARD ps_status ps_runner_finish_snapshot(ps_runner *r);
-void ps_runner_drop_snapshot(ps_runner *r);
 
 /* ---- another blueprint ---- */
 

@@ -93,25 +93,20 @@ ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next)
 
 /* ---- a snapshot ---- */
 
-ps_status ps_runner_begin_snapshot(ps_runner *r, const ps_snapshot_sink *sink)
+ps_snapshot *ps_runner_snapshot(ps_runner *r)
 {
-    PS_ASSERT(r->micro == 0);
-    return ps_snapshot_begin(&r->snapshot, &r->state, r->update_pending ? r->chunk_pending : NULL, sink);
+    return &r->snapshot;
 }
 
-bool ps_runner_has_snapshot(const ps_runner *r)
+const bool *ps_runner_pending(const ps_runner *r)
 {
-    return ps_snapshot_is_under_way(&r->snapshot);
+    PS_ASSERT(r->micro == 0);
+    return r->update_pending ? r->chunk_pending : NULL;
 }
 
 ps_status ps_runner_finish_snapshot(ps_runner *r)
 {
-    if (!ps_runner_has_snapshot(r)) return PS_OK;
+    if (!ps_snapshot_is_under_way(&r->snapshot)) return PS_OK;
     PS_TRY(ps_runner_flush(r));
     return ps_snapshot_finish(&r->snapshot, &r->state, r->bp->update_order, r->bp->n_ordered);
-}
-
-void ps_runner_drop_snapshot(ps_runner *r)
-{
-    ps_snapshot_drop(&r->snapshot);
 }
