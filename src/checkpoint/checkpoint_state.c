@@ -37,7 +37,8 @@ const char *ps_checkpoint_extra_name(int rank, int n_ranks, char name[PS_CHECKPO
     return name;
 }
 
-ps_status ps_checkpoint_state_init(ps_checkpoint_state *s, int n_ranks)
+/* Files for n_ranks, none of them extra; all zero otherwise. */
+static ps_status init(ps_checkpoint_state *s, int n_ranks)
 {
     *s = (ps_checkpoint_state){.n_ranks = n_ranks};
     PS_TRY(ps_mem_alloc((size_t)n_ranks * PS_CHECKPOINT_PART_COUNT, sizeof *s->files, &s->files));
@@ -57,15 +58,21 @@ void ps_checkpoint_state_deinit(ps_checkpoint_state *s)
     *s = (ps_checkpoint_state){0};
 }
 
-/* ---- the loss scale ---- */
+/* ---- a run ---- */
 
-void ps_checkpoint_state_take_scaler(ps_checkpoint_state *s, const ps_loss_scaler *scaler)
+ps_status ps_checkpoint_state_take(ps_checkpoint_state *s, const ps_settings *o, const ps_loss_scaler *scaler,
+                                   const char *caller_json)
 {
+    PS_TRY(init(s, o->ranks.n));
+    s->seed = (int64_t)o->seed;
+    snprintf(s->dtype, sizeof s->dtype, "%s", ps_dtype_name(o->dtype));
+    ps_arithmetic_of(o, &s->arithmetic);
     s->scale_is_dynamic = scaler->options.loss_scale == 0;
     s->scale = (double)scaler->scale;
     s->n_clean_steps = scaler->n_clean_steps;
     s->hysteresis_left = scaler->hysteresis_left;
     s->n_skipped_steps = scaler->n_skipped_steps;
+    return caller_json != NULL ? ps_mem_strdup(caller_json, &s->caller_json) : PS_OK;
 }
 
 ps_status ps_checkpoint_state_restore_scaler(const ps_checkpoint_state *s, ps_loss_scaler *scaler)
@@ -392,7 +399,7 @@ static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
         return PS_FAIL(PS_EFORMAT, "%s: version %lld, this program knows up to %d: use the program that wrote it",
                        r->path, (long long)version, STATE_VERSION);
     PS_TRY(read_int(r, NULL, "ranks", 1, PS_CHECKPOINT_RANKS_MAX, &n_ranks));
-    PS_TRY(ps_checkpoint_state_init(s, (int)n_ranks));
+    PS_TRY(init(s, (int)n_ranks));
     PS_TRY(read_counters(r, s));
     PS_TRY(read_scaler(r, s));
     const char *dtype = json_string_value(get(r, NULL, "dtype"));

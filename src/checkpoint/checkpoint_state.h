@@ -83,13 +83,15 @@ typedef struct ps_checkpoint_state {
     char *products_json;       /* the same: algorithms of matrix products, of a GPU */
 } ps_checkpoint_state;
 
-/* Files for n_ranks, none of them extra; all zero otherwise. */
-PS_NODISCARD ps_status ps_checkpoint_state_init(ps_checkpoint_state *s, int n_ranks);
 void ps_checkpoint_state_deinit(ps_checkpoint_state *s);
 
-/* What a checkpoint has of the scaler, and the scaler as it goes on from there: a static scale is the configuration's, a
- * dynamic one stays within the bounds that are configured now. */
-void ps_checkpoint_state_take_scaler(ps_checkpoint_state *s, const ps_loss_scaler *scaler);
+/* Begin with what every checkpoint has of a run: its settings, the loss scaler, the caller's text (NULL: none). On failure
+ * *s is to be deinitialised. */
+PS_NODISCARD ps_status ps_checkpoint_state_take(ps_checkpoint_state *s, const ps_settings *o,
+                                                const ps_loss_scaler *scaler, const char *caller_json);
+
+/* The scaler as it goes on from a checkpoint: a static scale is the configuration's, a dynamic one stays within the bounds
+ * that are configured now. */
 PS_NODISCARD ps_status ps_checkpoint_state_restore_scaler(const ps_checkpoint_state *s, ps_loss_scaler *scaler);
 
 /* The text of state.json; freed with ps_mem_free. PS_EINVAL when one of the texts is no JSON object. */

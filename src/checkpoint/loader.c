@@ -119,17 +119,13 @@ static ps_status add_finding(ps_loader *l, const finding *f)
 static ps_status another_optimizer(const ps_loader *l, const char *path, const char *name, bool is_missing)
 {
     const ps_optimizer_setup *o = &l->model->settings->optimizer;
-    char kept[128] = "";
-    for (int32_t i = 0; i < o->n_states; i++) {
-        const size_t n = strlen(kept);
-        snprintf(kept + n, sizeof kept - n, "%s%s", i > 0 ? ", " : "", o->optimizer->states[i].suffix + 1);
-    }
+    char kept[PS_OPTIMIZER_KEPT_TEXT_MAX];
     return PS_FAIL(PS_EINVAL,
                    "%s: tensor %.128s %s: saved by another optimizer, or with other options, than optimizer.type = %s "
                    "now, which keeps %s of each parameter; set them back, or begin a new run from the weights alone "
                    "(train.init_from)",
                    path, name, is_missing ? "is in none of its files" : "is no state of this one", o->optimizer->name,
-                   kept[0] != '\0' ? kept : "nothing");
+                   ps_optimizer_kept_text(o, kept));
 }
 
 /* A parameter that is trained now was not when it was saved, or the other way round. Its states could begin as zeros; but

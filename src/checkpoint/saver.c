@@ -34,6 +34,7 @@
 struct ps_saver {
     ps_comm *comm; /* NULL: one rank */
     int32_t rank;
+    ps_snapshot *snapshot;
     ps_checkpoint_folder folder;
     char name[PS_CHECKPOINT_NAME_MAX];
     ps_checkpoint_state state;
@@ -170,10 +171,10 @@ static ps_status open_ring(ps_saver *s, const ps_tiers *t)
     return ps_piece_ring_create(block, s->has_ring ? t->staging_bytes : PS_PIECE_RING_BYTES_MIN, &s->ring);
 }
 
-void ps_saver_close(void *saver)
+void ps_saver_close(ps_saver *s)
 {
-    ps_saver *s = saver;
     if (s == NULL) return;
+    ps_snapshot_drop(s->snapshot);
     if (s->has_thread) {
         if (!s->all_in) ps_piece_ring_close(s->ring);
         pthread_join(s->thread, NULL);
@@ -234,6 +235,7 @@ static ps_status allocate(const ps_saver_desc *d, ps_saver **out)
     s->begin_ns = begin_ns;
     s->comm = ranks->comm;
     s->rank = ranks->rank;
+    s->snapshot = d->snapshot;
     s->keep_last = d->keep_last;
     if (d->tag != NULL)
         snprintf(s->name, sizeof s->name, "%s", d->tag);
@@ -242,43 +244,39 @@ static ps_status allocate(const ps_saver_desc *d, ps_saver **out)
     return PS_OK;
 }
 
-ps_status ps_saver_create(const ps_saver_desc *d, ps_saver **out)
-{
-    char hidden[PS_CHECKPOINT_HIDDEN_MAX];
-    *out = NULL;
-    PS_TRY(allocate(d, out));
-    ps_status st = make_folder(*out, d, hidden);
-    if (st == PS_OK) st = ps_comm_agree((*out)->comm, open_files(*out, d, hidden));
-    if (st == PS_OK) return PS_OK;
-    ps_saver_close(*out);
-    *out = NULL;
-    return st;
-}
-
 ps_snapshot_sink ps_saver_sink(ps_saver *s)
 {
     return (ps_snapshot_sink){.take = take_piece, .end = end_pieces, .user = s};
 }
 
-ps_status ps_saver_begun(ps_saver *s, ps_status st)
+static ps_status begin_snapshot(ps_saver *s, const ps_saver_desc *d)
 {
-    if (st == PS_OK) {
-        st = ps_worker_start("ps-checkpoint", writer_main, s, &s->thread);
-        s->has_thread = st == PS_OK;
-    }
-    st = ps_comm_agree(s->comm, st);
+    const ps_snapshot_sink sink = ps_saver_sink(s);
+    PS_TRY(ps_snapshot_begin(s->snapshot, d->model, d->pending, &sink));
+    PS_TRY(ps_worker_start("ps-checkpoint", writer_main, s, &s->thread));
+    s->has_thread = true;
+    return PS_OK;
+}
+
+ps_status ps_saver_create(const ps_saver_desc *d, ps_saver **out)
+{
+    char hidden[PS_CHECKPOINT_HIDDEN_MAX];
+    *out = NULL;
+    PS_TRY(allocate(d, out));
+    ps_saver *s = *out;
+    ps_status st = make_folder(s, d, hidden);
+    if (st == PS_OK) st = ps_comm_agree(s->comm, open_files(s, d, hidden));
+    if (st == PS_OK) st = ps_comm_agree(s->comm, begin_snapshot(s, d));
     s->stall_ns = ps_clock_ns() - s->begin_ns;
+    if (st == PS_OK) return PS_OK;
+    ps_saver_close(s);
+    *out = NULL;
     return st;
 }
 
 bool ps_saver_is_done(const ps_saver *s)
 {
     return atomic_load(&s->is_done);
-}
-
-void ps_saver_drop_rest(ps_saver *s)
-{
-    ps_piece_ring_close(s->ring);
 }
 
 void ps_saver_begin_finish(ps_saver *s)
@@ -304,8 +302,9 @@ static ps_status finish_together(ps_saver *s, ps_status st)
     return ps_comm_broadcast(s->comm, &s->n_bytes, sizeof s->n_bytes, 0); /* state.json is in it */
 }
 
-ps_status ps_saver_finish(ps_saver *s, ps_status st, ps_checkpoint_info *info)
+static ps_status finish(ps_saver *s, ps_status st, ps_checkpoint_info *info)
 {
+    if (st != PS_OK) ps_piece_ring_close(s->ring);
     pthread_join(s->thread, NULL);
     s->has_thread = false;
     if (st == PS_OK && s->status != PS_OK) st = PS_FAIL(s->status, "%s", s->message);
@@ -317,5 +316,13 @@ ps_status ps_saver_finish(ps_saver *s, ps_status st, ps_checkpoint_info *info)
                                .stall_seconds = (double)(s->stall_ns + ps_clock_ns() - s->finish_ns) * 1e-9};
     snprintf(done.name, sizeof done.name, "%s", s->name);
     (void)PS_SIZED_GIVE(ps_checkpoint_info, &done, info);
+    return st;
+}
+
+ps_status ps_saver_finish(ps_saver **s, ps_status st, ps_checkpoint_info *info)
+{
+    st = finish(*s, st, info);
+    ps_saver_close(*s);
+    *s = NULL;
     return st;
 }

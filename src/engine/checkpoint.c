@@ -15,23 +15,18 @@
 static ps_status take_state(const ps_engine *e, const char *caller_json, ps_checkpoint_state *state)
 {
     const ps_settings *o = &e->settings;
-    PS_TRY(ps_checkpoint_state_init(state, o->ranks.n));
+    PS_TRY(ps_checkpoint_state_take(state, o, &e->scaler, caller_json));
     state->steps = ps_runner_steps(e->runner);
     state->optimizer_steps = e->n_updates;
     state->micro_batches = ps_runner_steps(e->runner) * o->accumulation;
     state->B = o->B;
     state->T = o->T;
     state->accumulation = o->accumulation;
-    state->seed = (int64_t)o->seed;
     state->learning_rate = e->last_step.learning_rate;
-    ps_checkpoint_state_take_scaler(state, &e->scaler);
-    snprintf(state->dtype, sizeof state->dtype, "%s", ps_dtype_name(o->dtype));
     state->has_loss_average = true;
     state->loss_average = e->loss_average;
-    ps_arithmetic_of(o, &state->arithmetic);
     PS_TRY(ps_mem_strdup(e->config_json, &state->config_json));
-    PS_TRY(ps_products_render(&e->products, &state->products_json));
-    return caller_json != NULL ? ps_mem_strdup(caller_json, &state->caller_json) : PS_OK;
+    return ps_products_render(&e->products, &state->products_json);
 }
 
 static ps_status expect_between_steps(const ps_engine *e, const char *call)
@@ -54,23 +49,15 @@ ps_status ps_engine_begin_checkpoint(ps_engine *e, const char *folder, const cha
     const ps_model_state model = ps_engine_model_state(e);
     ps_checkpoint_state state = {0};
     const ps_saver_desc d = {.model = &model,
+                             .snapshot = ps_runner_snapshot(e->runner),
+                             .pending = ps_runner_pending(e->runner),
                              .order = e->blueprint->update_order,
                              .n = e->blueprint->n_ordered,
                              .folder = folder,
                              .keep_last = e->settings.keep_checkpoints,
                              .state = &state,
                              .status = take_state(e, caller_json, &state)};
-    ps_saver *s;
-    PS_TRY(ps_saver_create(&d, &s));
-    const ps_snapshot_sink sink = ps_saver_sink(s);
-    const ps_status st = ps_saver_begun(s, ps_runner_begin_snapshot(e->runner, &sink));
-    if (st != PS_OK) {
-        ps_runner_drop_snapshot(e->runner);
-        ps_saver_close(s);
-        return st;
-    }
-    e->saver = s;
-    return PS_OK;
+    return ps_saver_create(&d, &e->saver);
 }
 
 int ps_engine_checkpoint_is_done(const ps_engine *e)
@@ -81,14 +68,9 @@ int ps_engine_checkpoint_is_done(const ps_engine *e)
 /* What no update has handed out is handed out now. */
 static ps_status finish_snapshot(ps_engine *e)
 {
-    if (!ps_runner_has_snapshot(e->runner)) return PS_OK;
-    ps_status st = expect_between_steps(e, "ps_engine_finish_checkpoint");
-    if (st == PS_OK) st = ps_engine_check_device(e, ps_runner_finish_snapshot(e->runner));
-    if (st != PS_OK) {
-        ps_runner_drop_snapshot(e->runner);
-        ps_saver_drop_rest(e->saver);
-    }
-    return st;
+    if (!ps_snapshot_is_under_way(ps_runner_snapshot(e->runner))) return PS_OK;
+    PS_TRY(expect_between_steps(e, "ps_engine_finish_checkpoint"));
+    return ps_engine_check_device(e, ps_runner_finish_snapshot(e->runner));
 }
 
 ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
@@ -97,10 +79,7 @@ ps_status ps_engine_finish_checkpoint(ps_engine *e, ps_checkpoint_info *info)
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     if (e->saver == NULL) return PS_FAIL(PS_ESTATE, "ps_engine_finish_checkpoint: none was begun");
     ps_saver_begin_finish(e->saver);
-    const ps_status st = ps_saver_finish(e->saver, finish_snapshot(e), info);
-    ps_saver_close(e->saver);
-    e->saver = NULL;
-    return st;
+    return ps_saver_finish(&e->saver, finish_snapshot(e), info);
 }
 
 ps_status ps_engine_save_checkpoint(ps_engine *e, const char *folder, const char *caller_json, ps_checkpoint_info *info)

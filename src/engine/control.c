@@ -6,34 +6,16 @@
 #include "comm/agree.h"
 #include "engine/engine.h"
 
-void ps_control_init(ps_control *c)
-{
-    for (int32_t g = 0; g < PS_SETTINGS_GROUPS_MAX; g++) c->learning_rate[g] = c->weight_decay[g] = NAN;
-}
-
-double ps_engine_learning_rate(const ps_engine *e, int32_t group)
-{
-    const double set = e->control.learning_rate[group];
-    return isnan(set) ? ps_lr_schedule_get(&e->settings.groups[group].lr, e->n_updates) : set;
-}
-
-double ps_engine_weight_decay(const ps_engine *e, int32_t group)
-{
-    const double set = e->control.weight_decay[group];
-    return isnan(set) ? e->settings.groups[group].optimizer.weight_decay : set;
-}
-
 int64_t ps_engine_get_group_count(const ps_engine *e)
 {
-    return e->settings.n_groups;
+    return e->groups.n;
 }
 
 static ps_status check_group(const ps_engine *e, const char *call, int64_t group)
 {
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: this engine is for inference", call);
-    if (group >= 0 && group < e->settings.n_groups) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "%s: group %lld of %d (optimizer.param_groups)", call, (long long)group,
-                   e->settings.n_groups);
+    if (group >= 0 && group < e->groups.n) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: group %lld of %d (optimizer.param_groups)", call, (long long)group, e->groups.n);
 }
 
 ps_status ps_engine_get_group_info(const ps_engine *e, int64_t group, ps_group_info *out)
@@ -42,8 +24,8 @@ ps_status ps_engine_get_group_info(const ps_engine *e, int64_t group, ps_group_i
     PS_TRY(check_group(e, "ps_engine_get_group_info", group));
     const int32_t g = (int32_t)group;
     ps_group_info info = {.params = e->settings.group_patterns + e->settings.groups[g].patterns,
-                          .learning_rate = ps_engine_learning_rate(e, g),
-                          .weight_decay = ps_engine_weight_decay(e, g)};
+                          .learning_rate = ps_groups_learning_rate(&e->groups, g, e->n_updates),
+                          .weight_decay = e->groups.all[g].optimizer.weight_decay};
     for (int32_t t = 0; t < e->program->n_params; t++) {
         const ps_param *p = &e->program->params[t];
         if (p->group != g) continue;
@@ -77,26 +59,30 @@ static ps_status check_value(const char *call, double value)
     return PS_FAIL(PS_EINVAL, "%s: %g is no number to set; below 0 goes back to the configuration", call, value);
 }
 
-static ps_status set(ps_engine *e, const char *call, double *values, int64_t group, double value)
+/* May it be set? */
+static ps_status check(const ps_engine *e, const char *call, int64_t group, double value)
 {
     ps_status st = check_group(e, call, group);
     if (st == PS_OK) st = check_time(e, call);
     if (st == PS_OK) st = check_value(call, value);
-    PS_TRY(agree(e, call, st, (double)group, value));
-    values[group] = value < 0 ? NAN : value;
-    return PS_OK;
+    return agree(e, call, st, (double)group, value);
 }
 
 ps_status ps_engine_set_learning_rate(ps_engine *e, int64_t group, double rate)
 {
     PS_TRY(PS_NEED("engine", e));
-    return set(e, "ps_engine_set_learning_rate", e->control.learning_rate, group, rate);
+    PS_TRY(check(e, "ps_engine_set_learning_rate", group, rate));
+    e->groups.all[group].lr = ps_group_number(rate, NAN);
+    return PS_OK;
 }
 
 ps_status ps_engine_set_weight_decay(ps_engine *e, int64_t group, double decay)
 {
     PS_TRY(PS_NEED("engine", e));
-    return set(e, "ps_engine_set_weight_decay", e->control.weight_decay, group, decay);
+    PS_TRY(check(e, "ps_engine_set_weight_decay", group, decay));
+    ps_group *g = &e->groups.all[group];
+    g->optimizer.weight_decay = ps_group_number(decay, g->configured->optimizer.weight_decay);
+    return PS_OK;
 }
 
 static ps_status check_scale(const ps_engine *e, double scale)

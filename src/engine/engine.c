@@ -29,8 +29,7 @@ static ps_status take_config(ps_engine *e, const ps_config *config)
     e->loss_average = e->settings.loss_average;
     PS_TRY(ps_loss_scaler_init(&e->scaler, &e->settings.scaler));
     e->last_step.loss_scale = (double)e->scaler.scale;
-    ps_control_init(&e->control);
-    return PS_OK;
+    return ps_groups_init(&e->groups, &e->settings);
 }
 
 /* Ranks of a machine share its memory and its disks. Before any of them takes some. */
@@ -145,6 +144,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_engine_end_filling(e);
     ps_saver_close(e->saver);
     ps_runner_destroy(e->runner);
+    ps_groups_deinit(&e->groups);
     ps_profiling_finish(e);
     ps_free(e->config_json);
     ps_mem_free(e->tensors);

@@ -32,11 +32,6 @@ typedef struct ps_step_targets {
     int64_t n;
 } ps_step_targets;
 
-/* What the program sets while training goes on (control.c); NAN: as configured. */
-typedef struct ps_control {
-    double learning_rate[PS_SETTINGS_GROUPS_MAX], weight_decay[PS_SETTINGS_GROUPS_MAX];
-} ps_control;
-
 struct ps_engine {
     ps_settings settings;
     ps_comm *comm; /* kept as long as the engine, with one rank too; NULL: there is none */
@@ -52,7 +47,7 @@ struct ps_engine {
     ps_engine_state state;
     char failure[512]; /* what turned it PS_ENGINE_FAILED: the text of the error */
     ps_loss_scaler scaler;
-    ps_control control;
+    ps_groups groups;
     bool has_new_gradients; /* some were replaced after the last backward pass: their norm has to be taken again */
     double loss_scale;      /* of the step under way, or the last one */
     double step_loss;       /* of the step's first micro-batch with a loss that was not finite, else of the last one */
@@ -105,12 +100,6 @@ PS_NODISCARD ps_status ps_engine_draw_tensor(ps_engine *e, int64_t tensor);
 
 /* All tensors of an engine created empty have values by now. */
 void ps_engine_end_filling(ps_engine *e);
-
-/* control.c: nothing set. */
-void ps_control_init(ps_control *c);
-/* The rate and the weight decay of a group in the next update. */
-double ps_engine_learning_rate(const ps_engine *e, int32_t group);
-double ps_engine_weight_decay(const ps_engine *e, int32_t group);
 
 /* tensors.c: what grad_stats sums of this rank's gradients as they lie now. */
 PS_NODISCARD ps_status ps_engine_sum_gradients(ps_engine *e, ps_grad_sums *out);

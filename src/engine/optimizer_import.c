@@ -259,25 +259,14 @@ static const ps_torch_state *find_state(const ps_torch_param *p, const char *nam
     return NULL;
 }
 
-static bool is_kept(const ps_engine *e, const char *name)
-{
-    for (int32_t i = 0; ps_engine_get_state_name(e, i) != NULL; i++)
-        if (strcmp(ps_engine_get_state_name(e, i), name) == 0) return true;
-    return false;
-}
-
 static ps_status another_optimizer(const importer *x, int32_t i, const char *state, const char *why)
 {
-    char kept[128] = "";
-    for (int32_t k = 0; ps_engine_get_state_name(x->e, k) != NULL; k++) {
-        const size_t n = strlen(kept);
-        snprintf(kept + n, sizeof kept - n, "%s%s", k > 0 ? ", " : "", ps_engine_get_state_name(x->e, k));
-    }
+    const ps_optimizer_setup *o = &x->e->settings.optimizer;
+    char kept[PS_OPTIMIZER_KEPT_TEXT_MAX];
     return PS_FAIL(PS_EINVAL,
                    "%s: %s of %.128s %s: of another optimizer, or one with other options, than optimizer.type = %s "
                    "here, which keeps %s",
-                   x->path, state, name_of(x, i), why, x->e->settings.optimizer.optimizer->name,
-                   kept[0] != '\0' ? kept : "nothing");
+                   x->path, state, name_of(x, i), why, o->optimizer->name, ps_optimizer_kept_text(o, kept));
 }
 
 /* Exactly the states that the optimizer keeps, all of them numbers. */
@@ -287,7 +276,8 @@ static ps_status check_states(const importer *x, int32_t i)
     for (int k = 0; k < p->n_states; k++) {
         const ps_safetensor *t = &p->states[k].tensor;
         if (is_step(&p->states[k])) continue;
-        if (!is_kept(x->e, t->name)) return another_optimizer(x, i, t->name, "is no state of this one");
+        if (ps_optimizer_find_state(&x->e->settings.optimizer, t->name) < 0)
+            return another_optimizer(x, i, t->name, "is no state of this one");
         if (!ps_weight_is_float(t->dtype))
             return PS_FAIL(PS_EFORMAT, "%s: %s of %.128s is %s, expected F64, F32, BF16 or F16", x->path, t->name,
                            name_of(x, i), ps_safetensors_dtype_name(t->dtype));

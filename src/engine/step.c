@@ -141,23 +141,13 @@ static double grad_scale(const ps_engine *e)
     return e->loss_scale * e->settings.ranks.n * weight_ratio(e);
 }
 
-/* Of the step under way. */
-static ps_update update_of(const ps_engine *e, float update_grad_scale, bool skip)
-{
-    ps_update u = {.skip = skip, .step = {.t = e->n_updates + 1, .grad_scale = update_grad_scale}};
-    for (int32_t g = 0; g < e->settings.n_groups; g++)
-        u.groups[g] = (ps_group_update){.lr = (float)ps_engine_learning_rate(e, g),
-                                        .weight_decay = (float)ps_engine_weight_decay(e, g)};
-    return u;
-}
-
 ps_status ps_backward(ps_engine *e)
 {
     PS_TRY(PS_NEED("engine", e));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_FORWARD, "ps_backward"));
     /* before the norm is known: early updates are for steps that nothing clips, so that any does */
-    const ps_update early = update_of(e, ps_step_grad_scale(0, e->settings.clip_norm, grad_scale(e)), false);
-    PS_TRY(ps_engine_check(e, ps_runner_backward(e->runner, &early)));
+    ps_groups_decide(&e->groups, e->n_updates, false, ps_step_grad_scale(0, e->settings.clip_norm, grad_scale(e)));
+    PS_TRY(ps_engine_check(e, ps_runner_backward(e->runner, &e->groups)));
     ps_store_rest(e->tiers.store);
     e->state = PS_ENGINE_BACKWARD;
     return PS_OK;
@@ -251,9 +241,9 @@ ps_status ps_step(ps_engine *e)
     const ps_step_decision decided = ps_step_decide(&sums, s->clip_norm, grad_scale(e));
     if (decided.overflow && is_early) return end_half_made_step(e, first_nonfinite);
     const bool skip = ps_loss_scaler_update(&e->scaler, decided.overflow);
-    const double lr = ps_engine_learning_rate(e, 0);
-    const ps_update u = update_of(e, decided.grad_scale, skip);
-    PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &u)));
+    const double lr = ps_groups_learning_rate(&e->groups, 0, e->n_updates);
+    ps_groups_decide(&e->groups, e->n_updates, skip, decided.grad_scale);
+    PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &e->groups)));
     if (!skip) e->n_updates++;
     e->last_step = (ps_step_info){.step = e->n_updates,
                                   .skipped = skip,

@@ -1,6 +1,4 @@
 /* tensors.c - parameters and gradients from outside, piece by piece, wherever their chunks are. */
-#include <stdio.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "base/mem.h"
@@ -20,10 +18,7 @@ static ps_status check_range(const ps_engine *e, int64_t tensor, int64_t first, 
     if (tensor < 0 || tensor >= e->program->n_params)
         return PS_FAIL(PS_EINVAL, "tensor %lld of %d", (long long)tensor, e->program->n_params);
     const ps_param *p = &e->program->params[tensor];
-    if (first < 0 || n < 0 || n > p->elements || first > p->elements - n)
-        return PS_FAIL(PS_EINVAL, "%s: %lld elements from %lld of %lld", p->name, (long long)n, (long long)first,
-                       (long long)p->elements);
-    return PS_OK;
+    return ps_values_check_range(p->name, p->elements, first, n);
 }
 
 ps_status ps_engine_get_tensor_info(const ps_engine *e, int64_t tensor, ps_tensor_info *out)
@@ -154,31 +149,14 @@ static ps_status expect_trained(const ps_engine *e, int64_t tensor)
 
 const char *ps_engine_get_state_name(const ps_engine *e, int32_t i)
 {
-    const ps_optimizer_setup *o = &e->settings.optimizer;
-    if (!e->settings.training || i < 0 || i >= o->n_states) return NULL;
-    return o->optimizer->states[i].suffix + 1; /* behind its dot */
-}
-
-static ps_status no_such_state(const ps_engine *e, const char *call, const char *state)
-{
-    char kept[128] = "";
-    for (int32_t i = 0; ps_engine_get_state_name(e, i) != NULL; i++) {
-        const size_t n = strlen(kept);
-        snprintf(kept + n, sizeof kept - n, "%s%s", i > 0 ? ", " : "", ps_engine_get_state_name(e, i));
-    }
-    return PS_FAIL(PS_EINVAL, "%s: \"%.64s\" is no state of optimizer.type = %s with these options, which keeps %s",
-                   call, state != NULL ? state : "NULL", e->settings.optimizer.optimizer->name,
-                   kept[0] != '\0' ? kept : "none");
+    return e->settings.training ? ps_optimizer_state_name(&e->settings.optimizer, i) : NULL;
 }
 
 static ps_status find_state(const ps_engine *e, const char *call, int64_t tensor, const char *state, ps_list *out)
 {
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no optimizer", call);
-    for (int32_t i = 0; ps_engine_get_state_name(e, i) != NULL; i++) {
-        *out = PS_LIST_STATES + i;
-        if (state != NULL && strcmp(state, ps_engine_get_state_name(e, i)) == 0) return expect_trained(e, tensor);
-    }
-    return no_such_state(e, call, state);
+    PS_TRY(ps_values_find_list(&e->settings, call, state, out));
+    return expect_trained(e, tensor);
 }
 
 ps_status ps_engine_read_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n, float *out)

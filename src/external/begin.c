@@ -11,38 +11,16 @@
 
 static ps_status open_tiers(ps_client *c)
 {
-    const ps_settings *s = &c->settings;
-    const bool is_out_of_reach = !ps_backend_space(s->backend)->device->host_can_touch;
+    if (c->settings.checks_order) PS_TRY(ps_order_create(false, &c->order));
+    const ps_tiers_options o = ps_client_tiers(c);
     int64_t sums;
-    const int64_t results = ps_client_results_bytes(c, &sums);
-    if (s->checks_order) PS_TRY(ps_order_create(false, &c->order));
-    const ps_tiers_options o = {.space = ps_backend_space(s->backend),
-                                .budgets = s->budgets,
-                                .disk_folders = s->disk_folders,
-                                .disk_backend = s->disk_backend,
-                                .queue_depth = s->queue_depth,
-                                .keep_freed_memory = s->keep_freed_memory,
-                                .layout = c->layout,
-                                .lists = c->lists,
-                                .policy = s->policy,
-                                .prefetch = s->prefetch,
-                                .spares_writes = true,
-                                .wait_at_once = s->wait_at_once,
-                                .rates = &s->rates.links,
-                                .staging_bytes = s->staging_bytes,
-                                .comm_staging_bytes = ps_settings_comm_bytes(s),
-                                .comm_on_device = s->nccl.is_used,
-                                .results_bytes = results,
-                                .apart_bytes = ps_client_all_apart_bytes(c),
-                                .counts_non_model = true,
-                                .profile = c->profile,
-                                .order = c->order};
+    (void)ps_client_results_bytes(c, &sums);
     const size_t n_ids = (size_t)ps_lists_n_ids(&c->lists, c->layout);
     PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.count, &c->held.count));
     PS_TRY(ps_mem_alloc(n_ids, sizeof *c->held.ids, &c->held.ids));
     PS_TRY(ps_tiers_open(&o, &c->tiers));
     c->n_margin = ps_client_least_margin(c);
-    if (is_out_of_reach) {
+    if (c->tiers.results != NULL) { /* out of the host's reach */
         c->sums = c->tiers.results;
         c->scratch = (float *)(void *)((char *)c->tiers.results + sums);
         return PS_OK;
@@ -57,25 +35,8 @@ static ps_status open_tiers(ps_client *c)
 static ps_status move_values(ps_client *c, const ps_client_tensor_state *t, int64_t first, int64_t n, ps_tier tier,
                              void *dst, ps_dtype dst_dtype)
 {
-    enum { AT_ONCE = 16384 };
-    _Alignas(64) char rounded[AT_ONCE * sizeof(float)];
-    ps_backend *host = ps_backend_host(c->settings.backend);
     const char *src = (const char *)t->given.address + first * (int64_t)ps_dtype_bytes(t->given_dtype);
-    const bool is_reached = ps_device_host_can_touch(c->tiers.ram[PS_TIER_DEVICE]); /* else fills may be under way */
-    const int64_t at_once = is_reached ? n : AT_ONCE;
-    for (int64_t done = 0; done < n; done += at_once) {
-        const int64_t here = ps_min_i64(at_once, n - done);
-        char *to = (char *)dst + done * (int64_t)ps_dtype_bytes(dst_dtype);
-        const ps_cast_args a = {.dst = is_reached ? (void *)to : rounded,
-                                .src = src + done * (int64_t)ps_dtype_bytes(t->given_dtype),
-                                .n = here,
-                                .dst_dtype = dst_dtype,
-                                .src_dtype = t->given_dtype};
-        PS_TRY(ps_run_cast(host, NULL, &a, 0));
-        if (!is_reached)
-            PS_TRY(ps_queue_put(c->tiers.compute[tier], to, rounded, here * (int64_t)ps_dtype_bytes(dst_dtype)));
-    }
-    return PS_OK;
+    return ps_state_put(&c->state, tier, dst, dst_dtype, src, t->given_dtype, n);
 }
 
 static ps_status fill_piece(ps_client *c, const ps_piece *p, ps_tier tier)

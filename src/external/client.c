@@ -75,7 +75,7 @@ static ps_status open_settings(const ps_config *config, ps_client *c)
     PS_TRY(c->comm != NULL ? ps_settings_join(s, config, c->comm) : ps_settings_set_ranks(s, config, 0, 1));
     PS_TRY(ps_comm_agree(c->comm, ps_settings_open_backend(s)));
     PS_TRY(ps_loss_scaler_init(&c->scaler, &s->scaler));
-    return ps_client_read_groups(c, config);
+    return ps_groups_init(&c->groups, s);
 }
 
 static ps_status create(const ps_config *config, ps_client *c)
@@ -153,9 +153,8 @@ static void free_all(ps_client *c)
     ps_mem_free(c->held.ids);
     ps_client_sharing_deinit(&c->sharing);
     ps_mem_free(c->has_master);
-    ps_mem_free(c->updates.groups);
     ps_mem_free(c->updates.is_waiting);
-    ps_mem_free(c->groups);
+    ps_groups_deinit(&c->groups);
     ps_profile_destroy(c->profile);
     ps_settings_close_backend(&c->settings);
     pthread_mutex_destroy(&c->lock);

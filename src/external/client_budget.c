@@ -8,25 +8,25 @@
 
 static int64_t chunk_bytes(const ps_client *c, ps_list list)
 {
-    const int64_t bytes = ps_lists_chunk_bytes(&c->lists, c->layout, list);
-    return ps_round_up(bytes, ps_settings_page_bytes(&c->settings));
+    return ps_payload_bytes(&c->settings, c->layout, &c->lists, list);
+}
+
+static int64_t of_lists(const ps_client *c, ps_list n)
+{
+    return ps_working_set_bytes(&c->settings, c->layout, &c->lists, n);
 }
 
 int64_t ps_client_update_bytes(const ps_client *c)
 {
-    int64_t bytes = 0;
-    for (ps_list list = 0; list < c->lists.n; list++) bytes += chunk_bytes(c, list);
-    return bytes;
+    return of_lists(c, c->lists.n);
 }
 
 static int64_t chunks_bytes(const ps_client *c)
 {
     int64_t bytes = 0;
-    const ps_list n = ps_lists_grad(&c->lists);
     for (int32_t i = 0; i < c->layout->n_chunks; i++) {
         const bool is_frozen = c->tensors[c->pieces.all[c->pieces.first[i]].tensor].is_frozen;
-        if (!ps_client_owns(c, i)) continue;
-        for (ps_list list = 0; list < (is_frozen ? 1 : n); list++) bytes += chunk_bytes(c, list);
+        if (ps_client_owns(c, i)) bytes += of_lists(c, is_frozen ? 1 : ps_lists_grad(&c->lists));
     }
     return bytes;
 }
@@ -36,7 +36,7 @@ int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *
     return (int64_t)sizeof(float) * ps_round_up(t->elements, PS_TENSOR_ALIGN_ELEMENTS) * (c->lists.n - 2);
 }
 
-int64_t ps_client_all_apart_bytes(const ps_client *c)
+static int64_t all_apart_bytes(const ps_client *c)
 {
     int64_t bytes = 0;
     for (int32_t t = 0; t < c->n_tensors; t++)
@@ -52,30 +52,32 @@ int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes)
     return *sums_bytes + 2 * PS_CLIENT_SCRATCH_ELEMENTS * (int64_t)sizeof(float);
 }
 
-void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT])
+ps_tiers_options ps_client_tiers(const ps_client *c)
 {
-    const ps_settings *s = &c->settings;
-    const int64_t page = ps_settings_page_bytes(s);
     int64_t sums;
-    const ps_tier staging = ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets);
-    blocks[PS_TIER_HOST] = 0;
-    blocks[PS_TIER_DEVICE] =
-        ps_round_up(ps_client_all_apart_bytes(c), page) + ps_round_up(ps_client_results_bytes(c, &sums), page);
-    blocks[s->nccl.is_used ? PS_TIER_DEVICE : staging] += ps_round_up(ps_settings_comm_bytes(s), page);
-    blocks[staging] += ps_round_up(s->staging_bytes, page);
+    ps_tiers_options o = ps_tiers_options_of(&c->settings, &c->settings.budgets, c->layout, &c->lists);
+    o.results_bytes = ps_client_results_bytes(c, &sums);
+    o.apart_bytes = all_apart_bytes(c);
+    o.counts_non_model = true;
+    o.profile = c->profile;
+    o.order = c->order;
+    return o;
 }
 
-/* auto: 8 MiB, where that is little of the budget that it is a part of. */
+void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT])
+{
+    const ps_tiers_options o = ps_client_tiers(c);
+    ps_tiers_count_blocks(&o, blocks);
+}
+
+/* With "auto" none, unless it is little of the budget that it is a part of. */
 void ps_client_choose_save_buffer(ps_client *c)
 {
     enum { AUTO_SHARE = 16 };
-    const int64_t least = 16 * PS_KIB, auto_bytes = 8 * PS_MIB;
     ps_settings *s = &c->settings;
     const int64_t budget = s->budgets.bytes[ps_tiers_staging_tier(ps_backend_space(s->backend), &s->budgets)];
-    if (s->save_buffer_bytes == PS_BYTES_AUTO)
-        s->staging_bytes = budget >= AUTO_SHARE * auto_bytes ? auto_bytes : 0;
-    else
-        s->staging_bytes = s->save_buffer_bytes > 0 ? ps_max_i64(least, s->save_buffer_bytes) : 0;
+    s->staging_bytes = ps_settings_save_buffer_bytes(s);
+    if (s->save_buffer_bytes == PS_BYTES_AUTO && budget < AUTO_SHARE * s->staging_bytes) s->staging_bytes = 0;
 }
 
 static ps_status refuse(const char *key, int64_t given, int64_t wanted, const char *what, const char *other)
@@ -148,8 +150,7 @@ int64_t ps_client_least_device_bytes(const ps_client *c)
 
 int64_t ps_client_first_limit(const ps_client *c)
 {
-    const int64_t share = (int64_t)((double)c->settings.budgets.bytes[PS_TIER_DEVICE] * c->settings.unscheduled_share);
-    return ps_max_i64(share, ps_client_update_bytes(c));
+    return ps_unscheduled_bytes(&c->settings, c->settings.budgets.bytes[PS_TIER_DEVICE], ps_client_update_bytes(c));
 }
 
 /* Has the machine what chunks take of the budgets? In the first step the device has few of them, and the tiers below
@@ -265,14 +266,12 @@ int64_t ps_client_moment_bytes(const ps_client *c, const ps_trace *t, int32_t mo
     return bytes;
 }
 
-/* As of PatrickStar's margin. Where device and host are one memory there is nothing to gain. */
+/* Where device and host are one memory there is nothing to gain. */
 int32_t ps_client_count_margin(const ps_client *c, const ps_trace *t)
 {
     int64_t most = 0;
-    if (ps_backend_space(c->settings.backend)->is_one_memory || !c->settings.hybrid_updates) return 0;
+    if (ps_backend_space(c->settings.backend)->is_one_memory) return 0;
     for (int32_t i = 0; i < t->n_moments; i++)
         most = ps_max_i64(most, t->moments[i].non_model_bytes + ps_client_moment_bytes(c, t, i, 1));
-    const double margin = (double)(c->settings.budgets.bytes[PS_TIER_DEVICE] - most) * c->settings.margin_share;
-    const double set = (double)(ps_optimizer_bytes(&c->settings.optimizer) * c->layout->chunk_elements);
-    return margin > set ? (int32_t)(margin / set) : 0;
+    return (int32_t)ps_margin_chunks(&c->settings, c->layout, c->settings.budgets.bytes[PS_TIER_DEVICE] - most);
 }

@@ -96,15 +96,14 @@ static int64_t tensors_of_group(const ps_client *c, int32_t group)
 
 static json_t *group_json(const ps_client *c, int32_t group)
 {
-    const ps_client_group_state *g = &c->groups[group];
-    const ps_options *o = &g->options;
-    const double *betas = o->optimizer_params_betas, *configured = g->configured_betas;
+    const ps_group *g = &c->groups.all[group];
+    const ps_optimizer_setup *is = &g->optimizer, *configured = &g->configured->optimizer;
+    const bool are_betas_set = is->betas[0] != configured->betas[0] || is->betas[1] != configured->betas[1];
     return json_pack("{s:I, s:o, s:o, s:o, s:o}", "tensors", (json_int_t)tensors_of_group(c, group), "lr",
                      number_or_null(g->lr, NAN), "weight_decay",
-                     number_or_null(o->optimizer_params_weight_decay, g->configured_decay), "betas",
-                     betas[0] == configured[0] && betas[1] == configured[1] ? json_null()
-                                                                            : json_pack("[f, f]", betas[0], betas[1]),
-                     "eps", number_or_null(o->optimizer_params_eps, g->configured_eps));
+                     number_or_null(is->weight_decay, configured->weight_decay), "betas",
+                     are_betas_set ? json_pack("[f, f]", is->betas[0], is->betas[1]) : json_null(), "eps",
+                     number_or_null(is->eps, configured->eps));
 }
 
 static json_t *module_json(const ps_client *c, json_t *config)
@@ -115,7 +114,7 @@ static json_t *module_json(const ps_client *c, json_t *config)
         if (c->saved_tensors[i].is_trained) json_object_set_new(steps, t->name, json_integer((json_int_t)t->steps));
         if (t->keeps_param && !t->is_dropped) json_array_append_new(separate, json_string(t->name));
     }
-    for (int32_t g = 0; g < c->n_groups; g++) json_array_append_new(groups, group_json(c, g));
+    for (int32_t g = 0; g < c->groups.n; g++) json_array_append_new(groups, group_json(c, g));
     json_t *j =
         json_pack("{s:o, s:o, s:o}", "tensor_steps", steps, "separate_gradients", separate, "param_groups", groups);
     if (config != NULL) json_object_set(j, "config", config);
@@ -179,18 +178,12 @@ static ps_status settle_all(ps_client *c)
 
 static ps_status take_state(const ps_client *c, const ps_client_checkpoint *what, ps_checkpoint_state *state)
 {
-    const ps_settings *o = &c->settings;
-    PS_TRY(ps_checkpoint_state_init(state, o->ranks.n));
+    PS_TRY(ps_checkpoint_state_take(state, &c->settings, &c->scaler, what->caller_json));
     state->steps = state->micro_batches = c->n_steps;
     state->optimizer_steps = c->n_updates;
     state->B = state->T = state->accumulation = 1; /* the program's own affair */
-    state->seed = (int64_t)o->seed;
-    state->learning_rate = ps_client_learning_rate(c, 0);
-    ps_checkpoint_state_take_scaler(state, &c->scaler);
-    snprintf(state->dtype, sizeof state->dtype, "%s", ps_dtype_name(o->dtype));
-    ps_arithmetic_of(o, &state->arithmetic);
-    PS_TRY(render_module(c, what->config_json, &state->module_json));
-    return what->caller_json != NULL ? ps_mem_strdup(what->caller_json, &state->caller_json) : PS_OK;
+    state->learning_rate = ps_groups_learning_rate(&c->groups, 0, c->n_updates);
+    return render_module(c, what->config_json, &state->module_json);
 }
 
 /* Of this rank alone. */
@@ -243,9 +236,8 @@ static ps_status take_all_apart(ps_client *c, const ps_snapshot_sink *sink)
     return st;
 }
 
-static void drop_save(ps_client *c)
+void ps_client_drop_checkpoint(ps_client *c)
 {
-    ps_snapshot_drop(&c->snapshot);
     ps_saver_close(c->saver);
     c->saver = NULL;
 }
@@ -257,6 +249,8 @@ static ps_status begin_checkpoint(ps_client *c, const char *folder, const ps_cli
         return PS_FAIL(PS_ESTATE, "ps_client_begin_checkpoint: one is under way; call ps_client_finish_checkpoint");
     PS_TRY(describe_tensors(c));
     const ps_saver_desc d = {.model = &c->state,
+                             .snapshot = &c->snapshot,
+                             .pending = c->groups.skips ? NULL : c->updates.is_waiting,
                              .folder = folder,
                              .tag = what->tag,
                              .keep_last = what->keep_last,
@@ -266,14 +260,10 @@ static ps_status begin_checkpoint(ps_client *c, const char *folder, const ps_cli
                              .status = prepare(c, what, &state)};
     PS_TRY(ps_saver_create(&d, &c->saver));
     const ps_snapshot_sink sink = ps_saver_sink(c->saver);
-    ps_status st = ps_saver_begun(
-        c->saver, ps_snapshot_begin(&c->snapshot, &c->state, c->updates.skips ? NULL : c->updates.is_waiting, &sink));
-    if (st == PS_OK) {
-        st = take_all_apart(c, &sink);
-        if (st == PS_OK) st = take_what_is_held(c); /* with the last chunk the pieces end */
-        st = ps_comm_agree(c->comm, st);
-    }
-    if (st != PS_OK) drop_save(c);
+    ps_status st = take_all_apart(c, &sink);
+    if (st == PS_OK) st = take_what_is_held(c); /* with the last chunk the pieces end */
+    st = ps_comm_agree(c->comm, st);
+    if (st != PS_OK) ps_client_drop_checkpoint(c);
     return st;
 }
 
@@ -304,13 +294,7 @@ static ps_status finish_checkpoint(ps_client *c, ps_checkpoint_info *info)
     ps_saver_begin_finish(c->saver);
     ps_status st = ps_snapshot_is_under_way(&c->snapshot) ? ps_client_flush(c) : PS_OK;
     if (st == PS_OK) st = ps_snapshot_finish(&c->snapshot, &c->state, NULL, 0);
-    if (st != PS_OK) {
-        ps_snapshot_drop(&c->snapshot);
-        ps_saver_drop_rest(c->saver);
-    }
-    st = ps_saver_finish(c->saver, st, info);
-    drop_save(c);
-    return st;
+    return ps_saver_finish(&c->saver, st, info);
 }
 
 ps_status ps_client_finish_checkpoint(ps_client *c, ps_checkpoint_info *info)
@@ -330,11 +314,6 @@ ps_status ps_client_save_checkpoint(ps_client *c, const char *folder, const ps_c
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     PS_TRY(ps_client_begin_checkpoint(c, folder, what));
     return ps_client_finish_checkpoint(c, info);
-}
-
-void ps_client_drop_checkpoint(ps_client *c)
-{
-    drop_save(c);
 }
 
 /* ---- "module", read ---- */
@@ -405,10 +384,10 @@ static ps_status check_groups(const ps_client *c, const ps_loader *l, const json
 {
     const json_t *groups = json_object_get(module, "param_groups");
     if (!json_is_array(groups)) return damaged(l, "\"param_groups\" is missing or no array");
-    if ((int32_t)json_array_size(groups) != c->n_groups)
+    if ((int32_t)json_array_size(groups) != c->groups.n)
         return PS_FAIL(PS_EINVAL, "%s: saved with %zu groups of parameters, this run has %d (optimizer.param_groups)",
-                       ps_loader_folder(l), json_array_size(groups), c->n_groups);
-    for (int32_t g = 0; g < c->n_groups; g++) {
+                       ps_loader_folder(l), json_array_size(groups), c->groups.n);
+    for (int32_t g = 0; g < c->groups.n; g++) {
         const int64_t n = tensors_of_group(c, g);
         ps_client_group numbers;
         const json_t *saved = json_object_get(json_array_get(groups, (size_t)g), "tensors");
@@ -489,7 +468,7 @@ static ps_status restore_numbers(ps_client *c, const ps_loader *l, const json_t 
     c->n_updates = s->optimizer_steps;
     c->n_steps = s->steps;
     if (module != NULL) restore_separate(c, module);
-    for (int32_t g = 0; module != NULL && g < c->n_groups; g++) {
+    for (int32_t g = 0; module != NULL && g < c->groups.n; g++) {
         ps_client_group numbers;
         PS_TRY(read_group(l, json_array_get(json_object_get(module, "param_groups"), (size_t)g), &numbers));
         PS_TRY(ps_client_set_numbers(c, g, &numbers));

@@ -31,6 +31,8 @@
 #include "patrickstar_client.h"
 #include "settings/settings.h"
 #include "state/group_collectives.h"
+#include "state/groups.h"
+#include "state/placement.h"
 #include "state/snapshot.h"
 #include "state/state.h"
 #include "state/step_decision.h"
@@ -73,14 +75,6 @@ typedef struct ps_client_tensor_state {
     bool is_writing[PS_CLIENT_WHAT_COUNT]; /* one of them may write */
     float *apart;                          /* value, states, gradient, one after the other: ps_client_apart */
 } ps_client_tensor_state;
-
-typedef struct ps_client_group_state {
-    ps_options options; /* of which the optimizer's numbers are read; texts in it are not valid any more */
-    ps_optimizer_setup optimizer;
-    double lr; /* NaN: by the schedule */
-    ps_lr_schedule schedule;
-    double configured_decay, configured_betas[2], configured_eps;
-} ps_client_group_state;
 
 typedef enum ps_client_stage {
     PS_CLIENT_IS_BUILDING, /* before ps_client_begin */
@@ -186,15 +180,9 @@ typedef struct ps_client_sharing {
     ps_client_ahead ahead;
 } ps_client_sharing;
 
-/* The updates of the last step: what they compute with is as it was at the call of ps_client_step. Chunks that wait are
- * updated when they are next asked for. */
+/* The updates of the last step, by numbers as they were at the call of ps_client_step. Chunks that wait are updated when
+ * they are next asked for. */
 typedef struct ps_client_updates {
-    bool skips;
-    float grad_scale;
-    struct ps_client_group_update {
-        ps_optimizer_setup optimizer;
-        float lr;
-    } * groups;       /* [n_groups] */
     bool *is_waiting; /* [n_chunks] its gradients are not used up yet */
     int32_t n_waiting;
 } ps_client_updates;
@@ -245,8 +233,7 @@ struct ps_client {
     ps_queue *stream;       /* the framework's own; NULL: none */
     ps_profile *profile;
 
-    ps_client_group_state *groups;
-    int32_t n_groups;
+    ps_groups groups;
     ps_loss_scaler scaler;
     ps_client_updates updates;
     int64_t n_updates;
@@ -309,12 +296,12 @@ PS_NODISCARD ps_status ps_client_cut_pieces(ps_client *c);
 /* ---- client_budget.c ---- */
 
 int64_t ps_client_update_bytes(const ps_client *c); /* what the update of a chunk has in memory at once */
-/* Of a tensor that is kept apart: value, states and gradient; of all of them. */
+/* Of a tensor that is kept apart: value, states and gradient. */
 int64_t ps_client_apart_bytes(const ps_client *c, const ps_client_tensor_state *t);
-int64_t ps_client_all_apart_bytes(const ps_client *c);
 /* Where the host cannot touch the device, else 0: what kernels sum up, the first *sums_bytes, and scratch. */
 int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
-/* What of the tiers is no chunk's, in pages. */
+/* What the client's tiers are; and what of them is no chunk's, in pages. */
+ps_tiers_options ps_client_tiers(const ps_client *c);
 void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT]);
 /* settings.staging_bytes of memory.save_buffer; 0 where nothing is saved while training goes on. */
 void ps_client_choose_save_buffer(ps_client *c);
@@ -578,10 +565,8 @@ void ps_client_end_ahead(ps_client *c);
 
 /* ---- group.c ---- */
 
-/* From the configuration; then tensors by name. */
-PS_NODISCARD ps_status ps_client_read_groups(ps_client *c, const ps_config *config);
+/* Tensors come to those that are configured, by name. */
 PS_NODISCARD ps_status ps_client_deal_groups(ps_client *c);
-double ps_client_learning_rate(const ps_client *c, int32_t group);
 /* As ps_client_set_group, of a group that there is. */
 PS_NODISCARD ps_status ps_client_set_numbers(ps_client *c, int32_t group, const ps_client_group *numbers);
 

@@ -2,7 +2,6 @@
  * when the next forward pass asks for the chunk, so that optimizer data moves while the framework computes. */
 #include <math.h>
 
-#include "base/mem.h"
 #include "base/sized.h"
 #include "external/client_impl.h"
 #include "state/sums_of_ranks.h"
@@ -12,11 +11,9 @@
 /* What the updates of a tensor compute with; its count has this one in it. */
 static ps_piece_update update_of(const ps_client *c, const ps_client_tensor_state *t)
 {
-    const struct ps_client_group_update *g = &c->updates.groups[t->group];
-    return (ps_piece_update){.skips = c->updates.skips,
-                             .optimizer = &g->optimizer,
-                             .step = {.t = t->steps, .lr = g->lr, .grad_scale = c->updates.grad_scale},
-                             .weight_decay = (float)g->optimizer.weight_decay};
+    ps_piece_update u = ps_groups_update(&c->groups, t->group, true);
+    u.step.t = t->steps;
+    return u;
 }
 
 static ps_status update_piece(ps_client *c, const ps_piece *p, ps_tier tier)
@@ -31,7 +28,7 @@ static ps_status update_piece(ps_client *c, const ps_piece *p, ps_tier tier)
 /* How the update of a chunk uses a list; false: not at all. */
 static bool uses_list(const ps_client *c, int32_t chunk, ps_list list, ps_access_mode *mode)
 {
-    const bool skips = c->updates.skips;
+    const bool skips = c->groups.skips;
     *mode = skips && list != PS_LIST_PARAM16 ? PS_ACCESS_READ : PS_ACCESS_WRITE;
     if (list <= PS_LIST_MASTER) return true;
     if (skips) return false;
@@ -43,7 +40,7 @@ static bool uses_list(const ps_client *c, int32_t chunk, ps_list list, ps_access
 /* Nothing is read of a step that is skipped, and nothing to be saved changes. */
 static ps_status update_pieces(ps_client *c, int32_t chunk, ps_tier tier)
 {
-    const bool skips = c->updates.skips;
+    const bool skips = c->groups.skips;
     if (!skips) PS_TRY(ps_snapshot_visit(&c->snapshot, &c->state, chunk, tier, PS_SNAPSHOT_BEFORE));
     for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
         if (c->gradients[i].place != PS_GRADIENT_NONE) PS_TRY(update_piece(c, &c->pieces.all[i], tier));
@@ -213,7 +210,7 @@ static ps_status expect_order(const ps_client *c)
 
 static ps_status update_apart(ps_client *c, ps_client_tensor_state *t)
 {
-    if (c->updates.skips) return PS_OK;
+    if (c->groups.skips) return PS_OK;
     float *value = ps_client_apart(t, PS_LIST_MASTER);
     ps_optimizer_piece p = {.param = value,
                             .grad = ps_client_apart(t, ps_lists_grad(&c->lists)),
@@ -238,20 +235,6 @@ static ps_status settle_written(ps_client *c)
     return PS_OK;
 }
 
-/* Numbers as they are now, whatever the program sets before the last update has been made. */
-static ps_status decide(ps_client *c, bool skips, float grad_scale)
-{
-    ps_client_updates *u = &c->updates;
-    u->skips = skips;
-    u->grad_scale = grad_scale;
-    PS_TRY(ps_mem_reserve(&u->groups, (size_t)c->n_groups, sizeof *u->groups));
-    for (int32_t g = 0; g < c->n_groups; g++) {
-        u->groups[g].optimizer = c->groups[g].optimizer;
-        u->groups[g].lr = (float)ps_client_learning_rate(c, g);
-    }
-    return PS_OK;
-}
-
 /* What the program has in use is updated under its hands. */
 static ps_status update_chunks(ps_client *c)
 {
@@ -272,7 +255,7 @@ static ps_status update_all(ps_client *c)
         ps_client_tensor_state *t = &c->tensors[i];
         t->is_given = false;
         if (!t->has_gradient) continue;
-        t->steps += !c->updates.skips;
+        t->steps += !c->groups.skips;
         if (t->is_apart) PS_TRY(update_apart(c, t));
         t->has_gradient = t->is_master_newer = t->is_gradient_changed = false;
     }
@@ -315,7 +298,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     PS_TRY(ps_client_break(c, ps_sums_of_ranks(c->comm, &sums, NULL, 0)));
     const ps_step_decision decided = ps_step_decide(&sums, c->settings.clip_norm, grad_scale);
     const bool skips = is_update && ps_loss_scaler_update(&c->scaler, decided.overflow);
-    PS_TRY(ps_client_break(c, decide(c, skips, decided.grad_scale)));
+    ps_groups_decide(&c->groups, c->n_updates, skips, decided.grad_scale);
     PS_TRY(ps_client_break(c, update_all(c)));
     if (is_update && !skips) c->n_updates++;
     PS_TRY(ps_client_break(c, expect_order(c)));

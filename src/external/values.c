@@ -1,41 +1,21 @@
 /* values.c - fp32 values and states of tensors, from outside: read and replaced where chunks lie. */
 #include <jansson.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "external/client_impl.h"
 #include "state/values.h"
 
-enum { VALUE = -1 };
-
 /* ---- which ---- */
 
 const char *ps_client_get_state_name(const ps_client *c, int32_t i)
 {
-    if (c == NULL || !ps_client_is_here(c) || i < 0 || i >= c->settings.optimizer.n_states) return NULL;
-    return c->settings.optimizer.optimizer->states[i].suffix + 1; /* ".exp_avg" */
+    return c != NULL && ps_client_is_here(c) ? ps_optimizer_state_name(&c->settings.optimizer, i) : NULL;
 }
 
-static ps_status find_state(const ps_client *c, const char *name, int32_t *out)
+static ps_status find_list(const ps_client *c, const char *call, const char *state, ps_list *out)
 {
-    *out = VALUE;
-    if (name == NULL) return PS_OK;
-    for (int32_t i = 0; i < c->settings.optimizer.n_states; i++)
-        if (strcmp(ps_client_get_state_name(c, i), name) == 0) {
-            *out = i;
-            return PS_OK;
-        }
-    return PS_FAIL(PS_EINVAL, "%s keeps no state '%.100s'%s%s%s", c->settings.optimizer.optimizer->name, name,
-                   c->settings.optimizer.n_states > 0 ? "; the first it keeps is '" : "",
-                   c->settings.optimizer.n_states > 0 ? ps_client_get_state_name(c, 0) : "",
-                   c->settings.optimizer.n_states > 0 ? "'" : "");
-}
-
-static ps_status check_range(const ps_client_tensor_state *t, int64_t first, int64_t n)
-{
-    if (first >= 0 && n >= 0 && n <= t->elements && first <= t->elements - n) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "%.200s: %lld elements from %lld of %lld", t->name, (long long)n, (long long)first,
-                   (long long)t->elements);
+    *out = PS_VALUE_LIST;
+    return state == NULL ? PS_OK : ps_values_find_list(&c->settings, call, state, out);
 }
 
 /* ---- memory of its own ---- */
@@ -61,11 +41,6 @@ static ps_status write_apart(ps_client *c, const ps_client_tensor_state *t, ps_l
 
 /* ---- from outside ---- */
 
-static ps_list list_of(int32_t state)
-{
-    return state == VALUE ? PS_VALUE_LIST : PS_LIST_STATES + state;
-}
-
 /* Where chunks of the tensor are made that have no content yet. */
 static void choose_tiers(ps_client *c, int32_t tensor)
 {
@@ -76,15 +51,15 @@ static void choose_tiers(ps_client *c, int32_t tensor)
 static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, float *out)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
-    int32_t state;
-    PS_TRY(find_state(c, name, &state));
-    PS_TRY(check_range(t, first, n));
-    if (t->is_apart) return read_apart(c, t, list_of(state), first, n, out);
+    ps_list list;
+    PS_TRY(find_list(c, "ps_client_read", name, &list));
+    PS_TRY(ps_values_check_range(t->name, t->elements, first, n));
+    if (t->is_apart) return read_apart(c, t, list, first, n, out);
     PS_TRY(ps_client_flush_tensor(c, tensor));
     if (c->comm != NULL) PS_TRY(ps_client_announce_read(c, tensor));
-    if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
+    if (list == PS_VALUE_LIST && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
     choose_tiers(c, tensor);
-    return ps_values_read(&c->state, list_of(state), t->in_layout, first, n, out);
+    return ps_values_read(&c->state, list, t->in_layout, first, n, out);
 }
 
 ps_status ps_client_read(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, float *out)
@@ -125,14 +100,14 @@ ps_status ps_client_put(ps_client *c, int32_t tensor, ps_list list, int64_t firs
 static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int64_t first, int64_t n, const float *in)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
-    int32_t state;
-    PS_TRY(find_state(c, name, &state));
-    PS_TRY(check_range(t, first, n));
+    ps_list list;
+    PS_TRY(find_list(c, "ps_client_write", name, &list));
+    PS_TRY(ps_values_check_range(t->name, t->elements, first, n));
     PS_TRY(ps_client_flush_tensor(c, tensor));
-    if (!t->is_apart && state != VALUE) PS_TRY(ps_client_need_master(c, tensor));
-    if (state == VALUE && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
+    if (!t->is_apart && list != PS_VALUE_LIST) PS_TRY(ps_client_need_master(c, tensor));
+    if (list == PS_VALUE_LIST && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
     PS_TRY(ps_client_forget_others(c)); /* who has it from its owner */
-    return ps_client_put(c, tensor, list_of(state), first, n, in);
+    return ps_client_put(c, tensor, list, first, n, in);
 }
 
 ps_status ps_client_write(ps_client *c, int32_t tensor, const char *state, int64_t first, int64_t n, const float *in)

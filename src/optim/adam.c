@@ -2,14 +2,10 @@
 #include "base/same_math.h"
 #include "optim/optimizer.h"
 
-enum { BETA1, BETA2, EPS };
-
 static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
 {
+    (void)o; /* there is no other than those that are read already */
     out->n_states = 2;
-    out->number[BETA1] = o->optimizer_params_betas[0];
-    out->number[BETA2] = o->optimizer_params_betas[1];
-    out->number[EPS] = o->optimizer_params_eps;
     return PS_OK;
 }
 
@@ -18,7 +14,7 @@ static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
 static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                               const ps_optimizer_piece *p)
 {
-    const double beta1 = o->number[BETA1], beta2 = o->number[BETA2], t = (double)s->t;
+    const double beta1 = o->betas[0], beta2 = o->betas[1], t = (double)s->t;
     return ps_run_adam(b, queue,
                        &(ps_adam_args){.param = p->param,
                                        .grad = p->grad,
@@ -29,7 +25,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
                                        .lr = s->lr,
                                        .beta1 = (float)beta1,
                                        .beta2 = (float)beta2,
-                                       .eps = (float)o->number[EPS],
+                                       .eps = (float)o->eps,
                                        .weight_decay = p->weight_decay,
                                        .one_minus_beta1 = (float)(1 - beta1),
                                        .one_minus_beta2 = (float)(1 - beta2),

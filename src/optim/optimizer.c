@@ -1,5 +1,8 @@
 #include "optim/optimizer.h"
 
+#include <stdio.h>
+#include <string.h>
+
 ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out)
 {
     static const ps_optimizer *const optimizers[] = {
@@ -8,7 +11,9 @@ ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out)
 #undef XX
     };
     *out = (ps_optimizer_setup){.optimizer = optimizers[o->optimizer_type],
-                                .weight_decay = o->optimizer_params_weight_decay};
+                                .weight_decay = o->optimizer_params_weight_decay,
+                                .betas = {o->optimizer_params_betas[0], o->optimizer_params_betas[1]},
+                                .eps = o->optimizer_params_eps};
     return out->optimizer->read(o, out);
 }
 
@@ -16,6 +21,27 @@ ps_status ps_optimizer_update(ps_backend *b, ps_queue *queue, const ps_optimizer
                               const ps_optimizer_piece *p)
 {
     return o->optimizer->update(b, queue, o, s, p);
+}
+
+const char *ps_optimizer_state_name(const ps_optimizer_setup *o, int32_t i)
+{
+    return i >= 0 && i < o->n_states ? o->optimizer->states[i].suffix + 1 : NULL; /* behind its dot */
+}
+
+int32_t ps_optimizer_find_state(const ps_optimizer_setup *o, const char *name)
+{
+    for (int32_t i = 0; i < o->n_states; i++)
+        if (strcmp(ps_optimizer_state_name(o, i), name) == 0) return i;
+    return -1;
+}
+
+const char *ps_optimizer_kept_text(const ps_optimizer_setup *o, char text[PS_OPTIMIZER_KEPT_TEXT_MAX])
+{
+    size_t n = 0;
+    snprintf(text, PS_OPTIMIZER_KEPT_TEXT_MAX, "nothing");
+    for (int32_t i = 0; i < o->n_states; i++, n = strlen(text))
+        snprintf(text + n, PS_OPTIMIZER_KEPT_TEXT_MAX - n, "%s%s", i > 0 ? ", " : "", ps_optimizer_state_name(o, i));
+    return text;
 }
 
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o)

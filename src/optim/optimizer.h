@@ -30,6 +30,7 @@ typedef struct ps_optimizer_setup {
     const ps_optimizer *optimizer;
     int32_t n_states;                        /* the first so many of the optimizer's: those that these options need */
     double weight_decay;                     /* of parameters that decay (grad_clip.h) */
+    double betas[2], eps;                    /* of those that have them */
     double number[PS_OPTIMIZER_NUMBERS_MAX]; /* what its file makes of the other options */
 } ps_optimizer_setup;
 
@@ -71,6 +72,14 @@ PS_NODISCARD ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup
 
 PS_NODISCARD ps_status ps_optimizer_update(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o,
                                            const ps_optimizer_step *s, const ps_optimizer_piece *p);
+
+/* A state's name outside of files, "exp_avg"; NULL from n_states on. And the number of the state that has it; -1: none. */
+const char *ps_optimizer_state_name(const ps_optimizer_setup *o, int32_t i);
+int32_t ps_optimizer_find_state(const ps_optimizer_setup *o, const char *name);
+
+/* What is kept, for messages: "exp_avg, exp_avg_sq", or "nothing". Returns text. */
+enum { PS_OPTIMIZER_KEPT_TEXT_MAX = 128 };
+const char *ps_optimizer_kept_text(const ps_optimizer_setup *o, char text[PS_OPTIMIZER_KEPT_TEXT_MAX]);
 
 /* Bytes that are kept of an element: its master and its states. */
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o);

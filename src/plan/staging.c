@@ -3,10 +3,6 @@
 #include "comm/agree.h"
 #include "plan/search.h"
 
-/* "auto" begins with this. */
-#define AUTO_MIN_BYTES (8 * PS_MIB)
-/* A smaller fixed size counts as this: pieces would be too small to be worth a system call. */
-#define FIXED_MIN_BYTES (16 * PS_KIB)
 /* A checkpoint's records around the pieces. */
 #define RECORDS_BYTES (64 * PS_KIB)
 
@@ -61,9 +57,8 @@ static ps_status find(ps_settings *s, const ps_program *program, const ps_code *
 {
     const bool is_auto = s->save_buffer_bytes == PS_BYTES_AUTO;
     const int64_t most = saved_bytes(s, program);
-    s->staging_bytes = is_auto                    ? ps_min_i64(AUTO_MIN_BYTES, most)
-                       : s->save_buffer_bytes > 0 ? ps_max_i64(FIXED_MIN_BYTES, s->save_buffer_bytes)
-                                                  : 0;
+    s->staging_bytes = ps_settings_save_buffer_bytes(s);
+    if (is_auto) s->staging_bytes = ps_min_i64(s->staging_bytes, most);
     ps_status st = ps_search_blueprint(s, program, code, &s->budgets, deadline, out, forecast);
     if (!is_auto) return st;
     if (st == PS_EBUDGET) {

@@ -41,11 +41,11 @@ static ps_status run_step(const trial *t)
     do {
         PS_TRY(ps_deadline_check(t->deadline));
         PS_TRY(ps_runner_forward(r, &(ps_pass){.kind = PS_PASS_TRAIN}));
-        if (s->training) PS_TRY(ps_runner_backward(r, &(ps_update){0}));
+        if (s->training) PS_TRY(ps_runner_backward(r, NULL));
     } while (!ps_runner_end_micro(r));
     if (!s->training) return PS_OK;
     ps_sim_queue_read_back(t->tiers.compute[PS_TIER_DEVICE], s->rates.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns);
-    return ps_runner_update(r, &(ps_update){0});
+    return ps_runner_update(r, NULL);
 }
 
 /* ---- time ---- */

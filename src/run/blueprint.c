@@ -36,11 +36,6 @@ static int64_t item_bytes(const ps_blueprint *b, ps_list list)
     return b->lists.list[list].item_bytes;
 }
 
-int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list)
-{
-    return ps_round_up(ps_lists_chunk_bytes(&b->lists, b->layout, list), ps_settings_page_bytes(b->settings));
-}
-
 /* Device memory of a span's group: of its chunks of all ranks, or of other ranks only. */
 static int64_t span_bytes(const ps_blueprint *b, const ps_span *span, bool others_only)
 {
@@ -94,30 +89,27 @@ static int64_t count_own(const ps_blueprint *b, int32_t n_chunks)
     return ps_max_i64(0, (n_chunks - r->rank + r->n - 1) / r->n);
 }
 
-/* How many chunks' optimizer data each tier has room for. On the device that is the margin (PatrickStar's word): what
- * is left beside activations and 16-bit chunks. */
+/* How many chunks' optimizer data each tier has room for: on the device beside activations and 16-bit chunks. */
 static void count_sets(const ps_blueprint *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
 {
     const ps_settings *s = b->settings;
-    const int64_t cs = b->layout->chunk_elements, set_bytes = ps_optimizer_bytes(&s->optimizer) * cs;
+    const int64_t cs = b->layout->chunk_elements;
     /* beside the chunks of this rank, those of the others while they are gathered */
     const int64_t param_bytes =
         count_own(b, b->layout->n_chunks) * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
-    int64_t free_bytes[PS_RAM_TIER_COUNT] = {budgets->bytes[PS_TIER_DEVICE], budgets->bytes[PS_TIER_HOST]};
-    const ps_tier staging_tier = ps_tiers_staging_tier(ps_backend_space(s->backend), budgets);
-    free_bytes[staging_tier] -= s->staging_bytes;
-    free_bytes[s->nccl.is_used ? PS_TIER_DEVICE : staging_tier] -= ps_settings_comm_bytes(s);
-    free_bytes[PS_TIER_HOST] -= b->code->host_bytes + b->lists.n_apart * ps_blueprint_chunk_bytes(b, b->lists.n);
-    const int64_t margin =
-        free_bytes[PS_TIER_DEVICE] - b->code->non_model_bytes - b->code->cache_bytes - results_bytes(s) - param_bytes;
-    n[PS_TIER_DEVICE] = margin <= 0 ? 0 : (int64_t)((double)margin * s->margin_share) / set_bytes;
+    const ps_tiers_options tiers = ps_blueprint_tiers(b, budgets);
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    ps_tiers_count_blocks(&tiers, blocks);
+    n[PS_TIER_DEVICE] = ps_margin_chunks(
+        s, b->layout, budgets->bytes[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] - b->code->non_model_bytes - param_bytes);
+    n[PS_TIER_HOST] = n_local;
+    if (!s->hybrid_updates) return;
     /* beside the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
     const int64_t guest_bytes = cs * (item_bytes(b, PS_LIST_PARAM16) + item_bytes(b, ps_lists_grad(&b->lists)) +
                                       item_bytes(b, ps_lists_grad_sum(&b->lists)));
-    n[PS_TIER_HOST] = (free_bytes[PS_TIER_HOST] - 2 * guest_bytes) / set_bytes;
-    if (s->hybrid_updates) return;
-    n[PS_TIER_DEVICE] = 0;
-    n[PS_TIER_HOST] = n_local;
+    const int64_t apart_bytes = b->lists.n_apart * ps_blueprint_chunk_bytes(b, b->lists.n);
+    n[PS_TIER_HOST] = (budgets->bytes[PS_TIER_HOST] - blocks[PS_TIER_HOST] - apart_bytes - 2 * guest_bytes) /
+                      (ps_optimizer_bytes(&s->optimizer) * cs);
 }
 
 /* Hybrid placement. Some of the chunks whose optimizer data the margin holds keep it there and are updated there: which
@@ -643,24 +635,11 @@ int32_t ps_blueprint_prefetch(const ps_blueprint *b)
 
 ps_tiers_options ps_blueprint_tiers(const ps_blueprint *b, const ps_budgets *budgets)
 {
-    const ps_settings *s = b->settings;
-    return (ps_tiers_options){.space = ps_backend_space(s->backend),
-                              .budgets = *budgets,
-                              .disk_folders = s->disk_folders,
-                              .disk_backend = s->disk_backend,
-                              .queue_depth = s->queue_depth,
-                              .keep_freed_memory = s->keep_freed_memory,
-                              .layout = b->layout,
-                              .lists = b->lists,
-                              .policy = s->policy,
-                              .prefetch = ps_blueprint_prefetch(b),
-                              .spares_writes = !b->variant.hurries,
-                              .wait_at_once = s->wait_at_once,
-                              .rates = &s->rates.links,
-                              .staging_bytes = s->staging_bytes,
-                              .comm_staging_bytes = ps_settings_comm_bytes(s),
-                              .comm_on_device = s->nccl.is_used,
-                              .cache_bytes = b->code->cache_bytes,
-                              .host_block_bytes = b->code->host_bytes,
-                              .results_bytes = results_bytes(s)};
+    ps_tiers_options o = ps_tiers_options_of(b->settings, budgets, b->layout, &b->lists);
+    o.prefetch = ps_blueprint_prefetch(b);
+    o.spares_writes = !b->variant.hurries;
+    o.cache_bytes = b->code->cache_bytes;
+    o.host_block_bytes = b->code->host_bytes;
+    o.results_bytes = results_bytes(b->settings);
+    return o;
 }

@@ -7,6 +7,7 @@
 #include "graph/code.h"
 #include "run/span.h"
 #include "settings/settings.h"
+#include "state/placement.h"
 #include "state/state.h"
 
 /* Which of a rank's chunks are updated in device memory, when not all are. */
@@ -155,7 +156,10 @@ static inline ps_list ps_blueprint_sum_list(const ps_blueprint *b, int32_t tenso
 ps_tier ps_blueprint_param_tier(const ps_blueprint *b, const ps_node *n);
 
 /* Bytes of a payload, in whole pages of the device's. */
-int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list);
+static inline int64_t ps_blueprint_chunk_bytes(const ps_blueprint *b, ps_list list)
+{
+    return ps_payload_bytes(b->settings, b->layout, &b->lists, list);
+}
 
 /* Bytes of the chunks that a moment wants on the device or the host; on the device with the groups that are gathered then. */
 int64_t ps_blueprint_wanted_bytes(const ps_blueprint *b, int32_t moment, ps_tier tier);

@@ -432,12 +432,12 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
     return ps_event_wait_as(ps_queue_event(ps_runner_device_queue(r)), PS_BLOCK_READ); /* the caller has its output */
 }
 
-ps_status ps_runner_backward(ps_runner *r, const ps_update *u)
+ps_status ps_runner_backward(ps_runner *r, const ps_groups *g)
 {
     const ps_code *p = r->bp->code;
     const bool updates = r->bp->variant.update_time == PS_UPDATE_EARLY && ps_runner_is_last_micro(r);
     int32_t next_update = 0;
-    if (updates) ps_runner_begin_early(r, u);
+    if (updates) ps_runner_begin_early(r, g);
     for (int32_t m = p->n_forward; m < p->n_instrs; m++) {
         PS_TRY(run_with_groups(r, m));
         if (updates) PS_TRY(ps_runner_update_after(r, m, &next_update));

@@ -7,6 +7,7 @@
 
 #include "kernel/kernel.h"
 #include "run/blueprint.h"
+#include "state/groups.h"
 #include "state/snapshot.h"
 
 typedef struct ps_runner ps_runner;
@@ -36,12 +37,12 @@ PS_NODISCARD ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_
 
 /* ---- a snapshot (state/snapshot.h) ---- */
 
-/* Between steps; none may be under way. */
-PS_NODISCARD ps_status ps_runner_begin_snapshot(ps_runner *r, const ps_snapshot_sink *sink);
-bool ps_runner_has_snapshot(const ps_runner *r);
+/* The runner's, which its passes and updates carry on once somebody has begun it between steps. */
+ps_snapshot *ps_runner_snapshot(ps_runner *r);
+/* Between steps: [n_chunks] those whose update is pending; NULL: none is. */
+const bool *ps_runner_pending(const ps_runner *r);
 /* Between steps: carry out pending updates, and finish it. */
 PS_NODISCARD ps_status ps_runner_finish_snapshot(ps_runner *r);
-void ps_runner_drop_snapshot(ps_runner *r);
 
 /* ---- another blueprint ---- */
 
@@ -68,18 +69,6 @@ int64_t ps_runner_micro(const ps_runner *r);
 /* Go on with a training run that was saved after so many steps. */
 void ps_runner_resume(ps_runner *r, int64_t steps);
 
-/* What a group of parameters has of its own. */
-typedef struct ps_group_update {
-    float lr, weight_decay;
-} ps_group_update;
-
-/* What an update computes with; the same for all chunks. */
-typedef struct ps_update {
-    bool skip; /* overflow: put the parameters back from the masters */
-    ps_optimizer_step step;
-    ps_group_update groups[PS_SETTINGS_GROUPS_MAX]; /* [settings.n_groups]; lr in place of that of step */
-} ps_update;
-
 /* What a forward pass is for. */
 typedef enum ps_pass_kind {
     PS_PASS_TRAIN,
@@ -101,9 +90,9 @@ PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass);
  * until it is computed; its failure is theirs. */
 PS_NODISCARD ps_status ps_runner_eval(ps_runner *r, ps_eval_info *out);
 PS_NODISCARD ps_status ps_runner_loss_sums(ps_runner *r, int64_t micro, ps_loss_sums *out);
-/* u: with a blueprint that updates early the step's last backward pass carries it out, but for chunks that it does not
- * use; what it needs must be known by then, and skip is not allowed. Else unused. */
-PS_NODISCARD ps_status ps_runner_backward(ps_runner *r, const ps_update *u);
+/* With a blueprint that updates early the step's last backward pass carries out what has been decided of it (g), but for
+ * chunks that it does not use; skipping is not allowed. Else g is unused. */
+PS_NODISCARD ps_status ps_runner_backward(ps_runner *r, const ps_groups *g);
 /* After the backward pass. True: the micro-batch was the step's last, and ps_runner_update is next. */
 bool ps_runner_end_micro(ps_runner *r);
 
@@ -111,10 +100,10 @@ bool ps_runner_end_micro(ps_runner *r);
  * only. Waits likewise. */
 PS_NODISCARD ps_status ps_runner_grad_sums(ps_runner *r, ps_grad_sums *out);
 
-/* Ends the step: updates all chunks. With a blueprint that defers updates it only takes note of *u, and the next
- * forward pass of training carries it out; with one that updates early *u is what the backward pass was given, and what
- * is left of it is done. */
-PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_update *u);
+/* Ends the step: updates all chunks by what has been decided (ps_groups_decide). With a blueprint that defers updates
+ * the next forward pass of training carries them out, and g must stay as it is until then; with one that updates early
+ * they are those that the backward pass was given, and what is left of them is done. A trial has no groups: NULL. */
+PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_groups *g);
 /* Carry out what is deferred, if anything: before anybody but a training forward pass looks at parameters. */
 PS_NODISCARD ps_status ps_runner_flush(ps_runner *r);
 

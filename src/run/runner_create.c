@@ -32,18 +32,12 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
 {
     enum { AT_ONCE = 16384 };
     _Alignas(64) float values[AT_ONCE];
-    _Alignas(64) char rounded[AT_ONCE * sizeof(float)];
-    const ps_settings *s = r->bp->settings;
-    ps_queue *queue = r->tiers->compute[r->bp->update_tier[chunk]];
     for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
         const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
+        void *param = ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset + done);
         PS_TRY(ps_runner_draw(r, piece->tensor, piece->tensor_offset + done, n, values));
-        PS_TRY(ps_run_cast(
-            ps_backend_host(s->backend), NULL,
-            &(ps_cast_args){.dst = rounded, .src = values, .n = n, .dst_dtype = s->dtype, .src_dtype = PS_DTYPE_F32},
-            0));
-        PS_TRY(ps_queue_put(queue, ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset + done),
-                            rounded, n * (int64_t)ps_dtype_bytes(s->dtype)));
+        PS_TRY(
+            ps_state_put(&r->state, r->bp->update_tier[chunk], param, r->bp->settings->dtype, values, PS_DTYPE_F32, n));
     }
     return PS_OK;
 }
@@ -82,14 +76,12 @@ static ps_status create_chunk(ps_runner *r, int32_t c, bool draws)
     return st;
 }
 
-/* Device bytes that chunks may take while there is no schedule: the configured share, but room to work in any case. */
+/* Device bytes that chunks may take while there is no schedule, and nobody works on more than the first n_lists. */
 static int64_t unscheduled_limit(const ps_runner *r, ps_list n_lists)
 {
     const ps_blueprint *b = r->bp;
-    const int64_t budget = ps_device_get_stats(r->tiers->ram[PS_TIER_DEVICE]).budget_bytes;
-    int64_t working_set = 0;
-    for (ps_list list = 0; list < n_lists; list++) working_set += ps_blueprint_chunk_bytes(b, list);
-    return ps_max_i64(working_set, (int64_t)((double)budget * b->settings->unscheduled_share));
+    return ps_unscheduled_bytes(b->settings, ps_device_get_stats(r->tiers->ram[PS_TIER_DEVICE]).budget_bytes,
+                                ps_working_set_bytes(b->settings, b->layout, &b->lists, n_lists));
 }
 
 /* The largest that one moment wants on the device at once, as chunks. */
@@ -155,7 +147,6 @@ ps_status ps_runner_imitate(ps_runner *r, const ps_runner *from)
     PS_TRY(ps_store_take_residency(r->tiers->store, from->tiers->store));
     memcpy(r->chunk_pending, from->chunk_pending, (size_t)r->bp->layout->n_chunks * sizeof *r->chunk_pending);
     r->update_pending = from->update_pending;
-    r->update = from->update;
     install_schedule(r);
     return PS_OK;
 }

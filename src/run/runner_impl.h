@@ -23,10 +23,10 @@ struct ps_runner {
     int32_t next_event;       /* index into the events of the blueprint's spans */
     ps_group_collectives between_ranks;
     ps_group_collective *collectives; /* [spans.n] the latest of a span: its gathering, then its reduction */
-    bool update_pending; /* `update` is decided, but not carried out yet on the chunks with chunk_pending */
-    ps_update update;
-    bool *chunk_pending;  /* [n_chunks] */
-    ps_snapshot snapshot; /* under way, or empty */
+    bool update_pending;     /* an update is decided, but not carried out yet on the chunks with chunk_pending */
+    const ps_groups *groups; /* what it computes with; NULL in a trial */
+    bool *chunk_pending;     /* [n_chunks] */
+    ps_snapshot snapshot;    /* under way, or empty */
 };
 
 /* Where kernels of the device are issued. */
@@ -50,7 +50,7 @@ PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int3
 
 /* runner_update.c: early updates. The last backward pass of a step begins; and those that the trace has after its
  * instruction `index`, *next as above. */
-void ps_runner_begin_early(ps_runner *r, const ps_update *u);
+void ps_runner_begin_early(ps_runner *r, const ps_groups *g);
 PS_NODISCARD ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next);
 
 #endif

@@ -2,19 +2,15 @@
  * the next forward pass. */
 #include "run/moment.h"
 
-static ps_status update_piece(ps_runner *r, const ps_update *u, const ps_piece *p)
+static ps_status update_piece(ps_runner *r, const ps_piece *p)
 {
-    const int32_t group = r->bp->program->params[p->tensor].group;
-    ps_piece_update x = {.skips = u->skip,
-                         .gradients = ps_blueprint_sum_list(r->bp, p->tensor),
-                         .optimizer = &r->bp->settings->groups[group].optimizer,
-                         .step = u->step,
-                         .weight_decay = r->bp->decays[p->tensor] ? u->groups[group].weight_decay : 0.0f};
-    x.step.lr = u->groups[group].lr;
-    return ps_state_update_piece(&r->state, r->bp->update_tier[p->chunk], p, &x);
+    const ps_blueprint *b = r->bp;
+    ps_piece_update u = ps_groups_update(r->groups, b->program->params[p->tensor].group, b->decays[p->tensor]);
+    u.gradients = ps_blueprint_sum_list(b, p->tensor);
+    return ps_state_update_piece(&r->state, b->update_tier[p->chunk], p, &u);
 }
 
-static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
+static ps_status update_chunk(ps_runner *r, int32_t chunk)
 {
     const ps_blueprint *b = r->bp;
     const int32_t moment = b->update_moment[chunk];
@@ -25,7 +21,7 @@ static ps_status update_chunk(ps_runner *r, const ps_update *u, int32_t chunk)
     for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1] && st == PS_OK; i++) {
         const ps_piece *piece = &b->pieces.all[i];
         st = ps_store_tensor_begin(r->tiers->store, piece->tensor);
-        if (st == PS_OK && r->o.compute) st = update_piece(r, u, piece);
+        if (st == PS_OK && r->o.compute) st = update_piece(r, piece);
         const bool whole = piece->tensor_offset + piece->n == b->layout->places[piece->tensor].elements;
         if (st == PS_OK)
             st = ps_store_tensor_end(r->tiers->store, piece->tensor, whole ? PS_STATE_HOLD : PS_STATE_HOLD_AFTER_BWD);
@@ -44,32 +40,32 @@ ps_status ps_runner_flush(ps_runner *r)
     for (int32_t i = 0; i < r->bp->n_ordered; i++) {
         const int32_t c = r->bp->update_order[i];
         if (!r->chunk_pending[c]) continue;
-        PS_TRY(update_chunk(r, &r->update, c));
+        PS_TRY(update_chunk(r, c));
         r->chunk_pending[c] = false;
     }
     r->update_pending = false;
     return PS_OK;
 }
 
-static void decide(ps_runner *r, const ps_update *u)
+static void decide(ps_runner *r, const ps_groups *g)
 {
-    r->update = *u;
+    r->groups = g;
     for (int32_t c = 0; c < r->bp->layout->n_mirrored; c++) r->chunk_pending[c] = true;
 }
 
-ps_status ps_runner_update(ps_runner *r, const ps_update *u)
+ps_status ps_runner_update(ps_runner *r, const ps_groups *g)
 {
-    if (r->bp->variant.update_time != PS_UPDATE_EARLY) decide(r, u);
+    if (r->bp->variant.update_time != PS_UPDATE_EARLY) decide(r, g);
     r->update_pending = true;
     if (r->bp->variant.update_time != PS_UPDATE_DEFERRED) PS_TRY(ps_runner_flush(r));
     r->step++;
     return PS_OK;
 }
 
-void ps_runner_begin_early(ps_runner *r, const ps_update *u)
+void ps_runner_begin_early(ps_runner *r, const ps_groups *g)
 {
-    PS_ASSERT(!r->update_pending && !u->skip);
-    decide(r, u);
+    PS_ASSERT(!r->update_pending && (g == NULL || !g->skips));
+    decide(r, g);
 }
 
 ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next)
@@ -77,7 +73,7 @@ ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next)
     const ps_blueprint *b = r->bp;
     for (; *next < b->n_ordered && b->ready_after[b->update_order[*next]] == index; (*next)++) {
         const int32_t c = b->update_order[*next];
-        PS_TRY(update_chunk(r, &r->update, c));
+        PS_TRY(update_chunk(r, c));
         r->chunk_pending[c] = false;
     }
     return PS_OK;
@@ -89,7 +85,7 @@ ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next)
     for (; *next < b->n_ordered && b->update_moment[b->update_order[*next]] < b->instr_moment[index]; (*next)++) {
         const int32_t c = b->update_order[*next];
         if (!r->chunk_pending[c]) continue;
-        PS_TRY(update_chunk(r, &r->update, c));
+        PS_TRY(update_chunk(r, c));
         r->chunk_pending[c] = false;
     }
     return PS_OK;
@@ -97,25 +93,20 @@ ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next)
 
 /* ---- a snapshot ---- */
 
-ps_status ps_runner_begin_snapshot(ps_runner *r, const ps_snapshot_sink *sink)
+ps_snapshot *ps_runner_snapshot(ps_runner *r)
 {
-    PS_ASSERT(r->micro == 0);
-    return ps_snapshot_begin(&r->snapshot, &r->state, r->update_pending ? r->chunk_pending : NULL, sink);
+    return &r->snapshot;
 }
 
-bool ps_runner_has_snapshot(const ps_runner *r)
+const bool *ps_runner_pending(const ps_runner *r)
 {
-    return ps_snapshot_is_under_way(&r->snapshot);
+    PS_ASSERT(r->micro == 0);
+    return r->update_pending ? r->chunk_pending : NULL;
 }
 
 ps_status ps_runner_finish_snapshot(ps_runner *r)
 {
-    if (!ps_runner_has_snapshot(r)) return PS_OK;
+    if (!ps_snapshot_is_under_way(&r->snapshot)) return PS_OK;
     PS_TRY(ps_runner_flush(r));
     return ps_snapshot_finish(&r->snapshot, &r->state, r->bp->update_order, r->bp->n_ordered);
-}
-
-void ps_runner_drop_snapshot(ps_runner *r)
-{
-    ps_snapshot_drop(&r->snapshot);
 }

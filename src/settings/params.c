@@ -82,6 +82,13 @@ static const char *patterns_of(const ps_settings *s, int32_t group)
     return s->group_patterns + s->groups[group].patterns;
 }
 
+int32_t ps_settings_group_of(const ps_settings *s, const char *name)
+{
+    for (int32_t g = 1; g < s->n_groups; g++)
+        if (ps_glob_any_matches(patterns_of(s, g), name, NULL)) return g;
+    return 0;
+}
+
 static ps_status group_params(const ps_settings *s, ps_program *p)
 {
     int32_t n_params[PS_SETTINGS_GROUPS_MAX] = {0};
@@ -89,8 +96,7 @@ static ps_status group_params(const ps_settings *s, ps_program *p)
         PS_TRY(check_patterns(p, "optimizer.param_groups", patterns_of(s, g)));
     for (int32_t t = 0; t < p->n_params && s->training; t++) {
         ps_param *param = &p->params[t];
-        for (int32_t g = s->n_groups - 1; g > 0; g--)
-            if (ps_glob_any_matches(patterns_of(s, g), param->name, NULL)) param->group = g;
+        param->group = ps_settings_group_of(s, param->name);
         n_params[param->group]++;
     }
     for (int32_t g = 1; g < s->n_groups && s->training; g++)

@@ -12,4 +12,7 @@
 PS_NODISCARD ps_status ps_settings_build_program(const ps_settings *s, ps_model_func model, void *user, int64_t B,
                                                  int64_t T, ps_program **out);
 
+/* The group of optimizer.param_groups that has a parameter of this name: the first one that names it, else 0. */
+int32_t ps_settings_group_of(const ps_settings *s, const char *name);
+
 #endif

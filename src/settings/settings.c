@@ -185,9 +185,10 @@ static ps_status read_group(const ps_param_group *g, ps_settings *s)
 static ps_status read_groups(const ps_config *config, ps_settings *s)
 {
     ps_param_groups groups;
-    PS_TRY(ps_param_groups_read(config, &groups));
-    s->groups[0] = (ps_settings_group){.optimizer = s->optimizer, .lr = s->lr};
+    s->groups[0] = (ps_settings_group){.optimizer = s->optimizer};
     s->n_groups = 1;
+    PS_TRY(read_lr(ps_config_options(config), &s->groups[0].lr));
+    PS_TRY(ps_param_groups_read(config, &groups));
     ps_status st = PS_OK;
     for (int32_t i = 0; i < groups.n && st == PS_OK; i++) st = read_group(&groups.group[i], s);
     ps_param_groups_free(&groups);
@@ -252,7 +253,6 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_t
     read_placement(o, out);
     read_scaler(o, &out->scaler);
     PS_TRY(ps_optimizer_read(o, &out->optimizer));
-    PS_TRY(read_lr(o, &out->lr));
     PS_TRY(read_groups(config, out));
     PS_TRY(read_frozen(o, out));
     PS_TRY(ps_settings_read_backend(o, out));

@@ -131,7 +131,6 @@ typedef struct ps_settings {
     int32_t n_checkpoints; /* as in ps_code_options */
     bool offloads_inputs;  /* of checkpoint segments, as in ps_code_options */
 
-    ps_lr_schedule lr;
     ps_loss_scaler_options scaler;           /* static 1 for f32 and bf16 */
     int64_t max_nonfinite_steps;             /* 0: any number */
     char frozen[PS_SETTINGS_PATTERNS_BYTES]; /* train.freeze */
@@ -202,6 +201,10 @@ const char *ps_settings_describe_memory(const ps_settings *s, char text[PS_SETTI
  * cannot be asked. */
 PS_NODISCARD ps_status ps_settings_check_capacity(const ps_settings *s, const int64_t planned_bytes[PS_TIER_COUNT],
                                                   int32_t n_sharers);
+
+/* What memory.save_buffer asks for: the size configured, of at least 16 KiB, as smaller pieces are not worth a system
+ * call; with "auto" 8 MiB, where there is room for them; 0 when nothing is saved while training. */
+int64_t ps_settings_save_buffer_bytes(const ps_settings *s);
 
 /* For ps_decode: one sequence, passes of a few tokens, and keys and values kept. */
 void ps_settings_use_cache(ps_settings *s, const ps_config *config);

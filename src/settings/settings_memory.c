@@ -183,6 +183,12 @@ bool ps_settings_is_total(const ps_settings *s)
     return s->memory.dial == PS_DIAL_TOTAL && !has_gpu(s);
 }
 
+int64_t ps_settings_save_buffer_bytes(const ps_settings *s)
+{
+    if (s->save_buffer_bytes == PS_BYTES_AUTO) return 8 * PS_MIB;
+    return s->save_buffer_bytes > 0 ? ps_max_i64(16 * PS_KIB, s->save_buffer_bytes) : 0;
+}
+
 /* ---- the disk ---- */
 
 static const char usual_folder[] = "/var/tmp";

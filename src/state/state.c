@@ -25,6 +25,29 @@ ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void *dst, ps_dty
                        0);
 }
 
+/* Where the host cannot touch the device fills may be under way. */
+ps_status ps_state_put(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype, const void *src,
+                       ps_dtype src_dtype, int64_t n)
+{
+    enum { AT_ONCE = 16384 };
+    _Alignas(64) char rounded[AT_ONCE * sizeof(float)];
+    ps_backend *host = ps_backend_host(s->settings->backend);
+    const bool is_reached = ps_device_host_can_touch(s->tiers->ram[PS_TIER_DEVICE]);
+    const int64_t at_once = is_reached ? n : AT_ONCE, dst_item = (int64_t)ps_dtype_bytes(dst_dtype);
+    for (int64_t done = 0; done < n; done += at_once) {
+        const int64_t here = ps_min_i64(at_once, n - done);
+        char *to = (char *)dst + done * dst_item;
+        const ps_cast_args a = {.dst = is_reached ? (void *)to : rounded,
+                                .src = (const char *)src + done * (int64_t)ps_dtype_bytes(src_dtype),
+                                .n = here,
+                                .dst_dtype = dst_dtype,
+                                .src_dtype = src_dtype};
+        PS_TRY(ps_run_cast(host, NULL, &a, 0));
+        if (!is_reached) PS_TRY(ps_queue_put(s->tiers->compute[tier], to, rounded, here * dst_item));
+    }
+    return PS_OK;
+}
+
 ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p)
 {
     return ps_state_cast(s, tier, ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset), s->settings->dtype,

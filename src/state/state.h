@@ -65,6 +65,10 @@ ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list);
 PS_NODISCARD ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype,
                                      const void *src, ps_dtype src_dtype, int64_t n);
 
+/* The same from memory of the host's own, by the host, into a payload that is pinned on the tier. */
+PS_NODISCARD ps_status ps_state_put(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype,
+                                    const void *src, ps_dtype src_dtype, int64_t n);
+
 /* PARAM16 = MASTER rounded, of a piece whose chunks of both are pinned on the tier. */
 PS_NODISCARD ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p);
 

@@ -3,11 +3,44 @@
 #include <string.h>
 
 #include "chunk/sim_lanes.h"
+#include "settings/settings.h"
 #include "state/work_time.h"
 
 ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets)
 {
     return budgets->bytes[PS_TIER_HOST] > 0 || !space->device->host_can_touch ? PS_TIER_HOST : PS_TIER_DEVICE;
+}
+
+ps_tiers_options ps_tiers_options_of(const ps_settings *s, const ps_budgets *budgets, const ps_layout *layout,
+                                     const ps_lists *lists)
+{
+    return (ps_tiers_options){.space = ps_backend_space(s->backend),
+                              .budgets = *budgets,
+                              .disk_folders = s->disk_folders,
+                              .disk_backend = s->disk_backend,
+                              .queue_depth = s->queue_depth,
+                              .keep_freed_memory = s->keep_freed_memory,
+                              .layout = layout,
+                              .lists = *lists,
+                              .policy = s->policy,
+                              .prefetch = s->prefetch,
+                              .spares_writes = true,
+                              .wait_at_once = s->wait_at_once,
+                              .rates = &s->rates.links,
+                              .staging_bytes = s->staging_bytes,
+                              .comm_staging_bytes = ps_settings_comm_bytes(s),
+                              .comm_on_device = s->nccl.is_used};
+}
+
+void ps_tiers_count_blocks(const ps_tiers_options *o, int64_t bytes[PS_RAM_TIER_COUNT])
+{
+    const int64_t page = o->space->page_bytes;
+    const ps_tier staging = ps_tiers_staging_tier(o->space, &o->budgets);
+    bytes[PS_TIER_DEVICE] =
+        ps_round_up(o->cache_bytes, page) + ps_round_up(o->results_bytes, page) + ps_round_up(o->apart_bytes, page);
+    bytes[PS_TIER_HOST] = ps_round_up(o->host_block_bytes, page);
+    bytes[staging] += ps_round_up(o->staging_bytes, page);
+    bytes[o->comm_on_device ? PS_TIER_DEVICE : staging] += ps_round_up(o->comm_staging_bytes, page);
 }
 
 /* Staging, cache, results and the host's block are taken once and kept, so that the budget counts them and the forecast

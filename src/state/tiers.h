@@ -9,6 +9,8 @@
 #include "device/order.h"
 #include "device/sim_time.h"
 
+struct ps_settings;
+
 typedef struct ps_tiers {
     ps_device *ram[PS_RAM_TIER_COUNT];
     ps_queue *compute[PS_RAM_TIER_COUNT]; /* kernels on what lies on the tier */
@@ -65,6 +67,14 @@ typedef struct ps_tiers_options {
 /* The tier that holds the staging blocks: the host, or the device where there is no host tier and the host can touch
  * it. */
 ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets);
+
+/* As the settings have them, which must outlive the tiers; blocks for a checkpoint and messages among them, and no
+ * other. */
+ps_tiers_options ps_tiers_options_of(const struct ps_settings *s, const ps_budgets *budgets, const ps_layout *layout,
+                                     const ps_lists *lists);
+
+/* What of the tiers is no chunk's: blocks, in whole pages. */
+void ps_tiers_count_blocks(const ps_tiers_options *o, int64_t bytes[PS_RAM_TIER_COUNT]);
 
 /* layout must outlive the tiers. On failure *t is empty. PS_EBUDGET when a tier cannot hold one of its blocks. */
 PS_NODISCARD ps_status ps_tiers_open(const ps_tiers_options *o, ps_tiers *t);

@@ -182,3 +182,21 @@ ps_status ps_values_write(const ps_model_state *s, ps_list list, int32_t tensor,
     array a = {.s = s, .in = in, .first = first};
     return ps_values_each(s, list, tensor, first, n, PS_ACCESS_WRITE, write_piece, &a);
 }
+
+ps_status ps_values_check_range(const char *name, int64_t elements, int64_t first, int64_t n)
+{
+    if (first >= 0 && n >= 0 && n <= elements && first <= elements - n) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%.200s: %lld elements from %lld of %lld", name, (long long)n, (long long)first,
+                   (long long)elements);
+}
+
+ps_status ps_values_find_list(const ps_settings *s, const char *call, const char *state, ps_list *out)
+{
+    const ps_optimizer_setup *o = &s->optimizer;
+    const int32_t i = ps_optimizer_find_state(o, state);
+    char kept[PS_OPTIMIZER_KEPT_TEXT_MAX];
+    *out = PS_LIST_STATES + i;
+    if (i >= 0) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s: \"%.64s\" is no state of optimizer.type = %s with these options, which keeps %s",
+                   call, state, o->optimizer->name, ps_optimizer_kept_text(o, kept));
+}

@@ -37,6 +37,12 @@ PS_NODISCARD ps_status ps_values_write(const ps_model_state *s, ps_list list, in
  * other: *first and *n, in elements. False: it owns none from there on. One rank owns all. */
 bool ps_values_next_owned(const ps_model_state *s, int32_t tensor, int64_t *first, int64_t *n);
 
+/* PS_EINVAL: the tensor of this name has no elements [first, first + n). */
+PS_NODISCARD ps_status ps_values_check_range(const char *name, int64_t elements, int64_t first, int64_t n);
+
+/* *out: the list of the optimizer's state of this name. PS_EINVAL naming the call. */
+PS_NODISCARD ps_status ps_values_find_list(const ps_settings *s, const char *call, const char *state, ps_list *out);
+
 /* dst[i] = src[i], i < n, by the host, in memory of its own. */
 PS_NODISCARD ps_status ps_values_cast(const ps_model_state *s, void *dst, ps_dtype to, const void *src, ps_dtype from,
                                       int64_t n);

@@ -485,7 +485,7 @@ static void test_saving_moves_nothing(void **state)
         train_steps(e, 0, 2, losses);
         if (saves) assert_ok(ps_engine_begin_checkpoint(e, work.path, NULL));
         train_steps(e, 2, 4, losses);
-        assert_false(ps_runner_has_snapshot(e->runner));
+        assert_false(ps_snapshot_is_under_way(ps_runner_snapshot(e->runner)));
         ps_engine_get_memory_info(e, &m);
         moved[saves] = m.host_to_device_bytes + m.device_to_host_bytes + m.disk_read_bytes + m.disk_write_bytes;
         if (saves) assert_ok(ps_engine_finish_checkpoint(e, NULL));

@@ -307,7 +307,7 @@ static void test_wrong_calls(void **state)
     expect_fails(ps_engine_set_update_count(e, INT64_MAX), PS_EINVAL, "expected 0 to 1099511627776");
     expect_fails(ps_engine_read_state(plain, 0, "exp_avg", 0, 4, values), PS_EINVAL,
                  "SGD with these options, which "
-                 "keeps none");
+                 "keeps nothing");
     assert_null(ps_engine_get_state_name(plain, 0));
     assert_null(ps_engine_get_state_name(inference, 0));
     assert_int_equal(ps_engine_get_update_count(inference), 0);

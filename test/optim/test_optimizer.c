@@ -90,8 +90,8 @@ static void test_options_arrive(void **state)
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
         ps_optimizer_setup o;
-        int found = 0;
         assert_int_equal(read(texts[i], &o), PS_OK);
+        int found = (o.betas[0] == 0.375) + (o.betas[1] == 0.375) + (o.eps == 0.375);
         for (int k = 0; k < PS_OPTIMIZER_NUMBERS_MAX; k++) found += o.number[k] == 0.375;
         if (found != 1) fail_msg("%s is no number of the update", texts[i]);
     }

@@ -51,9 +51,9 @@ static void run_steps(ps_runner *r)
     for (int step = 0; step < N_STEPS; step++) {
         do {
             assert_ok(ps_runner_forward(r, &(ps_pass){.kind = PS_PASS_TRAIN}));
-            assert_ok(ps_runner_backward(r, &(ps_update){0}));
+            assert_ok(ps_runner_backward(r, NULL));
         } while (!ps_runner_end_micro(r));
-        assert_ok(ps_runner_update(r, &(ps_update){0}));
+        assert_ok(ps_runner_update(r, NULL));
     }
 }
 

@@ -131,7 +131,7 @@ static ps_lr_schedule schedule_of(ps_config *c)
     ps_settings s;
     assert_ok(ps_settings_read(c, true, &s));
     ps_config_destroy(c);
-    return s.lr;
+    return s.groups[0].lr;
 }
 
 static void schedule_arrives(void **state)

@@ -65,6 +65,7 @@ typedef struct run {
     ps_shapes shapes;
     ps_tiers tiers;
     ps_runner *runner;
+    ps_groups groups;
 } run;
 
 static void open_run(run *r, ps_config *c, bool training, bool is_apart)
@@ -81,11 +82,13 @@ static void open_run(run *r, ps_config *c, bool training, bool is_apart)
     assert_ok(ps_tiers_open(&o, &r->tiers));
     assert_ok(ps_runner_create(b, &r->tiers, &(ps_runner_options){.compute = true}, &r->runner));
     assert_ok(ps_runner_create_params(r->runner, true));
+    assert_ok(ps_groups_init(&r->groups, &r->settings));
 }
 
 static void close_run(run *r)
 {
     ps_runner_destroy(r->runner);
+    ps_groups_deinit(&r->groups);
     ps_tiers_close(&r->tiers);
     ps_shapes_close(&r->shapes);
 }
@@ -120,8 +123,9 @@ static void one_step(run *r, int64_t step, seen *s)
     }
     assert_ok(ps_runner_grad_sums(r->runner, &s->sums));
     for (int64_t m = 0; m < K; m++) assert_ok(ps_runner_loss_sums(r->runner, m, &s->losses[m]));
-    const ps_update u = {.step = {.t = step + 1, .lr = 1e-2f, .grad_scale = 1}, .groups = {{.lr = 1e-2f}}};
-    assert_ok(ps_runner_update(r->runner, &u));
+    r->groups.all[0].lr = 1e-2;
+    ps_groups_decide(&r->groups, step, false, 1);
+    assert_ok(ps_runner_update(r->runner, &r->groups));
     assert_ok(ps_runner_flush(r->runner));
     assert_ok(ps_runner_forward(r->runner, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch_of(0)}));
     assert_ok(ps_runner_eval(r->runner, &s->aside));
