@@ -91,14 +91,15 @@ static ps_status refuse(const char *key, int64_t given, int64_t wanted, const ch
 /* Of a tensor that is in use, with those of other ranks that are gathered along with them. */
 static int32_t held_chunks(const ps_client *c, const ps_place *p)
 {
-    const int32_t group = c->sharing.group_chunks, first = p->chunk / group,
-                  last = (p->chunk + p->n_chunks - 1) / group;
-    return (int32_t)ps_min_i64((last - first + 1) * group, c->layout->n_chunks);
+    const ps_chunk_group first = ps_client_chunks_of(c, ps_client_group_of(c, p->chunk));
+    const ps_chunk_group last = ps_client_chunks_of(c, ps_client_group_of(c, p->chunk + p->n_chunks - 1));
+    return last.chunk + last.n_chunks - first.chunk;
 }
 
-static int64_t group_chunks(const ps_client *c)
+/* Of the largest group, which is the first one. */
+static int32_t group_chunks(const ps_client *c)
 {
-    return ps_min_i64(c->sharing.group_chunks, c->layout->n_chunks);
+    return ps_client_chunks_of(c, 0).n_chunks;
 }
 
 int64_t ps_client_fp32_beside_bytes(const ps_client *c)

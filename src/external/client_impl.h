@@ -166,7 +166,6 @@ enum { PS_CLIENT_GROUPS_HERE = 2 };
 
 /* With several ranks: groups of chunks (state/group_collectives.h). */
 typedef struct ps_client_sharing {
-    int32_t group_chunks; /* of a group: one of each rank; 1 with memory-saving communication */
     int32_t n_groups;
     int32_t most_pieces;                   /* of a group */
     bool *is_here;                         /* [n_groups] every rank has the parameters of its chunks */

@@ -42,7 +42,6 @@ static int32_t end_piece(const ps_client *c, int32_t group)
 ps_status ps_client_sharing_init(ps_client *c)
 {
     ps_client_sharing *s = &c->sharing;
-    s->group_chunks = c->settings.ranks.saves_memory ? 1 : c->settings.ranks.n;
     s->n_groups = ps_group_count(c->layout, &c->settings.ranks);
     for (int i = 0; i < PS_CLIENT_GROUPS_HERE; i++) s->recent[i] = -1;
     PS_TRY(ps_mem_alloc((size_t)s->n_groups, sizeof *s->is_here, &s->is_here));
