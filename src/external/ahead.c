@@ -104,7 +104,7 @@ static bool has_room(const ps_client *c, const ps_client_record *r, int32_t i)
     if (begin < 0) return false;
     ps_client_count_blocks(c, blocks);
     const ps_chunk_group g = ps_client_chunks_of(c, r->all[i].group);
-    const int64_t chunk = ps_round_up(ps_lists_chunk_bytes(&c->lists, c->layout, PS_LIST_PARAM16), page);
+    const int64_t chunk = ps_payload_bytes(&c->settings, c->layout, &c->lists, PS_LIST_PARAM16);
     const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
     for (int32_t m = r->all[begin].moment; m <= r->all[i].moment && m < t->n_moments; m++)
         if (t->moments[m].non_model_bytes + ps_client_moment_bytes(c, t, m, page) + g.n_chunks * chunk > room)
