@@ -1,4 +1,4 @@
-"""What two ranks under PyTorch wait for each other, over messages that take a set time:
+"""How long ranks under PyTorch wait for messages of a set latency:
 
 usage: python bench/pytorch_ranks.py [--delay MS ...] [--steps N] [--layers N] [--width N] [--rows N] [--ranks N]
 
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+HEADER_BYTES = 64  # at most, of a round's first call, which says how much follows (comm/rounds.h)
 WARMUP = 5  # steps: two are recorded, with what is gathered ahead one more
 
 
@@ -33,7 +34,7 @@ def rank_main(task):
 
     def carry_late(self, user, send, send_bytes, receive, receive_bytes, error):
         done = carry(self, user, send, send_bytes, receive, receive_bytes, error)
-        if sum(receive_bytes[:self.size]) > 64 * self.size:  # not a round in which nobody has anything to say
+        if sum(receive_bytes[:self.size]) > HEADER_BYTES * self.size:
             time.sleep(task["delay"])
         return done
 
@@ -89,7 +90,10 @@ def measure(options, delay_ms, ahead):
                                   env=dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
                                            LOCAL_RANK=str(rank), WORLD_SIZE=str(options.ranks)))
                  for rank in range(options.ranks)]
-        seconds = json.loads([rank.communicate()[0] for rank in ranks][0].splitlines()[-1])
+        printed = [rank.communicate()[0] for rank in ranks]
+        if any(rank.returncode for rank in ranks):
+            sys.exit("pytorch_ranks.py: a rank failed")
+        seconds = json.loads(printed[0].splitlines()[-1])
         return statistics.median(seconds), waited_s(profile + ".rank-0") / sum(seconds)
 
 

@@ -208,8 +208,8 @@ typedef struct ps_client_step_info {
     int64_t n_restored; /* parameters that were asked for after their gradients had overwritten them */
     int64_t n_beside;   /* gradients with memory of their own */
     int64_t n_deferred; /* chunks of this rank's whose updates wait until they are next asked for */
-    int64_t n_gathered, n_gathered_ahead; /* groups of chunks, with several ranks; of these, while the one before was in
-                                             use */
+    int64_t n_gathered, n_gathered_ahead; /* all-gathers of groups of chunks, with several ranks; of these, begun before
+                                             the group was asked for */
 } ps_client_step_info;
 
 /* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the

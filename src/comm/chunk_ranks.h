@@ -10,6 +10,11 @@ typedef struct ps_ranks {
     ps_comm *comm;     /* the caller's; NULL: one rank, or a plan: nobody else is there */
 } ps_ranks;
 
+/* Chunks that are gathered together: one of each rank, or one. */
+static inline int32_t ps_ranks_group_size(const ps_ranks *r)
+{
+    return r->saves_memory ? 1 : r->n;
+}
 static inline int32_t ps_ranks_owner(const ps_ranks *r, int32_t chunk)
 {
     return chunk % r->n;

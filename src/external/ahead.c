@@ -8,12 +8,12 @@
  * What is gathered ahead follows from the record alone, which is the same on all ranks: its hash goes along with each
  * step's announcement. A call that is not the recorded one ends that until the end of the step; what is under way then
  * stays until it is used, or the step ends. As ever each rank announces what it gathers, and looks at the others'
- * announcements before it uses what has come. */
-#include <string.h>
+ * announcements before it uses what has come. FSDP and DeepSpeed's ZeRO-3 call it prefetching. */
 #include <xxhash.h>
 
 #include "base/mem.h"
 #include "external/client_impl.h"
+#include "state/placement.h"
 
 static ps_client_ahead *ahead_of(ps_client *c)
 {
@@ -21,6 +21,11 @@ static ps_client_ahead *ahead_of(ps_client *c)
 }
 
 /* ---- the record ---- */
+
+static bool is_in_step(const ps_client *c)
+{
+    return c->steps.trace != NULL && c->steps.evaluation == NULL;
+}
 
 static bool is_same_exchange(const ps_client_exchange *a, const ps_client_exchange *b)
 {
@@ -30,9 +35,9 @@ static bool is_same_exchange(const ps_client_exchange *a, const ps_client_exchan
 ps_status ps_client_note_exchange(ps_client *c, ps_client_exchange_kind kind, int32_t group)
 {
     ps_client_record *now = &c->sharing.now, *last = &c->sharing.recorded;
-    if (c->steps.trace == NULL || c->steps.evaluation != NULL) return PS_OK;
+    if (!is_in_step(c)) return PS_OK;
     const ps_client_exchange x = {.kind = kind, .group = group, .moment = c->steps.trace->n_moments - 1};
-    PS_TRY(ps_mem_reserve(&now->all, (size_t)now->n + 1, sizeof *now->all));
+    PS_TRY(ps_client_break(c, ps_mem_reserve(&now->all, (size_t)now->n + 1, sizeof *now->all)));
     now->follows = now->follows && now->n < last->n && is_same_exchange(&x, &last->all[now->n]);
     now->all[now->n++] = x;
     return PS_OK;
@@ -58,7 +63,7 @@ uint64_t ps_client_hash_record(const ps_client *c)
 bool ps_client_expects_gather(const ps_client *c, int32_t group)
 {
     const ps_client_record *now = &c->sharing.now, *last = &c->sharing.recorded;
-    if (c->steps.trace == NULL || c->steps.evaluation != NULL || !now->follows || now->n >= last->n) return false;
+    if (!is_in_step(c) || !now->follows || now->n >= last->n) return false;
     return last->all[now->n].kind == PS_CLIENT_GATHER && last->all[now->n].group == group;
 }
 
@@ -67,8 +72,8 @@ static bool concerns(const ps_client_exchange *x, int32_t group)
     return x->group == group || x->group == -1;
 }
 
-/* A gradient comes to a group that is gathered later, before it is summed up. In the next step that is gathered with the
- * first one, for which it may come ahead, and no gradient has to make way. */
+/* A gradient was given to a group that the step gathered only later, before its reduction. That gathering moves to the
+ * gradient: then it can come ahead, and no gradient has to make way for it. */
 static void gather_with_gradients(ps_client_record *r)
 {
     for (int32_t i = 0; i < r->n; i++) {
@@ -86,7 +91,7 @@ static void gather_with_gradients(ps_client_record *r)
 
 /* ---- what may be gathered ahead ---- */
 
-/* The exchange before number i of the record after which its group may begin to come: -1: none. */
+/* Number of the exchange before number i after which i's group may be gathered; -1: none. */
 static int32_t begins_after(const ps_client_record *r, int32_t i)
 {
     for (int32_t k = i - 1; k >= 0; k--)
@@ -94,7 +99,7 @@ static int32_t begins_after(const ps_client_record *r, int32_t i)
     return -1;
 }
 
-/* Beside all that the recorded step has on the device from then on until it is used. */
+/* Is there room for the group beside all that the recorded step had on the device from then until it was used? */
 static bool has_room(const ps_client *c, const ps_client_record *r, int32_t i)
 {
     const int64_t page = ps_settings_page_bytes(&c->settings);
@@ -133,14 +138,14 @@ ps_status ps_client_agree_on_record(ps_client *c)
     ps_client_sharing *s = &c->sharing;
     const uint64_t hash = ps_client_hash_record(c);
     bool is_same = true, lacks_room = false;
-    if (c->settings.wait_at_once || s->now.n == 0) return PS_OK;
+    if (c->settings.wait_at_once) return PS_OK;
     for (int32_t r = 0; r < c->settings.ranks.n; r++) {
         const ps_client_message *m = ps_client_message_of(c, s->messages, r);
         is_same = is_same && m->record == hash;
         lacks_room = lacks_room || m->lacks_room != 0;
     }
     if (!is_same) s->recorded.n = 0;
-    if (is_same && (lacks_room || s->recorded_hash != hash || s->recorded.n == 0)) {
+    if (is_same && s->now.n > 0 && (lacks_room || s->recorded_hash != hash || s->recorded.n == 0)) {
         gather_with_gradients(&s->now);
         s->recorded_hash = ps_client_hash_record(c);
         PS_TRY(agree_on_room(c, &s->now));
@@ -158,7 +163,7 @@ static ps_client_exchange *next_gathering(ps_client *c)
 {
     ps_client_record *last = &c->sharing.recorded;
     const ps_client_record *now = &c->sharing.now;
-    if (c->steps.trace == NULL || c->steps.evaluation != NULL || !now->follows) return NULL;
+    if (!is_in_step(c) || !now->follows) return NULL;
     int32_t i = now->n;
     while (i < last->n && last->all[i].kind != PS_CLIENT_GATHER) i++;
     if (i >= last->n || !last->all[i].goes_ahead || begins_after(last, i) >= now->n) return NULL;
@@ -167,7 +172,7 @@ static ps_client_exchange *next_gathering(ps_client *c)
 
 /* ---- a group comes ---- */
 
-/* insists: there has to be room. */
+/* insists: lack of room is an error, not a reason to postpone. */
 static ps_status begin(ps_client *c, bool insists)
 {
     ps_client_ahead *a = ahead_of(c);
@@ -189,22 +194,22 @@ ps_status ps_client_gather_ahead(ps_client *c)
     const int32_t first = ps_client_chunks_of(c, x->group).chunk;
     a->group = x->group;
     a->tensor = c->pieces.all[c->pieces.first[first]].tensor;
-    a->state = PS_CLIENT_AHEAD_OWED;
+    a->state = PS_CLIENT_AHEAD_POSTPONED;
     const ps_status st = begin(c, false);
-    if (st != PS_EBUDGET || a->state != PS_CLIENT_AHEAD_OWED) return ps_client_break(c, st);
+    if (st != PS_EBUDGET || a->state != PS_CLIENT_AHEAD_POSTPONED) return ps_client_break(c, st);
     x->lacks_room = c->sharing.lacks_room = true;
     return PS_OK;
 }
 
-ps_status ps_client_begin_owed(ps_client *c)
+ps_status ps_client_begin_postponed(ps_client *c)
 {
-    return ahead_of(c)->state == PS_CLIENT_AHEAD_OWED ? begin(c, true) : PS_OK;
+    return ahead_of(c)->state == PS_CLIENT_AHEAD_POSTPONED ? begin(c, true) : PS_OK;
 }
 
 ps_status ps_client_finish_ahead(ps_client *c)
 {
     ps_client_ahead *a = ahead_of(c);
-    PS_TRY(ps_client_begin_owed(c));
+    PS_TRY(ps_client_begin_postponed(c));
     if (a->state != PS_CLIENT_AHEAD_UNDER_WAY) return PS_OK;
     ps_status st = ps_client_finish_announcing(c, a->messages, a->announced);
     if (st == PS_OK) st = ps_group_await(&c->between_ranks, &a->gather);
@@ -217,7 +222,7 @@ ps_status ps_client_finish_ahead(ps_client *c)
 ps_status ps_client_take_ahead(ps_client *c, int32_t group, bool *was_ahead)
 {
     ps_client_ahead *a = ahead_of(c);
-    *was_ahead = a->state != PS_CLIENT_AHEAD_NONE && a->group == group;
+    *was_ahead = ps_client_is_coming(c, group);
     if (!*was_ahead) return PS_OK;
     PS_TRY(ps_client_finish_ahead(c));
     a->state = PS_CLIENT_AHEAD_NONE;

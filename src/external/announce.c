@@ -1,5 +1,5 @@
-/* announce.c - before ranks exchange something, each says what it is about to do: ranks that have gone different ways are
- * told so, instead of exchanging what does not belong together. */
+/* announce.c - before ranks exchange something, each says what it is about to do: where programs diverge there is an
+ * error instead of wrong data (as with TORCH_DISTRIBUTED_DEBUG=DETAIL of PyTorch). */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -43,10 +43,8 @@ static const char *describe(const ps_client *c, const ps_client_message *m, char
 
 static const char use_alike[] =
     "all ranks must use the same parameters in the same order. What one rank alone reads (weight.norm() after if rank "
-    "== "
-    "0) counts too: have all ranks read it. Where the data decides that (experts), call each of them on every rank, "
-    "with "
-    "an input of no rows (x[:0]) where it has none; or keep them out of chunks (torch_scope)";
+    "== 0) counts too: have all ranks read it. Where the data decides that (experts), call each of them on every rank, "
+    "with an input of no rows (x[:0]) where it has none; or keep them out of chunks (torch_scope)";
 
 static const char call_alike[] = "all ranks must make the same calls (state_dict, save, evaluate, generate), not one "
                                  "rank alone, and as many of them";
@@ -76,7 +74,8 @@ ps_status ps_client_begin_announcing(ps_client *c, const ps_client_message *m, c
     return ps_comm_begin_all_gather(c->comm, messages, bytes, done);
 }
 
-/* Ranks that wait in a collective of the program's own meanwhile do so for ever: that may be the only sign of it. */
+/* The others may be blocked in a collective of the program's own, so that this never ends: after patience_ns it is said
+ * why. */
 static ps_status await_all(ps_client *c, const ps_client_message *m, ps_event done)
 {
     char text[1024], here[TEXT_MAX];
@@ -104,7 +103,7 @@ ps_status ps_client_finish_announcing(ps_client *c, const char *messages, ps_eve
 ps_status ps_client_announce(ps_client *c, const ps_client_message *m, const uint8_t *places, int32_t n_places)
 {
     ps_event done;
-    PS_TRY(ps_client_begin_owed(c));
+    PS_TRY(ps_client_begin_postponed(c));
     PS_TRY(ps_client_begin_announcing(c, m, places, n_places, c->sharing.messages, &done));
     return ps_client_finish_announcing(c, c->sharing.messages, done);
 }

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "external/client_impl.h"
+#include "state/placement.h"
 
 /* ---- sizes ---- */
 

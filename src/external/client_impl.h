@@ -9,7 +9,7 @@
  *     gradient.c   gradients come: over their parameters, or beside them
  *     sharing.c    chunks go from rank to rank; announce.c: as all ranks expect it; ahead.c: before they are needed
  *     update.c     the optimizer's step, chunk by chunk; update_room.c: whether there is room for it
- *     group.c      its numbers; unused.c: options that have no effect
+ *     group.c      groups of parameters: rates, decay, betas; unused.c: options that have no effect
  *     values.c     values and states from outside
  *     client_checkpoint.c  checkpoints
  *     looking_in.c what it says of itself
@@ -32,7 +32,6 @@
 #include "settings/settings.h"
 #include "state/group_collectives.h"
 #include "state/groups.h"
-#include "state/placement.h"
 #include "state/snapshot.h"
 #include "state/state.h"
 #include "state/step_decision.h"
@@ -111,7 +110,7 @@ typedef struct ps_client_steps {
     const char *evaluation; /* label that the passes of the evaluation under way begin with; NULL: there is none */
 } ps_client_steps;
 
-/* What ranks do together; the last two are no exchange, but change what a group has. */
+/* What a rank announces, or records of a step; up to STEP it is part of one. The last two are recorded only. */
 typedef enum ps_client_exchange_kind {
     PS_CLIENT_GATHER = 1,
     PS_CLIENT_REDUCE,
@@ -127,17 +126,17 @@ typedef struct ps_client_message {
     int64_t kind, number; /* ps_client_exchange_kind; of a group, a step, a tensor */
     int64_t tensor;       /* GATHER, REDUCE: whose parameter or gradient it is for; -1: none */
     int64_t lacks_room;   /* STEP: a group was to be gathered ahead, and there was no room */
-    uint64_t trained;     /* STEP: hash of which tensors have got a gradient on this rank; */
-    uint64_t record;      /* of what the step has exchanged */
+    uint64_t trained;     /* STEP: hash of which tensors have got a gradient on this rank */
+    uint64_t record;      /* STEP: hash of what the step has exchanged */
 } ps_client_message;
 
 /* Of a step. */
 typedef struct ps_client_exchange {
     ps_client_exchange_kind kind;
     int32_t group;   /* -1: all */
-    int32_t moment;  /* of the step's trace */
+    int32_t moment;  /* index in the step's trace */
     bool goes_ahead; /* GATHER: all ranks have room for it before */
-    bool lacks_room; /* this one had not, though it was thought to */
+    bool lacks_room; /* this rank turned out to have none */
 } ps_client_exchange;
 
 typedef struct ps_client_record {
@@ -148,7 +147,7 @@ typedef struct ps_client_record {
 
 typedef enum ps_client_ahead_state {
     PS_CLIENT_AHEAD_NONE,
-    PS_CLIENT_AHEAD_OWED,      /* the other ranks begin it; this one has no room yet, and begins it before all else */
+    PS_CLIENT_AHEAD_POSTPONED, /* no room on this rank: begun before its next exchange, as the others have begun */
     PS_CLIENT_AHEAD_UNDER_WAY, /* its chunks are held */
     PS_CLIENT_AHEAD_HERE,      /* they are let go */
 } ps_client_ahead_state;
@@ -169,9 +168,9 @@ typedef struct ps_client_sharing {
     int32_t n_groups;
     int32_t most_pieces;                   /* of a group */
     bool *is_here;                         /* [n_groups] every rank has the parameters of its chunks */
-    int32_t recent[PS_CLIENT_GROUPS_HERE]; /* the groups that were gathered last, -1: none */
+    int32_t recent[PS_CLIENT_GROUPS_HERE]; /* the groups that were gathered last, and stay; -1: none */
     int32_t *n_fresh, *n_trained;          /* [n_groups] pieces with is_fresh; those that wait for a gradient */
-    char *messages;                        /* [n_ranks] of the latest announcement that was waited for */
+    char *messages;                        /* [n_ranks] the latest announcement of all ranks */
     ps_client_record now, recorded; /* of the step under way; that the next ones are expected to go as, n 0: none */
     uint64_t recorded_hash;
     bool lacks_room;                      /* in the step under way */
@@ -509,7 +508,7 @@ PS_NODISCARD ps_status ps_client_prepare_gather(ps_client *c, int32_t group, boo
 void ps_client_let_go_gathered(ps_client *c, int32_t group);
 /* The tensor's gradient makes way: only its owner has the parameter, the others gather it anew. */
 void ps_client_unshare(ps_client *c, int32_t tensor);
-/* The tensor's parameter is about to be written to: nothing sends it any more. */
+/* The tensor's parameter is about to be written to: a gathering of it that is under way is waited for. */
 PS_NODISCARD ps_status ps_client_finish_coming(ps_client *c, int32_t tensor);
 /* The tensor is about to get a gradient, which may lie over its parameter. */
 PS_NODISCARD ps_status ps_client_expect_gradient(ps_client *c, int32_t tensor);
@@ -517,7 +516,7 @@ PS_NODISCARD ps_status ps_client_expect_gradient(ps_client *c, int32_t tensor);
 PS_NODISCARD ps_status ps_client_note_gradient(ps_client *c, int32_t tensor);
 /* Before the update: what is not summed up yet. */
 PS_NODISCARD ps_status ps_client_reduce_rest(ps_client *c);
-/* Parameters change: nobody has those of others. */
+/* Parameters change: all copies of other ranks' chunks are invalid. */
 PS_NODISCARD ps_status ps_client_forget_others(ps_client *c);
 
 /* ---- announce.c ---- */
@@ -550,8 +549,8 @@ uint64_t ps_client_hash_record(const ps_client *c);
 PS_NODISCARD ps_status ps_client_agree_on_record(ps_client *c);
 /* Begin with what the recorded step gathers next, unless something is under way. */
 PS_NODISCARD ps_status ps_client_gather_ahead(ps_client *c);
-/* Before anything else is exchanged: begin with what the other ranks have begun. */
-PS_NODISCARD ps_status ps_client_begin_owed(ps_client *c);
+/* Before anything else is exchanged: begin what was postponed. */
+PS_NODISCARD ps_status ps_client_begin_postponed(ps_client *c);
 /* What has begun is here, and need not stay on the device. */
 PS_NODISCARD ps_status ps_client_finish_ahead(ps_client *c);
 /* The group is used: *was_ahead, and it is here. */

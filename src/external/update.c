@@ -287,7 +287,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     ps_grad_sums sums;
     bool was_watched;
     PS_TRY(ps_client_expect_gradients_free(c, "ps_client_step"));
-    PS_TRY(ps_client_finish_ahead(c));                   /* which nobody has used */
+    PS_TRY(ps_client_finish_ahead(c));                   /* gathered ahead, and not used */
     PS_TRY(ps_client_tell_ranks(c, ps_client_flush(c))); /* of the step before, what no pass has asked for */
     PS_TRY(ps_client_tell_ranks(c, ps_client_check_update_room(c)));
     const double scale = (double)c->scaler.scale, grad_scale = scale * c->settings.ranks.n; /* sums, not means */

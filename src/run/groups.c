@@ -63,7 +63,8 @@ static ps_status gather(ps_runner *r, int32_t i)
     return PS_OK;
 }
 
-/* Of all tensors, whose gradients lie in one of two lists. */
+/* One for each list that has gradients. Transfers end in the order in which they began: the last one's end is that of
+ * both. */
 static ps_status begin_reduction(ps_runner *r, int32_t i)
 {
     const ps_blueprint *b = r->bp;

@@ -7,7 +7,7 @@ ps_chunk_limits ps_chunk_limits_of(const ps_settings *s, int64_t total_elements,
 {
     const int64_t item = (int64_t)ps_dtype_bytes(s->dtype), n = s->ranks.n;
     const int64_t set_bytes = ps_optimizer_bytes(&s->optimizer) + 2 * item;
-    const int64_t group = n == 1 || s->ranks.saves_memory ? 1 : n;
+    const int64_t group = ps_ranks_group_size(&s->ranks);
     /* five updates fit at once where they run; three groups take at most a third of the device; the model makes at least
      * four chunks a rank; at most 128 Mi elements */
     const int64_t by_memory = ps_min_i64(update_bytes / (5 * set_bytes), device_bytes / (9 * group * item));

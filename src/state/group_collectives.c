@@ -5,14 +5,9 @@
 
 /* ---- groups ---- */
 
-static int32_t group_size(const ps_ranks *ranks)
-{
-    return ranks->saves_memory ? 1 : ranks->n;
-}
-
 static int32_t groups_of(int32_t n_chunks, const ps_ranks *ranks)
 {
-    return (n_chunks + group_size(ranks) - 1) / group_size(ranks);
+    return (n_chunks + ps_ranks_group_size(ranks) - 1) / ps_ranks_group_size(ranks);
 }
 
 int32_t ps_group_count(const ps_layout *l, const ps_ranks *ranks)
@@ -22,8 +17,8 @@ int32_t ps_group_count(const ps_layout *l, const ps_ranks *ranks)
 
 int32_t ps_group_of_chunk(const ps_layout *l, const ps_ranks *ranks, int32_t chunk)
 {
-    if (chunk < l->n_mirrored) return chunk / group_size(ranks);
-    return groups_of(l->n_mirrored, ranks) + (chunk - l->n_mirrored) / group_size(ranks);
+    if (chunk < l->n_mirrored) return chunk / ps_ranks_group_size(ranks);
+    return groups_of(l->n_mirrored, ranks) + (chunk - l->n_mirrored) / ps_ranks_group_size(ranks);
 }
 
 ps_chunk_group ps_group_at(const ps_layout *l, const ps_ranks *ranks, int32_t group)
@@ -31,9 +26,9 @@ ps_chunk_group ps_group_at(const ps_layout *l, const ps_ranks *ranks, int32_t gr
     const int32_t n_trained = groups_of(l->n_mirrored, ranks);
     const bool is_trained = group < n_trained;
     const int32_t end = is_trained ? l->n_mirrored : l->n_chunks;
-    const int32_t begin =
-        is_trained ? group * group_size(ranks) : l->n_mirrored + (group - n_trained) * group_size(ranks);
-    return (ps_chunk_group){.chunk = begin, .n_chunks = (int32_t)ps_min_i64(group_size(ranks), end - begin)};
+    const int32_t begin = is_trained ? group * ps_ranks_group_size(ranks)
+                                     : l->n_mirrored + (group - n_trained) * ps_ranks_group_size(ranks);
+    return (ps_chunk_group){.chunk = begin, .n_chunks = (int32_t)ps_min_i64(ps_ranks_group_size(ranks), end - begin)};
 }
 
 /* ---- a beginning and an end ---- */
@@ -60,12 +55,12 @@ static ps_status open_real(ps_group_collectives *x)
     return PS_OK;
 }
 
-/* To who looks at order or time of a trial, in which nothing is sent, collectives are items of a queue. */
+/* A trial sends nothing; where its order or time is checked, collectives are items of a queue. */
 static ps_status open_simulated(ps_group_collectives *x)
 {
     const ps_tiers *t = x->s->tiers;
     if (ps_device_order(t->ram[PS_TIER_DEVICE]) == NULL && t->time == NULL) return PS_OK;
-    PS_TRY(ps_queue_create(t->ram[PS_TIER_DEVICE], "exchanges", PS_QUEUE_COPY, &x->simulated));
+    PS_TRY(ps_queue_create(t->ram[PS_TIER_DEVICE], "simulated-collectives", PS_QUEUE_COPY, &x->simulated));
     ps_sim_queue_join(x->simulated, PS_LINK_COLLECTIVES);
     return PS_OK;
 }
@@ -162,7 +157,7 @@ static ps_store_collective estimate(ps_group_collectives *x, const kind *k, int3
     return what;
 }
 
-/* How long it takes in a trial. */
+/* The simulated queue is busy for so long. */
 static void spend(const ps_group_collectives *x, const ps_store_collective *c)
 {
     const ps_tiers *t = x->s->tiers;
@@ -177,7 +172,7 @@ static void spend(const ps_group_collectives *x, const ps_store_collective *c)
                                         .collective = {.name = c->name, .group = c->group, .bytes = c->sent_bytes}});
 }
 
-/* What the parts would touch. */
+/* Issue the accesses of the parts to the simulated queue. */
 static ps_status simulate(ps_group_collectives *x, const kind *k, ps_list list, const ps_store_collective *c,
                           ps_event *done)
 {

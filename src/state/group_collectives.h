@@ -25,19 +25,19 @@ typedef struct ps_group_collectives {
     const ps_model_state *s;
     ps_comm *comm;         /* NULL: nothing is sent */
     ps_queue *exchange;    /* by which NCCL brings chunks from rank to rank; NULL: messages do */
-    ps_comm_device copies; /* of a device that the host cannot touch, by a communicator; else of NULLs */
-    ps_queue *simulated;   /* of a trial that is looked at: what would be sent is issued to it; else NULL */
-    ps_comm_part *parts;   /* [n_parts] those of the collective that begins next */
+    ps_comm_device copies; /* for messages, where the host cannot touch the device; else empty */
+    ps_queue *simulated;   /* in a trial whose order or time is checked: collectives are items of it */
+    ps_comm_part *parts;   /* [n_parts] scratch: of the next collective */
     int32_t n_parts, next_piece;
 } ps_group_collectives;
 
-/* One that has begun. */
+/* One that is under way (MPI_Request; Work of torch.distributed). */
 typedef struct ps_group_collective {
     int64_t done_ns; /* on the timeline */
     ps_event done;
 } ps_group_collective;
 
-/* As far as this rank does it alone; sends: false in a trial. *x is empty before, must stay where it is, and is to be
+/* What this rank does alone of it; sends: false in a trial. *x is empty before, must stay where it is, and is to be
  * closed even after a failure. The state must outlive it. */
 PS_NODISCARD ps_status ps_group_collectives_open(ps_group_collectives *x, const ps_model_state *s, bool sends);
 /* The rest, which all ranks call: NCCL, where chunks go by it. */
@@ -56,8 +56,8 @@ static inline bool ps_group_has_gradients(const ps_group_collectives *x)
 {
     return x->n_parts > 0;
 }
-/* Begin: the owner of each of these gets its sum over all ranks. Their chunks of the list are pinned on the device. Of
- * pieces that follow each other what lies between them is summed up, too. */
+/* Begin: the owner of each of these gets its sum over all ranks. Their chunks of the list are pinned on the device. Adjacent
+ * pieces become one part, with the padding between them. */
 PS_NODISCARD ps_status ps_group_begin_reduction(ps_group_collectives *x, ps_chunk_group g, ps_list list,
                                                 ps_group_collective *out);
 

@@ -23,7 +23,7 @@ typedef struct ps_groups {
     /* as decided, of all groups: */
     bool skips;
     float grad_scale; /* as in ps_optimizer_step */
-    int64_t t;        /* of parameters that no update has left out */
+    int64_t t;        /* count of updates, for bias correction; a client has one for each tensor instead */
 } ps_groups;
 
 /* Those of the settings, which must outlive them. PS_ENOMEM_HOST; *g is to be deinitialised then, too. */
@@ -32,7 +32,7 @@ void ps_groups_deinit(ps_groups *g); /* an empty one is accepted */
 /* One more, which has all that the first one has now. PS_ENOMEM_HOST. */
 PS_NODISCARD ps_status ps_groups_add(ps_groups *g);
 
-/* The rate of a group in the next update, after so many. */
+/* Learning rate of the group's next update; n_updates: made so far. */
 double ps_groups_learning_rate(const ps_groups *g, int32_t group, int64_t n_updates);
 
 /* A number that the program sets: below 0, or NaN, it is as configured. */
@@ -41,7 +41,7 @@ static inline double ps_group_number(double set, double configured)
     return set >= 0 ? set : configured;
 }
 
-/* A step's updates compute with what is set now; n_updates: made before it. */
+/* What is set now is what this step's updates compute with; n_updates: made before it. */
 void ps_groups_decide(ps_groups *g, int64_t n_updates, bool skips, float grad_scale);
 /* What the update of a piece of the group computes with as decided, but for the list of its gradients. decays: weight
  * decay applies. */

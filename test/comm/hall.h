@@ -55,7 +55,7 @@ static inline void break_hall(hall *h)
     pthread_mutex_unlock(&h->lock);
 }
 
-/* In the present round. */
+/* Does this call carry more than the header of a round, which says how much follows (comm/rounds.h)? */
 static inline bool has_any(const hall *h)
 {
     for (int from = 0; from < h->size; from++)

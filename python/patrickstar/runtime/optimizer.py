@@ -31,8 +31,8 @@ class StepInfo:
     n_restored: int  # parameters that were read after their gradients had overwritten them
     n_beside: int  # gradients with memory of their own
     n_deferred: int  # chunks whose updates wait for the next forward pass (memory.defer_updates)
-    n_gathered: int  # groups of chunks that came from other ranks, several times each
-    n_gathered_ahead: int  # of these: while the one before was in use
+    n_gathered: int  # all-gathers of groups of chunks, with several ranks
+    n_gathered_ahead: int  # of these: begun before the group was asked for
 
 
 class Optimizer(torch.optim.Optimizer):
