@@ -173,6 +173,17 @@ PS_API PS_NODISCARD ps_status ps_client_moment(ps_client *client, ps_client_phas
 PS_API PS_NODISCARD ps_status ps_client_give_gradient(ps_client *client, int32_t tensor, const void *gradient,
                                                       ps_dtype dtype, int32_t is_read_again);
 
+/* (ranks) The step's last backward pass begins; before its first PS_CLIENT_BACKWARD moment. Without
+ * memory.update_in_backward = always it does nothing. With it a chunk of this rank's that has all its gradients, with
+ * several ranks their sums, is updated in that pass when the recorded step did not use it any more, as long as the step
+ * goes as that one; all others by ps_client_step. It computes with the numbers of groups as they are now:
+ * ps_client_step refuses others (PS_ESTATE, nothing has changed). From now until ps_client_step gradients can be
+ * neither asked for nor dropped, and a tensor that has been updated can be neither used, given a gradient, read nor
+ * written: PS_ESTATE, with several ranks on all, whose clients can only be destroyed then. Chunks with a tensor that is
+ * not frozen and gets no gradient are not updated early. PS_ESTATE also for a second call before the step, so that
+ * accumulation is known beforehand. PS_EBUDGET. */
+PS_API PS_NODISCARD ps_status ps_client_begin_last_backward(ps_client *client);
+
 /* Has it a gradient since the last step? 0 also for a tensor that there is not. */
 PS_API int32_t ps_client_has_gradient(const ps_client *client, int32_t tensor);
 
@@ -210,6 +221,7 @@ typedef struct ps_client_step_info {
     int64_t n_deferred; /* chunks of this rank's whose updates wait until they are next asked for */
     int64_t n_gathered, n_gathered_ahead; /* all-gathers of groups of chunks, with several ranks; of these, begun before
                                              the group was asked for */
+    int64_t n_early; /* chunks of this rank's that were updated within the backward pass */
 } ps_client_step_info;
 
 /* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the
@@ -221,7 +233,9 @@ typedef struct ps_client_step_info {
  * before anything has changed: beside tensors that are in use there is no room for updates. PS_EINVAL on all ranks
  * when they have gone different ways, naming a tensor that has got a gradient on one of them and none on another; one
  * that is kept apart may have. PS_ENUMERIC after train.max_nonfinite_steps skipped steps in a row that no lower loss
- * scale can help: info is filled, and the client goes on. */
+ * scale can help: info is filled, and the client goes on. But where early updates (ps_client_begin_last_backward) have
+ * changed parameters of a step with gradients that are not finite, on some rank, PS_ENUMERIC is the end: the client can
+ * only be destroyed, or with one rank load a checkpoint. */
 PS_API PS_NODISCARD ps_status ps_client_step(ps_client *client, ps_client_step_info *info);
 
 /* ---- values and states, by tensor ------------------------------------------------------------------------- */

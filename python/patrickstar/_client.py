@@ -207,6 +207,9 @@ class Client:
         check(library.ps_client_give_gradient(self.handle, number, gradient.data_ptr(), DTYPES[gradient.dtype],
                                               is_read_again))
 
+    def begin_last_backward(self) -> None:
+        check(library.ps_client_begin_last_backward(self.handle))
+
     def has_gradient(self, number: int) -> bool:
         return library.ps_client_has_gradient(self.handle, number) != 0
 

@@ -292,6 +292,10 @@ class Front:
         """Are more micro-batches of gradient_accumulation_steps to come before the step?"""
         return self.n_backward % self.accumulation_steps != 0
 
+    def completes_micro_batches(self) -> bool:
+        """Is the next micro-batch the last one of gradient_accumulation_steps?"""
+        return (self.n_backward + 1) % self.accumulation_steps == 0
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients since the last step. Between the micro-batches of gradient_accumulation_steps they stay,
         so that a loop may call this before each backward pass."""

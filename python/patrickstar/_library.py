@@ -66,7 +66,8 @@ class ClientGroup(_Sized):
 class ClientStepInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("step", c_int64), ("is_skipped", c_int32), ("grad_norm", c_double),
                 ("loss_scale", c_double), ("is_watched", c_int32), ("n_restored", c_int64), ("n_beside", c_int64),
-                ("n_deferred", c_int64), ("n_gathered", c_int64), ("n_gathered_ahead", c_int64)]
+                ("n_deferred", c_int64), ("n_gathered", c_int64), ("n_gathered_ahead", c_int64),
+                ("n_early", c_int64)]
 
 
 class ClientCheckpoint(_Sized):
@@ -162,6 +163,7 @@ _FUNCTIONS = {
     "ps_client_moment": (c_int, (_client, c_int, _text, c_int64)),
     "ps_client_give_gradient": (c_int, (_client, c_int32, c_void_p, c_int, c_int32)),
     "ps_client_has_gradient": (c_int32, (_client, c_int32)),
+    "ps_client_begin_last_backward": (c_int, (_client,)),
     "ps_client_drop_gradients": (c_int, (_client, c_int32)),
     "ps_client_get_group_count": (c_int32, (_client,)),
     "ps_client_get_group": (c_int, (_client, c_int32, POINTER(ClientGroup))),

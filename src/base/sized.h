@@ -22,7 +22,7 @@
     XX(ps_client_tensor, is_apart, is_apart)                                                                           \
     XX(ps_client_place, gpu, gpu)                                                                                      \
     XX(ps_client_group, eps, eps)                                                                                      \
-    XX(ps_client_step_info, n_beside, n_gathered_ahead)                                                                \
+    XX(ps_client_step_info, n_beside, n_early)                                                                         \
     XX(ps_client_tensor_info, steps, steps)                                                                            \
     XX(ps_client_info, n_moments, n_moments)                                                                           \
     XX(ps_client_checkpoint, extra_bytes, extra_bytes)                                                                 \

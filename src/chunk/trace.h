@@ -53,6 +53,7 @@ typedef struct ps_moment {
     int64_t non_model_bytes; /* device bytes of activations and workspace while it runs */
     int64_t cost_ns;         /* estimated duration, for planning only: results never depend on it */
     int32_t first_access, n_accesses;
+    bool continues; /* the moment before, which was too large to be one */
 } ps_moment;
 
 typedef struct ps_trace {

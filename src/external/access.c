@@ -175,6 +175,8 @@ static ps_status pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps
     if (what < 0 || what >= PS_CLIENT_WHAT_COUNT) return PS_FAIL(PS_EINVAL, "%d is no ps_client_what", (int)what);
     if (mode != PS_CLIENT_READ && mode != PS_CLIENT_WRITE)
         return PS_FAIL(PS_EINVAL, "%d is no ps_client_mode", (int)mode);
+    if (what == PS_CLIENT_GRADIENT) PS_TRY(ps_client_expect_gradients_whole(c, "to ask for a gradient (p.grad)"));
+    PS_TRY(ps_client_expect_no_early_update(c, tensor, "its value is asked for"));
     PS_TRY(ps_client_flush_tensor(c, tensor));
     PS_TRY(tell_room(c, t, make_ready(c, tensor, what)));
     const ps_list list = list_of(c, tensor, what);

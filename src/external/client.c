@@ -60,8 +60,9 @@ ps_status ps_client_break(ps_client *c, ps_status st)
     if (st == PS_OK || c->stage == PS_CLIENT_IS_BROKEN) return st;
     snprintf(c->failure, sizeof c->failure, "%s", ps_last_error());
     c->stage = PS_CLIENT_IS_BROKEN;
-    /* all ranks have seen by themselves that they went different ways */
-    if (c->comm != NULL && st != PS_ECOMM && st != PS_EINVAL) ps_comm_fail(c->comm, c->failure);
+    /* all ranks have seen by themselves that they went different ways, or what came of a step */
+    const bool is_seen_by_all = st == PS_ECOMM || st == PS_EINVAL || st == PS_ENUMERIC;
+    if (c->comm != NULL && !is_seen_by_all) ps_comm_fail(c->comm, c->failure);
     return st;
 }
 
@@ -154,6 +155,7 @@ static void free_all(ps_client *c)
     ps_client_sharing_deinit(&c->sharing);
     ps_mem_free(c->has_master);
     ps_mem_free(c->updates.is_waiting);
+    ps_mem_free(c->updates.could_follow);
     ps_groups_deinit(&c->groups);
     ps_profile_destroy(c->profile);
     ps_settings_close_backend(&c->settings);

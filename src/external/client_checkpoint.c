@@ -517,7 +517,7 @@ static ps_status load_checkpoint(ps_client *c, const char *folder, ps_client_loa
     PS_TRY_GOTO(ps_loader_check_same(l));
     PS_TRY_GOTO(ps_comm_agree(c->comm, describe(c, l, out)));
     st = ps_comm_agree(c->comm, load_all(c, l, module));
-    c->is_half_loaded = st != PS_OK;
+    c->is_half_made = st != PS_OK;
     st = ps_client_break(c, st);
 out:
     json_decref(module);
@@ -528,7 +528,7 @@ out:
 /* After values were replaced in part, another checkpoint makes the client whole. Ranks have parted then. */
 static void take_up(ps_client *c)
 {
-    if (c->is_half_loaded && c->comm == NULL) c->stage = PS_CLIENT_IS_READY;
+    if (c->is_half_made && c->comm == NULL) c->stage = PS_CLIENT_IS_READY;
 }
 
 ps_status ps_client_load_checkpoint(ps_client *c, const char *folder, ps_client_loaded *out)
@@ -541,7 +541,7 @@ ps_status ps_client_load_checkpoint(ps_client *c, const char *folder, ps_client_
     ps_client_leave(c);
     PS_TRY(ps_client_enter(c, "ps_client_load_checkpoint", PS_CLIENT_IS_READY));
     const ps_status st = load_checkpoint(c, folder, &own);
-    if (c->is_half_loaded) c->stage = PS_CLIENT_IS_BROKEN;
+    if (c->is_half_made) c->stage = PS_CLIENT_IS_BROKEN;
     ps_client_leave(c);
     if (st == PS_OK && out != NULL) return PS_SIZED_GIVE(ps_client_loaded, &own, out);
     loaded_deinit(&own);

@@ -8,7 +8,7 @@
  *     moment.c     operators as moments: watched in one step, foretold in the next (resident.h)
  *     gradient.c   gradients come: over their parameters, or beside them
  *     sharing.c    chunks go from rank to rank; announce.c: as all ranks expect it; ahead.c: before they are needed
- *     update.c     the optimizer's step, chunk by chunk; update_room.c: whether there is room for it
+ *     update.c     the optimizer's step, chunk by chunk, and early updates; update_room.c: whether there is room for it
  *     group.c      groups of parameters: rates, decay, betas; unused.c: options that have no effect
  *     values.c     values and states from outside
  *     client_checkpoint.c  checkpoints
@@ -51,6 +51,7 @@ typedef struct ps_client_gradient {
     ps_client_gradient_place place; /* with several ranks: of this one's own, or for the owner of the sum of all */
     bool is_narrow;                 /* beside, but rounded to the parameter's type, over which it lay */
     bool is_fresh;                  /* other ranks do not know of it yet */
+    bool is_used_up;                /* by an update within the backward pass of the step under way */
 } ps_client_gradient;
 
 typedef struct ps_client_tensor_state {
@@ -179,10 +180,17 @@ typedef struct ps_client_sharing {
 } ps_client_sharing;
 
 /* The updates of the last step, by numbers as they were at the call of ps_client_step. Chunks that wait are updated when
- * they are next asked for. */
+ * they are next asked for. Early ones are of the step under way, by numbers as they were at the call of
+ * ps_client_begin_last_backward, before which none waits any more. */
 typedef struct ps_client_updates {
     bool *is_waiting; /* [n_chunks] its gradients are not used up yet */
     int32_t n_waiting;
+    bool are_early;       /* the last backward pass of the step under way has begun, with early updates */
+    int32_t first_moment; /* of that pass, in the step's trace */
+    int32_t n_early;      /* chunks updated within it */
+    /* [n_chunks] after which moment of the step's trace the update, which came at the step's end, could have come; -1:
+     * after none */
+    int32_t *could_follow;
 } ps_client_updates;
 
 /* What a profile gets to know of operators and steps. */
@@ -227,7 +235,7 @@ struct ps_client {
     ps_state_tensor *saved_tensors; /* [n_tensors] as files have them, since the first checkpoint */
     ps_snapshot snapshot;
     struct ps_saver *saver; /* NULL: no checkpoint is being saved */
-    bool is_half_loaded;    /* a checkpoint turned out to be damaged when some of its values were here */
+    bool is_half_made;      /* values of a checkpoint that is damaged, or of a step, are here in part */
     ps_queue *stream;       /* the framework's own; NULL: none */
     ps_profile *profile;
 
@@ -347,14 +355,23 @@ PS_NODISCARD ps_status ps_client_flush_tensor(ps_client *c, int32_t tensor);
 PS_NODISCARD ps_status ps_client_flush(ps_client *c);
 /* Those that wait are not carried out: all values and states are about to be replaced. */
 void ps_client_drop_updates(ps_client *c);
-/* A moment of the program's is about to begin, before which the recorded step has updates. */
+/* A moment of the program's is about to begin, before which the recorded step has updates: those that wait, and early
+ * ones of chunks that have all their gradients. */
 PS_NODISCARD ps_status ps_client_update_as_foretold(ps_client *c, int64_t framework_bytes);
+/* The program wants something of the tensor, `what`, for which it would have to be as before its update: PS_ESTATE where
+ * that has come early. With several ranks this one is broken, as others may wait for it. */
+PS_NODISCARD ps_status ps_client_expect_no_early_update(ps_client *c, int32_t tensor, const char *what);
+/* PS_ESTATE: the program wants to look at gradients, or to drop them, when early updates may have used them up. */
+PS_NODISCARD ps_status ps_client_expect_gradients_whole(const ps_client *c, const char *what);
 
 /* ---- update_room.c ---- */
 
 /* May updates wait until the next forward pass asks for their chunks? There is room for them beside what that of the step
  * under way had in use, and something to be gained: not all chunks are on the device at once. */
 bool ps_client_may_defer(const ps_client *c);
+
+/* The same of the chunk's update right after a moment of the backward pass of the step under way. */
+bool ps_client_may_update_after(const ps_client *c, int32_t chunk, int32_t moment);
 
 /* PS_EBUDGET: the updates of a step would find no room beside what the program has in use. */
 PS_NODISCARD ps_status ps_client_check_update_room(ps_client *c);
@@ -446,6 +463,9 @@ const ps_moment *ps_client_present_moment(const ps_client *c);
 void ps_client_retract_moment(ps_client *c);
 /* The recorded step has an update next, of this chunk; -1: something else. */
 int32_t ps_client_foretold_update(const ps_client *c);
+/* After which moment of the last backward pass the chunk's update could have come, as nothing of the step has used the
+ * chunk since; -1: none with another moment of the program's after it, or there was no room. */
+int32_t ps_client_last_use(const ps_client *c, int32_t chunk);
 /* Has the framework clearly more in use than in the next moment of the recorded step? */
 bool ps_client_takes_more_than_foretold(const ps_client *c, int64_t framework_bytes);
 /* What the framework has of the device's memory, for messages: what the program held before the step, and activations.

@@ -81,5 +81,7 @@ ps_status ps_client_cut_pieces(ps_client *c)
     PS_TRY(ps_mem_alloc((size_t)c->pieces.n, sizeof *c->gradients, &c->gradients));
     PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->update_tier, &c->update_tier));
     PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->updates.is_waiting, &c->updates.is_waiting));
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->updates.could_follow, &c->updates.could_follow));
+    for (int32_t k = 0; k < l->n_chunks; k++) c->updates.could_follow[k] = -1;
     return ps_mem_alloc((size_t)l->n_chunks, sizeof *c->has_master, &c->has_master);
 }

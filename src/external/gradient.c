@@ -65,7 +65,7 @@ static void join_all(const ps_client *c, ps_grad_sums *sums, ps_grad_sums *all)
     const int32_t n_pieces = c->pieces.n;
     *all = (ps_grad_sums){0};
     for (int32_t i = 0; i < n_pieces; i++)
-        if (c->gradients[i].place != PS_GRADIENT_NONE) ps_grad_sums_join(all, &sums[i]);
+        if (c->gradients[i].place != PS_GRADIENT_NONE || c->gradients[i].is_used_up) ps_grad_sums_join(all, &sums[i]);
     for (int32_t i = 0; i < c->n_tensors && c->settings.ranks.rank == 0; i++)
         if (c->tensors[i].is_apart && c->tensors[i].has_gradient) ps_grad_sums_join(all, &sums[n_pieces + i]);
 }
@@ -282,6 +282,7 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
     PS_TRY(ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
     /* with several ranks that of others may be summed up along with it, and go to its owner */
     ps_status st = c->comm != NULL ? ps_client_expect_gradients_free(c, call) : expect_gradient_free(c, tensor, call);
+    if (st == PS_OK) st = ps_client_expect_no_early_update(c, tensor, "another gradient has come");
     if (st == PS_OK && !c->tensors[tensor].is_apart) {
         st = ps_client_flush_tensor(c, tensor);
         if (st == PS_OK) st = ps_client_expect_gradient(c, tensor);
@@ -352,7 +353,8 @@ ps_status ps_client_drop_gradients(ps_client *c, int32_t tensor)
     PS_TRY(PS_NEED("client", c));
     PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_IS_READY)
                         : ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
-    ps_status st = ps_client_expect_gradients_free(c, call);
+    ps_status st = ps_client_expect_gradients_whole(c, "ps_client_drop_gradients (zero_grad)");
+    if (st == PS_OK) st = ps_client_expect_gradients_free(c, call);
     if (st == PS_OK && tensor == -1) st = drop_all(c);
     if (st == PS_OK && tensor >= 0) drop(c, &c->tensors[tensor]);
     ps_client_leave(c);

@@ -101,6 +101,7 @@ static ps_status join_group(ps_client *c, int32_t tensor, int32_t group)
 {
     if (group < 0 || group > c->groups.n)
         return PS_FAIL(PS_EINVAL, "ps_client_join_group: group %d of %d", group, c->groups.n);
+    if (c->stage == PS_CLIENT_IS_READY) PS_TRY(ps_client_expect_no_early_update(c, tensor, "it joins another group"));
     if (c->stage == PS_CLIENT_IS_READY) PS_TRY(ps_client_tell_ranks(c, ps_client_flush_tensor(c, tensor)));
     if (group == c->groups.n) PS_TRY(ps_groups_add(&c->groups));
     c->tensors[tensor].group = group;

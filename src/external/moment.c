@@ -5,7 +5,9 @@
  *     foretold         the schedule's trace. As long as moments come with its labels the store is told of each, and
  *                      brings what is to come; at the first that has another label it is told of no schedule for the rest
  *                      of the step
- *     end of step      was it another step than the foretold one? Then it is what the next one is foretold from */
+ *     end of step      was it another step than the foretold one? Then it is what the next one is foretold from
+ *
+ * Updates that could have come early are foretold where they could: right after the last moment that used their chunk. */
 #include <stdio.h>
 #include <string.h>
 
@@ -185,17 +187,20 @@ bool ps_client_stop_following(ps_client *c)
     return ps_store_begin_moment(c->tiers.store, s->told_bytes) == PS_OK;
 }
 
-static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes)
+/* continues: not the program's, but more of the one before. */
+static ps_status begin_moment(ps_client *c, ps_phase phase, const char *label, int64_t framework_bytes, bool continues)
 {
     ps_client_steps *s = &c->steps;
     const ps_moment *next = foretold_moment(s);
-    const bool is_foretold = next != NULL && next->phase == phase && strcmp(next->label, label) == 0;
+    const bool is_foretold =
+        next != NULL && next->phase == phase && next->continues == continues && strcmp(next->label, label) == 0;
     if (is_foretold)
         label = next->label;
     else
         PS_TRY(keep_label(s, label, &label));
     if (!is_foretold && s->follows) unfollow(c);
     PS_TRY(ps_trace_add_moment(s->trace, phase, label, framework_bytes, 1));
+    s->trace->moments[s->trace->n_moments - 1].continues = continues;
     const ps_status noted = note_held(c);
     if (noted != PS_OK && s->follows) unfollow(c); /* the store's moment is not the trace's any more */
     PS_TRY(noted);
@@ -224,7 +229,7 @@ ps_status ps_client_begin_moment(ps_client *c, ps_phase phase, const char *label
         s->follows = s->schedule != NULL;
         if (!has_activations) s->outside_bytes = framework_bytes;
     }
-    return begin_moment(c, phase, label, framework_bytes);
+    return begin_moment(c, phase, label, framework_bytes, false);
 }
 
 const ps_moment *ps_client_present_moment(const ps_client *c)
@@ -241,13 +246,17 @@ void ps_client_retract_moment(ps_client *c)
     ps_client_unrecord_moment(c);
 }
 
-/* Before the lists of the chunk there may be what was held. */
+/* Which chunk's update is this? -1: it is none. Before the lists of the chunk there may be what was held. */
+static int32_t updated_chunk(const ps_client *c, const ps_trace *t, const ps_moment *m)
+{
+    if (m->phase != PS_PHASE_UPDATE || m->n_accesses == 0) return -1;
+    return ps_lists_index_of(&c->lists, c->layout, t->accesses[m->first_access + m->n_accesses - 1].chunk);
+}
+
 int32_t ps_client_foretold_update(const ps_client *c)
 {
     const ps_moment *next = foretold_moment(&c->steps);
-    if (next == NULL || next->phase != PS_PHASE_UPDATE || next->n_accesses == 0) return -1;
-    const ps_access *last = &c->steps.foretold->accesses[next->first_access + next->n_accesses - 1];
-    return ps_lists_index_of(&c->lists, c->layout, last->chunk);
+    return next != NULL ? updated_chunk(c, c->steps.foretold, next) : -1;
 }
 
 static bool has_access(const ps_trace *t, ps_chunk_id id)
@@ -277,10 +286,79 @@ ps_status ps_client_note_access(ps_client *c, ps_chunk_id id, ps_tier tier, ps_a
     if (!s->is_recording) return PS_OK;
     if (!has_access(s->trace, id)) {
         const ps_moment *now = &s->trace->moments[s->trace->n_moments - 1];
-        if (is_too_large(c, id, tier)) PS_TRY(begin_moment(c, now->phase, now->label, s->told_bytes));
+        if (is_too_large(c, id, tier)) PS_TRY(begin_moment(c, now->phase, now->label, s->told_bytes, true));
         s->wanted_bytes[tier] += ps_client_id_bytes(c, id);
     }
     return ps_trace_add_access(s->trace, id, tier, mode);
+}
+
+/* ---- early updates ---- */
+
+static bool uses_chunk(const ps_client *c, const ps_trace *t, const ps_moment *m, int32_t chunk)
+{
+    for (int32_t i = m->first_access; i < m->first_access + m->n_accesses; i++)
+        if (ps_lists_index_of(&c->lists, c->layout, t->accesses[i].chunk) == chunk) return true;
+    return false;
+}
+
+/* Of a moment that goes on in others, the last: the program begins none between them. */
+int32_t ps_client_last_use(const ps_client *c, int32_t chunk)
+{
+    const ps_trace *t = c->steps.trace;
+    int32_t last = t != NULL ? t->n_moments - 1 : -1;
+    while (last >= c->updates.first_moment && !uses_chunk(c, t, &t->moments[last], chunk)) last--;
+    if (last < c->updates.first_moment || t->moments[last].phase != PS_PHASE_BACKWARD) return -1;
+    while (last + 1 < t->n_moments && t->moments[last + 1].continues) last++;
+    return last + 1 < t->n_moments && ps_client_may_update_after(c, chunk, last) ? last : -1;
+}
+
+/* After which moment of the trace this one, at the step's end, could have come; -1: none. */
+static int32_t could_follow(const ps_client *c, const ps_trace *t, int32_t moment)
+{
+    const int32_t chunk = updated_chunk(c, t, &t->moments[moment]);
+    return chunk >= 0 && moment > c->updates.could_follow[chunk] ? c->updates.could_follow[chunk] : -1;
+}
+
+static ps_status copy_moment(const ps_trace *from, int32_t moment, int64_t non_model_bytes, ps_trace *to)
+{
+    const ps_moment *m = &from->moments[moment];
+    PS_TRY(ps_trace_add_moment(to, m->phase, m->label, non_model_bytes, m->cost_ns));
+    to->moments[to->n_moments - 1].continues = m->continues;
+    for (int32_t i = m->first_access; i < m->first_access + m->n_accesses; i++)
+        PS_TRY(ps_trace_add_access(to, from->accesses[i].chunk, from->accesses[i].tier, from->accesses[i].mode));
+    return PS_OK;
+}
+
+/* Of their chunks none will wait in the next step's forward pass. */
+static ps_status copy_with_early(const ps_client *c, const ps_trace *from, ps_trace *to)
+{
+    int32_t first = from->n_moments; /* of those that could have come sooner */
+    for (int32_t i = from->n_moments - 1; i >= 0; i--)
+        if (could_follow(c, from, i) >= 0) first = i;
+    for (int32_t i = 0; i < from->n_moments; i++) {
+        const int32_t chunk = updated_chunk(c, from, &from->moments[i]);
+        const int64_t bytes = from->moments[i].non_model_bytes;
+        if (chunk < 0 || c->updates.could_follow[chunk] < 0) PS_TRY(copy_moment(from, i, bytes, to));
+        for (int32_t k = first; k < from->n_moments; k++)
+            if (could_follow(c, from, k) == i) PS_TRY(copy_moment(from, k, bytes, to));
+    }
+    return PS_OK;
+}
+
+/* The trace of the step that ends, as the next one is to go. Without memory for it that stays as it was. */
+static void place_early_updates(ps_client *c)
+{
+    ps_client_steps *s = &c->steps;
+    ps_trace *placed = NULL;
+    bool has_any = false;
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) has_any = has_any || c->updates.could_follow[k] >= 0;
+    if (!has_any || ps_trace_create(&placed) != PS_OK) return;
+    if (copy_with_early(c, s->trace, placed) == PS_OK) {
+        ps_trace *old = s->trace;
+        s->trace = placed;
+        placed = old;
+    }
+    ps_trace_destroy(placed);
 }
 
 /* ---- the next step ---- */
@@ -290,7 +368,9 @@ static bool is_same(const ps_trace *a, const ps_trace *b)
     if (a->n_moments != b->n_moments || a->n_accesses != b->n_accesses) return false;
     for (int32_t i = 0; i < a->n_moments; i++) {
         const ps_moment *m = &a->moments[i], *n = &b->moments[i];
-        if (m->phase != n->phase || m->label != n->label || m->n_accesses != n->n_accesses) return false;
+        if (m->phase != n->phase || m->label != n->label || m->n_accesses != n->n_accesses ||
+            m->continues != n->continues)
+            return false;
     }
     for (int32_t i = 0; i < a->n_accesses; i++) {
         const ps_access *x = &a->accesses[i], *y = &b->accesses[i];
@@ -336,6 +416,7 @@ void ps_client_end_step(ps_client *c, bool *was_watched)
     if (s->trace == NULL) return;
     finish_moment(c, s->step_bytes);
     s->is_recording = false;
+    place_early_updates(c);
     if (s->trace->n_moments > 0 && (s->foretold == NULL || !is_same(s->trace, s->foretold))) {
         *was_watched = true;
         foretell(c);

@@ -149,6 +149,7 @@ static ps_status make_whole(ps_client *c, int32_t group)
     for (int32_t i = first_piece(c, group); i < end_piece(c, group); i++) {
         const ps_piece *p = &c->pieces.all[i];
         const ps_client_tensor_state *t = &c->tensors[p->tensor];
+        PS_TRY(ps_client_expect_no_early_update(c, p->tensor, "its group of chunks is gathered"));
         if (ps_client_gradient_of(c, p)->place == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, p->tensor));
         if (t->is_master_newer || t->is_param_newer) PS_TRY(ps_client_settle(c, p->tensor));
     }
@@ -229,6 +230,7 @@ static ps_status agree_on_places(ps_client *c, int32_t first, int32_t n)
             is_narrow = is_narrow && place != PS_GRADIENT_BESIDE;
         }
         c->tensors[p->tensor].has_gradient = c->tensors[p->tensor].has_gradient || has_any;
+        if (has_any) PS_TRY(ps_client_expect_no_early_update(c, p->tensor, "another gradient has come"));
         if (!has_any || is_over_everywhere) continue;
         if (g->place == PS_GRADIENT_OVER) PS_TRY(ps_client_restore(c, p->tensor));
         g->is_narrow = is_narrow;

@@ -1,5 +1,7 @@
 /* update.c - the optimizer's step: norm and overflow first, then chunk by chunk, each a moment of its own: at once, or
- * when the next forward pass asks for the chunk, so that optimizer data moves while the framework computes. */
+ * when the next forward pass asks for the chunk, so that optimizer data moves while the framework computes. With
+ * memory.update_in_backward = always, where neither matters, already in the last backward pass, as soon as the recorded
+ * step has not used the chunk any more. */
 #include <math.h>
 
 #include "base/sized.h"
@@ -8,11 +10,11 @@
 
 /* ---- a tensor, or what of it lies in a chunk ---- */
 
-/* What the updates of a tensor compute with; its count has this one in it. */
+/* What the updates of a tensor compute with. Its count has this one in it, but for early ones: the step counts them. */
 static ps_piece_update update_of(const ps_client *c, const ps_client_tensor_state *t)
 {
     ps_piece_update u = ps_groups_update(&c->groups, t->group, true);
-    u.step.t = t->steps;
+    u.step.t = t->steps + c->updates.are_early;
     return u;
 }
 
@@ -121,6 +123,70 @@ static ps_status use_up(ps_client *c, int32_t chunk, int64_t framework_bytes)
     return PS_OK;
 }
 
+/* ---- within the backward pass ---- */
+
+ps_status ps_client_expect_no_early_update(ps_client *c, int32_t tensor, const char *what)
+{
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    bool is_early = false;
+    for (int32_t k = 0; k < t->n_pieces && c->updates.n_early > 0; k++)
+        is_early = is_early || ps_client_gradient_of(c, ps_client_piece_of(c, t, k))->is_used_up;
+    if (!is_early) return PS_OK;
+    const ps_moment *now = ps_client_present_moment(c);
+    const ps_status st = PS_FAIL(
+        PS_ESTATE,
+        "%.200s: %s%s%.100s, but it has been updated within the backward pass of this step already, as the step before "
+        "did not use it any more (memory.update_in_backward = always); set memory.update_in_backward = auto, and all "
+        "updates come after the backward pass",
+        t->name, what, now != NULL ? " in " : "", now != NULL ? now->label : "");
+    return c->comm != NULL ? ps_client_break(c, st) : st;
+}
+
+ps_status ps_client_expect_gradients_whole(const ps_client *c, const char *what)
+{
+    if (!c->updates.are_early) return PS_OK;
+    return PS_FAIL(
+        PS_ESTATE,
+        "%s is not allowed between the beginning of a step's last backward pass and the step, as updates may "
+        "have used gradients up by then (memory.update_in_backward = always); set memory.update_in_backward "
+        "= auto, and all updates come after the backward pass",
+        what);
+}
+
+/* All that is trained there has a gradient, with several ranks the sum of all, that is as it came. */
+static bool can_be_early(ps_client *c, int32_t chunk)
+{
+    if (!ps_client_owns(c, chunk) || !ps_client_chunk_has_any_gradient(c, chunk) || is_held(c, chunk)) return false;
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++) {
+        const int32_t tensor = c->pieces.all[i].tensor;
+        ps_client_tensor_state *t = &c->tensors[tensor];
+        if (c->gradients[i].place == PS_GRADIENT_NONE ? !t->is_frozen : c->gradients[i].is_fresh) return false;
+        if (t->is_gradient_changed || ps_client_is_written(t, c->pin_counts[tensor])) return false;
+    }
+    return true;
+}
+
+/* Where there is no room after all it comes at the step's end. */
+static ps_status update_early(ps_client *c, int32_t chunk, int64_t framework_bytes)
+{
+    const ps_status st = update_chunk(c, chunk, framework_bytes);
+    if (st == PS_EBUDGET) (void)ps_client_stop_following(c);
+    if (st == PS_EBUDGET) return PS_OK;
+    PS_TRY(ps_client_break(c, st));
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        c->gradients[i].is_used_up = c->gradients[i].is_used_up || c->gradients[i].place != PS_GRADIENT_NONE;
+    end_gradients(c, chunk);
+    c->updates.n_early++;
+    return PS_OK;
+}
+
+static void end_early_updates(ps_client *c)
+{
+    for (int32_t i = 0; i < c->pieces.n && c->updates.n_early > 0; i++) c->gradients[i].is_used_up = false;
+    c->updates.are_early = false;
+    c->updates.n_early = 0;
+}
+
 /* ---- those that wait ---- */
 
 static ps_status carry_out(ps_client *c, int32_t chunk, int64_t framework_bytes)
@@ -144,12 +210,13 @@ static ps_status carry_out_all(ps_client *c, int64_t framework_bytes)
 /* In a larger step than the recorded one, room that there is now may be gone later. */
 ps_status ps_client_update_as_foretold(ps_client *c, int64_t framework_bytes)
 {
-    if (c->updates.n_waiting > 0 && ps_client_takes_more_than_foretold(c, framework_bytes))
+    const ps_client_updates *u = &c->updates;
+    if (u->n_waiting > 0 && ps_client_takes_more_than_foretold(c, framework_bytes))
         return carry_out_all(c, framework_bytes);
-    while (c->updates.n_waiting > 0) {
+    while (u->n_waiting > 0 || u->are_early) {
         const int32_t chunk = ps_client_foretold_update(c);
-        if (chunk < 0 || !c->updates.is_waiting[chunk]) return PS_OK;
-        PS_TRY(carry_out(c, chunk, framework_bytes));
+        if (chunk < 0 || (!u->is_waiting[chunk] && !can_be_early(c, chunk))) return PS_OK;
+        PS_TRY(u->is_waiting[chunk] ? carry_out(c, chunk, framework_bytes) : update_early(c, chunk, framework_bytes));
     }
     return PS_OK;
 }
@@ -191,6 +258,7 @@ void ps_client_drop_updates(ps_client *c)
         end_gradients(c, k);
     }
     c->updates.n_waiting = 0;
+    end_early_updates(c);
 }
 
 ps_status ps_client_flush(ps_client *c)
@@ -235,13 +303,66 @@ static ps_status settle_written(ps_client *c)
     return PS_OK;
 }
 
+/* Some updates may have been made with the numbers of then. */
+static ps_status expect_same_numbers(const ps_client *c)
+{
+    const int32_t group = c->updates.are_early ? ps_groups_find_changed(&c->groups, c->n_updates) : -1;
+    if (group < 0) return PS_OK;
+    return PS_FAIL(PS_ESTATE,
+                   "ps_client_step: the rate or other numbers of group %d were changed after the last backward pass of "
+                   "the step had begun, within which updates run (memory.update_in_backward = always): change them "
+                   "before it, or set memory.update_in_backward = auto; nothing has changed, and with the numbers of "
+                   "before the step can be made",
+                   group);
+}
+
+/* Gradients are sums over the ranks, not means. */
+static double scale_of_sums(const ps_client *c)
+{
+    return (double)c->scaler.scale * c->settings.ranks.n;
+}
+
+static ps_status begin_last_backward(ps_client *c)
+{
+    ps_client_updates *u = &c->updates;
+    if (!c->settings.always_updates_early) return PS_OK;
+    if (u->are_early)
+        return PS_FAIL(PS_ESTATE,
+                       "ps_client_begin_last_backward: the last backward pass of this step has begun already. With "
+                       "memory.update_in_backward = always gradients are accumulated by the configuration alone: set "
+                       "gradient_accumulation_steps to the number of backward passes of a step, or "
+                       "memory.update_in_backward = auto");
+    PS_TRY(ps_client_tell_ranks(c, ps_client_flush(c)));
+    ps_groups_decide(&c->groups, c->n_updates, false, ps_step_grad_scale(0, c->settings.clip_norm, scale_of_sums(c)));
+    u->first_moment = c->steps.trace != NULL ? c->steps.trace->n_moments : 0;
+    u->are_early = true;
+    return PS_OK;
+}
+
+ps_status ps_client_begin_last_backward(ps_client *c)
+{
+    PS_TRY(PS_NEED("client", c));
+    PS_TRY(ps_client_enter(c, "ps_client_begin_last_backward", PS_CLIENT_IS_READY));
+    const ps_status st = begin_last_backward(c);
+    ps_client_leave(c);
+    return st;
+}
+
+/* Which updates could have come early. They do in the next step, in whose forward pass they must not wait therefore. */
+static void look_for_early(ps_client *c)
+{
+    ps_client_updates *u = &c->updates;
+    for (int32_t k = 0; k < c->layout->n_chunks; k++)
+        u->could_follow[k] = u->are_early && can_be_early(c, k) ? ps_client_last_use(c, k) : -1;
+}
+
 /* What the program has in use is updated under its hands. */
 static ps_status update_chunks(ps_client *c)
 {
     const bool defers = ps_client_may_defer(c);
     for (int32_t k = 0; k < c->layout->n_chunks; k++) {
         if (!ps_client_owns(c, k) || !ps_client_chunk_has_any_gradient(c, k)) continue;
-        c->updates.is_waiting[k] = defers && !is_held(c, k);
+        c->updates.is_waiting[k] = defers && !is_held(c, k) && c->updates.could_follow[k] < 0;
         c->updates.n_waiting += c->updates.is_waiting[k];
         if (!c->updates.is_waiting[k]) PS_TRY(use_up(c, k, c->steps.step_bytes));
     }
@@ -251,6 +372,8 @@ static ps_status update_chunks(ps_client *c)
 static ps_status update_all(ps_client *c)
 {
     PS_TRY(settle_written(c));
+    look_for_early(c);
+    end_early_updates(c);
     for (int32_t i = 0; i < c->n_tensors; i++) {
         ps_client_tensor_state *t = &c->tensors[i];
         t->is_given = false;
@@ -281,23 +404,41 @@ static bool has_gradients(const ps_client *c)
     return false;
 }
 
+/* Nobody has the values of before of what was updated early, on some rank at least. All ranks come to this together. */
+static ps_status end_half_made_step(ps_client *c, const char *seen)
+{
+    const ps_status st = PS_FAIL(
+        PS_ENUMERIC,
+        "step %lld has gradients that are not finite; first seen: %s. Updates run within the backward pass here "
+        "(memory.update_in_backward = always), so some weights have changed already: go on from the last checkpoint. "
+        "Try a lower learning rate, and look at the data and the weights that training began with; "
+        "memory.update_in_backward = auto leaves the weights of such a step as they were",
+        (long long)c->n_steps, seen);
+    c->is_half_made = true;
+    return ps_client_break(c, st);
+}
+
 static ps_status run_step(ps_client *c, ps_client_step_info *info)
 {
     char seen[PS_NONFINITE_TEXT_MAX];
     ps_grad_sums sums;
     bool was_watched;
+    const int32_t n_early = c->updates.n_early;
+    double n_early_of_all = n_early;
     PS_TRY(ps_client_expect_gradients_free(c, "ps_client_step"));
+    PS_TRY(expect_same_numbers(c));
     PS_TRY(ps_client_finish_ahead(c));                   /* gathered ahead, and not used */
     PS_TRY(ps_client_tell_ranks(c, ps_client_flush(c))); /* of the step before, what no pass has asked for */
     PS_TRY(ps_client_tell_ranks(c, ps_client_check_update_room(c)));
-    const double scale = (double)c->scaler.scale, grad_scale = scale * c->settings.ranks.n; /* sums, not means */
+    const double scale = (double)c->scaler.scale, grad_scale = scale_of_sums(c);
     PS_TRY(ps_client_break(c, ps_client_reduce_rest(c)));
     const bool is_update = has_gradients(c); /* else the rates and the loss scale stay too */
     PS_TRY(ps_client_break(c, ps_client_sum_gradients(c, &sums)));
     (void)seen_text(c, &sums, seen);
-    PS_TRY(ps_client_break(c, ps_sums_of_ranks(c->comm, &sums, NULL, 0)));
+    PS_TRY(ps_client_break(c, ps_sums_of_ranks(c->comm, &sums, &n_early_of_all, 1)));
     const ps_step_decision decided = ps_step_decide(&sums, c->settings.clip_norm, grad_scale);
     const bool skips = is_update && ps_loss_scaler_update(&c->scaler, decided.overflow);
+    const bool is_half_made = skips && n_early_of_all > 0;
     ps_groups_decide(&c->groups, c->n_updates, skips, decided.grad_scale);
     PS_TRY(ps_client_break(c, update_all(c)));
     if (is_update && !skips) c->n_updates++;
@@ -306,7 +447,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     c->n_steps++;
     c->n_watched_steps += was_watched;
     *info = (ps_client_step_info){.step = c->n_updates,
-                                  .is_skipped = skips,
+                                  .is_skipped = skips && !is_half_made,
                                   .grad_norm = decided.overflow ? INFINITY : decided.norm,
                                   .loss_scale = scale,
                                   .is_watched = was_watched,
@@ -314,8 +455,10 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
                                   .n_beside = c->n_beside,
                                   .n_deferred = c->updates.n_waiting,
                                   .n_gathered = c->sharing.n_gathered,
-                                  .n_gathered_ahead = c->sharing.n_gathered_ahead};
+                                  .n_gathered_ahead = c->sharing.n_gathered_ahead,
+                                  .n_early = n_early};
     c->n_restored = c->n_beside = c->sharing.n_gathered = c->sharing.n_gathered_ahead = 0;
+    if (is_half_made) return end_half_made_step(c, seen);
     if (!is_update) return PS_OK;
     ps_nonfinite_count(&c->nonfinite, &c->scaler, skips, c->n_steps, seen);
     return ps_nonfinite_check(&c->nonfinite, c->settings.max_nonfinite_steps);

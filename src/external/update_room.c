@@ -1,6 +1,6 @@
 /* update_room.c - is there room for the updates of a step beside what the program has in use? Looked at before the step
  * changes anything: an update that finds no room halfway would leave tensors half done. And whether updates may wait for
- * the next forward pass. */
+ * the next forward pass, or come within the backward pass. */
 #include "external/client_impl.h"
 
 static int64_t id_bytes(const ps_client *c, ps_chunk_id id)
@@ -110,4 +110,14 @@ bool ps_client_may_defer(const ps_client *c)
     const ps_client_steps *s = &c->steps;
     if (!c->settings.defer_updates || s->trace == NULL) return false;
     return !ps_client_has_room_for_all(c, s->peak_bytes) && has_room_in_forward(c);
+}
+
+bool ps_client_may_update_after(const ps_client *c, int32_t chunk, int32_t moment)
+{
+    const int64_t page = ps_settings_page_bytes(&c->settings);
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    if (ps_client_update_tier(c, chunk) == PS_TIER_HOST) return true;
+    ps_client_count_blocks(c, blocks);
+    const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
+    return c->steps.trace->moments[moment].non_model_bytes + ps_client_update_bytes(c) <= room;
 }

@@ -55,6 +55,7 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
     PS_TRY(find_list(c, "ps_client_read", name, &list));
     PS_TRY(ps_values_check_range(t->name, t->elements, first, n));
     if (t->is_apart) return read_apart(c, t, list, first, n, out);
+    PS_TRY(ps_client_expect_no_early_update(c, tensor, "its value or a state is read"));
     PS_TRY(ps_client_flush_tensor(c, tensor));
     if (c->comm != NULL) PS_TRY(ps_client_announce_read(c, tensor));
     if (list == PS_VALUE_LIST && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
@@ -103,6 +104,7 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
     ps_list list;
     PS_TRY(find_list(c, "ps_client_write", name, &list));
     PS_TRY(ps_values_check_range(t->name, t->elements, first, n));
+    PS_TRY(ps_client_expect_no_early_update(c, tensor, "its value or a state is written"));
     PS_TRY(ps_client_flush_tensor(c, tensor));
     if (!t->is_apart && list != PS_VALUE_LIST) PS_TRY(ps_client_need_master(c, tensor));
     if (list == PS_VALUE_LIST && ps_client_is_written(t, c->pin_counts[tensor])) PS_TRY(ps_client_settle(c, tensor));
@@ -129,7 +131,8 @@ ps_status ps_client_set_steps(ps_client *c, int32_t tensor, int64_t steps)
         return PS_FAIL(PS_EINVAL, "%s: %lld steps, expected 0 to 2^40", call, (long long)steps);
     PS_TRY(tensor == -1 ? ps_client_enter(c, call, PS_CLIENT_IS_READY)
                         : ps_client_enter_with(c, call, PS_CLIENT_IS_READY, tensor));
-    ps_status st = tensor >= 0 ? ps_client_tell_ranks(c, ps_client_flush_tensor(c, tensor)) : PS_OK;
+    ps_status st = tensor >= 0 ? ps_client_expect_no_early_update(c, tensor, "its count of updates is set") : PS_OK;
+    if (st == PS_OK && tensor >= 0) st = ps_client_tell_ranks(c, ps_client_flush_tensor(c, tensor));
     if (st == PS_OK && tensor == -1) c->n_updates = steps;
     if (st == PS_OK && tensor >= 0) c->tensors[tensor].steps = steps;
     ps_client_leave(c);

@@ -43,6 +43,22 @@ void ps_groups_decide(ps_groups *g, int64_t n_updates, bool skips, float grad_sc
     }
 }
 
+static bool has_same_numbers(const ps_optimizer_setup *a, const ps_optimizer_setup *b)
+{
+    return a->weight_decay == b->weight_decay && a->betas[0] == b->betas[0] && a->betas[1] == b->betas[1] &&
+           a->eps == b->eps;
+}
+
+int32_t ps_groups_find_changed(const ps_groups *g, int64_t n_updates)
+{
+    for (int32_t i = 0; i < g->n; i++) {
+        const ps_group *x = &g->all[i];
+        if (!has_same_numbers(&x->optimizer, &x->decided)) return i;
+        if ((float)ps_groups_learning_rate(g, i, n_updates) != x->decided_lr) return i;
+    }
+    return -1;
+}
+
 ps_piece_update ps_groups_update(const ps_groups *g, int32_t group, bool decays)
 {
     const ps_group *x = &g->all[group];

@@ -43,6 +43,8 @@ static inline double ps_group_number(double set, double configured)
 
 /* What is set now is what this step's updates compute with; n_updates: made before it. */
 void ps_groups_decide(ps_groups *g, int64_t n_updates, bool skips, float grad_scale);
+/* The first group in which that would not be what has been decided; -1: none. */
+int32_t ps_groups_find_changed(const ps_groups *g, int64_t n_updates);
 /* What the update of a piece of the group computes with as decided, but for the list of its gradients. decays: weight
  * decay applies. */
 ps_piece_update ps_groups_update(const ps_groups *g, int32_t group, bool decays);

@@ -327,6 +327,7 @@ static void test_clients(void **state)
     refused(ps_client_moment(ANY, PS_CLIENT_FORWARD, NULL, 0), "ps_client_moment: label is NULL");
     refused(ps_client_give_gradient(NULL, 0, ANY, PS_DTYPE_F32, 0), "ps_client_give_gradient: client is NULL");
     refused(ps_client_give_gradient(ANY, 0, NULL, PS_DTYPE_F32, 0), "ps_client_give_gradient: gradient is NULL");
+    refused(ps_client_begin_last_backward(NULL), "ps_client_begin_last_backward: client is NULL");
     refused(ps_client_drop_gradients(NULL, -1), "ps_client_drop_gradients: client is NULL");
     refused(ps_client_get_group(NULL, 0, ANY), "ps_client_get_group: client is NULL");
     refused(ps_client_get_group(ANY, 0, NULL), "ps_client_get_group: out is NULL");

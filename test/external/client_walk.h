@@ -1,7 +1,8 @@
 /* client_walk.h - programs that do what comes to their mind: steps that go another way each time, pairs of
  * tensors in use at once, gradients that are added, parameters read after their gradients, tensors without one, frozen
  * ones that get one. What they see is the same in all budgets, and in f32 what plain arrays hold beside it; on the fake GPU
- * it is what the processor has. Several ranks have gradients of their own, and see the same. */
+ * it is what the processor has. Several ranks have gradients of their own, and see the same. Programs that repeat go the
+ * same way four steps long, and tell of the last backward pass, so that updates may come within it. */
 #ifndef CLIENT_WALK_H
 #define CLIENT_WALK_H
 
@@ -21,7 +22,8 @@ enum {
     FROZEN = 6,
     FROZEN_FOR_EVER = 7,
     APART = 8,
-    UNUSED = 9
+    UNUSED = 9,
+    SAME_WAY = 4
 };
 
 /* A run of three chunks, exactly one chunk, one element, no multiple of anything, many in one chunk. */
@@ -44,8 +46,9 @@ typedef struct walk {
     int32_t number[TENSORS];
     uint64_t seen; /* hash of all bytes that were read */
     int n_watched, step;
-    int64_t n_deferred;
+    int64_t n_deferred, n_early;
     bool is_plain; /* compared with plain arrays */
+    bool repeats;
     ps_comm *comm; /* NULL: alone */
     int32_t rank, n_ranks;
     void (*after_step)(struct walk *w); /* NULL: nothing */
@@ -147,7 +150,7 @@ static void look(walk *w, int32_t t, const ps_client_place *p)
 static void begin_moment(walk *w, ps_client_phase phase, int32_t t)
 {
     char label[32];
-    snprintf(label, sizeof label, "operator %d", t);
+    snprintf(label, sizeof label, "operator %d of way %d", t, w->repeats ? w->step / SAME_WAY : 0);
     assert_ok(ps_client_moment(w->client, phase, label, 4096 * (t % 4)));
 }
 
@@ -247,6 +250,7 @@ static void update(walk *w)
     const ps_client_step_info info = stepped(w->client);
     w->n_watched += info.is_watched;
     w->n_deferred += info.n_deferred;
+    w->n_early += info.n_early;
     assert_int_equal(info.is_skipped, 0);
     see(w, &info.grad_norm, sizeof info.grad_norm);
     forget_gradients();
@@ -284,14 +288,15 @@ static void write_from_outside(walk *w)
     assert_ok(ps_client_write(w->client, t, NULL, first, n, buffer));
 }
 
-static void backward(walk *w)
+static void backward(walk *w, bool is_last)
 {
+    if (w->repeats && is_last) assert_ok(ps_client_begin_last_backward(w->client));
     for (int i = TENSORS - 1; i >= 0; i--) {
         const int32_t t = w->order[i];
         if (roll(w, 12) == 0) continue; /* without part in this step */
         use(w, PS_CLIENT_BACKWARD, t);
         give(w, t);
-        if (roll(w, 6) == 0) look_at_gradient(w, t);
+        if ((!w->repeats || !is_last) && roll(w, 6) == 0) look_at_gradient(w, t);
         if (roll(w, 6) == 0)
             use(w, PS_CLIENT_BACKWARD, w->order[roll(w, TENSORS)]); /* read after its gradient, perhaps */
         if (roll(w, 6) == 0) give(w, w->order[roll(w, TENSORS)]);   /* used twice */
@@ -310,18 +315,19 @@ static void drop_one(walk *w)
 
 static void one_step(walk *w)
 {
-    if (roll(w, 3) == 0) { /* another way */
+    if (w->repeats ? w->step % SAME_WAY == 0 : roll(w, 3) == 0) { /* another way */
         const int a = roll(w, TENSORS), b = roll(w, TENSORS);
         const int32_t t = w->order[a];
         w->order[a] = w->order[b];
         w->order[b] = t;
     }
+    if (w->repeats) w->thrown = (uint64_t)(1 + w->step / SAME_WAY) << 20;
     for (int pass = 1 + roll(w, 2); pass > 0; pass--) {
         for (int i = 0; i < TENSORS; i++) use(w, PS_CLIENT_FORWARD, w->order[i]);
-        backward(w);
+        backward(w, pass == 1);
     }
-    if (roll(w, 3) == 0) drop_one(w);
-    if (roll(w, 8) == 0) {
+    if (!w->repeats && roll(w, 3) == 0) drop_one(w);
+    if (!w->repeats && roll(w, 8) == 0) {
         assert_ok(ps_client_drop_gradients(w->client, -1));
         forget_gradients();
         return;

@@ -446,8 +446,8 @@ static void walk_faults(ps_fault_kind kind)
         if (st != PS_OK) {
             expect_status(kind, st, nth);
             n_loads++;
-            n_ended += c->is_half_loaded;
-            if (c->is_half_loaded) assert_int_equal(ps_client_moment(c, PS_CLIENT_FORWARD, "x", 0), PS_ESTATE);
+            n_ended += c->is_half_made;
+            if (c->is_half_made) assert_int_equal(ps_client_moment(c, PS_CLIENT_FORWARD, "x", 0), PS_ESTATE);
             assert_ok(ps_client_load_checkpoint(c, checkpoints, NULL));
         }
         assert_true(hash_of_small(c) == hash);

@@ -81,12 +81,89 @@ static void test_ranks(void **state)
     }
 }
 
+#define LATE "gradient_clipping=0 train.max_nonfinite_steps=1 "
+#define EARLY LATE "memory.update_in_backward=always "
+
+static uint64_t walked_early(const char *changes, uint64_t seed, bool is_plain, int64_t *n_early)
+{
+    walk w = {.dice = {.seed = seed, .stream = 5}, .is_plain = is_plain, .n_ranks = 1, .repeats = true};
+    live(&w, changes);
+    expect_nothing_left();
+    *n_early = w.n_early;
+    return w.seen;
+}
+
+/* Updates within the backward pass, in all budgets, and never where nobody asks for them. */
+static void test_early(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"", "bf16.enabled=true "};
+    static const char *const budgets[] = {THIRD, "memory.host=0 memory.disk=2MB", "memory.host=4MB memory.disk=0",
+                                          "memory.host=0 memory.disk=2MB memory.policy=lru",
+                                          THIRD " memory.defer_updates=false"};
+    char changes[256];
+    int64_t n_early;
+    for (uint64_t seed = 50; seed < 54; seed++) {
+        if (OVER_APART && !is_my_share()) continue;
+        const char *format = formats[seed % 2];
+        snprintf(changes, sizeof changes, LATE "%s%s", format, ALL);
+        const uint64_t want = walked_early(changes, seed, false, &n_early);
+        assert_int_equal(n_early, 0);
+        for (size_t i = 0; i <= PS_ARRAY_LEN(budgets); i++) {
+            const bool is_all = i == PS_ARRAY_LEN(budgets);
+            if (OVER_GPU && !is_my_share()) continue;
+            snprintf(changes, sizeof changes, EARLY "%s%s%s", format, is_all ? "" : LITTLE, is_all ? ALL : budgets[i]);
+            if (walked_early(changes, seed, false, &n_early) != want)
+                fail_msg("seed %d, %s: other bits", (int)seed, changes);
+            if (n_early == 0) fail_msg("seed %d, %s: no update was early", (int)seed, changes);
+        }
+        snprintf(changes, sizeof changes, EARLY "%s%s", LITTLE, THIRD);
+        if (!OVER_APART) (void)walked_early(changes, seed, true, &n_early);
+    }
+}
+
+static int64_t n_early_of_ranks;
+static pthread_mutex_t n_early_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void count_early(walk *w)
+{
+    pthread_mutex_lock(&n_early_lock);
+    n_early_of_ranks += w->n_early;
+    pthread_mutex_unlock(&n_early_lock);
+    w->n_early = 0;
+}
+
+static void test_early_of_ranks(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {"memory.device=4MB memory.host=70KB memory.disk=0",
+                                          "memory.device=360KB memory.host=400KB memory.disk=2MB",
+                                          "memory.device=360KB memory.host=70KB memory.disk=2MB"};
+    char changes[256];
+    if (OVER_APART) return;
+    for (int n = 2; n <= RANKS_MAX; n++)
+        for (uint64_t seed = 60; seed < 62; seed++) {
+            const char *format = seed % 2 == 0 ? "" : "bf16.enabled=true";
+            const walk first = {.dice = {.seed = seed, .stream = 5}, .repeats = true, .after_step = count_early};
+            snprintf(changes, sizeof changes, LATE "%s %s", format, budgets[0]);
+            n_early_of_ranks = 0;
+            const uint64_t want = walked_by(n, changes, &first);
+            assert_int_equal(n_early_of_ranks, 0);
+            for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+                snprintf(changes, sizeof changes, EARLY "%s %s", format, budgets[i]);
+                n_early_of_ranks = 0;
+                if (walked_by(n, changes, &first) != want) fail_msg("%d ranks, %s: other bits", n, changes);
+                if (n_early_of_ranks == 0) fail_msg("%d ranks, %s: no update was early", n, changes);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_values, note_live),
-        cmocka_unit_test_setup(test_budgets, note_live),
-        cmocka_unit_test_setup(test_ranks, note_live),
+        cmocka_unit_test_setup(test_values, note_live),         cmocka_unit_test_setup(test_budgets, note_live),
+        cmocka_unit_test_setup(test_ranks, note_live),          cmocka_unit_test_setup(test_early, note_live),
+        cmocka_unit_test_setup(test_early_of_ranks, note_live),
     };
     return RUN_ON_BACKENDS_IN(tests, make_folder, remove_folder);
 }

@@ -55,7 +55,7 @@ class Checkpoints:
             self._front.note_written(slot)
         self._knows_folder = self._knows_folder or _is_same(os.path.dirname(found.path), self._folder)
         client_state = self._restore(found.extra_path, found.n_ranks == self._ranks.size)
-        optimizer = self._get_optimizer()
+        optimizer = self.get_optimizer()
         if optimizer is not None:
             optimizer.note_loaded()
         return found.path, client_state
@@ -116,7 +116,7 @@ class Checkpoints:
             return
         self._is_saving = True
 
-    def _get_optimizer(self) -> Any:
+    def get_optimizer(self) -> Any:
         """None where the program has let go of it."""
         return self.optimizer() if self.optimizer is not None else None
 
@@ -161,7 +161,7 @@ class Checkpoints:
         if client_state is not None and not isinstance(client_state, dict):
             raise PatrickStarError("EINVAL", "save_checkpoint: client_state is %s; it must be a dictionary"
                                    % type(client_state).__name__)
-        optimizer = self._get_optimizer()
+        optimizer = self.get_optimizer()
         state = {
             "buffers": dict(self._module.named_buffers()),
             "module_extra_state": {name: module.get_extra_state() for name, module in _with_extra_state(self._module)},
@@ -195,7 +195,7 @@ class Checkpoints:
             torch.set_rng_state(state["rng"])
             if state["cuda_rng"] is not None and self._client.device.type == "cuda":
                 torch.cuda.set_rng_state(state["cuda_rng"], self._client.device)
-        optimizer = self._get_optimizer()
+        optimizer = self.get_optimizer()
         if state["param_groups"] is not None and optimizer is not None:
             optimizer.set_written(state["param_groups"])
         return extra["client_state"]

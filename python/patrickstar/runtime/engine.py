@@ -35,6 +35,7 @@ class Engine(nn.Module):
         self.ps_config = config
         self.checkpoints = Checkpoints(module, front, config, ranks)
         front.accumulation_steps = config.get_int("gradient_accumulation_steps")
+        self._updates_early = config.to_dict()["memory"]["update_in_backward"] == "always"
         module.zero_grad = front.zero_grad  # type: ignore[method-assign]
         # Before PyTorch 2.1 the collector cannot follow what gradients are taken by back to their parameters.
         weakref.finalize(self, front.unwatch).atexit = False
@@ -69,10 +70,19 @@ class Engine(nn.Module):
         the loss is not divided, for one that is a share of the step's loss already (doc/pytorch.md, accumulation)."""
         self.front.check_lent_gradients()
         scale = self.client.get_loss_scale() / (self.front.accumulation_steps if scale_wrt_gas else 1)
+        if self.front.completes_micro_batches():
+            self._begin_last_backward()
         with self._in_backward():
             self.client.moment(BACKWARD, "(loss)")
             (loss if scale == 1 else loss.float() * scale).backward(retain_graph=retain_graph)
         self.front.n_backward += 1
+
+    def _begin_last_backward(self) -> None:
+        """Updates within it compute with what the program has written to the groups so far."""
+        optimizer = self.checkpoints.get_optimizer() if self._updates_early else None
+        if optimizer is not None:
+            optimizer.tell_groups()
+        self.client.begin_last_backward()
 
     @contextlib.contextmanager
     def _in_backward(self) -> Iterator[None]:

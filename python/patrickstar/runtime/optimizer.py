@@ -33,6 +33,7 @@ class StepInfo:
     n_deferred: int  # chunks whose updates wait for the next forward pass (memory.defer_updates)
     n_gathered: int  # all-gathers of groups of chunks, with several ranks
     n_gathered_ahead: int  # of these: begun before the group was asked for
+    n_early: int  # chunks updated within the backward pass (memory.update_in_backward = always)
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -67,7 +68,7 @@ class Optimizer(torch.optim.Optimizer):
     # ---- steps
 
     def _initial_step_info(self) -> StepInfo:
-        return StepInfo(self.client.get_steps(), False, 0.0, self.client.get_loss_scale(), False, 0, 0, 0, 0, 0)
+        return StepInfo(self.client.get_steps(), False, 0.0, self.client.get_loss_scale(), False, 0, 0, 0, 0, 0, 0)
 
     @not_compiled
     @torch.no_grad()
@@ -83,16 +84,17 @@ class Optimizer(torch.optim.Optimizer):
             return loss
         engine.check_modules()
         self._warn_of_evaluation()
-        self._tell_groups()
+        self.tell_groups()
         engine.checkpoints.before_step()
         front.let_gradients_go()
         info, trouble = self.client.step()
         front.end_step()
         self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
                                   bool(info.is_watched), info.n_restored, info.n_beside, info.n_deferred,
-                                  info.n_gathered, info.n_gathered_ahead)
+                                  info.n_gathered, info.n_gathered_ahead, info.n_early)
         self._learn_groups()
-        engine.checkpoints.after_step()
+        if trouble is None or info.is_skipped:  # else weights have changed in part
+            engine.checkpoints.after_step()
         if trouble is not None:
             raise trouble
         return loss
@@ -133,7 +135,7 @@ class Optimizer(torch.optim.Optimizer):
                     group[key] = value
             self._known[number] = numbers
 
-    def _tell_groups(self) -> None:
+    def tell_groups(self) -> None:
         """What the program wrote."""
         self._check_options(self.param_groups)
         for number, (group, known, told) in enumerate(zip(self.param_groups, self._known, self._set)):
@@ -163,7 +165,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def get_written(self) -> List[Dict[str, float]]:
         """What the program has written to the groups so far; below 0, or NaN: nothing."""
-        self._tell_groups()
+        self.tell_groups()
         return [{key: getattr(group, key) for key in _NUMBERS} for group in self._set]
 
     def set_written(self, written: List[Dict[str, float]]) -> None:
