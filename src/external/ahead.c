@@ -185,6 +185,16 @@ static ps_status begin(ps_client *c, bool insists)
     return ps_group_begin_gather(&c->between_ranks, ps_client_chunks_of(c, a->group), &a->gather);
 }
 
+/* The program has a place in one of its chunks, which it may read and write at any time. Places come back at other times
+ * on other ranks. */
+static bool is_in_use(const ps_client *c, int32_t group)
+{
+    const ps_chunk_group g = ps_client_chunks_of(c, group);
+    for (int32_t k = g.chunk; k < g.chunk + g.n_chunks; k++)
+        if (c->held.count[ps_store_chunk(c->layout, PS_LIST_PARAM16, k)] > 0) return true;
+    return false;
+}
+
 ps_status ps_client_gather_ahead(ps_client *c)
 {
     ps_client_ahead *a = ahead_of(c);
@@ -195,21 +205,24 @@ ps_status ps_client_gather_ahead(ps_client *c)
     a->group = x->group;
     a->tensor = c->pieces.all[c->pieces.first[first]].tensor;
     a->state = PS_CLIENT_AHEAD_POSTPONED;
+    if (is_in_use(c, a->group)) return PS_OK;
     const ps_status st = begin(c, false);
     if (st != PS_EBUDGET || a->state != PS_CLIENT_AHEAD_POSTPONED) return ps_client_break(c, st);
     x->lacks_room = c->sharing.lacks_room = true;
     return PS_OK;
 }
 
-ps_status ps_client_begin_postponed(ps_client *c)
+ps_status ps_client_do_postponed(ps_client *c)
 {
-    return ahead_of(c)->state == PS_CLIENT_AHEAD_POSTPONED ? begin(c, true) : PS_OK;
+    if (ahead_of(c)->state != PS_CLIENT_AHEAD_POSTPONED) return PS_OK;
+    PS_TRY(begin(c, true));
+    return ps_client_finish_ahead(c);
 }
 
 ps_status ps_client_finish_ahead(ps_client *c)
 {
     ps_client_ahead *a = ahead_of(c);
-    PS_TRY(ps_client_begin_postponed(c));
+    PS_TRY(ps_client_do_postponed(c));
     if (a->state != PS_CLIENT_AHEAD_UNDER_WAY) return PS_OK;
     ps_status st = ps_client_finish_announcing(c, a->messages, a->announced);
     if (st == PS_OK) st = ps_group_await(&c->between_ranks, &a->gather);

@@ -103,7 +103,7 @@ ps_status ps_client_finish_announcing(ps_client *c, const char *messages, ps_eve
 ps_status ps_client_announce(ps_client *c, const ps_client_message *m, const uint8_t *places, int32_t n_places)
 {
     ps_event done;
-    PS_TRY(ps_client_begin_postponed(c));
+    PS_TRY(ps_client_do_postponed(c));
     PS_TRY(ps_client_begin_announcing(c, m, places, n_places, c->sharing.messages, &done));
     return ps_client_finish_announcing(c, c->sharing.messages, done);
 }

@@ -148,7 +148,7 @@ typedef struct ps_client_record {
 
 typedef enum ps_client_ahead_state {
     PS_CLIENT_AHEAD_NONE,
-    PS_CLIENT_AHEAD_POSTPONED, /* no room on this rank: begun before its next exchange, as the others have begun */
+    PS_CLIENT_AHEAD_POSTPONED, /* not now on this rank; before its next exchange, as the others have begun */
     PS_CLIENT_AHEAD_UNDER_WAY, /* its chunks are held */
     PS_CLIENT_AHEAD_HERE,      /* they are let go */
 } ps_client_ahead_state;
@@ -569,8 +569,8 @@ uint64_t ps_client_hash_record(const ps_client *c);
 PS_NODISCARD ps_status ps_client_agree_on_record(ps_client *c);
 /* Begin with what the recorded step gathers next, unless something is under way. */
 PS_NODISCARD ps_status ps_client_gather_ahead(ps_client *c);
-/* Before anything else is exchanged: begin what was postponed. */
-PS_NODISCARD ps_status ps_client_begin_postponed(ps_client *c);
+/* Before anything else is exchanged: gather what was postponed. */
+PS_NODISCARD ps_status ps_client_do_postponed(ps_client *c);
 /* What has begun is here, and need not stay on the device. */
 PS_NODISCARD ps_status ps_client_finish_ahead(ps_client *c);
 /* The group is used: *was_ahead, and it is here. */

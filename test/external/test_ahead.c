@@ -20,6 +20,7 @@ typedef enum oddity {
     WRITTEN_IN_USE, /* the same by the program itself */
     READ,           /* ps_client_read of it */
     MORE_MEMORY,    /* the framework takes so much that nothing can stay on the device that is not in use */
+    HELD,           /* a place, which is written to while its group may come */
     LEFT_OUT,       /* a module */
     ODDITIES
 } oddity;
@@ -33,6 +34,7 @@ typedef struct member {
     int rank;
     ps_client *client;
     int64_t n_ahead, n_at_end, n_ahead_at_end;
+    ps_client_place held;
     float seen; /* sum of parameters as they were used */
     float values[TENSORS];
     ps_status st;
@@ -86,12 +88,22 @@ static ps_status be_odd(member *m, int32_t t)
         ps_client_unpin(m->client, next, PS_CLIENT_PARAM);
         return PS_OK;
     case READ: return ps_client_read(m->client, next, NULL, 0, 1, &value);
+    case HELD:
     case NOTHING:
     case OTHER_ORDER:
     case MORE_MEMORY:
     case LEFT_OUT:
     case ODDITIES: break;
     }
+    return PS_OK;
+}
+
+/* From the first module on the place stays in use; it is written to before its own use in the backward pass. */
+static ps_status write_held(member *m, int32_t k)
+{
+    const float value = (float)k;
+    if (k == 0) PS_TRY(ps_client_pin(m->client, 0, PS_CLIENT_PARAM, PS_CLIENT_WRITE, &m->held));
+    if (k < 2 * TENSORS - 1) ps_from_floats(m->held.dtype, m->held.address, k, 1, &value);
     return PS_OK;
 }
 
@@ -107,6 +119,7 @@ static ps_status step(member *m, bool is_odd, int64_t more_bytes)
         if (odd == LEFT_OUT && t == 4) continue;
         const int64_t bytes = odd == MORE_MEMORY && k % 3 == 1 ? more_bytes : 0;
         PS_TRY(begin_module(m, is_backward ? PS_CLIENT_BACKWARD : PS_CLIENT_FORWARD, t, bytes));
+        if (odd == HELD) PS_TRY(write_held(m, k));
         if (is_backward && t == WITHOUT_USE)
             memset(gradient, 0, sizeof gradient);
         else
@@ -114,6 +127,7 @@ static ps_status step(member *m, bool is_odd, int64_t more_bytes)
         if (is_odd && (k == 2 || (k == TENSORS + 3 && odd != DROPPED))) PS_TRY(be_odd(m, is_backward ? t - 5 : t));
         if (is_backward) PS_TRY(ps_client_give_gradient(m->client, t, gradient, PS_DTYPE_F32, 0));
     }
+    if (odd == HELD) ps_client_unpin(m->client, 0, PS_CLIENT_PARAM);
     PS_TRY(ps_client_step(m->client, &info));
     assert_true(info.n_gathered_ahead <= info.n_gathered);
     m->n_at_end = info.n_gathered;
@@ -168,6 +182,7 @@ static void run(int n, const char *changes, oddity odd, int odd_rank, int64_t de
                         .visitor = {.hall = &h, .rank = r},
                         .rank = r,
                         .changes = changes,
+                        .held = {.struct_size = sizeof m[r].held},
                         .odd = odd,
                         .odd_rank = odd_rank};
         assert_int_equal(pthread_create(&m[r].thread, NULL, member_main, &m[r]), 0);
