@@ -109,7 +109,8 @@ PS_API PS_NODISCARD ps_status ps_client_begin(ps_client *client);
 
 typedef enum ps_client_what {
     PS_CLIENT_PARAM,    /* the parameter as operators read it, of the configuration's number format; apart: fp32 */
-    PS_CLIENT_MASTER,   /* its fp32 value. To write there: the parameter follows when it is let go (apart: the same) */
+    PS_CLIENT_MASTER,   /* its fp32 value. To write there: the parameter follows when it is let go (apart: the same).
+                           With several ranks the owner alone has it, and writes between steps only */
     PS_CLIENT_GRADIENT, /* PS_ESTATE when there is none */
 } ps_client_what;
 

@@ -94,8 +94,16 @@ static ps_status expect_own(const ps_client *c, int32_t tensor)
     return PS_OK;
 }
 
+/* Only the owner writes there, and other ranks may have the parameter already, or be about to get it. */
+static ps_status expect_between_steps(const ps_client *c, int32_t tensor)
+{
+    if (c->settings.ranks.n == 1 || c->steps.trace == NULL) return PS_OK;
+    return PS_FAIL(PS_ESTATE, "%.200s: with several ranks its fp32 value may be written between steps only",
+                   c->tensors[tensor].name);
+}
+
 /* What is asked for is there, and up to date. */
-static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what)
+static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what, ps_client_mode mode)
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (what == PS_CLIENT_GRADIENT) {
@@ -112,6 +120,7 @@ static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what)
     }
     if (what == PS_CLIENT_PARAM && ps_client_is_overwritten(c, t)) PS_TRY(ps_client_restore(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(expect_own(c, tensor));
+    if (what == PS_CLIENT_MASTER && mode == PS_CLIENT_WRITE) PS_TRY(expect_between_steps(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(ps_client_need_master(c, tensor));
     return ps_client_is_written(t, c->pin_counts[tensor]) ? ps_client_settle(c, tensor) : PS_OK;
 }
@@ -178,7 +187,7 @@ static ps_status pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps
     if (what == PS_CLIENT_GRADIENT) PS_TRY(ps_client_expect_gradients_whole(c, "to ask for a gradient (p.grad)"));
     PS_TRY(ps_client_expect_no_early_update(c, tensor, "its value is asked for"));
     PS_TRY(ps_client_flush_tensor(c, tensor));
-    PS_TRY(tell_room(c, t, make_ready(c, tensor, what)));
+    PS_TRY(tell_room(c, t, make_ready(c, tensor, what, mode)));
     const ps_list list = list_of(c, tensor, what);
     *place = (ps_client_place){.dtype = t->is_apart || list != PS_LIST_PARAM16 ? PS_DTYPE_F32 : c->settings.dtype,
                                .gpu = c->settings.backend_kind == PS_BACKEND_CUDA ? c->settings.gpu.ordinal : -1};

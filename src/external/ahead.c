@@ -111,7 +111,7 @@ static bool has_room(const ps_client *c, const ps_client_record *r, int32_t i)
     const ps_chunk_group g = ps_client_chunks_of(c, r->all[i].group);
     const int64_t chunk = ps_payload_bytes(&c->settings, c->layout, &c->lists, PS_LIST_PARAM16);
     const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
-    for (int32_t m = r->all[begin].moment; m <= r->all[i].moment && m < t->n_moments; m++)
+    for (int32_t m = (int32_t)ps_max_i64(0, r->all[begin].moment); m <= r->all[i].moment && m < t->n_moments; m++)
         if (t->moments[m].non_model_bytes + ps_client_moment_bytes(c, t, m, page) + g.n_chunks * chunk > room)
             return false;
     return true;
@@ -195,27 +195,37 @@ static bool is_in_use(const ps_client *c, int32_t group)
     return false;
 }
 
+/* What fails for want of room, or as the program has a gradient in use that would have to make way, can be done later. */
+static ps_status try_to_begin(ps_client *c)
+{
+    ps_client_ahead *a = ahead_of(c);
+    if (is_in_use(c, a->group)) return PS_OK;
+    const ps_status st = begin(c, false);
+    const bool is_postponed = a->state == PS_CLIENT_AHEAD_POSTPONED && (st == PS_EBUDGET || st == PS_ESTATE);
+    c->sharing.lacks_room = c->sharing.lacks_room || (is_postponed && st == PS_EBUDGET);
+    return is_postponed ? PS_OK : ps_client_break(c, st);
+}
+
 ps_status ps_client_gather_ahead(ps_client *c)
 {
     ps_client_ahead *a = ahead_of(c);
+    if (a->state == PS_CLIENT_AHEAD_POSTPONED) return try_to_begin(c);
     if (a->state != PS_CLIENT_AHEAD_NONE || c->sharing.recorded.n == 0) return PS_OK;
     ps_client_exchange *x = next_gathering(c);
     if (x == NULL) return PS_OK;
-    const int32_t first = ps_client_chunks_of(c, x->group).chunk;
     a->group = x->group;
-    a->tensor = c->pieces.all[c->pieces.first[first]].tensor;
+    a->tensor = c->pieces.all[c->pieces.first[ps_client_chunks_of(c, x->group).chunk]].tensor;
     a->state = PS_CLIENT_AHEAD_POSTPONED;
-    if (is_in_use(c, a->group)) return PS_OK;
-    const ps_status st = begin(c, false);
-    if (st != PS_EBUDGET || a->state != PS_CLIENT_AHEAD_POSTPONED) return ps_client_break(c, st);
-    x->lacks_room = c->sharing.lacks_room = true;
+    const bool lacked_room = c->sharing.lacks_room;
+    PS_TRY(try_to_begin(c));
+    x->lacks_room = c->sharing.lacks_room && !lacked_room;
     return PS_OK;
 }
 
 ps_status ps_client_do_postponed(ps_client *c)
 {
     if (ahead_of(c)->state != PS_CLIENT_AHEAD_POSTPONED) return PS_OK;
-    PS_TRY(begin(c, true));
+    PS_TRY(ps_client_break(c, begin(c, true)));
     return ps_client_finish_ahead(c);
 }
 
@@ -237,6 +247,7 @@ ps_status ps_client_take_ahead(ps_client *c, int32_t group, bool *was_ahead)
     ps_client_ahead *a = ahead_of(c);
     *was_ahead = ps_client_is_coming(c, group);
     if (!*was_ahead) return PS_OK;
+    c->sharing.n_gathered_ahead += a->state != PS_CLIENT_AHEAD_POSTPONED;
     PS_TRY(ps_client_finish_ahead(c));
     a->state = PS_CLIENT_AHEAD_NONE;
     return PS_OK;

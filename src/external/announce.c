@@ -92,12 +92,13 @@ static ps_status await_all(ps_client *c, const ps_client_message *m, ps_event do
 ps_status ps_client_finish_announcing(ps_client *c, const char *messages, ps_event done)
 {
     const ps_client_message *mine = ps_client_message_of(c, messages, c->settings.ranks.rank);
-    PS_TRY(await_all(c, mine, done));
-    for (int32_t r = 0; r < c->settings.ranks.n; r++) {
+    const ps_status st = await_all(c, mine, done);
+    const bool has_come = ps_event_wait(done) == PS_OK; /* also where a rank that saw a difference has left since */
+    for (int32_t r = 0; has_come && r < c->settings.ranks.n; r++) {
         const ps_client_message *other = ps_client_message_of(c, messages, r);
         if (other->kind != mine->kind || other->number != mine->number) return fail_unlike(c, mine, r, other);
     }
-    return PS_OK;
+    return st == PS_OK ? PS_OK : ps_comm_check_failure(c->comm);
 }
 
 ps_status ps_client_announce(ps_client *c, const ps_client_message *m, const uint8_t *places, int32_t n_places)

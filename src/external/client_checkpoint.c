@@ -273,7 +273,8 @@ ps_status ps_client_begin_checkpoint(ps_client *c, const char *folder, const ps_
     ps_client_checkpoint own = {0};
     if (what != NULL) PS_TRY(PS_SIZED_TAKE(ps_client_checkpoint, what, &own));
     PS_TRY(ps_client_enter(c, "ps_client_begin_checkpoint", PS_CLIENT_IS_READY));
-    const ps_status st = begin_checkpoint(c, folder, &own);
+    ps_status st = ps_client_do_postponed(c);
+    if (st == PS_OK) st = begin_checkpoint(c, folder, &own);
     ps_client_leave(c);
     return st;
 }
@@ -283,7 +284,11 @@ int ps_client_checkpoint_is_done(ps_client *client)
     ps_client *c;
     if (!ps_client_look(client, &c)) return 1;
     double own = c->saver == NULL || ps_saver_is_done(c->saver), least = own, most;
-    if (c->saver != NULL && c->comm != NULL && ps_comm_find_range(c->comm, &own, 1, &least, &most) != PS_OK) least = 0;
+    if (c->saver != NULL && c->comm != NULL) {
+        ps_status st = ps_client_do_postponed(c);
+        if (st == PS_OK) st = ps_comm_find_range(c->comm, &own, 1, &least, &most);
+        if (st != PS_OK) least = 0;
+    }
     ps_client_leave(c);
     return least > 0;
 }
@@ -302,7 +307,8 @@ ps_status ps_client_finish_checkpoint(ps_client *c, ps_checkpoint_info *info)
     PS_TRY(PS_NEED("client", c));
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_checkpoint_info, &(ps_checkpoint_info){0}, info));
     PS_TRY(ps_client_enter(c, "ps_client_finish_checkpoint", PS_CLIENT_IS_READY));
-    const ps_status st = finish_checkpoint(c, info);
+    ps_status st = ps_client_do_postponed(c);
+    if (st == PS_OK) st = finish_checkpoint(c, info);
     ps_client_leave(c);
     return st;
 }
@@ -540,7 +546,8 @@ ps_status ps_client_load_checkpoint(ps_client *c, const char *folder, ps_client_
     take_up(c);
     ps_client_leave(c);
     PS_TRY(ps_client_enter(c, "ps_client_load_checkpoint", PS_CLIENT_IS_READY));
-    const ps_status st = load_checkpoint(c, folder, &own);
+    ps_status st = ps_client_do_postponed(c);
+    if (st == PS_OK) st = load_checkpoint(c, folder, &own);
     if (c->is_half_made) c->stage = PS_CLIENT_IS_BROKEN;
     ps_client_leave(c);
     if (st == PS_OK && out != NULL) return PS_SIZED_GIVE(ps_client_loaded, &own, out);

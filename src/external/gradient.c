@@ -337,7 +337,8 @@ static ps_status drop_all(ps_client *c)
 {
     bool had_any = false;
     for (int32_t i = 0; i < c->n_tensors; i++) {
-        had_any = had_any || c->tensors[i].has_gradient;
+        /* of those that are apart each rank has its own */
+        had_any = had_any || (c->tensors[i].has_gradient && (c->comm == NULL || !c->tensors[i].is_apart));
         drop(c, &c->tensors[i]);
     }
     if (had_any) ps_client_abandon_step(c); /* else it is about to begin, or between forward and backward */

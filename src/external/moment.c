@@ -487,8 +487,9 @@ static ps_status moment(ps_client *c, ps_client_phase phase, const char *label, 
     if (phase == PS_CLIENT_ASIDE) PS_TRY(ps_client_tell_ranks(c, ps_client_flush(c)));
     if (phase == PS_CLIENT_ASIDE) return begin_aside(c, label, framework_bytes, is_measured);
     PS_TRY(ps_client_tell_ranks(c, ps_client_update_as_foretold(c, framework_bytes)));
-    return ps_client_begin_moment(c, phase == PS_CLIENT_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, label,
-                                  framework_bytes);
+    PS_TRY(ps_client_begin_moment(c, phase == PS_CLIENT_FORWARD ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, label,
+                                  framework_bytes));
+    return c->sharing.ahead.state == PS_CLIENT_AHEAD_POSTPONED ? ps_client_gather_ahead(c) : PS_OK;
 }
 
 ps_status ps_client_moment(ps_client *c, ps_client_phase phase, const char *label, int64_t framework_bytes)

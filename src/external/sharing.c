@@ -186,7 +186,6 @@ static ps_status gather(ps_client *c, int32_t tensor, int32_t group)
     PS_TRY(ps_client_take_ahead(c, group, &was_ahead));
     if (!was_ahead) PS_TRY(gather_now(c, tensor, group));
     c->sharing.n_gathered++;
-    c->sharing.n_gathered_ahead += was_ahead;
     c->sharing.is_here[group] = true;
     note_recent(c, group);
     return ps_client_note_exchange(c, PS_CLIENT_GATHER, group);

@@ -33,7 +33,7 @@ typedef struct member {
     int odd_rank; /* -1: all */
     int rank;
     ps_client *client;
-    int64_t n_ahead, n_at_end, n_ahead_at_end;
+    int64_t n_ahead, n_at_end, n_ahead_at_end, n_beside_at_end;
     ps_client_place held;
     float seen; /* sum of parameters as they were used */
     float values[TENSORS];
@@ -131,6 +131,7 @@ static ps_status step(member *m, bool is_odd, int64_t more_bytes)
     PS_TRY(ps_client_step(m->client, &info));
     assert_true(info.n_gathered_ahead <= info.n_gathered);
     m->n_at_end = info.n_gathered;
+    m->n_beside_at_end = info.n_beside;
     m->n_ahead_at_end = info.n_gathered_ahead;
     m->n_ahead += info.n_gathered_ahead;
     return PS_OK;
@@ -223,6 +224,8 @@ static void test_same_bits(void **state)
             snprintf(changes, sizeof changes, AT_ONCE ROOMY "%s", formats[f]);
             run(n, changes, odd, -1, 0, at_once);
             assert_int_equal(at_once[0].n_ahead, 0);
+            /* of module WITHOUT_USE, where its group is gathered for the next one later */
+            if (odd == NOTHING) assert_int_equal(at_once[0].n_beside_at_end > 0, n == 2 && f < 2);
             for (size_t b = 0; b < PS_ARRAY_LEN(budgets); b++) {
                 snprintf(changes, sizeof changes, "%s%s", budgets[b], formats[f]);
                 run(n, changes, odd, -1, 0, ahead);
@@ -230,10 +233,26 @@ static void test_same_bits(void **state)
                 if (b == 0 && ahead[0].n_ahead_at_end < ahead[0].n_at_end - 1)
                     fail_msg("%s, oddity %d: %d of %d groups were gathered ahead", changes, odd,
                              (int)ahead[0].n_ahead_at_end, (int)ahead[0].n_at_end);
+                if (b == 0 && odd == NOTHING)
+                    assert_int_equal(ahead[0].n_beside_at_end, 0); /* its group came with it */
             }
             if (f > 0) continue;
             run(n, ROOMY, odd, -1, late_ns, ahead);
             expect_same(n, at_once, ahead, "late messages", odd);
+        }
+}
+
+/* On one rank activations take so much that no other group can come: it begins with that when it has to. */
+static void test_one_rank_has_less_room(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {TIGHT, TIGHTEST, ROOMY "memory.device=420KB "};
+    member at_once[RANKS_MAX], ahead[RANKS_MAX];
+    run(2, ROOMY AT_ONCE, NOTHING, -1, 0, at_once);
+    for (size_t b = 0; b < PS_ARRAY_LEN(budgets); b++)
+        for (int rank = 0; rank < 2; rank++) {
+            run(2, budgets[b], MORE_MEMORY, rank, 0, ahead);
+            expect_same(2, at_once, ahead, budgets[b], MORE_MEMORY);
         }
 }
 
@@ -258,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_same_bits, note_live),
+        cmocka_unit_test_setup(test_one_rank_has_less_room, note_live),
         cmocka_unit_test_setup(test_one_rank_leaves, note_live),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
