@@ -222,7 +222,7 @@ typedef struct ps_client_step_info {
     int64_t n_deferred; /* chunks of this rank's whose updates wait until they are next asked for */
     int64_t n_gathered, n_gathered_ahead; /* all-gathers of groups of chunks, with several ranks; of these, begun before
                                              the group was asked for */
-    int64_t n_early; /* chunks of this rank's that were updated within the backward pass */
+    int64_t n_early;                      /* chunks of this rank's that were updated within the backward pass */
 } ps_client_step_info;
 
 /* (ranks) The update of all tensors that have a gradient, averaged over the ranks: clipped, unscaled, by the
