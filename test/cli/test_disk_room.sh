@@ -23,7 +23,7 @@ cat >"$work/small.sh" <<EOT
 mkdir "$work/small" && mount -t tmpfs -o size=40m tmpfs "$work/small" || exit 77
 "$pstar" train "$work/tiny.json" train.output_dir="$work/small/run" >"$work/out" 2>"$work/err"
 echo \$? >"$work/refused"
-find "$work/small" -type f -size +0 ! -name '*.bin' >"$work/left"
+find "$work/small" -type f -size +0 ! -name '*.bin' ! -name .lock >"$work/left"
 "$pstar" train "$work/tiny.json" train.output_dir="$work/small/run" train.save=false >"$work/out2" 2>"$work/err2"
 echo \$? >"$work/without"
 "$pstar" train "$work/tiny.json" train.output_dir="$work/small/run" --overwrite model.n_embd=16 >"$work/out3" 2>&1
