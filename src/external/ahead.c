@@ -100,17 +100,14 @@ static int32_t begins_after(const ps_client_record *r, int32_t i)
 }
 
 /* Is there room for the group beside all that the recorded step had on the device from then until it was used? */
-static bool has_room(const ps_client *c, const ps_client_record *r, int32_t i)
+static bool has_room(const ps_client *c, const ps_client_record *r, int32_t i, int64_t room)
 {
     const int64_t page = ps_settings_page_bytes(&c->settings);
     const int32_t begin = begins_after(r, i);
     const ps_trace *t = c->steps.trace;
-    int64_t blocks[PS_RAM_TIER_COUNT];
     if (begin < 0) return false;
-    ps_client_count_blocks(c, blocks);
     const ps_chunk_group g = ps_client_chunks_of(c, r->all[i].group);
     const int64_t chunk = ps_payload_bytes(&c->settings, c->layout, &c->lists, PS_LIST_PARAM16);
-    const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
     for (int32_t m = (int32_t)ps_max_i64(0, r->all[begin].moment); m <= r->all[i].moment && m < t->n_moments; m++)
         if (t->moments[m].non_model_bytes + ps_client_moment_bytes(c, t, m, page) + g.n_chunks * chunk > room)
             return false;
@@ -120,12 +117,13 @@ static bool has_room(const ps_client *c, const ps_client_record *r, int32_t i)
 /* All ranks have room. */
 static ps_status agree_on_room(ps_client *c, ps_client_record *r)
 {
+    const int64_t room = ps_client_device_room(c);
     double *has;
     PS_TRY(ps_mem_alloc((size_t)r->n, sizeof *has, &has));
     for (int32_t i = 0; i < r->n; i++) {
         const bool lacked = i < c->sharing.recorded.n && c->sharing.recorded.all[i].lacks_room;
         r->all[i].lacks_room = lacked && is_same_exchange(&r->all[i], &c->sharing.recorded.all[i]);
-        has[i] = r->all[i].kind == PS_CLIENT_GATHER && !r->all[i].lacks_room && has_room(c, r, i);
+        has[i] = r->all[i].kind == PS_CLIENT_GATHER && !r->all[i].lacks_room && has_room(c, r, i, room);
     }
     const ps_status st = ps_comm_all_reduce(c->comm, has, r->n, PS_COMM_MIN);
     for (int32_t i = 0; i < r->n; i++) r->all[i].goes_ahead = has[i] > 0;

@@ -71,6 +71,14 @@ void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT
     ps_tiers_count_blocks(&o, blocks);
 }
 
+int64_t ps_client_device_room(const ps_client *c)
+{
+    const int64_t page = ps_settings_page_bytes(&c->settings);
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    ps_client_count_blocks(c, blocks);
+    return c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
+}
+
 /* With "auto" none, unless it is little of the budget that it is a part of. */
 void ps_client_choose_save_buffer(ps_client *c)
 {

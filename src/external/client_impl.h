@@ -309,6 +309,8 @@ int64_t ps_client_results_bytes(const ps_client *c, int64_t *sums_bytes);
 /* What the client's tiers are; and what of them is no chunk's, in pages. */
 ps_tiers_options ps_client_tiers(const ps_client *c);
 void ps_client_count_blocks(const ps_client *c, int64_t blocks[PS_RAM_TIER_COUNT]);
+/* Whole pages of memory.device that are left to chunks and the framework. */
+int64_t ps_client_device_room(const ps_client *c);
 /* settings.staging_bytes of memory.save_buffer; 0 where nothing is saved while training goes on. */
 void ps_client_choose_save_buffer(ps_client *c);
 /* Where a parameter follows its fp32 value, or a gradient that lay over it makes way, both are there at once; with

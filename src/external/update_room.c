@@ -94,9 +94,7 @@ static bool has_room_in_forward(const ps_client *c)
 {
     const ps_trace *t = c->steps.trace;
     const int64_t page = ps_settings_page_bytes(&c->settings), update = ps_client_update_bytes(c);
-    int64_t blocks[PS_RAM_TIER_COUNT];
-    ps_client_count_blocks(c, blocks);
-    const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
+    const int64_t room = ps_client_device_room(c);
     for (int32_t i = 0; i < t->n_moments; i++) {
         const ps_moment *m = &t->moments[i];
         if (m->phase != PS_PHASE_FORWARD) continue;
@@ -114,10 +112,7 @@ bool ps_client_may_defer(const ps_client *c)
 
 bool ps_client_may_update_after(const ps_client *c, int32_t chunk, int32_t moment)
 {
-    const int64_t page = ps_settings_page_bytes(&c->settings);
-    int64_t blocks[PS_RAM_TIER_COUNT];
     if (ps_client_update_tier(c, chunk) == PS_TIER_HOST) return true;
-    ps_client_count_blocks(c, blocks);
-    const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] / page * page - blocks[PS_TIER_DEVICE];
-    return c->steps.trace->moments[moment].non_model_bytes + ps_client_update_bytes(c) <= room;
+    const int64_t taken = c->steps.trace->moments[moment].non_model_bytes + ps_client_update_bytes(c);
+    return taken <= ps_client_device_room(c);
 }
