@@ -8,7 +8,7 @@
 #: make                        library and program: build/pstar, build/libpatrickstar.{a,so}
 #: make demo                   train a small GPT-2 in little memory, and let it write
 #: make demo-finetune          fine-tune a published model as a classifier in little memory, and export it
-#: make test                   build and run all tests; the last line counts them
+#: make test                   build and run the tests, but those of test/check_only.txt; the last line counts them
 #: make test-processors        tests of test/processors_*.txt as on other processors, as far as this one can be them
 #: make test-data              fetch what some tests need and are skipped without: a model (84 MB), transformers
 #: make check                  all that must pass before a change goes in: rules, tests, warnings, sanitizers (45 minutes)
@@ -43,7 +43,7 @@
 #:              one process only. Left out: openmpi, where mpicc.openmpi is found
 #: CUDA=1  build the plug-in with the kernels for GPUs of NVIDIA's: nvcc of CUDA 13 is needed, in PATH, in /usr/local/cuda/bin,
 #:         or named by NVCC=
-#: MINIMAL=1  for a machine without these libraries: all but libc linked statically; no MPI, no libpatrickstar.so
+#: MINIMAL=1  for a machine without these libraries: all but libc linked statically; no MPI, no shared libraries
 #: VERBOSE=1  show whole compiler calls
 #: DEPS=0     neither look for Debian packages nor install any (another system, or libraries of your own)
 
@@ -84,7 +84,7 @@ DEPS_TEST  := g++ help2man libcmocka-dev iproute2 pkg-config xz-utils python3 ca
 DEPS_FETCH := python3 ca-certificates
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
-DEPS_ORACLE := python3-torch python3-numpy python3-venv python3-pip
+DEPS_ORACLE := python3-torch python3-numpy python3-matplotlib python3-venv python3-pip
 DEPS_PEER := python3 python3-venv python3-pip g++
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
@@ -97,13 +97,15 @@ ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-e
              $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) $(CFLAGS)
 CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG)
 LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN))
-LIBRARIES := jansson pcre2-8 uring utf8proc xxhash
-LDLIBS   += $(if $(MINIMAL),$(LIBRARIES:%=-l:lib%.a) -static-libgcc,$(LIBRARIES:%=-l%)) -lm -lpthread
+LIBRARIES := jansson uring xxhash
+DATA_LIBRARIES := jansson pcre2-8 utf8proc xxhash
+link_with = $(if $(MINIMAL),$(1:%=-l:lib%.a) -static-libgcc,$(1:%=-l%)) -lm -lpthread
+LDLIBS   += $(call link_with,$(sort $(LIBRARIES) $(DATA_LIBRARIES)))
 
 # ---- files ----------------------------------------------------------------------------------------------------------
 # src/kernel/cpu/isa/*.c are compiled once for each instruction set, with PS_ISA naming it; see cpu_isa.h there.
-# src/comm/mpi/*.c is compiled once for each MPI, into a plug-in; src/cuda/image/*.c is one too.
-SRC     := $(sort $(filter-out $(wildcard src/kernel/cpu/isa/*.c src/comm/mpi/*.c src/cuda/image/*.c),$(wildcard src/*/*.c src/*/*/*.c)))
+# src/chunk/comm/mpi/*.c is compiled once for each MPI, into a plug-in; src/device/cuda/image/*.c is one too.
+SRC     := $(sort $(wildcard src/*/*.c src/*/*/*.c))
 SRC_ISA := $(sort $(wildcard src/kernel/cpu/isa/*.c))
 ISAS    := portable avx2 avx512 avx512_bf16
 ISA_FLAGS_portable    :=
@@ -111,20 +113,24 @@ ISA_FLAGS_avx2        := -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512      := $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 ISA_FLAGS_avx512_bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 
-OBJ   := $(SRC:%.c=$B/%.o) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
+# src/data is libpatrickstar_data, the library above the other.
+DATA_OBJ := $(patsubst %.c,$B/%.o,$(filter src/data/%,$(SRC)))
+OBJ   := $(filter-out $(DATA_OBJ),$(SRC:%.c=$B/%.o)) $(foreach i,$(ISAS),$(SRC_ISA:%.c=$B/%.$i.o))
 CLI   := $(patsubst %.c,$B/%.o,$(sort $(wildcard cli/*.c cli/train/*.c)))
-# ONLY, LEAVE: files that list tests, see test/run.sh.
+# ONLY, LEAVE: files that list tests, see test/run.sh. LEAVE= runs all.
+LEAVE ?= $(if $(ONLY),,test/check_only.txt)
 test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
-# Programs of tests that are there a second time, as test/async/NAME: on the fake GPU (test/engine/backends.h).
+# Programs of tests that are there a second time, as test/async/NAME: on the fake driver, with the processor's kernels
+# (test/engine/backends.h).
 ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early \
-               engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_looking_in engine/test_loss_average engine/test_loss_scale \
+               engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_introspection engine/test_loss_average engine/test_loss_scale \
                engine/test_nonfinite engine/test_own \
                engine/test_promises engine/test_ranks engine/test_shape engine/test_states engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                checkpoint/test_optimizer_import \
-               fault/test_engine_faults external/test_client_walk external/test_client_saves
+               fault/test_engine_faults external/test_client_walk external/test_client_saves external/test_prefetch
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 # Those that are there once more, as test/gpu/NAME: on CUDA, over a driver that is not there and kernels on an emulator.
 GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_tied \
@@ -144,10 +150,15 @@ TESTS += $(if $(ONLY),,$B/bench/gpu_row $B/bench/bench_op)
 FUZZ  := $(patsubst test/fuzz/fuzz_%.c,%,$(sort $(wildcard test/fuzz/fuzz_*.c)))
 BENCHES := $(patsubst %.c,$B/%,$(sort $(if $(BENCH),$(BENCH:%=bench/bench_%.c),$(wildcard bench/bench_*.c))))
 
+# What programs are linked with.
+STATIC := $B/libpatrickstar_data.a $B/libpatrickstar.a
+
 .DEFAULT_GOAL := all
 PLUGINS  := $(MPI_FOUND:%=libpatrickstar_%.so) $(if $(CUDA),libpatrickstar_cuda.so)
 # Debian's jansson for static linking is for programs only.
-PRODUCTS := pstar libpatrickstar.a $(if $(MINIMAL),,libpatrickstar.so) $(PLUGINS)
+SO_VERSION = $(shell sed -n 's/^\#define PS_VERSION_M[A-Z]* //p' include/patrickstar.h | paste -sd.)
+LIBS     := libpatrickstar_data libpatrickstar
+PRODUCTS := pstar $(LIBS:%=%.a) $(if $(MINIMAL),,$(LIBS:%=%.so)) $(PLUGINS)
 # Tests want both.
 TEST_PLUGINS := $(if $(MPI),$B/libpatrickstar_openmpi.so $B/libpatrickstar_mpich.so)
 all: $(PRODUCTS:%=$B/%) $(if $(IS_DEFAULT),$(PRODUCTS:%=build/%))
@@ -194,14 +205,19 @@ $(PRODUCTS:%=build/%): build/%: build/gcc-d0/%
 	@cp -f $< $@
 
 $B/libpatrickstar.a: $(if $(SYNTAX),,$(OBJ))
+$B/libpatrickstar_data.a: $(if $(SYNTAX),,$(DATA_OBJ))
+$(LIBS:%=$B/%.a):
 	@mkdir -p $(@D) && rm -f $@
 	$(call run,ar)$(AR) rcs $@ $^
+shared_library = $(CC) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@
 $B/libpatrickstar.so: $(OBJ) src/exports.map
-	$(call run,ld)$(CC) -shared -Wl,-soname,libpatrickstar.so.$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@ $(OBJ) $(LDLIBS)
-$B/pstar: $(CLI) $B/libpatrickstar.a
+	$(call run,ld)$(shared_library) $(OBJ) $(call link_with,$(LIBRARIES))
+$B/libpatrickstar_data.so: $(DATA_OBJ) $B/libpatrickstar.so src/exports.map
+	$(call run,ld)$(shared_library) $(DATA_OBJ) $B/libpatrickstar.so $(call link_with,$(DATA_LIBRARIES))
+$B/pstar: $(CLI) $(STATIC)
 	$(call run,ld)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 # Compilers that wrap ours.
-$B/libpatrickstar_%.so: src/comm/mpi/mpi_plugin.c src/comm/transport.h Makefile | build/.deps-mpi-%
+$B/libpatrickstar_%.so: src/chunk/comm/mpi/mpi_plugin.c src/chunk/comm/transport.h Makefile | build/.deps-mpi-%
 	@mkdir -p $(@D)
 	$(call run,mpicc)OMPI_CC=$(CC) MPICH_CC=$(CC) mpicc.$* $(ALL_CFLAGS) $(CPPFLAGS) -shared $(LDFLAGS) -o $@ $<
 $B/%.o: %.c Makefile | build/.deps
@@ -209,10 +225,10 @@ $B/%.o: %.c Makefile | build/.deps
 	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
 # The sum by which a library knows its kernels for GPUs: of all that says how they are launched.
-KERNELS_FILES := $(sort $(wildcard src/kernel/cuda/*)) src/kernel/kernel.h src/tensor/dtype.h
+KERNELS_FILES := $(sort $(wildcard src/kernel/cuda/*)) src/kernel/kernel.h src/base/dtype.h
 KERNELS_SUM   := $(firstword $(shell cat $(KERNELS_FILES) | sha256sum))
-$B/src/cuda/plugin.o: private CPPFLAGS += -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
-$B/src/cuda/plugin.o: $(KERNELS_FILES)
+$B/src/device/cuda/plugin.o: private CPPFLAGS += -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
+$B/src/device/cuda/plugin.o: $(KERNELS_FILES)
 
 # They see the public headers only, as any program does.
 $B/cli/train/%.o: private CPPFLAGS := $(filter-out -Isrc,$(CPPFLAGS))
@@ -220,7 +236,7 @@ $B/cli/cmd_info.o: private CPPFLAGS += $(if $(MINIMAL),-DPS_MINIMAL)
 
 # Files that the assembler puts into the library; compilers do not tell of them.
 $B/src/config/machines.o: $(wildcard examples/hardware/*.json)
-$B/src/report/assets.o: $(wildcard src/report/assets/*) $(wildcard third_party/uplot/uPlot.*)
+$B/src/api/report/assets.o: $(wildcard src/api/report/assets/*) $(wildcard third_party/uplot/uPlot.*)
 
 define isa_rule
 $B/%.$1.o: %.c Makefile | build/.deps
@@ -234,30 +250,35 @@ CMOCKA := $(if $(MINIMAL),$B/libcmocka.so.0 -Wl$(comma)-rpath$(comma)'$$ORIGIN/.
 $B/libcmocka.so.0: | build/.deps-test
 	@mkdir -p $(@D)
 	@cp -L "$$($(CC) -print-file-name=libcmocka.so)" $@
-$(if $(MINIMAL),$B/libpatrickstar.a: | $B/libcmocka.so.0)
+$(if $(MINIMAL),$(STATIC): | $B/libcmocka.so.0)
 
 # program: a source file with a main of its own, the static library, and what else it needs
 # A test may include a file of the program, which then is a prerequisite but no second source.
 program_sources = $(foreach f,$(filter %.c,$^) $(filter %.a,$^),$(if $(findstring /../,$f),,$f))
 compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(PROGRAM_FLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(if $(SYNTAX),-fsyntax-only -Wno-unused-command-line-argument) $(program_sources) $(LDFLAGS)
-$B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $B/libpatrickstar.a Makefile
+$B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $(STATIC) Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
-$B/test/fuzz/fuzz_%: test/fuzz/fuzz_%.c $B/libpatrickstar.a Makefile
+$B/test/fuzz/fuzz_%: test/fuzz/fuzz_%.c $(STATIC) Makefile
 	@mkdir -p $(@D)
 	$(compile_program) -fsanitize=fuzzer $(LDLIBS)
 # A program with an OpenMP of its own around the library.
 $B/test/engine/test_openmp: private PROGRAM_FLAGS := -fopenmp
+FAKE_CPU := $(addprefix test/cuda/fake_,cpu.c driver.c memory.c streams.c)
+# Programs of other folders that open such a GPU themselves.
+USE_FAKE_CPU := device/test_order engine/test_blocking engine/test_profile engine/train_ranks fault/test_half_done \
+                fault/test_rank_faults plan/test_simulate run/test_bounce run/test_external_stream run/test_step_order
 define async_rule
 $B/test/async/$(notdir $1): private PROGRAM_FLAGS := -DTEST_OVER_ASYNC
-$B/test/async/$(notdir $1): test/$1.c $B/libpatrickstar.a Makefile
+$B/test/async/$(notdir $1): test/$1.c $(FAKE_CPU) $(STATIC) Makefile
 	@mkdir -p $$(@D)
 	$$(compile_program) $$(CMOCKA) $$(LDLIBS)
 endef
 $(foreach t,$(ASYNC_TESTS),$(eval $(call async_rule,$t)))
-$B/test/async/pstar: test/async/pstar_async.c $(CLI) $B/libpatrickstar.a Makefile
+$(patsubst %.c,$B/%,$(wildcard test/async/test_*.c)) $(USE_FAKE_CPU:%=$B/test/%): $(FAKE_CPU)
+$B/test/async/pstar: test/async/pstar_async.c $(FAKE_CPU) $(CLI) $(STATIC) Makefile
 	@mkdir -p $(@D)
-	$(compile_program) $(CLI) $B/libpatrickstar.a $(LDLIBS)
+	$(compile_program) $(CLI) $(STATIC) $(LDLIBS)
 # The kernels for GPUs by a compiler of the host, whose words of CUDA are the emulator's; no library of C++ is needed.
 EMULATED := $(patsubst %.cu,$B/%.emulated.o,$(sort $(wildcard src/kernel/cuda/*.cu))) $B/test/cuda/emulate.o
 EMULATED_CXX = $(CXX) -std=c++17 -g -O2 -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off -fno-math-errno \
@@ -308,13 +329,13 @@ ifeq ($(NVCC)$(filter help clean,$(MAKECMDGOALS)),)
 $(error CUDA=1 needs nvcc of CUDA 13: there is none in PATH or /usr/local/cuda/bin, and NVCC= names none)
 endif
 endif
-$B/libpatrickstar_cuda.so: src/cuda/image/cuda_plugin.c src/cuda/plugin.h $(KERNELS_FILES) $(CUDA_FILES:%=%.fatbin) Makefile
+$B/libpatrickstar_cuda.so: src/device/cuda/image/cuda_plugin.c src/device/cuda/plugin.h $(KERNELS_FILES) $(CUDA_FILES:%=%.fatbin) Makefile
 	@mkdir -p $(@D)
 	$(call run,ld)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -DPS_CUDA_SUM='"$(KERNELS_SUM)"' \
 	    '-DPS_CUDA_MODULES=$(foreach f,$(CUDA_FILES),XX($(notdir $f)))' -shared $(LDFLAGS) -o $@ $<
-$(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(EMULATED) $B/libpatrickstar.a Makefile
+$(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(EMULATED) $(STATIC) Makefile
 	@mkdir -p $(@D)
-	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $B/libpatrickstar.a $(CMOCKA) $(LDLIBS)
+	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $(STATIC) $(CMOCKA) $(LDLIBS)
 $B/test/cuda/test_cuda_plugin: private PROGRAM_FLAGS := -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
 # The plug-in's host side over a driver that is not there; its backend with kernels on the emulator.
 $B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open: private PROGRAM_FLAGS := $(EMULATED)
@@ -329,28 +350,28 @@ $B/test/cuda/test_cuda_plans: private PROGRAM_FLAGS := -DNO_DRIVER='"$(abspath $
 $B/test/cuda/test_cuda_plans: | $B/test/cuda/no_driver.so
 # Tests of operators once more, through driver and backend: of a GPU, or of the fake driver. tool/gpu_check.sh runs them.
 FAKE_DRIVER := $(sort $(wildcard test/cuda/fake_*.c))
-$(CUDA_TESTS:%=$B/test/gpu/op_%): $B/test/gpu/op_%: test/kernel/test_%.c $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile
+$(CUDA_TESTS:%=$B/test/gpu/op_%): $B/test/gpu/op_%: test/kernel/test_%.c $(FAKE_DRIVER) $(EMULATED) $(STATIC) Makefile
 	@mkdir -p $(@D)
-	$(compile_program) -DTEST_OVER_GPU $(EMULATED) $B/libpatrickstar.a $(CMOCKA) $(LDLIBS)
+	$(compile_program) -DTEST_OVER_GPU $(EMULATED) $(STATIC) $(CMOCKA) $(LDLIBS)
 # The engine over that driver: programs of test/gpu itself, and those that are there once more.
 define gpu_rule
 $B/test/gpu/$(notdir $1): private PROGRAM_FLAGS := -DTEST_OVER_GPU $(EMULATED)
-$B/test/gpu/$(notdir $1): test/$1.c $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile
+$B/test/gpu/$(notdir $1): test/$1.c $(FAKE_DRIVER) $(EMULATED) $(STATIC) Makefile
 	@mkdir -p $$(@D)
 	$$(compile_program) $$(CMOCKA) $$(LDLIBS)
 endef
 $(foreach t,$(GPU_TESTS) $(GPU_TESTS_LONG),$(eval $(call gpu_rule,$t)))
 $(foreach t,$(wildcard test/gpu/test_*.c),$(eval $(call gpu_rule,$(t:test/%.c=%))))
-$B/test/gpu/pstar: test/gpu/pstar_gpu.c $(FAKE_DRIVER) $(EMULATED) $(CLI) $B/libpatrickstar.a Makefile
+$B/test/gpu/pstar: test/gpu/pstar_gpu.c $(FAKE_DRIVER) $(EMULATED) $(CLI) $(STATIC) Makefile
 	@mkdir -p $(@D)
-	$(compile_program) $(EMULATED) $(CLI) $B/libpatrickstar.a $(LDLIBS)
-$B/test/gpu/bench_op: test/gpu/pstar_gpu.c bench/bench_op.c bench/bench.h bench/op_targets.h $(FAKE_DRIVER) $(EMULATED) $B/libpatrickstar.a Makefile
+	$(compile_program) $(EMULATED) $(CLI) $(STATIC) $(LDLIBS)
+$B/test/gpu/bench_op: test/gpu/pstar_gpu.c bench/bench_op.c bench/bench.h bench/op_targets.h $(FAKE_DRIVER) $(EMULATED) $(STATIC) Makefile
 	@mkdir -p $(@D)
-	$(compile_program) $(EMULATED) $B/libpatrickstar.a $(LDLIBS)
-$B/test/%: test/%.c $B/libpatrickstar.a Makefile
+	$(compile_program) $(EMULATED) $(STATIC) $(LDLIBS)
+$B/test/%: test/%.c $(STATIC) Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(CMOCKA) $(LDLIBS)
-$B/bench/%: bench/%.c $B/libpatrickstar.a Makefile
+$B/bench/%: bench/%.c $(STATIC) Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
 
@@ -435,7 +456,7 @@ python-check: build/torch/.companions $(PYTHON_NEEDS)
 bench-pytorch: build/torch/.companions $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
 build/torch/.companions: build/torch/.done
-	build/torch/bin/pip install transformers accelerate peft
+	build/torch/bin/pip install transformers accelerate peft matplotlib
 	@touch $@
 
 replay: $(FUZZ:%=$B/test/fuzz/replay_%)
@@ -456,15 +477,19 @@ announce = @printf '\n== %s\n'
 check: build/.deps-check
 	$(announce) layers
 	@sh tool/check_layers.sh
+	$(announce) 'tests of promises'
+	@sh tool/check_promises.sh
+	$(announce) words
+	@python3 tool/check_words.py
 	$(announce) headers
 	@sh tool/check_headers.sh
 	$(announce) exports
-	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 build/gcc-d0-werror/libpatrickstar.so
-	@sh tool/check_exports.sh build/gcc-d0-werror/libpatrickstar.so
+	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 $(LIBS:%=build/gcc-d0-werror/%.so)
+	@sh tool/check_exports.sh build/gcc-d0-werror
 	$(announce) format
 	@sh tool/check_format.sh
-	$(announce) 'tests; gcc without a warning'
-	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 $(if $(NVCC),CUDA=1) test
+	$(announce) 'all tests; gcc without a warning'
+	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 LEAVE= $(if $(NVCC),CUDA=1) test
 	$(announce) 'tests as on other processors'
 	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 $(if $(NVCC),CUDA=1) test-processors
 	$(announce) 'kernels for GPUs by nvcc'
@@ -473,7 +498,7 @@ check: build/.deps-check
 	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 FAKE=1 gpu-check
 	$(announce) 'clang without a warning'
 	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 all
-	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 SYNTAX=1 tests
+	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 LEAVE= SYNTAX=1 tests
 	$(announce) 'tests under AddressSanitizer and UndefinedBehaviorSanitizer, DEBUG=3'
 	@$(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 LEAVE=test/long_address.txt test
 	$(announce) 'fuzz corpora'
@@ -484,10 +509,10 @@ check: build/.deps-check
 
 check-long: check
 	$(announce) 'all tests under AddressSanitizer and UndefinedBehaviorSanitizer'
-	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 ONLY=test/long_address.txt test
+	@PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=3 SAN=address,undefined WERROR=1 ONLY=test/long_address.txt test
 	$(announce) 'ranks under ThreadSanitizer'
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
-	$(announce) 'the fake GPU: 20 seeds'
+	$(announce) 'the fake driver with the processor'\''s kernels: 20 seeds'
 	@PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/seeds.txt test
 	$(announce) 'a run that signals stop at 50 instants'
 	@N_STOPS=50 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/stops.txt test
@@ -505,31 +530,32 @@ check-long: check
 
 # ---- install --------------------------------------------------------------------------------------------------------
 VERSION = $(shell sed -n 's/^\#define PS_VERSION_[A-Z]* //p' include/patrickstar.h | paste -sd.)
-SO_VERSION := 0
 D := $(DESTDIR)$(PREFIX)
 HEADERS := $(wildcard include/*.h include/*.hpp)
-DOC_FILES := README.md CHANGELOG.md LICENSE $(wildcard doc/*.md)
+DOC_FILES := CHANGELOG.md LICENSE $(wildcard doc/*.md)
 
+# pkg_config_text: name, description, libraries that it needs, the .pc file that it is above
 define pkg_config_text
 prefix=$(PREFIX)
 libdir=$${prefix}/lib
 includedir=$${prefix}/include
 
-Name: patrickstar
-Description: Trains transformers whose model data does not fit in device memory
+Name: $1
+Description: $2
 Version: $(VERSION)
+$(if $4,Requires: $4 = $(VERSION))
 Cflags: -I$${includedir}
-Libs: -L$${libdir} -lpatrickstar
-Libs.private: $(LDLIBS)
+Libs: -L$${libdir} -l$1
+Libs.private: $3
 endef
 
 install: $(PRODUCTS:%=$B/%)
 	install -d $D/bin $D/lib/pkgconfig $D/include $D/share/doc/patrickstar
 	install -m 755 $B/pstar $D/bin/
-	install -m 644 $B/libpatrickstar.a $D/lib/
-	$(if $(MINIMAL),,install -m 755 $B/libpatrickstar.so $D/lib/libpatrickstar.so.$(VERSION))
-	$(if $(MINIMAL),,ln -sf libpatrickstar.so.$(VERSION) $D/lib/libpatrickstar.so.$(SO_VERSION))
-	$(if $(MINIMAL),,ln -sf libpatrickstar.so.$(SO_VERSION) $D/lib/libpatrickstar.so)
+	install -m 644 $(STATIC) $D/lib/
+	$(if $(MINIMAL),,for lib in $(LIBS); do \
+	    install -m 755 $B/$$lib.so $D/lib/$$lib.so.$(VERSION) && ln -sf $$lib.so.$(VERSION) $D/lib/$$lib.so.$(SO_VERSION) && \
+	    ln -sf $$lib.so.$(SO_VERSION) $D/lib/$$lib.so || exit 1; done)
 	$(if $(PLUGINS),install -d $D/lib/patrickstar)
 	$(if $(PLUGINS),install -m 755 $(PLUGINS:%=$B/%) $D/lib/patrickstar/)
 	install -m 644 $(HEADERS) $D/include/
@@ -539,12 +565,14 @@ install: $(PRODUCTS:%=$B/%)
 	install -m 644 tool/completion/_pstar $D/share/zsh/site-functions/
 	if command -v help2man >/dev/null; then sh tool/man_pages.sh $B/pstar $B/man && install -d $D/share/man/man1 && \
 	    install -m 644 $B/man/*.1 $D/share/man/man1/; else echo 'no manual pages: there is no help2man'; fi
-	$(file >$B/patrickstar.pc,$(pkg_config_text))install -m 644 $B/patrickstar.pc $D/lib/pkgconfig/
+	$(file >$B/patrickstar.pc,$(call pkg_config_text,patrickstar,Trains transformers whose model data does not fit in device memory,$(call link_with,$(LIBRARIES))))
+	$(file >$B/patrickstar_data.pc,$(call pkg_config_text,patrickstar_data,Tokenizers$(comma) data and metrics for patrickstar,$(call link_with,$(DATA_LIBRARIES)),patrickstar))
+	install -m 644 $B/patrickstar.pc $B/patrickstar_data.pc $D/lib/pkgconfig/
 	$(if $(DESTDIR),,-ldconfig)
 
 uninstall:
-	rm -f $D/bin/pstar $D/lib/libpatrickstar.a $D/lib/libpatrickstar.so $D/lib/libpatrickstar.so.$(SO_VERSION) \
-	    $D/lib/libpatrickstar.so.$(VERSION) $D/lib/pkgconfig/patrickstar.pc $(HEADERS:%=$D/%)
+	rm -f $D/bin/pstar $(foreach l,$(LIBS:%=$D/lib/%),$l.a $l.so $l.so.$(SO_VERSION) $l.so.$(VERSION)) \
+	    $(LIBS:lib%=$D/lib/pkgconfig/%.pc) $(HEADERS:%=$D/%)
 	rm -f $D/share/bash-completion/completions/pstar $D/share/zsh/site-functions/_pstar $D/share/man/man1/pstar.1 $D/share/man/man1/pstar-*.1
 	rm -rf $D/share/doc/patrickstar $D/lib/patrickstar
 

@@ -38,7 +38,7 @@ static inline void stream_ask(const void *p)
     __builtin_prefetch((const char *)p + STREAM_AHEAD * sizeof(float));
 }
 
-/* Loads before stores: a load behind the store of another array, at the same offset in its page, would be taken to
+/* Loads before stores: a load after the store of another array, at the same offset in its page, would be taken to
  * depend on it. n is a multiple of a line. */
 WIDEST static void stream_4_block(uint16_t *g, float *w, float *m, float *v, int64_t n)
 {

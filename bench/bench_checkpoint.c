@@ -4,7 +4,7 @@
  * Plain: one file of the same bytes (a disk may store repeated ones in no time), 1 MiB a call, fsync. Files are dropped
  * from the page cache before they are read. Writing comes first, then a pause, then reading, each alternating: a
  * virtual disk is slow for a while after much has been written. Each repeat measures all four in turn; what is printed
- * is the median of each, in GB/s (10^9), and the ratio. Then one checkpoint is saved while training goes on: how long a
+ * is the median of each, in GB/s (10^9), and the ratio. Then one checkpoint is saved while training runs: how long a
  * step takes without, how long training stood still for it. */
 #include <fcntl.h>
 #include <string.h>

@@ -1,11 +1,11 @@
-/* bench_disk.c - the disk tier beside fio: payloads of several sizes read, written, and both at once as in a step that
+/* bench_disk.c - the disk tier next to fio: payloads of several sizes read, written, and both at once as in a step that
  * is offloaded, with the processor time that a GB costs.
  *
  * usage: bench_disk [FOLDERS [MIB [ROUNDS [SECONDS [uring|threads]]]]]      (default: . 1024 5 1, io_uring if there)
  * FOLDERS as memory.disk_path has them; fio gets a file in each. Ours and fio (Debian package fio; left out where it is
  * not installed) take turns, with the same size, as many payloads under way, and as many reads as writes; medians of
  * ROUNDS. MB is 10^6 bytes. Processor time is that of the whole process, in ms for a GB. The files are written once before
- * anything is measured. At the end, how long a read takes that is issued behind a long queue of writes: fio has no such
+ * anything is measured. At the end, how long a read takes that is issued after a long queue of writes: fio has no such
  * thing. fio's memory is in small pages, ours in huge ones. */
 #include <string.h>
 #include <sys/resource.h>
@@ -101,7 +101,7 @@ static double field(const char *line, int which)
     return line != NULL ? atof(line) : 0;
 }
 
-/* fio puts its files behind each other, separated by ':'. */
+/* fio puts its files one after another, separated by ':'. */
 static void fio_files(const char *folders, char *out, size_t bytes)
 {
     size_t n = 0;
@@ -151,10 +151,10 @@ static void remove_fio_files(const bench *b)
 
 /* ---- a read that is needed now ---- */
 
-static void read_behind_writes(bench *b, int rounds)
+static void read_after_writes(bench *b, int rounds)
 {
     enum { N = 32 };
-    bench_samples behind = {.n = 0}, alone = {.n = 0};
+    bench_samples dependents = {.n = 0}, alone = {.n = 0};
     for (int r = 0; r < rounds; r++)
         for (int n_writes = 0; n_writes <= N; n_writes += N) {
             ps_event writes[N], read;
@@ -162,11 +162,11 @@ static void read_behind_writes(bench *b, int rounds)
             const double begin = bench_now();
             begin_payload(b, false, N + 1, 0, &read);
             bench_check(ps_event_wait(read));
-            bench_add(n_writes > 0 ? &behind : &alone, bench_now() - begin);
+            bench_add(n_writes > 0 ? &dependents : &alone, bench_now() - begin);
             for (int i = 0; i < n_writes; i++) bench_check(ps_event_wait(writes[i]));
         }
     printf("a read of %.2f MB: %.1f ms alone, %.1f ms behind %d writes (%.0f MB); medians of %d\n",
-           (double)b->payload_bytes * 1e-6, 1e3 * bench_median(&alone), 1e3 * bench_median(&behind), N,
+           (double)b->payload_bytes * 1e-6, 1e3 * bench_median(&alone), 1e3 * bench_median(&dependents), N,
            N * (double)b->payload_bytes * 1e-6, rounds);
 }
 
@@ -253,7 +253,7 @@ int main(int argc, char **argv)
         give_payloads(&b);
     }
     use_payloads(&b, payloads[2]);
-    read_behind_writes(&b, rounds);
+    read_after_writes(&b, rounds);
     give_payloads(&b);
     ps_disk_close(b.disk);
     remove_fio_files(&b);

@@ -5,7 +5,7 @@
  * usage: bench_op [--backend cpu|cuda] [--hardware FILE] [--small] [--table] [ROUNDS [NAME]]
  *
  *   ROUNDS      15; NAME: only the operators whose name contains it
- *   --hardware  rates of this description: what of the roofline each kernel reaches, beside the share that it should reach (op_targets.h)
+ *   --hardware  rates of this description: what of the roofline each kernel reaches, and what it should reach (op_targets.h)
  *   --small     of a size for kernels on an emulator
  *   --table     computes nothing, and needs no GPU: arithmetic and traffic of the operators and, of the hardware, the time that they cannot
  *               be faster than, and the share that they should reach
@@ -20,7 +20,7 @@
 
 #include "bench.h"
 #include "config/hardware.h"
-#include "cuda/open.h"
+#include "device/cuda/open.h"
 #include "device/device.h"
 #include "device/queue.h"
 #include "op_targets.h"
@@ -107,7 +107,7 @@ typedef union op_args {
 typedef struct bench {
     ps_backend *k;         /* NULL: only a table */
     ps_queue *queue;       /* NULL: computed when it is called */
-    char *arena, *pattern; /* the pattern lies in host memory */
+    char *arena, *pattern; /* the pattern is in host memory */
     const sizes *sizes;
     ps_hardware hardware;
     bool has_hardware;
@@ -229,10 +229,10 @@ static void print_head(const bench *b, const char *title)
 /* Seconds that this takes at least; *by: for what. */
 static double seconds_at_least(const bench *b, const ps_cost *c, const char **by)
 {
-    const double products = c->flops / b->hardware.device.bf16.flop_per_s;
+    const double gemms = c->flops / b->hardware.device.bf16.flop_per_s;
     const double memory = c->bytes / b->hardware.device.memory_bytes_per_s;
-    *by = products > memory ? "products" : "memory";
-    return products > memory ? products : memory;
+    *by = gemms > memory ? "products" : "memory";
+    return gemms > memory ? gemms : memory;
 }
 
 static void print_cost(const bench *b, ps_op op, const char *shape, int64_t n, const ps_cost *c)

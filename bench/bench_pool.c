@@ -40,7 +40,7 @@ static double run_us(ps_cpu_pool *pool, int64_t n_items)
     return 1e6 * (bench_now() - begin);
 }
 
-static double meet_us(ps_cpu_pool *pool)
+static double barrier_us(ps_cpu_pool *pool)
 {
     meeting m = {.n = ps_cpu_pool_threads(pool)}, *const at = &m;
     const double begin = bench_now();
@@ -76,8 +76,8 @@ int main(int argc, char **argv)
         rest();
         bench_add(&asleep, run_us(pool, n_threads));
         rest();
-        bench_add(&together[1], meet_us(pool));
-        bench_add(&together[0], meet_us(pool));
+        bench_add(&together[1], barrier_us(pool));
+        bench_add(&together[0], barrier_us(pool));
     }
     for (int i = 0; i < rounds / 100; i++) bench_add(&item, run_us(pool, ITEMS) / ITEMS);
     printf("%d threads\nmicroseconds                  median      least\n", n_threads);

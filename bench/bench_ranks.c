@@ -3,19 +3,19 @@
  *
  * usage: mpirun -n 2 bench_ranks [STEPS] [key=value ...]     (default 4 steps a round; one more comes first and is not counted)
  *
- * GPT-2 124M in bf16, each rank with its share of the cores. Of each way to communicate: medians of seconds a step;
+ * GPT-2 124M in bf16, each rank with its share of the cores. For each way to communicate: medians of seconds a step;
  * how long transfers were under way; how much of it computing went on ("hidden") or stood still ("exposed"); how
  * long it stood still while nothing was under way ("late": for ranks that are not there yet, or for small sums);
  * processor time; bytes sent. Means over the ranks. With them rank 0 alone, with the same cores. The ways take
- * turns, so that others on the machine disturb all alike. Last, transfers of 32 MB a rank while nobody computes,
- * beside plain copies. */
+ * turns, so that others on the machine disturb all alike. Last, transfers of 32 MB a rank while no rank computes,
+ * next to plain copies. */
 #include <string.h>
 #include <time.h>
 
+#include "api/engine/engine.h"
 #include "base/profile.h"
 #include "bench.h"
-#include "comm/comm.h"
-#include "engine/engine.h"
+#include "chunk/comm/comm.h"
 
 enum { WARM_UP = 1, ROUNDS = 3, RAW_TIMES = 9 };
 #define MB 1e-6

@@ -1,4 +1,4 @@
-/* bench_store.c - what keeping the books of chunks costs: pins, moments, look-ahead, choosing who leaves.
+/* bench_store.c - what keeping the books of chunks costs: pins, moments, look-ahead, choosing victims.
  *
  * usage: bench_store [STEPS] [key=value ...]     (default 2 steps; options as in a configuration)
  *
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "plan/search.h"
+#include "train/plan/search.h"
 
 #define N_TRIED 2 /* steps before those that are counted */
 
@@ -19,13 +19,13 @@ static const char base_config[] =
     " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}},"
     " \"model\": {\"preset\": \"gpt2\", \"hidden_size\": 4096, \"num_hidden_layers\": 118, \"num_attention_heads\": "
     "32},"
-    " \"data\": {\"sequence_length\": 512}, \"memory\": {\"placement_trials\": 0}}";
+    " \"data\": {\"sequence_length\": 512}}";
 
 typedef struct planned {
     ps_settings settings;
     ps_program *program;
     ps_code *code;
-    ps_blueprint *blueprint;
+    ps_exec_plan *exec_plan;
     ps_forecast forecast;
 } planned;
 
@@ -34,18 +34,19 @@ static void make_plan(planned *p, const ps_config *config)
     *p = (planned){.program = NULL};
     bench_check(ps_settings_read(config, true, &p->settings));
     p->settings.plans_only = true;
+    p->settings.takes_first_plan = true;
     bench_check(ps_settings_open_backend(&p->settings));
     const ps_code_options o = ps_settings_code_options(&p->settings);
     bench_check(
         ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, p->settings.B, p->settings.T, &p->program));
     bench_check(ps_code_create(p->program, &o, &p->code));
-    bench_check(ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, NULL, &p->blueprint,
+    bench_check(ps_search_exec_plan(&p->settings, p->program, p->code, &p->settings.budgets, NULL, &p->exec_plan,
                                     &p->forecast));
 }
 
 static void drop_plan(planned *p)
 {
-    ps_blueprint_destroy(p->blueprint);
+    ps_exec_plan_destroy(p->exec_plan);
     ps_code_destroy(p->code);
     ps_program_destroy(p->program);
     ps_settings_close_backend(&p->settings);
@@ -57,7 +58,7 @@ static double time_steps(const planned *p, int64_t n)
     ps_profile *profile = NULL;
     bench_check(ps_profile_create(NULL, &profile));
     const double begin = bench_now();
-    bench_check(ps_trial_record(p->blueprint, &p->settings.budgets, n + 1, n, profile));
+    bench_check(ps_trial_record(p->exec_plan, &p->settings.budgets, n + 1, n, profile));
     const double seconds = bench_now() - begin;
     ps_profile_destroy(profile);
     return seconds;
@@ -79,7 +80,7 @@ static void measure(ps_config *config, const char *name, int64_t device, int64_t
     make_plan(&p, config);
     const double books_s = (time_steps(&p, N_TRIED + n_steps) - time_steps(&p, N_TRIED)) / n_steps;
     const double step_s = (double)p.forecast.step.all_ns * 1e-9;
-    printf("%-26s %7d %8d %12.4f %12.2f %9.3f\n", name, p.blueprint->layout->n_chunks, p.blueprint->trace->n_moments,
+    printf("%-26s %7d %8d %12.4f %12.2f %9.3f\n", name, p.exec_plan->layout->n_chunks, p.exec_plan->trace->n_moments,
            books_s, step_s, books_s / step_s * 100);
     fflush(stdout);
     drop_plan(&p);
@@ -108,7 +109,7 @@ int main(int argc, char **argv)
     set_bytes(config, "memory.disk", 0);
     bench_check(ps_config_validate(config));
     make_plan(&all, config);
-    const int64_t need = ps_blueprint_model_data_bytes(all.blueprint) + all.code->non_model_bytes;
+    const int64_t need = ps_exec_plan_model_data_bytes(all.exec_plan) + all.code->non_model_bytes;
     drop_plan(&all);
     printf("%-26s %7s %8s %12s %12s %9s\n", "", "chunks", "moments", "books s", "step s", "percent");
     measure(config, "all on the device", INT64_C(1) << 44, 0, 0, n_steps);

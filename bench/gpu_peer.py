@@ -4,7 +4,7 @@ with pstar (make gpu-bench). Needs PyTorch and nothing else: the models are writ
 usage: python3 bench/gpu_peer.py CONFIG.json KIND STEPS OUT.json [KEY=VALUE...]
 
 KIND   autocast  fp32 parameters and states, computed in bf16: what most train with     bf16  parameters, gradients and states in bf16,
-       which loses small updates      with "+compile" behind it: through torch.compile
+       which loses small updates      with "+compile" appended: through torch.compile
 KEY    of the configuration's model, data.sequence_length, train_micro_batch_size_per_gpu, gradient_accumulation_steps;
        device=cpu tries the script without a GPU
 

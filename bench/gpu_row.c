@@ -24,7 +24,7 @@ enum { WARM_UP = 3, ROWS_MAX = 8, TEXT_MAX = 160 };
 typedef struct row {
     const char *who;
     bench_samples steps;
-    int64_t peak_bytes; /* of the device, 0: not told */
+    int64_t peak_bytes; /* of the device, 0: not known */
     const char *failed; /* why; NULL: it has not */
 } row;
 
@@ -102,10 +102,10 @@ static void read_run(table *t, const char *folder)
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
     FILE *f = fopen(path, "r");
     if (f == NULL) die("%s cannot be read", path);
-    const int n = count_steps(f, path), skipped = n > WARM_UP ? WARM_UP : n - 1;
+    const int n = count_steps(f, path), n_skipped = n > WARM_UP ? WARM_UP : n - 1;
     for (int i = 0; fgets(line, sizeof line, f) != NULL;) {
         json_t *step = json_loads(line, 0, NULL);
-        if (json_object_get(step, "step_s") != NULL && i++ >= skipped) bench_add(&r->steps, number(step, "step_s"));
+        if (json_object_get(step, "step_s") != NULL && i++ >= n_skipped) bench_add(&r->steps, number(step, "step_s"));
         json_decref(step);
     }
     fclose(f);
@@ -150,24 +150,24 @@ static roofline_work work_of(const table *t)
 }
 
 /* as_in_a_step: at the rate that products of a training step reach, not at that of large ones. */
-static roofline_rates rates_of(const table *t, bool as_in_a_step)
+static roofline_throughput throughput_of(const table *t, bool as_in_a_step)
 {
     json_t *const hw = t->hardware, *const device = json_object_get(hw, "device");
     const char *const format = t->options->bf16_enabled ? "bf16" : t->options->fp16_enabled ? "fp16" : "f32";
-    json_t *const products = json_object_get(device, format);
-    const roofline_rates r = {.flop_per_s = number(products, "flop_per_s") *
-                                            (as_in_a_step ? number(products, "achievable_fraction") : 1),
-                              .host_memory_bytes_per_s = number(hw, "host.memory_bytes_per_s"),
-                              .link = {.in_bytes_per_s = number(hw, "link.to_device_bytes_per_s"),
-                                       .out_bytes_per_s = number(hw, "link.to_host_bytes_per_s"),
-                                       .in_both_bytes_per_s = number(hw, "link.to_device_both_ways_bytes_per_s"),
-                                       .out_both_bytes_per_s = number(hw, "link.to_host_both_ways_bytes_per_s"),
-                                       .full_duplex = json_is_true(at(hw, "link.full_duplex"))},
-                              .disk = {.in_bytes_per_s = number(hw, "disk.read_bytes_per_s"),
-                                       .out_bytes_per_s = number(hw, "disk.write_bytes_per_s"),
-                                       .in_both_bytes_per_s = number(hw, "disk.read_both_ways_bytes_per_s"),
-                                       .out_both_bytes_per_s = number(hw, "disk.write_both_ways_bytes_per_s"),
-                                       .full_duplex = json_is_true(at(hw, "disk.full_duplex"))}};
+    json_t *const gemms = json_object_get(device, format);
+    const roofline_throughput r = {.flop_per_s = number(gemms, "flop_per_s") *
+                                                 (as_in_a_step ? number(gemms, "achievable_fraction") : 1),
+                                   .host_memory_bytes_per_s = number(hw, "host.memory_bytes_per_s"),
+                                   .link = {.in_bytes_per_s = number(hw, "link.to_device_bytes_per_s"),
+                                            .out_bytes_per_s = number(hw, "link.to_host_bytes_per_s"),
+                                            .in_both_bytes_per_s = number(hw, "link.to_device_both_ways_bytes_per_s"),
+                                            .out_both_bytes_per_s = number(hw, "link.to_host_both_ways_bytes_per_s"),
+                                            .full_duplex = json_is_true(at(hw, "link.full_duplex"))},
+                                   .disk = {.in_bytes_per_s = number(hw, "disk.read_bytes_per_s"),
+                                            .out_bytes_per_s = number(hw, "disk.write_bytes_per_s"),
+                                            .in_both_bytes_per_s = number(hw, "disk.read_both_ways_bytes_per_s"),
+                                            .out_both_bytes_per_s = number(hw, "disk.write_both_ways_bytes_per_s"),
+                                            .full_duplex = json_is_true(at(hw, "disk.full_duplex"))}};
     if (r.flop_per_s <= 0) die("%s: the hardware has no products of %s", t->name, format);
     return r;
 }
@@ -206,7 +206,7 @@ static void print_ours(const table *t, row *r)
 {
     const roofline_model model = model_of(t);
     const roofline_work work = work_of(t);
-    const roofline_rates large = rates_of(t, false), reached = rates_of(t, true);
+    const roofline_throughput large = throughput_of(t, false), reached = throughput_of(t, true);
     const roofline least = roofline_of(&model, &work, &large), line = roofline_of(&model, &work, &reached);
     const double least_s = least.part_s[least.by], bound_s = line.part_s[line.by];
     const double planned_s = number(t->plan, "step.seconds");

@@ -4,7 +4,7 @@ usage: python3 bench/peer_torch.py MODEL B T THREADS STEPS KIND
 
 MODEL  gpt2 (124M) or llama (150M: 16 blocks of 768, 12 heads, 4 of keys and values, 2048 wide, 32000 tokens, untied)
 KIND   autocast  bf16 autocast over fp32 parameters     fp32  nothing else      bf16  parameters, gradients and states in bf16
-       with "+compile" behind it: through torch.compile
+       with "+compile" appended: through torch.compile
 
 AdamW (fused where this PyTorch has that on the CPU), gradients clipped at norm 1, dropout off: what a PyTorch user writes. Two steps
 come first and are not counted. Prints one line of JSON.

@@ -1,8 +1,8 @@
-"""A training step of ours beside PyTorch's, in turns within one run: `make bench-peers`.
+"""A training step of ours and of PyTorch's, in turns within one run: `make bench-peers`.
 
 usage: python3 bench/peers.py BUILD_FOLDER [--rounds N] [--seconds S] [--case NAME ...] [--kind KIND ...] [--python PYTHON ...]
 
-In each round everybody runs once, one after the other, each in a process of its own: two steps that are not counted, then steps
+In each round all run once, one after the other, each in a process of its own: two steps that are not counted, then steps
 for about S seconds (12), 3 at least. What a round gives is the median of its steps; the table has the median of the rounds and, as
 their spread, the least and the largest. Ratios are of medians. PYTHON are interpreters whose PyTorch takes part (/usr/bin/python3,
 Debian's, and build/torch/bin/python, `make torch-peer`; those without PyTorch are left out).
@@ -88,7 +88,7 @@ TRY = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); print(torch._
 
 
 def torch_of(python):
-    """(version, environment) of an interpreter's PyTorch, or None. Where its oneDNN dies in products of tiles, it is told to do
+    """(version, environment) of an interpreter's PyTorch, or None. Where its oneDNN dies in products of tiles, it is set to do
     without them."""
     environment = clean_environment()
     environment["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath("build/torchinductor")

@@ -1,4 +1,4 @@
-"""One row of bench/predict.sh: a plan beside the run of the same configuration.
+"""One row of bench/predict.sh: a plan and the run of the same configuration.
 
 Below it what of the prediction was off: seconds waiting as planned and as they were, and of the steps that the profile has each rate as
 seen, divided by the rate that was reckoned with.

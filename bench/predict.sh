@@ -1,5 +1,5 @@
 #!/bin/sh
-# Predicted beside measured: ten configurations, planned with a description of this machine and then run.
+# Predicted and measured: ten configurations, planned with a description of this machine and then run.
 #
 # usage: [ROUNDS=N] bench/predict.sh BUILD_FOLDER [HARDWARE.json] [STEPS] [NAME...]
 #        default: measures first; 16 steps; all configurations, else those whose names begin so
@@ -63,7 +63,7 @@ all_rows() {
     row 'demo: no checkpointing, 160 MB + disk' memory.device=160MB memory.host=0 activation_checkpointing.enabled=false
     row 'demo: f32, 200 MB + 200 MB' bf16.enabled=false memory.device=200MB memory.host=200MB memory.disk=0
     row 'demo: 2 micro-batches a step, in memory' memory.device=600MB memory.host=0 memory.disk=0 gradient_accumulation_steps=2
-    row 'demo: small chunks, lru, 100 MB + disk' memory.device=100MB memory.host=0 memory.policy=lru default_chunk_size=524288
+    row 'demo: small chunks, 100 MB + disk' memory.device=100MB memory.host=0 default_chunk_size=524288
     row 'GPT 85M: in memory' memory.device=3GB memory.host=0 memory.disk=0 model.n_embd=768 model.n_layer=6 model.n_head=12 \
         train_micro_batch_size_per_gpu=2
     row 'GPT 85M: 400 MB + 1100 MB host' memory.device=400MB memory.host=1100MB memory.disk=0 model.n_embd=768 model.n_layer=6 \

@@ -5,7 +5,7 @@ usage: python bench/pytorch_ranks.py [--delay MS ...] [--steps N] [--layers N] [
 PATRICKSTAR_LIBRARY names the library, PYTHONPATH its package. The ranks are processes of this machine with one thread
 each, which compute layers of Linear and GELU with AdamW in fp32, one chunk a layer. Each collective of the gloo group
 that carries the library's messages ends so many milliseconds later than it would. For each delay, with groups gathered
-when they are asked for (client.opts.with_async_move = false) and gathered ahead: the median of the steps' time, and the
+when they are asked for (memory.prefetch = 0) and prefetched: the median of the steps' time, and the
 share of it in which rank 0's program stood still for messages (waits of the profile). Kept in bench/results/.
 """
 import argparse
@@ -18,8 +18,8 @@ import sys
 import tempfile
 import time
 
-HEADER_BYTES = 64  # at most, of a round's first call, which says how much follows (comm/rounds.h)
-WARMUP = 5  # steps: two are recorded, with what is gathered ahead one more
+HEADER_BYTES = 64  # at most, of a round's first call, which says how much follows (chunk/comm/rounds.h)
+WARMUP = 5  # steps: two are recorded, with what is prefetched one more
 
 
 def rank_main(task):
@@ -51,8 +51,8 @@ def rank_main(task):
     torch.manual_seed(0)
     model, optimizer = initialize_engine(build, dist.get_rank(), {
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "default_chunk_size": width * width + width,
-        "memory": {"device": "2GB", "host": "0", "disk": "0"}, "train": {"threads": 1},
-        "client": {"opts": {"with_async_move": task["ahead"]}}})
+        "memory": {"device": "2GB", "host": "0", "disk": "0", "prefetch": 4 if task["ahead"] else 0},
+        "train": {"threads": 1}})
     x = torch.randn(task["rows"], width)
     seconds = []
     for step in range(WARMUP + task["steps"]):

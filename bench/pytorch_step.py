@@ -1,4 +1,4 @@
-"""A training step of GPT-2 124M through the package `patrickstar` beside plain PyTorch: `make bench-pytorch`.
+"""A training step of GPT-2 124M through the package `patrickstar` and in plain PyTorch: `make bench-pytorch`.
 
 usage: python bench/pytorch_step.py [--turns N] [--steps N] [--batch B] [--length T] [--threads N] [--disk FOLDER]
                                     [--format bf16 fp32]
@@ -11,10 +11,13 @@ weights, without dropout, on random tokens.
 plain      fp32 parameters, torch.optim.AdamW(fused=True); in bf16 under torch.autocast(bfloat16)
 package    initialize_engine, in bf16 with bf16.enabled: parameters, fp32 values and states in chunks, all of them in
            memory
-third      the same in a third of the memory that chunks would take, beside what PyTorch itself has in use; the rest on
+third      the same in a third of the memory that chunks would take, plus what PyTorch itself has in use; the rest on
            disk
 
-The table has medians of all counted steps; the time of processors that a step took, which others who compute on the
+A step with disk takes at least what plain PyTorch takes, and what the disk takes for the bytes that a step moves: the
+larger one is given as its bound, with the disk's rate as `pstar info --measure` has it, half reading and half writing.
+
+The table has medians of all counted steps; the time of processors that a step took, which other processes on the
 machine change less; and what of each process was in memory at most (resident, as the system counts it): when all was
 imported, while the model was built, and in steps. Kept in bench/results/.
 """
@@ -98,7 +101,7 @@ def contestant(task):
         if kind != "plain":
             info = model.client.get_info()
             answer.update(model_data=info.model_data_bytes, framework=info.framework_peak_bytes,
-                          device_peak=info.peak_bytes[0], moved=list(info.moved_bytes), watched=info.n_watched_steps)
+                          device_peak=info.peak_bytes[0], moved=list(info.moved_bytes), watched=info.n_recorded_steps)
         say(answer)
 
 
@@ -144,7 +147,18 @@ class Contestant:
         self.process.wait()
 
 
-def table(number_format, contestants):
+def disk_bytes_per_s(folder):
+    """Of reading and writing at the same time, both together."""
+    pstar = os.path.join(os.path.dirname(os.path.abspath(os.environ["PATRICKSTAR_LIBRARY"])), "pstar")
+    with tempfile.TemporaryDirectory() as measured:
+        path = os.path.join(measured, "hardware.json")
+        subprocess.run([pstar, "info", "--measure", path, "--disk-path", folder], check=True, capture_output=True)
+        with open(path) as file:
+            disk = json.load(file)["disk"]
+    return disk["read_both_ways_bytes_per_s"] + disk["write_both_ways_bytes_per_s"]
+
+
+def table(number_format, contestants, disk_rate):
     plain, plain_busy = statistics.median(contestants[0].seconds), statistics.median(contestants[0].busy)
     third = contestants[-1].last
     lines = [
@@ -162,12 +176,25 @@ def table(number_format, contestants):
         "which %.0f MB were used at most; %.0f MB were read from disk and %.0f MB written, in all %d steps." % (
             third["model_data"] / 1e6, third["framework"] / 1e6, contestants[-1].budget / 1e6,
             third["device_peak"] / 1e6, third["moved"][2] / 1e6, third["moved"][3] / 1e6, len(contestants[-1].losses)),
+        bound_text(contestants, disk_rate),
         "Losses, first and last: %s." % "; ".join("%s %.4f, %.4f" % (c.kind, c.losses[0], c.losses[-1])
                                                   for c in contestants), ""]
     return lines
 
 
-def run(number_format, given):
+def bound_text(contestants, disk_rate):
+    plain, third = contestants[0], contestants[-1]
+    bytes_a_step = (third.last["moved"][2] + third.last["moved"][3]) / len(third.losses)
+    plain_seconds, disk_seconds = statistics.median(plain.seconds), bytes_a_step / disk_rate
+    bound = max(plain_seconds, disk_seconds)
+    return ("Disk: %.0f MB/s half reading, half writing; the %.0f MB of a step take %.2f s there. The bound is %.2f s, "
+            "by the %s; the third takes %.2f of it." % (
+                disk_rate / 1e6, bytes_a_step / 1e6, disk_seconds, bound,
+                "disk" if disk_seconds > plain_seconds else "time of plain PyTorch",
+                statistics.median(third.seconds) / bound))
+
+
+def run(number_format, given, disk_rate):
     contestants = [Contestant(number_format, "plain", given), Contestant(number_format, "package", given)]
     for c in contestants:
         c.steps(2, are_counted=False)  # the package watches its first step
@@ -181,7 +208,7 @@ def run(number_format, given):
             c.steps(given.steps)
             print("%s turn %d  %-50s %s" % (number_format, turn + 1, c.name,
                                            " ".join("%.3f" % s for s in c.last["seconds"][1:])), file=sys.stderr)
-    lines = table(number_format, contestants)
+    lines = table(number_format, contestants, disk_rate)
     for c in contestants:
         c.end()
     return lines, contestants[0].built
@@ -198,9 +225,9 @@ def main():
     parser.add_argument("--format", nargs="+", choices=("bf16", "fp32"), default=["bf16", "fp32"])
     given = parser.parse_args()
     load = os.getloadavg()
-    lines = []
+    lines, disk_rate = [], disk_bytes_per_s(given.disk)
     for number_format in given.format:
-        more, versions = run(number_format, given)
+        more, versions = run(number_format, given, disk_rate)
         lines += more
     with open("/proc/cpuinfo") as file:
         processor = re.search(r"^model name\s*: (.*)", file.read(), re.M)[1]

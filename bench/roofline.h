@@ -1,4 +1,4 @@
-/* roofline.h - how long a training step must take at least on one GPU with host memory behind it, from what it computes, moves
+/* roofline.h - how long a training step must take at least on one GPU with host memory attached, from what it computes, moves
  * and updates and from rates that were measured apart; and the FLOP of a token that model FLOP utilisation counts.
  *
  *     t_step >= max{ K (c P T + A) / F                      the GPU's products; c = 6, with activation checkpointing 8
@@ -35,11 +35,11 @@ typedef struct roofline_ways {
     bool full_duplex; /* counts where no rates of both ways are known */
 } roofline_ways;
 
-typedef struct roofline_rates {
+typedef struct roofline_throughput {
     double flop_per_s; /* of products: of large ones, or as in a step */
     double host_memory_bytes_per_s;
     roofline_ways link, disk;
-} roofline_rates;
+} roofline_throughput;
 
 typedef enum roofline_part { ROOFLINE_GPU, ROOFLINE_LINK, ROOFLINE_HOST, ROOFLINE_DISK, ROOFLINE_PARTS } roofline_part;
 
@@ -74,7 +74,7 @@ static inline double roofline_ways_s(const roofline_ways *w, double in_bytes, do
     return shared > longer ? shared : longer;
 }
 
-static inline roofline roofline_of(const roofline_model *m, const roofline_work *w, const roofline_rates *r)
+static inline roofline roofline_of(const roofline_model *m, const roofline_work *w, const roofline_throughput *r)
 {
     const double flop = roofline_flop_a_token(m) * (w->recomputes ? 8.0 / 6.0 : 1.0) * w->tokens * w->micro_batches;
     const double host_bytes = w->updated_on_host_bytes + w->to_device_bytes + w->to_host_bytes;

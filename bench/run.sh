@@ -2,7 +2,7 @@
 # Run the benchmarks of a build and keep what they print, with the commands and the machine, in bench/results/.
 #
 # usage: bench/run.sh BUILD_FOLDER [STEPS]        (`make bench` does: build/gcc-d0, 8 steps)
-# DISK_FOLDER (build) is where chunks go on disk. PyTorch beside it: make bench-peers.
+# DISK_FOLDER (build) is where chunks go on disk. PyTorch next to it: make bench-peers.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 build=${1:?usage: bench/run.sh BUILD_FOLDER [STEPS]}

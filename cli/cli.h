@@ -1,4 +1,4 @@
-/* cli.h - what the commands of pstar share, beside train/program.h. */
+/* cli.h - shared by the commands of pstar, in addition to train/program.h. */
 #ifndef PSTAR_CLI_H
 #define PSTAR_CLI_H
 
@@ -9,7 +9,7 @@
 #include "train/commands.h"
 #include "train/program.h"
 
-/* Each command gets its own arguments, argv[0] being its name, and returns an exit code. */
+/* A command gets its own arguments, with its name as argv[0], and returns an exit code. */
 int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_export(int argc, char **argv);

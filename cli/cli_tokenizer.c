@@ -11,7 +11,7 @@ const char *cli_tokenizer_folder(const ps_options *o)
                                                                                              : NULL;
 }
 
-void cli_tell_no_tokenizer(const char *command, const ps_options *o)
+void cli_report_no_tokenizer(const char *command, const ps_options *o)
 {
     const bool is_named = o->data_tokenizer[0] != '\0';
     const char *folder = is_named ? o->data_tokenizer : o->model_from_pretrained;

@@ -1,4 +1,4 @@
-/* cmd_config.c - pstar config: the configuration in force. */
+/* cmd_config.c - pstar config: prints the current configuration. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,8 +54,8 @@ int cmd_config(int argc, char **argv)
         .options = options,
         .parser = parse,
         .args_doc = "CONFIG [key=value ...]",
-        .doc = "Print the configuration in force as JSON: what CONFIG and the command line give, what "
-               "the folder of model.from_pretrained says, and defaults. Any command takes it as its CONFIG."};
+        .doc = "Print the current configuration as JSON: values of CONFIG, of the command line and of the "
+               "folder of model.from_pretrained, and defaults. Every command accepts it as CONFIG."};
     show_arguments a = {0};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);

@@ -1,16 +1,16 @@
-/* cmd_export.c - pstar export: a checkpoint as a folder for Hugging Face's transformers. */
+/* cmd_export.c - pstar export: exports a checkpoint for Hugging Face's transformers. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/checkpoint/checkpoint_check.h"
 #include "base/base.h"
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "checkpoint/checkpoint_check.h"
 #include "cli.h"
 #include "cli_tokenizer.h"
 #include "config/hf_config.h"
@@ -28,7 +28,7 @@ typedef struct export_arguments {
 
 /* ---- export ---- */
 
-/* torch's name of what the files will hold: the type asked for, or that of the first tensor. */
+/* torch's name of the type of the files: the requested type, or that of the first tensor. */
 static const char *torch_dtype(const ps_weight_source *s, const ps_dtype *asked)
 {
     static const char *const names[PS_DTYPE_COUNT] = {
@@ -60,7 +60,7 @@ static ps_status read_options(const export_arguments *a, ps_export_options *o, p
     return PS_OK;
 }
 
-/* -1: none. A tokenizer that cannot be read is copied all the same. */
+/* -1: none. An unsupported tokenizer is copied all the same. */
 static int32_t pad_token(const char *folder)
 {
     ps_tokenizer *t = NULL;
@@ -81,21 +81,21 @@ static ps_status find_config(const export_arguments *a, ps_config **out)
                    a->paths[0]);
 }
 
-/* What the run's configuration says of the folder; *json gets config.json. */
+/* Options of the exported folder from the run's configuration; *json is set to its config.json. */
 static ps_status describe_run(const export_arguments *a, const ps_weight_source *s, ps_export_options *o,
                               ps_config **config, char **json)
 {
     PS_TRY(find_config(a, config));
     const ps_options *run = ps_config_options(*config);
     if (o->tokenizer_folder == NULL) o->tokenizer_folder = cli_tokenizer_folder(run);
-    if (o->tokenizer_folder == NULL) cli_tell_no_tokenizer("export", run);
+    if (o->tokenizer_folder == NULL) cli_report_no_tokenizer("export", run);
     PS_TRY(export_template_choose(run, o->tokenizer_folder, &o->chat_template));
     o->has_generation = run->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     o->ties_head = o->has_generation || run->model_head == PS_CONFIG_HEAD_MASKED_LM;
     return ps_hf_config_write(*config, torch_dtype(s, o->dtype), pad_token(o->tokenizer_folder), json);
 }
 
-/* The same of a module of PyTorch, whose config.json, `given`, lies in the checkpoint. */
+/* The same for a PyTorch module, whose config.json, `given`, is in the checkpoint. */
 static ps_status describe_module(const ps_weight_source *s, ps_export_options *o, const char *given, char **json)
 {
     if (given == NULL)

@@ -1,4 +1,4 @@
-/* cmd_info.c - pstar info: the machine, what this build can use of it, and how fast it is. */
+/* cmd_info.c - pstar info: prints the machine, the features that this build can use, and its measured throughput. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,14 +13,13 @@
 #include "base/plugin_file.h"
 #include "base/status.h"
 #include "cli.h"
-#include "cuda/cudnn.h"
-#include "cuda/open.h"
+#include "device/cuda/cudnn.h"
+#include "device/cuda/open.h"
 #include "device/disk.h"
 #include "device/disk_folders.h"
 #include "kernel/cpu_kind.h"
 #include "machine_file.h"
-#include "measure/measure.h"
-#include "settings/products.h"
+#include "train/measure/measure.h"
 
 #define MEASURE_SECONDS 12.0
 #define QUICK_SECONDS 0.5
@@ -89,10 +88,10 @@ static void show_report(const ps_measure_report *r)
     show_reached("f32", &d->f32);
     show_reached("bf16", &d->bf16);
     show_reached("fp16", &d->fp16);
-    printf(" of the fastest product\n");
+    printf(" of the fastest matrix multiplication\n");
 }
 
-/* gpu->backend NULL: the processor is to be measured. */
+/* gpu->backend NULL: measure the CPU. */
 static ps_status open_gpu(const options *o, ps_cuda_found *found, ps_measure_gpu *gpu)
 {
     ps_backend *host;
@@ -104,7 +103,7 @@ static ps_status open_gpu(const options *o, ps_cuda_found *found, ps_measure_gpu
     *gpu = (ps_measure_gpu){.name = found->info.name,
                             .total_bytes = found->info.total_bytes,
                             .usable_bytes = found->usable_bytes,
-                            .product_workspace_bytes = ps_cuda_get_parts()->product_bytes};
+                            .product_workspace_bytes = ps_cuda_get_parts()->gemm_bytes};
     return ps_backend_open_cuda(0, PS_CUDA_ATTENTION_AUTO, host, &gpu->backend);
 }
 
@@ -126,25 +125,25 @@ static ps_status measure_as_asked(const options *o, const char *folder, ps_measu
     return st;
 }
 
-/* On stderr, where who keeps the description looks for it (measuring.c). */
+/* On stderr, where measuring.c reads it. */
 static void tell_of_others(const ps_measure_report *r)
 {
     if (r->is_busy)
-        fputs("the machine was busy with other things, or changed its speed: measured again it may be faster\n",
+        fputs("other programs were running, or the processor changed its clock: measured again it may be faster\n",
               stderr);
 }
 
 static ps_status measure(const options *o, const char *folder)
 {
     ps_measure_report report;
-    ps_file_writer *trial = NULL; /* a file that cannot be written is said before the measuring */
+    ps_file_writer *trial = NULL; /* an unwritable file is reported before measuring */
     PS_TRY(ps_file_writer_open(o->measure, &trial));
     ps_file_writer_cancel(trial);
     PS_TRY(measure_as_asked(o, folder, &report));
     show_report(&report);
     tell_of_others(&report);
     PS_TRY(ps_hardware_save(&report.hardware, o->measure));
-    printf("%s has them for planning\n", o->measure);
+    printf("written to %s, for pstar plan --hardware\n", o->measure);
     return PS_OK;
 }
 
@@ -157,7 +156,7 @@ static ps_status measure_for_stdout(const options *o, const char *folder)
     return ps_hardware_write(&report.hardware, stdout);
 }
 
-/* What this program was linked with, and what it finds to load. */
+/* Libraries that this program is linked with, and plug-ins that it finds. */
 static void show_parts(void)
 {
     static const char *const plugins[] = {"openmpi", "mpich", "cuda"};
@@ -178,9 +177,9 @@ static void show_gpu(void)
     ps_cuda_found f;
     printf("GPU                 ");
     if (!ps_cuda_is_expected()) {
-        printf("none of NVIDIA's\n");
+        printf("no NVIDIA GPU found\n");
     } else if (ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f) != PS_OK) {
-        printf("NVIDIA's, which cannot be used, so the processor computes: %s\n", ps_last_error());
+        printf("NVIDIA GPU not usable, the CPU computes: %s\n", ps_last_error());
     } else {
         if (f.n_gpus > 1) printf("%d; number 0: ", f.n_gpus);
         const ps_cudnn *cudnn;
@@ -205,97 +204,67 @@ static ps_status show_machine(const char *folder)
     printf("pstar               %d.%d.%d\n", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
     printf("processor           %s, %d cores usable\n", name, ps_machine_cores(NULL));
     printf("instruction set     %s\n", ps_cpu_isa_name(kind.isa));
-    printf("processor kind      %s (host.isa of hardware descriptions)\n", ps_cpu_kind_name(&kind));
-    printf("memory              %s, %s available (least of the machine and its control groups)\n",
+    printf("processor kind      %s (host.isa in hardware files)\n", ps_cpu_kind_name(&kind));
+    printf("memory              %s, %s available (within the limits of its control groups)\n",
            ps_bytes_format(memory.total_bytes, total), ps_bytes_format(memory.available_bytes, available));
     if (folder[0] != '\0') show_disk(folder);
     show_gpu();
     show_parts();
-    printf("kernel backends     cuda (GPUs of NVIDIA's); cpu %s; ref (plain C, for checking)\n",
+    printf("kernel backends     cuda (NVIDIA GPUs); cpu (%s); ref (plain C, for checking)\n",
            ps_cpu_isa_name(kind.isa));
-    printf("number formats      f32, bf16 (multiplied %s), fp16 (multiplied in f32)\n", ps_cpu_bf16_products(kind.isa));
+    printf("number formats      f32; bf16, multiplied %s; fp16, multiplied in f32\n", ps_cpu_bf16_gemms(kind.isa));
     return PS_OK;
 }
 
-/* ---- what is kept of this machine ---- */
+/* ---- stored descriptions of this machine ---- */
 
-/* of_disk: the file counts for the disk alone. */
-static void show_rates(const ps_hardware *hw, bool of_disk)
+/* of_disk: only the disk section of the file is used. */
+static void show_throughput(const ps_hardware *hw, bool of_disk)
 {
     static const char *const names[] = {"f32", "bf16", "fp16"};
-    const ps_hardware_matrix *const products[] = {&hw->device.f32, &hw->device.bf16, &hw->device.fp16};
+    const ps_hardware_matrix *const gemms[] = {&hw->device.f32, &hw->device.bf16, &hw->device.fp16};
     const ps_hardware_disk *d = &hw->disk;
     printf("                   ");
-    for (size_t i = 0; i < PS_ARRAY_LEN(products); i++)
-        if (products[i]->present && !of_disk)
-            printf(" %s %.0f GFLOP/s in a step,", names[i],
-                   1e-9 * products[i]->flop_per_s * products[i]->achievable_fraction);
-    if (!of_disk) printf(" memory %.1f GB/s", 1e-9 * hw->host.memory_bytes_per_s);
+    for (size_t i = 0; i < PS_ARRAY_LEN(gemms); i++)
+        if (gemms[i]->present && !of_disk)
+            printf(" training reaches %.0f GFLOP/s in %s,", 1e-9 * gemms[i]->flop_per_s * gemms[i]->achievable_fraction,
+                   names[i]);
+    if (!of_disk) printf(" RAM %.3g GB/s", 1e-9 * hw->host.memory_bytes_per_s);
     if (of_disk)
-        printf(" disk reads %.2f, writes %.2f, at once %.2f + %.2f GB/s", 1e-9 * d->read_bytes_per_s,
+        printf(" disk reads %.3g GB/s, writes %.3g GB/s, both at once %.3g + %.3g GB/s", 1e-9 * d->read_bytes_per_s,
                1e-9 * d->write_bytes_per_s, 1e-9 * d->read_both_ways_bytes_per_s,
                1e-9 * d->write_both_ways_bytes_per_s);
     printf("\n");
 }
 
-/* "measured 2026-11-22 18:03 UTC": as far as the file says so. */
+/* "measured 2026-11-22 18:03 UTC", if the file has it. */
 static void show_kept(const char *path)
 {
     ps_hardware hw;
     if (ps_hardware_load(path, &hw) != PS_OK) {
-        printf("known machine       %s: cannot be used, and will be measured again: %s\n", path, ps_last_error());
+        printf("measured speed      %s: cannot be used, and will be measured again: %s\n", path, ps_last_error());
         return;
     }
     const char *by = strstr(hw.device.source, " by pstar");
-    printf("known machine       %s: %.*s\n", path, by != NULL ? (int)(by - hw.device.source) : 0, hw.device.source);
-    show_rates(&hw, machine_file_is_of_disk(path));
+    printf("measured speed      %s: %.*s\n", path, by != NULL ? (int)(by - hw.device.source) : 0, hw.device.source);
+    show_throughput(&hw, machine_file_is_of_disk(path));
 }
 
-static void show_products(const char *path)
-{
-    char *text = NULL;
-    int64_t n_bytes;
-    ps_cuda_product_table t = {.n = 0};
-    ps_status st = ps_file_read_all(path, PS_CUDA_PRODUCT_TABLE_BYTES_MAX, &text, &n_bytes);
-    if (st == PS_OK) st = ps_cuda_product_table_parse(text, n_bytes, path, &t);
-    if (st == PS_OK)
-        printf("known products      %s: algorithms of %zu matrix products on %s, timed with driver %lld and cuBLASLt "
-               "%lld\n",
-               path, t.n, t.site.gpu, (long long)t.site.driver_version, (long long)t.site.library_version);
-    else
-        printf("known products      %s: cannot be used, and will be timed again: %s\n", path, ps_last_error());
-    ps_cuda_product_table_deinit(&t);
-    ps_mem_free(text);
-}
-
-/* The GPU whose tables of products are this machine's; "": there is none that can be used. */
-static void find_gpu_name(char *out, size_t bytes)
-{
-    ps_cuda_found f;
-    const bool is_there = ps_cuda_is_expected() && ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f) == PS_OK;
-    snprintf(out, bytes, "%s", is_there ? f.info.name : "");
-}
-
-/* Show, or remove, what the user's cache folder has of this machine. */
+/* Show, or remove, this machine's files in the user's cache folder. */
 static ps_status go_through_kept(bool forget)
 {
     char folder[MACHINE_FOLDER_BYTES], path[MACHINE_PATH_BYTES];
-    char gpu[sizeof((ps_gpu_info *)0)->name];
     ps_folder_list files;
     int n = 0;
-    find_gpu_name(gpu, sizeof gpu);
     if (!machine_file_folder(folder) || !ps_folder_exists(folder)) folder[0] = '\0';
     if (folder[0] != '\0') {
         PS_TRY(ps_folder_list_read(folder, &files));
         for (int i = 0; i < files.n; i++) {
-            const bool is_machine = machine_file_is_of_this_machine(files.names[i]);
-            if (!is_machine && (gpu[0] == '\0' || !ps_products_is_file_of(files.names[i], gpu))) continue;
+            if (!machine_file_is_of_this_machine(files.names[i])) continue;
             if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, files.names[i]) >= sizeof path) continue;
-            n += is_machine;
-            if (!forget && is_machine)
+            n++;
+            if (!forget)
                 show_kept(path);
-            else if (!forget)
-                show_products(path);
             else if (unlink(path) == 0)
                 printf("forgotten: %s\n", path);
             else
@@ -303,7 +272,7 @@ static ps_status go_through_kept(bool forget)
         }
         ps_folder_list_free(&files);
     }
-    if (n == 0) printf("known machine       not yet: the first plan or run measures it\n");
+    if (n == 0) printf("measured speed      not yet: the first plan or run measures it\n");
     return PS_OK;
 }
 
@@ -368,19 +337,20 @@ int cmd_info(int argc, char **argv)
          0},
         {"backend", OPTION_BACKEND, "NAME", 0,
          "measure what computes with train.backend = NAME: auto (a GPU where one can be used), cpu or cuda", 0},
-        {"format", OPTION_FORMAT, "FORMAT", 0, "measure products of one number format only: f32, bf16 or f16", 0},
+        {"format", OPTION_FORMAT, "FORMAT", 0,
+         "measure matrix multiplication of one number format only: f32, bf16 or f16", 0},
         {"threads", OPTION_THREADS, "N", 0, "measure with N threads (one a core)", 0},
         {"isa", OPTION_ISA, "NAME", 0, "measure kernels of this instruction set (the highest)", 0},
         {"quick", 'q', NULL, 0, "measure each figure as few times as can be: some two seconds", 0},
         {"forget", OPTION_FORGET, NULL, 0,
-         "forget what is kept of this machine and its GPU: the next plan or run measures it again", 0},
+         "forget the measured speed of this machine and its GPU: the next plan or run measures it again", 0},
         {0}};
     static const struct argp argp = {
         .options = argp_options,
         .parser = parse,
-        .doc = "Show the machine, what this build can use of it, and what is kept of its rates.\v"
-               "Measuring uses all cores; results hold for a machine that does nothing else meanwhile. doc/hardware.md "
-               "describes the file, doc/plan.md what pstar keeps."};
+        .doc = "Show the machine, the features that this build can use, and stored measurements.\v"
+               "Measuring uses all cores; results are valid for an otherwise idle machine. doc/hardware.md "
+               "describes the file, doc/plan.md what pstar stores."};
     options o = {.n_threads = ps_cpu_threads(), .isa = ps_cpu_isa_detect()};
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     const char *const folder = o.disk_path != NULL ? o.disk_path : disk_folder();

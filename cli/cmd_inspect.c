@@ -1,4 +1,4 @@
-/* cmd_inspect.c - pstar inspect: what a file or folder of weights holds, without reading the weights. */
+/* cmd_inspect.c - pstar inspect: lists a file or folder of weights without reading the weights. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static json_t *tensor_json(const ps_weight_source *s, const ps_weight *w)
                      file_name(ps_weight_source_path(s, w->file)));
 }
 
-/* A member of a JSON file beside the weights, when both are there; new reference or NULL. */
+/* A member of a JSON file in the folder of the weights; new reference or NULL. */
 static json_t *folder_member(const char *folder, const char *name, const char *key)
 {
     char *path = NULL, *text = NULL;
@@ -65,7 +65,7 @@ static json_t *folder_member(const char *folder, const char *name, const char *k
     return member;
 }
 
-/* What the folder of the weights says about them: {"model_type": .., "step": .., "format": ..}, of what is there. */
+/* Metadata from the folder of the weights: {"model_type": .., "step": .., "format": ..}, as available. */
 static json_t *facts_json(const ps_weight_source *s)
 {
     json_t *facts = json_object();

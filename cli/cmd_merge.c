@@ -1,25 +1,25 @@
-/* cmd_merge.c - pstar merge: the files of all ranks as one file. */
+/* cmd_merge.c - pstar merge: merges the files of all ranks into one. */
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/checkpoint/checkpoint_check.h"
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/status.h"
-#include "checkpoint/checkpoint_check.h"
 #include "cli.h"
 #include "weights/weight_copy.h"
 
 typedef struct merge_arguments {
     const char *pattern, *paths[2];
     int n_paths;
-    int n_files; /* 0: not said */
+    int n_files; /* 0: not given */
 } merge_arguments;
 
 enum { PATH_MAX_BYTES = 4096, FILES_MAX = 65536 };
 
-/* The files that a shell pattern names, in order of their names. */
+/* The files that match a shell pattern, sorted by name. */
 static ps_status open_pattern(const char *pattern, ps_weight_source **out)
 {
     glob_t found;
@@ -33,7 +33,7 @@ static ps_status open_pattern(const char *pattern, ps_weight_source **out)
     return st;
 }
 
-/* The pattern with something in place of its only '*'. */
+/* Replace the only '*' of the pattern. */
 static ps_status fill_pattern(const char *pattern, const char *text, char path[PATH_MAX_BYTES])
 {
     const char *star = strchr(pattern, '*');

@@ -1,20 +1,18 @@
 /* cmd_plan.c - pstar plan: does it fit, how fast will it be, what should be changed. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "base/bytes.h"
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
 #include "known_machine.h"
-#include "plan/simulation_json.h"
-#include "settings/settings.h"
+#include "plan_text.h"
 #include "train/config_arguments.h"
-#include "train/disk_room.h"
+#include "train/plan/simulation_json.h"
+#include "train/settings/settings.h"
 
 enum {
     CHANGES_MAX = 64,
@@ -35,7 +33,7 @@ typedef struct plan_arguments {
     char *changes[CHANGES_MAX];
     int n_changes;
     char memory[CONFIG_MEMORY_MAX]; /* --memory, as one of the changes */
-    bool json, sizes, no_advice;
+    bool json, sizes, no_advice, is_verbose;
     int32_t n_ranks, rank;
     bool has_timeout;  /* timeout_s was given */
     int32_t timeout_s; /* 0: no limit */
@@ -82,174 +80,7 @@ static ps_status read_input(const plan_arguments *a, plan_input *in)
     PS_TRY(client_load_config(a->config_path, options, n, &in->config));
     PS_TRY(read_hardware(a, in));
     if (a->sizes) return known_machine_name(in->config); /* nothing has rates there */
-    return in->site.hardware == NULL ? program_tell_machine(in->config, NULL, a->n_ranks) : PS_OK;
-}
-
-/* ---- text ---- */
-
-static const char *size_text(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
-{
-    return ps_bytes_format(bytes, text);
-}
-
-/* Where no GPU bears a plan out. */
-static void show_runs(const ps_hardware *hw, const ps_simulation *s)
-{
-    if (hw->gpus_per_node == 0) return;
-    if (hw->runs[0] == '\0')
-        printf("          no GPU of this kind has run this yet: the plan is computed from its data sheet\n");
-    else
-        printf("          has run: %s%s\n", hw->runs, s->ranks.n > 1 ? "; several GPUs have not yet" : "");
-}
-
-static void show_request(const plan_input *in, const ps_simulation *s)
-{
-    static const char *const update_times[] = {[PS_UPDATE_AFTER] = "",
-                                               [PS_UPDATE_DEFERRED] = ", updates deferred",
-                                               [PS_UPDATE_EARLY] = ", updates in backward"};
-    char bytes[PS_BYTES_TEXT_MAX];
-    ps_hardware room;
-    const ps_hardware *known = NULL;
-    if (ps_config_hardware(in->config, &room, &known) != PS_OK) known = NULL; /* has been read before */
-    if (in->site.hardware != NULL)
-        printf("hardware  %s: %d rank%s", in->site.hardware->name, s->ranks.n, s->ranks.n == 1 ? "" : "s");
-    else if (known != NULL)
-        printf("hardware  this machine, rates of %s", known->name);
-    else
-        printf("hardware  this machine, rates of no particular PC (hardware = auto: its own)");
-    if (s->ranks.n > 1) printf("; of %d ranks, rank %d", s->ranks.n, s->ranks.rank);
-    printf("\n");
-    if (in->site.hardware != NULL) show_runs(in->site.hardware, s);
-    if (s->n_params == 0) return; /* the options themselves were refused: no step was looked at */
-    printf("model     %" PRId64 " parameters, ", s->n_params);
-    if (s->n_trained_params < s->n_params)
-        printf("%" PRId64 " of them trained (frozen: %s less), ", s->n_trained_params,
-               size_text(s->frozen_saves_bytes, bytes));
-    printf("%s of model data, computed in %s\n", size_text(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
-    printf("step      %d x %" PRId64 " sequences of %" PRId64 " tokens%s%s%s\n", s->ranks.n, s->B * s->accumulation,
-           s->T,
-           s->lists.n_apart > 0 ? ", activation checkpointing, its inputs offloaded"
-           : s->checkpointing   ? ", activation checkpointing"
-                                : "",
-           update_times[s->variant.update_time], s->keeps_logits ? ", logits kept" : "");
-    printf("saving    ");
-    disk_room_tell(s->checkpoint_bytes, ps_config_options(in->config)->train_keep_last);
-}
-
-static void show_tiers(const ps_simulation *s)
-{
-    char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
-    printf("\n%-8s %10s %10s  at the peak:", s->ranks.n > 1 ? "a rank" : "tier", "peak", "budget");
-    for (ps_list l = 0; l < ps_lists_n_all(&s->lists); l++)
-        if (ps_lists_exists(&s->lists, l)) printf(" %9s", s->lists.list[l].name);
-    printf(" %11s %9s\n", "activations", "staging");
-    for (int t = 0; t < PS_TIER_COUNT; t++) {
-        if (s->budgets.bytes[t] == 0) continue;
-        printf("%-8s %10s %10s", ps_tier_name((ps_tier)t), size_text(s->forecast.peak_bytes[t], a),
-               size_text(s->budgets.bytes[t], b));
-        const ps_tier_use *u = &s->forecast.peak[t];
-        if (t < PS_RAM_TIER_COUNT) {
-            printf("              ");
-            for (ps_list l = 0; l < ps_lists_n_all(&s->lists); l++)
-                if (ps_lists_exists(&s->lists, l)) printf(" %9s", size_text(u->list_bytes[l], a));
-            printf(" %11s", size_text(u->non_model_bytes, a));
-            printf(" %9s", size_text(u->other_bytes, a));
-        }
-        printf("\n");
-    }
-}
-
-static void show_links(const ps_simulation *s)
-{
-    char bytes[PS_BYTES_TEXT_MAX];
-    const ps_step_time *t = &s->forecast.step;
-    printf("\n%-14s %10s %10s %10s\n", "a step", "moved", "busy s", "waiting s");
-    printf("%-14s %10s %10.4f %10s\n", "compute", "", (double)t->compute_ns * 1e-9, "");
-    if (t->lost_ns > 0) printf("%-14s %10s %10.4f %10s\n", "  lost to it", "", (double)t->lost_ns * 1e-9, "");
-    if (t->host_ns > 0)
-        printf("%-14s %10s %10.4f %10.4f\n", "host updates", "", (double)t->host_ns * 1e-9,
-               (double)t->host_wait_ns * 1e-9);
-    if (t->idle_ns > 0) printf("%-14s %10s %10s %10.4f\n", "host", "", "", (double)t->idle_ns * 1e-9);
-    for (int l = 0; l < PS_LINK_COUNT; l++) {
-        if (s->forecast.moved_bytes[l] == 0) continue;
-        printf("%-14s %10s %10.4f %10.4f\n", ps_link_name((ps_link)l), size_text(s->forecast.moved_bytes[l], bytes),
-               (double)t->busy_ns[l] * 1e-9, (double)t->wait_ns[l] * 1e-9);
-    }
-    if (!s->forecast.goes_round)
-        printf("%lld steps do not go round: bytes are those of the last one, seconds those of %lld; later ones may "
-               "differ\n",
-               (long long)s->forecast.steps, (long long)s->forecast.cycle);
-}
-
-static void show_speed(const ps_simulation *s)
-{
-    const char *critical = ps_step_time_critical(&s->forecast.step);
-    const bool computes = strcmp(critical, "compute") == 0;
-    printf("\ntime      %.4f s a step, %s%s: %.0f tokens/s\n", ps_simulation_step_s(s),
-           computes ? "computing" : "waiting most for ", computes ? "" : critical, ps_simulation_tokens_per_s(s));
-    printf("          %.3f TFLOP/s a rank (6 N tokens / time), %.3f counting recomputation (8 N)\n",
-           ps_simulation_flops_per_s(s, 6) * 1e-12, ps_simulation_flops_per_s(s, 8) * 1e-12);
-}
-
-static void show_bound(const ps_simulation *s)
-{
-    char text[PS_BOUND_TEXT_MAX];
-    const ps_bound *b = &s->bound;
-    printf("bound     %s\n", ps_bound_text(b, text));
-    printf("          the plan takes %.2f x that long", (double)s->forecast.step.all_ns / (double)ps_bound_ns(b));
-    ps_bound_between(b, &s->forecast.step, text);
-    printf("%s%s\n", text[0] != '\0' ? ": " : "", text);
-}
-
-static void show_plan(const plan_input *in, const ps_simulation *s)
-{
-    show_request(in, s);
-    if (!s->fits) {
-        const bool says_so = strncmp(s->refusal, "the model does not fit", 22) == 0;
-        if (!s->timed_out) printf("\n%s%s\n", says_so ? "" : "it does not fit: ", s->refusal);
-        return;
-    }
-    const int32_t on_device = s->n_local_updates - s->n_host_updates, passing = on_device - s->n_resident_updates;
-    printf("chunks    %d of %" PRId64 " elements, %.2f %% waste; of %d updates a rank %d in device memory", s->n_chunks,
-           s->chunk_elements, 100 * s->chunk_waste, s->n_local_updates, on_device);
-    if (passing > 0) printf(" (%d pass through it)", passing);
-    printf(", %d on the host\n", s->n_host_updates);
-    show_tiers(s);
-    if (s->machine_refusal[0] != '\0')
-        printf("machine   a run %s is refused: %s\n", in->site.hardware != NULL ? "there" : "here", s->machine_refusal);
-    show_links(s);
-    show_speed(s);
-    show_bound(s);
-}
-
-static void show_advice(const ps_simulation *s, const ps_advice *advice, int n, bool timed_out)
-{
-    enum { SHOWN = 5 };
-    if (n == 0) {
-        if (!timed_out)
-            printf("\n%s\n", s->fits ? "no single change that was tried makes it faster by 2 %"
-                                     : "no single change was found that makes it fit");
-        return;
-    }
-    printf("\n%s (each simulated)\n", s->fits ? "what makes it faster" : "what fits");
-    for (int i = 0; i < n && i < SHOWN; i++) {
-        printf("  %-70s %9.0f tokens/s", advice[i].change, advice[i].tokens_per_s);
-        if (advice[i].gain > 0) printf("  x %.2f", advice[i].gain);
-        printf("\n");
-        if (advice[i].price != NULL) printf("      but %s\n", advice[i].price);
-    }
-}
-
-static void show_hiding(const ps_hiding *h)
-{
-    if (h->B == 0) return;
-    if (h->fits)
-        printf("\nwith train_micro_batch_size_per_gpu=%" PRId64 " the disk would be hidden: %.0f tokens/s\n", h->B,
-               h->tokens_per_s);
-    else
-        printf("\nwith train_micro_batch_size_per_gpu=%" PRId64
-               " or so the disk would be hidden, but memory holds no more than about %" PRId64 ": %.0f tokens/s\n",
-               h->B, h->largest_B, h->tokens_per_s);
+    return in->site.hardware == NULL ? program_report_machine(in->config, NULL, a->n_ranks) : PS_OK;
 }
 
 /* ---- what is asked ---- */
@@ -263,7 +94,7 @@ static void print_json(json_t *root)
 
 static void show_timeout(const plan_arguments *a, const ps_simulation *s)
 {
-    printf("\ntimed out after %d s (--timeout): %s\n", (int)a->timeout_s,
+    printf("timed out after %d s (--timeout): %s\n", (int)a->timeout_s,
            s->timed_out ? "pstar train searches on, and may choose a faster plan with other transfers"
                         : "some changes were not tried");
 }
@@ -288,7 +119,9 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     ps_deadline limit = ps_deadline_in(a->timeout_s * (int64_t)1000000000),
                 *deadline = a->timeout_s > 0 ? &limit : NULL;
     PS_TRY(ps_simulate(in->config, &in->site, !a->no_advice, deadline, &s));
-    if (!a->json) show_plan(in, &s);
+    const plan_text text = {
+        .config = in->config, .hardware = in->site.hardware, .simulation = &s, .is_verbose = a->is_verbose};
+    if (!a->json) plan_text_show(&text);
     fflush(stdout);
     if (a->profile_path != NULL && s.fits) {
         if (s.timed_out)
@@ -297,17 +130,19 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
                            "be of a faster plan; give --timeout 0",
                            (int)a->timeout_s);
         PS_TRY(ps_simulate_profile(in->config, &in->site, a->config_path, a->profile_path));
-        if (!a->json) printf("\nprofile   %s\n", a->profile_path);
+        if (!a->json) printf("profile   %s\n", a->profile_path);
     }
     if (!a->no_advice) PS_TRY(ps_advise(in->config, &in->site, &s, deadline, advice, &n));
     if (!a->no_advice) PS_TRY(ps_find_hiding(in->config, &in->site, &s, deadline, &hiding));
     if (!a->json) {
-        if (!a->no_advice) show_advice(&s, advice, n, ps_deadline_timed_out(deadline));
-        show_hiding(&hiding);
+        if (!a->no_advice) plan_text_show_advice(&text, advice, n, ps_deadline_timed_out(deadline));
+        plan_text_show_hiding(&hiding);
         if (ps_deadline_timed_out(deadline) && (s.fits || !s.timed_out)) show_timeout(a, &s);
+        plan_text_end(&text);
         return answer(a, &s);
     }
     json_t *root = ps_simulation_json(&s);
+    json_object_set_new(root, "machine", plan_text_machine_json(&text));
     json_object_set_new(root, "advice", ps_advice_json(advice, n));
     if (hiding.B > 0) json_object_set_new(root, "hides_disk", ps_hiding_json(&hiding));
     if (!a->no_advice) json_object_set_new(root, "advice_timed_out", json_boolean(ps_deadline_timed_out(deadline)));
@@ -325,14 +160,11 @@ static ps_status tell_refusal(ps_status st)
 static ps_status show_sizes(const plan_arguments *a, const plan_input *in)
 {
     ps_simulation s;
-    char bytes[PS_BYTES_TEXT_MAX];
     PS_TRY(tell_refusal(ps_simulate_sizes(in->config, &in->site, &s)));
-    if (a->json) {
+    if (a->json)
         print_json(ps_sizes_json(&s));
-        return PS_OK;
-    }
-    show_request(in, &s);
-    printf("others    %s of activations and workspace at most\n", size_text(s.non_model_bytes, bytes));
+    else
+        plan_text_show_sizes(&(plan_text){.config = in->config, .hardware = in->site.hardware, .simulation = &s});
     return PS_OK;
 }
 
@@ -342,12 +174,8 @@ static ps_status plan_largest(const plan_arguments *a, const plan_input *in)
     PS_TRY(tell_refusal(ps_find_largest(in->config, in->site.hardware, a->family, &l)));
     if (a->json)
         print_json(ps_largest_json(&l));
-    else if (l.n_params == 0)
-        printf("none fits\n");
     else
-        printf("%.2f billion parameters (%" PRId64 " wide, %" PRId64 " layers), %.2f s a step, %.0f tokens/s\n",
-               (double)l.n_params * 1e-9, l.hidden_size, l.n_layers, ps_simulation_step_s(&l.simulation),
-               ps_simulation_tokens_per_s(&l.simulation));
+        plan_text_show_largest(&l);
     return PS_OK;
 }
 
@@ -405,6 +233,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'w': a->hardware_path = arg; return 0;
     case 'j': a->json = true; return 0;
     case 'p': a->profile_path = arg; return 0;
+    case 'v': a->is_verbose = true; return 0;
     case OPTION_NO_ADVICE: a->no_advice = true; return 0;
     case OPTION_RANKS: a->n_ranks = parse_number(arg, 1, "--ranks", state); return 0;
     case OPTION_TIMEOUT:
@@ -445,7 +274,8 @@ int cmd_plan(int argc, char **argv)
         {"ranks", OPTION_RANKS, "N", 0,
          "Plan for N ranks of this machine (mpirun -n N); --hardware of GPUs has a rank for each", 0},
         {"rank", OPTION_RANK, "R", 0, "The rank to simulate (0, which owns most)", 0},
-        {"json", 'j', NULL, 0, "Print JSON", 0},
+        {"json", 'j', NULL, 0, "Print JSON: every figure, sizes in bytes and times in seconds", 0},
+        {"verbose", 'v', NULL, 0, "Print tables of memory and time, too, and more changes that help", 0},
         {"profile", 'p', "FILE", 0, "Write a profile of two simulated steps, for pstar report and Perfetto", 0},
         {"no-advice", OPTION_NO_ADVICE, NULL, 0, "Only the plan: do not simulate what could be changed", 0},
         {"max-model", OPTION_MAX_MODEL, "FAMILY", 0, "The largest model that fits: gpt2, llama or bert", 0},

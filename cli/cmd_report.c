@@ -1,11 +1,11 @@
-/* cmd_report.c - pstar report: a profile as a page and as figures. */
+/* cmd_report.c - pstar report: writes a profile as an HTML page. */
 #include <stdio.h>
 
+#include "api/report/report.h"
 #include "cli.h"
-#include "report/report.h"
 
 typedef struct report_arguments {
-    const char *profile, *page, *folder;
+    const char *profile, *page;
 } report_arguments;
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -13,14 +13,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     report_arguments *a = state->input;
     switch (key) {
     case 'o': a->page = arg; return 0;
-    case 's': a->folder = arg; return 0;
     case ARGP_KEY_ARG:
         if (a->profile != NULL) argp_usage(state);
         a->profile = arg;
         return 0;
     case ARGP_KEY_END:
         if (a->profile == NULL) argp_error(state, "which profile?");
-        if (a->page == NULL && a->folder == NULL) argp_error(state, "-o FILE or --svg FOLDER is needed");
+        if (a->page == NULL) argp_error(state, "-o FILE is needed");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -33,8 +32,7 @@ static ps_status write_report(const report_arguments *a)
     ps_figures *f = NULL;
     PS_TRY_GOTO(ps_report_profile_read(a->profile, &p));
     PS_TRY_GOTO(ps_figures_create(p, &f));
-    if (a->page != NULL) PS_TRY_GOTO(ps_report_write_html(f, a->page));
-    if (a->folder != NULL) PS_TRY_GOTO(ps_report_write_svg(f, a->folder));
+    PS_TRY_GOTO(ps_report_write_html(f, a->page));
 out:
     ps_figures_destroy(f);
     ps_report_profile_destroy(p);
@@ -43,10 +41,7 @@ out:
 
 int cmd_report(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"output", 'o', "FILE", 0, "Write the report as one HTML file", 0},
-        {"svg", 's', "FOLDER", 0, "Write the figures as memory.svg, chunks.svg, timeline.svg and time.svg", 0},
-        {0}};
+    static const struct argp_option options[] = {{"output", 'o', "FILE", 0, "The HTML file to write", 0}, {0}};
     static const struct argp argp = {.options = options,
                                      .parser = parse,
                                      .args_doc = "PROFILE",
@@ -57,7 +52,6 @@ int cmd_report(int argc, char **argv)
     report_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     const int code = program_report("report", write_report(&a));
-    if (code == 0 && a.page != NULL) printf("%s\n", a.page);
-    if (code == 0 && a.folder != NULL) printf("%s: memory.svg, chunks.svg, timeline.svg, time.svg\n", a.folder);
+    if (code == 0) printf("%s\n", a.page);
     return code;
 }

@@ -1,4 +1,4 @@
-/* cmd_tokenize.c - pstar tokenize: text files to a token file, and back. */
+/* cmd_tokenize.c - pstar tokenize: encodes text files to a token file, and decodes token files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 typedef struct tokenize_arguments {
     const char *vocabulary, *output;
     bool decode, added_tokens;
-    int64_t sample; /* -1: none is asked for */
+    int64_t sample; /* -1: none */
     char **files;
     int n_files;
 } tokenize_arguments;
@@ -45,7 +45,7 @@ out:
     return st;
 }
 
-/* The files one after the other, the token that ends a text (<|endoftext|>) between them. */
+/* Concatenate the files, with the end-of-text token (<|endoftext|>) between them. */
 static ps_status encode(ps_tokenizer *t, const tokenize_arguments *a)
 {
     ps_id_list all = {0};
@@ -107,7 +107,7 @@ static ps_status decode(ps_tokenizer *t, const tokenize_arguments *a)
     return st;
 }
 
-/* A sample is what the configuration says. */
+/* The configuration defines samples. */
 static void check_alone(struct argp_state *state, const tokenize_arguments *a)
 {
     const char *option = a->vocabulary != NULL ? "--vocab"

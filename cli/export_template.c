@@ -9,8 +9,7 @@
 #include "data/text_buffer.h"
 #include "data/tokenizer.h"
 
-/* Of Alpaca's form the template has what the tokenizer puts in front of a text: its bos token or nothing; else it cannot
- * be written. */
+/* The template of Alpaca's format includes the tokenizer's prefix of a text, which must be its bos token or empty. */
 static ps_status find_front(const char *folder, bool *has_bos, bool *is_known)
 {
     ps_tokenizer *t = NULL;
@@ -40,7 +39,7 @@ ps_status export_template_choose(const ps_options *o, const char *tokenizer_fold
     ps_status st = format == PS_CONFIG_CHAT_FORMAT_ALPACA ? find_front(tokenizer_folder, &has_bos, &is_known) : PS_OK;
     ps_chat_template t;
     const bool is_listed = text != NULL && ps_chat_template_known(text, n_bytes, "", &t) == PS_OK;
-    /* the same has nothing in front of conversations without a system message, as the form has not */
+    /* the same, without a default system message, as in the format */
     const bool has_other = text != NULL && !(is_listed && t.format == format && t.default_system == NULL);
     const bool is_like = has_other && !is_listed && ps_chat_template_guess(text, n_bytes) == format;
     if (st != PS_OK || (text != NULL && !has_other)) goto out;

@@ -1,12 +1,12 @@
-/* export_template.h - which chat template an exported folder gets. */
+/* export_template.h - selects the chat template of an exported folder. */
 #ifndef PSTAR_EXPORT_TEMPLATE_H
 #define PSTAR_EXPORT_TEMPLATE_H
 
 #include "config/config.h"
 
-/* The template of the form that a run with these options was trained in, static; NULL where that of the tokenizer's folder
- * stays as it is: it is the same, or the run names no form. Says what it puts in the place of another one, and where it
- * cannot tell. PS_EIO, PS_EFORMAT of the tokenizer's files. */
+/* The static template of the chat format of a run with these options; NULL when the template of the tokenizer's folder
+ * is kept, as it is the same, or the run has no format. Prints a notice when it replaces another template, and when the
+ * format is unknown. PS_EIO, PS_EFORMAT of the tokenizer's files. */
 PS_NODISCARD ps_status export_template_choose(const ps_options *o, const char *tokenizer_folder, const char **out);
 
 #endif

@@ -11,13 +11,11 @@
 #include "base/folder.h"
 #include "base/machine.h"
 #include "base/mem.h"
-#include "comm/agree.h"
-#include "cuda/open.h"
+#include "chunk/comm/agree.h"
+#include "device/cuda/open.h"
 #include "device/disk_folders.h"
 #include "measuring.h"
-#include "settings/settings.h"
-
-enum { N_TRIES = 3 }; /* while the machine is busy; then the best of them is kept */
+#include "train/settings/settings.h"
 
 typedef struct known {
     char asked_for[MACHINE_FOLDER_BYTES]; /* auto, none, a file */
@@ -25,7 +23,7 @@ typedef struct known {
     ps_hardware machine;
 } known;
 
-/* A run makes what is missing. */
+/* A run creates missing folders. */
 static void find_folder(const char *path, char out[MACHINE_FOLDER_BYTES])
 {
     char *there = NULL;
@@ -34,12 +32,12 @@ static void find_folder(const char *path, char out[MACHINE_FOLDER_BYTES])
     ps_mem_free(there);
 }
 
-/* Of each folder of memory.disk_path. */
+/* For each folder of memory.disk_path. */
 static void find_folders(const char *text, char out[MACHINE_FOLDER_BYTES])
 {
     ps_disk_folders f;
     int n = 0;
-    if (ps_disk_folders_read(text, &f) != PS_OK) f = (ps_disk_folders){.n = 0}; /* is told to who trains */
+    if (ps_disk_folders_read(text, &f) != PS_OK) f = (ps_disk_folders){.n = 0}; /* training reports the error */
     out[0] = '\0';
     for (int i = 0; i < f.n && n < MACHINE_FOLDER_BYTES; i++) {
         char one[MACHINE_FOLDER_BYTES];
@@ -49,7 +47,7 @@ static void find_folders(const char *text, char out[MACHINE_FOLDER_BYTES])
     if (f.n == 0) find_folder("", out);
 }
 
-/* The one that would compute; "" when none would. */
+/* The GPU that would compute; "" when none would. */
 static void find_gpu(const ps_options *o, char *out, size_t bytes)
 {
     ps_cuda_found f;
@@ -74,12 +72,11 @@ static machine_use use_of(const ps_options *o, const char *disk_folder, int n_ra
     return use;
 }
 
-/* ---- a part: computing, or the disk ---- */
+/* ---- a part: compute, or disk ---- */
 
 typedef struct part {
     machine_part which;
     bool is_wanted, is_known;
-    int n_busy; /* so often measured while the machine was busy: `seen` has the best of that */
     ps_hardware seen;
 } part;
 
@@ -87,57 +84,37 @@ static bool load_file(const machine_use *use, const char *path, bool says_why_no
 {
     if (path[0] == '\0' || !ps_file_exists(path)) return false;
     if (machine_file_load(path, use, p->which, &p->seen) == PS_OK) return true;
-    if (says_why_not) fprintf(stderr, "what is kept of this machine is measured again: %s\n", ps_last_error());
+    if (says_why_not) fprintf(stderr, "this machine is measured again: %s\n", ps_last_error());
     return false;
 }
 
 static void load(const char *folder, const machine_use *use, bool says_why_not, part *p)
 {
     char path[MACHINE_PATH_BYTES];
-    machine_file_path(folder, use, p->which, 0, path);
+    machine_file_path(folder, use, p->which, path);
     p->is_known = !p->is_wanted || load_file(use, path, says_why_not, p);
-    p->n_busy = 0;
-    for (int n = 1; n < N_TRIES && !p->is_known && p->n_busy == 0; n++) {
-        machine_file_path(folder, use, p->which, n, path);
-        if (load_file(use, path, false, p)) p->n_busy = n;
-    }
 }
 
-/* What another start has measured since is good enough, busy or not. */
-static void load_again(const char *folder, const machine_use *use, part *p)
+/* Present file in path; false: none, for the reason in ps_last_error. */
+static bool keep(const char *folder, const machine_use *use, const part *p, char path[MACHINE_PATH_BYTES])
 {
-    const int before = p->n_busy;
-    if (p->is_known) return;
-    load(folder, use, false, p);
-    p->is_known |= p->n_busy != before;
-}
-
-/* In path: where it is now; false: nowhere, for the reason of ps_last_error. */
-static bool keep(const char *folder, const machine_use *use, bool was_busy, part *p, char path[MACHINE_PATH_BYTES])
-{
-    char before[MACHINE_PATH_BYTES] = "";
-    if (p->n_busy > 0) machine_file_path(folder, use, p->which, p->n_busy, before);
-    p->n_busy = was_busy && p->n_busy + 1 < N_TRIES ? p->n_busy + 1 : 0;
-    machine_file_path(folder, use, p->which, p->n_busy, path);
+    machine_file_path(folder, use, p->which, path);
     if (path[0] == '\0') (void)PS_FAIL(PS_EIO, "neither XDG_CACHE_HOME nor HOME names a folder");
     if (path[0] == '\0' || machine_file_make_folder(folder) != PS_OK) return false;
-    if (ps_hardware_save(&p->seen, path) != PS_OK) return false;
-    if (before[0] != '\0') (void)unlink(before);
-    return true;
+    return ps_hardware_save(&p->seen, path) == PS_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole description ---- */
 
-/* The disk alone may be what cannot be used: the rest is measured then, where it is not known. */
-static ps_status measure(const machine_use *use, bool knows_rest, ps_hardware *out, bool *was_busy)
+/* If only the disk cannot be measured, measure the rest if it is unknown. */
+static ps_status measure(const machine_use *use, bool knows_remaining, ps_hardware *out, bool *was_busy)
 {
     ps_status st = measuring_run(use, out, was_busy);
     if (st == PS_OK || use->disk_folder == NULL) return st;
     machine_use rest = *use;
     rest.disk_folder = NULL;
-    fprintf(stderr, "memory.disk_path could not be measured, the plan reckons with another disk's rates: %s\n",
-            ps_last_error());
-    return knows_rest ? st : measuring_run(&rest, out, was_busy);
+    fprintf(stderr, "memory.disk_path could not be measured, the plan assumes a typical disk: %s\n", ps_last_error());
+    return knows_remaining ? st : measuring_run(&rest, out, was_busy);
 }
 
 static void measure_and_keep(const char *folder, const machine_use *use, part parts[MACHINE_PARTS])
@@ -151,31 +128,28 @@ static void measure_and_keep(const char *folder, const machine_use *use, part pa
     const bool knows_computing = parts[MACHINE_COMPUTING].is_known;
     if (measure(&missing, knows_computing, &found, &was_busy) != PS_OK) {
         if (!knows_computing)
-            fprintf(stderr, "this machine could not be measured, the plan reckons with another one's rates: %s\n",
-                    ps_last_error());
+            fprintf(stderr, "this machine could not be measured, the plan assumes a typical PC: %s\n", ps_last_error());
         return;
     }
     for (int i = 0; i < MACHINE_PARTS; i++) {
         part *const p = &parts[i];
         if (p->is_known || (i == MACHINE_DISK && !found.disk.present)) continue;
-        ps_hardware best = found; /* of this part: what was seen before may have had another disk */
-        if (p->n_busy > 0) machine_file_take_best(&best, &p->seen, use->format);
-        p->seen = best;
+        p->seen = found;
         p->is_known = true;
-        is_kept = keep(folder, use, was_busy, p, path[i]) && is_kept;
+        is_kept = keep(folder, use, p, path[i]) && is_kept;
     }
     const double seconds = (double)(ps_clock_ns() - begin_ns) * 1e-9;
     if (!is_kept)
-        fprintf(stderr, "measured this machine for %.1f s, for this run only: %s\n", seconds, ps_last_error());
+        fprintf(stderr, "measured this machine (%.1f s), which cannot be saved for later runs: %s\n", seconds,
+                ps_last_error());
     else
-        fprintf(stderr, "measured this machine for %.1f s, to plan with %s: %s\n", seconds,
-                parts[MACHINE_COMPUTING].n_busy > 0 || parts[MACHINE_DISK].n_busy > 0
-                    ? "this time, and again at the next start, as it was busy"
-                    : "from now on",
+        fprintf(stderr, "measured this machine once (%.1f s), for the times of plans%s: %s\n", seconds,
+                was_busy ? "; other programs were running, so they may be off (pstar info --forget measures again)"
+                         : "",
                 path[path[MACHINE_COMPUTING][0] != '\0' ? MACHINE_COMPUTING : MACHINE_DISK]);
 }
 
-/* While one start measures, others wait for what it finds. */
+/* While one start measures, others wait for its result. */
 static void find(const machine_use *use, known *k)
 {
     part parts[MACHINE_PARTS] = {{.which = MACHINE_COMPUTING, .is_wanted = true},
@@ -185,9 +159,11 @@ static void find(const machine_use *use, known *k)
     (void)machine_file_folder(folder);
     for (int i = 0; i < MACHINE_PARTS; i++) load(folder, use, true, &parts[i]);
     if (!computing->is_known || !disk->is_known) {
-        const bool has_folder = folder[0] != '\0' && machine_file_make_folder(folder) == PS_OK; /* why not: keep() */
+        const bool has_folder = folder[0] != '\0' && machine_file_make_folder(folder) == PS_OK; /* keep() reports the
+                                                                                                   reason */
         const int lock = has_folder ? machine_file_lock(folder) : -1;
-        for (int i = 0; i < MACHINE_PARTS; i++) load_again(folder, use, &parts[i]);
+        for (int i = 0; i < MACHINE_PARTS; i++) /* another start may have measured it since */
+            if (!parts[i].is_known) load(folder, use, false, &parts[i]);
         if (!computing->is_known || !disk->is_known) measure_and_keep(folder, use, parts);
         machine_file_unlock(lock);
     }
@@ -204,7 +180,7 @@ static const char *asked_for(const ps_config *config, bool *is_variable)
     return is_given ? ps_config_options(config)->hardware : *is_variable ? variable : "auto";
 }
 
-/* What a rank by itself, or the first of several, knows. */
+/* The description of a single rank, or of the first of several. */
 static ps_status know(const ps_config *config, int n_ranks, known *k)
 {
     const ps_options *o = ps_config_options(config);
@@ -229,7 +205,7 @@ static ps_status know(const ps_config *config, int n_ranks, known *k)
 
 enum { N_CORES = CPU_SETSIZE };
 
-/* The cores that any rank may use: mpirun gives each some of the host's. Nodes are alike. */
+/* The cores of all ranks of a host: mpirun gives each rank some of them. All nodes are equal. */
 static ps_status join_cores(ps_comm *comm, cpu_set_t *cores)
 {
     double may_use[N_CORES];
@@ -240,7 +216,7 @@ static ps_status join_cores(ps_comm *comm, cpu_set_t *cores)
     return PS_OK;
 }
 
-/* Rank 0 knows for all, with the cores of all. */
+/* Rank 0 measures for all, with the cores of all ranks. */
 static ps_status know_for_all(const ps_config *config, ps_comm *comm, known *k)
 {
     cpu_set_t own, cores;
@@ -269,7 +245,7 @@ ps_status known_machine_name(ps_config *config)
     return name(config, asked_for(config, &is_variable));
 }
 
-ps_status program_tell_machine(ps_config *config, ps_comm *comm, int n_ranks)
+ps_status program_report_machine(ps_config *config, ps_comm *comm, int n_ranks)
 {
     known k = {.is_known = false};
     if (comm != NULL && ps_comm_size(comm) > 1)
@@ -278,13 +254,4 @@ ps_status program_tell_machine(ps_config *config, ps_comm *comm, int n_ranks)
         PS_TRY(ps_comm_agree(comm, know(config, n_ranks > 0 ? n_ranks : 1, &k)));
     if (k.is_known) ps_config_know_machine(config, &k.machine);
     return name(config, k.asked_for);
-}
-
-ps_status program_tell_cache(ps_config *config)
-{
-    char folder[MACHINE_FOLDER_BYTES];
-    if (!machine_file_folder(folder)) return PS_OK;
-    const ps_status made = machine_file_make_folder(folder);
-    (void)made; /* whoever would keep something there says why it cannot */
-    return ps_config_set_cache_folder(config, folder);
 }

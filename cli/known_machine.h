@@ -1,12 +1,12 @@
-/* known_machine.h - the machine at hand, measured once: what hardware = auto means to pstar. */
+/* known_machine.h - the measured description of this machine, which pstar uses for hardware = auto. */
 #ifndef PSTAR_KNOWN_MACHINE_H
 #define PSTAR_KNOWN_MACHINE_H
 
 #include "train/program.h"
 
-/* program_tell_machine and program_tell_cache are declared there, for the commands that train too. */
+/* train/program.h declares program_report_machine. */
 
-/* Where the configuration does not give `hardware`, gives it what pstar takes: PSTAR_HARDWARE's word, else auto. */
+/* Set `hardware`, if it is not given, to pstar's default: PSTAR_HARDWARE, else auto. */
 PS_NODISCARD ps_status known_machine_name(ps_config *config);
 
 #endif

@@ -22,7 +22,7 @@
 #include "device/disk_folders.h"
 #include "patrickstar.h"
 
-#define LOCK_SECONDS 45.0 /* measuring takes three times two seconds at most, over a GPU half a minute */
+#define LOCK_SECONDS 45.0 /* measuring takes a few seconds, for a GPU half a minute */
 #define TELL_SECONDS 2.0
 
 enum { WORD_BYTES = 64 }; /* a part of a name, cut to fit */
@@ -74,7 +74,7 @@ static void make_word(const char *text, char out[WORD_BYTES])
     out[n] = '\0';
 }
 
-/* How the names of all files of this machine begin. */
+/* Common prefix of the names of all files of this machine. */
 static void name_machine(char out[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES])
 {
     char cpu[128], cpu_word[WORD_BYTES], kernel_word[WORD_BYTES];
@@ -93,7 +93,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* By the device; of several folders by a number that all of theirs make, in whatever order. */
+/* By device; for several folders by a hash of their devices that does not depend on their order. */
 static void name_disk(const char *folders, char *out, size_t bytes)
 {
     ps_disk_folders f;
@@ -112,10 +112,9 @@ static void name_disk(const char *folders, char *out, size_t bytes)
         snprintf(out, bytes, "%d-disks-%016" PRIx64, f.n, XXH3_64bits(devices, (size_t)f.n * sizeof devices[0]));
 }
 
-void machine_file_path(const char *folder, const machine_use *use, machine_part part, int n_busy,
-                       char out[MACHINE_PATH_BYTES])
+void machine_file_path(const char *folder, const machine_use *use, machine_part part, char out[MACHINE_PATH_BYTES])
 {
-    char machine[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES], of[2 * WORD_BYTES], gpu[WORD_BYTES], busy[32] = "";
+    char machine[MACHINE_PATH_BYTES - MACHINE_FOLDER_BYTES], of[2 * WORD_BYTES], gpu[WORD_BYTES];
     out[0] = '\0';
     if (folder[0] == '\0') return;
     make_word(use->gpu, gpu);
@@ -125,8 +124,7 @@ void machine_file_path(const char *folder, const machine_use *use, machine_part 
     else
         snprintf(of, sizeof of, "%s%s%s-%d-threads-%s", gpu, gpu[0] != '\0' ? "-" : "", ps_cpu_isa_name(use->isa),
                  use->n_threads, ps_dtype_name(use->format));
-    if (n_busy > 0) snprintf(busy, sizeof busy, ".busy-%d", n_busy);
-    snprintf(out, MACHINE_PATH_BYTES, "%s/%s%s%s.json", folder, machine, of, busy);
+    snprintf(out, MACHINE_PATH_BYTES, "%s/%s%s.json", folder, machine, of);
 }
 
 bool machine_file_is_of_this_machine(const char *name)
@@ -153,7 +151,7 @@ int machine_file_lock(const char *folder)
     const int64_t begin_ns = ps_clock_ns();
     bool is_told = false;
     while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-        const bool is_taken = errno == EWOULDBLOCK || errno == EINTR; /* else there is no locking */
+        const bool is_taken = errno == EWOULDBLOCK || errno == EINTR; /* else locks are not supported */
         const double seconds = (double)(ps_clock_ns() - begin_ns) * 1e-9;
         if (!is_taken || seconds > LOCK_SECONDS) {
             close(lock);
@@ -173,7 +171,7 @@ void machine_file_unlock(int lock)
     if (lock >= 0) close(lock);
 }
 
-static const ps_hardware_matrix *products_of(const ps_hardware *hw, ps_dtype format)
+static const ps_hardware_matrix *gemms_of(const ps_hardware *hw, ps_dtype format)
 {
     switch (format) {
     case PS_DTYPE_BF16: return &hw->device.bf16;
@@ -190,25 +188,9 @@ ps_status machine_file_load(const char *path, const machine_use *use, machine_pa
     if (stat(path, &of_file) == 0 && of_file.st_uid != geteuid())
         return PS_FAIL(PS_EINVAL, "%s belongs to another user", path);
     PS_TRY(ps_hardware_load(path, out));
-    const bool has_it = part == MACHINE_DISK ? out->disk.present
-                                             : products_of(out, use->format)->present &&
-                                                   (out->gpus_per_node > 0) == (use->gpu[0] != '\0');
+    const bool has_it = part == MACHINE_DISK
+                            ? out->disk.present
+                            : gemms_of(out, use->format)->present && (out->gpus_per_node > 0) == (use->gpu[0] != '\0');
     if (!has_it) return PS_FAIL(PS_EINVAL, "%s describes another use of the machine than its name says", path);
     return PS_OK;
-}
-
-static double rate_of_products(const ps_hardware *hw, ps_dtype format)
-{
-    const ps_hardware_matrix *m = products_of(hw, format);
-    return m->flop_per_s * m->achievable_fraction;
-}
-
-void machine_file_take_best(ps_hardware *a, const ps_hardware *b, ps_dtype format)
-{
-    if (rate_of_products(b, format) > rate_of_products(a, format)) a->device = b->device;
-    if (b->host.memory_bytes_per_s > a->host.memory_bytes_per_s) a->host = b->host;
-    if (b->link.to_device_bytes_per_s > a->link.to_device_bytes_per_s) a->link = b->link;
-    if (b->disk.present && (!a->disk.present || b->disk.read_bytes_per_s + b->disk.write_bytes_per_s >
-                                                    a->disk.read_bytes_per_s + a->disk.write_bytes_per_s))
-        a->disk = b->disk;
 }

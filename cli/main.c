@@ -1,4 +1,4 @@
-/* main.c - pstar: finds the command and hands over. */
+/* main.c - pstar: finds and calls the command. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,16 +16,16 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"train", cmd_train, "train a model as a configuration says, inside its memory budgets"},
+    {"train", cmd_train, "train the model of a configuration within its memory budgets"},
     {"eval", cmd_eval, "measure loss, perplexity and accuracy of trained weights"},
     {"generate", cmd_generate, "continue a text with a trained model"},
-    {"tokenize", cmd_tokenize, "turn text files into a token file, or back"},
+    {"tokenize", cmd_tokenize, "encode text files to a token file, or decode one"},
     {"inspect", cmd_inspect, "list the tensors of a file or folder of weights"},
     {"export", cmd_export, "write a checkpoint as a folder for Hugging Face's transformers"},
     {"merge", cmd_merge, "write the weights of all ranks of a checkpoint into one file"},
-    {"config", cmd_config, "print the configuration in force, as JSON that is read again"},
-    {"plan", cmd_plan, "tell whether a configuration fits, how fast it will be, and what to change"},
-    {"report", cmd_report, "show a profile as a page or as figures: memory, chunks, timeline, where the time went"},
+    {"config", cmd_config, "print the current configuration as JSON, which is a valid CONFIG"},
+    {"plan", cmd_plan, "report whether a configuration fits, how fast it will be, and what to change"},
+    {"report", cmd_report, "show a profile as a page or as numbers: memory, chunks, timeline, time by activity"},
     {"info", cmd_info, "show the machine, what this build can use of it, and its limits"},
 };
 
@@ -36,7 +36,7 @@ int program_exit_code(ps_status st)
     case PS_EINVAL:
     case PS_EFORMAT:
     case PS_EBUDGET:
-    case PS_ENOSYS: return EXIT_INPUT; /* what was asked for needs another build or machine */
+    case PS_ENOSYS: return EXIT_INPUT; /* the request needs another build or machine */
     case PS_EIO: return EXIT_IO;
     case PS_ENOMEM_HOST:
     case PS_ENOMEM_DEV:
@@ -61,15 +61,16 @@ static void print_usage(FILE *out)
                  "Train transformers whose model data does not fit in memory.\n\n");
     for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fprintf(out,
-            "\npstar COMMAND --help tells more. Exit status: 0 done, 2 bad input, a budget that is too small or what\n"
-            "this build or machine lacks, 3 reading or writing failed, 1 anything else; stopped by a signal,\n"
-            "128 + its number: 130 after Ctrl-C, 143 after SIGTERM.\n");
+    fprintf(
+        out,
+        "\npstar COMMAND --help has the details. Exit status: 0 success, 2 bad input, a budget that is too small or a\n"
+        "feature that this build or machine lacks, 3 reading or writing failed, 1 other errors; stopped by a signal,\n"
+        "128 + its number: 130 after Ctrl-C, 143 after SIGTERM.\n");
 }
 
-static int exit_status; /* of the command, where it has returned */
+static int exit_status; /* of the command, after it has returned */
 
-/* At exit, for argp ends the program itself after --help. A command that failed has said why. */
+/* At exit, as argp itself exits after --help. A command that failed has printed the reason. */
 static void check_output(void)
 {
     errno = 0;

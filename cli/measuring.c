@@ -16,19 +16,19 @@
 
 enum {
     SAID_BYTES = 1 << 15, /* a description has some 2 KB */
-    LIMIT_S = 10,         /* it takes two on a machine that has nothing else to do */
-    LIMIT_GPU_S = 30,     /* whose driver takes its time to begin */
+    LIMIT_S = 10,         /* it takes two on an idle machine */
+    LIMIT_GPU_S = 30,     /* as the driver starts slowly */
 };
 
 typedef struct child {
     pid_t pid;
-    int out, err; /* what it prints; -1: closed */
+    int out, err; /* its output; -1: closed */
     int limit_s;
     int64_t deadline_ns;
-    bool is_late; /* it was ended for that */
+    bool is_late; /* killed because of the time limit */
 } child;
 
-/* Both ends; closed in the child but for where it is put. */
+/* Both ends; closed in the child except the duplicate. */
 static ps_status make_pipe(int ends[2])
 {
     if (pipe2(ends, O_CLOEXEC) == 0) return PS_OK;
@@ -41,7 +41,7 @@ static void close_end(int fd)
     if (fd >= 0) close(fd);
 }
 
-/* The program itself, wherever its file is by now. */
+/* This program's file. */
 static int spawn(char *const *argv, int out, int err, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
@@ -64,7 +64,7 @@ static ps_status start(const machine_use *use, child *c)
     snprintf(format, sizeof format, "%s", ps_dtype_name(use->format));
     snprintf(isa, sizeof isa, "%s", ps_cpu_isa_name(use->isa));
     snprintf(disk, sizeof disk, "%s", use->disk_folder != NULL ? use->disk_folder : "");
-    /* posix_spawn does not write into them, but its type is older than const */
+    /* posix_spawn does not modify them, but its type lacks const */
     const char *const words[] = {
         "pstar",    "info",        "--quick",   "--measure", "-",
         "--format", format,        "--threads", threads,     "--isa",
@@ -91,7 +91,7 @@ static ps_status start(const machine_use *use, child *c)
     return st;
 }
 
-/* Until it says more, or has ended; which it must before the deadline. */
+/* Wait until it has more output or has ended, at most until the deadline. */
 static void await(child *c, int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -107,7 +107,7 @@ static void await(child *c, int fd)
     }
 }
 
-/* All of it to the end, as much as fits. */
+/* Read to the end, as much as fits. */
 static void hear(child *c, int fd, char text[SAID_BYTES])
 {
     size_t n = 0;
@@ -132,7 +132,7 @@ static int end_of(pid_t pid)
     return status;
 }
 
-/* What it prints besides, errors or that the machine was busy, is short, so one pipe after the other cannot block it. */
+/* Its stderr is short, so reading one pipe after the other cannot block it. */
 static ps_status listen_to(child *c, char said[SAID_BYTES], ps_hardware *out, bool *was_busy)
 {
     hear(c, c->out, said);

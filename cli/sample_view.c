@@ -8,20 +8,20 @@
 #include "base/printable.h"
 #include "base/utf8.h"
 #include "cli.h"
-#include "data/feed.h"
+#include "data/data_loader.h"
 #include "data/tokenizer.h"
-#include "train/cli_feed.h"
+#include "train/cli_data_loader.h"
 
 typedef struct sample_view {
     ps_config *config;
     const ps_options *o;
-    ps_feed *feed;
+    ps_data_loader *loader;
     ps_tokenizer *tokenizer; /* NULL: files of tokens without one */
-    ps_feed_batch row;
+    ps_data_loader_batch row;
 } sample_view;
 
-/* Samples in the order of the file, none of it kept for validation, and no more padding than the row itself. A file of
- * its own for validation stays: the data section is the run's. */
+/* Samples in the order of the file, without a validation share, and without padding beyond the row. A separate
+ * validation file stays, as the data section is the run's. */
 static ps_status load_config(const char *path, char *const *overrides, int n_overrides, ps_config **out)
 {
     static char own[][32] = {"data.shuffle=false", "data.validation_split=0", "data.pad_to_multiple_of=1",
@@ -35,7 +35,7 @@ static ps_status load_config(const char *path, char *const *overrides, int n_ove
     return st;
 }
 
-/* A token may hold a part of a character: such bytes, and those that are no print, as numbers. */
+/* A token may have a part of a character; print such bytes, and unprintable ones, as numbers. */
 static void print_text(const sample_view *v, int32_t id)
 {
     int64_t n = 0;
@@ -45,7 +45,7 @@ static void print_text(const sample_view *v, int32_t id)
         const unsigned char c = (unsigned char)text[i];
         length = ps_utf8_length(text + i, n - i);
         const bool is_shown = length > 0 && !ps_is_control(text + i, (int)length);
-        if (!is_shown) length = 1; /* the others of a character follow as bytes that are none */
+        if (!is_shown) length = 1; /* the other bytes of the character are printed as numbers, too */
         if (c == '\n')
             printf("\\n");
         else if (!is_shown)
@@ -65,7 +65,7 @@ static void print_token(const sample_view *v, int64_t position, int32_t id, bool
 /* A token and its label. */
 static void print_labelled(const sample_view *v, int64_t position, int32_t id, int32_t label)
 {
-    const char *name = ps_feed_label_name(v->feed, label);
+    const char *name = ps_data_loader_label_name(v->loader, label);
     char shown[256];
     printf("%6lld %7d  ", (long long)position, id);
     if (label == PS_IGNORE_INDEX)
@@ -77,10 +77,10 @@ static void print_labelled(const sample_view *v, int64_t position, int32_t id, i
     print_text(v, id);
 }
 
-/* What task_set.h has: labels beside tokens, the answer's tokens marked, or numbers behind them. */
+/* Samples of task_set.h: labels next to tokens, marked tokens of the answer, or numbers after the tokens. */
 static void print_task_row(const sample_view *v, int64_t T)
 {
-    const ps_feed_batch *b = &v->row;
+    const ps_data_loader_batch *b = &v->row;
     const bool are_words = v->o->model_head == PS_CONFIG_HEAD_TOKEN_CLASSIFICATION;
     const bool are_answers = v->o->model_head == PS_CONFIG_HEAD_QUESTION_ANSWERING;
     for (int64_t t = 0; t < T; t++) {
@@ -89,21 +89,21 @@ static void print_task_row(const sample_view *v, int64_t T)
         else
             print_token(v, t, b->tokens[t], are_answers && t >= b->targets[0] && t <= b->targets[1]);
     }
-    for (int64_t i = 0; b->values != NULL && i < ps_feed_row_targets(v->feed, T); i++) {
-        const char *name = ps_feed_label_name(v->feed, (int32_t)i);
+    for (int64_t i = 0; b->values != NULL && i < ps_data_loader_row_targets(v->loader, T); i++) {
+        const char *name = ps_data_loader_label_name(v->loader, (int32_t)i);
         char shown[256];
         printf("label %lld%s%s: %g\n", (long long)i, name != NULL ? " " : "",
                ps_printable_copy(name != NULL ? name : "", shown, sizeof shown), (double)b->values[i]);
     }
 }
 
-/* A row of tokens with targets: the next tokens of a causal model, else the hidden ones where they stand. */
+/* A row of tokens with targets: the next tokens of a causal model, else the masked tokens at their positions. */
 static void print_row(const sample_view *v, int64_t T)
 {
-    const ps_feed_batch *b = &v->row;
+    const ps_data_loader_batch *b = &v->row;
     const bool is_causal = v->o->model_head == PS_CONFIG_HEAD_CAUSAL_LM;
     const bool is_class = v->o->model_head == PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION;
-    if (ps_feed_task_set(v->feed, PS_SPLIT_TRAIN) != NULL) {
+    if (ps_data_loader_task_set(v->loader, PS_SPLIT_TRAIN) != NULL) {
         print_task_row(v, T);
         return;
     }
@@ -117,22 +117,22 @@ static void print_row(const sample_view *v, int64_t T)
     if (is_causal && b->targets[T - 1] != PS_IGNORE_INDEX) print_token(v, T, b->targets[T - 1], true);
     if (!is_class) return;
     char shown[256];
-    const char *name = ps_feed_label_name(v->feed, b->targets[0]);
+    const char *name = ps_data_loader_label_name(v->loader, b->targets[0]);
     printf("label %d%s%s\n", b->targets[0], name != NULL ? " " : "",
            ps_printable_copy(name != NULL ? name : "", shown, sizeof shown));
 }
 
 static ps_status print_sample(sample_view *v, int64_t number)
 {
-    const int64_t n = ps_feed_sample_count(v->feed, PS_SPLIT_TRAIN);
+    const int64_t n = ps_data_loader_sample_count(v->loader, PS_SPLIT_TRAIN);
     if (number < 0 || number >= n)
         return PS_FAIL(PS_EINVAL, "%s: sample %lld, but it has %lld, numbered from 0", v->o->data_train,
                        (long long)number, (long long)n);
-    PS_TRY(ps_feed_batch_init(&v->row, v->feed, 1));
-    const int64_t T = ps_feed_length(v->feed, PS_SPLIT_TRAIN, number, 1);
+    PS_TRY(ps_data_loader_batch_init(&v->row, v->loader, 1));
+    const int64_t T = ps_data_loader_length(v->loader, PS_SPLIT_TRAIN, number, 1);
     v->row.T = T;
-    PS_TRY(ps_feed_get(v->feed, PS_SPLIT_TRAIN, number, 1, &v->row));
-    const int64_t line = ps_feed_line_of(v->feed, PS_SPLIT_TRAIN, number);
+    PS_TRY(ps_data_loader_get(v->loader, PS_SPLIT_TRAIN, number, 1, &v->row));
+    const int64_t line = ps_data_loader_line_of(v->loader, PS_SPLIT_TRAIN, number);
     printf("%s: sample %lld of %lld", v->o->data_train, (long long)number, (long long)n);
     if (line > 0) printf(", line %lld", (long long)line);
     printf("; * is to be predicted\n");
@@ -146,15 +146,15 @@ ps_status sample_view_print(const char *config, char *const *overrides, int n_ov
     sample_view v = {0};
     PS_TRY_GOTO(load_config(config, overrides, n_overrides, &v.config));
     v.o = ps_config_options(v.config);
-    PS_TRY_GOTO(cli_feed_open(v.config, &v.feed));
+    PS_TRY_GOTO(cli_data_loader_open(v.config, &v.loader));
     const char *tokenizer = ps_config_get_tokenizer_path(v.config);
     if (tokenizer[0] != '\0') PS_TRY_GOTO(ps_tokenizer_open(tokenizer, &v.tokenizer));
-    cli_print_instruct_info(v.config, v.feed);
+    cli_print_instruct_info(v.config, v.loader);
     st = print_sample(&v, number);
 out:
-    ps_feed_batch_deinit(&v.row);
+    ps_data_loader_batch_deinit(&v.row);
     ps_tokenizer_close(v.tokenizer);
-    ps_feed_close(v.feed);
+    ps_data_loader_close(v.loader);
     ps_config_destroy(v.config);
     return st;
 }

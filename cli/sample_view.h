@@ -1,4 +1,4 @@
-/* sample_view.h - what a configuration trains on, token by token: for the eye, and to compare with other programs. */
+/* sample_view.h - prints training samples token by token, to inspect them and to compare with other programs. */
 #ifndef PSTAR_SAMPLE_VIEW_H
 #define PSTAR_SAMPLE_VIEW_H
 
@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 
-/* Print sample `number` of data.train, from 0, as the samples lie in the file; tokens to be predicted have a mark.
- * PS_EINVAL when there are not as many; else what the configuration and the data say. */
+/* Print sample `number` of data.train, from 0, in the order of the file; targets are marked. PS_EINVAL when there are
+ * fewer samples; other errors as of the configuration and the data. */
 PS_NODISCARD ps_status sample_view_print(const char *config, char *const *overrides, int n_overrides, int64_t number);
 
 #endif

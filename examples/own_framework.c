@@ -1,5 +1,5 @@
-/* own_framework.c - a network that this program computes itself, with parameters, gradients and the optimizer's states in
- * chunks: 1.6 MB of them, of which 320 kB less activations find room on the device, 100 kB on the host, the rest in a file.
+/* own_framework.c - a network that this program computes itself, with parameters, gradients and optimizer states in
+ * chunks: 1.6 MB, of which 320 kB minus activations are on the device, 100 kB on the host, the rest in a file.
  *
  *     x = E[token]                                      B rows of WIDTH
  *     x = x + D tanh(U x + u) + d                       a block, LAYERS times
@@ -39,7 +39,7 @@ typedef struct network {
     int is_last_pass; /* no other backward pass comes before the step */
 } network;
 
-/* ---- activations: memory of this program's own, which counts beside the chunks ---- */
+/* ---- activations: memory of this program, which counts in addition to the chunks ---- */
 
 static int64_t activation_bytes;
 
@@ -68,7 +68,7 @@ static float first_value(int32_t tensor, int64_t i)
     return (float)(z >> 40) * (2.0f / 16777216.0f) - 1.0f;
 }
 
-/* rows 0: a bias, which begins as zeros. */
+/* rows 0: a bias, initialised to zero. */
 static ps_status add_parameter(ps_client *client, const char *name, int64_t rows, int64_t columns, int32_t *number)
 {
     const int64_t shape[2] = {rows > 0 ? rows : columns, columns};
@@ -78,7 +78,7 @@ static ps_status add_parameter(ps_client *client, const char *name, int64_t rows
     TRY(ps_client_add(client, &tensor, number, &memory));
     float *values = memory;
     for (int64_t i = 0; i < rows * columns; i++) values[i] = first_value(*number, i) / sqrtf((float)columns);
-    ps_client_rest(client, *number);
+    ps_client_release(client, *number);
     return PS_OK;
 }
 
@@ -161,7 +161,7 @@ static ps_status linear_backward(network *n, const char *label, int32_t weight, 
             db[o] += d;
         }
     }
-    unpin(n, weight); /* before its gradient, which may lie over it */
+    unpin(n, weight); /* before its gradient, which may overwrite it */
     TRY(give_gradient(n, weight, dw));
     if (bias >= 0) TRY(give_gradient(n, bias, db));
     give(dw, n_out * n_in);
@@ -179,7 +179,7 @@ static ps_status embed(network *n, ps_client_phase phase, const int *tokens, flo
     return PS_OK;
 }
 
-/* Its parameter is not read here; this is the tensor's second gradient, and is added to that of the head. */
+/* Does not read the parameter; this is the tensor's second gradient, and is added to that of the head. */
 static ps_status embed_backward(network *n, const int *tokens, const float *dx)
 {
     float *de = take(VOCABULARY * WIDTH);
@@ -236,7 +236,7 @@ static ps_status forward(network *n, ps_client_phase phase, const int *tokens, a
     return linear(n, phase, "head", n->embedding, -1, WIDTH, VOCABULARY, a->x[LAYERS], a->z);
 }
 
-/* z is the loss's gradient; activations go as they have been used. */
+/* z is the gradient of the loss; activations are freed after their use. */
 static ps_status backward(network *n, const int *tokens, activations *a)
 {
     char label[32];
@@ -270,11 +270,11 @@ static ps_status train(network *n, const int *tokens, const int *targets, float 
     return backward(n, tokens, &a);
 }
 
-/* Beside the steps: nothing is learnt of it, neither by the network nor about the chunks. */
+/* Evaluation, outside of steps: neither trains the network nor records the use of chunks. */
 static ps_status evaluate(network *n, const int *tokens, const int *targets, float *loss)
 {
     activations a;
-    TRY(forward(n, PS_CLIENT_ASIDE, tokens, &a));
+    TRY(forward(n, PS_CLIENT_OUTSIDE_STEP, tokens, &a));
     *loss = cross_entropy(a.z, targets, 1);
     for (int l = 0; l < LAYERS; l++) give(a.h[l], B * HIDDEN);
     for (int l = 0; l <= LAYERS; l++) give(a.x[l], B * WIDTH);
@@ -284,7 +284,7 @@ static ps_status evaluate(network *n, const int *tokens, const int *targets, flo
 
 /* ---- the program ---- */
 
-/* Something to learn: each token is followed by that of 7 more. */
+/* Training data: each token is the previous one plus 7. */
 static void next_batch(int number, int tokens[B], int targets[B])
 {
     for (int r = 0; r < B; r++) {
@@ -318,7 +318,7 @@ static ps_status hash_parameters(network *n, uint64_t *hash)
         TRY(ps_client_get_tensor_info(n->client, t, &info));
         for (int64_t first = 0; first < info.elements; first += 256) {
             const int64_t count = info.elements - first < 256 ? info.elements - first : 256;
-            TRY(ps_client_read(n->client, t, NULL, first, count, values));
+            TRY(ps_client_read_state(n->client, t, NULL, first, count, values));
             const unsigned char *bytes = (const unsigned char *)values;
             for (int64_t i = 0; i < count * 4; i++) *hash = (*hash ^ bytes[i]) * 0x100000001b3u;
         }

@@ -1,7 +1,8 @@
-/* own_loss.c - a model that ends with a loss of one's own: the focal loss, which is about what is not learned yet.
+/* own_loss.c - a model with a custom loss: the focal loss, which emphasises hard targets.
  *
- *     loss = -(1 - p)^gamma log p,   p = softmax(logits)[target]       (Lin, Goyal, Girshick, He, Dollar: "Focal Loss for
- *                                                                       Dense Object Detection", ICCV 2017)
+ *     loss = -(1 - p)^gamma log p,   p = softmax(logits)[target]
+ *
+ * (Lin, Goyal, Girshick, He, Dollar: "Focal Loss for Dense Object Detection", ICCV 2017)
  *
  * Build and run:
  *     cc -std=c11 own_loss.c -lpatrickstar -lm -o own_loss
@@ -144,7 +145,7 @@ int main(int argc, char **argv)
     CHECK(ps_config_validate(config));
     CHECK(ps_initialize_engine(model, &gamma, 0, config, &engine));
     for (int step = 0; step < STEPS; step++) {
-        int32_t tokens[B * T], targets[B * T]; /* something to learn: each token is the one before it plus 7 */
+        int32_t tokens[B * T], targets[B * T]; /* training data: each token is the previous one plus 7 */
         for (int i = 0; i < B * T; i++) {
             tokens[i] = (step * 11 + i / T * 50 + i % T * 7) % VOCABULARY;
             targets[i] = i % 5 == 0 ? NO_TARGET : (tokens[i] + 7) % VOCABULARY;

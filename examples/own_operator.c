@@ -1,4 +1,4 @@
-/* own_operator.c - a model with an operator that the library has not: the activation Snake, whose frequencies are learned.
+/* own_operator.c - a model with a custom operator: the activation Snake, whose frequencies are trained.
  *
  *     y = x + sin(a x)^2 / a,   a: a parameter a column       (Ziyin, Hartwig, Ueda: "Neural Networks Fail to Learn
  *                                                              Periodic Functions and How to Fix It", NeurIPS 2020)
@@ -7,7 +7,7 @@
  *     cc -std=c11 own_operator.c -lpatrickstar -lm -o own_operator
  *     ./own_operator memory.device=2400KB memory.host=300KB memory.disk=16MB
  *
- * Any option of doc/config.md can follow. The same losses and weights come out whatever the budgets are. */
+ * Any option of doc/config.md can follow. Losses and weights are the same for all budgets. */
 #include <math.h>
 #include <patrickstar_own.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 
 /* ---- the operator ---- */
 
-/* Scratch: a row of x, of a, and of what is written, as floats. */
+/* Scratch: a row of x, of a, and of the output, as floats. */
 static int64_t snake_scratch(const ps_own_call *c, int is_backward)
 {
     (void)is_backward;
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
     CHECK(ps_config_validate(config));
     CHECK(ps_initialize_engine(model, NULL, 0, config, &engine));
     for (int step = 0; step < STEPS; step++) {
-        int32_t tokens[B * T], targets[B * T]; /* something to learn: each token is the one before it plus 7 */
+        int32_t tokens[B * T], targets[B * T]; /* training data: each token is the previous one plus 7 */
         for (int i = 0; i < B * T; i++) {
             tokens[i] = (step * 11 + i / T * 50 + i % T * 7) % VOCABULARY;
             targets[i] = (tokens[i] + 7) % VOCABULARY;

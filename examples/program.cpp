@@ -11,7 +11,7 @@ namespace ps = patrickstar;
 namespace
 {
 
-// Adam, bf16, and 1 MB of device memory: what does not fit there lies on the host.
+// Adam, bf16, and 1 MB of device memory; chunks that do not fit are on the host.
 const char options[] = R"({
     "train_micro_batch_size_per_gpu": 4, "data": {"sequence_length": 32},
     "optimizer": {"type": "Adam", "params": {"lr": 0.003}},
@@ -37,7 +37,7 @@ ps_status transformer(ps_builder *b, const shape &s)
     return PS_OK;
 }
 
-// Something to learn: each token is the one before it plus 7.
+// Training data: each token is the previous one plus 7.
 ps_status train(ps::engine &engine, const shape &s)
 {
     std::vector<std::int32_t> tokens(4 * 32), targets(tokens.size());

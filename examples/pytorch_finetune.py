@@ -1,5 +1,5 @@
-"""Fine-tunes a classifier of Hugging Face's transformers in less memory than its model data takes, saves it, and goes on
-from the files.
+"""Fine-tunes a classifier of Hugging Face's transformers in less memory than its model data needs, saves it, and
+resumes from the files.
 
 usage: python3 examples/pytorch_finetune.py [--steps N] [--device BYTES] [--host BYTES] [--folder FOLDER]
        torchrun --nproc_per_node 2 examples/pytorch_finetune.py
@@ -108,7 +108,7 @@ def main():
     went_on = train(model, optimizer, given.steps, given.steps + 3)
     model.close()
 
-    # Another run goes on from the files as this one has.
+    # Another run resumes from these files.
     model, optimizer = begin(given)
     model.load_state_dict(torch.load(model_file))
     optimizer.load_state_dict(torch.load(optimizer_file))

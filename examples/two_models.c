@@ -1,4 +1,4 @@
-/* two_models.c - the processes of an MPI program train two models side by side: even ranks one, odd ranks the other.
+/* two_models.c - the processes of an MPI program train two models at once: even ranks one, odd ranks the other.
  *
  *     mpicc two_models.c $(pkg-config --cflags --libs patrickstar) && mpirun -np 4 ./a.out config.json 2
  *
@@ -15,7 +15,7 @@
 
 enum { STEPS = 5, TOKENS_MAX = 4096 };
 
-/* Something to learn: each token is the one before it plus 7, modulo the vocabulary. Each rank has its own. */
+/* Training data: each token is the previous one plus 7, modulo the vocabulary. Each rank has its own. */
 static void fill(int32_t *tokens, int32_t *targets, int64_t n, int64_t vocabulary, int64_t first)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
     CHECK(ps_config_load(argv[1], &config));
     snprintf(seed, sizeof seed, "%d", atoi(first_seed) + rank % n_models);
     CHECK(ps_config_set(config, "train.seed", seed)); /* the models differ */
-    CHECK(ps_comm_meet_mpi(config, half, &comm));
+    CHECK(ps_comm_init_mpi(config, half, &comm));
     ps_engine_options options = {.struct_size = sizeof options, .comm = comm, .purpose = PS_FOR_TRAINING};
     CHECK(ps_initialize_engine_with(ps_model_from_config, config, config, &options, &engine));
 

@@ -1,5 +1,5 @@
-/* patrickstar.hpp - patrickstar.h for C++17: handles that end by themselves, a model function that is any callable,
- * sizes of structures that are set. Header only; every function of patrickstar.h works beside it.
+/* patrickstar.hpp - patrickstar.h for C++17: owning handles, model functions that are any callable, structures with
+ * struct_size set. Header only; all functions of patrickstar.h can be used with it.
  *
  *     patrickstar::config config;
  *     patrickstar::engine engine;
@@ -9,8 +9,8 @@
  *     ...
  *     check(ps_forward(engine, &batch, &loss));
  *
- * Nothing here throws, and what fails returns its ps_status, but for patrickstar::check, which makes an exception of
- * one: whoever wants exceptions asks for them by calling it. Without them (-fno-exceptions) it is not there. */
+ * Functions return a ps_status and do not throw. patrickstar::check turns a failure into an exception; it is absent
+ * with -fno-exceptions. */
 #ifndef PATRICKSTAR_HPP
 #define PATRICKSTAR_HPP
 
@@ -25,7 +25,7 @@
 namespace patrickstar
 {
 
-/* A structure of patrickstar.h with its struct_size, and all else 0. */
+/* A structure of patrickstar.h with struct_size set and all other members 0. */
 template <typename T> T sized()
 {
     T all = {};
@@ -41,7 +41,7 @@ template <typename T> T sized()
 namespace patrickstar
 {
 
-/* what() is ps_last_error() as it was. */
+/* what() is ps_last_error() at the time of the failure. */
 class error : public std::runtime_error
 {
   public:
@@ -73,12 +73,12 @@ template <typename Handle, void (*Destroy)(Handle *)> struct deleter {
     }
 };
 
-/* An owner that the functions of patrickstar.h take as what it owns. */
+/* Owns a handle and converts to it, so that functions of patrickstar.h accept the owner. */
 template <typename Handle, void (*Destroy)(Handle *)> class owner
 {
   public:
     owner() noexcept = default;
-    /* Takes over a handle of patrickstar.h. */
+    /* Takes ownership of a handle of patrickstar.h. */
     explicit owner(Handle *h) noexcept : handle_(h)
     {
     }
@@ -90,7 +90,7 @@ template <typename Handle, void (*Destroy)(Handle *)> class owner
     {
         return handle_.get();
     }
-    /* The caller ends it. */
+    /* The caller then owns the handle. */
     Handle *release() noexcept
     {
         return handle_.release();
@@ -104,7 +104,7 @@ template <typename Handle, void (*Destroy)(Handle *)> class owner
     std::unique_ptr<Handle, deleter<Handle, Destroy>> handle_;
 };
 
-/* A callable as a ps_model_func. An exception that leaves it becomes a failure of the call that the model is for. */
+/* A callable as a ps_model_func. An exception of the callable becomes a failure of the call that runs the model. */
 template <typename Model> ps_status run_model(ps_builder *b, void *user)
 {
 #if defined(__cpp_exceptions)
@@ -123,7 +123,7 @@ template <typename Model> ps_status run_model(ps_builder *b, void *user)
 using initializer = ps_status (*)(ps_model_func, void *, int, const ps_config *, ps_engine **);
 } // namespace detail
 
-/* Text that the library handed out. */
+/* Copies text that the library returned, and frees it. */
 inline ps_status take_text(ps_status st, char *text, std::string &out)
 {
     if (st == PS_OK && text != nullptr) out = text;
@@ -136,7 +136,7 @@ class config : public detail::owner<ps_config, ps_config_destroy>
   public:
     using owner::owner;
 
-    /* All options at their defaults; from a file; from JSON text, which messages call `name`. On failure out is
+    /* All options at their defaults; from a file; from JSON text, which messages name `name`. On failure out is
      * empty. */
     [[nodiscard]] static ps_status create(config &out)
     {
@@ -175,7 +175,7 @@ class config : public detail::owner<ps_config, ps_config_destroy>
     }
 };
 
-/* Training, inference and generation engines. One thread at a time may use one. */
+/* Training, inference and generation engines. One thread at a time may use an engine. */
 class engine : public detail::owner<ps_engine, ps_engine_destroy>
 {
   public:
@@ -227,7 +227,7 @@ class engine : public detail::owner<ps_engine, ps_engine_destroy>
     {
         return ps_evaluate(get(), &batch, &loss);
     }
-    /* Sizes are set: these fail for no reason. */
+    /* These cannot fail, as struct_size is set. */
     ps_step_info step_info() const
     {
         auto info = sized<ps_step_info>();

@@ -1,8 +1,8 @@
-/* patrickstar_mpi.h - engines over an MPI communicator of the program's own.
+/* patrickstar_mpi.h - engines over an MPI communicator of the program.
  *
  *     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
  *     MPI_Comm_split(MPI_COMM_WORLD, color, 0, &group);
- *     ps_comm_meet_mpi(config, group, &comm);
+ *     ps_comm_init_mpi(config, group, &comm);
  *     ps_engine_options options = {.struct_size = sizeof options, .comm = comm, .purpose = PS_FOR_TRAINING};
  *     ps_initialize_engine_with(ps_model_from_config, config, config, &options, &engine);
  *     ...
@@ -10,30 +10,25 @@
  *     ps_comm_close(comm);
  *     MPI_Finalize();
  *
- * The calls of MPI are compiled here, with the program's MPI, whichever it is: libpatrickstar has none of them. C99 and
- * C++ clean. */
+ * The MPI calls are compiled in this header, with the MPI of the program: libpatrickstar makes none. C99 and C++
+ * clean. */
 #ifndef PATRICKSTAR_MPI_H
 #define PATRICKSTAR_MPI_H
 
 #include <mpi.h>
+#include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "patrickstar_comm.h"
 
-/* A message under way, in memory of its own behind it: after a failure MPI may be at it when engines, communicator and
- * their memory are gone. */
-typedef struct ps_mpi_message {
-    struct ps_mpi_message *next;
-    MPI_Request request;
-    void *data; /* where a receive goes once it is there; NULL: a send */
-} ps_mpi_message;
-
-/* Our own duplicate: no message of the program's can meet ours. */
+/* A duplicate of the communicator, so that messages of the program and of the library cannot be confused. */
 typedef struct ps_mpi_group {
     MPI_Comm comm;
-    ps_mpi_message *open;
+    int size;
+    int *counts; /* [4 * size]: bytes and offsets sent, bytes and offsets received */
 } ps_mpi_group;
 
 static inline int ps_mpi_failed(int rc, const char *call, char *error)
@@ -46,100 +41,54 @@ static inline int ps_mpi_failed(int rc, const char *call, char *error)
     return 1;
 }
 
-static inline ps_mpi_message *ps_mpi_message_new(ps_mpi_group *g, int64_t bytes, void *data, uint64_t *mark,
-                                                 char *error)
+static inline void ps_mpi_put_counts(const int64_t *bytes, int size, int *counts, int *offsets)
 {
-    ps_mpi_message *m = (ps_mpi_message *)malloc(sizeof *m + (size_t)bytes);
-    if (m == NULL) {
-        snprintf(error, PS_MESSAGE_ERROR_BYTES, "host memory exhausted");
-        return NULL;
+    int at = 0;
+    for (int r = 0; r < size; r++) {
+        counts[r] = (int)bytes[r];
+        offsets[r] = at;
+        at += counts[r];
     }
-    m->next = g->open;
-    m->request = MPI_REQUEST_NULL;
-    m->data = data;
-    g->open = m;
-    *mark = (uint64_t)(uintptr_t)m;
-    return m;
 }
 
-/* MPI is not at it any more. */
-static inline void ps_mpi_message_free(ps_mpi_group *g, ps_mpi_message *m)
+/* Waits by polling and yielding, which leaves the core to threads that compute; MPI_Alltoallv spins. */
+static inline int ps_mpi_all_to_all(void *user, const void *send, const int64_t *send_bytes, void *receive,
+                                    const int64_t *receive_bytes, char *error)
 {
-    ps_mpi_message **at = &g->open;
-    while (*at != m) at = &(*at)->next;
-    *at = m->next;
-    free(m);
-}
-
-static inline int ps_mpi_send_begin(void *user, int32_t peer, int32_t channel, const void *data, int64_t bytes,
-                                    uint64_t *mark, char *error)
-{
-    ps_mpi_group *g = (ps_mpi_group *)user;
-    ps_mpi_message *m = ps_mpi_message_new(g, bytes, NULL, mark, error);
-    if (m == NULL) return 1;
-    memcpy(m + 1, data, (size_t)bytes);
-    return ps_mpi_failed(MPI_Isend(m + 1, (int)bytes, MPI_BYTE, peer, channel, g->comm, &m->request), "MPI_Isend",
-                         error);
-}
-
-static inline int ps_mpi_receive_begin(void *user, int32_t peer, int32_t channel, void *data, int64_t bytes,
-                                       uint64_t *mark, char *error)
-{
-    ps_mpi_group *g = (ps_mpi_group *)user;
-    ps_mpi_message *m = ps_mpi_message_new(g, bytes, data, mark, error);
-    if (m == NULL) return 1;
-    return ps_mpi_failed(MPI_Irecv(m + 1, (int)bytes, MPI_BYTE, peer, channel, g->comm, &m->request), "MPI_Irecv",
-                         error);
-}
-
-static inline int ps_mpi_test(void *user, uint64_t *mark, int64_t bytes, int32_t *is_done, char *error)
-{
-    ps_mpi_message *m = (ps_mpi_message *)(uintptr_t)*mark;
-    MPI_Status status;
-    int flag = 0, n = 0;
-    if (ps_mpi_failed(MPI_Test(&m->request, &flag, &status), "MPI_Test", error)) return 1;
-    *is_done = flag != 0;
-    if (!flag) return 0;
-    int failed = bytes > 0 && ps_mpi_failed(MPI_Get_count(&status, MPI_BYTE, &n), "MPI_Get_count", error);
-    if (!failed && n != bytes) {
-        snprintf(error, PS_MESSAGE_ERROR_BYTES, "a message of %d bytes met a receive of %lld", n, (long long)bytes);
-        failed = 1;
+    const ps_mpi_group *g = (const ps_mpi_group *)user;
+    int *out = g->counts, *in = g->counts + 2 * g->size;
+    MPI_Request request;
+    ps_mpi_put_counts(send_bytes, g->size, out, out + g->size);
+    ps_mpi_put_counts(receive_bytes, g->size, in, in + g->size);
+    if (ps_mpi_failed(
+            MPI_Ialltoallv(send, out, out + g->size, MPI_BYTE, receive, in, in + g->size, MPI_BYTE, g->comm, &request),
+            "MPI_Ialltoallv", error))
+        return 1;
+    for (int n = 0, is_done = 0;; n++) {
+        if (ps_mpi_failed(MPI_Test(&request, &is_done, MPI_STATUS_IGNORE), "MPI_Test", error)) return 1;
+        if (is_done) return 0;
+        if (n < 1000)
+            sched_yield();
+        else
+            poll(NULL, 0, 1);
     }
-    if (!failed && bytes > 0) memcpy(m->data, m + 1, (size_t)bytes);
-    ps_mpi_message_free((ps_mpi_group *)user, m);
-    return failed;
 }
 
-/* What ends within 0.2 s; receives are cancelled. The rest waits for a rank that is gone: its memory is left to MPI. */
-static inline void ps_mpi_end_open(ps_mpi_group *g)
+static inline void ps_mpi_group_free(ps_mpi_group *g)
 {
-    int is_finalized = 0;
-    MPI_Finalized(&is_finalized);
-    if (is_finalized) return;
-    for (ps_mpi_message *m = g->open; m != NULL; m = m->next)
-        if (m->data != NULL && m->request != MPI_REQUEST_NULL) MPI_Cancel(&m->request);
-    const double begin_s = MPI_Wtime();
-    while (g->open != NULL && MPI_Wtime() - begin_s < 0.2)
-        for (ps_mpi_message *m = g->open, *next; m != NULL; m = next) {
-            int flag = 0;
-            next = m->next;
-            if (MPI_Test(&m->request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag) ps_mpi_message_free(g, m);
-        }
-}
-
-/* After a failure MPI_Comm_free might wait for ever for a rank that is gone. */
-static inline void ps_mpi_close(void *user, int32_t is_orderly)
-{
-    ps_mpi_group *g = (ps_mpi_group *)user;
-    if (g == NULL) return;
-    if (is_orderly)
-        MPI_Comm_free(&g->comm);
-    else
-        ps_mpi_end_open(g);
+    if (g != NULL) free(g->counts);
     free(g);
 }
 
-/* "mpi (Open MPI v4.1.4)": up to the first comma of what the library says of itself. */
+/* After a failure MPI_Comm_free could wait forever for a dead rank, so the communicator is leaked. */
+static inline void ps_mpi_close(void *user, int32_t is_orderly)
+{
+    ps_mpi_group *g = (ps_mpi_group *)user;
+    if (g != NULL && is_orderly) MPI_Comm_free(&g->comm);
+    ps_mpi_group_free(g);
+}
+
+/* "mpi (Open MPI v4.1.4)": MPI's version text up to the first comma. */
 static inline void ps_mpi_name(char name[96])
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -149,56 +98,64 @@ static inline void ps_mpi_name(char name[96])
     snprintf(name, 96, "mpi (%.80s)", version);
 }
 
-/* NULL; or why messages cannot go by this MPI as it is. */
+/* NULL, or why this MPI cannot be used in its present state. */
 static inline const char *ps_mpi_trouble(void)
 {
     int is_initialized = 0, is_finalized = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&is_initialized);
     MPI_Finalized(&is_finalized);
     if (!is_initialized || is_finalized)
-        return "ps_comm_meet_mpi: MPI is not initialised: call it between MPI_Init_thread and MPI_Finalize";
+        return "ps_comm_init_mpi: MPI is not initialised: call it between MPI_Init_thread and MPI_Finalize";
     MPI_Query_thread(&level);
     if (level < MPI_THREAD_MULTIPLE)
-        return "ps_comm_meet_mpi: a thread of this library uses MPI too: initialise it by MPI_Init_thread with "
+        return "ps_comm_init_mpi: a thread of this library uses MPI too: initialise it by MPI_Init_thread with "
                "MPI_THREAD_MULTIPLE, and see that it gives that level";
     return NULL;
 }
 
-/* The ranks of an MPI communicator, all of which call, with numbers as it has them. It is duplicated, and may be freed.
- * Close before MPI_Finalize. After a failure of another rank (PS_ECOMM) MPI itself may be of no use; messages that
- * cannot be ended then, keep at most 1 MiB each, which are never given back, and write nowhere else. PS_EINVAL when
- * MPI is not initialised with MPI_THREAD_MULTIPLE, or comm is MPI_COMM_NULL; else as ps_comm_meet. */
-static inline ps_status ps_comm_meet_mpi(const ps_config *config, MPI_Comm comm, ps_comm **out)
+static inline ps_mpi_group *ps_mpi_group_new(MPI_Comm comm, int32_t *rank, int32_t *size, char *error)
+{
+    ps_mpi_group *g = (ps_mpi_group *)calloc(1, sizeof *g);
+    int number = 0, n = 0;
+    snprintf(error, PS_MESSAGE_ERROR_BYTES, "host memory exhausted");
+    if (g == NULL || ps_mpi_failed(MPI_Comm_dup(comm, &g->comm), "MPI_Comm_dup", error) ||
+        ps_mpi_failed(MPI_Comm_set_errhandler(g->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", error) ||
+        ps_mpi_failed(MPI_Comm_rank(g->comm, &number), "MPI_Comm_rank", error) ||
+        ps_mpi_failed(MPI_Comm_size(g->comm, &n), "MPI_Comm_size", error) ||
+        (g->counts = (int *)calloc(4 * (size_t)n, sizeof *g->counts)) == NULL) {
+        ps_mpi_group_free(g);
+        return NULL;
+    }
+    g->size = n;
+    *rank = number;
+    *size = n;
+    return g;
+}
+
+/* Create a communicator over the ranks of an MPI communicator; all of them call. Ranks keep their numbers. comm is
+ * duplicated, and may be freed. Close before MPI_Finalize. After a failure of another rank (PS_ECOMM) MPI itself may be
+ * unusable. PS_EINVAL when MPI is not initialised with MPI_THREAD_MULTIPLE, or comm is MPI_COMM_NULL; else as
+ * ps_comm_init. */
+static inline ps_status ps_comm_init_mpi(const ps_config *config, MPI_Comm comm, ps_comm **out)
 {
     char name[96] = "mpi", error[PS_MESSAGE_ERROR_BYTES] = "";
-    ps_messages m;
-    memset(&m, 0, sizeof m);
-    m.struct_size = sizeof m;
-    m.size = 1;
-    m.name = name;
-    m.trouble = ps_mpi_trouble();
-    if (m.trouble == NULL && comm == MPI_COMM_NULL)
-        m.trouble =
-            "ps_comm_meet_mpi: the communicator is MPI_COMM_NULL: this process is no rank of it, and does not call";
-    m.send_begin = ps_mpi_send_begin;
-    m.receive_begin = ps_mpi_receive_begin;
-    m.test = ps_mpi_test;
-    m.close = ps_mpi_close;
-    ps_mpi_group *g = m.trouble == NULL ? (ps_mpi_group *)calloc(1, sizeof *g) : NULL;
-    m.user = g;
-    if (m.trouble == NULL && g == NULL) m.trouble = "host memory exhausted";
-    if (m.trouble == NULL) {
-        int rank = 0, size = 0;
+    ps_process_group p;
+    memset(&p, 0, sizeof p);
+    p.struct_size = sizeof p;
+    p.size = 1;
+    p.name = name;
+    p.trouble = ps_mpi_trouble();
+    if (p.trouble == NULL && comm == MPI_COMM_NULL)
+        p.trouble =
+            "ps_comm_init_mpi: the communicator is MPI_COMM_NULL: this process is no rank of it, and does not call";
+    p.all_to_all = ps_mpi_all_to_all;
+    p.close = ps_mpi_close;
+    if (p.trouble == NULL) {
         ps_mpi_name(name);
-        if (ps_mpi_failed(MPI_Comm_dup(comm, &g->comm), "MPI_Comm_dup", error) ||
-            ps_mpi_failed(MPI_Comm_set_errhandler(g->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", error) ||
-            ps_mpi_failed(MPI_Comm_rank(g->comm, &rank), "MPI_Comm_rank", error) ||
-            ps_mpi_failed(MPI_Comm_size(g->comm, &size), "MPI_Comm_size", error))
-            m.trouble = error;
-        m.rank = rank;
-        m.size = size;
+        p.user = ps_mpi_group_new(comm, &p.rank, &p.size, error);
+        if (p.user == NULL) p.trouble = error;
     }
-    return ps_comm_meet_by(config, &m, out);
+    return ps_comm_init_process_group(config, &p, out);
 }
 
 #endif

@@ -9,8 +9,8 @@ Which library goes in, the first of these that there is:
 2. that of the source tree around this folder, brought up to date by `make` (a minute or so the first time)
 3. one that is installed in the system. It is not copied: the wheel has modules only, and loads that one
 
-The wheel is for this machine's kind of processor and system. Libraries that libpatrickstar.so itself needs (jansson,
-pcre2, uring, utf8proc, xxhash) are the system's and not inside.
+The wheel is for this machine's kind of processor and system. Libraries that libpatrickstar.so (jansson, uring, xxhash) and
+pstar (pcre2 and utf8proc too) need are the system's and not inside.
 """
 import base64
 import ctypes
@@ -104,7 +104,8 @@ def _library_at(path: str, name: str) -> Library:
     near = [folder, os.path.join(folder, "patrickstar"), os.path.join(folder, "..", "bin")]
     files = [path]
     for pattern in ("libpatrickstar_*.so", "pstar"):
-        found = [file for place in near for file in sorted(glob.glob(os.path.join(place, pattern)))]
+        found = [file for place in near for file in sorted(glob.glob(os.path.join(place, pattern)))
+                 if os.path.basename(file) != "libpatrickstar_data.so"]  # no plug-in: tokenizers, which pstar has
         names = [os.path.basename(file) for file in found]
         files += [file for i, file in enumerate(found) if names[i] not in names[:i]]
     if os.path.basename(files[-1]) != "pstar":

@@ -4,11 +4,11 @@
 # usage: test/run.sh BUILD_FOLDER [NAME_PATTERN]
 # Test programs are cmocka mains (BUILD/test/*/test_*); test/cli/*.sh are scripts that get the build folder as $1 and
 # succeed with 0, are skipped with 77; python/test/test_*.py are tests of the package for PyTorch (python/test/run.py),
-# by Debian's PyTorch, with transformers beside it where `make test-data` has made that. Each has a process and a time
+# by Debian's PyTorch, with transformers, too, where `make test-data` has made that. Each has a process and a time
 # limit of its own.
-#   PS_TEST_JOBS     how many run at once; one a processor, four at most
+#   PS_TEST_JOBS     how many run at once; one more than there are processors, as some wait, and four at most
 #   PS_PYTHON        the interpreter of python/test, another one than that
-#   PS_TEST_LONG     set: all cases of python/test
+#   PS_TEST_LONG     set: all cases of python/test, more of the calls in fault/test_engine_faults
 #   PS_TEST_LIMIT_S  a test that takes longer has failed
 #   PS_TEST_ONLY, PS_TEST_LEAVE  files with a test a line ("comm/test_comm", "cli/%"; # begins a comment): only these;
 #                    all but these, each line of which counts as skipped
@@ -57,7 +57,7 @@ fi
 build=$1
 pattern=${2:-}
 limit_s=${PS_TEST_LIMIT_S:-600}
-jobs=${PS_TEST_JOBS:-$(n=$(nproc); echo $((n < 4 ? n : 4)))}
+jobs=${PS_TEST_JOBS:-$(n=$(nproc); echo $((n < 4 ? n + 1 : 4)))}
 results=$(mktemp -d)
 python=${PS_PYTHON:-$PWD/build/transformers/bin/python}
 [ -x "$python" ] || python=/usr/bin/python3

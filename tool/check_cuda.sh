@@ -1,5 +1,5 @@
 #!/bin/sh
-# What ptxas says of the kernels for GPUs that build/cuda has for these architectures, beside what test/cuda/kernel_limits.txt
+# What ptxas says of the kernels for GPUs that build/cuda has for these architectures, and what test/cuda/kernel_limits.txt
 # allows: registers of a thread, shared memory, and how many blocks a multiprocessor then has at once. Fails where a kernel goes
 # beyond its limits or has none, where a limit has no kernel, where registers are spilled to memory, where an architecture
 # cannot launch a kernel, and where a name is not among those of cuda_kernels.h.

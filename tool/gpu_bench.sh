@@ -1,5 +1,5 @@
 #!/bin/sh
-# How fast training is on this machine's GPU, beside PyTorch and beside what the machine allows: one of three tables, in ten minutes
+# How fast training is on this machine's GPU, against PyTorch and what the machine allows: one of three tables, in ten minutes
 # at most. doc/gpu.md says what the columns mean.
 #
 # usage: tool/gpu_bench.sh PART BUILD_FOLDER [OUT.md]
@@ -9,11 +9,11 @@
 #       largest    two steps of the largest model that the planner finds for this machine
 # BUILD_FOLDER is one of `make gpu-bench-programs` (make CUDA=1 MINIMAL=1 gpu-bench-programs), which may come from another machine: nothing
 # is compiled here. The table is written again after each of its rows, to OUT.md (BUILD_FOLDER/gpu_bench_PART.md), so a run that is ended
-# leaves what it had; all output goes beside it, to *.log. FAKE=1: over a driver that is not there and kernels on an emulator, with
+# leaves what it had; all output goes with it, to *.log. FAKE=1: over a driver that is not there and kernels on an emulator, with
 # tiny models, to try the script and the programs.
 #   GPU_BENCH_S   how long it may take in all; 570
 #   PYTHON        an interpreter whose PyTorch takes part; python3. Where it has none, the table says so. With FAKE=1 what stands for one
-#   HOST_BYTES    host memory for `offloaded` and `largest`; 85 % of what is available, less where page-locking it would take too long
+#   HOST_BYTES    host memory for `offloaded` and `largest`; 85 % of what is available
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tool/gpu_lib.sh
@@ -139,7 +139,6 @@ limited 120 "$pstar" info --backend cuda --format bf16 $([ -z "$fake" ] || echo 
     echo "FAILED: the machine cannot be measured: $why" | tee -a "$log" >&2
     exit 1
 }
-cp "$work/said" "$work/probe_said"
 giga() { awk -v x="${1:-0}" 'BEGIN { printf "%.4g", x * 1e-9 }'; }
 probed="bf16 products $(awk -v x="$(json_value "$probe" flop_per_s)" 'BEGIN { printf "%.4g", x * 1e-12 }') TFLOP/s, GPU memory $(giga "$(json_value "$probe" memory_bytes_per_s)") GB/s, host memory $(giga "$(sed -n '/"host"/,$p' "$probe" | sed -n 's/^ *"memory_bytes_per_s": *\([^,]*\),*$/\1/p' | head -n 1)") GB/s, link $(giga "$(json_value "$probe" to_device_bytes_per_s)") GB/s to the GPU and $(giga "$(json_value "$probe" to_host_bytes_per_s)") from it, both ways at once $(giga "$(json_value "$probe" to_device_both_ways_bytes_per_s)") and $(giga "$(json_value "$probe" to_host_both_ways_bytes_per_s)")"
 write_head
@@ -309,11 +308,9 @@ resident() {
 
 # ---- with host memory ----
 
-# Page-locking takes its time: what it is given at most is set aside for it.
 host_bytes() {
     [ -z "${HOST_BYTES:-}" ] || { echo "$HOST_BYTES"; return; }
-    pin=$(sed -n 's/^page-locked memory, the first time  *\([0-9.]*\) .*GB\/s.*/\1/p' "$work/probe_said" | head -n 1)
-    awk -v pin="${pin:-1}" -v most_s="$1" '/^MemAvailable/ { b = 0.85 * $2 * 1024; p = pin * 1e9 * most_s; printf "%.0f", b < p ? b : p }' /proc/meminfo
+    awk '/^MemAvailable/ { printf "%.0f", 0.85 * $2 * 1024 }' /proc/meminfo
 }
 device_bytes() {
     awk '/"bytes"/ && !b { gsub(/[^0-9]/, ""); b = $0 } /"reserved_bytes"/ && !r { gsub(/[^0-9]/, ""); r = $0 } END { printf "%.0f", 0.98 * (b - r) }' "$probe"
@@ -321,7 +318,7 @@ device_bytes() {
 
 offloaded() {
     config=bench/gpu/llama-13b.json
-    host=$(host_bytes 150) device=auto
+    host=$(host_bytes) device=auto
     [ -z "$fake" ] || host=100MB device=200KB
     # Both ways of keeping what checkpoints keep: the planner says which is faster; layers as many as fit.
     all=40
@@ -343,7 +340,7 @@ offloaded() {
     # shellcheck disable=SC2046,SC2086 # several words
     set -- $common "memory.device=$device" "memory.host=$host" $(tiny "$config") "client.opts.with_activation_offload=$chosen" train.steps=$steps
     [ -n "$fake" ] || set -- "$@" "model.num_hidden_layers=$layers"
-    [ "$layers" = $all ] || note "$layers of $all layers: more do not fit $host bytes of host memory beside the GPU (what can be page-locked in 150 s, and 85 % of what is available)"
+    [ "$layers" = $all ] || note "$layers of $all layers: more do not fit $host bytes of host memory beside the GPU (85 % of what is available)"
     note "activation offload: $chosen, which is faster as planned; gradients are clipped exactly, at norm 1"
     show 1 "$case" "$config" "$@" # as planned, until it has run
     ours "$case" 1 400 "$config" "$@" || fails "$case" ours
@@ -352,7 +349,7 @@ offloaded() {
 
 largest() {
     config=bench/gpu/largest.json
-    host=$(host_bytes 200) device=$(device_bytes)
+    host=$(host_bytes) device=$(device_bytes)
     [ -z "$fake" ] || host=400MB device=60MB
     memory="memory.device=$device memory.host=$host"
     more=

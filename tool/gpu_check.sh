@@ -1,5 +1,5 @@
 #!/bin/sh
-# Everything that a machine with a GPU of NVIDIA's can tell, in ten minutes, what tells most first. The last line reads
+# Everything that a machine with a GPU of NVIDIA's can show, in ten minutes, what shows most first. The last line reads
 # "N passed, N failed, N skipped"; exit status 0 when nothing failed.
 #
 # usage: tool/gpu_check.sh BUILD_FOLDER [LOG]

@@ -1,4 +1,4 @@
-"""Write doc/scale.md: the largest models that fit some machines, and predicted speed beside published figures.
+"""Write doc/scale.md: the largest models that fit some machines, and predicted speed next to published figures.
 
 usage: python3 tool/scale.py BUILD_FOLDER                 (some minutes; from the root of the repository)
        python3 tool/scale.py BUILD_FOLDER --check [PAGE]  (seconds: is the page what would be written now?)
@@ -35,7 +35,7 @@ def preset(hardware, name, *arguments):
     return plan(hardware, "--no-advice", "model.preset=" + name, *arguments)
 
 
-# ---- the rules of other systems, as published: bytes of one device and of a node's host for N parameters on p devices, beside
+# ---- the rules of other systems, as published: bytes of one device and of a node's host for N parameters on p devices, with
 # what activations take; None where it cannot fit. All have the budgets that ours has.
 
 PATRICKSTAR_WASTE = 1.05  # its chunks waste 3 to 9 %

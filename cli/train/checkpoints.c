@@ -9,12 +9,13 @@
 
 #include "ranks.h"
 
-/* Samples at the beginning and at the end of the first epoch that stand for the order of all. */
+/* Number of samples at the beginning and at the end of the first epoch whose hash represents the order of all. */
 #define FINGERPRINT_SAMPLES ((int64_t)16)
 
 /* ---- the data ---- */
 
-/* Of instructions and the like targets say more than the tokens; a classifier has one a row. Values are as large. */
+/* For instructions and similar data the targets are hashed as well; a classifier has one per row. Values have the size
+ * of targets. */
 static ps_status hash_samples(ps_rows *rows, int64_t T, int64_t n_targets, int64_t first, XXH3_state_t *state)
 {
     for (int64_t i = 0; i < FINGERPRINT_SAMPLES; i++) {
@@ -27,14 +28,15 @@ static ps_status hash_samples(ps_rows *rows, int64_t T, int64_t n_targets, int64
     return PS_OK;
 }
 
-static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
+static ps_status take_fingerprint(checkpoints *c, const ps_data_loader *loader)
 {
     const int64_t T = c->T;
     XXH3_state_t *state = XXH3_createState();
     ps_rows *rows = NULL;
-    const int64_t n_targets = ps_feed_chooses_targets(feed) ? ps_feed_row_targets(feed, T) : 1;
-    c->n_samples = ps_feed_sample_count(feed, PS_SPLIT_TRAIN);
-    ps_status st = state != NULL ? ps_rows_create(feed, 1, &rows) : client_fail(PS_ENOMEM_HOST, "no memory for a hash");
+    const int64_t n_targets = ps_data_loader_chooses_targets(loader) ? ps_data_loader_row_targets(loader, T) : 1;
+    c->n_samples = ps_data_loader_sample_count(loader, PS_SPLIT_TRAIN);
+    ps_status st =
+        state != NULL ? ps_rows_create(loader, 1, &rows) : client_fail(PS_ENOMEM_HOST, "no memory for a hash");
     if (st == PS_OK) {
         XXH3_64bits_reset(state);
         st = hash_samples(rows, T, n_targets, 0, state);
@@ -46,10 +48,10 @@ static ps_status take_fingerprint(checkpoints *c, const ps_feed *feed)
     return st;
 }
 
-/* The ranks have compared all of their data when they began, so one of them reads it again. All call. */
-static ps_status hash_all(checkpoints *c, const ps_feed *feed)
+/* The ranks have compared their data at the start, so only one of them reads it again. All call. */
+static ps_status hash_all(checkpoints *c, const ps_data_loader *loader)
 {
-    TRY(ps_comm_agree(c->comm, ps_comm_rank(c->comm) == 0 ? ps_feed_xxh3(feed, &c->all_xxh3) : PS_OK));
+    TRY(ps_comm_agree(c->comm, ps_comm_rank(c->comm) == 0 ? ps_data_loader_xxh3(loader, &c->all_xxh3) : PS_OK));
     return ps_comm_broadcast(c->comm, &c->all_xxh3, sizeof c->all_xxh3, 0);
 }
 
@@ -74,8 +76,8 @@ static char *caller_state(const checkpoints *c, int64_t step)
     return text;
 }
 
-/* The configuration that lies with the checkpoint that `path` names, or with this run's own; NULL: there is none, or it
- * cannot be read. */
+/* The configuration stored with the checkpoint `path`, or with this run's latest; NULL: there is none, or it cannot be
+ * read. */
 static ps_config *saved_config(const ps_config *config, const char *path)
 {
     char folder[CLIENT_FOLDER_MAX], *newest = NULL;
@@ -90,7 +92,7 @@ static ps_config *saved_config(const ps_config *config, const char *path)
     return saved;
 }
 
-/* Append "data.shuffle was true and is false". A text that is full stays as it is. */
+/* Append "data.shuffle was true and is false". A full text is unchanged. */
 static void add_difference(const char *section, const char *key, const json_t *was, const json_t *is, char text[700])
 {
     const size_t n = strlen(text);
@@ -103,7 +105,7 @@ static void add_difference(const char *section, const char *key, const json_t *w
     free(b);
 }
 
-/* Which options of the data are others than those that lie with the checkpoint; where none is, it is the files. */
+/* The data options that differ from the checkpoint's; if none does, the files differ. */
 static void find_differences(const checkpoints *c, const char *path, char text[700])
 {
     char *was_text = NULL, *is_text = NULL;
@@ -135,7 +137,7 @@ static void find_differences(const checkpoints *c, const char *path, char text[7
     ps_config_destroy(saved);
 }
 
-/* The same samples in the same order as in the run that saved this? */
+/* Check that samples and their order are those of the run that saved the checkpoint. */
 static ps_status check_data(const checkpoints *c, const char *path, const json_t *data)
 {
     const hash_text ends = text_of(c->ends_xxh3), all = text_of(c->all_xxh3);
@@ -166,19 +168,19 @@ static ps_status check_data(const checkpoints *c, const char *path, const json_t
         path, counts, differences);
 }
 
-/* What tells the data is found when it is first needed: all of it is read, which takes a while. All ranks call. */
+/* The identification of the data is computed when it is first needed, as it reads all data. All ranks call. */
 static ps_status know_data(checkpoints *c)
 {
     if (c->knows_data) return PS_OK;
-    TRY(ps_comm_agree(c->comm, take_fingerprint(c, c->feed)));
-    TRY(hash_all(c, c->feed));
+    TRY(ps_comm_agree(c->comm, take_fingerprint(c, c->loader)));
+    TRY(hash_all(c, c->loader));
     c->knows_data = true;
     return PS_OK;
 }
 
-/* ---- beginning ---- */
+/* ---- start ---- */
 
-/* Of this rank. */
+/* On this rank only. */
 static ps_status read_options(checkpoints *c, const ps_config *config)
 {
     const char *folder = client_string(config, "train.output_dir");
@@ -196,9 +198,10 @@ static ps_status read_options(checkpoints *c, const ps_config *config)
 }
 
 ps_status checkpoints_open(checkpoints *c, const ps_config *config, ps_engine *engine, ps_comm *comm, run_log *log,
-                           progress *shown, const ps_feed *feed)
+                           progress *shown, const ps_data_loader *loader)
 {
-    *c = (checkpoints){.engine = engine, .comm = comm, .log = log, .progress = shown, .config = config, .feed = feed};
+    *c = (checkpoints){
+        .engine = engine, .comm = comm, .log = log, .progress = shown, .config = config, .loader = loader};
     ps_engine_get_shape(engine, NULL, &c->T, NULL, NULL);
     return ps_comm_agree(comm, read_options(c, config));
 }
@@ -231,17 +234,17 @@ ps_status checkpoints_keep_padding(ps_config *config, ps_comm *comm, bool resume
     return ps_config_set(config, "data.pad_to_multiple_of", text);
 }
 
-void checkpoints_tell_padding(const kept_padding *k, const ps_config *config, const ps_feed *feed)
+void checkpoints_report_padding(const kept_padding *k, const ps_config *config, const ps_data_loader *loader)
 {
-    const int64_t n = ps_feed_sample_count(feed, PS_SPLIT_TRAIN), T = ps_config_get_sequence_length(config);
-    if (!k->is_kept || ps_feed_token_count(feed, PS_SPLIT_TRAIN, 0, n) == n * T) return;
+    const int64_t n = ps_data_loader_sample_count(loader, PS_SPLIT_TRAIN), T = ps_config_get_sequence_length(config);
+    if (!k->is_kept || ps_data_loader_token_count(loader, PS_SPLIT_TRAIN, 0, n) == n * T) return;
     fprintf(stderr,
-            "pstar train: training goes on with the checkpoint's data.pad_to_multiple_of = %" PRId64
+            "pstar train: training continues with the checkpoint's data.pad_to_multiple_of = %" PRId64
             ", not the %s %" PRId64 "; train.init_from begins a new run from its weights\n",
             client_int(config, "data.pad_to_multiple_of"), k->was_given ? "configured" : "default", k->configured);
 }
 
-/* Is there a checkpoint of this run's own? */
+/* Whether this run has a checkpoint. */
 static ps_status find_own(const checkpoints *c, bool *yes)
 {
     char *newest = NULL;
@@ -283,7 +286,7 @@ out:
 
 /* ---- saving ---- */
 
-/* All ranks know it. */
+/* The result is equal on all ranks. */
 static void report_failure(checkpoints *c, int64_t step)
 {
     if (ps_comm_rank(c->comm) > 0) return;
@@ -295,7 +298,7 @@ static void report_failure(checkpoints *c, int64_t step)
 static ps_status finish_save(checkpoints *c)
 {
     ps_checkpoint_info info = {.struct_size = sizeof info};
-    char bytes[BYTES_TEXT_MAX];
+    char bytes[PS_BYTES_TEXT_MAX];
     if (!c->is_saving) return PS_OK;
     c->is_saving = false;
     const ps_status st = ps_engine_finish_checkpoint(c->engine, &info);
@@ -304,7 +307,7 @@ static ps_status finish_save(checkpoints *c)
         return st;
     }
     progress_clear(c->progress);
-    printf("checkpoint %s: %s in %.2f s, training waited for %.3f s\n", info.name, client_bytes(info.bytes, bytes),
+    printf("checkpoint %s: %s in %.2f s, training waited for %.3f s\n", info.name, ps_bytes_format(info.bytes, bytes),
            info.seconds, info.stall_seconds);
     fflush(stdout);
     run_log_checkpoint(c->log, c->saving_step, &info, NULL);
@@ -348,9 +351,9 @@ void checkpoints_after_step(checkpoints *c, int64_t step)
 {
     if (!c->is_on) return;
     bool is_due, waits = !ps_engine_checkpoint_is_done(c->engine);
-    if (find_due(c, step, &is_due) != PS_OK) return;                 /* the next step says why */
-    if (c->is_saving && ranks_any(c->comm, &waits) != PS_OK) return; /* the next step says why */
-    /* both have reported what failed; training goes on, and the next save is tried again */
+    if (find_due(c, step, &is_due) != PS_OK) return;                 /* the next step reports the reason */
+    if (c->is_saving && ranks_any(c->comm, &waits) != PS_OK) return; /* the next step reports the reason */
+    /* both have reported the failure; training continues, and the next save is tried again */
     if (is_due || !waits) (void)finish_save(c);
     if (is_due) (void)begin_save(c, step);
 }

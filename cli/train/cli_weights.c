@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Has the run left weights? */
+/* Whether the run has written weights. */
 static ps_status has_weights(const char *run, bool *yes)
 {
     char path[4200], *newest = NULL;

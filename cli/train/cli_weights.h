@@ -1,12 +1,12 @@
-/* cli_weights.h - which weights a command uses that does not train. */
+/* cli_weights.h - selects the weights of a command that does not train. */
 #ifndef PSTAR_CLI_WEIGHTS_H
 #define PSTAR_CLI_WEIGHTS_H
 
 #include "client.h"
 
-/* The path of the weights to use, valid as long as config and given; config_path: of the configuration. `given` (a file, a checkpoint, a run, a Hugging
- * Face model), or when it is NULL train.output_dir, or where the user did not name it and nothing was trained there
- * model.from_pretrained, which a line on stderr then says. PS_EIO when there are none. */
+/* The path of the weights, valid as long as config and given; config_path: path of the configuration. It is `given` (a
+ * file, a checkpoint, a run, a Hugging Face model); if NULL, train.output_dir; or, where the user did not give that and
+ * it has no weights, model.from_pretrained, which a line on stderr reports. PS_EIO when there are none. */
 PS_NODISCARD ps_status cli_choose_weights(const ps_config *config, const char *config_path, const char *given,
                                           const char **path);
 

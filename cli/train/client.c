@@ -37,22 +37,6 @@ ps_status client_reserve(void *out, int64_t n, size_t bytes_each)
     return PS_OK;
 }
 
-const char *client_bytes(int64_t bytes, char text[BYTES_TEXT_MAX])
-{
-    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
-    const double least = 999.95; /* what would round to 1000.0 is of the next unit */
-    const char *sign = bytes < 0 ? "-" : "";
-    double x = bytes < 0 ? -(double)bytes : (double)bytes;
-    size_t unit = 0;
-    if (x < 1000) {
-        snprintf(text, BYTES_TEXT_MAX, "%s%.0f B", sign, x);
-        return text;
-    }
-    for (x /= 1000; x >= least && unit + 1 < sizeof units / sizeof units[0]; unit++) x /= 1000;
-    snprintf(text, BYTES_TEXT_MAX, "%s%.1f %s", sign, x, units[unit]);
-    return text;
-}
-
 int64_t client_clock_ns(void)
 {
     struct timespec t;
@@ -60,23 +44,18 @@ int64_t client_clock_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-ps_status client_rss(int64_t *now_bytes, int64_t *peak_bytes)
+ps_status client_peak_rss(int64_t *bytes)
 {
     char line[256];
-    long long kib, now = -1, peak = -1;
+    long long peak = -1;
     FILE *f = fopen("/proc/self/status", "r");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        if (sscanf(line, "VmRSS: %lld kB", &kib) == 1) now = kib;
-        if (sscanf(line, "VmHWM: %lld kB", &kib) == 1) peak = kib;
-    }
+    while (f != NULL && peak < 0 && fgets(line, sizeof line, f) != NULL) (void)sscanf(line, "VmHWM: %lld kB", &peak);
     if (f != NULL) fclose(f);
-    if (now_bytes != NULL) *now_bytes = now * 1024;
-    if (peak_bytes != NULL) *peak_bytes = peak * 1024;
-    if (now >= 0 && peak >= 0) return PS_OK;
-    return client_fail(PS_EIO, "/proc/self/status does not tell VmRSS and VmHWM");
+    *bytes = peak * 1024;
+    return peak >= 0 ? PS_OK : client_fail(PS_EIO, "/proc/self/status has no VmHWM");
 }
 
-/* "mod/" is mod, and ".." is what that folder is called. */
+/* "mod/" is mod, and ".." is the name of that folder. */
 static void last_part(const char *path, char name[256])
 {
     char real[PATH_MAX];

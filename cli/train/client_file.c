@@ -59,7 +59,7 @@ out:
     return st;
 }
 
-/* So that the new name is on disk too; where a folder cannot be synced, as on some network file systems, it stays so. */
+/* Makes the new name durable. Ignored where a folder cannot be synced, as on some network file systems. */
 static void sync_folder_of(const char *path)
 {
     char folder[4096];

@@ -4,13 +4,13 @@
 
 #include "client.h"
 
-/* The folder and those above it, as mkdir -p does. PS_EIO. */
+/* Create the folder and its parents, as mkdir -p does. PS_EIO. */
 PS_NODISCARD ps_status client_make_folders(const char *path);
 
-/* All bytes of a file, with a zero byte behind them; freed by free. *text is NULL when there is no such file. PS_EIO. */
+/* Read a file, with a terminating zero byte; freed by free. *text is NULL when there is no such file. PS_EIO. */
 PS_NODISCARD ps_status client_read_file(const char *path, char **text, size_t *n_bytes);
 
-/* All or nothing: a file of that name is replaced when "<path>.tmp" is complete on disk. One writer at a time. PS_EIO. */
+/* Write a file atomically: it is replaced when "<path>.tmp" is complete on disk. One writer at a time. PS_EIO. */
 PS_NODISCARD ps_status client_write_file(const char *path, const char *text, size_t n_bytes);
 
 #endif

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli_data_loader.h"
 #include "cli_device.h"
 #include "cli_eval.h"
-#include "cli_feed.h"
 #include "cli_weights.h"
 #include "client.h"
 #include "commands.h"
@@ -31,7 +31,7 @@ typedef struct eval_arguments {
 typedef struct evaluation {
     ps_comm *comm;
     ps_config *config;
-    ps_feed *feed;
+    ps_data_loader *loader;
     ps_engine *engine;
     const char *weights;
     int64_t whole; /* configured length of sequences */
@@ -48,23 +48,23 @@ static ps_status choose_weights(evaluation *e, const eval_arguments *a)
     return ps_config_take_labels(e->config, e->weights);
 }
 
-static ps_status check_feed(const evaluation *e, const eval_arguments *a)
+static ps_status check_data_loader(const evaluation *e, const eval_arguments *a)
 {
-    if (ps_feed_sample_count(e->feed, a->split) > 0) return PS_OK;
+    if (ps_data_loader_sample_count(e->loader, a->split) > 0) return PS_OK;
     return client_fail(PS_EINVAL, "there are no validation data; set data.validation or data.validation_split, or give "
                                   "--split train");
 }
 
-/* Where neither the weights nor the user name the classes that the data name. */
+/* For the case that the data have class names, but neither the weights nor the user give any. */
 static void note_labels(const evaluation *e)
 {
     const char *name;
-    if (client_string(e->config, "data.labels")[0] != '\0' || ps_feed_label_name(e->feed, 0) == NULL) return;
+    if (client_string(e->config, "data.labels")[0] != '\0' || ps_data_loader_label_name(e->loader, 0) == NULL) return;
     fprintf(stderr,
             "pstar: nothing with the weights in %s names their classes; the names in the data are numbered in byte "
             "order: ",
             e->weights);
-    for (int32_t i = 0; (name = ps_feed_label_name(e->feed, i)) != NULL; i++) {
+    for (int32_t i = 0; (name = ps_data_loader_label_name(e->loader, i)) != NULL; i++) {
         if (i == LABELS_SHOWN) {
             fprintf(stderr, ", ...");
             break;
@@ -79,13 +79,13 @@ static ps_status open_engine(evaluation *e)
     const ps_engine_options options = {
         .struct_size = sizeof options, .comm = e->comm, .purpose = PS_FOR_INFERENCE, .is_empty = 1};
     TRY(ps_initialize_engine_with(ps_model_from_config, e->config, e->config, &options, &e->engine));
-    if (ps_comm_rank(e->comm) == 0) cli_tell_why_no_gpu("eval", e->engine);
+    if (ps_comm_rank(e->comm) == 0) cli_report_why_no_gpu("eval", e->engine);
     ps_engine_get_shape(e->engine, NULL, &e->whole, NULL, NULL);
-    return ps_rows_create(e->feed, client_int(e->config, "train_micro_batch_size_per_gpu"), &e->rows);
+    return ps_rows_create(e->loader, client_int(e->config, "train_micro_batch_size_per_gpu"), &e->rows);
 }
 
-/* What only training asks for does not keep a model from being looked at: where the configuration is refused, it is read
- * again without. Words of the command line's kind, which the list of arguments has room for. */
+/* Errors in options for training only must not prevent evaluation: a refused configuration is read again without these
+ * options. They are assignments, for which the list of arguments has room. */
 static char without_training[][48] = {"train_batch_size=0", "train.eval_interval=0", "memory.update_in_backward=auto"};
 enum { N_WITHOUT_TRAINING = sizeof without_training / sizeof without_training[0] };
 
@@ -97,7 +97,7 @@ static void leave_out_training(config_arguments *a)
     ps_config_destroy(config);
 }
 
-/* Data to train on are not needed where those for validation are a file of their own. */
+/* Training data are not needed where validation data are a separate file. */
 static ps_status leave_out_training_data(ps_config *config, const eval_arguments *a)
 {
     const char *train = client_string(config, "data.train"), *validation = client_string(config, "data.validation");
@@ -111,11 +111,11 @@ static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
     TRY(ranks_open(a->config.path, a->config.overrides, a->config.n_overrides, &e->config, &e->comm));
     TRY(ps_comm_agree(e->comm, choose_weights(e, a)));
     TRY(ps_comm_agree(e->comm, leave_out_training_data(e->config, a)));
-    TRY(cli_feed_open_on_ranks(e->config, e->comm, &e->feed));
-    TRY(ps_comm_agree(e->comm, check_feed(e, a)));
+    TRY(cli_data_loader_open_on_ranks(e->config, e->comm, &e->loader));
+    TRY(ps_comm_agree(e->comm, check_data_loader(e, a)));
     if (ps_comm_rank(e->comm) == 0) note_labels(e);
     TRY(ps_comm_agree(e->comm, open_engine(e)));
-    TRY(ps_comm_agree(e->comm, ps_metrics_create(e->config, e->feed, a->split, &e->metrics)));
+    TRY(ps_comm_agree(e->comm, ps_metrics_create(e->config, e->loader, a->split, &e->metrics)));
     return ps_engine_load_pretrained(e->engine, e->weights, NULL, NULL);
 }
 
@@ -124,12 +124,12 @@ static void close_evaluation(evaluation *e)
     ps_metrics_destroy(e->metrics);
     ps_rows_destroy(e->rows);
     ps_engine_destroy(e->engine);
-    ps_feed_close(e->feed);
+    ps_data_loader_close(e->loader);
     ps_comm_close(e->comm);
     ps_config_destroy(e->config);
 }
 
-/* ---- what is shown ---- */
+/* ---- output ---- */
 
 static void print_json_number(const char *key, double value)
 {
@@ -139,7 +139,7 @@ static void print_json_number(const char *key, double value)
         printf(", \"%s\": null", key); /* JSON has no infinity */
 }
 
-/* Figures of a part would pass for those of the whole. */
+/* Results of a part could be mistaken for those of the whole. */
 static void show_stopped(const evaluation *e)
 {
     if (ps_comm_rank(e->comm) > 0) return;
@@ -152,7 +152,7 @@ static void show(const evaluation *e, const eval_arguments *a)
     const cli_eval *r = &e->result;
     const char *const head = client_string(e->config, "model.head");
     const bool is_language_model = strcmp(head, "causal_lm") == 0 || strcmp(head, "masked_lm") == 0;
-    const bool has_choices = ps_feed_has_choices(e->feed);
+    const bool has_choices = ps_data_loader_has_choices(e->loader);
     const char *name;
     double value;
     const double accuracy = (double)r->n_correct / (double)r->n_targets;
@@ -167,7 +167,7 @@ static void show(const evaluation *e, const eval_arguments *a)
         return;
     }
     printf("%-11s %lld of %lld samples, %lld targets\n", split_names[a->split], (long long)r->n_samples,
-           (long long)ps_feed_sample_count(e->feed, a->split), (long long)r->n_targets);
+           (long long)ps_data_loader_sample_count(e->loader, a->split), (long long)r->n_targets);
     printf("loss        %.6f\n", r->loss);
     if (is_language_model) printf("perplexity  %.4f\n", exp(r->loss));
     if (has_choices) printf("accuracy    %.2f %% (%lld)\n", 100 * accuracy, (long long)r->n_correct);
@@ -212,7 +212,7 @@ int cmd_eval(int argc, char **argv)
         {"steps", 'n', "N", 0, "Stop after N micro-batches (all of the split)", 0},
         {"json", 'j', NULL, 0, "One JSON object instead of text", 0},
         CONFIG_MEMORY_OPTION,
-        {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
+        {"verbose", 'v', NULL, 0, "Print a table of memory use when the model does not fit", 0},
         {0}};
     static const struct argp argp = {
         .options = options,
@@ -220,10 +220,9 @@ int cmd_eval(int argc, char **argv)
         .args_doc = "CONFIG [key=value ...]",
         .doc =
             "Evaluate a model on the data that CONFIG names: mean loss over one pass, perplexity exp(loss) of language "
-            "models, accuracy (share of targets that got the largest logit), and of fine-tuned models what is usual: "
-            "mean "
-            "squared error, F1, exact match.\v"
-            "The result does not depend on the batch size, but for rounding. Ctrl-C and SIGTERM end it without a "
+            "models, accuracy (share of targets with the largest logit), and for fine-tuned models mean squared error, "
+            "F1 or exact match.\v"
+            "The result does not depend on the batch size, except for rounding. Ctrl-C and SIGTERM end it without a "
             "result, with exit status 130 and 143."};
     eval_arguments a = {.split = PS_SPLIT_VALIDATION, .n_steps = INT64_MAX};
     if (!config_arguments_init(&a.config, argc + N_WITHOUT_TRAINING)) return EXIT_OTHER;
@@ -231,20 +230,21 @@ int cmd_eval(int argc, char **argv)
     leave_out_training(&a.config);
     evaluation e = {0};
     ps_status st = open_evaluation(&e, &a);
-    if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.feed);
+    if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.loader);
     if (st == PS_OK) {
         stop_listen(NULL);
-        st = cli_evaluate(e.engine, e.comm, e.config, e.feed, a.split, a.n_steps, e.whole, e.rows, e.metrics, true,
+        st = cli_evaluate(e.engine, e.comm, e.config, e.loader, a.split, a.n_steps, e.whole, e.rows, e.metrics, true,
                           &e.result);
     }
-    const bool is_stopped = st == PS_OK && e.result.is_stopped, is_alone = is_stopped && ps_comm_size(e.comm) == 1;
+    const bool is_stopped = st == PS_OK && e.result.is_stopped,
+               is_single_rank = is_stopped && ps_comm_size(e.comm) == 1;
     if (is_stopped)
         show_stopped(&e);
     else if (st == PS_OK)
         show(&e, &a);
     const int code = ranks_report(e.comm, "eval", st, a.is_verbose);
-    ranks_tell(e.comm, st);
+    ranks_send_failure(e.comm, st);
     close_evaluation(&e);
     config_arguments_deinit(&a.config);
-    return is_stopped ? stop_end(is_alone) : code;
+    return is_stopped ? stop_end(is_single_rank) : code;
 }

@@ -1,4 +1,4 @@
-/* cmd_generate.c - pstar generate: sample a continuation. */
+/* cmd_generate.c - pstar generate: samples a continuation of a prompt. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -27,15 +27,15 @@ typedef struct generator {
     ps_config *config;
     ps_tokenizer *tokenizer;
     ps_engine *engine;
-    bool keeps;       /* keys and values: the engine has text[first_kept, first_kept + kept) */
-    int64_t T, V;     /* tokens that the model looks at, at most */
+    bool keeps;       /* uses a KV cache, which has text[first_kept, first_kept + kept) */
+    int64_t T, V;     /* T: maximum context of the model */
     int32_t *context; /* [T] */
     int32_t *text;    /* [n_text], with room for n_tokens more */
     int64_t n_text, first_kept, n_kept;
-    int64_t first_shown; /* a continuation is shown with its prompt, an answer without */
-    int32_t end;         /* token that ends an answer; -1: no answer is asked for */
+    int64_t first_shown; /* a continuation is printed with its prompt, an answer without */
+    int32_t end;         /* token that ends an answer; -1: no conversation */
     float *logits;       /* [V] */
-    int64_t n_tokens;    /* of the model's, those that the tokenizer has */
+    int64_t n_tokens;    /* of the model's tokens, those that the tokenizer has */
     ps_sample_options sample;
     text_stream stream;
     bool is_stopped; /* by a signal */
@@ -43,7 +43,7 @@ typedef struct generator {
 
 /* ---- the prompt ---- */
 
-/* Standard input up to its end; without the one newline that ends its last line. */
+/* Standard input up to its end, without a final newline. */
 static ps_status read_input(char **text, int64_t *n_bytes)
 {
     enum { PIECE = 1 << 14, MOST = 1 << 28 };
@@ -69,7 +69,7 @@ out:
     return st;
 }
 
-/* A tokenizer may have more tokens than the model, a prompt may not. */
+/* A tokenizer may have tokens that the model lacks; a prompt may not use them. */
 static ps_status check_ids(const generator *g, const int32_t *ids, int64_t n)
 {
     const int64_t n_model = client_int(g->config, "model.vocab_size");
@@ -101,7 +101,7 @@ static ps_status encode_prompt(generator *g, const generate_arguments *a, const 
     return st;
 }
 
-/* Tokens that the model looks at, at most. */
+/* Maximum context of the model. */
 static int64_t most_tokens(const generator *g)
 {
     const int64_t given = g->keeps ? client_int(g->config, "generation.max_length") : 0;
@@ -115,11 +115,12 @@ static ps_status check_length(const generator *g, const generate_arguments *a)
     char longer[128] = "";
     if (g->n_text <= most || a->truncates_prompt) return PS_OK;
     if (most < positions) snprintf(longer, sizeof longer, "set %s, up to %lld, ", key, (long long)positions);
-    return client_fail(PS_EINVAL,
-                       "the prompt has %lld tokens, but the model takes %lld (%s): shorten the prompt, %sor keep only "
-                       "its last %lld tokens with --truncate-prompt",
-                       (long long)g->n_text, (long long)most, most < positions ? key : "model.max_position_embeddings",
-                       longer, (long long)most);
+    return client_fail(
+        PS_EINVAL,
+        "the prompt has %lld tokens, but the model accepts %lld (%s): shorten the prompt, %sor keep only "
+        "its last %lld tokens with --truncate-prompt",
+        (long long)g->n_text, (long long)most, most < positions ? key : "model.max_position_embeddings", longer,
+        (long long)most);
 }
 
 static ps_status open_prompt(generator *g, const generate_arguments *a, const char *tokenizer)
@@ -138,7 +139,7 @@ static ps_status open_prompt(generator *g, const generate_arguments *a, const ch
 
 /* ---- text ---- */
 
-/* Logits after the text. When no more fits, the engine goes on from the last half of what it may have. */
+/* Logits after the text. When the KV cache is full, the engine continues from the last half of its capacity. */
 static ps_status next_logits_kept(generator *g)
 {
     if (g->n_text - g->first_kept > g->T) {
@@ -152,8 +153,7 @@ static ps_status next_logits_kept(generator *g)
     return PS_OK;
 }
 
-/* Logits after the last T tokens of the text; what follows in the context is padding that causal attention never
- * sees. */
+/* Logits after the last T tokens of the text; the rest of the context is padding, which causal attention masks. */
 static ps_status next_logits(generator *g)
 {
     if (g->keeps) return next_logits_kept(g);
@@ -181,7 +181,7 @@ static ps_status generate(generator *g, const generate_arguments *a)
     return PS_OK;
 }
 
-/* Room for the text to come, if it may be kept at all. */
+/* Size of the KV cache for the whole text, if it is enabled. */
 static ps_status open_engine(generator *g, const generate_arguments *a)
 {
     ps_engine_options options = {.struct_size = sizeof options, .purpose = PS_FOR_INFERENCE, .is_empty = 1};
@@ -197,7 +197,7 @@ static ps_status open_engine(generator *g, const generate_arguments *a)
     else
         ps_engine_get_shape(g->engine, NULL, &g->T, NULL, NULL);
     ps_engine_get_shape(g->engine, NULL, NULL, NULL, &g->V);
-    cli_tell_why_no_gpu("generate", g->engine);
+    cli_report_why_no_gpu("generate", g->engine);
     return PS_OK;
 }
 
@@ -208,7 +208,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     TRY(ps_config_set(g->config, "train_batch_size", "0"));
     TRY(ps_config_set(g->config, "train_micro_batch_size_per_gpu", "1"));
     TRY(ps_config_set(g->config, "gradient_accumulation_steps", "1"));
-    TRY(program_tell_machine(g->config, NULL, 0));
+    TRY(program_report_machine(g->config, NULL, 0));
     const char *head = client_string(g->config, "model.head");
     if (strcmp(head, "causal_lm") != 0) return client_fail(PS_EINVAL, "model.head = %s does not continue texts", head);
     const char *weights;
@@ -220,7 +220,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     TRY(open_engine(g, a));
     TRY(client_alloc(g->T, sizeof *g->context, &g->context));
     TRY(client_alloc(g->V, sizeof *g->logits, &g->logits));
-    /* of a table with more rows than the tokenizer has tokens, those of tokens */
+    /* of a table with more rows than the tokenizer has tokens, the rows of tokens */
     g->n_tokens = min_i64(g->V, ps_tokenizer_vocab_size(g->tokenizer));
     g->sample = (ps_sample_options){
         .struct_size = sizeof g->sample, .temperature = a->temperature, .top_k = a->top_k, .seed = a->seed};
@@ -283,12 +283,12 @@ int cmd_generate(int argc, char **argv)
     static const struct argp_option options[] = {
         {"prompt", 'p', "TEXT", 0, "Text to continue; - reads it from standard input", 0},
         {"chat", 'c', NULL, 0,
-         "Take the prompt for what a user says, in the form of data.chat_format, and show the answer", 0},
+         "Encode the prompt as a user message in the format of data.chat_format, and print the answer", 0},
         {"truncate-prompt", OPTION_TRUNCATE_PROMPT, NULL, 0,
-         "Of a prompt that is longer than the model takes, keep the last tokens only; without this it is refused", 0},
+         "Cut a prompt that is longer than the model accepts to its last tokens; the default is an error", 0},
         {"tokens", 'n', "N", 0, "Tokens to add (100)", 0},
-        {"temperature", 't', "X", 0, "Higher is bolder; 0 always takes the likeliest token (0.8)", 0},
-        {"top-k", 'k', "K", 0, "Choose among the K likeliest tokens; 0 is all (40)", 0},
+        {"temperature", 't', "X", 0, "Sampling temperature; 0 always selects the most likely token (0.8)", 0},
+        {"top-k", 'k', "K", 0, "Sample from the K most likely tokens; 0 is all (40)", 0},
         {"seed", 's', "N", 0, "The same seed gives the same text (0)", 0},
         CONFIG_MEMORY_OPTION,
         {"weights", 'w', "PATH", 0, "A file of weights, checkpoint, run or Hugging Face model (train.output_dir)", 0},
@@ -297,7 +297,7 @@ int cmd_generate(int argc, char **argv)
                                      .parser = parse,
                                      .args_doc = "CONFIG --prompt TEXT [key=value ...]",
                                      .doc = "Continue a text with the model that CONFIG describes.\v"
-                                            "Ctrl-C and SIGTERM end it after the token under way, with exit status "
+                                            "Ctrl-C and SIGTERM end it after the present token, with exit status "
                                             "130 and 143."};
     generate_arguments a = {.n_tokens = 100, .top_k = 40, .temperature = 0.8};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;

@@ -7,19 +7,19 @@
 #include <string.h>
 
 #include "checkpoints.h"
+#include "cli_data_loader.h"
 #include "cli_device.h"
 #include "cli_eval.h"
-#include "cli_feed.h"
 #include "client.h"
 #include "commands.h"
 #include "config_arguments.h"
 #include "disk_room.h"
 #include "earlier_run.h"
-#include "memory_monitor.h"
 #include "program.h"
 #include "progress.h"
 #include "ranks.h"
 #include "run_log.h"
+#include "run_summary.h"
 #include "step_bound.h"
 #include "stop.h"
 
@@ -30,15 +30,15 @@ typedef struct train_arguments {
     const char *resume_from;
 } train_arguments;
 
-/* What of the configuration is this program's own. Texts are the configuration's. */
+/* Options that this program itself uses. The configuration owns the texts. */
 typedef struct train_settings {
     int64_t steps, log_interval, eval_interval, eval_steps;
-    bool saves, watches_memory;
+    bool saves;
     const char *output_dir, *from_pretrained;
 } train_settings;
 
-/* Everything a run holds. With several ranks each has one, and calls the same functions in the same order; what can
- * fail on one of them alone is agreed on. */
+/* State of a run. Each rank has one, and calls the same functions in the same order; ranks agree on the result of calls
+ * that can fail on one rank only. */
 typedef struct run {
     ps_comm *comm;
     int32_t rank, n_ranks;
@@ -46,31 +46,31 @@ typedef struct run {
     run_rank own, *totals_of_ranks; /* of the run: this rank's, and [n_ranks] at the end */
     ps_config *config;
     train_settings o;
-    ps_feed *feed;
+    ps_data_loader *loader;
     ps_engine *engine;
-    memory_monitor *monitor;
     run_log *log;               /* rank 0's */
-    int64_t B, T, accumulation; /* T: of the step under way */
+    int64_t B, T, accumulation; /* T: of the present step */
     int64_t whole;              /* configured length of sequences */
     ps_rows *rows;
     run_totals totals;
     step_times times;
-    step_bound bound; /* at the end */
+    step_bound bound;      /* at the end */
+    program_change faster; /* as well */
     progress progress;
     checkpoints checkpoints;
     bool resume;
     const char *resume_from; /* NULL: the latest */
-    bool is_behind;          /* the folder has the end of a run that went on after this checkpoint: it stays */
-    bool is_stopped;         /* by a signal, before train.steps were reached; the same on all ranks */
+    bool is_overdue;         /* the folder has the final files of a run that continued after this checkpoint: keep
+                                them */
+    bool is_stopped;         /* by a signal, before train.steps; the same on all ranks */
 } run;
 
 static void close_run(run *r)
 {
-    memory_monitor_stop(r->monitor);
     ps_engine_destroy(r->engine);
-    run_log_close(r->log); /* the last to touch the folder: it has the lock */
+    run_log_close(r->log); /* last, as it has the lock of the folder */
     ps_rows_destroy(r->rows);
-    ps_feed_close(r->feed);
+    ps_data_loader_close(r->loader);
     free(r->ranks);
     free(r->totals_of_ranks);
     step_times_deinit(&r->times);
@@ -80,28 +80,28 @@ static void close_run(run *r)
 
 /* ---- data ---- */
 
-static ps_status check_feed(run *r)
+static ps_status check_data_loader(run *r)
 {
-    TRY(ps_feed_keep_labels(r->feed, r->config));
-    TRY(ps_feed_keep_chat_format(r->feed, r->config));
-    TRY(ps_config_take_epochs(r->config, r->feed, r->n_ranks));
-    if (r->o.eval_interval > 0 && ps_feed_sample_count(r->feed, PS_SPLIT_VALIDATION) == 0)
+    TRY(ps_data_loader_keep_labels(r->loader, r->config));
+    TRY(ps_data_loader_keep_chat_format(r->loader, r->config));
+    TRY(ps_config_take_epochs(r->config, r->loader, r->n_ranks));
+    if (r->o.eval_interval > 0 && ps_data_loader_sample_count(r->loader, PS_SPLIT_VALIDATION) == 0)
         return client_fail(PS_EINVAL, "train.eval_interval = %lld needs data.validation or data.validation_split",
                            (long long)r->o.eval_interval);
     return PS_OK;
 }
 
-/* Rows of a step, of all ranks. */
+/* Rows of a step, over all ranks. */
 static int64_t step_rows(const run *r)
 {
     return client_int(r->config, "train_micro_batch_size_per_gpu") *
            client_int(r->config, "gradient_accumulation_steps") * r->n_ranks;
 }
 
-/* epochs: as train.epochs was before steps were made of it. */
+/* epochs: train.epochs before its conversion to steps. */
 static void print_epoch(const run *r, double epochs)
 {
-    const int64_t n = ps_feed_sample_count(r->feed, PS_SPLIT_TRAIN), rows = step_rows(r);
+    const int64_t n = ps_data_loader_sample_count(r->loader, PS_SPLIT_TRAIN), rows = step_rows(r);
     printf("an epoch is %lld samples, %.6g steps of %lld", (long long)n, (double)n / (double)rows, (long long)rows);
     if (epochs > 0) printf("; train.epochs %g: %lld steps", epochs, (long long)r->o.steps);
     putchar('\n');
@@ -113,12 +113,12 @@ static ps_status open_data(run *r)
     kept_padding padding;
     TRY(ps_config_get_double(r->config, "train.epochs", &epochs));
     TRY(checkpoints_keep_padding(r->config, r->comm, r->resume, r->resume_from, &padding));
-    TRY(cli_feed_open_on_ranks(r->config, r->comm, &r->feed));
-    TRY(ps_comm_agree(r->comm, check_feed(r)));
+    TRY(cli_data_loader_open_on_ranks(r->config, r->comm, &r->loader));
+    TRY(ps_comm_agree(r->comm, check_data_loader(r)));
     r->o.steps = client_int(r->config, "train.steps");
     print_epoch(r, epochs);
-    if (r->rank == 0) cli_print_instruct_info(r->config, r->feed);
-    if (r->rank == 0) checkpoints_tell_padding(&padding, r->config, r->feed);
+    if (r->rank == 0) cli_print_instruct_info(r->config, r->loader);
+    if (r->rank == 0) checkpoints_report_padding(&padding, r->config, r->loader);
     return PS_OK;
 }
 
@@ -131,7 +131,7 @@ static void print_load(const char *path, const ps_load_info *info)
     putchar('\n');
 }
 
-/* What a run begins with that is not resumed: a model's weights, or those that a file has. */
+/* Initial weights of a run that is not resumed: of a model, or of a file. */
 static ps_status begin_weights(run *r)
 {
     ps_load_info info = {.struct_size = sizeof info};
@@ -152,7 +152,6 @@ static ps_status open_ranks(run *r, const train_arguments *a)
                             .eval_interval = client_int(c, "train.eval_interval"),
                             .eval_steps = client_int(c, "train.eval_steps"),
                             .saves = client_int(c, "train.save") != 0,
-                            .watches_memory = client_int(c, "client.mem_tracer.use_async_mem_monitor") != 0,
                             .output_dir = client_string(c, "train.output_dir"),
                             .from_pretrained = client_string(c, "model.from_pretrained")};
     if (a->resume && r->o.steps == 0)
@@ -172,18 +171,16 @@ static ps_status open_engine(run *r)
 {
     const ps_engine_options options = {
         .struct_size = sizeof options, .comm = r->comm, .purpose = PS_FOR_TRAINING, .is_empty = 1};
-    TRY(program_tell_cache(r->config));
     TRY(ps_initialize_engine_with(ps_model_from_config, r->config, r->config, &options, &r->engine));
-    if (r->rank == 0) cli_tell_why_no_gpu("train", r->engine);
+    if (r->rank == 0) cli_report_why_no_gpu("train", r->engine);
     if (r->rank == 0) cli_show_gpu(r->engine);
     if (r->rank == 0) cli_show_memory(r->engine);
-    if (r->rank == 0) cli_show_products(r->engine);
     ps_engine_get_shape(r->engine, &r->B, &r->T, &r->accumulation, NULL);
     r->whole = r->T;
-    return r->feed != NULL ? ps_rows_create(r->feed, r->B, &r->rows) : PS_OK;
+    return r->loader != NULL ? ps_rows_create(r->loader, r->B, &r->rows) : PS_OK;
 }
 
-/* The default learning rate is one for training from scratch. */
+/* The default learning rate is for training from scratch. */
 static ps_status warn_of_rate(const ps_config *config)
 {
     int32_t is_given = 0;
@@ -192,13 +189,13 @@ static ps_status warn_of_rate(const ps_config *config)
     TRY(ps_config_get_double(config, "optimizer.params.lr", &rate));
     if (!is_given && client_string(config, "model.from_pretrained")[0] != '\0')
         printf(
-            "optimizer.params.lr is not given: %g, as for training from scratch; fine-tuning all weights mostly takes "
+            "optimizer.params.lr is not given: %g, as for training from scratch; fine-tuning all weights usually needs "
             "1e-5 to 5e-5\n",
             rate);
     return PS_OK;
 }
 
-/* Of rank 0. The lock comes first, as another run may be at its end. */
+/* On rank 0. Locks first, as another run may be about to end. */
 static ps_status open_folder(run *r, const train_arguments *a)
 {
     printf("results go to %s\n", r->o.output_dir);
@@ -212,56 +209,54 @@ static ps_status find_room(const run *r, bool overwrites)
 {
     const disk_room need =
         disk_room_of(r->config, r->engine, r->checkpoints.is_on, r->o.steps - r->totals.resumed_step);
-    if (need.n_checkpoints > 0) disk_room_tell(need.checkpoint_bytes, need.keep_last);
+    if (need.n_checkpoints > 0) disk_room_report(need.checkpoint_bytes, need.keep_last);
     return disk_room_check(&need, r->engine, ps_comm_local_size(r->comm), overwrites, r->o.output_dir);
 }
 
-/* A run that was resumed after its last step. */
+/* A run that is resumed after its last step. */
 static bool is_finished(const run *r)
 {
     return r->totals.resumed_step > 0 && r->totals.resumed_step >= r->o.steps;
 }
 
-/* What the user lets go, once this run can begin. */
+/* Remove the files that the user agreed to overwrite, when this run can begin. */
 static ps_status begin_log(run *r, bool overwrite)
 {
     if (r->rank == 0 && overwrite) TRY(earlier_run_remove(r->o.output_dir));
-    return run_log_begin(r->log, r->is_behind ? INT64_MAX : r->totals.resumed_step);
+    return run_log_begin(r->log, r->is_overdue ? INT64_MAX : r->totals.resumed_step);
 }
 
 static ps_status open_run(run *r, const train_arguments *a)
 {
     TRY(open_ranks(r, a));
-    const bool has_steps = r->o.steps > 0; /* without any, nothing is asked of the data */
+    const bool has_steps = r->o.steps > 0; /* without steps the data are not needed */
     TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_folder(r, a) : PS_OK));
     if (has_steps) TRY(open_data(r));
     TRY(ps_comm_agree(r->comm, open_engine(r)));
     if (has_steps) {
-        TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->feed));
+        TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->loader));
         if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
-        if (r->rank == 0) cli_tell_notices("train", r->engine);
+        if (r->rank == 0) cli_report_notices("train", r->engine);
     }
     if (r->totals.resumed_step < r->o.steps)
         TRY(ps_comm_agree(r->comm, r->rank == 0 ? find_room(r, a->overwrite) : PS_OK));
     if (r->totals.resumed_step == 0) TRY(begin_weights(r));
-    r->is_behind = r->rank == 0 && is_finished(r) && run_log_summary_steps(r->log) > r->totals.resumed_step;
-    TRY(ranks_any(r->comm, &r->is_behind));
-    ps_status st = begin_log(r, a->overwrite);
-    if (st == PS_OK && r->o.watches_memory) st = memory_monitor_start(&r->monitor);
-    return ps_comm_agree(r->comm, st);
+    r->is_overdue = r->rank == 0 && is_finished(r) && run_log_summary_steps(r->log) > r->totals.resumed_step;
+    TRY(ranks_any(r->comm, &r->is_overdue));
+    return ps_comm_agree(r->comm, begin_log(r, a->overwrite));
 }
 
 /* ---- steps ---- */
 
-/* The loss is that of all micro-batches and ranks: ps_step_info. */
+/* The loss is over all micro-batches and ranks: ps_step_info. */
 static ps_status train_step(run *r, int64_t step, double *loss)
 {
     const int64_t n_rows = step_rows(r);
     TRY(cli_set_length(r->engine, r->config, r->whole,
-                       ps_feed_length(r->feed, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows), r->rows));
+                       ps_data_loader_length(r->loader, PS_SPLIT_TRAIN, (step - 1) * n_rows, n_rows), r->rows));
     ps_engine_get_shape(r->engine, NULL, &r->T, NULL, NULL);
     for (int64_t k = 0; k < r->accumulation; k++) {
-        const int64_t number = ps_feed_micro_batch(step - 1, r->accumulation, k, r->n_ranks, r->rank);
+        const int64_t number = ps_data_loader_micro_batch(step - 1, r->accumulation, k, r->n_ranks, r->rank);
         TRY(ps_rows_fill(r->rows, PS_SPLIT_TRAIN, number * r->B, r->B));
         TRY(ps_forward(r->engine, ps_rows_batch(r->rows), NULL));
         TRY(ps_backward(r->engine));
@@ -273,31 +268,30 @@ static ps_status train_step(run *r, int64_t step, double *loss)
     return PS_OK;
 }
 
-/* The first eval_steps micro-batches of the validation data: the same ones each time. */
+/* The same first eval_steps micro-batches of the validation data each time. */
 static ps_status evaluate(run *r, double *loss)
 {
     cli_eval result;
-    TRY(cli_evaluate(r->engine, r->comm, r->config, r->feed, PS_SPLIT_VALIDATION, r->o.eval_steps, r->whole, r->rows,
+    TRY(cli_evaluate(r->engine, r->comm, r->config, r->loader, PS_SPLIT_VALIDATION, r->o.eval_steps, r->whole, r->rows,
                      NULL, false, &result));
     *loss = result.loss;
     return PS_OK;
 }
 
-/* Tokens of a step, of all ranks, and the padding beside them. */
+/* Tokens of a step, over all ranks, and additional padding. */
 static void count_tokens(const run *r, progress_step *s)
 {
     const int64_t n_rows = step_rows(r);
-    s->tokens = ps_feed_token_count(r->feed, PS_SPLIT_TRAIN, (s->step - 1) * n_rows, n_rows);
+    s->tokens = ps_data_loader_token_count(r->loader, PS_SPLIT_TRAIN, (s->step - 1) * n_rows, n_rows);
     s->padding = n_rows * r->T - s->tokens;
 }
 
-/* What each rank's step took, for rank 0. */
-static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory_info *m, int64_t rss_peak_bytes)
+/* Collect the numbers of each rank's step on rank 0. */
+static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory_info *m)
 {
     const run_rank now = {.device_peak_bytes = m->device_peak_bytes,
                           .host_peak_bytes = m->host_peak_bytes,
                           .disk_peak_bytes = m->disk_peak_bytes,
-                          .rss_peak_bytes = rss_peak_bytes,
                           .host_to_device_bytes = m->host_to_device_bytes - was->host_to_device_bytes,
                           .device_to_host_bytes = m->device_to_host_bytes - was->device_to_host_bytes,
                           .disk_read_bytes = m->disk_read_bytes - was->disk_read_bytes,
@@ -318,7 +312,7 @@ static ps_status gather_ranks(run *r, const ps_memory_info *was, const ps_memory
     return ps_comm_all_gather(r->comm, &now, sizeof now, r->ranks);
 }
 
-/* Each length of the sequences has a plan of its own; what counts is the largest that a step had. */
+/* Each sequence length has its own plan; report the largest of all steps. */
 static void keep_largest_plans(run_rank *own, const ps_memory_info *m)
 {
     own->planned_device_peak_bytes = max_i64(own->planned_device_peak_bytes, m->planned_device_peak_bytes);
@@ -363,20 +357,19 @@ static ps_status one_step(run *r, int64_t step)
     ps_engine_get_memory_info(r->engine, &after);
     take_totals(r, &s, &after);
     TRY(step_times_add(&r->times, s.step_s, (double)(after.wait_ns - before.wait_ns) * 1e-9));
-    const int64_t rss = r->monitor != NULL ? memory_monitor_take_peak(r->monitor) : 0;
-    TRY(gather_ranks(r, &before, &after, rss));
+    TRY(gather_ranks(r, &before, &after));
     if (r->o.eval_interval > 0 && step % r->o.eval_interval == 0) TRY(evaluate(r, &s.eval_loss));
     s.lr = info.learning_rate;
     s.grad_norm = info.grad_norm;
-    s.skipped = info.skipped;
+    s.is_skipped = info.is_skipped;
     s.loss_scale = info.loss_scale;
     progress_show(&r->progress, &s, &after);
-    TRY(run_log_step(r->log, &s, &info, &before, &after, rss, r->ranks, r->n_ranks));
+    TRY(run_log_step(r->log, &s, &info, &before, &after, r->ranks, r->n_ranks));
     checkpoints_after_step(&r->checkpoints, step);
     return PS_OK;
 }
 
-/* The engine writes it when the last of its steps has ended. Where that failed, or the run ends before, once more. */
+/* The engine writes it after the last of its steps. If that failed, or the run ends before, write it here. */
 static ps_status finish_profile(run *r)
 {
     ps_profile_info p = {.struct_size = sizeof p};
@@ -395,7 +388,7 @@ static ps_status finish_profile(run *r)
     return PS_OK;
 }
 
-/* The summary of the steps themselves stays: that of a run without any would know nothing of them. */
+/* Keep the summary of the steps; a run without steps has no numbers. */
 static ps_status write_summary(run *r, uint64_t weights_xxh3)
 {
     if (r->rank == 0 && is_finished(r) && run_log_summary_steps(r->log) >= r->totals.steps) return PS_OK;
@@ -407,6 +400,7 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
                      .backend = device.backend,
                      .gpu = device.gpu[0] != '\0' ? device.gpu : NULL,
                      .bound = &r->bound,
+                     .faster = &r->faster,
                      .ranks = r->totals_of_ranks,
                      .n_ranks = r->n_ranks};
     char *config_json = NULL;
@@ -417,34 +411,30 @@ static ps_status write_summary(run *r, uint64_t weights_xxh3)
     return st;
 }
 
-static void print_ranks(const run *r)
+/* Simulating takes a hundredth of the time that training took, at least a second where it needs that. */
+static void find_change(const run *r, program_change *out)
 {
-    char a[BYTES_TEXT_MAX], b[BYTES_TEXT_MAX], c[BYTES_TEXT_MAX], d[BYTES_TEXT_MAX];
-    const int64_t steps = r->totals.steps - r->totals.resumed_step;
-    printf("\n%-6s %12s %12s %12s %12s  %s\n", "rank", "device peak", "predicted", "sent a step", "predicted",
-           "machine");
-    for (int32_t i = 0; i < r->n_ranks; i++) {
-        const run_rank *t = &r->totals_of_ranks[i];
-        printf("%-6d %12s %12s %12s %12s  %s\n", i, client_bytes(t->device_peak_bytes, a),
-               client_bytes(t->planned_device_peak_bytes, b), client_bytes(t->sent_bytes / steps, c),
-               client_bytes(t->planned_sent_bytes, d), ps_comm_host(r->comm, i));
-    }
+    const double share = 0.01 * r->totals.seconds, seconds = share < 1 ? 1 : share > 5 ? 5 : share;
+    const bool is_one_machine = ps_comm_local_size(r->comm) == r->n_ranks;
+    if (r->rank > 0 || r->is_stopped || !is_one_machine || r->totals.steps == r->totals.resumed_step) return;
+    program_find_change(r->config, &r->totals.memory, r->n_ranks, seconds, out);
 }
 
-static ps_status finish(run *r)
+static ps_status finish(run *r, bool is_verbose)
 {
     uint64_t weights_xxh3;
     int64_t rss_peak_bytes = 0;
     TRY(ps_engine_get_weights_xxh3(r->engine, &weights_xxh3));
-    TRY(ps_comm_agree(r->comm, client_rss(NULL, &rss_peak_bytes)));
+    TRY(ps_comm_agree(r->comm, client_peak_rss(&rss_peak_bytes)));
     r->totals.rss_peak_bytes = r->own.rss_peak_bytes = rss_peak_bytes;
     r->totals.disk.struct_size = sizeof r->totals.disk;
     ps_engine_get_disk_info(r->engine, &r->totals.disk);
     TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
     step_bound_find(r->engine, r->config, &r->times, &r->bound);
+    find_change(r, &r->faster);
     TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
-    const bool is_begun = r->totals.steps > 0 || r->o.steps == 0; /* else a signal came before the first step */
-    if (r->o.saves && is_begun && !r->is_behind) {
+    const bool is_begun = r->totals.steps > 0 || r->o.steps == 0; /* false: a signal came before the first step */
+    if (r->o.saves && is_begun && !r->is_overdue) {
         char path[4096];
         snprintf(path, sizeof path, "%s/model.safetensors", r->o.output_dir);
         TRY(ps_engine_save_weights(r->engine, path));
@@ -452,14 +442,20 @@ static ps_status finish(run *r)
     TRY(finish_profile(r));
     if (is_finished(r)) {
         printf("nothing to do: the run in %s has ended after step %lld, train.steps = %lld\n", r->o.output_dir,
-               (long long)(r->is_behind ? run_log_summary_steps(r->log) : r->totals.steps), (long long)r->o.steps);
+               (long long)(r->is_overdue ? run_log_summary_steps(r->log) : r->totals.steps), (long long)r->o.steps);
         return PS_OK;
     }
-    progress_print_table(&r->totals);
-    step_bound_print(&r->bound);
-    if (r->n_ranks > 1 && r->totals.steps > r->totals.resumed_step) print_ranks(r);
-    printf("\n%s holds metrics.jsonl, summary.json%s\n", r->o.output_dir,
-           r->o.saves && is_begun ? " and model.safetensors" : "");
+    ps_device_info device = {.struct_size = sizeof device};
+    ps_engine_get_device_info(r->engine, &device);
+    run_summary_text text = {.totals = &r->totals,
+                             .bound = &r->bound,
+                             .ranks = r->totals_of_ranks,
+                             .comm = r->comm,
+                             .device_is_ram = device.gpu[0] == '\0',
+                             .faster = &r->faster};
+    run_summary_print(&text, is_verbose);
+    printf("results   %s: metrics.jsonl, summary.json%s\n", r->o.output_dir,
+           r->o.saves && is_begun ? ", model.safetensors" : "");
     return PS_OK;
 }
 
@@ -481,11 +477,11 @@ static ps_status run_all(run *r, const train_arguments *a)
     }
     progress_end(&r->progress);
     if (r->is_stopped) printf("stopped after step %lld of %lld\n", (long long)r->totals.steps, (long long)r->o.steps);
-    /* the weights and the report are written also when the last checkpoint could not be */
+    /* weights and report are written even if the last checkpoint failed */
     const ps_status saved = r->o.steps > 0 ? checkpoints_end(&r->checkpoints, r->totals.steps) : PS_OK;
     char cause[512];
     snprintf(cause, sizeof cause, "%.500s", ps_last_error());
-    TRY(finish(r));
+    TRY(finish(r, a->is_verbose));
     if (saved != PS_OK) return client_fail(saved, "%s", cause);
     if (r->is_stopped && r->checkpoints.is_on && r->totals.steps > 0)
         printf("to continue after step %lld, run the same command with --resume%s\n", (long long)r->totals.steps,
@@ -515,7 +511,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPTION_RESUME:
         a->resume = true;
         a->resume_from = arg;
-        /* a value may stand apart too, once CONFIG has been named */
+        /* after CONFIG, a value may be a separate word */
         if (arg == NULL && a->config.path != NULL && state->next < state->argc && state->argv[state->next][0] != '-' &&
             strchr(state->argv[state->next], '=') == NULL)
             a->resume_from = state->argv[state->next++];
@@ -534,30 +530,30 @@ int cmd_train(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"resume", OPTION_RESUME, "CKPT", OPTION_ARG_OPTIONAL,
-         "Go on from the checkpoint CKPT (its folder, or a folder with a file 'latest'); without CKPT from the latest "
-         "of train.output_dir, or from the beginning where there is none",
+         "Resume from the checkpoint CKPT (its folder, or a folder with a file 'latest'); without CKPT from the latest "
+         "of train.output_dir, or start anew where there is none",
          0},
         {"overwrite", OPTION_OVERWRITE, NULL, 0,
-         "Remove what an earlier run left in train.output_dir (checkpoints, weights, log) and begin anew", 0},
+         "Remove the files of an earlier run in train.output_dir (checkpoints, weights, log) and start anew", 0},
         CONFIG_MEMORY_OPTION,
-        {"verbose", 'v', NULL, 0, "Where the model does not fit: a table of who takes which memory", 0},
-        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and end", 0},
+        {"verbose", 'v', NULL, 0,
+         "Print tables of memory, copies and time at the end, or of memory use when the model does not fit", 0},
+        {"help-config", OPTION_HELP_CONFIG, NULL, 0, "List every configuration key with its meaning, and exit", 0},
         {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
         .args_doc = "CONFIG [key=value ...]",
         .doc =
-            "Train as CONFIG, a JSON file, says; key=value arguments change single options of it.\v"
+            "Train the model of CONFIG, a JSON file; key=value arguments override its options.\v"
             "Writes metrics.jsonl, summary.json, model.safetensors and checkpoints into train.output_dir, by default "
-            "runs/NAME of the configuration NAME.json; a folder that holds another run is refused. Ctrl-C, SIGTERM or "
-            "SIGHUP ends after the step under way and still writes them, with exit status 130, 143 or 129: status 0 "
-            "says that train.steps were reached. A second signal ends at once. A checkpoint is also written every "
-            "train.save_minutes; train.output_dir/checkpoints has them. In a script `until pstar train CONFIG "
-            "--resume; do [ $? -ne 2 ] || exit 2; "
-            "sleep 1; done` survives whatever ends the process, and ends at status 2, as a mistake in the "
-            "configuration does not go away by repeating. A checkpoint that could not be written is reported and "
-            "training goes on, but a failure of the last one is the exit status."};
+            "runs/NAME of the configuration NAME.json; a folder of another run is refused. Ctrl-C, SIGTERM or SIGHUP "
+            "ends after the present step and still writes them, with exit status 130, 143 or 129; status 0 means that "
+            "train.steps were reached. A second signal ends at once. A checkpoint is also written every "
+            "train.save_minutes to train.output_dir/checkpoints. In a script `until pstar train CONFIG --resume; do "
+            "[ $? -ne 2 ] || exit 2; sleep 1; done` resumes after every interruption, and ends at status 2, an error "
+            "in the configuration. Training continues after a failed checkpoint, which is reported; a failure of the "
+            "last one is the exit status."};
     train_arguments a = {0};
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
@@ -569,15 +565,15 @@ int cmd_train(int argc, char **argv)
         ps_free(text);
         return program_report("train", st);
     }
-    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* a log shows what a terminal would: the first step may take minutes */
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* line-buffered in logs, too, as the first step may take minutes */
     stop_listen(
-        "\npstar train: stops after the step under way; Ctrl-C again ends at once, and loses what is not saved\n");
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write, not the end */
+        "\npstar train: stops after the present step; Ctrl-C again ends at once, and loses what is not saved\n");
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit fails, instead of killing the process */
     run r = {.resume = a.resume, .resume_from = a.resume_from};
     const ps_status st = run_all(&r, &a);
     const int code = ranks_report(r.comm, "train", st, a.is_verbose);
-    ranks_tell(r.comm, st);
-    if (r.is_stopped) (void)fflush(stdout); /* a launcher may kill this rank once another one has exited */
+    ranks_send_failure(r.comm, st);
+    if (r.is_stopped) (void)fflush(stdout); /* a launcher may kill this rank after another one has exited */
     close_run(&r);
     config_arguments_deinit(&a.config);
     return st == PS_OK && r.is_stopped ? stop_end(r.n_ranks == 1) : code;

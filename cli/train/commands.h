@@ -1,8 +1,8 @@
-/* commands.h - the commands that are here. */
+/* commands.h - the commands of this folder. */
 #ifndef PSTAR_COMMANDS_H
 #define PSTAR_COMMANDS_H
 
-/* Each gets its own arguments, argv[0] being its name, and returns an exit code (program.h). */
+/* A command gets its own arguments, with its name as argv[0], and returns an exit code (program.h). */
 int cmd_train(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_generate(int argc, char **argv);

@@ -8,7 +8,7 @@
 #include <sys/statvfs.h>
 
 #define METRICS_LINE_BYTES 512
-#define METRICS_BYTES_MAX 50000000 /* a run of 100,000 steps; a longer one has time to be looked after */
+#define METRICS_BYTES_MAX 50000000 /* a run of 100,000 steps; longer runs are not estimated */
 
 disk_room disk_room_of(const ps_config *config, const ps_engine *engine, bool writes_checkpoints, int64_t n_steps)
 {
@@ -23,19 +23,19 @@ disk_room disk_room_of(const ps_config *config, const ps_engine *engine, bool wr
     return need;
 }
 
-void disk_room_tell(int64_t checkpoint_bytes, int64_t keep_last)
+void disk_room_report(int64_t checkpoint_bytes, int64_t keep_last)
 {
-    char one[BYTES_TEXT_MAX], all[BYTES_TEXT_MAX];
-    printf("a checkpoint takes %s on disk; ", client_bytes(checkpoint_bytes, one));
+    char one[PS_BYTES_TEXT_MAX], all[PS_BYTES_TEXT_MAX];
+    printf("a checkpoint takes %s on disk; ", ps_bytes_format(checkpoint_bytes, one));
     if (keep_last == 0)
         printf("all are kept (train.keep_last = 0)\n");
     else
         printf("%lld %s kept (train.keep_last), and one more while it is written: %s\n", (long long)keep_last,
                keep_last == 1 ? "is" : "are",
-               client_bytes((int64_t)((double)(keep_last + 1) * (double)checkpoint_bytes), all));
+               ps_bytes_format((int64_t)((double)(keep_last + 1) * (double)checkpoint_bytes), all));
 }
 
-/* On disk, of the file, or of all in the folder; 0 of what cannot be looked at. */
+/* Bytes on disk of a file, or of all files in a folder; 0 if they cannot be read. */
 static int64_t taken_bytes(const char *path)
 {
     struct stat info;
@@ -51,7 +51,7 @@ static int64_t taken_bytes(const char *path)
     return bytes;
 }
 
-/* What the run's folder has of checkpoints. */
+/* Checkpoints in the run's folder. */
 typedef struct kept {
     int64_t n, bytes;
 } kept;
@@ -68,8 +68,8 @@ static kept find_kept(const char *folder)
     return k;
 }
 
-/* Bytes that the disk tier is still going to take on the file system `device`: its folders have equal parts. Ranks of a
- * machine share the folders; n_sharers of them take about as much each. */
+/* Bytes that the disk tier will still allocate on the file system `device`; its folders have equal parts. n_sharers
+ * ranks of the machine share the folders, and allocate about the same each. */
 static int64_t tier_bytes(const ps_engine *engine, int64_t n_sharers, dev_t device)
 {
     ps_memory_info m = {.struct_size = sizeof m};
@@ -80,7 +80,7 @@ static int64_t tier_bytes(const ps_engine *engine, int64_t n_sharers, dev_t devi
     ps_engine_get_memory_info(engine, &m);
     if (ps_engine_get_disk_info(engine, &disk) != PS_OK) return 0;
     snprintf(folders, sizeof folders, "%s", disk.folders);
-    if (stat(folders, &info) == 0) rest = NULL, n = 1, n_there = info.st_dev == device; /* commas are of its name */
+    if (stat(folders, &info) == 0) rest = NULL, n = 1, n_there = info.st_dev == device; /* the name has commas */
     for (char *name; rest != NULL && (name = strsep(&rest, ",")) != NULL; n++) {
         name += strspn(name, " ");
         n_there += stat(name, &info) == 0 && info.st_dev == device;
@@ -89,7 +89,7 @@ static int64_t tier_bytes(const ps_engine *engine, int64_t n_sharers, dev_t devi
     return more > 0 && n > 0 ? more / n * n_there * n_sharers : 0;
 }
 
-/* Checkpoints that exist at once at most, those of before counted. The number of saves is at most that of steps. */
+/* Maximum number of checkpoints that exist at once, earlier ones included. There are at most as many saves as steps. */
 static int64_t most_checkpoints(const disk_room *need, const kept *before)
 {
     if (need->n_checkpoints == 0) return before->n;
@@ -103,7 +103,7 @@ ps_status disk_room_check(const disk_room *need, const ps_engine *engine, int64_
 {
     struct statvfs fs;
     struct stat info;
-    char text[6][BYTES_TEXT_MAX], tier_text[BYTES_TEXT_MAX];
+    char text[6][PS_BYTES_TEXT_MAX], tier_text[PS_BYTES_TEXT_MAX];
     if (statvfs(folder, &fs) != 0 || stat(folder, &info) != 0)
         return client_fail(PS_EIO, "%s: cannot ask how much room it has: %s", folder, strerror(errno));
     kept before = find_kept(folder);
@@ -114,7 +114,7 @@ ps_status disk_room_check(const disk_room *need, const ps_engine *engine, int64_
     }
     const double one = (double)need->checkpoint_bytes;
     const double tier = (double)tier_bytes(engine, n_sharers, info.st_dev);
-    /* Older checkpoints go when a newer one is there, not before. */
+    /* Older checkpoints are removed after a newer one is complete. */
     const double first = need->n_checkpoints > 0 ? one : 0;
     const double later = (double)most_checkpoints(need, &before) * one - (double)before.bytes;
     const double checkpoints = first > later ? first : later;
@@ -125,8 +125,8 @@ ps_status disk_room_check(const disk_room *need, const ps_engine *engine, int64_
         "%s has %s free, and this run needs up to %s more there: %s for checkpoints of %s each, %s of weights, %s of "
         "metrics, %s of the disk tier. Name another train.output_dir, or set train.save = false, which writes neither "
         "weights nor checkpoints",
-        folder, client_bytes((int64_t)free_bytes, text[0]), client_bytes((int64_t)all, text[1]),
-        client_bytes((int64_t)checkpoints, text[2]), client_bytes(need->checkpoint_bytes, text[3]),
-        client_bytes(need->weights_bytes, text[4]), client_bytes(need->metrics_bytes, text[5]),
-        client_bytes((int64_t)tier, tier_text));
+        folder, ps_bytes_format((int64_t)free_bytes, text[0]), ps_bytes_format((int64_t)all, text[1]),
+        ps_bytes_format((int64_t)checkpoints, text[2]), ps_bytes_format(need->checkpoint_bytes, text[3]),
+        ps_bytes_format(need->weights_bytes, text[4]), ps_bytes_format(need->metrics_bytes, text[5]),
+        ps_bytes_format((int64_t)tier, tier_text));
 }

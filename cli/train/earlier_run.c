@@ -22,7 +22,7 @@ static const char *path_in(const char *folder, const char *name, char path[PATH_
     return path;
 }
 
-/* Lines are in the order of steps; the last one may be cut. */
+/* Lines are in the order of steps; the last one may be truncated. */
 static int64_t last_step_of(const char *text, size_t n_bytes)
 {
     int64_t last = 0;
@@ -42,7 +42,7 @@ static ps_status look(const char *folder, earlier_run *e)
     size_t n = 0;
     *e = (earlier_run){.has_weights = access(path_in(folder, "model.safetensors", path), F_OK) == 0};
     const ps_status st = ps_checkpoint_find(path_in(folder, "checkpoints", path), &newest, NULL);
-    e->has_checkpoints = newest != NULL || st == PS_EFORMAT; /* a `latest` that is damaged is of a run too */
+    e->has_checkpoints = newest != NULL || st == PS_EFORMAT; /* a damaged `latest` also means a run */
     ps_free(newest);
     if (st != PS_EFORMAT) TRY(st);
     TRY(client_read_file(path_in(folder, "metrics.jsonl", path), &text, &n));
@@ -51,7 +51,7 @@ static ps_status look(const char *folder, earlier_run *e)
     return PS_OK;
 }
 
-/* Does the checkpoint that is named lie in the folder? True of one that is missing: reading it fails, and says so. */
+/* Whether the named checkpoint is in the folder. True for a missing one, as reading it fails with a message. */
 static bool is_inside(const char *folder, const char *path)
 {
     char *outer = realpath(folder, NULL), *inner = realpath(path, NULL);
@@ -63,7 +63,7 @@ static bool is_inside(const char *folder, const char *path)
     return yes;
 }
 
-/* Does the run begin with what lies in the folder? Then it is not to be replaced. */
+/* Whether the folder has the initial weights of the run, which must not be overwritten. */
 static ps_status check_source(const char *folder, const ps_config *config)
 {
     static const char *const options[] = {"model.from_pretrained", "train.init_from"};
@@ -84,8 +84,8 @@ ps_status earlier_run_check(const char *folder, const ps_config *config, bool re
     earlier_run e;
     char steps[32] = "";
     if (overwrite && resume)
-        return client_fail(
-            PS_EINVAL, "--resume goes on with the run in %s, --overwrite removes it: leave one of them out", folder);
+        return client_fail(PS_EINVAL, "--resume continues the run in %s, --overwrite removes it: use one of them",
+                           folder);
     if (!resume) TRY(check_source(folder, config));
     TRY(look(folder, &e));
     if (e.steps > 0) snprintf(steps, sizeof steps, ", %lld steps", (long long)e.steps);

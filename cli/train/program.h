@@ -1,12 +1,12 @@
-/* program.h - what a program around these commands has to give them: exit codes, its words for a failure, and what it
- * knows of the machine. pstar's are in the folder above; another program would have its own, or ones that do nothing. */
+/* program.h - functions that the program must define for these commands: exit codes, reports of failures, and the
+ * description of the machine. pstar's are in the parent folder; another program defines its own, or empty ones. */
 #ifndef PSTAR_PROGRAM_H
 #define PSTAR_PROGRAM_H
 
 #include "client.h"
 
-/* Exit codes: 0 done, 2 bad input, a budget too small, or what this build or machine lacks, 3 I/O, 1 anything else;
- * 128 + the signal's number when a signal stopped the command (stop.h). */
+/* Exit codes: 0 success, 2 bad input, a budget that is too small, or a feature that this build or machine lacks, 3 I/O,
+ * 1 other errors; 128 + the signal's number when a signal stopped the command (stop.h). */
 enum { EXIT_OTHER = 1, EXIT_INPUT = 2, EXIT_IO = 3 };
 
 /* The exit code for a status. */
@@ -17,19 +17,30 @@ int program_report(const char *command, ps_status st);
 
 /* ---- the machine ---- */
 
-/* Where the configuration says auto of the option `hardware`, or nothing, tells it a description of this machine, to plan
- * with; pstar's is that of the user's cache folder. Where there is none yet, or it cannot be used, a process of its own
- * measures for some two seconds, and what it found is kept; one line on stderr says so. What was measured while the
- * machine was busy is measured again at the next start, up to three times in all, and the best of it is kept. Starts at
- * the same time wait for one that measures. PSTAR_HARDWARE (a file, auto, none) counts where the configuration does not
- * give the option. After it the configuration says what was taken.
+/* Where the option `hardware` is auto or not given, set the configuration's description of this machine for plans.
+ * pstar reads it from the user's cache folder. If there is none yet, or it cannot be used, a separate process measures
+ * for about two seconds, and the result is stored; one line on stderr reports this, and whether the machine was busy.
+ * Concurrent starts wait for the one that measures. PSTAR_HARDWARE (a file, auto, none) applies where the option is not
+ * given. Afterwards the configuration names the description in use.
  *
- * With several ranks (comm not NULL; all call) it is rank 0's machine, with the cores of all of them; n_ranks: that
- * would share this machine, where comm is NULL; 0: one. A machine that cannot be measured is not known, which is said,
- * and no failure. PS_EIO, PS_EFORMAT, PS_EINVAL: PSTAR_HARDWARE names no description. PS_ECOMM. */
-PS_NODISCARD ps_status program_tell_machine(ps_config *config, ps_comm *comm, int n_ranks);
+ * With several ranks (comm not NULL; all call) it is rank 0's machine, with the cores of all ranks. n_ranks, where comm
+ * is NULL: ranks that would share this machine; 0: one. A machine that cannot be measured is reported and treated as
+ * unknown, without a failure. PS_EIO, PS_EFORMAT, PS_EINVAL: PSTAR_HARDWARE names no description. PS_ECOMM. */
+PS_NODISCARD ps_status program_report_machine(ps_config *config, ps_comm *comm, int n_ranks);
 
-/* ps_config_set_cache_folder of the user's cache folder, which is made. Does nothing where the user has none. */
-PS_NODISCARD ps_status program_tell_cache(ps_config *config);
+enum { PROGRAM_CHANGE_MAX = 160 };
+
+/* A change of the configuration that makes training faster. */
+typedef struct program_change {
+    char text[PROGRAM_CHANGE_MAX]; /* "memory.device=180MB"; "": none was found */
+    double gain;                   /* how many times as fast training is with it */
+    const char *price;             /* what else changes, static; NULL: nothing but memory and time */
+} program_change;
+
+/* The change with which n_ranks on this machine train fastest, of those that can be simulated within so many seconds.
+ * memory: of the engine that has trained; its budgets are the ones that changes are compared in. Nothing is found where
+ * the machine's speed is not known. */
+void program_find_change(const ps_config *config, const ps_memory_info *memory, int n_ranks, double seconds,
+                         program_change *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* progress.h - what training shows while it runs: a bar that redraws itself on a terminal, plain lines elsewhere; and
- * the table at the end. */
+ * numbers of the whole run. */
 #ifndef PSTAR_PROGRESS_H
 #define PSTAR_PROGRESS_H
 
@@ -16,11 +16,11 @@ typedef struct progress_step {
     double loss, eval_loss; /* eval_loss NaN: none */
     double lr, grad_norm, step_s;
     int64_t tokens, padding; /* of all ranks; padding is beside the tokens */
-    int skipped;
+    int is_skipped;
     double loss_scale; /* 1: none */
 } progress_step;
 
-/* Numbers of a whole run, for the table. */
+/* Numbers of a whole run, for its summary. */
 typedef struct run_totals {
     int64_t steps, tokens, padding;
     int64_t resumed_step; /* 0: from the beginning. tokens, padding, seconds and bytes count from here */
@@ -35,11 +35,19 @@ typedef struct run_totals {
 /* The share of padding in what was computed: 0 to 1. */
 double progress_padding(int64_t tokens, int64_t padding);
 
+/* 0 in no time. */
+double progress_tokens_per_s(int64_t tokens, double seconds);
+
+enum { PROGRESS_SPEED_MAX = 64 };
+
+/* Tokens in so many seconds, and how much padding was computed beside them: "1210 tokens/s (3.1 % padding)". Returns
+ * text. */
+const char *progress_speed(int64_t tokens, int64_t padding, double seconds, char text[PROGRESS_SPEED_MAX]);
+
 /* may_draw: stdout may be a terminal. A launcher's is none, even where it says so. */
 void progress_begin(progress *p, int64_t n_steps, int64_t log_interval, int may_draw);
 void progress_show(const progress *p, const progress_step *s, const ps_memory_info *memory);
 void progress_clear(const progress *p); /* before a line of another kind: takes the bar away */
 void progress_end(const progress *p);   /* leaves the bar's line */
-void progress_print_table(const run_totals *t);
 
 #endif

@@ -5,16 +5,16 @@
 
 #include "program.h"
 
-/* ---- meeting ---- */
+/* ---- rendezvous ---- */
 
 static ps_status meet(const ps_config *config, ps_comm **out)
 {
-    TRY(ps_comm_meet(config, out));
+    TRY(ps_comm_init(config, out));
     if (ps_comm_rank(*out) == 0 || freopen("/dev/null", "w", stdout) != NULL) return PS_OK;
     return client_fail(PS_EIO, "/dev/null cannot be opened");
 }
 
-/* A rank that cannot read its configuration has still to tell the others, and meets them with the defaults. */
+/* A rank that cannot read its configuration must still report that to the others, so it connects with the defaults. */
 static ps_status refuse(ps_status st, ps_comm **out)
 {
     char text[768];
@@ -34,22 +34,22 @@ ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, 
     TRY(meet(*config, comm));
     TRY(ps_comm_agree(*comm, PS_OK));
     TRY(ps_comm_check_same(*comm, *config));
-    return program_tell_machine(*config, *comm, 0);
+    return program_report_machine(*config, *comm, 0);
 }
 
-/* Do all ranks know of the failure that this one stopped for? */
+/* Whether all ranks have failed with this rank's failure. */
 static bool is_agreed(ps_status st)
 {
     ps_failure f = {.struct_size = sizeof f};
     return st != PS_OK && ps_get_last_failure(&f) == PS_OK && f.is_shared;
 }
 
-void ranks_tell(ps_comm *c, ps_status st)
+void ranks_send_failure(ps_comm *c, ps_status st)
 {
     if (c != NULL && st != PS_OK && !is_agreed(st)) ps_comm_fail(c, ps_last_error());
 }
 
-/* ---- who prints ---- */
+/* ---- output ---- */
 
 const char *ranks_prefix(const ps_comm *c, char text[300])
 {
@@ -66,7 +66,7 @@ int ranks_report(const ps_comm *c, const char *command, ps_status st, int is_ver
     const bool has_dump = (st == PS_EBUDGET || st == PS_ENOMEM_DEV) && ps_last_memory_dump()[0] != '\0';
     if (has_dump && is_verbose) fprintf(stderr, "%s\n", ps_last_memory_dump());
     fprintf(stderr, "%spstar %s: %s%s\n", ranks_prefix(c, prefix), command, ps_last_error(),
-            has_dump && !is_verbose ? " (--verbose shows who takes which memory)" : "");
+            has_dump && !is_verbose ? " (--verbose shows the use of memory)" : "");
     return program_exit_code(st);
 }
 

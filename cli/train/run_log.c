@@ -21,7 +21,7 @@ struct run_log {
     int metrics; /* descriptor, -1: not begun */
     int lock;    /* descriptor, -1: could not be opened */
     int64_t n_written;
-    char *waiting; /* lines that found the disk full */
+    char *waiting; /* lines that could not be written to a full disk */
     size_t n_waiting;
 };
 
@@ -34,7 +34,7 @@ static ps_status make_folders(const char *folder)
     return client_fail(st, "train.output_dir: %s", cause);
 }
 
-/* Who has the lock, for whoever finds it taken: "process 1234 on host". Where that cannot be written nobody is named. */
+/* Write the holder of the lock, "process 1234 on host", for messages of other processes. Failures are ignored. */
 static void sign_lock(int lock)
 {
     char text[HOLDER_BYTES], host[HOLDER_BYTES / 2] = "";
@@ -43,7 +43,7 @@ static void sign_lock(int lock)
     if (ftruncate(lock, 0) == 0 && pwrite(lock, text, (size_t)n, 0) != n) (void)!ftruncate(lock, 0);
 }
 
-/* What its holder has written, in brackets; "" where that is nothing fit to be shown. */
+/* The holder's text, in parentheses; "" where it is not printable. */
 static void read_holder(int lock, char text[HOLDER_BYTES + 8])
 {
     char line[HOLDER_BYTES + 1] = "";
@@ -55,8 +55,8 @@ static void read_holder(int lock, char text[HOLDER_BYTES + 8])
     if (line[0] != '\0') snprintf(text, HOLDER_BYTES + 8, " (%s)", line);
 }
 
-/* The kernel gives the lock back when the process ends, however it ends. A folder that cannot be locked is used
- * without. A run of PyTorch takes the same lock (python/patrickstar/_output_lock.py). */
+/* The kernel releases the lock when the process ends in any way. A folder that does not support locks is used without.
+ * Runs with PyTorch use the same lock (python/patrickstar/_output_lock.py). */
 static ps_status lock_folder(run_log *l)
 {
     char path[PATH_BYTES], holder[HOLDER_BYTES + 8];
@@ -94,7 +94,7 @@ out:
     return st;
 }
 
-/* Bytes of the text whose lines are whole and of steps up to last_step. Lines are in the order of steps. */
+/* Length of the text with complete lines of steps up to last_step. Lines are in the order of steps. */
 static int64_t lines_of_steps(const char *text, int64_t n_bytes, int64_t last_step)
 {
     int64_t kept = 0;
@@ -130,7 +130,7 @@ ps_status run_log_begin(run_log *l, int64_t last_step)
     return PS_OK;
 }
 
-/* All that waits, or nothing: a line is never cut. */
+/* Write all waiting lines or none, so that a line is never truncated. */
 static ps_status write_waiting(run_log *l)
 {
     size_t done = 0;
@@ -151,7 +151,7 @@ static ps_status write_waiting(run_log *l)
     return PS_OK;
 }
 
-/* Takes o over. */
+/* Takes ownership of o. */
 static ps_status put_line(run_log *l, json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT);
@@ -230,7 +230,7 @@ static void put_ranks(json_t *o, const run_rank *ranks, int32_t n, bool has_plan
 }
 
 ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, const ps_memory_info *before,
-                       const ps_memory_info *after, int64_t rss_peak_bytes, const run_rank *ranks, int32_t n_ranks)
+                       const ps_memory_info *after, const run_rank *ranks, int32_t n_ranks)
 {
     if (l == NULL) return PS_OK;
     json_t *o = json_object();
@@ -239,17 +239,16 @@ ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *i
     put_real(o, "lr", info->learning_rate);
     put_real(o, "grad_norm", info->grad_norm);
     put_real(o, "loss_scale", info->loss_scale);
-    json_object_set_new(o, "skipped", json_boolean(info->skipped));
+    json_object_set_new(o, "skipped", json_boolean(info->is_skipped));
     put_real(o, "step_s", s->step_s);
     put_int(o, "tokens", s->tokens);
-    put_real(o, "tokens_per_s", (double)s->tokens / s->step_s);
+    put_real(o, "tokens_per_s", progress_tokens_per_s(s->tokens, s->step_s));
     put_real(o, "padding", progress_padding(s->tokens, s->padding));
     put_int(o, "device_peak_bytes", after->device_peak_bytes);
     put_int(o, "host_peak_bytes", after->host_peak_bytes);
     put_int(o, "disk_peak_bytes", after->disk_peak_bytes);
     put_links(o, before, after);
     put_real(o, "wait_s", (double)(after->wait_ns - before->wait_ns) * 1e-9);
-    if (rss_peak_bytes > 0) put_int(o, "rss_peak_bytes", rss_peak_bytes);
     if (!isnan(s->eval_loss)) put_real(o, "eval_loss", s->eval_loss);
     put_ranks(o, ranks, n_ranks, false);
     return put_line(l, o);
@@ -268,7 +267,7 @@ void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info
     } else {
         json_object_set_new(o, "checkpoint_error", json_string(error));
     }
-    (void)put_line(l, o); /* where it cannot be written, the line of the next step says so */
+    (void)put_line(l, o); /* on failure the line of the next step reports it */
 }
 
 int64_t run_log_summary_steps(const run_log *l)
@@ -309,7 +308,19 @@ static void put_memory(json_t *o, const run_totals *t)
     put_int(o, "kept_logits_steps", t->kept_logits_steps);
     put_int(o, "kept_logits_bytes", t->kept_logits_bytes);
     put_int(o, "rss_peak_bytes", t->rss_peak_bytes);
-    if (t->disk.backend[0] != '\0') put_real(o, "disk_processor_s", (double)t->disk.processor_ns * 1e-9);
+    if (t->disk.backend[0] == '\0') return;
+    put_real(o, "disk_processor_s", (double)t->disk.processor_ns * 1e-9);
+    json_object_set_new(o, "disk_transfers", json_string(t->disk.backend));
+    json_object_set_new(o, "disk_transfer_options", json_string(t->disk.ways));
+    json_object_set_new(o, "disk_is_direct", json_boolean(t->disk.is_direct));
+    put_int(o, "disk_files", t->disk.n_files);
+}
+
+static void put_faster(json_t *o, const program_change *c)
+{
+    if (c->text[0] == '\0') return;
+    json_object_set_new(o, "faster",
+                        json_pack("{s:s, s:f, s:s*}", "change", c->text, "gain", c->gain, "price", c->price));
 }
 
 ps_status run_log_summary(run_log *l, const run_summary *s)
@@ -330,7 +341,7 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     put_int(o, "resumed_step", t->resumed_step);
     put_int(o, "tokens", t->tokens);
     put_real(o, "seconds", t->seconds);
-    put_real(o, "tokens_per_s", t->seconds > 0 ? (double)t->tokens / t->seconds : 0);
+    put_real(o, "tokens_per_s", progress_tokens_per_s(t->tokens, t->seconds));
     put_real(o, "padding", progress_padding(t->tokens, t->padding));
     put_real(o, "wait_s", t->wait_s);
     put_real(o, "loss_first", t->loss_first);
@@ -339,6 +350,10 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     put_memory(o, t);
     put_links(o, &t->before, &t->memory);
     put_ranks(o, s->ranks, s->n_ranks, true);
+    put_real(o, "step_s", s->bound->measured_s);
+    put_real(o, "step_computing_s", s->bound->measured_s - s->bound->waiting_s);
+    put_real(o, "step_waiting_s", s->bound->waiting_s);
+    put_faster(o, s->faster);
     json_t *bound = step_bound_json(s->bound);
     if (bound != NULL) json_object_set_new(o, "bound", bound);
     json_object_set_new(o, "backend", json_string(s->backend));

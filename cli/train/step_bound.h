@@ -20,17 +20,16 @@ void step_times_deinit(step_times *t);
 
 /* What the last plan of the run says of a step, and what it took. */
 typedef struct step_bound {
-    bool is_known; /* else the rates are of no machine in particular, and nothing is said */
+    bool is_known; /* the plan's times are of this machine, as measured; else only the run's are told */
     ps_bound_info plan;
-    double measured_s; /* the median, without the first steps, which fill the tiers */
-    double waiting_s;  /* of these steps on average: computing stood still for copies */
+    bool is_steady;    /* there were more than the first steps, which fill the tiers */
+    double measured_s; /* the median, without them; 0: no step */
+    double waiting_s;  /* of measured_s: the same part that waits for copies take of all these steps */
 } step_bound;
 
 /* Sorts t. */
 void step_bound_find(const ps_engine *e, const ps_config *config, step_times *t, step_bound *out);
 
-/* Some lines of the table at the end of a run; nothing where the machine is not known. */
-void step_bound_print(const step_bound *b);
 /* For summary.json: an object, or NULL. */
 json_t *step_bound_json(const step_bound *b);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_signal; /* 0: not asked to stop */
+static volatile sig_atomic_t stop_signal; /* 0: no stop requested */
 static const char *interrupt_text;        /* NULL: none */
 
 static void take_signal(int number)
@@ -15,12 +15,12 @@ static void take_signal(int number)
     stop_signal = number;
     signal(number, SIG_DFL);
     if (number == SIGINT && interrupt_text != NULL && write(STDERR_FILENO, interrupt_text, strlen(interrupt_text)) < 0)
-        errno = 0; /* nothing reads it */
+        errno = 0; /* not used */
     errno = before;
 }
 
-/* The reader of the output has gone. It is not the user who asks, so there is no second one that ends at once; what is
- * still printed is lost. */
+/* The reader of the output has closed the pipe. This is not a signal of the user, so a second one does not end the
+ * program; further output is lost. */
 static void take_broken_pipe(int number)
 {
     if (stop_signal == 0) stop_signal = number;
@@ -34,7 +34,7 @@ static void listen_unless_ignored(int number, void (*handler)(int))
 void stop_listen(const char *on_interrupt)
 {
     interrupt_text = on_interrupt;
-    signal(SIGINT, take_signal); /* a shell's `&` has it ignored, and scripts send it all the same */
+    signal(SIGINT, take_signal); /* a shell's `&` ignores it, but scripts send it all the same */
     signal(SIGTERM, take_signal);
     listen_unless_ignored(SIGHUP, take_signal); /* nohup */
     listen_unless_ignored(SIGPIPE, take_broken_pipe);
@@ -49,16 +49,16 @@ ps_status stop_is_asked(ps_comm *comm, bool *yes)
     return PS_OK;
 }
 
-int stop_end(bool is_alone)
+int stop_end(bool is_single_rank)
 {
     const int number = stop_signal;
-    if (is_alone) {
-        /* nothing that is registered for the exit runs */
+    if (is_single_rank) {
+        /* without exit handlers */
         const bool had_error = ferror(stdout) != 0;
         if ((fflush(stdout) != 0 || had_error) && number != SIGPIPE)
             fprintf(stderr, "pstar: cannot write to the standard output\n");
         signal(number, SIG_DFL);
         (void)raise(number);
     }
-    return 128 + number; /* also of the first process of a container, which no signal ends */
+    return 128 + number; /* also for process 1 of a container, which signals do not end */
 }

@@ -7,7 +7,8 @@
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
-/* Bytes of the well-formed character (Unicode standard, table 3-7) that the n >= 1 begin with, 0 when it is none. */
+/* Length of the well-formed character (Unicode standard, table 3-7) at the beginning of the n >= 1 bytes, 0 when there
+ * is none. */
 static int character_length(const char *text, int64_t n)
 {
     static const struct {
@@ -29,10 +30,10 @@ static int character_length(const char *text, int64_t n)
     return 0;
 }
 
-/* Could more bytes make a character of these last ones? */
+/* Whether more bytes could complete a character at the end. */
 static bool is_unfinished(const char *text, int64_t n)
 {
-    /* what may follow most first bytes; F0, which needs 90 or more; E0, which needs A0 or more */
+    /* continuation bytes of most first bytes; F0 needs 90 or more; E0 needs A0 or more */
     static const char *const rest[] = {"\x80\x80\x80", "\x90\x80\x80", "\xA0\x80\x80"};
     char whole[8];
     if (n == 0 || n > 3) return false;
@@ -44,7 +45,7 @@ static bool is_unfinished(const char *text, int64_t n)
     return false;
 }
 
-/* A tokenizer with bytes as a fallback decodes an unfinished character as U+FFFD: that may change too. */
+/* A tokenizer with byte fallback decodes an incomplete character as U+FFFD, which may change with the next token. */
 static bool is_preliminary(const char *text, int64_t n)
 {
     if (n % 3 != 0 || n > 9) return false;
@@ -65,7 +66,7 @@ static void show(text_stream *s, const char *text, int64_t n, bool is_last)
         } else {
             fputs(replacement, s->out);
             length = 1;
-            /* one sign for all bytes of a character that is cut */
+            /* one U+FFFD for all bytes of a truncated character */
             while (length < left && is_unfinished(at, length + 1)) length++;
         }
     }

@@ -8,22 +8,23 @@
         model.backward(loss)
         optimizer.step()
 
-The package is thin: parameters, gradients and optimizer states lie in the chunks of libpatrickstar
+The package is thin: parameters, gradients and optimizer states are stored in the chunks of libpatrickstar
 (include/patrickstar_client.h), which move between device, host and disk. Modules stay PyTorch's, and nothing is
 compiled.
 
-    runtime/       what the guide has: initialize_engine, the engine, the optimizer
+    runtime/       the public interface: initialize_engine, the engine, the optimizer
+    utils/, ops/   with core/ and profiler/ PatrickStar's other names, by _original; zero: ColossalAI's
     _build         construction: parameters of a module go into the library's memory
     _front         hooks of modules: parameters in use; gradients
-    _parked        parameters that no module has in use
-    _precision     what modules compute in where parameters are 16-bit
-    _autograd      what graphs keep of parameters: handles
-    _slot, _state  what all of these share of a parameter; state_dict
-    _parts         state_dict of one rank; merge, with _optimizer_files and _torch_file, joins those of all
+    _parked        parameters that are not in use
+    _precision     number formats of modules with 16-bit parameters
+    _autograd      handles of parameters in autograd graphs
+    _slot, _state  shared state of a parameter; state_dict
+    _parts         state_dict of one rank; merge, with _optimizer_files and _torch_file, joins those of all ranks
     to_dcp         a checkpoint for torch.distributed.checkpoint, with _checkpoint_files and _dcp
     _output_lock   one run in train.output_dir at a time
-    _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: how processes meet
-    __main__       the command patrickstar, which does without PyTorch"""
+    _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: rendezvous of processes
+    __main__       the command patrickstar, which needs no PyTorch"""
 from typing import Any
 
 from ._library import BudgetError, PatrickStarError, Refused
@@ -33,7 +34,7 @@ __all__ = ["BudgetError", "PatrickStarError", "Refused", "__version__", "torch_s
 
 
 def __getattr__(name: str) -> Any:
-    """What needs PyTorch is imported with its first use."""
+    """Modules that need PyTorch are imported at first use."""
     if name == "torch_scope":
         from ._build import torch_scope
         return torch_scope

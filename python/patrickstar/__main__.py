@@ -1,6 +1,6 @@
-"""The command `patrickstar`, and python -m patrickstar: what a configuration may hold, and which version this is.
+"""The command `patrickstar`, and python -m patrickstar: lists the options of a configuration, and prints the version.
 
-PyTorch is not imported for it."""
+It does not import PyTorch."""
 import argparse
 import sys
 from ctypes import byref, c_void_p, string_at
@@ -13,8 +13,8 @@ _ALL = object()
 
 
 def help_config(name: Optional[str] = None) -> str:
-    """The options of a configuration with default, range and meaning, as the library has them: of a section or one
-    option, or without a name all. PatrickStarError for a name that is neither."""
+    """The options of a configuration with default, range and meaning, as the library lists them: those of a section,
+    one option, or without a name all. PatrickStarError for an unknown name."""
     text = c_void_p()
     if name is None:
         check(library.ps_config_help(byref(text)))
@@ -31,8 +31,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
                                      "of initialize_engine's config.",
                                      epilog="Tools: python -m patrickstar.merge joins files of ranks, "
                                      "patrickstar.to_dcp writes a checkpoint for torch.distributed.checkpoint, "
-                                     "patrickstar.visualize draws a profile. The program pstar, which trains models of "
-                                     "its own, is another command.")
+                                     "patrickstar.visualize draws a profile. The program pstar, which trains its "
+                                     "own models, is another command.")
     parser.add_argument("--help-config", nargs="?", const=_ALL, metavar="NAME",
                         help="list every option with its default, range and meaning; NAME: that option, or those of "
                         "that section (memory.total, memory)")
@@ -47,7 +47,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except PatrickStarError as error:
         print("patrickstar: --help-config: %s" % error, file=sys.stderr)
         return 2
-    except BrokenPipeError:  # a pager that has seen enough
+    except BrokenPipeError:  # the pager has been closed
         sys.stdout = None
     return 0
 

@@ -1,9 +1,9 @@
-"""What autograd keeps between forward and backward: handles in place of parameters.
+"""Handles that autograd keeps between forward and backward in place of parameters.
 
-Operators save views of parameters (F.linear the transposed weight). Kept as they are, these would hold a chunk where it
-is until the backward pass, or dangle. So saved_tensors_hooks, in force while parameters are in use, replace whatever
-lies on a lent place by a handle (parameter, strides, offset), which borrows the place again when backward asks for it.
-Hooks of others (activation checkpointing, save_on_cpu, the user's) get what is no parameter."""
+Operators save views of parameters (F.linear the transposed weight). Kept as they are, these would pin a chunk until the
+backward pass, or dangle. So saved_tensors_hooks, active while parameters are in use, replace every tensor on exported
+memory by a handle (parameter, strides, offset), which exports the parameter again when backward unpacks it. Hooks of
+others (activation checkpointing, save_on_cpu, the user's) get all other tensors."""
 import functools
 import threading
 import weakref
@@ -19,18 +19,14 @@ from ._torch import pop_saved_tensors_hooks, push_saved_tensors_hooks, storage_a
 
 class Handle:
     """A parameter, or a view of it, within a graph."""
-    __slots__ = ("slot", "version", "writes", "shape", "strides", "offset")
+    __slots__ = ("slot", "mark", "version", "writes", "shape", "strides", "offset")
 
     def __init__(self, slot: Slot, tensor: torch.Tensor, is_whole: bool) -> None:
         self.slot, self.version = slot, slot.version
-        self.writes = tensor._version  # within the use under way
+        self.writes = tensor._version  # within the current use
         self.shape = tensor.shape
         self.strides, self.offset = (slot.strides, 0) if is_whole else (tensor.stride(), tensor.storage_offset())
-        slot.n_saved += 1
-
-    def __del__(self) -> None:
-        if hasattr(self, "slot"):  # else it was interrupted when it began
-            self.slot.n_saved -= 1
+        self.mark = slot.mark
 
     def borrow(self) -> torch.Tensor:
         slot = self.slot
@@ -38,7 +34,7 @@ class Handle:
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation: parameter %s was updated or written to after the forward pass that used it"
                                % slot.name)
-        tensor = slot.lend(PARAM, READ)
+        tensor = slot.export_dlpack(PARAM, READ)
         if self.strides == slot.strides and self.shape == slot.shape:
             return tensor
         return tensor.as_strided(self.shape, self.strides, self.offset)
@@ -51,10 +47,10 @@ class SavedTensors:
         self._front = weakref.ref(front)
         self._n_in_use = 0
         self._is_pushed = False
-        self.holes = {}  # address of a hole's element: its slot
+        self.placeholders = {}  # address of a placeholder's element: its slot
 
     def begin_use(self) -> None:
-        """Parameters are in use from now on. An activation that is saved elsewhere costs nothing."""
+        """Parameters are in use from now on. Other saved activations cost nothing."""
         if self._n_in_use == 0 and _others.n == 0:
             _push(self.pack, self.unpack)
             self._is_pushed = True
@@ -67,33 +63,34 @@ class SavedTensors:
             self._is_pushed = False
 
     def pack_parameter(self, tensor: torch.Tensor) -> Any:
-        """A handle, or None for what is no parameter of this front."""
+        """A handle, or None if the tensor is no parameter of this front."""
         front = self._front()
-        if type(tensor) is Parked:  # given to autograd.Function.apply, which is no torch function
+        if type(tensor) is Parked:  # passed to autograd.Function.apply, which is no torch function
             return Handle(tensor._ps, tensor, True) if tensor._ps.front is front else None
         address = storage_address(tensor)
-        slot = front.lent.get(address)
-        if slot is not None and slot.address == address and slot.is_lent():
+        slot = front.exported.get(address)
+        if slot is not None and slot.address == address and slot.is_exported():
             if tensor.dtype == slot.dtype:
                 return Handle(slot, tensor, False)
-            return None  # a view by another type stays lent, which is safe
-        if address in self.holes:
-            raise Refused("parameter %s is read where PyTorch tells nobody; use it within the forward of the module "
-                          "that it belongs to" % self.holes[address].name)
+            return None  # a view of another dtype stays exported, which is safe
+        if address in self.placeholders:
+            raise Refused("parameter %s is read where PyTorch calls no hook; use it within the forward of the module "
+                          "that it belongs to" % self.placeholders[address].name)
         return None
 
     def pack(self, tensor: torch.Tensor) -> Any:
         handle = self.pack_parameter(tensor)
         if handle is not None:
             return handle
-        # An operator's own output (softmax, relu) kept as it is would be a cycle that no collector sees.
+        # An operator's own output (softmax, relu), kept as it is, would be a reference cycle that the collector does
+        # not see.
         return (tensor if tensor.is_leaf else tensor.detach()), tensor._version
 
     def unpack(self, packed: Any) -> torch.Tensor:
         if type(packed) is Handle:
             return unpack_handle(packed)
         tensor, version = packed
-        if tensor._version != version:  # where there are hooks PyTorch does not look
+        if tensor._version != version:  # with hooks PyTorch does not check the version
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation: a tensor of shape %s is at version %d; expected version %d instead"
                                % (tuple(tensor.shape), tensor._version, version))
@@ -106,7 +103,7 @@ def _push(pack: Callable, unpack: Callable) -> None:
     except RuntimeError as error:
         if "torch.func" not in str(error):
             raise
-        raise Refused("torch.func (grad, vjp, jacrev, hessian) over a module whose parameters lie in chunks: "
+        raise Refused("torch.func (grad, vjp, jacrev, hessian) over a module whose parameters are in chunks: "
                       "torch.func disables saved-tensor hooks, which the engine needs to evict parameters between "
                       "forward and backward; use torch.autograd.grad or model.backward") from error
 
@@ -123,14 +120,14 @@ _active: List["weakref.ref[SavedTensors]"] = []
 
 
 class _Others(threading.local):
-    n = 0  # hooks of others that are in force in this thread
+    n = 0  # active hooks of others in this thread
 
 
 _others = _Others()
 
 
 def activate(saved: SavedTensors) -> None:
-    """From now on parameters of that front are handles also within the hooks of others."""
+    """From now on parameters of that front become handles also within the hooks of others."""
     _compose_with_others()
     _active[:] = [other for other in _active if other() is not None] + [weakref.ref(saved)]
 

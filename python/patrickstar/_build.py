@@ -1,10 +1,11 @@
-"""Construction: parameters are born in memory that the library gives, so that a model larger than memory can be built.
+"""Construction: parameters are created in memory of the library, so that a model larger than memory can be built.
 
-While model_func runs, whatever is registered in a module's _parameters moves into the library's nursery, a file without
-a name whose pages may leave (ps_client_add, ps_client_rest), and stays an ordinary parameter that model_func may
-initialise, read, copy, tie, or fill from a checkpoint (from_pretrained). Parameters on torch.device("meta"), also those
-of accelerate's init_empty_weights, take no memory until then, and are initialised by their modules in the end. A model
-that was built elsewhere is adopted, parameter after parameter. Buffers stay PyTorch's."""
+While model_func runs, parameters registered in a module's _parameters move into the library's staging file, a file
+without a name whose pages may be written back (ps_client_add, ps_client_release), and stay ordinary parameters that
+model_func may initialise, read, copy, tie, or fill from a checkpoint (from_pretrained). Parameters on
+torch.device("meta"), also those of accelerate's init_empty_weights, need no memory until the end of construction, when
+their modules initialise them. A model built elsewhere is adopted, one parameter after the other. Buffers stay
+PyTorch's."""
 import contextlib
 import ctypes
 import functools
@@ -23,7 +24,8 @@ from ._precision import keeps_fp32
 from ._slot import Slot
 from ._torch import ParametersDict, no_torch_function, storage_address
 
-_REST_BYTES = 32 << 20  # so many bytes of the nursery may be in memory before those touched least recently may leave
+_RELEASE_BYTES = 32 << 20  # bytes of the staging file in memory before the least recently used parameters may be
+# written back
 
 _scopes: List[bool] = []  # of torch_scope: do_allreduce
 
@@ -31,7 +33,7 @@ _scopes: List[bool] = []  # of torch_scope: do_allreduce
 @contextlib.contextmanager
 def torch_scope(do_allreduce: bool = True) -> Iterator[None]:
     """Within model_func: parameters that are created here stay out of chunks, as fp32 in device memory; floating-point
-    inputs of their modules are cast to fp32. The optimizer has them as all others.
+    inputs of their modules are cast to fp32. The optimizer updates them as all others.
 
     do_allreduce=False, for parts that differ between ranks, is for one rank; with several it is refused."""
     _scopes.append(do_allreduce)
@@ -41,23 +43,23 @@ def torch_scope(do_allreduce: bool = True) -> Iterator[None]:
         _scopes.pop()
 
 
-class _Nursling:
-    """A tensor in the nursery, and the parameter that lies there."""
+class _Staged:
+    """A tensor in the staging file, and its parameter."""
 
-    def __init__(self, number: int, address: int, buffer: Any, tensor: torch.Tensor, is_apart: bool) -> None:
+    def __init__(self, number: int, address: int, buffer: Any, tensor: torch.Tensor, is_unmanaged: bool) -> None:
         self.number, self.address, self.n_bytes = number, address, ctypes.sizeof(buffer)
-        self.shape, self.dtype, self.is_apart = tensor.shape, tensor.dtype, is_apart
-        self.buffer = weakref.ref(buffer)  # dies with the last tensor on that memory
+        self.shape, self.dtype, self.is_unmanaged = tensor.shape, tensor.dtype, is_unmanaged
+        self.buffer = weakref.ref(buffer)  # dead after the last tensor on that memory
 
 
-class Nursed(nn.Parameter):
-    """A parameter while the model is built: an ordinary one, whose touches are seen."""
+class StagedParameter(nn.Parameter):
+    """A parameter during construction: an ordinary one whose accesses are recorded."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for value in args:
-            if type(value) is Nursed:
+            if type(value) is StagedParameter:
                 value._ps_builder.touch(value)
         if getattr(func, "__name__", "") == "__set__" and func.__self__.__name__ == "data":
             return args[0]._ps_builder.set_data(args[0], args[1])
@@ -82,7 +84,7 @@ class _Parameters(ParametersDict):
         elif param is not None and type(param) is not Parked and getattr(param, "_ps", None) is None and (
                 not self.builder.has_failed):
             raise Refused("parameter %s is registered or replaced after initialize_engine; create it in model_func, "
-                          "and leave out what puts tensors in the place of parameters: FSDP, functional_call, "
+                          "and leave out what replaces parameters by tensors: FSDP, functional_call, "
                           "torch.export, load_state_dict(assign=True)" % name)
         super().__setitem__(name, param)
 
@@ -100,23 +102,23 @@ class _Parameters(ParametersDict):
 
 
 class Builder:
-    """Of one model, until its front is there: then done(), or undo() where anything has failed before."""
+    """For one model, until its front exists: then done(), or undo() after a failure."""
 
     def __init__(self, client: Client, n_ranks: int) -> None:
         self.client, self.n_ranks = client, n_ranks
         self.is_open = self.has_failed = False
-        self._nurslings: Dict[int, _Nursling] = {}  # by number
-        self._by_address: Dict[int, _Nursling] = {}
-        self._touched: Dict[int, _Nursling] = {}  # since they were told to rest; in the order of their last touch
+        self._staged: Dict[int, _Staged] = {}  # by number
+        self._by_address: Dict[int, _Staged] = {}
+        self._touched: Dict[int, _Staged] = {}  # since their last release; in the order of their last access
         self._touched_bytes = 0
-        self._shared: List[Tuple[int, int]] = []  # id of a parameter, and the number whose memory it was to share
-        self._params: List["weakref.ref[nn.Parameter]"] = []  # that were taken; of finish: those in the model
+        self._shared: List[Tuple[int, int]] = []  # id of a parameter; number of the one it shares memory with
+        self._params: List["weakref.ref[nn.Parameter]"] = []  # parameters taken; after finish: those in the model
         self._adopted: List[Tuple[nn.Module, Dict[str, Any]]] = []  # modules, and their own _parameters
         self._replaced: List[Tuple[Dict[str, Any], str, torch.Tensor]] = []  # buffers on meta, by their dictionaries
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Parameters of modules that are built meanwhile are born in the nursery."""
+        """Parameters of modules built meanwhile are created in the staging file."""
         builder, init, new = self, nn.Module.__init__, nn.Parameter.__new__
 
         @functools.wraps(init)
@@ -125,10 +127,10 @@ class Builder:
             module.__dict__["_parameters"] = _Parameters(builder)
 
         def patched_new(cls: type, data: Any = None, *args: Any, **kwargs: Any) -> nn.Parameter:
-            # Also of a parameter (parametrizations), and by type(parameter)(...), a new parameter is a plain one.
+            # Parametrizations, and type(parameter)(...), create a plain parameter.
             with no_torch_function():
-                return new(nn.Parameter if cls is Nursed else cls, data.data if type(data) is Nursed else data, *args,
-                           **kwargs)
+                return new(nn.Parameter if cls is StagedParameter else cls,
+                           data.data if type(data) is StagedParameter else data, *args, **kwargs)
 
         nn.Module.__init__, nn.Parameter.__new__, self.is_open = patched_init, patched_new, True
         try:
@@ -136,14 +138,15 @@ class Builder:
         finally:
             nn.Module.__init__, nn.Parameter.__new__, self.is_open = init, new, False
 
-    # ---- parameters in the nursery
+    # ---- parameters in the staging file
 
     def take(self, param: Optional[nn.Parameter]) -> None:
-        """Move it into the nursery, unless it takes no memory there or is PyTorch's."""
+        """Move it into the staging file, unless it needs no memory there or stays PyTorch's."""
         if type(param) is Parked:
-            raise Refused("parameter %s lies in the chunks of an engine already: build the module anew for each "
-                          "initialize_engine; load_state_dict gives it the values of another one" % param._ps.name)
-        if param is None or type(param) is Nursed or nn.parameter.is_lazy(param) or param.device.type == "meta":
+            raise Refused("parameter %s is in the chunks of an engine already: build the module again for each "
+                          "initialize_engine; load_state_dict copies the values of another one" % param._ps.name)
+        if param is None or type(param) is StagedParameter or nn.parameter.is_lazy(param) or (
+                param.device.type == "meta"):
             return
         if param.numel() == 0:
             return
@@ -158,84 +161,84 @@ class Builder:
         if param.layout != torch.strided:
             raise Refused("a sparse parameter, %s: chunks are dense; call .to_dense()" % _describe(param))
         if param.device.type != "cpu":
-            raise Refused("%s: model_func builds on the processor (or on meta); chunks bring parameters to where they "
-                          "are computed with" % _describe(param))
+            raise Refused("%s: model_func builds on the processor (or on meta); chunks move parameters to where they "
+                          "are used" % _describe(param))
         if _scopes and not _scopes[-1] and self.n_ranks > 1:
             raise Refused("torch_scope(do_allreduce=False) with %d ranks: gradients are averaged over all of them"
                           % self.n_ranks)
         self._move(param, param.detach(), bool(_scopes))
         param.grad = None
-        param.__class__ = Nursed
+        param.__class__ = StagedParameter
         param._ps_builder = self
         self._params.append(weakref.ref(param))
 
-    def _move(self, param: nn.Parameter, values: torch.Tensor, is_apart: bool) -> None:
+    def _move(self, param: nn.Parameter, values: torch.Tensor, is_unmanaged: bool) -> None:
         if values.dtype not in DTYPES:
             raise Refused("%s: chunks hold float32, bfloat16 and float16; call .float()" % _describe(values))
-        number, address = self.client.add(tuple(values.shape), values.dtype, is_apart)
+        number, address = self.client.add(tuple(values.shape), values.dtype, is_unmanaged)
         buffer = _memory(address, values.numel() * values.element_size())
         weakref.finalize(buffer, self._forget, number).atexit = False
         home = torch.frombuffer(buffer, dtype=values.dtype).view(values.shape)
-        nursling = _Nursling(number, address, buffer, home, is_apart)
-        self._nurslings[number] = self._by_address[address] = nursling
+        staged = _Staged(number, address, buffer, home, is_unmanaged)
+        self._staged[number] = self._by_address[address] = staged
         home.copy_(values)
         param.data = home
-        param.__dict__["_ps_nursling"] = nursling
+        param.__dict__["_ps_staged"] = staged
         self.touch(param)
 
     def _forget(self, number: int) -> None:
-        """The last tensor on its memory is gone: a head before it is tied, a layer that was copied."""
-        nursling = self._nurslings.get(number)
-        if nursling is not None:
-            del self._nurslings[number], self._by_address[nursling.address]
+        """The last tensor on its memory was freed: a head before it is tied, a layer that was copied."""
+        staged = self._staged.get(number)
+        if staged is not None:
+            del self._staged[number], self._by_address[staged.address]
             if self._touched.pop(number, None):
-                self._touched_bytes -= nursling.n_bytes
+                self._touched_bytes -= staged.n_bytes
             self.client.drop(number)
 
     def touch(self, param: nn.Parameter) -> None:
-        nursling = param.__dict__["_ps_nursling"]
-        if self._touched.pop(nursling.number, None) is None:
-            self._touched_bytes += nursling.n_bytes
-        self._touched[nursling.number] = nursling
-        while self._touched_bytes > _REST_BYTES and len(self._touched) > 1:
+        staged = param.__dict__["_ps_staged"]
+        if self._touched.pop(staged.number, None) is None:
+            self._touched_bytes += staged.n_bytes
+        self._touched[staged.number] = staged
+        while self._touched_bytes > _RELEASE_BYTES and len(self._touched) > 1:
             oldest = self._touched.pop(next(iter(self._touched)))
             self._touched_bytes -= oldest.n_bytes
-            self.client.rest(oldest.number)
+            self.client.release(oldest.number)
 
-    def set_data(self, param: Nursed, values: torch.Tensor) -> None:
+    def set_data(self, param: StagedParameter, values: torch.Tensor) -> None:
         """param.data = values, while the model is built."""
-        nursling = param.__dict__["_ps_nursling"]
+        staged = param.__dict__["_ps_staged"]
         if values is param:
             return
         with no_torch_function(), torch.no_grad():
-            if values.device.type != "cpu" or (values.shape, values.dtype) != (nursling.shape, nursling.dtype) or (
-                    not _lies_in(param, nursling)):
+            if values.device.type != "cpu" or (values.shape, values.dtype) != (staged.shape, staged.dtype) or (
+                    not _lies_in(param, staged)):
                 self._move_again(param, values)
                 return
             self._note_sharing(param, values)
             torch.Tensor.copy_(param.data, values)
 
-    def _move_again(self, param: Nursed, values: torch.Tensor) -> None:
-        """To memory of another size, or back from where it was taken past set_data."""
+    def _move_again(self, param: StagedParameter, values: torch.Tensor) -> None:
+        """Moves it to memory of another size, or back to the staging file after a change that bypassed set_data."""
         if values.device.type != "cpu":
             raise Refused("param.data = a tensor on %s: model_func builds on the processor" % values.device)
         self._note_sharing(param, values)
-        is_apart = param.__dict__["_ps_nursling"].is_apart
+        is_unmanaged = param.__dict__["_ps_staged"].is_unmanaged
         param.__class__ = nn.Parameter
-        self._move(param, values, is_apart)
-        param.__class__ = Nursed
+        self._move(param, values, is_unmanaged)
+        param.__class__ = StagedParameter
 
-    def _note_sharing(self, param: Nursed, values: torch.Tensor) -> None:
+    def _note_sharing(self, param: StagedParameter, values: torch.Tensor) -> None:
         other = self._by_address.get(storage_address(values))
-        if other is not None and other is not param.__dict__["_ps_nursling"]:
-            self._shared.append((id(param), other.number))  # a copy does unless both are in the model in the end
+        if other is not None and other is not param.__dict__["_ps_staged"]:
+            self._shared.append((id(param), other.number))  # a copy suffices unless both are in the model at the end
 
     # ---- the end of construction
 
     @torch.no_grad()
     def adopt(self, model: nn.Module) -> None:
-        """Take what was built elsewhere, and make real what was built on meta."""
-        real: Dict[int, Tuple[nn.Parameter, nn.Parameter]] = {}  # by id of that on meta, which must live meanwhile
+        """Take parameters built elsewhere, and materialise those on meta."""
+        real: Dict[int, Tuple[nn.Parameter, nn.Parameter]] = {}  # by id of the one on meta, kept alive meanwhile
         built: Dict[nn.Module, str] = {}
         self._expect(model)
         for name, module in model.named_modules():
@@ -261,7 +264,7 @@ class Builder:
                     self._replaced.append((module._buffers, key, buffer))
                     module._buffers[key] = torch.zeros(buffer.shape, dtype=buffer.dtype)
                     built[module] = name
-        if built and hasattr(model, "initialize_weights"):  # transformers: those that were not loaded
+        if built and hasattr(model, "initialize_weights"):  # transformers: initialises parameters that were not loaded
             model.initialize_weights()
             return
         for module, name in built.items():
@@ -271,14 +274,14 @@ class Builder:
             module.reset_parameters()
 
     def _expect(self, model: nn.Module) -> None:
-        """What the model will take in chunks at least; parameters that may stay outside of chunks do not count."""
+        """A lower bound of the model's chunks; parameters that may stay outside of chunks do not count."""
         elements = [0, 0]  # trained, frozen
         for param in model.parameters():
             if nn.parameter.is_lazy(param) or not param.is_floating_point():
                 continue
-            nursling = param.__dict__.get("_ps_nursling")
-            may_be_apart = param.dim() < 2 if nursling is None else nursling.is_apart
-            if not may_be_apart:
+            staged = param.__dict__.get("_ps_staged")
+            may_be_unmanaged = param.dim() < 2 if staged is None else staged.is_unmanaged
+            if not may_be_unmanaged:
                 elements[not param.requires_grad] += param.numel()
         self.client.expect(*elements)
 
@@ -288,30 +291,30 @@ class Builder:
         fp32_norms = self._keep_fp32(model, dtype)
         names = _names(model)
         for param, _ in names:
-            if not _lies_in(param, param.__dict__["_ps_nursling"]):
-                self._move_again(param, param.data)  # param.set_, or where no function of PyTorch's is called
-        self._let_others_go(names)
+            if not _lies_in(param, param.__dict__["_ps_staged"]):
+                self._move_again(param, param.data)  # param.set_, and changes that bypass PyTorch's functions
+        self._copy_unused_parameters(names)
         self._check_that_some_lie_in_chunks(names)
         self._check_that_none_share(names)
         places = []
         for param, name in names:
-            nursling = param.__dict__["_ps_nursling"]
+            staged = param.__dict__["_ps_staged"]
             param.__class__ = nn.Parameter
-            self.client.name(nursling.number, name, not param.requires_grad)
-            del self._nurslings[nursling.number]  # it stays when its memory is let go
+            self.client.name(staged.number, name, not param.requires_grad)
+            del self._staged[staged.number]  # it stays when its memory is freed
             param.data = torch.full((), float("nan"), dtype=dtype).expand(param.shape)
-            places.append((param, name, nursling))
-        self._check_that_nobody_looks(places)
+            places.append((param, name, staged))
+        self._check_that_no_views_remain(places)
         _give_freed_memory_back()
         self.client.begin()
         front = Front(self.client)
         front.fp32_norms.update(fp32_norms)
-        for param, name, nursling in places:
-            slot = Slot(front, nursling.number, name, param, torch.float32 if nursling.is_apart else self.client.dtype,
-                        nursling.is_apart, self.client.device)
+        for param, name, staged in places:
+            slot = Slot(front, staged.number, name, param, torch.float32 if staged.is_unmanaged else self.client.dtype,
+                        staged.is_unmanaged, self.client.device)
             front.slots.append(slot)
-            front.saved.holes[slot.hole_element.data_ptr()] = slot
-            param.data = slot.hole
+            front.saved.placeholders[slot.placeholder_element.data_ptr()] = slot
+            param.data = slot.placeholder
             param._ps = slot
             if self.client.get_tensor_info(slot.number).is_frozen:
                 param.requires_grad_(False)  # train.freeze
@@ -319,26 +322,26 @@ class Builder:
         return front
 
     def _keep_fp32(self, model: nn.Module, dtype: torch.dtype) -> List[nn.Module]:
-        """Have parameters stay out of chunks where their modules need that. Which modules these are."""
+        """Keep parameters out of chunks if their modules need that. Returns these modules."""
         fp32_norms = []
         for module in model.modules():
-            params = [param for param in module._parameters.values() if type(param) is Nursed]
-            in_scope = any(param.__dict__["_ps_nursling"].is_apart for param in params)
+            params = [param for param in module._parameters.values() if type(param) is StagedParameter]
+            in_scope = any(param.__dict__["_ps_staged"].is_unmanaged for param in params)
             if in_scope or not keeps_fp32(module, dtype):
                 continue
             fp32_norms.append(module)
             for param in params:
-                param.__dict__["_ps_nursling"].is_apart = True
+                param.__dict__["_ps_staged"].is_unmanaged = True
                 self._move_again(param, param.data)
         return fp32_norms
 
     def done(self) -> None:
-        """Nothing of construction is needed any more."""
+        """Ends construction."""
         for param in _alive(self._params):
-            del param.__dict__["_ps_nursling"], param.__dict__["_ps_builder"]
-        self._let_model_go()
+            del param.__dict__["_ps_staged"], param.__dict__["_ps_builder"]
+        self._drop_references()
 
-    def _let_model_go(self) -> None:
+    def _drop_references(self) -> None:
         self._params.clear()
         self._adopted.clear()
         self._replaced.clear()
@@ -346,23 +349,24 @@ class Builder:
     @torch.no_grad()
     def undo(self, model: Optional[nn.Module]) -> bool:
         """Before done(): make parameters plain ones with their values, and modules ordinary ones, as if there had been
-        no builder. Values that have gone into chunks are lost. Is memory of the nursery still kept by somebody?"""
+        no builder. Values that have moved into chunks are lost. Returns whether the staging file is still
+        referenced."""
         self.has_failed = True
         is_kept = False
         for param in _alive(self._params):
-            nursling = param.__dict__["_ps_nursling"]
-            is_lost = not self.client.still_has_values_of(nursling.number)
-            is_parked = nursling.number not in self._nurslings  # by finish
-            self._free(param)
+            staged = param.__dict__["_ps_staged"]
+            is_lost = not self.client.still_has_values_of(staged.number)
+            is_parked = staged.number not in self._staged  # set by finish
+            self._make_plain(param)
             if is_lost:
                 param.__dict__.pop("_ps", None)
-                param._ps_name = self.client.get_tensor_info(nursling.number).name.decode()
+                param._ps_name = self.client.get_tensor_info(staged.number).name.decode()
                 param.__class__ = Lost
             elif is_parked:
-                param.data = torch.frombuffer(_memory(nursling.address, nursling.n_bytes),
-                                              dtype=nursling.dtype).view(nursling.shape).clone()
-                if nursling.buffer() is None:
-                    self.client.give_back(nursling.number, nursling.address, nursling.n_bytes)
+                param.data = torch.frombuffer(_memory(staged.address, staged.n_bytes),
+                                              dtype=staged.dtype).view(staged.shape).clone()
+                if staged.buffer() is None:
+                    self.client.give_back(staged.number, staged.address, staged.n_bytes)
                 else:
                     is_kept = True
         for module, parameters in self._adopted:
@@ -372,39 +376,39 @@ class Builder:
         for module in model.modules() if model is not None else ():
             if type(module._parameters) is _Parameters and module._parameters.builder is self:
                 module.__dict__["_parameters"] = ParametersDict(module._parameters)
-        self._let_model_go()
+        self._drop_references()
         gc.collect()
-        return is_kept or bool(self._nurslings)
+        return is_kept or bool(self._staged)
 
-    def _free(self, param: nn.Parameter) -> None:
-        """A plain parameter from now on. One that is not parked gets memory of its own."""
+    def _make_plain(self, param: nn.Parameter) -> None:
+        """A plain parameter from now on. One that is not parked gets separate memory."""
         param.__class__ = nn.Parameter
-        nursling = param.__dict__.pop("_ps_nursling")
+        staged = param.__dict__.pop("_ps_staged")
         param.__dict__.pop("_ps_builder")
-        if nursling.number in self._nurslings:
+        if staged.number in self._staged:
             param.data = param.data.clone()
 
-    def _let_others_go(self, names: List[Tuple[nn.Parameter, str]]) -> None:
-        """Parameters that are not in the model, but that somebody still has, get memory of their own."""
+    def _copy_unused_parameters(self, names: List[Tuple[nn.Parameter, str]]) -> None:
+        """Parameters that are not in the model, but still referenced, get separate memory."""
         gc.collect()
         mine = {id(param) for param, _ in names}
         for param in _alive(self._params):
             if id(param) not in mine:
-                self._free(param)
+                self._make_plain(param)
         self._params = [weakref.ref(param) for param, _ in names]
 
     def _check_that_some_lie_in_chunks(self, names: List[Tuple[nn.Parameter, str]]) -> None:
-        if not all(param.__dict__["_ps_nursling"].is_apart for param, _ in names):
+        if not all(param.__dict__["_ps_staged"].is_unmanaged for param, _ in names):
             return
         if not names:
             raise Refused("the model has no floating-point parameter: there is nothing to train in chunks")
         raise Refused("the model has no parameter for chunks: all %d, the first of which is %s, stay outside of them as "
-                      "fp32 (BatchNorm and InstanceNorm with bf16.enabled or fp16.enabled, and what a torch_scope "
-                      "creates). Have other modules in the model too, leave bf16.enabled and fp16.enabled out, or create "
-                      "parameters outside of torch_scope" % (len(names), names[0][1]))
+                      "fp32 (BatchNorm and InstanceNorm with bf16.enabled or fp16.enabled, and parameters of a "
+                      "torch_scope). Have other modules in the model too, leave bf16.enabled and fp16.enabled out, "
+                      "or create parameters outside of torch_scope" % (len(names), names[0][1]))
 
     def _check_that_none_share(self, names: List[Tuple[nn.Parameter, str]]) -> None:
-        name_of = {param.__dict__["_ps_nursling"].number: name for param, name in names}
+        name_of = {param.__dict__["_ps_staged"].number: name for param, name in names}
         for param, name in names:
             for other in [number for key, number in self._shared if key == id(param)]:
                 if other in name_of:
@@ -412,32 +416,32 @@ class Builder:
                                   "itself (module.weight = other.weight), or give it a copy (.clone())"
                                   % (name, name_of[other]))
 
-    def _check_that_nobody_looks(self, places: List[Tuple[nn.Parameter, str, _Nursling]]) -> None:
+    def _check_that_no_views_remain(self, places: List[Tuple[nn.Parameter, str, _Staged]]) -> None:
         gc.collect()
-        for _, name, nursling in places:
-            if nursling.buffer() is not None:
-                raise Refused("a tensor on parameter %s (its .data, a view, model.state_dict()) is kept by somebody; "
+        for _, name, staged in places:
+            if staged.buffer() is not None:
+                raise Refused("a tensor on parameter %s (its .data, a view, model.state_dict()) is still referenced; "
                               "its values move now: keep a copy instead (.clone())" % name)
-        for nursling in self._nurslings.values():
-            raise Refused("a tensor of shape %s on a parameter that is not in the model any more is kept by somebody: "
-                          "keep a copy instead (.clone())" % (tuple(nursling.shape),))
+        for staged in self._staged.values():
+            raise Refused("a tensor of shape %s on a parameter that is no longer in the model is still referenced: "
+                          "keep a copy instead (.clone())" % (tuple(staged.shape),))
 
 
 def _names(model: nn.Module) -> List[Tuple[nn.Parameter, str]]:
-    """The parameters that lie in the nursery, each with the first of its names."""
+    """The parameters in the staging file, each with the first of its names."""
     names: Dict[int, Tuple[nn.Parameter, str]] = {}
     for prefix, module in model.named_modules():
         if getattr(module, "sparse", False) and isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             raise Refused("%s has sparse gradients: build it with sparse=False" % (prefix or "the model"))
         for key, param in module._parameters.items():
-            if type(param) is Nursed:
+            if type(param) is StagedParameter:
                 names.setdefault(id(param), (param, prefix + "." * bool(prefix) + key))
     return list(names.values())
 
 
-def _lies_in(param: nn.Parameter, nursling: _Nursling) -> bool:
+def _lies_in(param: nn.Parameter, staged: _Staged) -> bool:
     values = param.data
-    return (values.data_ptr(), values.shape, values.dtype) == (nursling.address, nursling.shape, nursling.dtype) and (
+    return (values.data_ptr(), values.shape, values.dtype) == (staged.address, staged.shape, staged.dtype) and (
         values.is_contiguous())
 
 
@@ -450,7 +454,7 @@ def _memory(address: int, n_bytes: int) -> Any:
 
 
 def _give_freed_memory_back() -> None:
-    """What loading and initialising left in malloc's keeping would count as the framework's."""
+    """Memory that malloc keeps after loading and initialising would count as the framework's."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:
         trim(0)

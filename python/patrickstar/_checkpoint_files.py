@@ -1,7 +1,7 @@
-"""The files of a checkpoint (doc/checkpoints.md), read without an engine: memory for what is asked for.
+"""The files of a checkpoint (doc/checkpoints.md), read without an engine: memory for the requested tensors only.
 
-A tensor whose elements several ranks keep lies in pieces, one or more in the file of each: "wte.weight[4096:6144]", and
-"shape:wte.weight" in the file's metadata."""
+A tensor whose elements several ranks keep is stored in pieces, one or more in the file of each:
+"wte.weight[4096:6144]", and "shape:wte.weight" in the file's metadata."""
 import json
 import os
 import re
@@ -21,23 +21,26 @@ class Piece(NamedTuple):
 
 
 class StoredTensor(NamedTuple):
-    """fp32, as all tensors of a checkpoint."""
+    """A tensor, fp32 as all of a checkpoint."""
     shape: torch.Size
     pieces: List[Piece]  # in ascending order, of all elements
 
     def read(self, first: int, room: memoryview) -> None:
-        """As many elements as it has room for, from the first on."""
+        """Fills the array with elements from `first` on."""
         last = first + len(room) // 4
         for piece in self.pieces:
             begin, end = max(first, piece.first), min(last, piece.first + piece.n)
             if begin < end:
-                with open(piece.path, "rb", buffering=0) as file:
-                    file.seek(piece.offset + 4 * (begin - piece.first))
-                    _fill(room[4 * (begin - first):4 * (end - first)], file)
+                try:
+                    with open(piece.path, "rb", buffering=0) as file:
+                        file.seek(piece.offset + 4 * (begin - piece.first))
+                        _fill(room[4 * (begin - first):4 * (end - first)], file)
+                except OSError as error:  # as files are read while others are written
+                    raise PatrickStarError("EIO", "%s: cannot be read: %s" % (piece.path, error.strerror)) from None
 
 
 class CheckpointFiles:
-    """folder: of one checkpoint. PatrickStarError where it is damaged: every byte of it has been compared then."""
+    """folder: of one checkpoint. PatrickStarError if it is damaged: every byte is compared."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -48,7 +51,7 @@ class CheckpointFiles:
         self.states = self._list_tensors("optimizer")  # "wte.weight.exp_avg"
 
     def find_extra(self) -> Optional[str]:
-        """What the program of the first rank gave beside tensors: the path of a file of torch.save."""
+        """Data of rank 0 other than tensors: the path of a file of torch.save."""
         given = self.state.get("extra_files") or [None]
         return os.path.join(self.folder, given[0]["name"]) if given[0] is not None else None
 
@@ -70,7 +73,7 @@ class CheckpointFiles:
 
 
 def _read_header(path: str) -> List[Tuple[str, torch.Size, Piece]]:
-    """Names and shapes of tensors, and what of them is in the file."""
+    """Names and shapes of tensors, and their pieces in the file."""
     with open(path, "rb") as file:
         n_bytes, = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(n_bytes))
@@ -91,5 +94,5 @@ def _fill(room: memoryview, file: Any) -> None:
     while len(room) > 0:
         n = file.readinto(room)
         if not n:
-            raise PatrickStarError("EFORMAT", "%s: it was cut off while it was read" % file.name)
+            raise PatrickStarError("EFORMAT", "%s: it was truncated while it was read" % file.name)
         room = room[n:]

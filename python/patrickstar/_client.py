@@ -1,6 +1,6 @@
 """A client of the library (patrickstar_client.h) for tensors of PyTorch.
 
-Everything here is a call of the same name with its arguments turned; include/patrickstar_client.h has the contracts."""
+Every method is a call of the same name with converted arguments; include/patrickstar_client.h has the contracts."""
 import ctypes
 import json
 import os
@@ -11,8 +11,8 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, CheckpointInfo, ClientCheckpoint, ClientGroup,
-                       ClientInfo, ClientLoaded, ClientStepInfo, ClientTensor, ClientTensorInfo, PatrickStarError,
-                       Refused, check, library, take_text)
+                       ClientInfo, ClientLoaded, ClientStepInfo, ClientTensor, ClientTensorInfo, MemoryUse,
+                       PatrickStarError, Refused, check, library, take_text)
 
 TORCH_DTYPES = {DTYPE_F32: torch.float32, DTYPE_BF16: torch.bfloat16, DTYPE_F16: torch.float16}
 DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
@@ -20,15 +20,15 @@ DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [c_void_p, c_char_p, c_void_p]
 _MADV_REMOVE = 9  # Linux
-_CAPSULE_NAME = c_char_p(b"dltensor")  # PyCapsule keeps the pointer: it lives as long as this module
+_CAPSULE_NAME = c_char_p(b"dltensor")  # PyCapsule keeps the pointer: it must live as long as this module
 
 
 class Loaded(NamedTuple):
     """A checkpoint that was loaded."""
     step: int
-    n_ranks: int  # that saved it
+    n_ranks: int  # ranks that saved it
     path: str
-    extra_path: Optional[str]  # of what begin_checkpoint was given as extra
+    extra_path: Optional[str]  # of the argument extra of begin_checkpoint
 
 
 class Config:
@@ -46,7 +46,7 @@ class Config:
         try:
             text = json.dumps(given or {})
         except (TypeError, ValueError) as error:
-            raise PatrickStarError("EINVAL", "config: %s; it must hold what JSON can: numbers, texts, true and false, "
+            raise PatrickStarError("EINVAL", "config: %s; it must hold JSON values: numbers, texts, true and false, "
                                    "lists and dictionaries" % error) from None
         check(library.ps_config_parse(text.encode(), b"config", byref(self.handle)))
 
@@ -61,11 +61,12 @@ class Config:
         return out.value.decode()
 
     def to_dict(self) -> Dict[str, Any]:
-        """All options with the values in force."""
+        """All options with their current values."""
         return json.loads(_take_text(library.ps_config_dump_json, self.handle))
 
     def __del__(self) -> None:
-        library.ps_config_destroy(self.handle)
+        if library is not None:  # None at the end of the interpreter
+            library.ps_config_destroy(self.handle)
 
 
 class Client:
@@ -75,7 +76,7 @@ class Client:
         self._handle = c_void_p()
         self._pid = os.getpid()
         self._labels: Dict[str, bytes] = {}
-        self._is_alone = not comm
+        self._is_single_rank = not comm
         self._is_building, self._has_begun = True, False
         self._after_close: Callable[[], None] = lambda: None
         check(library.ps_client_create(config.handle, comm, byref(self._handle)))
@@ -90,7 +91,7 @@ class Client:
         return self._handle
 
     def close(self) -> None:
-        """ps_client_destroy; a process that was forked from the one that made the client has nothing to give back."""
+        """ps_client_destroy; a process that was forked from the one that made the client has nothing to free."""
         handle, self._handle = self._handle, c_void_p()
         if handle and os.getpid() == self._pid:
             count = library.ps_client_get_tensor_count(handle)
@@ -99,34 +100,34 @@ class Client:
             self._after_close()
 
     def __del__(self) -> None:
-        if self._is_alone:  # of several ranks all must call: Engine.close
+        if self._is_single_rank:  # with several ranks all must call: Engine.close
             self.close()
 
     def part(self, after_close: Callable[[], None]) -> None:
-        """Where construction has failed, and other ranks have been told: close with the last reference to this client,
-        which each tensor on its memory has, and do that then."""
-        self._is_alone, self._after_close = True, after_close
+        """After construction has failed, and other ranks have been notified: closes the client when the last reference
+        to it, which each tensor on its memory holds, is dropped."""
+        self._is_single_rank, self._after_close = True, after_close
 
     # ---- before begin
 
-    def add(self, shape: Tuple[int, ...], dtype: torch.dtype, is_apart: bool) -> Tuple[int, int]:
-        """Number and address of a tensor more."""
+    def add(self, shape: Tuple[int, ...], dtype: torch.dtype, is_unmanaged: bool) -> Tuple[int, int]:
+        """Adds a tensor: its number and address."""
         number, values = c_int32(), c_void_p()
         dims = (c_int64 * max(len(shape), 1))(*shape)
-        tensor = ClientTensor(shape=dims, n_dims=len(shape), dtype=DTYPES[dtype], is_apart=is_apart)
+        tensor = ClientTensor(shape=dims, n_dims=len(shape), dtype=DTYPES[dtype], is_unmanaged=is_unmanaged)
         check(library.ps_client_add(self.handle, byref(tensor), byref(number), byref(values)))
         return number.value, values.value
 
-    def rest(self, number: int) -> None:
-        library.ps_client_rest(self.handle, number)
+    def release(self, number: int) -> None:
+        library.ps_client_release(self.handle, number)
 
     def drop(self, number: int) -> None:
         if self._is_building:
             check(library.ps_client_drop(self.handle, number))
 
     def give_back(self, number: int, address: int, n_bytes: int) -> None:
-        """drop(), also where begin() has failed, after which no call of the library gives back what add() gave: a model
-        whose values are copied back would exist twice. A tensor has its pages for itself."""
+        """drop(), also after begin() has failed, when no call of the library frees the memory of add(): a model whose
+        values are copied back would exist twice. A tensor's pages are not shared."""
         if self._is_building:
             self.drop(number)
         else:
@@ -136,11 +137,11 @@ class Client:
         check(library.ps_client_name(self.handle, number, name.encode(), is_frozen))
 
     def expect(self, trained: int, frozen: int) -> None:
-        """Refuse what budgets and machine cannot hold, before it is made; elements in chunks, in all."""
+        """Refuse a model that budgets or machine cannot hold, before it is built; elements: in chunks, in total."""
         check(library.ps_client_expect(self.handle, trained, frozen))
 
     def use_stream(self) -> None:
-        """Where a GPU computes, have PyTorch issue its work to a stream of its own, which the library follows."""
+        """On a GPU, have PyTorch issue its work to a separate stream, which the library uses."""
         gpu = self.get_info().gpu
         if gpu not in (-1, torch.cuda.current_device()):
             raise Refused("PyTorch computes on GPU %d here (local_rank), but the ranks of an engine take a machine's "
@@ -158,7 +159,7 @@ class Client:
         self._stream = stream  # lives as long as the client
 
     def still_has_values_of(self, number: int) -> bool:
-        """Are they where add() gave memory for them? Before begin(), and where that failed early enough."""
+        """Are they still in the memory of add()? Before begin(), and after an early failure of it."""
         return not self._has_begun and not self.get_tensor_info(number).is_dropped
 
     def begin(self) -> None:
@@ -173,20 +174,20 @@ class Client:
     # ---- profile
 
     def profile_start(self) -> None:
-        check(library.ps_client_profile_start(self.handle))
+        check(library.ps_client_start_profile(self.handle))
 
     def profile_stop(self) -> None:
-        check(library.ps_client_profile_stop(self.handle))
+        check(library.ps_client_stop_profile(self.handle))
 
     def profile_save(self, path: str) -> None:
-        check(library.ps_client_profile_save(self.handle, os.fsencode(path)))
+        check(library.ps_client_save_profile(self.handle, os.fsencode(path)))
 
     # ---- access
 
-    def lend(self, number: int, what: int, mode: int) -> torch.Tensor:
-        """The tensor where it is; it stays there until the last tensor on that storage is gone."""
+    def export_dlpack(self, number: int, what: int, mode: int) -> torch.Tensor:
+        """The tensor at its current address; it stays pinned until the last tensor on that storage is freed."""
         managed = c_void_p()
-        status = library.ps_client_lend(self.handle, number, what, mode, byref(managed))
+        status = library.ps_client_export_dlpack(self.handle, number, what, mode, byref(managed))
         if status != 0:
             check(status)
         return from_dlpack(_new_capsule(managed, _CAPSULE_NAME, None))
@@ -231,7 +232,8 @@ class Client:
         return library.ps_client_get_loss_scale(self.handle)
 
     def step(self) -> Tuple[ClientStepInfo, Optional[PatrickStarError]]:
-        """What the step did, and why training had better end (ENUMERIC: steps in a row were skipped), or None."""
+        """Information on the step, and an error after which training should end (ENUMERIC: too many skipped steps), or
+        None."""
         info = ClientStepInfo()
         try:
             check(library.ps_client_step(self.handle, byref(info)))
@@ -252,7 +254,7 @@ class Client:
         return info
 
     def keeps(self, number: int) -> bool:
-        """Has this rank the fp32 value and states of the tensor, or of a part of it? What is apart all have."""
+        """Does this rank own the fp32 value and states of the tensor, or of a part? All ranks own unmanaged ones."""
         info = self.get_tensor_info(number)
         n_ranks = self.info.n_ranks
         if info.chunk < 0:
@@ -275,23 +277,24 @@ class Client:
     def read_range(self, number: int, state: Optional[str], first: int, n: int) -> torch.Tensor:
         """n elements of it, from the first on."""
         out = torch.empty(n, dtype=torch.float32, device="cpu")
-        check(library.ps_client_read(self.handle, number, _encoded(state), first, n, out.data_ptr()))
+        check(library.ps_client_read_state(self.handle, number, _encoded(state), first, n, out.data_ptr()))
         return out
 
     def announce(self, number: int) -> None:
-        """With several ranks: are all others here, too? Of a tensor in chunks. Else they have gone different ways."""
-        check(library.ps_client_read(self.handle, number, None, 0, 0, None))
+        """With several ranks, for a tensor in chunks: do all others make this call, too? Otherwise they have
+        diverged."""
+        check(library.ps_client_read_state(self.handle, number, None, 0, 0, None))
 
     def write(self, number: int, state: Optional[str], values: torch.Tensor) -> None:
         values = values.detach().to(device="cpu", dtype=torch.float32).contiguous()
-        check(library.ps_client_write(self.handle, number, state.encode() if state else None, 0, values.numel(),
+        check(library.ps_client_write_state(self.handle, number, state.encode() if state else None, 0, values.numel(),
                                       values.data_ptr()))
 
     def get_steps(self, number: int = -1) -> int:
-        return library.ps_client_get_steps(self.handle, number)
+        return library.ps_client_get_update_count(self.handle, number)
 
     def set_steps(self, number: int, steps: int) -> None:
-        check(library.ps_client_set_steps(self.handle, number, steps))
+        check(library.ps_client_set_update_count(self.handle, number, steps))
 
     def get_scaler(self) -> Dict[str, Any]:
         return json.loads(_take_text(library.ps_client_get_scaler, self.handle))
@@ -303,7 +306,7 @@ class Client:
 
     def begin_checkpoint(self, folder: str, tag: Optional[str], keep_last: int, config: Optional[str],
                          extra: Optional[bytes]) -> None:
-        """extra None: this rank cannot go on, and the call fails on all."""
+        """extra None: this rank has failed, and the call fails on all."""
         what = ClientCheckpoint(tag=_encoded(tag), keep_last=keep_last, config_json=_encoded(config), extra=extra,
                                 extra_bytes=len(extra) if extra is not None else -1)
         check(library.ps_client_begin_checkpoint(self.handle, os.fsencode(folder), byref(what)))
@@ -327,6 +330,19 @@ class Client:
         info = ClientInfo()
         check(library.ps_client_get_info(self.handle, byref(info)))
         return info
+
+    def get_memory_use(self) -> List[MemoryUse]:
+        """What takes memory now: chunk lists ("PARAM16", "MASTER", ...), the framework, others."""
+        uses: List[MemoryUse] = []
+        while True:
+            use = MemoryUse()
+            if library.ps_client_get_memory_use(self.handle, len(uses), byref(use)) != 0:
+                return uses
+            uses.append(use)
+
+    def __repr__(self) -> str:
+        return "%s of %r" % (type(self).__name__, self.get_info()) if self.is_open() else "%s, closed" % type(
+            self).__name__
 
 
 def _encoded(text: Optional[str]) -> Optional[bytes]:

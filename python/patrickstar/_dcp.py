@@ -1,5 +1,5 @@
-"""Writing by torch.distributed.checkpoint (PyTorch 2.3) what is read as it is written: memory for a piece of a tensor,
-whatever the model's size."""
+"""Writing by torch.distributed.checkpoint (PyTorch 2.3) while reading: memory for a piece of a tensor, whatever the
+model's size."""
 import dataclasses
 import warnings
 from typing import Any, Dict, List, Optional
@@ -16,15 +16,15 @@ _PIECE_BYTES = 64 << 20
 
 
 def promise(source: StoredTensor) -> torch.Tensor:
-    """What stands for the tensor in a state_dict that `write` is given."""
+    """The placeholder of the tensor in a state_dict for `write`."""
     tensor = torch.empty(source.shape, dtype=torch.float32, device="meta")
     tensor._ps_source = source  # type: ignore[attr-defined]
     return tensor
 
 
 def write(state_dict: Dict[str, Any], folder: str) -> None:
-    """As torch.distributed.checkpoint.save of a single process. OSError where the folder cannot be written to."""
-    # One thread, which writes what it has resolved before it resolves the next.
+    """As torch.distributed.checkpoint.save of a single process. OSError if the folder cannot be written to."""
+    # One thread, which writes each item before it resolves the next.
     writer = FileSystemWriter(folder, thread_count=1, per_thread_copy_ahead=0)
     try:
         with warnings.catch_warnings():
@@ -36,11 +36,11 @@ def write(state_dict: Dict[str, Any], folder: str) -> None:
 
 
 class _Planner(DefaultSavePlanner):
-    """Large tensors are divided by rows, as shards are, and each shard is read when it is its turn."""
+    """Large tensors are divided by rows, as shards are, and each shard is read when it is written."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Of one tensor after the other: PyTorch 2.15 keeps them all until the file is complete, and reads each once.
+        # One tensor after the other: PyTorch 2.15 keeps all shards until the file is complete, and reads each once.
         self._room = bytearray()
 
     def create_local_plan(self) -> SavePlan:

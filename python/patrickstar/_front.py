@@ -1,8 +1,8 @@
-"""The front: puts parameters into use while a module runs, and takes their gradients when they are accumulated.
+"""The front: makes parameters resident while a module runs, and takes their gradients when they are accumulated.
 
-While the forward of a module runs, its own parameters are plain nn.Parameters on their places; before and after they
-are parked (_parked.py). A place is lent by DLPack: it stays as long as a storage on it lives, so that nothing can
-dangle. What autograd keeps are handles (_autograd.py), so nothing stays that need not."""
+While the forward of a module runs, its own parameters are plain nn.Parameters in chunk memory; before and after they
+are parked (_parked.py). Chunk memory is exported by DLPack: it stays pinned as long as a storage on it lives, so that
+no pointer can dangle. Autograd keeps handles (_autograd.py), so nothing stays resident unnecessarily."""
 import contextlib
 import functools
 import logging
@@ -15,7 +15,7 @@ import torch.nn as nn
 
 from ._autograd import SavedTensors, activate
 from ._client import DTYPES, Client
-from ._library import ASIDE, BACKWARD, FORWARD, GRADIENT, PARAM, READ, WRITE, Refused
+from ._library import OUTSIDE_STEP, BACKWARD, FORWARD, GRADIENT, PARAM, READ, WRITE, Refused
 from ._parked import Parked
 from ._precision import cast, input_dtype
 from ._slot import Slot
@@ -23,33 +23,33 @@ from ._torch import HAS_POST_ACCUMULATE_HOOKS, is_autocast_on, is_tracing, no_to
 
 
 class Front:
-    """Of one engine. One thread at a time runs the model; backward may run in others."""
+    """The front of one engine. One thread at a time runs the model; backward may run in others."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.slots: List[Slot] = []
-        self.fp32_norms: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # that keep fp32 parameters among 16-bit ones
-        self.lent: Dict[int, Slot] = {}  # by address of their place when it was last lent
+        self.fp32_norms: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # with fp32 parameters among 16-bit ones
+        self.exported: Dict[int, Slot] = {}  # by address at their last export
         self.saved = SavedTensors(self)
         self.with_gradient: Dict[Slot, None] = {}  # since the last step, in that order
         self.accumulation_steps = 1  # gradient_accumulation_steps
         self.n_backward = 0  # calls of model.backward since the last step
-        self._lent_gradients: List["weakref.ref[torch.Tensor]"] = []  # that p.grad gave out
-        self._nonzero_when_lent: Dict[Slot, None] = {}  # of p.grad between micro-batches; since the last backward
+        self._exported_gradients: List["weakref.ref[torch.Tensor]"] = []  # returned by p.grad
+        self._nonzero_when_exported: Dict[Slot, None] = {}  # of p.grad between micro-batches; since the last backward
         self._has_warned = False  # of gradients that the program drops between micro-batches
-        self.phase: Optional[int] = None  # of the engine's forward that runs
-        self.lock = threading.RLock()  # of who has parameters in use: another thread's modules wait
-        self.is_in_backward = False  # of the engine's
-        self.last_site: Optional[str] = None  # of the moment before
+        self.phase: Optional[int] = None  # of the engine's running forward
+        self.lock = threading.RLock()  # held while parameters are in use: modules of other threads wait
+        self.is_in_backward = False  # the engine's backward is running
+        self.last_site: Optional[str] = None  # of the last moment
         self.version = 0  # counts changes of any value
         self.before_pass: Optional[Callable[[], None]] = None  # called once, when the next pass begins
-        self.saves_part = False  # state_dict(whole=False) is under way
+        self.saves_part = False  # state_dict(whole=False) is running
         activate(self.saved)
 
     # ---- modules
 
     def wrap(self, module: nn.Module, label: str, slots: Sequence[Slot]) -> None:
-        """Have these parameters in use while the forward of the module runs."""
+        """Keep these parameters in use while the forward of the module runs."""
         forward = module.forward
         cast_to = self._input_dtype(module, slots)
 
@@ -68,8 +68,8 @@ class Front:
         module.forward = not_compiled(in_use)
 
     def _input_dtype(self, module: nn.Module, slots: Sequence[Slot]) -> Optional[torch.dtype]:
-        """The type that floating-point inputs are brought to: fp32 in a torch_scope, as PatrickStar's guide has it."""
-        if module not in self.fp32_norms and any(slot.is_apart for slot in slots):
+        """The type that floating-point inputs are cast to: fp32 in a torch_scope, as in PatrickStar."""
+        if module not in self.fp32_norms and any(slot.is_unmanaged for slot in slots):
             return torch.float32
         return input_dtype(module, self.client.dtype)
 
@@ -93,7 +93,7 @@ class Front:
         self._end_all(slots)
 
     def _end_all(self, slots: Sequence[Slot], written: Sequence[Slot] = ()) -> None:
-        """None stays in use, whatever happens to another."""
+        """Releases all, even if one fails."""
         errors = []
         for slot in slots:
             try:
@@ -111,7 +111,7 @@ class Front:
             return BACKWARD
         if self.phase is not None:
             return self.phase
-        return FORWARD if torch.is_grad_enabled() else ASIDE
+        return FORWARD if torch.is_grad_enabled() else OUTSIDE_STEP
 
     # ---- parameters
 
@@ -120,20 +120,20 @@ class Front:
             slot.n_uses += 1
             return
         if is_tracing():
-            raise Refused("torch.jit.trace, also that of torch.onnx, of parameter %s: a trace would keep its place, "
-                          "which is lent for one use; load model.state_dict() into a module outside of chunks"
+            raise Refused("torch.jit.trace, also that of torch.onnx, of parameter %s: a trace would keep its address, "
+                          "which is valid for one use; load model.state_dict() into a module outside of chunks"
                           % slot.name)
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):  # tensors of inference must not become a parameter's
-                place = slot.lend(PARAM, mode)
+                place = slot.export_dlpack(PARAM, mode)
         else:
-            place = slot.lend(PARAM, mode)
+            place = slot.export_dlpack(PARAM, mode)
         slot.n_uses = 1
         param = slot.param
         param.__class__ = nn.Parameter
         param.data = place
         slot.version_in_use = param._version
-        if slot.watched is None and param.requires_grad and not torch.is_inference_mode_enabled():
+        if slot.grad_hook is None and param.requires_grad and not torch.is_inference_mode_enabled():
             self._watch(slot)
 
     def _end(self, slot: Slot) -> None:
@@ -144,13 +144,14 @@ class Front:
         is_replaced = param.data_ptr() != slot.address
         try:
             if not is_replaced and param._version != slot.version_in_use:
-                # In place, by its module. Fp32 values follow where the place is not what they round to.
-                slot.lend(PARAM, WRITE)
+                # Written in place, by its module. The fp32 value follows where the parameter differs from the rounded
+                # value.
+                slot.export_dlpack(PARAM, WRITE)
                 version = slot.version
                 self.note_written(slot)
                 slot.own_handles = version, param._version
         finally:
-            param.data = slot.hole
+            param.data = slot.placeholder
             param.__class__ = Parked
         if is_replaced:
             raise Refused("%s.data was replaced while its module ran; write to it in place: %s.data.copy_(...)"
@@ -161,14 +162,14 @@ class Front:
         self.note_written(slot)
 
     def note_written(self, slot: Slot) -> None:
-        """The graphs that have it so far are of another value."""
+        """Existing graphs with it are of an earlier value."""
         slot.change_version()
         self.version += 1
 
     @contextlib.contextmanager
     def using(self, slots: Sequence[Slot], written: Sequence[Slot] = (), is_overwritten: bool = False,
               may_be_written_later: bool = False) -> Iterator[None]:
-        """Have parameters in use for one function outside of a module. Those that it writes are their fp32 values."""
+        """Make parameters resident for one function outside of a module. It writes to their fp32 values."""
         with self.lock, self._using(slots, written, is_overwritten, may_be_written_later):
             yield
 
@@ -208,10 +209,10 @@ class Front:
 
     def _end_write(self, slot: Slot) -> None:
         slot.n_uses = 0
-        slot.param.data = slot.hole
+        slot.param.data = slot.placeholder
         slot.param.__class__ = Parked
         if not HAS_POST_ACCUMULATE_HOOKS and slot.dtype != torch.float32:
-            slot.watched = None  # data of another type: torch makes a new node that accumulates, without our hook
+            slot.grad_hook = None  # data of another type: torch creates a new accumulation node, without our hook
 
     # ---- gradients
 
@@ -224,17 +225,17 @@ class Front:
                 slot.front._take_gradient(slot)
 
         if HAS_POST_ACCUMULATE_HOOKS:
-            slot.watched = slot.param.register_post_accumulate_grad_hook(take)
+            slot.grad_hook = slot.param.register_post_accumulate_grad_hook(take)
             return
         with torch.enable_grad():  # also within the forward of an autograd.Function
-            # The node that accumulates, which PyTorch holds weakly.
+            # The accumulation node, which PyTorch references weakly.
             node = slot.param.expand_as(slot.param).grad_fn.next_functions[0][0]
         node.register_hook(take)
-        slot.watched = node
+        slot.grad_hook = node
 
     def unwatch(self) -> None:
         for slot in self.slots:
-            slot.watched = None
+            slot.grad_hook = None
 
     @torch.no_grad()
     def _take_gradient(self, slot: Slot) -> None:
@@ -252,7 +253,7 @@ class Front:
         self.give_gradient(slot, gradient)
 
     def _refuse_unscaled_backward(self) -> None:
-        """loss.backward() does where model.backward(loss) would not change the loss."""
+        """Refuse loss.backward() if model.backward(loss) would change the loss."""
         if self.client.get_loss_scale() != 1:
             raise Refused("loss.backward() in fp16: call model.backward(loss), which multiplies the loss by its scale")
         if self.accumulation_steps != 1:
@@ -264,29 +265,30 @@ class Front:
         self.client.give_gradient(slot.number, gradient.contiguous(), slot.n_saved > 0)
         self.with_gradient[slot] = None
 
-    def lend_gradient(self, slot: Slot) -> torch.Tensor:
-        gradient = slot.lend(GRADIENT, WRITE)
-        self._lent_gradients.append(weakref.ref(gradient))
+    def export_gradient(self, slot: Slot) -> torch.Tensor:
+        gradient = slot.export_dlpack(GRADIENT, WRITE)
+        self._exported_gradients.append(weakref.ref(gradient))
         if self.is_between_micro_batches() and not self._has_warned and gradient.any():
-            self._nonzero_when_lent[slot] = None
+            self._nonzero_when_exported[slot] = None
         return gradient
 
-    def check_lent_gradients(self) -> None:
-        """Before a backward pass: is what p.grad gave out between micro-batches zeros now?"""
-        seen, self._nonzero_when_lent = self._nonzero_when_lent, {}
+    def check_exported_gradients(self) -> None:
+        """Before a backward pass: were gradients that p.grad returned between micro-batches set to zero?"""
+        seen, self._nonzero_when_exported = self._nonzero_when_exported, {}
         for slot in seen:
             if self._has_warned:
                 return
-            if self.client.has_gradient(slot.number) and not slot.lend(GRADIENT, READ).any():
+            if self.client.has_gradient(slot.number) and not slot.export_dlpack(GRADIENT, READ).any():
                 self._warn_of_dropping("%s.grad was set to zero in place, and has lost" % slot.name, "")
 
-    def let_gradients_go(self) -> None:
-        """What a program still has of p.grad (the variable of a loop) becomes a copy: the gradient itself is needed."""
-        for reference in self._lent_gradients:
+    def copy_exported_gradients(self) -> None:
+        """References that a program still has to p.grad (the variable of a loop) become copies: the gradient is
+        needed."""
+        for reference in self._exported_gradients:
             gradient = reference()
             if gradient is not None:
                 gradient.data = gradient.data.clone()
-        self._lent_gradients.clear()
+        self._exported_gradients.clear()
 
     def is_between_micro_batches(self) -> bool:
         """Are more micro-batches of gradient_accumulation_steps to come before the step?"""
@@ -301,17 +303,17 @@ class Front:
         so that a loop may call this before each backward pass."""
         if self.is_between_micro_batches():
             return
-        self.let_gradients_go()
+        self.copy_exported_gradients()
         self.client.drop_gradients()
         with no_torch_function():
-            for slot in self.slots:  # what was not taken: a hook that came before ours raised an exception
+            for slot in self.slots:  # gradients that were not taken: a hook before ours raised an exception
                 slot.param.grad = None
         self.with_gradient.clear()
         self.n_backward = 0
 
     def keep_micro_batches(self, module: nn.Module) -> None:
-        """Have zero_grad of a part of the model, too, keep gradients between micro-batches, unless it is one of the
-        program's own."""
+        """Have zero_grad of a submodule, too, keep gradients between micro-batches, unless the program has overridden
+        it."""
         zero_grad = module.zero_grad
         if type(module).zero_grad is not nn.Module.zero_grad:
             return
@@ -325,17 +327,17 @@ class Front:
 
     def drop_gradient(self, slot: Slot) -> None:
         """p.grad = None."""
-        self.let_gradients_go()
+        self.copy_exported_gradients()
         self.client.drop_gradients(slot.number)
         self.with_gradient.pop(slot, None)
         if self.with_gradient:
             return
         if self.is_between_micro_batches():
-            self._warn_of_dropping("p.grad = None has dropped", "counting begins anew. ")
+            self._warn_of_dropping("p.grad = None has dropped", "the count is reset. ")
         self.n_backward = 0
 
     def _warn_of_dropping(self, what: str, then: str) -> None:
-        """Once: a loop does the same in each micro-batch."""
+        """Warns once: a loop does the same in each micro-batch."""
         if self._has_warned:
             return
         self._has_warned = True
@@ -346,15 +348,15 @@ class Front:
     # ---- steps
 
     def _count_change(self, slot: Slot) -> None:
-        """By autograd's count: of parameters that it saved while they were parked, by autograd.Function.apply."""
+        """Update autograd's version: of parameters that autograd.Function.apply saved while they were parked."""
         param = slot.param
         if hasattr(torch.autograd.graph, "increment_version"):
             torch.autograd.graph.increment_version(param)
         elif slot.n_uses == 0:
             param.__class__ = nn.Parameter
-            param.data = slot.hole_element
+            param.data = slot.placeholder_element
             param.mul_(1)
-            param.data = slot.hole
+            param.data = slot.placeholder
             param.__class__ = Parked
 
     @torch.no_grad()
@@ -364,7 +366,7 @@ class Front:
             slot.change_version()
             self._count_change(slot)
         self.with_gradient.clear()
-        self._nonzero_when_lent.clear()
+        self._nonzero_when_exported.clear()
         self.n_backward = 0
         self.version += 1
         self.last_site = None

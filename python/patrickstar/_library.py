@@ -1,19 +1,20 @@
-"""The shared library: where it is, what of it is called, and how its failures become exceptions.
+"""The shared library: finds it, declares its functions, and turns its failures into exceptions.
 
-It is looked for in this order: the file that the environment variable PATRICKSTAR_LIBRARY names; lib/ of this package
-(a wheel has it there); build/ of the source tree that this package lies in; the system's libraries. Its version must
-be one that the declarations below fit. What it logs goes to logging.getLogger("patrickstar")."""
+It is searched for in this order: the file that the environment variable PATRICKSTAR_LIBRARY names; lib/ of this package
+(as in a wheel); build/ of the source tree with this package; the system's libraries. Its version must be one that the
+declarations below fit. Its log goes to logging.getLogger("patrickstar")."""
 import atexit
 import ctypes
 import ctypes.util
 import glob
 import logging
 import os
+import re
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, List, Optional
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-_VERSION = (0, 1)  # PS_VERSION_MAJOR, PS_VERSION_MINOR of the headers that are declared here
+_VERSION = (0, 2)  # PS_VERSION_MAJOR, PS_VERSION_MINOR of the headers that are declared here
 
 
 class PatrickStarError(RuntimeError):
@@ -28,17 +29,26 @@ class PatrickStarError(RuntimeError):
 
 
 class BudgetError(PatrickStarError):
-    """The memory budgets cannot hold what is needed; the text says what would do."""
+    """The memory budgets are too small; the text has budgets that suffice."""
 
 
 class Refused(PatrickStarError):
-    """What this package does not do with a module, by name and with what would do instead."""
+    """Something that this package does not support, by name and with an alternative."""
 
     def __init__(self, text: str) -> None:
         super().__init__("ENOSYS", text)
 
     def __reduce__(self):
         return type(self), (self.args[0],)
+
+
+def format_bytes(n_bytes: float) -> str:
+    """As messages of the library print it: 12.3 MB."""
+    return library.ps_bytes_format(int(n_bytes), ctypes.create_string_buffer(_BYTES_TEXT_MAX)).decode()
+
+
+_BYTES_TEXT_MAX = 24  # PS_BYTES_TEXT_MAX
+_DTYPE_NAMES = {0: "fp32", 1: "bf16", 2: "fp16"}
 
 
 class _Sized(ctypes.Structure):
@@ -49,13 +59,31 @@ class _Sized(ctypes.Structure):
         self.struct_size = ctypes.sizeof(self)
 
     def __repr__(self) -> str:
-        members = ((name, getattr(self, name)) for name, _ in self._fields_ if name != "struct_size")
-        return "%s(%s)" % (type(self).__name__, ", ".join("%s=%r" % member for member in members))
+        """All members; sizes as people read them, and a line each where one line does not hold all."""
+        members = ["%s=%s" % (name, self._describe(name)) for name, _ in self._fields_ if name != "struct_size"]
+        text = ", ".join(members)
+        if len(text) > 100:
+            text = "\n    " + ",\n    ".join(members)
+        return "%s(%s)" % (type(self).__name__, text)
+
+    def _describe(self, name: str) -> str:
+        value = getattr(self, name)
+        if name == "dtype":
+            return _DTYPE_NAMES.get(value, str(value))
+        if name.startswith("is_"):
+            return str(bool(value))
+        if name == "shape":
+            return str(tuple(value[i] for i in range(self.n_dims)))
+        if not name.endswith("bytes"):
+            return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else repr(value)
+        if isinstance(value, list):
+            return "[%s]" % ", ".join(format_bytes(n) for n in value)
+        return format_bytes(value)
 
 
 class ClientTensor(_Sized):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", POINTER(c_int64)), ("n_dims", c_int32),
-                ("dtype", c_int), ("is_frozen", c_int32), ("is_apart", c_int32)]
+                ("dtype", c_int), ("is_frozen", c_int32), ("is_unmanaged", c_int32)]
 
 
 class ClientGroup(_Sized):
@@ -65,7 +93,7 @@ class ClientGroup(_Sized):
 
 class ClientStepInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("step", c_int64), ("is_skipped", c_int32), ("grad_norm", c_double),
-                ("loss_scale", c_double), ("is_watched", c_int32), ("n_restored", c_int64), ("n_beside", c_int64),
+                ("loss_scale", c_double), ("is_recorded", c_int32), ("n_restored", c_int64), ("n_separate", c_int64),
                 ("n_deferred", c_int64), ("n_gathered", c_int64), ("n_gathered_ahead", c_int64),
                 ("n_early", c_int64)]
 
@@ -87,7 +115,7 @@ class CheckpointInfo(_Sized):
 
 class ClientTensorInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", POINTER(c_int64)), ("n_dims", c_int32),
-                ("is_dropped", c_int32), ("is_frozen", c_int32), ("is_apart", c_int32), ("elements", c_int64),
+                ("is_dropped", c_int32), ("is_frozen", c_int32), ("is_unmanaged", c_int32), ("elements", c_int64),
                 ("group", c_int32), ("owner", c_int32), ("chunk", c_int32), ("steps", c_int64)]
 
 
@@ -97,7 +125,7 @@ class _ClientInfo(_Sized):
                 ("parameters", c_int64), ("model_data_bytes", c_int64), ("budget_bytes", c_int64 * 3),
                 ("used_bytes", c_int64 * 3), ("peak_bytes", c_int64 * 3), ("framework_bytes", c_int64),
                 ("framework_peak_bytes", c_int64), ("moved_bytes", c_int64 * 4), ("sent_bytes", c_int64),
-                ("wait_ns", c_int64), ("n_steps", c_int64), ("n_watched_steps", c_int64), ("n_moments", c_int64)]
+                ("wait_ns", c_int64), ("n_steps", c_int64), ("n_recorded_steps", c_int64), ("n_moments", c_int64)]
 
 
 def _list_of(array: Any) -> property:
@@ -109,6 +137,11 @@ class ClientInfo(_ClientInfo):
     """Numbers by tier, and of moves between tiers, are lists."""
     budget_bytes, used_bytes = _list_of(_ClientInfo.budget_bytes), _list_of(_ClientInfo.used_bytes)
     peak_bytes, moved_bytes = _list_of(_ClientInfo.peak_bytes), _list_of(_ClientInfo.moved_bytes)
+
+
+class MemoryUse(_Sized):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("device_bytes", c_int64), ("host_bytes", c_int64),
+                ("disk_bytes", c_int64)]
 
 
 _BYTES = POINTER(c_int64)
@@ -126,7 +159,7 @@ class ProcessGroup(_Sized):
 DTYPE_F32, DTYPE_BF16, DTYPE_F16 = range(3)
 PARAM, MASTER, GRADIENT = range(3)
 READ, WRITE = range(2)
-FORWARD, BACKWARD, ASIDE = range(3)
+FORWARD, BACKWARD, OUTSIDE_STEP = range(3)
 MEASURE = -1
 
 _client, _config, _comm = c_void_p, c_void_p, c_void_p
@@ -139,6 +172,7 @@ _FUNCTIONS = {
     "ps_status_name": (_text, (c_int,)),
     "ps_last_error": (_text, ()),
     "ps_free": (None, (c_void_p,)),
+    "ps_bytes_format": (_text, (c_int64, _text)),
     "ps_get_available_memory": (c_int, (POINTER(c_int64),)),
     "ps_set_log": (None, (_LogFunction, c_void_p)),
     "ps_config_parse": (c_int, (_text, _text, POINTER(_config))),
@@ -152,13 +186,13 @@ _FUNCTIONS = {
     "ps_client_create": (c_int, (_config, c_void_p, POINTER(_client))),
     "ps_client_destroy": (None, (_client,)),
     "ps_client_add": (c_int, (_client, POINTER(ClientTensor), POINTER(c_int32), POINTER(c_void_p))),
-    "ps_client_rest": (None, (_client, c_int32)),
+    "ps_client_release": (None, (_client, c_int32)),
     "ps_client_drop": (c_int, (_client, c_int32)),
     "ps_client_name": (c_int, (_client, c_int32, _text, c_int32)),
     "ps_client_expect": (c_int, (_client, c_int64, c_int64)),
     "ps_client_use_stream": (c_int, (_client, c_void_p)),
     "ps_client_begin": (c_int, (_client,)),
-    "ps_client_lend": (c_int, (_client, c_int32, c_int, c_int, POINTER(c_void_p))),
+    "ps_client_export_dlpack": (c_int, (_client, c_int32, c_int, c_int, POINTER(c_void_p))),
     "ps_client_get_pin_counts": (POINTER(c_int32), (_client,)),
     "ps_client_moment": (c_int, (_client, c_int, _text, c_int64)),
     "ps_client_give_gradient": (c_int, (_client, c_int32, c_void_p, c_int, c_int32)),
@@ -173,10 +207,10 @@ _FUNCTIONS = {
     "ps_client_get_tensor_count": (c_int32, (_client,)),
     "ps_client_get_tensor_info": (c_int, (_client, c_int32, POINTER(ClientTensorInfo))),
     "ps_client_get_state_name": (_text, (_client, c_int32)),
-    "ps_client_read": (c_int, (_client, c_int32, _text, c_int64, c_int64, c_void_p)),
-    "ps_client_write": (c_int, (_client, c_int32, _text, c_int64, c_int64, c_void_p)),
-    "ps_client_set_steps": (c_int, (_client, c_int32, c_int64)),
-    "ps_client_get_steps": (c_int64, (_client, c_int32)),
+    "ps_client_read_state": (c_int, (_client, c_int32, _text, c_int64, c_int64, c_void_p)),
+    "ps_client_write_state": (c_int, (_client, c_int32, _text, c_int64, c_int64, c_void_p)),
+    "ps_client_set_update_count": (c_int, (_client, c_int32, c_int64)),
+    "ps_client_get_update_count": (c_int64, (_client, c_int32)),
     "ps_client_get_scaler": (c_int, (_client, POINTER(c_void_p))),
     "ps_client_set_scaler": (c_int, (_client, _text)),
     "ps_client_begin_checkpoint": (c_int, (_client, _text, POINTER(ClientCheckpoint))),
@@ -186,11 +220,12 @@ _FUNCTIONS = {
     "ps_checkpoint_find": (c_int, (_text, POINTER(c_void_p), POINTER(c_int32))),
     "ps_checkpoint_check": (c_int, (_text,)),
     "ps_client_get_info": (c_int, (_client, POINTER(ClientInfo))),
-    "ps_client_profile_start": (c_int, (_client,)),
-    "ps_client_profile_stop": (c_int, (_client,)),
-    "ps_client_profile_save": (c_int, (_client, _text)),
-    "ps_comm_meet": (c_int, (_config, POINTER(_comm))),
-    "ps_comm_meet_by_process_group": (c_int, (_config, POINTER(ProcessGroup), POINTER(_comm))),
+    "ps_client_get_memory_use": (c_int, (_client, c_int, POINTER(MemoryUse))),
+    "ps_client_start_profile": (c_int, (_client,)),
+    "ps_client_stop_profile": (c_int, (_client,)),
+    "ps_client_save_profile": (c_int, (_client, _text)),
+    "ps_comm_init": (c_int, (_config, POINTER(_comm))),
+    "ps_comm_init_process_group": (c_int, (_config, POINTER(ProcessGroup), POINTER(_comm))),
     "ps_comm_close": (None, (_comm,)),
     "ps_comm_rank": (c_int32, (_comm,)),
     "ps_comm_size": (c_int32, (_comm,)),
@@ -203,6 +238,49 @@ _FUNCTIONS = {
 
 # Options are listed by the package's own command.
 _LISTS = "; `patrickstar --help-config` lists the keys"
+# What a program calls, where messages of the library name its functions.
+_CALLS = {
+    "ps_client_create": "initialize_engine",
+    "ps_client_add": "initialize_engine",
+    "ps_client_release": "initialize_engine",
+    "ps_client_drop": "initialize_engine",
+    "ps_client_name": "initialize_engine",
+    "ps_client_expect": "initialize_engine",
+    "ps_client_use_stream": "initialize_engine",
+    "ps_client_begin": "initialize_engine",
+    "ps_client_destroy": "model.close()",
+    "ps_client_export_dlpack": "using a parameter",
+    "ps_client_pin": "using a parameter",
+    "ps_client_moment": "running a module",
+    "ps_client_give_gradient": "model.backward()",
+    "ps_client_has_gradient": "param.grad",
+    "ps_client_drop_gradients": "zero_grad()",
+    "ps_client_begin_last_backward": "model.backward()",
+    "ps_client_step": "optimizer.step()",
+    "ps_client_get_loss_scale": "model.backward()",
+    "ps_client_get_group_count": "optimizer.param_groups",
+    "ps_client_get_group": "optimizer.param_groups",
+    "ps_client_set_group": "optimizer.param_groups",
+    "ps_client_get_pin_counts": "using a parameter",
+    "ps_client_read_state": "model.state_dict()",
+    "ps_client_write_state": "param.data.copy_()",
+    "ps_client_get_state_name": "optimizer.state_dict()",
+    "ps_client_get_update_count": "optimizer.state_dict()",
+    "ps_client_set_update_count": "optimizer.load_state_dict()",
+    "ps_client_get_scaler": "optimizer.state_dict()",
+    "ps_client_set_scaler": "optimizer.load_state_dict()",
+    "ps_client_get_tensor_count": "model.client.get_tensor_count()",
+    "ps_client_get_tensor_info": "model.client.get_tensor_info()",
+    "ps_client_begin_checkpoint": "model.save_checkpoint()",
+    "ps_client_checkpoint_is_done": "model.save_checkpoint()",
+    "ps_client_finish_checkpoint": "the end of model.save_checkpoint()",
+    "ps_client_load_checkpoint": "model.load_checkpoint()",
+    "ps_client_get_info": "model.client.get_info()",
+    "ps_client_get_memory_use": "model.client.get_memory_use()",
+    "ps_client_start_profile": "profiler.start()",
+    "ps_client_stop_profile": "profiler.end()",
+    "ps_client_save_profile": "profiler.save()",
+}
 _NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0`; elsewhere "
           "jansson, pcre2, liburing, utf8proc and xxhash")
 
@@ -215,7 +293,7 @@ def _find() -> str:
         path = os.path.join(folder, "libpatrickstar.so")
         if os.path.exists(path):
             return os.path.realpath(path)
-    return ctypes.util.find_library("patrickstar") or "libpatrickstar.so.0"
+    return ctypes.util.find_library("patrickstar") or "libpatrickstar.so.0.2"
 
 
 def _load(path: str) -> ctypes.CDLL:
@@ -241,10 +319,15 @@ def _load(path: str) -> ctypes.CDLL:
     return loaded
 
 
+def _in_python(text: bytes) -> str:
+    """A message with the names that a program of Python's knows."""
+    return re.sub(r"\bps_client_[a-z_]+\b", lambda found: _CALLS.get(found[0], found[0]),
+                  text.decode("utf-8", "replace")).replace("; --help-config lists the keys", _LISTS)
+
+
 @_LogFunction
 def _log(_user: None, level: int, line: bytes) -> None:
-    logging.getLogger("patrickstar").log(logging.WARNING if level else logging.INFO, "%s",
-                                         line.decode("utf-8", "replace"))
+    logging.getLogger("patrickstar").log(logging.WARNING if level else logging.INFO, "%s", _in_python(line))
 
 
 _path = _find()
@@ -259,13 +342,13 @@ def path() -> str:
     return _path
 
 
-raised: List[PatrickStarError] = []  # [at most 1] the last that `check` has raised
+raised: List[PatrickStarError] = []  # [at most 1] the last one raised by `check`
 
 
 def check(status: int, what: Optional[str] = None) -> None:
     """Raise PatrickStarError, or BudgetError, unless status is PS_OK."""
     if status != 0:
-        text = library.ps_last_error().decode("utf-8", "replace").replace("; --help-config lists the keys", _LISTS)
+        text = _in_python(library.ps_last_error())
         name = library.ps_status_name(status).decode()
         kind = BudgetError if name == "EBUDGET" else PatrickStarError
         raised[:] = [kind(name, "%s: %s" % (what, text) if what else text)]
@@ -273,7 +356,7 @@ def check(status: int, what: Optional[str] = None) -> None:
 
 
 def take_text(text: c_void_p) -> Optional[str]:
-    """What the library hands out for its caller to free; None for NULL."""
+    """A text of the library that its caller frees; None for NULL."""
     if not text:
         return None
     try:
@@ -283,18 +366,18 @@ def take_text(text: c_void_p) -> Optional[str]:
 
 
 def find_checkpoint(folder: str) -> Optional[str]:
-    """The newest checkpoint in a folder, or the checkpoint that it is itself; None: there is none."""
+    """The newest checkpoint in a folder, or the folder itself if it is one; None: none."""
     if os.path.exists(os.path.join(folder, "state.json")):
         return folder
     if glob.glob(os.path.join(glob.escape(folder), "model-*-of-*.safetensors")):
-        raise PatrickStarError("EFORMAT", "%s: files of a checkpoint, but no state.json beside them" % folder)
+        raise PatrickStarError("EFORMAT", "%s: files of a checkpoint, but no state.json next to them" % folder)
     path = c_void_p()
     check(library.ps_checkpoint_find(os.fsencode(folder), byref(path), None))
     return take_text(path)
 
 
 def get_available_memory() -> int:
-    """Bytes that this process may still take."""
+    """Bytes that this process may still allocate."""
     n_bytes = c_int64()
     check(library.ps_get_available_memory(byref(n_bytes)))
     return n_bytes.value

@@ -1,22 +1,22 @@
 """Optimizer files of the ranks (optimizer.state_dict(whole=False), each by torch.save) as one: what
 optimizer.state_dict() of all of them is.
 
-A state is in the file of each rank that keeps a part of it. Files are mapped where PyTorch can do that (2.1), so that a
-state that is in several takes memory only while it is compared."""
+A state is in the file of each rank that keeps a part of it. Files are mapped where PyTorch supports that (2.1), so that
+a state that is in several needs memory only while it is compared."""
 import os
 import pickle
 from typing import Any, Dict, List, Optional
 
 import torch
 
-from ._library import Refused
+from ._library import Refused, format_bytes
 from ._torch import load_plain
 
 _OWN_KEY = "patrickstar"
 
 
 def join(paths: List[str], out: str) -> str:
-    """Write the whole, and give a line that says what it is. Refused, and nothing written, where files do not belong
+    """Write the whole, and return a line that describes it. Refused, and nothing written, if files do not belong
     together."""
     if out.endswith(".safetensors"):
         raise Refused("%s: optimizer states are written as torch.save does it; name a file of another kind, .pt" % out)
@@ -37,18 +37,18 @@ def join(paths: List[str], out: str) -> str:
     _save(whole, out)
     n_bytes = sum(value.numel() * value.element_size() for values in state.values() for value in values.values()
                   if isinstance(value, torch.Tensor))
-    return "%s: states of %d parameters, %.1f MB" % (out, len(state), n_bytes * 1e-6)
+    return "%s: states of %d parameters, %s" % (out, len(state), format_bytes(n_bytes))
 
 
 def _load(path: str) -> Dict[str, Any]:
-    """Nothing in the file is executed."""
+    """Loads the file without executing anything in it."""
     try:
         found = load_plain(path, is_mapped=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise Refused("%s: no file of torch.save with nothing but tensors, numbers and texts: %s" % (path, error)
                       ) from None
     if not isinstance(found, dict) or not {"state", "param_groups"} <= set(found):
-        raise Refused("%s: it has no 'state' and 'param_groups', as the file of the first rank has; expected what "
+        raise Refused("%s: it has no 'state' and 'param_groups', as the file of rank 0 has; expected what "
                       "optimizer.state_dict(whole=False) gave" % path)
     return found
 
@@ -62,7 +62,7 @@ def _without_part(own: Any) -> Any:
 
 
 def _check_ranks(files: Dict[str, Dict[str, Any]]) -> Dict[Any, str]:
-    """One file of each rank, unless they are whole, each of them. The names of parameters by their numbers."""
+    """Checks for one file of each rank, or whole ones. Returns the names of parameters by number."""
     path_of: Dict[int, str] = {}
     names: Dict[Any, str] = {}
     for path, file in files.items():
@@ -79,13 +79,13 @@ def _check_ranks(files: Dict[str, Dict[str, Any]]) -> Dict[Any, str]:
         names = part["names"]
     for path, file in files.items():
         if path_of and _part_of(file) is None:
-            raise Refused("%s: it is whole, and %s is of one rank; the whole needs no joining" % (
+            raise Refused("%s: it is whole, and %s is of one rank; a whole one needs no joining" % (
                 path, next(iter(path_of.values()))))
     return names
 
 
 def _check_same(what: str, one: Any, first: str, other: Any, path: str) -> None:
-    """Numbers and lists that all ranks have."""
+    """Numbers and lists that all ranks share."""
     if isinstance(one, dict) and isinstance(other, dict) and set(one) == set(other):
         for key in one:
             _check_same("%s[%r]" % (what, key), one[key], first, other[key], path)
@@ -131,7 +131,7 @@ def _name(number: Any, names: Dict[Any, str]) -> str:
 
 
 def _save(whole: Dict[str, Any], out: str) -> None:
-    """Complete, or not at all."""
+    """Writes the file completely, or not at all."""
     unfinished = "%s.tmp-%d" % (out, os.getpid())
     try:
         torch.save(whole, unfinished)

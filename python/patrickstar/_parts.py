@@ -1,8 +1,8 @@
-"""Parts: what state_dict(whole=False) of model and optimizer gives of one rank, and where it can be loaded again.
+"""Parts: the result of state_dict(whole=False) of model and optimizer on one rank, and where it can be loaded again.
 
-A part has a mark of the rank that it is of: an optimizer's under its own key, a model's as an attribute of the
-OrderedDict, which torch.save keeps and all else overlooks. A dictionary that has everything is whole, mark or not; one
-that was put together of the files of all ranks is."""
+A part is marked with its rank: an optimizer's under a separate key, a model's as an attribute of the OrderedDict, which
+torch.save keeps and other code ignores. A dictionary with all entries is whole, marked or not, for example one joined
+from the files of all ranks."""
 from typing import Any, Dict, List, Optional
 
 from ._client import Client
@@ -10,7 +10,7 @@ from ._library import Refused
 
 _ATTRIBUTE = "_patrickstar"
 _JOIN = ("join the files of all ranks by `python -m patrickstar.merge`, which any number of ranks loads, as it does "
-         "what state_dict() gives")
+         "the result of state_dict()")
 
 
 def new_mark(client: Client) -> Dict[str, Any]:
@@ -19,7 +19,7 @@ def new_mark(client: Client) -> Dict[str, Any]:
 
 
 def mark_model(state: Any, client: Client) -> None:
-    if hasattr(state, "__dict__"):  # as a plain dictionary, which a program may have given, has not
+    if hasattr(state, "__dict__"):  # a plain dictionary, which a program may have passed, has none
         setattr(state, _ATTRIBUTE, new_mark(client))
 
 
@@ -32,14 +32,14 @@ def check_rank(mark: Dict[str, Any], client: Client, what: str) -> None:
     info = client.info
     if (mark["rank"], mark["ranks"]) == (info.rank, info.n_ranks):
         return
-    here = "rank %d of %d" % (info.rank, info.n_ranks) if info.n_ranks > 1 else "a process alone"
+    here = "rank %d of %d" % (info.rank, info.n_ranks) if info.n_ranks > 1 else "a single process"
     raise Refused("%s: it is that of one rank (whole=False), rank %d of %d, but this is %s. Load "
                   "it with as many ranks as have saved it, each its own; or %s"
                   % (what, mark["rank"], mark["ranks"], here, _JOIN))
 
 
 def check_kept(mark: Optional[Dict[str, Any]], client: Client, what: str, missing: List[str], n_kept: int) -> None:
-    """missing: names of what this rank keeps, n_kept in all, and the part has not."""
+    """missing: names that this rank keeps, of n_kept in total, and the part lacks."""
     if not missing:
         return
     of_whom, remedy = "", "Load it with as many ranks as have saved it, each its own"

@@ -1,16 +1,15 @@
-"""What modules compute in where parameters are 16-bit.
+"""Number formats of modules with 16-bit parameters.
 
-Most operators of PyTorch refuse to mix number formats, and buffers stay as modules made them, mostly fp32. So
-
+Most operators of PyTorch refuse to mix number formats, and buffers keep the format of their modules, mostly fp32. So
     PyTorch's own modules         floating-point inputs are cast to the type of their parameters; also for classes
     with parameters               that are derived from them
     BatchNorm, InstanceNorm       with running statistics in fp32: weight and bias stay fp32 too, out of chunks, and an
                                   output has the type of its input, as under autocast
     losses with weights in fp32   inputs are cast to fp32, as under autocast
-    spectral_norm                 its power iteration is done in fp32; the weight that comes out has the type of the
+    spectral_norm                 its power iteration is in fp32; the resulting weight has the type of the
                                   parameter
 
-All other modules mix as their code says."""
+All other modules mix formats as their code does."""
 import functools
 from typing import Any, Callable, Optional
 
@@ -31,7 +30,7 @@ def keeps_fp32(module: nn.Module, dtype: torch.dtype) -> bool:
 
 
 def input_dtype(module: nn.Module, dtype: torch.dtype) -> Optional[torch.dtype]:
-    """What floating-point inputs of a module with parameters are cast to; None: they stay as they are."""
+    """The type to which floating-point inputs of a module with parameters are cast; None: not cast."""
     if dtype == torch.float32 or keeps_fp32(module, dtype):
         return None
     bases = (base for base in type(module).__mro__ if base is not nn.Module and base not in _CONTAINERS)
@@ -54,7 +53,7 @@ def compute_in_fp32(module: nn.Module, dtype: torch.dtype) -> None:
 
 
 def cast(value: Any, dtype: torch.dtype) -> Any:
-    """Its floating-point tensors by that type, also in tuples."""
+    """The value with its floating-point tensors cast to that type, also in tuples."""
     if isinstance(value, torch.Tensor):
         return value.to(dtype) if value.is_floating_point() and value.dtype != dtype else value
     if type(value) is tuple:

@@ -1,4 +1,4 @@
-"""The program pstar, that is where the library is."""
+"""The program pstar that belongs to the library."""
 import os
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ from . import _library
 
 
 def find() -> str:
-    """The path of pstar: beside the library that is loaded (a wheel's, a build's), where `make install` puts it beside
+    """The path of pstar: next to the loaded library (a wheel's, a build's), where `make install` puts it relative to
     that, or in PATH. SystemExit when there is none."""
     folder = os.path.dirname(os.path.realpath(_library.path())) if os.path.sep in _library.path() else ""
     places = [os.path.join(folder, "pstar"), os.path.join(folder, "..", "bin", "pstar")] if folder else []
@@ -20,23 +20,23 @@ def find() -> str:
         if not _is_this_package(path):
             return path
     raise SystemExit("patrickstar: there is no program pstar%s, nor in PATH: `make install` puts it there"
-                     % (" beside " + folder if folder else ""))
+                     % (" next to " + folder if folder else ""))
 
 
 def _is_this_package(path: str) -> bool:
-    """The command that pip makes of main() below would find itself."""
+    """Skips the command that pip creates for main() below."""
     with open(path, "rb") as file:
         return b"patrickstar._program" in file.read(4096)
 
 
 def run(arguments: List[str]) -> int:
-    """pstar with these arguments: its exit status, the output being its own."""
+    """Runs pstar with these arguments: its exit status."""
     sys.stdout.flush()
     return subprocess.run([find()] + arguments).returncode
 
 
 def run_quietly(arguments: List[str]) -> int:
-    """The same without what pstar says of its success; errors are its own."""
+    """The same without pstar's normal output; errors are printed."""
     return subprocess.run([find()] + arguments, stdout=subprocess.DEVNULL).returncode
 
 

@@ -1,12 +1,12 @@
-"""Ranks: how the processes that train one model together meet, as PyTorch or MPI has started them.
+"""Ranks: rendezvous of the processes that train one model together, as started by PyTorch or MPI.
 
-Where torch.distributed has a process group, the default one or one that the program gives, the library's messages go
-through an all-to-all of bytes in a gloo group beside it, of the same processes, whatever that group's backend is (gloo
-carries bytes of the host, NCCL would not). It is the library's alone: one thread of the library makes all its calls, so
-that it never meets the program's own collectives, nor those of other engines. Under mpirun or srun without
-torch.distributed, the library speaks MPI itself.
+If torch.distributed has a process group, the default one or one that the program passes, the library's messages use an
+all-to-all of bytes in a separate gloo group of the same processes, whatever that group's backend is (gloo transfers
+host memory, NCCL would not). The library alone uses it: one thread of the library makes all its calls, so that it never
+interferes with the program's collectives, nor with those of other engines. Under mpirun or srun without
+torch.distributed, the library uses MPI itself.
 
-Sums are added by the library in the order of ranks: bits are the same over gloo and MPI.
+The library adds sums in the order of ranks: bits are the same over gloo and MPI.
 """
 import atexit
 import collections
@@ -26,7 +26,7 @@ _TEXT_BYTES = 1024
 
 
 class Ranks:
-    """A communicator of the library, until close(). `comm` is its handle, or None: this process is alone."""
+    """A communicator of the library, until close(). `comm` is its handle, or None: a single rank."""
 
     def __init__(self, comm: Optional[ctypes.c_void_p], group: Optional["_GlooGroup"] = None) -> None:
         self.comm = comm
@@ -40,8 +40,12 @@ class Ranks:
             _open[id(self)] = self
             atexit.register(self._close_at_exit)
 
+    def __repr__(self) -> str:
+        return "rank %d of %d (%s)" % (self.rank, self.size, self.description)
+
     def close(self) -> None:
-        """Leave, after everything that uses `comm` has ended. All ranks call; the well ones wait for each other."""
+        """Close, after everything that uses `comm` has ended. All ranks call; those without failure wait for each
+        other."""
         if self.comm is None or self._pid != os.getpid():  # a forked child has the handle, and none of its threads
             return
         comm, self.comm = self.comm, None
@@ -52,12 +56,12 @@ class Ranks:
         atexit.unregister(self._close_at_exit)
 
     def fail(self, error: BaseException) -> None:
-        """This rank cannot go on: the others' next call fails with these words, and close() waits for nobody."""
+        """This rank has failed: the others' next call fails with this text, and close() does not wait."""
         if self.comm is not None and self._pid == os.getpid():
             library.ps_comm_fail(self.comm, ("%s: %s" % (type(error).__name__, error)).encode()[:495])
 
     def agree(self, failure: Optional[Exception], what: str) -> None:
-        """All ranks go on, or none does: raises what this one has come to, or tells what another one has. All call."""
+        """All ranks continue, or none does: raises this rank's failure, or that of another one. All call."""
         if self.size > 1:
             texts = self.gather(str(failure) if failure is not None else "")
             other = next((rank for rank, text in enumerate(texts) if text), None)
@@ -67,7 +71,7 @@ class Ranks:
             raise failure
 
     def gather(self, text: str) -> List[str]:
-        """A text of each, cut. All call."""
+        """A text of each rank, truncated. All call."""
         mine = text.encode()[:_TEXT_BYTES - 1].ljust(_TEXT_BYTES, b"\0")
         texts = ctypes.create_string_buffer(self.size * _TEXT_BYTES)
         check(library.ps_comm_all_gather(self.comm, mine, _TEXT_BYTES, texts))
@@ -76,16 +80,16 @@ class Ranks:
 
     def _close_at_exit(self) -> None:
         # The library's thread calls into Python: it must have ended before the interpreter does.
-        tell_why_this_rank_ends()
+        report_failure_to_ranks()
         self.close()
 
 
 _open: "weakref.WeakValueDictionary[int, Ranks]" = weakref.WeakValueDictionary()
 
 
-def tell_why_this_rank_ends() -> None:
-    """At the end of the process, before anything is closed: where an exception ends it, nobody is to wait for it in any
-    of the groups that it is in, as closing the first of them would wait for ranks that wait for it in another one."""
+def report_failure_to_ranks() -> None:
+    """At the end of the process, before anything is closed: if an exception ends it, other ranks are notified in all of
+    its groups first, as closing one of them would wait for ranks that wait for it in another one."""
     error = getattr(sys, "last_value", None)
     if error is not None:
         for ranks in list(_open.values()):
@@ -99,13 +103,13 @@ class _GlooGroup:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._group, self._is_registered = _new_gloo_group(group)
         self._is_closed = self._has_failed = False
-        # A thread of gloo's may let go of a work after it has told that it is done. Were it the last to do so, it would
-        # give back the tensors, for which it needs the interpreter; and who leaves the group waits for that thread, with
-        # the interpreter in its hands (PyTorch 2.4).
+        # A thread of gloo may drop a work object after it has reported that it is done. If it holds the last reference
+        # it frees the tensors, for which it needs the interpreter; and destroying the group waits for that thread,
+        # while holding the interpreter's lock (PyTorch 2.4).
         self._recent_works: Deque[Any] = collections.deque(maxlen=64)
-        # ctypes keeps no reference to callbacks: they live as long as this object, which Ranks has.
+        # ctypes keeps no reference to callbacks: they must live as long as this object, which Ranks holds.
         self._all_to_all, self._close = ALL_TO_ALL(self._on_all_to_all), CLOSE(self._on_close)
-        self._name = "torch.distributed (gloo beside %s)" % dist.get_backend(group)
+        self._name = "torch.distributed (gloo next to %s)" % dist.get_backend(group)
         self.table = ProcessGroup(rank=self.rank, size=self.size, name=self._name.encode(), all_to_all=self._all_to_all,
                                   close=self._close)
 
@@ -117,7 +121,7 @@ class _GlooGroup:
             self._recent_works.append(work)
             work.wait()
             return 0
-        except BaseException as failure:  # nothing may leave a callback
+        except BaseException as failure:  # no exception may leave a callback
             self._has_failed = True
             text = ("%s: %s" % (type(failure).__name__, failure)).encode()[:MESSAGE_ERROR_BYTES - 1]
             ctypes.memmove(error, text + b"\0", len(text) + 1)
@@ -127,41 +131,41 @@ class _GlooGroup:
         self._is_closed = True
 
     def leave(self) -> None:
-        """After ps_comm_close. Until the others close too, the library's thread may go on to call this group, and one
-        that has failed is left to the end of the process."""
+        """After ps_comm_close. Until the others close too, the library's thread may still call this group, and a failed
+        group is destroyed at the end of the process."""
         if not self._is_closed:
-            _parting.append(self)
+            _closed_groups.append(self)
         elif not self._has_failed and dist.is_initialized():
             if self._is_registered:
                 dist.destroy_process_group(self._group)
-            self._group = None  # the last reference: threads of gloo's are joined
+            self._group = None  # the last reference: joins threads of gloo
             self._recent_works.clear()
 
 
-_parting: List[_GlooGroup] = []  # groups that are to be left when the library's thread does not call them any more
+_closed_groups: List[_GlooGroup] = []  # groups to be destroyed when the library's thread no longer calls them
 
 
-def _leave_those_that_are_closed() -> None:
-    groups, _parting[:] = _parting[:], []
+def _leave_closed_groups() -> None:
+    groups, _closed_groups[:] = _closed_groups[:], []
     for group in groups:
         group.leave()
 
 
-def meet(config: Optional[ctypes.c_void_p] = None, group: Any = None) -> Ranks:
+def init(config: Optional[ctypes.c_void_p] = None, group: Any = None) -> Ranks:
     """The ranks that this process is one of; all of them call.
 
     config: a ps_config, whose section comm is read (None: the defaults). group: a process group of torch.distributed,
-    whose members they are; None is its default group where there is one. Processes that torchrun has started without
-    one get one, of gloo. Else those that mpirun or srun has started; else this process is alone.
+    whose members they are; None is its default group if there is one. Processes started by torchrun without a group
+    get one, of gloo. Otherwise the ranks are those started by mpirun or srun, or this process alone.
     """
     if group is not None:
         _check_group(group)
-    _leave_those_that_are_closed()
+    _leave_closed_groups()
     if group is None and not _has_process_group() and _torchrun_size() > 1:
         dist.init_process_group("gloo")
     comm = ctypes.c_void_p()
     if group is None and not _has_process_group():
-        _meet_by_launcher(config, comm)
+        _init_by_launcher(config, comm)
         if library.ps_comm_size(comm) > 1:
             return Ranks(comm)
         library.ps_comm_close(comm)
@@ -169,16 +173,16 @@ def meet(config: Optional[ctypes.c_void_p] = None, group: Any = None) -> Ranks:
     if dist.get_world_size(group) == 1:
         return Ranks(None)
     gloo = _GlooGroup(group)
-    check(library.ps_comm_meet_by_process_group(config, ctypes.byref(gloo.table), ctypes.byref(comm)))
+    check(library.ps_comm_init_process_group(config, ctypes.byref(gloo.table), ctypes.byref(comm)))
     return Ranks(comm, gloo)
 
 
-def _meet_by_launcher(config: Optional[ctypes.c_void_p], comm: ctypes.c_void_p) -> None:
+def _init_by_launcher(config: Optional[ctypes.c_void_p], comm: ctypes.c_void_p) -> None:
     defaults = ctypes.c_void_p()
     if config is None:
         check(library.ps_config_parse(b"{}", b"defaults", ctypes.byref(defaults)))
     try:
-        check(library.ps_comm_meet(config or defaults, ctypes.byref(comm)))
+        check(library.ps_comm_init(config or defaults, ctypes.byref(comm)))
     finally:
         library.ps_config_destroy(defaults)
 
@@ -188,7 +192,7 @@ def _has_process_group() -> bool:
 
 
 def _torchrun_size() -> int:
-    """How many processes torchrun has started, where it has told them how to meet."""
+    """The number of processes that torchrun has started, if it has set their rendezvous."""
     known = all(os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
     return int(os.environ["WORLD_SIZE"]) if known and dist.is_available() else 1
 
@@ -203,13 +207,13 @@ def _check_group(group: Any) -> None:
                       "initialize_engine: `if torch.distributed.get_rank(group) >= 0:`"
                       % (dist.get_rank(), dist.get_world_size()))
     if not isinstance(group, dist.ProcessGroup):
-        raise PatrickStarError("EINVAL", "process_group is %s; it must be what torch.distributed.new_group gives, or "
+        raise PatrickStarError("EINVAL", "process_group is %s; it must be a result of torch.distributed.new_group, or "
                                "None for the default group" % type(group).__name__)
     try:
         dist.get_rank(group)
     except (RuntimeError, ValueError) as error:
-        raise Refused("process_group: torch.distributed does not know it (%s), as it was destroyed; make a new one by "
-                      "torch.distributed.new_group" % error) from None
+        raise Refused("process_group: torch.distributed does not know it (%s), as it was destroyed; create a new one "
+                      "by torch.distributed.new_group" % error) from None
 
 
 def _new_gloo_group(group: Any) -> Tuple[Any, bool]:
@@ -227,8 +231,8 @@ _n_groups_of: Dict[Tuple[int, ...], int] = collections.Counter()  # made so far,
 
 
 def _gloo_group_of_members(ranks: Tuple[int, ...]) -> Any:
-    """dist.new_group of some of the processes wants all of them to call; this one only its members. A number in its
-    name, counted by each of them alike, keeps it apart from earlier ones of the same processes."""
+    """dist.new_group of some of the processes requires all of them to call; this one only its members. A number in its
+    name, counted by each of them alike, distinguishes it from earlier ones of the same processes."""
     name = "patrickstar/%s/%d" % ("-".join(map(str, ranks)), _n_groups_of[ranks])
     _n_groups_of[ranks] += 1
     store = dist.PrefixStore(name, dist.distributed_c10d._get_default_store())

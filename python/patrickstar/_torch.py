@@ -1,4 +1,4 @@
-"""What differs between the versions of PyTorch, 1.13 to the 2.x of today, and is no public interface of all of them."""
+"""Differences between versions of PyTorch, 1.13 to the 2.x of today, outside of its public interface."""
 import pickle
 import sys
 import types
@@ -11,7 +11,7 @@ VERSION: Tuple[int, ...] = tuple(int(part) for part in torch.__version__.split("
 push_saved_tensors_hooks: Callable = torch._C._autograd._push_saved_tensors_default_hooks
 pop_saved_tensors_hooks: Callable = torch._C._autograd._pop_saved_tensors_default_hooks
 
-# Functions on subclasses of tensors within it are those of torch.Tensor.
+# Within it functions on subclasses of tensors are those of torch.Tensor.
 no_torch_function: Any = torch._C.DisableTorchFunctionSubclass if VERSION >= (2, 0) else torch._C.DisableTorchFunction
 
 # The class of module._parameters.
@@ -23,7 +23,7 @@ HAS_POST_ACCUMULATE_HOOKS: bool = VERSION >= (2, 1)
 
 
 def storage_address(tensor: torch.Tensor) -> Optional[int]:
-    """Where its storage begins; None for tensors without one (sparse, functional)."""
+    """The address of its storage; None for tensors without one (sparse, functional)."""
     try:
         return (tensor.untyped_storage() if VERSION >= (2, 0) else tensor._storage()).data_ptr()
     except (RuntimeError, NotImplementedError):
@@ -36,7 +36,7 @@ def not_compiled(function: Callable) -> Callable:
 
 
 def exclude_from_compile(kind: type) -> None:
-    """torch.compile, where it is in use, runs as it is what operates on tensors of that class."""
+    """torch.compile does not compile operations on tensors of that class."""
     config = sys.modules.get("torch._dynamo.config")
     getattr(config, "nontraceable_tensor_subclasses", set()).add(kind)
 
@@ -48,7 +48,7 @@ def is_autocast_on(device_type: str) -> bool:
 
 
 class _Restricted(pickle.Unpickler):
-    """Makes tensors, numbers, texts and containers, and nothing else."""
+    """Creates tensors, numbers, texts and containers, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         is_known = (module, name) in (("collections", "OrderedDict"), ("torch._utils", "_rebuild_tensor_v2"))
@@ -58,11 +58,11 @@ class _Restricted(pickle.Unpickler):
 
 
 def load_plain(source: Any, is_mapped: bool = False) -> Any:
-    """torch.load(weights_only=True), which before PyTorch 2 knows no floats. is_mapped: source is a path, and tensors
-    take memory where they are read, of PyTorch 2.1 on."""
+    """torch.load(weights_only=True), which before PyTorch 2 does not support floats. is_mapped: source is a path, and
+    tensors are mapped and use memory only where they are read, from PyTorch 2.1 on."""
     if VERSION >= (2, 0):
         mapped = {"mmap": True} if is_mapped and VERSION >= (2, 1) else {}
         return torch.load(source, map_location="cpu", weights_only=True, **mapped)
-    inner: Any = torch.serialization  # its torch.load takes no other module than pickle
+    inner: Any = torch.serialization  # its torch.load accepts only the module pickle
     with inner._open_file_like(source, "rb") as file, inner._open_zipfile_reader(file) as archive:
         return inner._load(archive, "cpu", types.SimpleNamespace(Unpickler=_Restricted), encoding="utf-8")

@@ -3,6 +3,7 @@
 The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a header, the header, which is
 JSON, and the tensors' bytes in its order."""
 import copy
+import ctypes
 import glob
 import json
 import os
@@ -59,7 +60,7 @@ def config_of(module: nn.Module) -> Any:
 def save(front: Front, module: nn.Module, path: str, max_shard_size: Union[int, str], dtype: Optional[torch.dtype],
          is_writer: bool) -> List[str]:
     """The module's parameters and persistent buffers, by their names; tied ones once. One file, or where that would be
-    larger than max_shard_size several, with an index beside them. All ranks call; one writes. Names of the files."""
+    larger than max_shard_size several, with an index next to them. All ranks call; one writes. Names of the files."""
     folder, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
     if suffix != ".safetensors":
@@ -146,7 +147,8 @@ def _blocks(front: Front, entry: _Entry) -> Iterator[bytes]:
             values = front.client.read_range(source.number, None, first, min(_AT_ONCE, n - first))
         else:
             values = source.detach().reshape(-1)[first:first + _AT_ONCE].cpu()
-        yield values.to(entry.dtype).contiguous().view(torch.uint8).numpy().tobytes()
+        values = values.to(entry.dtype).contiguous()
+        yield ctypes.string_at(values.data_ptr(), values.numel() * values.element_size())  # numpy may be missing
 
 
 class _Writer:
@@ -196,7 +198,7 @@ class _Writer:
         for name in names:
             os.replace(self._temporary.pop(name), os.path.join(self._folder, name))
         for path in _files_of(stem, suffix):
-            if os.path.basename(path) not in names:  # of an earlier save in more or fewer files
+            if os.path.basename(path) not in names:  # of an earlier save with more or fewer files
                 os.remove(path)
 
     def cancel(self) -> None:

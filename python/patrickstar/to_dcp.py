@@ -1,15 +1,15 @@
 """A checkpoint for torch.distributed.checkpoint: python -m patrickstar.to_dcp FOLDER OUTPUT
 
-FOLDER is where model.save_checkpoint, train.save_interval or `pstar train` has saved: the newest checkpoint there, that
+FOLDER has checkpoints of model.save_checkpoint, train.save_interval or `pstar train`: the newest one is used, that
 of --tag, or the one that the folder is. OUTPUT, a new folder, has
 
     model           parameters, fp32, and buffers, by the names of the module's state_dict
     optim           states and param_groups by parameters' names, as get_optimizer_state_dict of
-                    torch.distributed.checkpoint.state_dict gives them
-    client_state    what the program gave to be kept, of the first rank
+                    torch.distributed.checkpoint.state_dict returns them
+    client_state    data of the program, of rank 0
 
 which torch.distributed.checkpoint.load reads into a model of any number of ranks. It is streamed: memory for a piece of
-a tensor, whatever the model's size. It takes PyTorch 2.3 or later.
+a tensor, whatever the model's size. It needs PyTorch 2.3 or later.
 """
 import argparse
 import contextlib
@@ -21,9 +21,9 @@ import shutil
 import sys
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from ._library import PatrickStarError, Refused, find_checkpoint
+from ._library import PatrickStarError, Refused, find_checkpoint, format_bytes
 
-# Of transformers' models: a name that state_dict has besides, where `pstar train` ties it, and the end of that it is.
+# For transformers' models: an additional name in state_dict, which `pstar train` ties, and the suffix of its tensor.
 _TIED = (("lm_head.weight", "wte.weight"), ("lm_head.weight", "embed_tokens.weight"),
          ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
          ("cls.predictions.decoder.bias", "cls.predictions.bias"))
@@ -33,7 +33,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m patrickstar.to_dcp", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", metavar="FOLDER", help="checkpoints, or one of them")
-    parser.add_argument("output", metavar="OUTPUT", help="folder to write; it must be empty, or not there")
+    parser.add_argument("output", metavar="OUTPUT", help="folder to write; it must be empty or missing")
     parser.add_argument("-t", "--tag", help="name of a checkpoint in FOLDER (default: the newest)")
     a = parser.parse_args(arguments)
     try:
@@ -45,9 +45,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
 
 def convert(folder: str, output: str, tag: Optional[str] = None) -> str:
-    """Lines that say what was written."""
+    """Lines that describe the result."""
     _check_torch()
-    from . import _dcp  # PyTorch takes a while
+    from . import _dcp  # importing PyTorch takes a while
     from ._checkpoint_files import CheckpointFiles
     output = os.path.realpath(output)
     _check_output(output)
@@ -60,8 +60,8 @@ def convert(folder: str, output: str, tag: Optional[str] = None) -> str:
         except OSError as error:
             raise PatrickStarError("EIO", "%s: cannot be written: %s; nothing of it is left. Free some room, or name "
                                    "another OUTPUT" % (output, error.strerror)) from None
-        except ValueError as error:  # as flattening calls it
-            raise Refused("%s: torch.distributed.checkpoint calls values by their keys with dots between them, and two "
+        except ValueError as error:  # raised by flattening
+            raise Refused("%s: torch.distributed.checkpoint names values by their keys with dots between them, and two "
                           "of client_state would have one name: %s" % (files.folder, error)) from None
     return "from %s\n%s: %s" % (files.folder, output, said)
 
@@ -76,7 +76,7 @@ def _check_torch() -> None:
 
 
 def _find(folder: str, tag: Optional[str]) -> str:
-    """As `pstar export` does: also the newest of a run's output folder."""
+    """As `pstar export`: also the newest of a run's output folder."""
     places = [os.path.join(folder, tag)] if tag is not None else [folder, os.path.join(folder, "checkpoints")]
     for place in places:
         found = find_checkpoint(place) if os.path.isdir(place) else None
@@ -89,10 +89,10 @@ def _find(folder: str, tag: Optional[str]) -> str:
                   % (places[0], "; %s has %s (--tag)" % (folder, ", ".join(there)) if there else ""))
 
 
-# ---- what it has --------------------------------------------------------------------------------------------------
+# ---- content --------------------------------------------------------------------------------------------------
 
 def _describe(files: Any) -> Tuple[Dict[str, Any], str]:
-    """The state_dict, its large tensors promised only, and a line about it."""
+    """The state_dict, with placeholders for large tensors, and a line about it."""
     import torch
     from ._dcp import promise
     from ._torch import load_plain
@@ -117,10 +117,11 @@ def _describe(files: Any) -> Tuple[Dict[str, Any], str]:
     if client_state:
         state_dict["client_state"] = client_state
     n_bytes = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(state_dict))
-    return state_dict, "%d tensors of the model, %s, %.1f MB" % (
+    return state_dict, "%d tensors of the model, %s, %s" % (
         sum(isinstance(value, torch.Tensor) for value in model.values()),
         "states of %d parameters (%s)" % (len(state_dict["optim"]["state"]), optimizer["type"])
-        if optimizer is not None else "without an optimizer, of which the checkpoint has no groups", n_bytes * 1e-6)
+        if optimizer is not None else "without an optimizer, of which the checkpoint has no groups",
+        format_bytes(n_bytes))
 
 
 def _states(files: Any) -> Dict[str, Dict[str, Any]]:
@@ -139,7 +140,7 @@ def _states(files: Any) -> Dict[str, Dict[str, Any]]:
 
 
 def _as_torch(kind: str, group: Dict[str, Any]) -> Dict[str, Any]:
-    """With all keys that groups of this PyTorch's class have."""
+    """The group with all keys of this PyTorch's class."""
     import torch
     numbers = {key: value for key, value in group.items() if key != "params"}
     made = getattr(torch.optim, kind)([torch.zeros(1)], **numbers).param_groups[0]
@@ -157,8 +158,8 @@ def _tied(config: Dict[str, Any], names: List[str]) -> Iterator[Tuple[str, str]]
 
 
 def _optimizer_of_pstar(files: Any, config: Dict[str, Any]) -> Dict[str, Any]:
-    """Groups of `pstar train`, as its configuration has them; of those that leave biases and norms without weight decay
-    PyTorch's are two."""
+    """Groups of `pstar train`, as in its configuration; a group that excludes biases and norms from weight decay
+    becomes two of PyTorch's."""
     options = config["optimizer"]
     keys = ["lr", "weight_decay"] + (["momentum", "dampening", "nesterov"] if options["type"] == "SGD" else
                                      ["betas", "eps"])
@@ -195,7 +196,7 @@ def _tensors(value: Any) -> Iterator[Any]:
             yield from _tensors(part)
 
 
-# ---- where it goes ------------------------------------------------------------------------------------------------
+# ---- output ------------------------------------------------------------------------------------------------
 
 def _check_output(output: str) -> None:
     if os.path.isdir(output) and os.listdir(output):
@@ -211,14 +212,14 @@ def _check_room(state_dict: Dict[str, Any], output: str) -> None:
     needed = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(state_dict))
     free = shutil.disk_usage(os.path.dirname(output)).free
     if needed > free:
-        raise PatrickStarError("EIO", "%s takes %.1f MB, and its file system has %.1f MB left; free some, or name an "
-                               "OUTPUT elsewhere" % (output, needed * 1e-6, free * 1e-6))
+        raise PatrickStarError("EIO", "%s takes %s, and its file system has %s left; free some, or name an "
+                               "OUTPUT elsewhere" % (output, format_bytes(needed), format_bytes(free)))
 
 
 @contextlib.contextmanager
 def _new_folder(output: str) -> Iterator[str]:
-    """A folder beside it that becomes `output` when all is written, and goes where that fails. What a run that was
-    killed has left there is removed."""
+    """A folder next to it that becomes `output` when everything is written, and is removed on failure. Folders left by
+    killed runs are removed."""
     unfinished = output + ".tmp-to_dcp"
     os.makedirs(unfinished, exist_ok=True)
     folder = os.open(unfinished, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""One rank of test_checkpoint_ranks.py, as torchrun starts it: checkpoint_worker.py FOLDER save|load."""
+"""One rank of test_checkpoint_ranks.py, as torchrun starts it: checkpoint_worker.py FOLDER save|load|tags."""
 import os
 import sys
 
@@ -95,11 +95,37 @@ def load(model, optimizer, folder, rank):
     model.close()
 
 
+def tags(model, optimizer, folder, rank):
+    """Ranks that give different tags are refused, where one is within the other, too; and nothing is mixed."""
+    for mine in (("ab", "a"), ("a", "ab"), (None, "a"), ("a", None)):
+        try:
+            model.save_checkpoint(folder, tag=mine[rank])
+            raise AssertionError("%s were saved as one" % (mine,))
+        except PatrickStarError as error:
+            assert "rank 1 saves checkpoint %s, and rank 0 %s: all ranks must give the same tag" % tuple(
+                tag or "step-000000" for tag in reversed(mine)) in str(error), error
+    assert rank > 0 or os.listdir(folder) == ["run"], os.listdir(folder)
+    model.save_checkpoint(folder, tag="one")
+    model.module.out.weight.data.add_(1)
+    model.save_checkpoint(folder, tag="two")
+    before = masters(model)
+    try:
+        model.load_checkpoint(folder, tag=("one", "two")[rank])
+        raise AssertionError("ranks have loaded different checkpoints")
+    except PatrickStarError as error:
+        assert "the ranks have found different checkpoints, of steps 0 to 0" in str(error), error
+    for name, value in masters(model).items():
+        assert torch.equal(value, before[name]), name
+    assert model.load_checkpoint(folder, tag="one")[0] == os.path.join(folder, "one")
+    assert not torch.equal(masters(model)["out.weight"], before["out.weight"])
+    model.close()
+
+
 def main():
     folder, what = sys.argv[1:]
     torch.manual_seed(0)
     model, optimizer = build(folder)
-    {"save": save, "load": load}[what](model, optimizer, folder, model.ranks.rank)
+    {"save": save, "load": load, "tags": tags}[what](model, optimizer, folder, model.ranks.rank)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def case_halves(folder):
     assert (model.ranks.rank, model.ranks.size) == (dist.get_rank(group), 2), model.ranks.rank
     losses = train(model, optimizer, half)
     save(folder, half, model, optimizer, losses)
-    if half == 0:  # the other half goes on
+    if half == 0:  # the other half continues
         model.close()
         time.sleep(model.ranks.rank)  # the first to come finds nothing of the last meeting
         again, optimizer_again = start(half, group)  # a second one of the same processes

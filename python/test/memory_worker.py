@@ -1,6 +1,6 @@
 """What test_memory.py starts: trains in a third of its model data, and says how much memory the process took at most.
 
-memory_worker.py DEVICE_BYTES HOST_BYTES SAMPLES: prints a JSON object, or why it does not fit."""
+memory_worker.py DEVICE_BYTES HOST_BYTES SAMPLES [DISK_BYTES]: prints a JSON object, or why it does not fit."""
 import json
 import os
 import resource
@@ -24,7 +24,8 @@ def peak_bytes():
 
 
 def main():
-    device, host, samples = (int(value) for value in sys.argv[1:])
+    device, host, samples = (int(value) for value in sys.argv[1:4])
+    disk = int(sys.argv[4]) if len(sys.argv) > 4 else 10**9
     torch.set_num_threads(2)
     linear = nn.Linear(WIDTH, WIDTH)  # what PyTorch takes once
     square(linear(torch.randn(64, WIDTH))).backward()
@@ -34,7 +35,7 @@ def main():
         model, optimizer = initialize_engine(
             lambda: nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]), 0,
             {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "default_chunk_size": WIDTH * (WIDTH + 1),
-             "memory": {"device": device, "host": host, "disk": "1GB", "disk_path": folder}})
+             "memory": {"device": device, "host": host, "disk": disk, "disk_path": folder}})
         built = peak_bytes()
         for step in range(2):
             torch.manual_seed(step)

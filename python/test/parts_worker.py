@@ -68,7 +68,7 @@ def refused(call, *texts):
 
 
 def case_save(folder):
-    """Trains, saves parts and wholes, trains on, and goes on again from the parts."""
+    """Trains, saves parts and wholes, trains on, and continues from the parts."""
     model, optimizer = start(default_chunk_size=CHUNK)
     rank = model.ranks.rank
     train(model, optimizer, 0)
@@ -110,7 +110,7 @@ def case_load_elsewhere(folder, n_saved):
     rank, n_ranks, n_saved = model.ranks.rank, model.ranks.size, int(n_saved)
     before = copy.deepcopy(model.state_dict()), optimizer.state_dict()
     of = (rank + 1) % n_saved
-    here = "but this is " + ("rank %d of %d. " % (rank, n_ranks) if n_ranks > 1 else "a process alone. ")
+    here = "but this is " + ("rank %d of %d. " % (rank, n_ranks) if n_ranks > 1 else "a single process. ")
     for kind, to in (("model", model), ("optimizer", optimizer)):
         refused(lambda: to.load_state_dict(load_of(folder, kind, of)),
                 "%s state: it is that of one rank (whole=False), "
@@ -127,7 +127,7 @@ def case_load_elsewhere(folder, n_saved):
 
 
 def one_of_them(folder, model, optimizer, rank):
-    """Rank 1 has another one's, the others their own: nobody loads anything."""
+    """Rank 1 has another one's, the others their own: no rank loads anything."""
     of = 0 if rank == 1 else rank
     for kind, to in (("model", model), ("optimizer", optimizer)):
         text = ("it is that of one rank (whole=False), rank 0 of" if rank == 1 else

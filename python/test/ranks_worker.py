@@ -36,7 +36,7 @@ def exchange(ranks):
 
 
 def case_default_group():
-    ranks = _ranks.meet()
+    ranks = _ranks.init()
     assert (ranks.rank, ranks.size) == (dist.get_rank(), dist.get_world_size())
     exchange(ranks)
     ranks.close()
@@ -47,7 +47,7 @@ def case_default_group():
 
 def case_own_collectives_meanwhile():
     """The program's all-reduces run on another thread, in an order of their own against the library's."""
-    ranks = _ranks.meet()
+    ranks = _ranks.init()
     seen = []
 
     def own():
@@ -66,7 +66,7 @@ def case_own_collectives_meanwhile():
 
 def case_group_given():
     everybody = dist.new_group(list(range(dist.get_world_size())))
-    ranks = _ranks.meet(group=everybody)
+    ranks = _ranks.init(group=everybody)
     exchange(ranks)
     ranks.close()
     return ranks
@@ -74,7 +74,7 @@ def case_group_given():
 
 def case_no_group():
     """torchrun alone: the package makes the default group."""
-    ranks = _ranks.meet()
+    ranks = _ranks.init()
     assert dist.is_initialized() and dist.get_backend() == "gloo"
     exchange(ranks)
     ranks.close()
@@ -82,7 +82,7 @@ def case_no_group():
 
 
 def case_mpi():
-    ranks = _ranks.meet()
+    ranks = _ranks.init()
     assert not dist.is_initialized() and ranks.description.startswith("mpi"), ranks.description
     exchange(ranks)
     ranks.close()
@@ -90,7 +90,7 @@ def case_mpi():
 
 
 def case_exit_without_close():
-    ranks = _ranks.meet()
+    ranks = _ranks.init()
     exchange(ranks)
     return ranks
 
@@ -98,7 +98,7 @@ def case_exit_without_close():
 def case_one_raises():
     """A rank ends by an exception: the other's next call fails with its words."""
     dist.init_process_group("gloo")
-    ranks = _ranks.meet()
+    ranks = _ranks.init()
     exchange(ranks)
     if ranks.rank == 1:
         raise ValueError("a thing that only rank 1 knows")

@@ -1,5 +1,5 @@
 """What test_stops.py kills: stop_worker.py FOLDER STEPS KIND. Trains a model of four times the budgets' data, saves
-every second step, goes on from the last checkpoint, and at the end prints a hash of all values. Of 0 steps: budgets
+every second step, resumes from the last checkpoint, and at the end prints a hash of all values. Of 0 steps: budgets
 alone."""
 import hashlib
 import json

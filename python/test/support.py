@@ -7,14 +7,17 @@ and any difference is the hooks' or the chunks': a weight that moved under a gra
 The package trains in so little memory that chunks leave as soon as they can: before each operator the framework says
 that it needs all of the device. With a library of DEBUG=3 each place that a chunk has left is filled with NaN, and what
 is stale shows."""
+import atexit
 import ctypes
 import gc
 import json
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -26,10 +29,19 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from patrickstar import _client, _library  # noqa: E402
 from patrickstar._torch import VERSION  # noqa: E402, F401
+from patrickstar._weights import parse_size  # noqa: E402
 from patrickstar.runtime import Engine, initialize_engine  # noqa: E402
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(2)
+
+def named_bytes(refused: str, option: str) -> int:
+    """The bytes that a refusal names for an option: "memory.device=133MB"."""
+    found = re.search(r"%s=([0-9.]*[0-9][kMGT]?B)" % re.escape(option), refused)
+    if found is None:
+        raise AssertionError("no %s is named: %s" % (option, refused))
+    return parse_size(found[1])
+
 
 BF16, F32 = torch.bfloat16, torch.float32
 IS_LONG = bool(os.environ.get("PS_TEST_LONG"))  # all cases, not those that a change is tried with
@@ -81,7 +93,7 @@ def masters(model: Engine) -> Dict[str, torch.Tensor]:
 
 
 def pinned(model: Engine) -> List[str]:
-    return [slot.name for slot in model.front.slots if slot.is_lent()]
+    return [slot.name for slot in model.front.slots if slot.is_exported()]
 
 
 def values(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -141,7 +153,7 @@ class Trained:
     def __init__(self) -> None:
         self.losses: List[float] = []
         self.values: Dict[str, torch.Tensor] = {}
-        self.n_restored = self.n_beside = self.moved_bytes = 0
+        self.n_restored = self.n_separate = self.moved_bytes = 0
 
 
 def train_plain(make: Make, step: Step, n: int = 3, dtype: torch.dtype = BF16, micro: int = 1,
@@ -229,7 +241,7 @@ def train(make: Make, step: Step, n: int = 3, dtype: torch.dtype = BF16, micro: 
                 del loss
             optimizer.step()
             trained.n_restored += optimizer.last_step.n_restored
-            trained.n_beside += optimizer.last_step.n_beside
+            trained.n_separate += optimizer.last_step.n_separate
             gc.collect()
             assert not pinned(model), "still pinned: %s" % pinned(model)
             assert all(slot.n_saved == 0 and slot.n_uses == 0 for slot in model.front.slots)
@@ -259,7 +271,7 @@ class Case(unittest.TestCase):
         if restored is not None:
             self.assertEqual(ours.n_restored, restored)
         if beside is not None:
-            self.assertEqual(ours.n_beside, beside)
+            self.assertEqual(ours.n_separate, beside)
 
     def refused(self, call: Callable[[], Any], what: str, kind: type = RuntimeError) -> None:
         with self.assertRaises(kind) as caught:
@@ -320,21 +332,67 @@ def run(command: List[str]) -> Tuple[int, str]:
     return done.returncode, done.stdout
 
 
+# Importing PyTorch takes longer than what most ranks do: one process has imported it, and ranks are forks of that.
+_FORKS = """
+import json, os, runpy, signal, sys, time
+import torch.distributed
+
+def wait(pids, until):
+    left = set(pids)
+    while left and time.monotonic() < until:
+        left -= {pid for pid in left if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)}
+        time.sleep(0.005)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids], bool(left)
+
+for line in sys.stdin:
+    arguments, ranks = json.loads(line)
+    pids = []
+    for environment, output in ranks:
+        pid = os.fork()
+        if pid == 0:
+            os.environ.update(environment)
+            for fd, path in ((0, os.devnull), (1, output), (2, output)):
+                os.dup2(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), fd)
+            sys.argv = arguments
+            sys.path.insert(0, os.path.dirname(arguments[0]))
+            runpy.run_path(arguments[0], run_name="__main__")
+            sys.exit()
+        pids.append(pid)
+    print(json.dumps(wait(pids, time.monotonic() + 120)), flush=True)
+"""
+_forks: Optional[subprocess.Popen] = None
+
+
+def _end_forks() -> None:
+    if _forks is not None:
+        _forks.stdin.close()
+        _forks.wait()
+        _forks.stdout.close()
+
+
 def start_ranks(program: str, *arguments: str, n_ranks: int = 2) -> List[Tuple[int, str]]:
     """(status, output) of each rank, started as torchrun does, but without torchrun, which ends all when one fails."""
-    port = str(free_port())
-    ranks = [subprocess.Popen(
-        [sys.executable, "-W", "ignore", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, env=_environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n_ranks),
-                                    LOCAL_WORLD_SIZE=str(n_ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
-        for rank in range(n_ranks)]
-    try:
-        done = [rank.communicate(timeout=120)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    return [(rank.returncode, text) for rank, text in zip(ranks, done)]
+    global _forks
+    if _forks is None:
+        _forks = subprocess.Popen([sys.executable, "-W", "ignore", "-c", _FORKS], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True, env=_environment())
+        atexit.register(_end_forks)
+    with tempfile.TemporaryDirectory() as folder:
+        of_all = dict(WORLD_SIZE=str(n_ranks), LOCAL_WORLD_SIZE=str(n_ranks), MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=str(free_port()))
+        ranks = [(dict(of_all, RANK=str(rank), LOCAL_RANK=str(rank)), os.path.join(folder, str(rank)))
+                 for rank in range(n_ranks)]
+        print(json.dumps(([program, *arguments], ranks)), file=_forks.stdin, flush=True)
+        statuses, hung = json.loads(_forks.stdout.readline())
+        texts = []
+        for _, output in ranks:
+            with open(output, errors="replace") as f:
+                texts.append(f.read())
+    if hung:
+        raise AssertionError("ranks did not end: " + "\n".join(texts))
+    return list(zip(statuses, texts))
 
 
 def torchrun(program: str, *arguments: str, n_ranks: int = 2) -> Tuple[int, str]:

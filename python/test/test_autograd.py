@@ -355,15 +355,15 @@ def square_of_values(model, _):
 def train_on_stale_places():
     from patrickstar import _client
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    real = _client.Client.lend
+    real = _client.Client.export_dlpack
 
-    def lend_for_a_moment(client, number, what, mode):
-        lent = real(client, number, what, mode)
-        address, n_bytes = lent.data_ptr(), lent.numel() * lent.element_size()
+    def export_for_a_moment(client, number, what, mode):
+        exported = real(client, number, what, mode)
+        address, n_bytes = exported.data_ptr(), exported.numel() * exported.element_size()
         buffer = (ctypes.c_char * n_bytes).from_address(address)
-        return torch.frombuffer(buffer, dtype=lent.dtype).view(lent.shape)
+        return torch.frombuffer(buffer, dtype=exported.dtype).view(exported.shape)
 
-    _client.Client.lend = lend_for_a_moment
+    _client.Client.export_dlpack = export_for_a_moment
     print(json.dumps(train(deep, square_of_values, n=2).losses))
 
 

@@ -78,6 +78,13 @@ class Machine(Case):
             model.close()
         self.refused(lambda: start(memory__disk_path="/proc/not/yet"), "memory.disk_path: /proc/not: cannot make")
 
+    def test_a_folder_without_a_disk_tier(self):
+        """Is refused, with what makes one."""
+        with tempfile.TemporaryDirectory() as folder, self.assertLogs("patrickstar", "WARNING") as caught:
+            model, _ = initialize_engine(Two, 0, {"memory": {"device": "60MB", "disk_path": folder}})
+            model.close()
+        self.assertIn("memory.disk = auto, or a size, makes one", caught.output[0])
+
     def test_folders_that_are_none(self):
         with tempfile.NamedTemporaryFile() as file:
             self.refused(lambda: start(memory__disk_path=file.name), "memory.disk_path: %s: is not a folder" % file.name)
@@ -96,7 +103,7 @@ class Resuming(Case):
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
-    def test_a_checkpoint_that_is_held_is_told_apart(self):
+    def test_a_checkpoint_that_is_held_is_reported(self):
         said = self.resume("held")
         self.assertIn("MB outside of chunks since before the step (a loaded checkpoint, say: let go of it, or load it "
                       "by mmap)", said)
@@ -119,8 +126,8 @@ class Modes(Case):
                 once(model, optimizer, values(dtype=F32))
         self.assertEqual(len([line for line in logs.output if "a training step in model.eval()" in line]), 1)
 
-    def test_a_rank_that_is_alone(self):
-        self.refused(lambda: initialize_engine(Two, 1, config()), "local_rank=1, but this process is alone")
+    def test_a_single_rank(self):
+        self.refused(lambda: initialize_engine(Two, 1, config()), "local_rank=1, but this is a single process")
         for local_rank in (0, -1, None):
             initialize_engine(Two, local_rank, config())
 

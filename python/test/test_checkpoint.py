@@ -1,4 +1,4 @@
-"""Checkpoints: a run that goes on from one has the bits of a run that was never stopped; with dropout, buffers,
+"""Checkpoints: a run that resumes from one has the bits of a run that was never stopped; with dropout, buffers,
 schedulers, frozen and shared parameters; in other budgets and chunks. Weights as files."""
 import json
 import logging
@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import unittest
+import unittest.mock
 from unittest import mock
 
 import torch
@@ -72,7 +73,7 @@ class Checkpoint(Case):
         self.addCleanup(shutil.rmtree, self.folder)
 
     def goes_on(self, dtype, before, after, **saved):
-        """Trains, saves, trains; another engine goes on from there."""
+        """Trains, saves, trains; another engine resumes from there."""
         model, optimizer, scheduler = prepared(dtype, **before)
         for step in range(STEPS):
             one_step(model, optimizer, scheduler, step)
@@ -213,6 +214,20 @@ class Checkpoint(Case):
         with self.assertRaises(RuntimeError):  # of other values
             model.backward(loss)
 
+    def test_tags(self):
+        model, optimizer, _ = prepared(F32, Plain)
+        one_step(model, optimizer, None, 0)
+        for tag in ("best", "last"):
+            model.save_checkpoint(self.folder, tag=tag)
+        self.refused(lambda: model.load_checkpoint(self.folder, tag="bast"),
+                     "has no checkpoint bast; it has best, last")
+        for tag in ("", "..", "../" + os.path.basename(self.folder)):
+            self.refused(lambda: model.load_checkpoint(self.folder, tag=tag), "expected the name of a folder")
+        os.remove(os.path.join(self.folder, "latest"))
+        self.refused(lambda: model.load_checkpoint(self.folder), "has no file latest")
+        self.assertTrue(model.load_checkpoint(self.folder, tag="best")[0].endswith("best"))
+        model.close()
+
     # ---- train.save_interval
 
     def interval(self, **changed):
@@ -240,6 +255,26 @@ class Checkpoint(Case):
         plain, optimizer, scheduler = prepared(F32, Plain)
         losses = [one_step(plain, optimizer, scheduler, step) for step in range(9)]
         self.assertEqual(again, losses[6:])
+
+    def test_buffers_are_those_before_the_pass(self):
+        class Counting(Plain):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("seen", torch.zeros(1))
+
+            def forward(self, x):
+                self.seen += 1  # before any parameter is used
+                return super().forward(x)
+
+        train = {"threads": 2, "save_interval": 2, "output_dir": self.folder}
+        model, optimizer, _ = prepared(F32, Counting, train=train)
+        for step in range(3):
+            one_step(model, optimizer, None, step)
+        model.close()
+        model, _, _ = prepared(F32, Counting)
+        model.load_checkpoint(os.path.join(self.folder, "checkpoints"))
+        self.assertEqual(model.module.seen.item(), 2)
+        model.close()
 
     def test_a_save_that_fails_does_not_end_the_run(self):
         model, optimizer, _ = self.interval()
@@ -271,7 +306,8 @@ class Checkpoint(Case):
             if n_files > 1:
                 index = json.load(open(path + ".index.json"))
                 self.assertEqual(sorted(index["weight_map"]), sorted(want))
-        model.save_weights(path, dtype=BF16)
+        with unittest.mock.patch.object(torch.Tensor, "numpy", side_effect=RuntimeError("Numpy is not available")):
+            model.save_weights(path, dtype=BF16)
         have = read_safetensors(path)
         self.assertEqual(have["a.weight"].dtype, BF16)
         self.assertTrue(torch.equal(have["a.weight"], want["a.weight"].to(BF16)))

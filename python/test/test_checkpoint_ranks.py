@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks: each goes on with its own bits, buffers and generators; any number of ranks reads
+"""Checkpoints of several ranks: each resumes with its own bits, buffers and generators; any number of ranks reads
 them."""
 import os
 import tempfile
@@ -31,6 +31,10 @@ class CheckpointRanks(Case):
             for n_ranks in (1, 3) if IS_LONG else (3,):
                 os.rename(os.path.join(folder, "run"), os.path.join(folder, "run before %d" % n_ranks))
                 self.works(torchrun(WORKER, folder, "load", n_ranks=n_ranks))
+
+    def test_one_tag(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.works(torchrun(WORKER, folder, "tags"))
 
     def works(self, done):
         status, text = done

@@ -177,20 +177,20 @@ class Built(Case):
     def test_memory_of_parameters_that_are_done_may_leave(self):
         from patrickstar import _client
         told = []
-        real = _client.Client.rest
-        _client.Client.rest = lambda client, number: (told.append(number), real(client, number))[1]
+        real = _client.Client.release
+        _client.Client.release = lambda client, number: (told.append(number), real(client, number))[1]
         try:
             def make():
                 model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(12)])
-                self.assertEqual(sorted(set(told)), list(range(12 - 8)))  # the nursery keeps 32 MB of 48
+                self.assertEqual(sorted(set(told)), list(range(12 - 8)))  # the staging file keeps 32 MB of 48
                 return model
             engine(make, F32, memory__device="256MB", default_chunk_size=1 << 20)
         finally:
-            _client.Client.rest = real
+            _client.Client.release = real
 
 
 class Kept(Case):
-    """What somebody keeps of a parameter's memory while the model is built."""
+    """What a program keeps of a parameter's memory while the model is built."""
 
     def test_views_are_refused(self):
         kept = []
@@ -207,7 +207,7 @@ class Kept(Case):
             kept.append(model.a.weight.data[0])
             model.a.weight = model.b.weight
             return model
-        self.refused(lambda: engine(replaced), "not in the model any more")
+        self.refused(lambda: engine(replaced), "no longer in the model")
 
     def test_parameters_that_left_the_model_get_memory_of_their_own(self):
         kept = []
@@ -233,7 +233,7 @@ class Scope(Case):
     def test_parameters_are_fp32_and_trained(self):
         model, optimizer = engine(Scoped)
         slots = {slot.name: slot for slot in model.front.slots}
-        self.assertEqual([name for name in slots if slots[name].is_apart], ["b.weight", "b.bias"])
+        self.assertEqual([name for name in slots if slots[name].is_unmanaged], ["b.weight", "b.bias"])
         self.assertEqual(model.module.b.weight.dtype, F32)
         self.assertEqual(model.module.a.weight.dtype, BF16)
         seen = []

@@ -121,7 +121,7 @@ class Between(Case):
         self.optimizer.step()
         self.assertEqual(self.optimizer.last_step.step, 4)
 
-    def test_rates(self):
+    def test_throughput(self):
         self.optimizer.param_groups[0]["lr"] = LR / 7
         self.refused(self.optimizer.step, "numbers of group 0")
         self.optimizer.param_groups[0]["lr"] = LR

@@ -29,20 +29,20 @@ class Example(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def run_alone(self, *arguments):
+    def run_single_rank(self, *arguments):
         done = subprocess.run([sys.executable, "-W", "ignore", EXAMPLE, "--folder", self.folder.name] + list(arguments),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
     def test_goes_on_from_its_files(self):
-        text = self.run_alone("--steps", "2")
+        text = self.run_single_rank("--steps", "2")
         found = losses(text)
         self.assertEqual([step for step, _ in found], ["1", "2", "3", "4", "5", "3", "4", "5"])
         data, device = re.search(r"model data ([0-9.]+) MB; device at most ([0-9.]+) MB", text).groups()
         self.assertLess(float(device), float(data))
         if IS_LONG:
-            self.assertEqual(losses(self.run_alone("--steps", "2", "--device", "2GB")), found)
+            self.assertEqual(losses(self.run_single_rank("--steps", "2", "--device", "2GB")), found)
         # What it saved is plain PyTorch's.
         sys.path.insert(0, os.path.dirname(EXAMPLE))
         self.addCleanup(sys.path.remove, os.path.dirname(EXAMPLE))

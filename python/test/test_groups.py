@@ -66,8 +66,8 @@ class Refusals(Case):
             dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=0, world_size=1)
             try:
                 for group in (0, [0, 1], "gloo"):
-                    self.refused(lambda: start(group), "process_group is %s; it must be what torch.distributed."
-                                 "new_group gives" % type(group).__name__, PatrickStarError)
+                    self.refused(lambda: start(group), "process_group is %s; it must be a result of torch.distributed."
+                                 "new_group" % type(group).__name__, PatrickStarError)
                 group = dist.new_group([0])
                 model, _ = initialize_engine(Two, 1, config(), process_group=group)  # its number on the machine
                 self.assertEqual((model.ranks.size, model.ranks.rank), (1, 0))

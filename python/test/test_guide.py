@@ -36,6 +36,12 @@ class Configurations(unittest.TestCase):
         self.assertEqual(losses[0], losses[1])
         self.assertLess(losses[0][-1], losses[0][0] - 0.2)
 
+    def test_chunk_size(self):
+        """Its name in the guide."""
+        model, _ = initialize_engine(model_func=model_of_tokens, local_rank=0, config={"chunk_size": 16384})
+        self.addCleanup(model.close)
+        self.assertEqual(model.client.info.chunk_elements, 16384)
+
     def test_without_one(self):
         """PatrickStar's own fails then."""
         model, optimizer = initialize_engine(model_func=model_of_tokens, local_rank=0)

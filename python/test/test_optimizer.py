@@ -257,7 +257,7 @@ class State(Case):
             state["state"][1]["exp_avg_sq"] = torch.zeros(WIDTH)
             optimizer.load_state_dict(state)
 
-    def test_rates_are_part_of_it(self):
+    def test_learning_rates_are_part_of_it(self):
         model, optimizer = self.trained()
         optimizer.param_groups[0]["lr"] = .125
         state = optimizer.state_dict()

@@ -1,8 +1,9 @@
-"""Runs that save into one train.output_dir: the second is refused, on all of its ranks, and told who is there."""
+"""Runs that save into one train.output_dir: the second is refused, on all of its ranks, with the name of the first."""
 import gc
 import json
 import os
 import platform
+import signal
 import subprocess
 import tempfile
 import time
@@ -49,6 +50,28 @@ class Locks(Case):
         gc.collect()
         self.refused(lambda: self.engine(memory__device="1KB", memory__host=0, memory__disk=0), "", BudgetError)
         self.engine()
+
+    def test_a_forked_child_leaves_the_lock_to_its_parent(self):
+        """The parent is killed while a child of it, a worker of a data loader, say, lives on."""
+        reading, writing = os.pipe()
+        parent = os.fork()
+        if parent == 0:
+            lock = OutputLock(self.folder)
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            os.write(writing, b"%d" % child)
+            os.kill(os.getpid(), signal.SIGKILL)
+            lock.release()
+        os.waitpid(parent, 0)
+        child = int(os.read(reading, 16))
+        try:
+            OutputLock(self.folder).release()
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.close(reading)
+            os.close(writing)
 
     def test_an_engine_that_saves_nothing_by_itself(self):
         models = [self.engine(save_interval=0) for _ in range(2)]

@@ -187,7 +187,7 @@ class RunningStatistics(Case):
             return line_and_norm().to(BF16)
         model, optimizer = engine(make)
         self.assertEqual(model.module[1].running_mean.dtype, BF16)
-        self.assertFalse(any(slot.is_apart for slot in model.front.slots))
+        self.assertFalse(any(slot.is_unmanaged for slot in model.front.slots))
         once(model, optimizer, values(*ROWS))
 
     def test_in_a_scope_inputs_are_cast(self):
@@ -308,7 +308,7 @@ class Inputs(Case):
 
     def test_nothing_is_cast_in_fp32(self):
         model, _ = engine(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)), F32)
-        self.assertFalse(any(slot.is_apart for slot in model.front.slots))
+        self.assertFalse(any(slot.is_unmanaged for slot in model.front.slots))
         self.assertRaises(RuntimeError, lambda: model(values(dtype=torch.float64)))
 
 

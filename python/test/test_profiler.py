@@ -45,7 +45,7 @@ class Profiler(unittest.TestCase):
         self.assertEqual(self.steps_of(profile), [3, 4, 5])
         names = {event["name"].split()[0] for event in profile["traceEvents"] if event.get("cat") == "op"}
         self.assertTrue({"0", "1", "3"} <= names, names)  # modules of model_func
-        done = subprocess.run([_program.find(), "report", self.path, "--svg", self.folder.name + "/figures"],
+        done = subprocess.run([_program.find(), "report", self.path, "-o", self.folder.name + "/page.html"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
 

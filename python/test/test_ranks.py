@@ -1,4 +1,4 @@
-"""How ranks meet (patrickstar._ranks): by torchrun and gloo, by mpirun; and how they part."""
+"""How ranks are initialised (patrickstar._ranks): by torchrun and gloo, by mpirun; and how they end."""
 import os
 import shutil
 import sys
@@ -20,12 +20,12 @@ class Torchrun(unittest.TestCase):
         for rank in range(n_ranks):
             self.assertIn("rank %d of %d: %s" % (rank, n_ranks, what), text)
 
-    def test_meet_exchange_part(self):
-        self.all_say("one_after_the_other", "torch.distributed (gloo beside gloo)")
+    def test_collective_parts(self):
+        self.all_say("one_after_the_other", "torch.distributed (gloo next to gloo)")
 
     @unittest.skipUnless(IS_LONG, "long: PS_TEST_LONG=1")
     def test_three_ranks(self):
-        self.all_say("one_after_the_other", "torch.distributed (gloo beside gloo)", n_ranks=3)
+        self.all_say("one_after_the_other", "torch.distributed (gloo next to gloo)", n_ranks=3)
 
     @unittest.skipUnless(IS_LONG, "long: PS_TEST_LONG=1")
     def test_without_a_group(self):
@@ -49,7 +49,7 @@ class Mpirun(unittest.TestCase):
 
 class Alone(unittest.TestCase):
     def test_no_launcher(self):
-        ranks = _ranks.meet()
+        ranks = _ranks.init()
         self.assertEqual((ranks.comm, ranks.rank, ranks.size, ranks.description), (None, 0, 1, "single"))
         ranks.close()
 

@@ -1,4 +1,4 @@
-"""What does not work in chunks is refused by name, with what would do instead."""
+"""What does not work in chunks is refused by name, with an alternative."""
 import copy
 import importlib.util
 import io
@@ -135,7 +135,7 @@ class Companions(Case):
         with tempfile.TemporaryDirectory() as folder:
             dist.init_process_group("gloo", init_method="file://" + os.path.join(folder, "meet"), rank=0, world_size=1)
             try:
-                self.refused(lambda: fully_shard(model), "in the place of parameters: FSDP", Refused)
+                self.refused(lambda: fully_shard(model), "replaces parameters by tensors: FSDP", Refused)
             finally:
                 dist.destroy_process_group()
 
@@ -205,7 +205,7 @@ class Companions(Case):
                                           per_device_train_batch_size=1)
             for given in (model, model.module):
                 trainer = Trainer(model=given, args=arguments, train_dataset=[{"x": torch.ones(WIDTH)}] * 4)
-                self.refused(trainer.train, "Trainer makes its own")
+                self.refused(trainer.train, "Trainer creates its own")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Evaluation(Case):
         model, optimizer = engine(Two)
         for t in range(4):
             once(model, optimizer, values())
-            self.assertEqual(optimizer.last_step.is_watched, t == 0)
+            self.assertEqual(optimizer.last_step.is_recorded, t == 0)
             model.eval()
             self.assertFalse(model.module.a.training)
             model(values())
@@ -178,7 +178,7 @@ class StateDict(Case):
         self.refused(lambda: model.load_state_dict({**state, "c": torch.ones(1)}), "Unexpected")
         self.refused(lambda: model.load_state_dict(state, assign=True), "assign", Refused)
         if VERSION >= (2, 1):  # within an error of PyTorch's own
-            self.refused(lambda: model.module.load_state_dict(state, assign=True), "in the place of parameters")
+            self.refused(lambda: model.module.load_state_dict(state, assign=True), "replaces parameters by tensors")
         self.refused(lambda: model.load_state_dict({**state, "a.bias": torch.ones(3)}), "mismatch")
         missing = model.load_state_dict({k: v for k, v in state.items() if k != "a.bias"}, strict=False).missing_keys
         self.assertEqual(missing, ["a.bias"])
@@ -202,7 +202,7 @@ class Samples(Dataset):
 
 
 class Forks(Case):
-    def test_workers_beside_a_live_graph(self):
+    def test_workers_and_a_live_graph(self):
         model, optimizer = engine(Two)
         loss = square(model(values()))
         first = [batch[0, 0].item() for batch in DataLoader(Samples(), batch_size=4, num_workers=2)]
@@ -218,7 +218,7 @@ class Forks(Case):
 
 
 class Ends(Case):
-    def test_what_is_lent_outlives_the_engine(self):
+    def test_exported_tensors_outlive_the_engine(self):
         model, optimizer = engine(Two)
         kept, value = model.module.a.weight.data, master(model, "a.weight")
         model.close()
@@ -233,7 +233,7 @@ class Ends(Case):
         model.close()
         self.assertEqual(len(os.listdir("/proc/self/fd")), before)
 
-    def test_engines_that_nobody_has_are_closed(self):
+    def test_engines_without_references_are_closed(self):
         model, optimizer = engine(Two)
         client = weakref.ref(model.client)
         once(model, optimizer, values())

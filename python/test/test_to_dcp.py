@@ -1,4 +1,4 @@
-"""python -m patrickstar.to_dcp: torch.distributed.checkpoint reads what a run has saved, and plain PyTorch goes on from
+"""python -m patrickstar.to_dcp: torch.distributed.checkpoint reads what a run has saved, and plain PyTorch resumes from
 it."""
 import contextlib
 import fcntl
@@ -18,7 +18,8 @@ import torch.nn as nn
 
 from support import BF16, F32, VERSION, WIDTH, Case, engine, square, torchrun
 from test_checkpoint import read_safetensors
-from patrickstar import _program, _torch, to_dcp, torch_scope
+from patrickstar import PatrickStarError, _program, _torch, to_dcp, torch_scope
+from patrickstar._checkpoint_files import Piece, StoredTensor
 
 HAS_DCP = VERSION >= (2, 3) and dist.is_available()
 if HAS_DCP:
@@ -350,7 +351,12 @@ class Refusals(WithFolder):
     def test_no_room(self):
         usage = mock.Mock(free=1000)
         with mock.patch.object(shutil, "disk_usage", return_value=usage):
-            self.refuses("out takes 0.0 MB, and its file system has 0.0 MB left; free some, or name an ")
+            self.refuses("out takes 3.27 kB, and its file system has 1 kB left; free some, or name an ")
+
+    def test_a_read_that_fails(self):
+        tensor = StoredTensor(torch.Size([2]), [Piece(0, 2, "/no/such/file", 0)])
+        with self.assertRaisesRegex(PatrickStarError, "^/no/such/file: cannot be read: No such file"):
+            tensor.read(0, memoryview(bytearray(8)))
 
     @NEEDS_DCP
     def test_a_write_that_fails(self):

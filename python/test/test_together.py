@@ -45,7 +45,7 @@ class Together(Case):
 
     def test_a_rank_that_is_killed_is_named(self):
         for n_ranks in (2, 3) if IS_LONG else (2,):
-            self.ends("be_killed", ("rank 1 (", "has ended without a word"), n_ranks=n_ranks)
+            self.ends("be_killed", ("rank 1 (", "has ended without notice"), n_ranks=n_ranks)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The guide's tools: python -m patrickstar.merge, python -m patrickstar.visualize, and where they find pstar."""
 import collections
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import torch
 
@@ -85,6 +87,7 @@ class Library(unittest.TestCase):
         self.assertIn("libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0", done.stdout)
 
 
+@unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib (Debian: python3-matplotlib)")
 class Visualize(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -123,8 +126,18 @@ class Visualize(unittest.TestCase):
             self.assertEqual(said.strip(), os.path.join(self.folder.name, "profile-%s.svg" % figure))
 
     def test_kinds(self):
-        self.assertIn("<title>Memory over time</title>", self.figure("--fig_type", "memory"))
-        self.assertIn("<title>Where each chunk is over time</title>", self.figure("--fig_type", "access"))
+        memory, access = self.figure("--fig_type", "memory"), self.figure("--fig_type", "access")
+        for text in ("total", "chunks", "non-model data", "forward", "time (s)"):
+            self.assertIn(">%s<" % text, memory)
+        for text in ("PARAM16", "VARIANCE", "host", "time (s)"):
+            self.assertIn(">%s<" % text, access)
+
+    def test_formats(self):
+        for name, beginning in (("figure.png", b"\x89PNG"), ("figure.pdf", b"%PDF")):
+            output = os.path.join(self.folder.name, name)
+            self.assertEqual(visualize_here(self.profile, "-o", output)[0], 0)
+            with open(output, "rb") as file:
+                self.assertEqual(file.read(4), beginning)
 
     def test_memory_type(self):
         for kind, kept, dropped in (("GPU", "device (", "host ("), ("CPU", "host (", "device (")):
@@ -138,23 +151,42 @@ class Visualize(unittest.TestCase):
         self.assertNotIn("step 1", figure)
         self.assertIn("step 1", self.figure())
 
-    def test_profile_without_the_first_step(self):
+    def without_steps(self, *steps):
         with open(self.profile) as file:
             profile = json.load(file)
-        profile["patrickstar"]["steps"][0] = 2
-        later = os.path.join(self.folder.name, "later.json")
-        with open(later, "w") as file:
+        profile["traceEvents"] = [event for event in profile["traceEvents"]
+                                  if event.get("cat") != "step" or event["args"]["step"] not in steps]
+        path = os.path.join(self.folder.name, "fewer.json")
+        with open(path, "w") as file:
             json.dump(profile, file)
-        status, _, errors = visualize_here(later, "--rm_warmup")
+        return path
+
+    def test_profile_without_the_first_step(self):
+        status, _, errors = visualize_here(self.without_steps(1), "--rm_warmup")
         self.assertEqual(status, 0)
         self.assertIn("begins at step 2", errors)
 
     def test_refused_by_name(self):
         self.assertIn("--memory_type", self.refused(self.profile, "--fig_type", "access", "--memory_type", "GPU"))
-        self.assertIn("SVG", self.refused(self.profile, "-o", "figure.png"))
-        pickled = os.path.join(self.folder.name, "profile.pkl")
+        self.assertIn("figure.none", self.refused(self.profile, "-o", "figure.none"))
+        self.assertIn("the first step of the training only",
+                      self.refused(self.without_steps(2, 3), "--rm_warmup"))
+
+    def test_no_profile(self):
+        pickled = os.path.join(self.folder.name, "profile.pkl")  # PatrickStar's own profiles are
         torch.save({"start_time": 1.0}, pickled)
-        self.assertIn("no profile of this package", self.refused(pickled, "--rm_warmup"))
+        status, _, errors = tool("visualize", pickled)
+        self.assertEqual(status, 1)
+        self.assertIn(pickled, errors)
+
+
+class VisualizeAlone(unittest.TestCase):
+    def test_without_matplotlib(self):
+        with unittest.mock.patch.dict(sys.modules, {"matplotlib": None}):
+            status, _, errors = visualize_here("profile.json")
+        self.assertEqual(status, 2)
+        self.assertIn("pip install matplotlib", errors)
+        self.assertIn("pstar report profile.json -o report.html", errors)
 
 
 class Command(unittest.TestCase):
@@ -207,7 +239,7 @@ class Command(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
-    def test_beside_the_library(self):
+    def test_next_to_the_library(self):
         self.assertEqual(os.path.dirname(_program.find()), os.path.dirname(os.path.realpath(_library.path())))
 
     def test_none(self):
@@ -217,7 +249,7 @@ class Program(unittest.TestCase):
             with open(own, "w") as file:
                 file.write("#!/bin/sh\nexec python3 -c 'from patrickstar._program import main; main()'\n")
             os.chmod(own, 0o755)
-            code = ("from patrickstar import _library, _program; _library.path = lambda: 'libpatrickstar.so.0'\n"
+            code = ("from patrickstar import _library, _program; _library.path = lambda: 'libpatrickstar.so.0.2'\n"
                     "print(_program.find())")
             done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=dict(os.environ, PATH=folder),
                                   text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

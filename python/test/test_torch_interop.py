@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, masters, module_of, once, square, values
 import patrickstar
-from patrickstar import Refused
+from patrickstar import PatrickStarError, Refused, _library
 from patrickstar.runtime import initialize_engine
 
 
@@ -191,12 +191,34 @@ class Introspection(Case):
         text = str(model.client.get_info())
         self.assertIn("n_steps=1,", text)
         self.assertIn("n_ranks=1,", text)
-        self.assertTrue(re.search(r"budget_bytes=\[64000000, 64000000, 256000000\]", text), text)
+        self.assertTrue(re.search(r"budget_bytes=\[64 MB, 64 MB, 256 MB\]", text), text)
         info = model.client.get_info()
         self.assertEqual(info.budget_bytes, [64000000, 64000000, 256000000])
         self.assertEqual([len(info.used_bytes), len(info.peak_bytes), len(info.moved_bytes)], [3, 3, 4])
         self.assertEqual(info.peak_bytes[2:], [0])
         self.assertIn("lr=0.01", repr(model.client.get_groups()[0]))
+
+    def test_sizes_as_text(self):
+        """As messages of the library have them."""
+        for n_bytes, text in ((0, "0 B"), (999, "999 B"), (1000, "1 kB"), (96_000_000, "96 MB"), (-5e6, "-5 MB"),
+                              (32_845_312, "32.8 MB"), (999_600_000, "1 GB"), (5 * 10**15, "5 PB")):
+            self.assertEqual(_library.format_bytes(n_bytes), text)
+
+    def test_any_members_as_text(self):
+        checkpoint = _library.ClientCheckpoint(tag=b"caf\xc3\xa9", extra=b"\xff")
+        self.assertIn("tag=caf\u00e9,", repr(checkpoint))
+        self.assertIn("extra=\\xff,", repr(checkpoint))
+        for dtype, text in ((0, "fp32"), (2, "fp16"), (-1, "-1"), (3, "3")):
+            self.assertIn("dtype=%s," % text, repr(_library.ClientTensor(dtype=dtype)))
+        self.assertIn("wait_ns=1200000000,", repr(_library.ClientInfo(wait_ns=1200000000)))
+
+    def test_messages_have_calls_of_python(self):
+        """Not the library's functions, which a program of Python's does not know."""
+        self.assertEqual([name for name in _library._FUNCTIONS
+                          if name.startswith("ps_client_") and name not in _library._CALLS], [])
+        model, optimizer = engine(Two)
+        self.refused(lambda: model.client.profile_save("x"), "profiler.save(): nothing was recorded; profiler.start() "
+                     "begins", PatrickStarError)
 
 
 if __name__ == "__main__":

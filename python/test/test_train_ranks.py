@@ -18,7 +18,7 @@ from patrickstar.runtime import initialize_engine
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train_worker.py")
 
 
-def train_alone(dtype, n_parts):
+def train_single_rank(dtype, n_parts):
     """One rank, with the parts of a step one after the other."""
     torch.manual_seed(0)
     model, optimizer = initialize_engine(Own, 0, config(dtype))
@@ -66,7 +66,7 @@ class Ranks(Case):
 
     def test_two_ranks_are_one_in_f32(self):
         ranks = self.train(2, "f32")
-        model, optimizer, losses = train_alone(F32, 2)
+        model, optimizer, losses = train_single_rank(F32, 2)
         plain = train_plainly(2)
         for step in range(N_STEPS):
             of_ranks = [rank["losses"][step] for rank in ranks]
@@ -106,7 +106,7 @@ class Ranks(Case):
 
     def test_three_ranks_agree_in_bf16(self):
         ranks = self.train(3, "bf16")
-        _, _, losses = train_alone(BF16, 3)
+        _, _, losses = train_single_rank(BF16, 3)
         for rank in ranks[1:]:
             for name, value in ranks[0]["values"].items():
                 self.assertTrue(torch.equal(rank["values"][name], value), name)

@@ -18,7 +18,7 @@ OPTIMIZER = {"type": "AdamW", "params": {"lr": LR, "weight_decay": DECAY}}
 
 
 def sentences(n=32, length=12):
-    """Of each another part is to be learned."""
+    """Another part of each is to be learned."""
     torch.manual_seed(5)
     ids = torch.randint(0, VOCABULARY, (n, length))
     labels = torch.where(torch.arange(length)[None] > torch.randint(2, length, (n, 1)), -100, ids)

@@ -13,11 +13,18 @@
 #define PS_DEBUG 0
 #endif
 
-/* A programmer's mistake, never a user's: checked from DEBUG=1 on. */
+/* For programming errors, never for errors of a user: checked from DEBUG=1 on. */
 #if PS_DEBUG >= 1
 #define PS_ASSERT(cond) assert(cond)
 #else
 #define PS_ASSERT(cond) ((void)sizeof(cond))
+#endif
+
+/* Exported only for libpatrickstar_data of the same build: version PATRICKSTAR_PRIVATE of src/exports.map. */
+#if defined(__GNUC__)
+#define PS_PRIVATE_API __attribute__((visibility("default")))
+#else
+#define PS_PRIVATE_API
 #endif
 
 #define PS_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* Wide enough for any product of a 64-bit size. */
+/* Wide enough for a 64-bit size times a unit. */
 __extension__ typedef __int128 wide;
 
 static char lower(char c)
@@ -16,7 +16,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Bytes in the unit that the whole of text names; 0 when it names none. */
+/* Bytes of the unit that text names; 0 when it names none. */
 static int64_t unit_bytes(const char *text)
 {
     static const char letters[] = "kmgtp";
@@ -50,7 +50,7 @@ ps_status ps_bytes_parse(const char *text, int64_t *bytes)
             continue;
         }
         any = true;
-        /* digits that far up are too large whatever follows; fraction digits that far down are below a byte */
+        /* more integer digits are too large in any case; further fraction digits are below a byte */
         if (digits > INT64_MAX || denominator > INT64_MAX) continue;
         digits = digits * 10 + (*p - '0');
         if (fraction) denominator *= 10;
@@ -67,45 +67,36 @@ ps_status ps_bytes_parse(const char *text, int64_t *bytes)
     return PS_OK;
 }
 
-const char *ps_bytes_format(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
+/* Three digits at most, zeros behind the point left out; `gap` stands between number and unit. */
+static const char *format_size(uint64_t bytes, bool rounds_up, const char *sign, const char *gap,
+                               char text[PS_BYTES_TEXT_MAX])
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
-    const char *sign = bytes < 0 ? "-" : "";
-    const uint64_t magnitude = bytes < 0 ? 0 - (uint64_t)bytes : (uint64_t)bytes;
-    if (magnitude < 1000) {
-        snprintf(text, PS_BYTES_TEXT_MAX, "%s%u B", sign, (unsigned)magnitude);
-        return text;
-    }
+    const size_t last = rounds_up ? 5 : 6; /* options have no EB */
     uint64_t unit = 1;
     size_t i = 0;
-    /* 999.95 of a unit would round to 1000.0: take the next one */
-    while (i + 1 < PS_ARRAY_LEN(units) && magnitude / unit >= 999 &&
-           (magnitude / unit >= 1000 || magnitude % unit * 20 >= unit * 19)) {
-        unit *= 1000;
-        i++;
-    }
-    const uint64_t tenths = (uint64_t)(((wide)magnitude * 10 + unit / 2) / unit);
-    snprintf(text, PS_BYTES_TEXT_MAX, "%s%llu.%u %s", sign, (unsigned long long)(tenths / 10), (unsigned)(tenths % 10),
-             units[i]);
+    for (; i < last && bytes / unit >= 1000; i++) unit *= 1000;
+    /* in hundredths of the unit below ten, in tenths below a hundred */
+    unsigned parts = i == 0 ? 1 : bytes / unit < 10 ? 100 : bytes / unit < 100 ? 10 : 1;
+    wide n = ((wide)bytes * parts + (rounds_up ? unit - 1 : unit / 2)) / unit;
+    if (n >= 1000 && parts == 1 && i < last) n /= 1000, i++; /* 999.5 MB are 1 GB */
+    while (parts > 1 && n % 10 == 0) n /= 10, parts /= 10;
+    const unsigned number = (unsigned)n;
+    const int digits = parts == 100 ? 2 : parts == 10 ? 1 : 0;
+    if (digits > 0)
+        snprintf(text, PS_BYTES_TEXT_MAX, "%s%u.%0*u%s%s", sign, number / parts, digits, number % parts, gap, units[i]);
+    else
+        snprintf(text, PS_BYTES_TEXT_MAX, "%s%u%s%s", sign, number, gap, units[i]);
     return text;
+}
+
+const char *ps_bytes_format(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
+{
+    const bool is_negative = bytes < 0;
+    return format_size(is_negative ? 0 - (uint64_t)bytes : (uint64_t)bytes, false, is_negative ? "-" : "", " ", text);
 }
 
 const char *ps_bytes_round_up(int64_t bytes, char text[PS_BYTES_TEXT_MAX])
 {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
-    int64_t unit = 1;
-    size_t i = 0;
-    for (; i + 1 < PS_ARRAY_LEN(units) && bytes / unit >= 1000; i++) unit *= 1000;
-    /* in hundredths of the unit below ten, in tenths below a hundred */
-    int64_t parts = i == 0 ? 1 : bytes < 10 * unit ? 100 : bytes < 100 * unit ? 10 : 1;
-    int64_t n = ps_ceil_div(bytes, unit / parts);
-    while (parts > 1 && n % 10 == 0) n /= 10, parts /= 10;
-    if (n >= 1000 && parts == 1 && i + 1 < PS_ARRAY_LEN(units)) n /= 1000, i++; /* 999.5 MB are 1 GB */
-    const int digits = parts == 100 ? 2 : parts == 10 ? 1 : 0;
-    if (digits > 0)
-        snprintf(text, PS_BYTES_TEXT_MAX, "%lld.%0*lld%s", (long long)(n / parts), digits, (long long)(n % parts),
-                 units[i]);
-    else
-        snprintf(text, PS_BYTES_TEXT_MAX, "%lld%s", (long long)n, units[i]);
-    return text;
+    return format_size((uint64_t)bytes, true, "", "", text);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_BYTES 8192 /* of a longer line the rest is read as a line of its own, which matches nothing */
+#define LINE_BYTES 8192 /* the rest of a longer line is read as a separate line, which matches nothing */
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
@@ -86,7 +86,7 @@ static bool mount_parse(char *line, mount_line *out)
 }
 
 /* Path of the group below the mount point: in a container the mount may show only a part of the hierarchy, or the group
- * may lie outside of it; then the mount point is the nearest thing. */
+ * may be outside of it; then the mount point is the nearest group. */
 static const char *path_below(const char *path, const char *group_root)
 {
     const size_t n = strcmp(group_root, "/") == 0 ? 0 : strlen(group_root);
@@ -127,7 +127,7 @@ bool ps_cgroup_up(ps_cgroup *g)
     return true;
 }
 
-/* ---- what it says ------------------------------------------------------------------------------------------------ */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 bool ps_cgroup_keyed_number(const ps_cgroup *g, const char *file, const char *key, int64_t *out)
 {

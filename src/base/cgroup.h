@@ -10,7 +10,7 @@
 typedef struct ps_cgroup {
     bool is_v2;
     size_t mount_bytes;  /* length of the mount point at the front of path */
-    char path[PATH_MAX]; /* the folder of the group now looked at */
+    char path[PATH_MAX]; /* folder of the present group */
 } ps_cgroup;
 
 /* The process' own group in the hierarchy that governs `controller` ("memory", "cpu"): the v1 one of that name or the
@@ -18,7 +18,8 @@ typedef struct ps_cgroup {
 bool ps_cgroup_first(const char *root, const char *controller, bool is_v2, ps_cgroup *out);
 bool ps_cgroup_up(ps_cgroup *g); /* to the parent; false at the mount point */
 
-/* A number in a file of the group. False when it is not there, is "max", is negative or makes no sense. */
+/* Read a number from a file of the group. False when the file is missing, or has "max", a negative number or malformed
+ * text. */
 bool ps_cgroup_number(const ps_cgroup *g, const char *file, int64_t *out);
 
 /* The number after `key` at the start of a line. */
@@ -26,7 +27,8 @@ bool ps_cgroup_keyed_number(const ps_cgroup *g, const char *file, const char *ke
 
 /* ---- text of /proc, shared with machine.c ------------------------------------------------------------------------ */
 
-/* A number >= 0 at the start of s after blanks; *end (may be NULL) behind it. False when none or too large. */
+/* A number >= 0 at the start of s after blanks; *end (may be NULL) points past it. False when there is none, or it is
+ * too large. */
 bool ps_text_number(const char *s, const char **end, int64_t *out);
 
 /* fopen(root + path, "r"), NULL when that fails. */

@@ -14,8 +14,8 @@ void ps_crc32_table_init(ps_crc32_table *t)
 }
 
 /* "Slicing by 8": Kounavis and Berry, "A systematic approach to building high performance software-based CRC
- * generators", ISCC 2005. A byte at a time each step waits for the table; here eight loads wait for one another only by
- * the four bytes that the sum so far has. */
+ * generators", ISCC 2005. Byte by byte, each step depends on the previous table load; here eight loads are independent,
+ * and only the four bytes of the present CRC form a dependency. */
 uint32_t ps_crc32_update(const ps_crc32_table *t, uint32_t crc, const void *data, int64_t n)
 {
     const uint8_t *p = data;

@@ -5,12 +5,12 @@
 #include <stdint.h>
 
 typedef struct ps_crc32_table {
-    uint32_t of[8][256]; /* of[k][b]: what byte b does, with k bytes behind it */
+    uint32_t of[8][256]; /* of[k][b]: effect of byte b followed by k bytes */
 } ps_crc32_table;
 
 void ps_crc32_table_init(ps_crc32_table *t);
 
-/* The sum of some bytes, whose sum is crc, and of those n behind them; of no bytes it is 0. */
+/* Extend crc, the CRC of preceding bytes (0 for none), by n bytes. */
 uint32_t ps_crc32_update(const ps_crc32_table *t, uint32_t crc, const void *data, int64_t n);
 
 #endif

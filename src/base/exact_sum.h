@@ -1,8 +1,8 @@
-/* exact_sum.h - a sum of doubles without rounding: the same whatever the order and grouping of what is added.
+/* exact_sum.h - a sum of doubles without rounding, independent of the order and grouping of the terms.
  *
  * A fixed-point number of many 32-bit digits, wide enough for sums of squares of fp32 values (Kulisch's long
- * accumulator, "Computer Arithmetic and Validity", 2008, cut to that range). So a norm has the same bits wherever
- * tensors lie, and on however many ranks. */
+ * accumulator, "Computer Arithmetic and Validity", 2008, cut to that range). So a norm has the same bits for every
+ * placement of tensors and every number of ranks. */
 #ifndef PS_BASE_EXACT_SUM_H
 #define PS_BASE_EXACT_SUM_H
 
@@ -24,7 +24,7 @@ void ps_exact_sum_carry(ps_exact_sum *s);
 /* *all += *one; both carry. */
 void ps_exact_sum_join(ps_exact_sum *all, ps_exact_sum *one);
 
-/* The sum as a double; carries. The same sum has the same bits, whatever it was added up from. */
+/* The sum as a double; carries. Equal sums have equal bits, whatever their terms were. */
 double ps_exact_sum_value(ps_exact_sum *s);
 
 #endif

@@ -19,8 +19,8 @@
 #define FILE_IO_BYTES_MAX PS_GIB
 #define TEMPORARY_NAMES_MAX 1000
 
-/* A page fault maps this much around the page that was asked for, when it is in the page cache (fault_around_bytes of
- * Linux), so this much is given back. */
+/* A page fault maps this much of the page cache around the page (fault_around_bytes of Linux), so this much is
+ * released. */
 #define FAULT_AROUND_BYTES (64 * PS_KIB)
 
 struct ps_file {
@@ -35,15 +35,7 @@ struct ps_file_writer {
     char *path, *temporary;
 };
 
-/* An injected failure looks like a broken disk. */
-static bool has_fault(ps_fault_kind kind)
-{
-    if (!ps_fault_hit(kind)) return false;
-    errno = EIO;
-    return true;
-}
-
-/* What a clone has in the place of a large file that was not fetched: three lines, at most 1 KiB
+/* A clone has such a pointer file in place of a large file that was not fetched: three lines, at most 1 KiB
  * (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md). */
 static ps_status check_no_pointer(const ps_file *f)
 {
@@ -66,7 +58,7 @@ ps_status ps_file_open(const char *path, ps_file **out)
     PS_TRY(ps_mem_alloc(1, sizeof *f + path_bytes, &f));
     memcpy(f->path, path, path_bytes);
     /* O_NONBLOCK: opening a pipe by mistake must not hang; it changes nothing for regular files */
-    f->fd = has_fault(PS_FAULT_READ) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    f->fd = ps_fault_hit_io(PS_FAULT_READ) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
     ps_status st = PS_OK;
     if (f->fd < 0 || fstat(f->fd, &info) != 0)
@@ -108,7 +100,7 @@ static ps_status read_at(int fd, const char *path, int64_t offset, void *dst, in
     PS_ASSERT(offset >= 0 && n_bytes >= 0);
     for (int64_t done = 0; done < n_bytes;) {
         const size_t want = (size_t)ps_min_i64(n_bytes - done, FILE_IO_BYTES_MAX);
-        const ssize_t got = has_fault(PS_FAULT_READ) ? -1 : pread(fd, (char *)dst + done, want, offset + done);
+        const ssize_t got = ps_fault_hit_io(PS_FAULT_READ) ? -1 : pread(fd, (char *)dst + done, want, offset + done);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
             return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", path, (long long)n_bytes,
@@ -165,7 +157,8 @@ bool ps_file_exists(const char *path)
 ps_status ps_file_map(ps_file *f)
 {
     PS_ASSERT(f->map == NULL && f->n_bytes > 0);
-    void *map = has_fault(PS_FAULT_READ) ? MAP_FAILED : mmap(NULL, (size_t)f->n_bytes, PROT_READ, MAP_SHARED, f->fd, 0);
+    void *map =
+        ps_fault_hit_io(PS_FAULT_READ) ? MAP_FAILED : mmap(NULL, (size_t)f->n_bytes, PROT_READ, MAP_SHARED, f->fd, 0);
     if (map == MAP_FAILED)
         return PS_FAIL(PS_EIO, "%s: cannot map its %lld bytes: %s", f->path, (long long)f->n_bytes, strerror(errno));
     f->map = map;
@@ -176,7 +169,7 @@ ps_status ps_file_begin_view(const ps_file *f, int64_t offset, int64_t n_bytes, 
 {
     PS_ASSERT(f->map != NULL && offset >= 0 && n_bytes >= 0 && offset + n_bytes <= f->n_bytes);
     struct stat info;
-    if (has_fault(PS_FAULT_READ) || fstat(f->fd, &info) != 0)
+    if (ps_fault_hit_io(PS_FAULT_READ) || fstat(f->fd, &info) != 0)
         return PS_FAIL(PS_EIO, "%s: reading %lld bytes at offset %lld: %s", f->path, (long long)n_bytes,
                        (long long)offset, strerror(errno));
     if (info.st_size < offset + n_bytes)
@@ -191,7 +184,7 @@ void ps_file_end_view(const ps_file *f, int64_t offset, int64_t n_bytes)
 {
     const int64_t begin = offset / FAULT_AROUND_BYTES * FAULT_AROUND_BYTES;
     const int64_t end = ps_min_i64(ps_round_up(offset + n_bytes, FAULT_AROUND_BYTES), f->n_bytes);
-    /* a hint: when it fails, the pages stay until the system wants them */
+    /* a hint: when it fails, the pages stay until the system reclaims them */
     if (end > begin) (void)madvise(f->map + begin, (size_t)(end - begin), MADV_DONTNEED);
 }
 
@@ -210,21 +203,21 @@ ps_status ps_file_writer_open(const char *path, ps_file_writer **out)
     *out = NULL;
     ps_status st;
     ps_file_writer *w = NULL;
-    struct stat there; /* the rename at the end would put a file in the place of a device, a pipe */
+    struct stat there; /* the rename at the end would replace a device or a pipe by a file */
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
         return PS_FAIL(PS_EIO, "%s: not a regular file, and will not be replaced by one", path);
     PS_TRY(ps_mem_alloc(1, sizeof *w, &w));
     w->fd = -1;
     char mark[PS_LEFTOVER_MARK_MAX];
     const size_t name_bytes = strlen(path) + PS_LEFTOVER_MARK_MAX + 16;
-    ps_leftovers_remove_beside(path, PS_LEFTOVER_TEMPORARY);
+    ps_leftovers_remove_siblings(path, PS_LEFTOVER_TEMPORARY);
     (void)ps_leftover_mark(mark);
     PS_TRY_GOTO(ps_mem_strdup(path, &w->path));
     PS_TRY_GOTO(ps_mem_alloc(name_bytes, 1, &w->temporary));
-    /* another writer of the same file, perhaps in this process, may be under way */
+    /* another writer of the same file, perhaps in this process, may be active */
     for (int n = 0; n < TEMPORARY_NAMES_MAX; n++) {
         snprintf(w->temporary, name_bytes, "%s" PS_LEFTOVER_TEMPORARY "%s-%d", path, mark, n);
-        w->fd = has_fault(PS_FAULT_WRITE) ? -1 : open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        w->fd = ps_fault_hit_io(PS_FAULT_WRITE) ? -1 : open(w->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->fd >= 0 || errno != EEXIST) break;
     }
     if (w->fd < 0) {
@@ -244,7 +237,7 @@ ps_status ps_file_writer_write(ps_file_writer *w, int64_t offset, const void *da
     for (int64_t done = 0; done < n_bytes;) {
         const size_t want = (size_t)ps_min_i64(n_bytes - done, FILE_IO_BYTES_MAX);
         const ssize_t put =
-            has_fault(PS_FAULT_WRITE) ? -1 : pwrite(w->fd, (const char *)data + done, want, offset + done);
+            ps_fault_hit_io(PS_FAULT_WRITE) ? -1 : pwrite(w->fd, (const char *)data + done, want, offset + done);
         if (put < 0 && errno == EINTR) continue;
         if (put <= 0)
             return PS_FAIL(PS_EIO, "%s: writing %lld bytes at offset %lld: %s", w->temporary, (long long)n_bytes,
@@ -261,35 +254,14 @@ ps_status ps_file_writer_read(const ps_file_writer *w, int64_t offset, void *dst
 
 void ps_file_writer_start_sync(const ps_file_writer *w, int64_t offset, int64_t n_bytes)
 {
-    /* a hint: what cannot be begun now is done, and its failure reported, by the sync at the end */
+    /* a hint: the sync at the end writes the rest, and reports failures */
     (void)sync_file_range(w->fd, offset, n_bytes, SYNC_FILE_RANGE_WRITE);
-}
-
-ps_status ps_file_sync_folder(const char *folder)
-{
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ps_status st = PS_OK;
-    /* EINVAL: this file system has nothing to sync for folders */
-    if (has_fault(PS_FAULT_WRITE) || fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-        st = PS_FAIL(PS_EIO, "%s: the folder could not be synced: %s", folder, strerror(errno));
-    if (fd >= 0) close(fd);
-    return st;
-}
-
-/* Without this a rename may be lost in a power failure although the data are safe. */
-ps_status ps_file_sync_folder_of(const char *path)
-{
-    char *folder = NULL;
-    PS_TRY(ps_folder_of(path, &folder));
-    const ps_status st = ps_file_sync_folder(folder);
-    ps_mem_free(folder);
-    return st;
 }
 
 ps_status ps_file_writer_commit(ps_file_writer *w)
 {
     ps_status st = PS_OK;
-    if (has_fault(PS_FAULT_WRITE) || fsync(w->fd) != 0) {
+    if (ps_fault_hit_io(PS_FAULT_WRITE) || fsync(w->fd) != 0) {
         st = PS_FAIL(PS_EIO, "%s: cannot sync: %s", w->temporary, strerror(errno));
         goto out;
     }
@@ -300,11 +272,11 @@ ps_status ps_file_writer_commit(ps_file_writer *w)
         st = PS_FAIL(PS_EIO, "%s: cannot close: %s", w->temporary, strerror(errno));
         goto out;
     }
-    if (has_fault(PS_FAULT_WRITE) || rename(w->temporary, w->path) != 0) {
+    if (ps_fault_hit_io(PS_FAULT_WRITE) || rename(w->temporary, w->path) != 0) {
         st = PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", w->temporary, w->path, strerror(errno));
         goto out;
     }
-    st = ps_file_sync_folder_of(w->path);
+    st = ps_folder_sync_of(w->path);
     free_writer(w);
     return st;
 out:

@@ -3,12 +3,12 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The set that begins at p, '[' of pattern [p, end): *last is its ']'. False when there is none: it is no set. */
+/* The set that begins at p, '[' of pattern [p, end): *last is its ']'. False when there is no ']', so no set. */
 static bool find_set_end(const char *p, const char *end, const char **last)
 {
     const char *at = p + 1;
     if (at < end && *at == '!') at++;
-    if (at < end) at++; /* a ']' that comes first is one of the set */
+    if (at < end) at++; /* a leading ']' is a member of the set */
     while (at < end && *at != ']') at++;
     *last = at;
     return at < end;
@@ -29,7 +29,7 @@ static bool is_in_set(const char *p, const char *last, char c)
     return is_in != is_negated;
 }
 
-/* One character of the name against what stands at p, which is no '*'; *next: behind it. */
+/* Match one character of the name against the pattern element at p, which is not '*'; *next: past the element. */
 static bool matches_one(const char *p, const char *end, char c, const char **next)
 {
     const char *last;
@@ -40,7 +40,7 @@ static bool matches_one(const char *p, const char *end, char c, const char **nex
     return is_in_set(p, last, c);
 }
 
-/* After a mismatch the last '*' takes one character more: earlier ones need not be tried again. */
+/* After a mismatch the last '*' matches one character more; earlier ones need not be tried again. */
 static bool matches(const char *p, const char *end, const char *name)
 {
     const char *star = NULL, *resume = NULL, *next;

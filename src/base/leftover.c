@@ -22,9 +22,9 @@ typedef struct maker {
     long pid;
 } maker;
 
-/* ---- who we are ---- */
+/* ---- this process ---- */
 
-/* The beginning of a small file, or of what a link says; "" when it cannot be read. */
+/* The beginning of a small file, or of a link's target; "" when it cannot be read. */
 static void read_text(const char *path, bool is_link, char *text, size_t text_bytes)
 {
     ssize_t n = -1;
@@ -48,8 +48,8 @@ static uint64_t host_of_this(void)
     return XXH3_64bits(all, (size_t)n);
 }
 
-/* State and start of a process, from proc(5): fields 3 and 22; the second is a name that may hold anything, in
- * brackets. */
+/* State and start of a process, from proc(5): fields 3 and 22; field 2 is a name in parentheses that may contain any
+ * characters. */
 static bool process_look(long pid, char *state, uint64_t *start)
 {
     char path[64], text[1024];
@@ -79,7 +79,7 @@ const char *ps_leftover_mark(char mark[PS_LEFTOVER_MARK_MAX])
     return mark;
 }
 
-/* ---- whose a name is ---- */
+/* ---- marks in names ---- */
 
 static bool is_digit(char c)
 {
@@ -102,13 +102,13 @@ static const char *maker_read(const char *name, const char *prefix, maker *out)
     return *end == '-' || *end == '\0' ? end : NULL;
 }
 
-const char *ps_leftover_rest(const char *name, const char *prefix)
+const char *ps_leftover_suffix(const char *name, const char *prefix)
 {
     maker m;
     return maker_read(name, prefix, &m);
 }
 
-/* ---- is it gone? ---- */
+/* ---- has the process ended? ---- */
 
 static bool process_is_gone(const maker *m)
 {
@@ -128,7 +128,7 @@ bool ps_leftover_process_has_ended(const char *mark)
     return !(m.pid == own.pid && m.start == own.start) && process_is_gone(&m);
 }
 
-/* When an entry was changed last, or the newest entry in it. */
+/* Time of the last change of an entry, or of the newest entry in it. */
 static time_t newest_change(int folder, const char *name)
 {
     struct stat info;
@@ -170,7 +170,7 @@ void ps_leftovers_remove(const char *folder, const char *prefix, bool own_too)
     closedir(d);
 }
 
-void ps_leftovers_remove_beside(const char *path, const char *suffix)
+void ps_leftovers_remove_siblings(const char *path, const char *suffix)
 {
     char folder[PATH_MAX], prefix[NAME_MAX + 1];
     const char *slash = strrchr(path, '/');

@@ -1,14 +1,14 @@
-/* leftover.h - temporary files and folders whose makers were killed: how they are known, and removed by the next run.
+/* leftover.h - temporary files and folders whose process was killed: how the next run recognises and removes them.
  *
  * The name of everything temporary has a mark: "<prefix><mark>..." with mark "<host>-<pid>-<start>".
  *
- *     host    hash of boot, host name and pid namespace: where the number of a process means something
- *     pid     the maker
- *     start   when it was started, in ticks since boot: another process may get its number later
+ *     host    hash of boot, host name and pid namespace: the scope in which a pid is valid
+ *     pid     the process that created it
+ *     start   start time of the process, in ticks since boot, as pids are reused
  *
- * A maker on this host is asked for. One of another host, another container, or before a reboot, cannot be: what it
- * left counts as left when nothing in it has changed for a day, for its maker may be alive and at work on a file system
- * that both see. */
+ * For a mark of this host, the system says whether the process is alive. For a mark of another host, another container,
+ * or before a reboot, it cannot: the process may be alive and writing to a shared file system, so the entry counts as
+ * left over when nothing in it has changed for a day. */
 #ifndef PS_BASE_LEFTOVER_H
 #define PS_BASE_LEFTOVER_H
 
@@ -18,26 +18,26 @@
 #define PS_LEFTOVER_TEMPORARY ".tmp-" /* files and folders to be renamed: "<path>.tmp-<mark>-<n>" */
 #define PS_LEFTOVER_IDLE_S (24 * 3600)
 
-/* Of this process. Returns mark. */
+/* The mark of this process. Returns mark. */
 const char *ps_leftover_mark(char mark[PS_LEFTOVER_MARK_MAX]);
 
-/* Has the process of this mark, another one of this host, ended? Also where nobody has asked for its status yet. When
- * in doubt, no: a mark of another host, of this process, or none. */
+/* Whether the process of this mark, another one of this host, has ended; zombies count as ended. False when unknown:
+ * for a mark of another host or of this process, and for text that is no mark. */
 bool ps_leftover_process_has_ended(const char *mark);
 
-/* What follows the mark in a name that is "<prefix><mark>" and then "-" or nothing; NULL for all other names. */
-const char *ps_leftover_rest(const char *name, const char *prefix);
+/* The text after the mark in a name "<prefix><mark>" or "<prefix><mark>-..."; NULL for all other names. */
+const char *ps_leftover_suffix(const char *name, const char *prefix);
 
-/* Is the entry `name` of an open folder such a name, and its maker gone, or with own_too this process? When in doubt,
- * no. */
+/* Whether the entry `name` of an open folder is such a name, and its process has ended or, with own_too, is this
+ * process. False when unknown. */
 bool ps_leftover_is_gone(int folder, const char *name, const char *prefix, bool own_too);
 
-/* Remove what makers that are gone have left under such names: files, links, and folders of files; with own_too what
- * this process could not remove before, too. What cannot be removed stays, and is tried again next time. Needs no
+/* Remove entries with such names whose process has ended: files, links, and folders of files; with own_too also those
+ * that this process could not remove before. An entry that cannot be removed stays for the next attempt. Allocates no
  * memory. */
 void ps_leftovers_remove(const char *folder, const char *prefix, bool own_too);
 
-/* The same for what is left of writing `path`: entries "<name of path><suffix><mark>..." beside it. */
-void ps_leftovers_remove_beside(const char *path, const char *suffix);
+/* The same for temporary entries of `path`: "<name of path><suffix><mark>..." in the same folder. */
+void ps_leftovers_remove_siblings(const char *path, const char *suffix);
 
 #endif

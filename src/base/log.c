@@ -6,7 +6,8 @@
 
 #include "base/printable.h"
 
-/* A reader calls, so that who takes the listener away knows that nobody is in it any more. */
+/* Calls of the log function hold the read lock; the write lock in ps_set_log thus waits until no thread is in the old
+ * function. */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static ps_log_func listener;
 static void *listener_user;

@@ -1,6 +1,8 @@
 #include "base/machine.h"
 #include "base/cgroup.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -29,7 +31,7 @@ static bool proc_kib(const char *root, const char *path, const char *key, int64_
     return found;
 }
 
-/* One group's limit. Page cache that was not used lately is given back before anything fails. */
+/* Limit of one group. Inactive page cache counts as available, as the kernel reclaims it before an allocation fails. */
 static void group_clamp_memory(const ps_cgroup *g, ps_machine_memory_info *m)
 {
     int64_t limit, used = 0, cache = 0;
@@ -56,7 +58,7 @@ ps_status ps_machine_memory(const char *root, ps_machine_memory_info *out)
     root = root != NULL ? root : "";
     *out = (ps_machine_memory_info){0};
     if (!proc_kib(root, path, "MemTotal", &out->total_bytes))
-        return PS_FAIL(PS_EIO, "%s%s does not tell MemTotal", root, path);
+        return PS_FAIL(PS_EIO, "%s%s has no MemTotal", root, path);
     if (!proc_kib(root, path, "MemAvailable", &out->available_bytes)) {
         int64_t available = 0, cached = 0;
         proc_kib(root, path, "MemFree", &available);
@@ -73,25 +75,53 @@ ps_status ps_machine_memory(const char *root, ps_machine_memory_info *out)
     return PS_OK;
 }
 
-ps_status ps_machine_rss(const char *root, ps_machine_rss_info *out)
+/* proc(5): size, resident, shared, ... in pages; shared are those of files and of shared memory. */
+static ps_status parse_statm(const char *root, const char *line, int64_t *resident, int64_t *shared)
+{
+    const char *after;
+    int64_t size;
+    const bool ok = ps_text_number(line, &after, &size) && ps_text_number(after, &after, resident);
+    if (!ok || !ps_text_number(after, NULL, shared)) *shared = 0;
+    const int64_t page_bytes = sysconf(_SC_PAGESIZE);
+    if (!ok || *resident > INT64_MAX / page_bytes || *shared > *resident)
+        return PS_FAIL(PS_EIO, "%s/proc/self/statm makes no sense", root);
+    *resident *= page_bytes;
+    *shared *= page_bytes;
+    return PS_OK;
+}
+
+ps_status ps_machine_open_statm(int *statm)
+{
+    *statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    return *statm >= 0 ? PS_OK : PS_FAIL(PS_EIO, "cannot open /proc/self/statm: %s", strerror(errno));
+}
+
+ps_status ps_machine_private(int statm, int64_t *bytes)
 {
     char line[512];
-    const char *after;
-    int64_t pages = 0;
-    bool ok = false;
+    int64_t resident, shared;
+    const ssize_t n = pread(statm, line, sizeof line - 1, 0);
+    *bytes = 0;
+    if (n < 0) return PS_FAIL(PS_EIO, "cannot read /proc/self/statm: %s", strerror(errno));
+    line[n] = '\0';
+    PS_TRY(parse_statm("", line, &resident, &shared));
+    *bytes = resident - shared;
+    return PS_OK;
+}
+
+ps_status ps_machine_rss(const char *root, ps_machine_rss_info *out)
+{
+    char line[512] = "";
+    int64_t shared;
     root = root != NULL ? root : "";
     *out = (ps_machine_rss_info){0};
     FILE *f = ps_text_open(root, "/proc/self/statm");
-    if (f != NULL) {
-        ok = fgets(line, sizeof line, f) != NULL && ps_text_number(line, &after, &pages) &&
-             ps_text_number(after, NULL, &pages);
-        fclose(f);
-    }
-    const int64_t page_bytes = sysconf(_SC_PAGESIZE);
-    if (!ok || pages > INT64_MAX / page_bytes) return PS_FAIL(PS_EIO, "%s/proc/self/statm makes no sense", root);
+    if (f == NULL) return PS_FAIL(PS_EIO, "cannot open %s/proc/self/statm: %s", root, strerror(errno));
+    if (fgets(line, sizeof line, f) == NULL) line[0] = '\0';
+    fclose(f);
+    PS_TRY(parse_statm(root, line, &out->resident_bytes, &shared));
     if (!proc_kib(root, "/proc/self/status", "VmHWM", &out->peak_bytes))
-        return PS_FAIL(PS_EIO, "%s/proc/self/status does not tell VmHWM", root);
-    out->resident_bytes = pages * page_bytes;
+        return PS_FAIL(PS_EIO, "%s/proc/self/status has no VmHWM", root);
     return PS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* mem.h - the only malloc in the library: bookkeeping memory (never model data, which lies in memory of devices).
+/* mem.h - the only malloc in the library, for bookkeeping memory; model data are in memory of devices.
  *
  * Counts live bytes, so that tests can prove that nothing leaks; each call is a fault point (PS_FAULT_ALLOC). */
 #ifndef PS_BASE_MEM_H
@@ -6,22 +6,22 @@
 
 #include "base/status.h"
 
-/* Zero-filled memory for n items of `item_bytes`; *out = NULL and PS_ENOMEM_HOST when it cannot be had.
- * n == 0 yields a valid pointer that must be freed like any other. */
-PS_NODISCARD ps_status ps_mem_alloc(size_t n, size_t item_bytes, void *out_pointer);
+/* Zero-filled memory for n items of `item_bytes`; *out = NULL and PS_ENOMEM_HOST when there is none. n == 0 yields a
+ * valid pointer that must be freed like any other. */
+PS_PRIVATE_API PS_NODISCARD ps_status ps_mem_alloc(size_t n, size_t item_bytes, void *out_pointer);
 
-/* Room for n items in *pointer (may be NULL), which grows by half at least, so that appending copies each item a few
- * times in all. New ones are zero-filled. On failure *pointer is unchanged. */
-PS_NODISCARD ps_status ps_mem_reserve(void *pointer_to_pointer, size_t n, size_t item_bytes);
+/* Ensure room for n items in *pointer (may be NULL). Room grows by at least half, so that appending takes amortised
+ * constant time. New items are zero-filled. On failure *pointer is unchanged. */
+PS_PRIVATE_API PS_NODISCARD ps_status ps_mem_reserve(void *pointer_to_pointer, size_t n, size_t item_bytes);
 
-/* Bytes that the memory at p, of these calls, has room for; 0 for NULL. */
-size_t ps_mem_bytes(const void *p);
+/* Capacity in bytes of memory that these calls have allocated; 0 for NULL. */
+PS_PRIVATE_API size_t ps_mem_bytes(const void *p);
 
 /* A copy of the string. */
-PS_NODISCARD ps_status ps_mem_strdup(const char *s, char **out);
+PS_PRIVATE_API PS_NODISCARD ps_status ps_mem_strdup(const char *s, char **out);
 
-void ps_mem_free(void *p); /* NULL is accepted */
+PS_PRIVATE_API void ps_mem_free(void *p); /* NULL is accepted */
 
-int64_t ps_mem_live_bytes(void); /* all threads together */
+int64_t ps_mem_live_bytes(void); /* of all threads */
 
 #endif

@@ -21,7 +21,7 @@ static bool is_hub_name(const char *path)
     return path[n] == '/' && n_name > 0 && path[n + 1 + n_name] == '\0';
 }
 
-/* The end of its name, or a folder that it would be in, tells a path. */
+/* A file extension, or an existing parent folder, means a path. */
 static bool is_path(const char *path)
 {
     static const char *const ends[] = {".safetensors", ".json", ".jsonl", ".bin", ".pt",   ".pth",

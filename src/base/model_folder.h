@@ -1,4 +1,4 @@
-/* model_folder.h - a folder of a Hugging Face model, as users name it. */
+/* model_folder.h - messages for a folder of a Hugging Face model that does not exist. */
 #ifndef PS_BASE_MODEL_FOLDER_H
 #define PS_BASE_MODEL_FOLDER_H
 
@@ -6,10 +6,9 @@
 
 enum { PS_MODEL_FOLDER_HINT_BYTES = 640 };
 
-/* What to do for a path that is not there and reads like a name on the hub ("gpt2", "organisation/model") rather than
- * that of a file or of something in a folder that is there: " in <working folder>; nothing is fetched ...", else "".
- * Returns out. */
-const char *ps_model_folder_hint(const char *path, char out[PS_MODEL_FOLDER_HINT_BYTES]);
+/* Hint for a path that does not exist and looks like a name on the hub ("gpt2", "organisation/model") rather than a
+ * file or an entry of an existing folder: " in <working folder>; nothing is fetched ...", else "". Returns out. */
+PS_PRIVATE_API const char *ps_model_folder_hint(const char *path, char out[PS_MODEL_FOLDER_HINT_BYTES]);
 
 /* PS_EIO unless `path` is a folder; the message begins with `what` ("model.from_pretrained") and ends
  * with the hint. */

@@ -9,7 +9,7 @@
 ps_status ps_name_index_init(ps_name_index *x, int64_t n_names)
 {
     *x = (ps_name_index){.n_slots = 8};
-    while (x->n_slots < 2 * (uint64_t)n_names) x->n_slots *= 2; /* at most half full: few steps to a free slot */
+    while (x->n_slots < 2 * (uint64_t)n_names) x->n_slots *= 2; /* at most half full, for short probe sequences */
     PS_TRY(ps_mem_alloc(x->n_slots, sizeof *x->names, (void *)&x->names));
     return ps_mem_alloc(x->n_slots, sizeof *x->numbers, &x->numbers);
 }
@@ -21,7 +21,7 @@ void ps_name_index_deinit(ps_name_index *x)
     *x = (ps_name_index){0};
 }
 
-/* Where the search for a name begins. */
+/* First slot of the search for a name. */
 static uint64_t first_slot(const ps_name_index *x, const char *name)
 {
     return XXH3_64bits(name, strlen(name)) & (x->n_slots - 1);
@@ -67,7 +67,7 @@ int32_t ps_name_index_find(const ps_name_index *x, const char *name)
     return x->names[slot] != NULL ? x->numbers[slot] : -1;
 }
 
-/* Names behind it that would not be found across the free slot move up. */
+/* Later names of the probe sequence that the free slot would hide move up. */
 void ps_name_index_remove(ps_name_index *x, const char *name)
 {
     const uint64_t mask = x->n_slots - 1;

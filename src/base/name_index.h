@@ -1,4 +1,4 @@
-/* name_index.h - from names to numbers, for files and models with many tensors: open addressing. */
+/* name_index.h - a hash table from names to numbers, with open addressing, for files and models with many tensors. */
 #ifndef PS_BASE_NAME_INDEX_H
 #define PS_BASE_NAME_INDEX_H
 
@@ -9,18 +9,19 @@
 typedef struct ps_name_index {
     const char **names; /* [n_slots], NULL: free */
     int32_t *numbers;   /* [n_slots] */
-    uint64_t n_slots;   /* a power of two, more than the names */
+    uint64_t n_slots;   /* a power of two, above the number of names */
 } ps_name_index;
 
-/* Room for n_names names. Deinit also after a failure, and of a zero-filled index. */
+/* Allocate room for n_names names. Call deinit also after a failure; it accepts a zero-filled index. */
 PS_NODISCARD ps_status ps_name_index_init(ps_name_index *x, int64_t n_names);
-/* Of an index with names, or a zero-filled one: room for n_names together. After a failure it is as before. */
+/* Grow an index with names, or a zero-filled one, to n_names names in all. After a failure it is unchanged. */
 PS_NODISCARD ps_status ps_name_index_reserve(ps_name_index *x, int64_t n_names);
 void ps_name_index_deinit(ps_name_index *x);
 
-/* The name is not copied and must stay as long as it is there. False, and no change, when it is there already. */
+/* The name is not copied, and must stay valid while it is in the index. False, and no change, when it is in the index
+ * already. */
 bool ps_name_index_add(ps_name_index *x, const char *name, int32_t number);
-int32_t ps_name_index_find(const ps_name_index *x, const char *name); /* -1: not there */
-void ps_name_index_remove(ps_name_index *x, const char *name);        /* nothing when it is not there */
+int32_t ps_name_index_find(const ps_name_index *x, const char *name); /* -1: not found */
+void ps_name_index_remove(ps_name_index *x, const char *name);        /* does nothing when it is not found */
 
 #endif

@@ -25,7 +25,7 @@ static void folders_add(folders *f, const char *base, const char *below)
     if (length > 0 && length < PATH_MAX) f->n++;
 }
 
-/* Of a file: as built, beside a library of PREFIX/lib, beside a program of PREFIX/bin. */
+/* Folders relative to a file: as built, next to a library in PREFIX/lib, next to a program in PREFIX/bin. */
 static void folders_add_near(folders *f, char *file)
 {
     char *slash = strrchr(file, '/');
@@ -48,8 +48,8 @@ static void folders_find(folders *f)
     char file[PATH_MAX];
     Dl_info info;
     struct link_map *map = NULL;
-    /* The file of the shared library that this is part of; it has no name in a program linked statically. A relative
-     * name would be looked for in whatever folder is the working one now, and what is found is executed. */
+    /* Path of the shared library that contains this code; a statically linked program has none. A relative path is
+     * refused: it would depend on the working folder, and the plug-in is executed. */
     if (dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map->l_name[0] == '/' &&
         realpath(map->l_name, file) != NULL)
         folders_add_near(f, file);

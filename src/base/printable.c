@@ -24,7 +24,7 @@ char *ps_printable(char *text)
         }
         *to++ = '?';
         if (length > 0) continue;
-        length = 1; /* with the bytes that only follow others */
+        length = 1; /* with its continuation bytes */
         while (i + length < n && ((unsigned char)text[i + length] & 0xC0) == 0x80) length++;
     }
     *to = '\0';
@@ -37,7 +37,7 @@ const char *ps_printable_copy(const char *text, char *out, size_t out_bytes)
     const bool cut = n >= out_bytes;
     if (cut) {
         n = out_bytes - 4;
-        while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) n--; /* not in the middle of a character */
+        while (n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80) n--; /* do not cut a character */
     }
     memcpy(out, text, n);
     out[n] = '\0';

@@ -15,7 +15,7 @@ void ps_set_progress(ps_progress_func func, void *user)
     listener.n_trials = 0;
 }
 
-ps_status ps_progress_tell(ps_progress_kind what, int64_t done, int64_t total)
+ps_status ps_progress_report(ps_progress_kind what, int64_t done, int64_t total)
 {
     static const char *const names[] = {
         [PS_PROGRESS_PLAN] = "planning", [PS_PROGRESS_LOAD] = "loading", [PS_PROGRESS_SAVE] = "saving"};
@@ -34,7 +34,7 @@ void ps_progress_begin_plan(void)
     listener.n_trials = 0;
 }
 
-ps_status ps_progress_tell_trial(void)
+ps_status ps_progress_report_trial(void)
 {
-    return ps_progress_tell(PS_PROGRESS_PLAN, listener.n_trials++, 0);
+    return ps_progress_report(PS_PROGRESS_PLAN, listener.n_trials++, 0);
 }

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Which sequence: `seed` is the user's, `stream` separates the uses (tensor, step, operator). */
+/* Selects a sequence: `seed` is the user's, `stream` separates the uses (tensor, step, operator). */
 typedef struct ps_rng_key {
     uint64_t seed, stream;
 } ps_rng_key;

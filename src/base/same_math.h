@@ -1,14 +1,14 @@
 /* same_math.h - logarithm, exponential, power, cosine and sine with the same bits on every machine.
  *
- * The C library's are nearly always rounded correctly, but nothing promises it, and glibc chooses among versions with
- * and without FMA by the processor. What reaches the bits of a training step (rates, bias corrections, rotary
- * frequencies, row sums' logarithms) comes from here instead: only + - * / on doubles, comparisons and integer
- * arithmetic, each of which IEEE 754 defines to the bit, and the build never contracts a * b + c (-ffp-contract=off).
- * Errors are below one unit of the last place of a double for logarithm and exponential, below 2^-52 for cosine and
- * sine, and for powers as much as the logarithm of the result makes of it: what is rounded to float is the right one
- * but for near ties.
+ * The C library's functions are nearly always rounded correctly, but this is not guaranteed, and glibc selects versions
+ * with and without FMA by the processor. All values that reach the bits of a training step (learning rates, bias
+ * corrections, rotary frequencies, logarithms of row sums) use these functions instead. They use only + - * / on
+ * doubles, comparisons and integer arithmetic, which IEEE 754 defines to the bit, and the build never contracts a * b +
+ * c (-ffp-contract=off). Errors are below one unit of the last place of a double for logarithm and exponential, below
+ * 2^-52 for cosine and sine, and for powers 2^-52 times the logarithm of the result, so a result rounded to float is
+ * correct except near ties.
  *
- * NaN gives NaN. Without branches, so that loops over them vectorise. */
+ * NaN gives NaN. There are no branches, so that loops over these functions vectorise. */
 #ifndef PS_BASE_SAME_MATH_H
 #define PS_BASE_SAME_MATH_H
 
@@ -30,7 +30,7 @@ static inline double ps_same_double(uint64_t u)
     return x;
 }
 
-/* Added to a double below 2^51 it rounds that to an integer, which is then in the low bits. */
+/* Adding it to a double below 2^51 rounds the double to an integer, which is then in the low bits. */
 #define PS_SAME_ROUND 0x1.8p52
 
 /* ln x for normal x > 0; -infinity for smaller x, infinity for infinity. x = 2^k m, sqrt(1/2) <= m < sqrt 2;
@@ -38,7 +38,7 @@ static inline double ps_same_double(uint64_t u)
 static inline double ps_same_log(double x)
 {
     const double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
-    /* 0x3fe6a09e667f3bcd is sqrt(1/2): the exponent of x / sqrt(1/2), whose fraction has moved up to it */
+    /* 0x3fe6a09e667f3bcd is sqrt(1/2): gives the exponent of x / sqrt(1/2) */
     const uint64_t from_root = ps_same_bits(x) - 0x3fe6a09e667f3bcd;
     const double k = ps_same_double((from_root >> 52) - (from_root >> 63 << 12) + 0x4338000000000000) - PS_SAME_ROUND;
     const double f = ps_same_double((from_root & 0xfffffffffffff) + 0x3fe6a09e667f3bcd) - 1.0;
@@ -84,7 +84,7 @@ static inline double ps_same_pow(double x, double y)
     return ps_same_exp(y * ps_same_log(x));
 }
 
-/* cos x and sin x for |x| <= 2^26, to 2^-52; farther out still the same everywhere, but less and less exact.
+/* cos x and sin x, within 2^-52 for |x| <= 2^26; beyond that still the same bits on every machine, but less exact.
  * x = k pi/2 + r, |r| <= pi/4, with pi/2 as a sum of three numbers, of which k times the first two is exact; then the
  * polynomials of fdlibm's kernel functions. */
 static inline void ps_same_cos_sin(double x, double *cosine, double *sine)

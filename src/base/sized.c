@@ -17,7 +17,7 @@
 PS_SIZED_MAP(XX)
 #undef XX
 
-/* Far more than will ever be added: what is larger was never set. */
+/* Far above any future size: a larger struct_size is uninitialised memory. */
 #define ADDED_BYTES_MAX 4096
 
 typedef struct sized_type {
@@ -68,4 +68,10 @@ ps_status ps_sized_give(ps_sized which, const void *ours, void *caller)
     memcpy((char *)caller + sizeof bytes, (const char *)ours + sizeof bytes, both - sizeof bytes);
     memset((char *)caller + both, 0, bytes - both);
     return PS_OK;
+}
+
+ps_status ps_get_last_failure(ps_failure *out)
+{
+    const ps_failure last = *ps_fail_last(); /* a failure of this call must not overwrite it */
+    return PS_SIZED_GIVE(ps_failure, &last, out);
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/printable.h"
-#include "base/sized.h"
 
 #define TEXT(number) TEXT_OF(number)
 #define TEXT_OF(number) #number
@@ -16,7 +15,7 @@ static _Thread_local unsigned n_failures;
 
 ps_status ps_fail(const char *file, int line, ps_status st, const char *fmt, ...)
 {
-    /* Formatted apart first: an argument may be ps_last_error() itself, when a caller adds context. */
+    /* Formatted into a separate buffer first: an argument may be ps_last_error() itself, when a caller adds context. */
     char message[sizeof last_error];
     va_list ap;
     va_start(ap, fmt);
@@ -50,10 +49,9 @@ void ps_fail_on_rank(int32_t rank, const char *host, bool is_remote, bool is_sha
     snprintf(last_failure.host, sizeof last_failure.host, "%s", host);
 }
 
-ps_status ps_get_last_failure(ps_failure *out)
+const ps_failure *ps_fail_last(void)
 {
-    const ps_failure last = last_failure;
-    return PS_SIZED_GIVE(ps_failure, &last, out);
+    return &last_failure;
 }
 
 unsigned ps_fail_count(void)

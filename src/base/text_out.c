@@ -76,7 +76,7 @@ void ps_text_out_xml(ps_text_out *o, const char *utf8)
     }
 }
 
-/* The next character as JSON; returns how many bytes of it that were. */
+/* Write the next character as JSON; returns its number of bytes. */
 static int64_t put_json_character(ps_text_out *o, const char *text, int64_t n_left)
 {
     const unsigned char c = (unsigned char)*text;

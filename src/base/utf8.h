@@ -20,7 +20,7 @@ static inline int ps_utf8_length(const char *text, int64_t n)
     return length;
 }
 
-/* The character at p, which is well-formed; *length is its bytes. */
+/* The character at p, which must be well-formed; *length is its number of bytes. */
 static inline int32_t ps_utf8_get(const char *p, int *length)
 {
     const unsigned char first = (unsigned char)p[0];
@@ -39,7 +39,7 @@ static inline int ps_utf8_length_before(const char *p)
     return length;
 }
 
-/* Write c, no surrogate and at most U+10FFFF, to dst, which has room for 4 bytes; returns the bytes. */
+/* Write c, at most U+10FFFF and not a surrogate, to dst, which has room for 4 bytes; returns the number of bytes. */
 static inline int ps_utf8_put(int32_t c, char *dst)
 {
     if (c < 0x80) {

@@ -2,13 +2,13 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-/* How many chunks back a tensor may look for room. Further back would save little and make an operator that needs a
- * small tensor pull in a chunk of a distant layer. */
+/* How many chunks back a tensor may be placed. Further back would save little, and an operator with a small tensor
+ * would need a chunk of a distant layer. */
 #define LOOK_BACK 3
 #define WASTE_TARGET 0.01
-/* Small chunks should be whole huge pages (2 MiB of fp32): what is left over lies in small pages, which a disk reads
- * and writes at half the speed and copies fault in one by one. That is worth a little waste and up to half the size; in
- * large chunks it hardly shows. */
+/* Small chunks should be whole huge pages (2 MiB of fp32): the remainder is in small pages, which a disk reads and
+ * writes at half the bandwidth and copies fault in one by one. That is worth a little waste and up to half the size;
+ * for large chunks it hardly matters. */
 #define WHOLE_ELEMENTS ((int64_t)1 << 19)
 #define WHOLE_WASTE_TARGET 0.015
 #define WHOLE_MATTERS_BELOW (16 * WHOLE_ELEMENTS)
@@ -20,7 +20,7 @@ static int64_t aligned(int64_t elements)
     return ps_round_up(elements, PS_TENSOR_ALIGN_ELEMENTS);
 }
 
-/* Where the next tensor may go. */
+/* Candidates for the next tensor. */
 typedef struct fill {
     int64_t used[LOOK_BACK]; /* of the last chunks, newest at [0] */
     int64_t first_chunk;     /* chunks before it are closed */
@@ -33,7 +33,7 @@ static void place_tensor(fill *f, int64_t elements, int32_t t, int64_t capacity,
 {
     const int64_t need = aligned(elements);
     const int64_t n_needed = ps_ceil_div(need, capacity); /* chunks; more than one: a run */
-    int64_t back = 0; /* which of the last chunks takes it, or its first chunk, counted back; -1: a new one */
+    int64_t back = 0; /* the one of the last chunks for it, or its first chunk, counted back; -1: a new one */
     if (n_needed > 1) {
         back = -1;
     } else {
@@ -66,16 +66,17 @@ static void place_tensor(fill *f, int64_t elements, int32_t t, int64_t capacity,
     if (n_needed == 1) l->used_elements[first] = offset + need;
 }
 
-/* Those that are alone after all others. Returns the number of chunks. */
-static int64_t place_all(const int64_t *elements, const bool *is_alone, int32_t n, int64_t capacity, ps_layout *l)
+/* Places tensors of the first list only, after all others. Returns the number of chunks. */
+static int64_t place_all(const int64_t *elements, const bool *in_first_list_only, int32_t n, int64_t capacity,
+                         ps_layout *l)
 {
     fill f = {.n_chunks = 0};
     for (int32_t t = 0; t < n; t++)
-        if (is_alone == NULL || !is_alone[t]) place_tensor(&f, elements[t], t, capacity, l);
+        if (in_first_list_only == NULL || !in_first_list_only[t]) place_tensor(&f, elements[t], t, capacity, l);
     f.first_chunk = f.n_chunks;
     if (l != NULL) l->n_mirrored = (int32_t)f.n_chunks;
-    for (int32_t t = 0; is_alone != NULL && t < n; t++)
-        if (is_alone[t]) place_tensor(&f, elements[t], t, capacity, l);
+    for (int32_t t = 0; in_first_list_only != NULL && t < n; t++)
+        if (in_first_list_only[t]) place_tensor(&f, elements[t], t, capacity, l);
     if (l != NULL) l->n_runs = f.n_runs;
     return f.n_chunks;
 }
@@ -93,13 +94,8 @@ static ps_status check_sizes(const int64_t *tensor_elements, int32_t n_tensors, 
     return PS_OK;
 }
 
-ps_status ps_layout_create(const int64_t *tensor_elements, int32_t n_tensors, int64_t chunk_elements, ps_layout **out)
-{
-    return ps_layout_create_parted(tensor_elements, NULL, n_tensors, chunk_elements, out);
-}
-
-ps_status ps_layout_create_parted(const int64_t *tensor_elements, const bool *is_alone, int32_t n_tensors,
-                                  int64_t chunk_elements, ps_layout **out)
+ps_status ps_layout_create(const int64_t *tensor_elements, const bool *in_first_list_only, int32_t n_tensors,
+                           int64_t chunk_elements, ps_layout **out)
 {
     *out = NULL;
     int64_t total = 0;
@@ -107,7 +103,7 @@ ps_status ps_layout_create_parted(const int64_t *tensor_elements, const bool *is
     if (chunk_elements < 1 || chunk_elements > MAX_ELEMENTS)
         return PS_FAIL(PS_EINVAL, "chunk size of %lld elements", (long long)chunk_elements);
     const int64_t capacity = ps_round_up(chunk_elements, PS_CHUNK_UNIT_ELEMENTS);
-    const int64_t n_chunks = place_all(tensor_elements, is_alone, n_tensors, capacity, NULL);
+    const int64_t n_chunks = place_all(tensor_elements, in_first_list_only, n_tensors, capacity, NULL);
     if (n_chunks > INT32_MAX / 8)
         return PS_FAIL(PS_EINVAL, "%lld chunks of %lld elements are too many: raise default_chunk_size",
                        (long long)n_chunks, (long long)capacity);
@@ -124,7 +120,7 @@ ps_status ps_layout_create_parted(const int64_t *tensor_elements, const bool *is
     PS_TRY_GOTO(ps_mem_alloc((size_t)n_chunks, sizeof *l->run_of_chunk, &l->run_of_chunk));
     PS_TRY_GOTO(ps_mem_alloc((size_t)n_chunks, sizeof *l->used_elements, &l->used_elements));
     for (int64_t c = 0; c < n_chunks; c++) l->run_of_chunk[c] = -1;
-    place_all(tensor_elements, is_alone, n_tensors, capacity, l);
+    place_all(tensor_elements, in_first_list_only, n_tensors, capacity, l);
     *out = l;
     l = NULL;
 out:
@@ -149,7 +145,7 @@ double ps_layout_waste(const ps_layout *l)
 
 typedef struct search_state {
     const int64_t *elements;
-    const bool *is_alone;
+    const bool *in_first_list_only;
     int32_t n;
     int64_t total, unit, min, max;
     int64_t best_size;
@@ -158,8 +154,8 @@ typedef struct search_state {
     int64_t best_whole; /* the largest size of whole huge pages that wastes little; 0: none */
 } search_state;
 
-/* What a size may waste: where units are large, a group that ends in the middle of one would else rule out all but small
- * chunks, of which no group is whole. */
+/* Permitted waste of a size: with large units, a group that ends in the middle of one would otherwise rule out all but
+ * small chunks, which hold no whole group. */
 static double waste_target(const search_state *s, int64_t size)
 {
     const double rounding = (double)(s->unit - PS_CHUNK_UNIT_ELEMENTS) / (double)size;
@@ -170,7 +166,7 @@ static void try_size(search_state *s, int64_t size)
 {
     size = ps_round_up(size, s->unit);
     if (size < s->min || size > s->max) return;
-    const int64_t n_chunks = place_all(s->elements, s->is_alone, s->n, size, NULL);
+    const int64_t n_chunks = place_all(s->elements, s->in_first_list_only, s->n, size, NULL);
     const double waste = 1.0 - (double)s->total / ((double)n_chunks * (double)size);
     const bool good = waste <= waste_target(s, size);
     const bool better =
@@ -179,24 +175,19 @@ static void try_size(search_state *s, int64_t size)
     if (size % WHOLE_ELEMENTS == 0 && waste <= WHOLE_WASTE_TARGET) s->best_whole = ps_max_i64(s->best_whole, size);
 }
 
-ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t unit_elements,
-                           int64_t min_elements, int64_t max_elements, int64_t *chunk_elements)
-{
-    return ps_layout_search_parted(tensor_elements, NULL, n_tensors, unit_elements, min_elements, max_elements,
-                                   chunk_elements);
-}
-
-ps_status ps_layout_search_parted(const int64_t *tensor_elements, const bool *is_alone, int32_t n_tensors,
-                                  int64_t unit_elements, int64_t min_elements, int64_t max_elements,
-                                  int64_t *chunk_elements)
+ps_status ps_layout_search(const int64_t *tensor_elements, const bool *in_first_list_only, int32_t n_tensors,
+                           int64_t unit_elements, int64_t min_elements, int64_t max_elements, int64_t *chunk_elements)
 {
     *chunk_elements = 0;
-    search_state s = {
-        .elements = tensor_elements, .is_alone = is_alone, .n = n_tensors, .unit = unit_elements, .best_waste = 1};
+    search_state s = {.elements = tensor_elements,
+                      .in_first_list_only = in_first_list_only,
+                      .n = n_tensors,
+                      .unit = unit_elements,
+                      .best_waste = 1};
     s.min = ps_round_up(ps_min_i64(ps_max_i64(min_elements, 1), MAX_ELEMENTS), unit_elements);
     s.max = ps_max_i64(s.min, max_elements);
     PS_TRY(check_sizes(tensor_elements, n_tensors, &s.total));
-    /* Equal divisions: no waste but for the ends. Where there are many, every n_step-th: about a hundred. */
+    /* Equal divisions: no waste except at the ends. Of many, every n_step-th is tried: about a hundred. */
     const int64_t n_first = ps_max_i64(1, s.total / s.max), n_last = s.total / s.min + 1;
     const int64_t n_step = ps_max_i64(1, (n_last - n_first) / 64);
     for (int64_t n = n_first; n <= n_last; n += n_step) {

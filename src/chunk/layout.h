@@ -1,4 +1,4 @@
-/* layout.h - where each tensor lies: a pure function of (tensor sizes, chunk size).
+/* layout.h - the place of each tensor: a pure function of (tensor sizes, chunk size).
  *
  * Tensors are placed in the order given, so that neighbours in the model are neighbours in memory. A tensor goes into
  * the first of the last few chunks with room for it, else it opens a new chunk; it never straddles two chunks, except a
@@ -9,8 +9,8 @@
  *   |wte . . . . . . . . . . . . . . . . . . . . . .|wpe|ln|  |c_attn . . . . . .|b|
  *   '---------------- run of 3 -------------------------'
  *
- * One layout serves every chunk list: lists mirror each other, same index and same offsets. Tensors that have content in
- * the first list only (parameters that are not trained) can be placed in chunks of their own, behind all others; the
+ * One layout serves every chunk list: lists mirror each other, same index and same offsets. Tensors that have content
+ * in the first list only (parameters that are not trained) can be placed in separate chunks, after all others; the
  * other lists end before these:
  *
  *     list 0        |  0 |  1 |  2 |  3 ||  4 |  5 |
@@ -41,7 +41,7 @@ typedef struct ps_run {
 typedef struct ps_layout {
     int64_t chunk_elements;
     int32_t n_tensors, n_chunks, n_runs;
-    int32_t n_mirrored;      /* the first so many chunks are in all lists, the others in the first one only */
+    int32_t n_mirrored;      /* so many first chunks are in all lists, the others in the first one only */
     ps_place *places;        /* [n_tensors] */
     ps_run *runs;            /* [n_runs], ascending, each longer than one chunk */
     int32_t *run_of_chunk;   /* [n_chunks] index into runs, or -1 */
@@ -49,28 +49,23 @@ typedef struct ps_layout {
     int64_t tensor_elements; /* sum of tensor sizes */
 } ps_layout;
 
-/* chunk_elements is rounded up to PS_CHUNK_UNIT_ELEMENTS. PS_EINVAL for an empty model or sizes < 1. */
-PS_NODISCARD ps_status ps_layout_create(const int64_t *tensor_elements, int32_t n_tensors, int64_t chunk_elements,
-                                        ps_layout **out);
-/* The same; tensors with is_alone (NULL: none) are in the first list only. */
-PS_NODISCARD ps_status ps_layout_create_parted(const int64_t *tensor_elements, const bool *is_alone, int32_t n_tensors,
-                                               int64_t chunk_elements, ps_layout **out);
+/* Tensors with in_first_list_only (NULL: none) are in the first list only. chunk_elements is rounded up to
+ * PS_CHUNK_UNIT_ELEMENTS. PS_EINVAL for an empty model or sizes < 1. */
+PS_NODISCARD ps_status ps_layout_create(const int64_t *tensor_elements, const bool *in_first_list_only,
+                                        int32_t n_tensors, int64_t chunk_elements, ps_layout **out);
 void ps_layout_destroy(ps_layout *l); /* NULL is accepted */
 
 /* Share of chunk memory that holds no tensor: 1 - tensor_elements / (n_chunks chunk_elements). */
 double ps_layout_waste(const ps_layout *l);
 
-/* The chunk size to use when none is given: the largest in [min, max] with waste of at most 1 % (2 %, as far as that
- * is for unit_elements being large), else the one that wastes least. Tries the sizes at which groups of whole tensors end and equal divisions of the total; takes
- * milliseconds. Instead of a small chunk (below 16 MiB of 16-bit elements) it gives one of whole huge pages that wastes
- * at most 1.5 %, when that is no less than half as large. All are multiples of unit_elements, itself one of
- * PS_CHUNK_UNIT_ELEMENTS; max is raised to the least of them that is no smaller than min. PS_EINVAL as
- * ps_layout_create. */
-PS_NODISCARD ps_status ps_layout_search(const int64_t *tensor_elements, int32_t n_tensors, int64_t unit_elements,
-                                        int64_t min_elements, int64_t max_elements, int64_t *chunk_elements);
-/* The same for ps_layout_create_parted. */
-PS_NODISCARD ps_status ps_layout_search_parted(const int64_t *tensor_elements, const bool *is_alone, int32_t n_tensors,
-                                               int64_t unit_elements, int64_t min_elements, int64_t max_elements,
-                                               int64_t *chunk_elements);
+/* The chunk size to use when none is given: the largest in [min, max] with waste of at most 1 % (2 % as far as large
+ * unit_elements cause it), else the one that wastes least. Tries the sizes at which groups of whole tensors end and
+ * equal divisions of the total; takes milliseconds. Instead of a small chunk (below 16 MiB of 16-bit elements) it
+ * returns one of whole huge pages that wastes at most 1.5 %, if that is at least half as large. All are multiples of
+ * unit_elements, itself a multiple of PS_CHUNK_UNIT_ELEMENTS; max is raised to the smallest multiple that is at least
+ * min. PS_EINVAL as ps_layout_create. */
+PS_NODISCARD ps_status ps_layout_search(const int64_t *tensor_elements, const bool *in_first_list_only,
+                                        int32_t n_tensors, int64_t unit_elements, int64_t min_elements,
+                                        int64_t max_elements, int64_t *chunk_elements);
 
 #endif

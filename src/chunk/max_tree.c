@@ -28,7 +28,7 @@ void ps_max_tree_set(ps_max_tree *t, int32_t i, int64_t value)
     }
 }
 
-/* The leftmost leaf below node k whose number is above the bound, as that of k is. */
+/* The leftmost leaf below node k whose number is above the bound; that of k is. */
 static int32_t descend(const ps_max_tree *t, int32_t k, int64_t bound)
 {
     while (k < t->n_leaves) {
@@ -46,7 +46,7 @@ int32_t ps_max_tree_most(const ps_max_tree *t)
 int64_t ps_max_tree_greatest(const ps_max_tree *t, int32_t begin, int32_t end)
 {
     int64_t most = 0;
-    /* nodes [k, last) of a level; those at its ends whose parents have others below them too are looked at here */
+    /* nodes [k, last) of a level; nodes at its ends whose parents extend beyond it are handled here */
     for (int32_t k = t->n_leaves + begin, last = t->n_leaves + end; k < last; k /= 2, last /= 2) {
         if (k % 2 == 1) most = ps_max_i64(most, t->nodes[k++]);
         if (last % 2 == 1) most = ps_max_i64(most, t->nodes[--last]);

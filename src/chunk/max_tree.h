@@ -1,5 +1,5 @@
-/* max_tree.h - numbers by index; where the greatest is, and where the next one above a bound, is found in the logarithm
- * of their count.
+/* max_tree.h - an array of numbers with a tree of maxima: the index of the greatest, or of the next one above a bound,
+ * is found in logarithmic time.
  *
  * A complete binary tree of maxima: node 1 is the root, below node k are 2k and 2k + 1, index i is leaf n_leaves + i.
  * One thread at a time. */
@@ -25,13 +25,13 @@ static inline int64_t ps_max_tree_get(const ps_max_tree *t, int32_t i)
     return t->nodes[t->n_leaves + i];
 }
 
-/* Of the greatest numbers the one with the smallest index; -1: all are 0. */
+/* The smallest index of the greatest number; -1: all are 0. */
 int32_t ps_max_tree_most(const ps_max_tree *t);
 
 /* The greatest number with an index in [begin, end); 0 when the range is empty. */
 int64_t ps_max_tree_greatest(const ps_max_tree *t, int32_t begin, int32_t end);
 
-/* The smallest index from `begin` on whose number is above `bound` (>= 0); -1: none. */
+/* The smallest index >= `begin` whose number is above `bound` (>= 0); -1: none. */
 int32_t ps_max_tree_next_above(const ps_max_tree *t, int32_t begin, int64_t bound);
 
 #endif

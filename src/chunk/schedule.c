@@ -23,7 +23,7 @@ static bool is_change(const ps_access *a)
     return a->mode != PS_ACCESS_READ;
 }
 
-/* Enter the changes of moment m into `changed` as having been made at `time`. */
+/* Record the changes of moment m in `changed` with time `time`. */
 static void note_changes(const ps_trace *t, int32_t m, int32_t time, int32_t *changed)
 {
     const ps_moment *moment = &t->moments[m];
@@ -37,8 +37,8 @@ static int32_t back_to(int32_t then, int32_t time)
     return then < 0 ? PS_NEVER : time - then;
 }
 
-/* Twice round the circle: what the first moments of a step come after is in the step before, so the first time round
- * only fills `changed`: [n_slots] the time of the last change of each, all -1 at first. */
+/* Two passes over the step: accesses of its first moments come after changes of the step before, so the first pass only
+ * fills `changed`: [n_slots] the time of the last change of each, all -1 at first. */
 static void find_pasts(ps_schedule *s, int32_t *changed)
 {
     const ps_trace *t = s->trace;
@@ -172,9 +172,9 @@ int32_t ps_schedule_next_handover(const ps_schedule *s, int32_t now)
     return s->next_handover[now];
 }
 
-int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const ps_max_tree *told, int32_t now, int32_t n_ahead)
+int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const ps_max_tree *last_bytes, int32_t now, int32_t n_ahead)
 {
-    const ps_max_tree *bytes = told != NULL ? told : &s->non_model;
+    const ps_max_tree *bytes = last_bytes != NULL ? last_bytes : &s->non_model;
     const int32_t n = s->trace->n_moments;
     if (n_ahead >= n) return ps_max_tree_greatest(bytes, 0, n);
     const int32_t end = now + n_ahead + 1;

@@ -1,4 +1,4 @@
-/* schedule.h - knowledge of the future: a trace, turned so that it answers "when is this chunk next used?".
+/* schedule.h - the accesses of a trace by chunk: answers "when is this chunk next used?".
  *
  * Steps repeat, so time is a circle of n_moments: after the last moment comes the first of the next step. */
 #ifndef PS_CHUNK_SCHEDULE_H
@@ -21,27 +21,27 @@ const ps_trace *ps_schedule_trace(const ps_schedule *s);
  * same moment of the next step. PS_NEVER: not used there. now may be -1: before the first moment. */
 int32_t ps_schedule_next_use(const ps_schedule *s, ps_chunk_id chunk, ps_tier tier, int32_t now);
 
-/* The same over both tiers that have addresses. */
+/* The same over both RAM tiers. */
 int32_t ps_schedule_next_use_anywhere(const ps_schedule *s, ps_chunk_id chunk, int32_t now);
 
-/* What lies before an access. The last two count moments back: 1 = the moment before; PS_NEVER: none does. */
+/* Changes before an access. The last two count moments back: 1 = the moment before; PS_NEVER: none. */
 typedef struct ps_access_past {
     int32_t moment;           /* of the access itself */
     int32_t change;           /* back to the last moment that changes its chunk */
-    int32_t change_elsewhere; /* back to the last one that changes it on another tier than this access wants */
+    int32_t change_elsewhere; /* back to the last one that changes it on another tier than that of this access */
 } ps_access_past;
 
 const ps_access_past *ps_schedule_pasts(const ps_schedule *s); /* [trace->n_accesses] */
 
-/* The accesses of the trace, ascending, that want the chunk on that tier: *n of them. */
+/* The accesses of the trace, ascending, to the chunk on that tier: *n of them. */
 const int32_t *ps_schedule_accesses(const ps_schedule *s, ps_chunk_id chunk, ps_tier tier, int32_t *n);
 
-/* Moments from `now` (0 = now itself) to the next handover: one that changes a chunk for the last time before it is
- * wanted on another tier, so that a copy to there may begin right after it. PS_NEVER: there is none. */
+/* Moments from `now` (0 = now itself) to the next handover: a moment that changes a chunk for the last time before it
+ * is used on another tier, so that a copy to that tier may begin right after it. PS_NEVER: none. */
 int32_t ps_schedule_next_handover(const ps_schedule *s, int32_t now);
 
-/* Largest non-model bytes of the moments now .. now + n_ahead (wrapping into the next step): those of the trace, or,
- * not NULL, told, by moment. */
-int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const ps_max_tree *told, int32_t now, int32_t n_ahead);
+/* Largest non-model bytes of the moments now .. now + n_ahead (wrapping into the next step): those of the trace, or, if
+ * not NULL, `last_bytes`, by moment. */
+int64_t ps_schedule_non_model_ahead(const ps_schedule *s, const ps_max_tree *last_bytes, int32_t now, int32_t n_ahead);
 
 #endif

@@ -1,5 +1,4 @@
-/* sim_lanes.h - the lanes of device/sim_time.h that a trial's queues have: the links, by their numbers, and who
- * computes. */
+/* sim_lanes.h - the lanes of device/sim_time.h for a trial's queues: the links, by their numbers, and computing. */
 #ifndef PS_CHUNK_SIM_LANES_H
 #define PS_CHUNK_SIM_LANES_H
 
@@ -8,12 +7,12 @@
 
 enum {
     PS_SIM_COMPUTE = PS_LINK_COUNT, /* on the device */
-    PS_SIM_HOST,                    /* on the host: updates, embeddings; or the host has not issued anything */
+    PS_SIM_HOST,                    /* on the host: updates, embeddings; or waiting for the host to issue */
     PS_SIM_LANE_COUNT,
 };
 
-/* Copies between device and host, transfers of the disk and exchanges go at these rates. */
-PS_NODISCARD ps_status ps_sim_lanes_create(const ps_link_rates *rates, ps_sim_time **out);
+/* Bandwidths of copies between device and host, disk transfers and collectives. */
+PS_NODISCARD ps_status ps_sim_lanes_create(const ps_link_bandwidths *throughput, ps_sim_time **out);
 
 /* "disk read", "compute", "host compute" */
 const char *ps_sim_lane_name(int lane);

@@ -49,9 +49,9 @@ ps_status ps_trace_add_access(ps_trace *t, ps_chunk_id chunk, ps_tier tier, ps_a
     if (latest >= m->first_access && latest < t->n_accesses && t->accesses[latest].chunk == chunk) {
         ps_access *a = &t->accesses[latest];
         if (a->tier != tier)
-            return PS_FAIL(PS_EINVAL, "%s: chunk %d is wanted on %s and on %s at once", m->label, chunk,
+            return PS_FAIL(PS_EINVAL, "%s: chunk %d is accessed on %s and on %s in one moment", m->label, chunk,
                            ps_tier_name(a->tier), ps_tier_name(tier));
-        /* One tensor of the chunk is read, another one overwritten: the chunk as a whole is changed, not replaced. */
+        /* One tensor of the chunk is read, another overwritten: the chunk as a whole is changed, not replaced. */
         if (a->mode != mode) a->mode = PS_ACCESS_WRITE;
         return PS_OK;
     }

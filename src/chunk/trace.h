@@ -1,7 +1,7 @@
-/* trace.h - what one training step touches, moment by moment.
+/* trace.h - the accesses of one training step, moment by moment.
  *
- * A moment is one operator (or the update of one chunk). The trace is made once: from the plan of a step, or by another
- * framework during a warm-up step. A schedule is made of it (schedule.h). */
+ * A moment is one operator (or the update of one chunk). The trace is made once: from the plan of a step, or by an
+ * external framework during a warm-up step. A schedule is made of it (schedule.h). */
 #ifndef PS_CHUNK_TRACE_H
 #define PS_CHUNK_TRACE_H
 
@@ -37,13 +37,13 @@ typedef int32_t ps_chunk_id;
 
 typedef enum ps_access_mode {
     PS_ACCESS_READ,
-    PS_ACCESS_WRITE,     /* reads and changes: copies elsewhere become stale */
-    PS_ACCESS_OVERWRITE, /* changes without having read: nothing need be fetched */
+    PS_ACCESS_WRITE,     /* reads and changes: copies on other tiers become stale */
+    PS_ACCESS_OVERWRITE, /* changes without reading: nothing is copied in */
 } ps_access_mode;
 
 typedef struct ps_access {
     ps_chunk_id chunk;
-    ps_tier tier; /* where the operator wants it: device or host */
+    ps_tier tier; /* device or host */
     ps_access_mode mode;
 } ps_access;
 
@@ -53,17 +53,17 @@ typedef struct ps_moment {
     int64_t non_model_bytes; /* device bytes of activations and workspace while it runs */
     int64_t cost_ns;         /* estimated duration, for planning only: results never depend on it */
     int32_t first_access, n_accesses;
-    bool continues; /* the moment before, which was too large to be one */
+    bool continues; /* a part of the same moment as the one before, split for its size */
 } ps_moment;
 
 typedef struct ps_trace {
     int32_t n_moments, n_accesses;
     ps_moment *moments;
     ps_access *accesses;
-    int32_t *latest; /* by chunk: its latest access; 0 where there was none */
+    int32_t *latest; /* by chunk: its latest access; 0: none */
 } ps_trace;
 
-/* Where a moment is computed: where it accesses chunks first; the device, where it accesses none. */
+/* The tier that computes a moment: that of its first access; the device, if it has none. */
 static inline ps_tier ps_trace_tier_of(const ps_trace *t, const ps_moment *m)
 {
     return m->n_accesses > 0 ? t->accesses[m->first_access].tier : PS_TIER_DEVICE;
@@ -75,8 +75,8 @@ void ps_trace_destroy(ps_trace *t); /* NULL is accepted */
 /* Append a moment; its accesses are those added until the next one. */
 PS_NODISCARD ps_status ps_trace_add_moment(ps_trace *t, ps_phase phase, const char *label, int64_t non_model_bytes,
                                            int64_t cost_ns);
-/* tier: device or host. A second access of the same chunk in one moment merges with the first: two different modes make
- * PS_ACCESS_WRITE. PS_EINVAL when it is wanted on two tiers at once. */
+/* tier: device or host. A second access to the same chunk in one moment merges with the first: two different modes make
+ * PS_ACCESS_WRITE. PS_EINVAL for accesses on two tiers in one moment. */
 PS_NODISCARD ps_status ps_trace_add_access(ps_trace *t, ps_chunk_id chunk, ps_tier tier, ps_access_mode mode);
 
 #endif

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "chunk/store_impl.h"
 
-/* Memory for n bytes that a disk can read into. */
+/* Memory for n bytes, aligned for disk reads. */
 static ps_status take_pages(ps_view *v, int64_t n)
 {
     PS_TRY(ps_mem_alloc((size_t)(n + PS_PAGE_BYTES), 1, &v->memory));
@@ -12,37 +12,27 @@ static ps_status take_pages(ps_view *v, int64_t n)
     return PS_OK;
 }
 
-static ps_status wait_for_disk(ps_store *s, ps_link link, ps_event e, int64_t bytes)
+/* Read the view's pages from the chunk's slot, or write them there. */
+static ps_status transfer_pages(ps_store *s, const ps_view *v, ps_link link)
 {
-    s->stats.moved_bytes[link] += bytes;
-    s->stats.n_moves[link]++;
+    ps_event e;
+    PS_TRY(link == PS_LINK_DISK_READ ? ps_disk_read(s->r.disk, v->disk_offset, v->pages, v->n_bytes, NULL, &e)
+                                     : ps_disk_write(s->r.disk, v->disk_offset, v->pages, v->n_bytes, NULL, &e));
+    s->m.moved_bytes[link] += v->n_bytes;
+    s->m.n_moves[link]++;
     return ps_event_wait(e);
-}
-
-static ps_status read_pages(ps_store *s, ps_view *v)
-{
-    ps_event e;
-    PS_TRY(ps_disk_read(s->d.disk, v->disk_offset, v->pages, v->n_bytes, NULL, &e));
-    return wait_for_disk(s, PS_LINK_DISK_READ, e, v->n_bytes);
-}
-
-static ps_status write_pages(ps_store *s, const ps_view *v)
-{
-    ps_event e;
-    PS_TRY(ps_disk_write(s->d.disk, v->disk_offset, v->pages, v->n_bytes, NULL, &e));
-    return wait_for_disk(s, PS_LINK_DISK_WRITE, e, v->n_bytes);
 }
 
 static bool is_out_of_reach(const ps_store *s, ps_tier tier)
 {
-    return ps_device_has_memory(s->d.ram[tier]) && !ps_device_host_can_touch(s->d.ram[tier]);
+    return ps_device_has_memory(s->r.ram[tier]) && !ps_device_host_can_touch(s->r.ram[tier]);
 }
 
-/* A payload that the host cannot touch is looked at in pages of its own, on the way through the queue that computes. */
+/* A payload that the host cannot access is copied through the compute queue. */
 static ps_status open_copy(ps_store *s, ps_tier tier, int64_t bytes, ps_view *v)
 {
     PS_TRY(take_pages(v, bytes));
-    PS_TRY(ps_queue_get(s->d.compute[tier], v->pages, v->payload, bytes)); /* the pin has made the queue wait */
+    PS_TRY(ps_queue_get(s->r.compute[tier], v->pages, v->payload, bytes)); /* the pin has made the queue wait */
     v->bytes = v->pages;
     return PS_OK;
 }
@@ -57,8 +47,8 @@ static ps_status open_payload(ps_store *s, ps_tier tier, int64_t offset, int64_t
     if (is_out_of_reach(s, tier)) {
         st = open_copy(s, tier, bytes, v);
     } else {
-        st = ps_store_await_whole(s, v->chunk, tier, NULL, PS_WAIT_ARRIVAL);
-        if (st == PS_OK && v->is_changed) st = ps_store_await_unused(s, v->chunk, tier, NULL, PS_WAIT_CHANGE);
+        st = ps_residency_await_whole(&s->r, v->chunk, tier, NULL, PS_WAIT_ARRIVAL);
+        if (st == PS_OK && v->is_changed) st = ps_residency_await_unused(&s->r, v->chunk, tier, NULL, PS_WAIT_CHANGE);
     }
     if (st != PS_OK) ps_store_unpin(s, v->chunk);
     return st;
@@ -67,17 +57,17 @@ static ps_status open_payload(ps_store *s, ps_tier tier, int64_t offset, int64_t
 static ps_status open_slot(ps_store *s, int64_t offset, int64_t bytes, ps_view *v)
 {
     const int64_t first = offset / PS_PAGE_BYTES * PS_PAGE_BYTES;
-    v->disk_offset = s->chunks[v->chunk].disk_offset + first;
+    v->disk_offset = s->r.chunks[v->chunk].disk_offset + first;
     PS_TRY(take_pages(v, ps_round_up(offset + bytes, PS_PAGE_BYTES) - first));
     v->bytes = (char *)v->pages + (offset - first);
-    return read_pages(s, v);
+    return transfer_pages(s, v, PS_LINK_DISK_READ);
 }
 
 static ps_status open_view(ps_store *s, ps_tier tier, int64_t offset, int64_t bytes, ps_access_mode mode, ps_view *v)
 {
-    const chunk *c = &s->chunks[v->chunk];
-    /* what is on its way up will be there; what is about to change may not be copied meanwhile */
-    if (mode != PS_ACCESS_READ || c->current == TIER_BIT(PS_TIER_DISK)) PS_TRY(ps_store_retire(s, v->chunk));
+    const chunk *c = &s->r.chunks[v->chunk];
+    /* a transfer to the tier completes first; content about to change may not be copied meanwhile */
+    if (mode != PS_ACCESS_READ || c->current == TIER_BIT(PS_TIER_DISK)) PS_TRY(ps_movement_retire(&s->m, v->chunk));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         if (is_current(c, (ps_tier)t)) return open_payload(s, (ps_tier)t, offset, bytes, mode, v);
     if (is_current(c, PS_TIER_DISK)) return open_slot(s, offset, bytes, v);
@@ -90,7 +80,7 @@ static ps_status open_view(ps_store *s, ps_tier tier, int64_t offset, int64_t by
 ps_status ps_view_open(ps_store *s, ps_chunk_id id, ps_tier tier, int64_t offset, int64_t bytes, ps_access_mode mode,
                        ps_view *v)
 {
-    PS_ASSERT(bytes <= PS_VIEW_BYTES_MAX && offset + bytes <= s->chunks[id].bytes && mode != PS_ACCESS_OVERWRITE);
+    PS_ASSERT(bytes <= PS_VIEW_BYTES_MAX && offset + bytes <= s->r.chunks[id].bytes && mode != PS_ACCESS_OVERWRITE);
     *v = (ps_view){.chunk = id, .is_changed = mode != PS_ACCESS_READ};
     const ps_status st = open_view(s, tier, offset, bytes, mode, v);
     if (st == PS_OK) return PS_OK;
@@ -104,10 +94,10 @@ ps_status ps_view_close(ps_store *s, ps_view *v)
     ps_status st = PS_OK;
     if (v->is_pinned) {
         if (v->is_changed && v->bytes != v->payload)
-            st = ps_queue_put(s->d.compute[s->chunks[v->chunk].pin_tier], v->payload, v->bytes, v->n_bytes);
+            st = ps_queue_put(s->r.compute[s->r.chunks[v->chunk].pin_tier], v->payload, v->bytes, v->n_bytes);
         ps_store_unpin(s, v->chunk);
     } else if (v->is_changed)
-        st = write_pages(s, v);
+        st = transfer_pages(s, v, PS_LINK_DISK_WRITE);
     ps_mem_free(v->memory);
     *v = (ps_view){0};
     return st;

@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a disk tier that nobody asked for. Unlike /tmp it is seldom RAM, and it is not emptied while a program runs. */
+/* Default folder of the disk tier. Unlike /tmp it is rarely RAM, and it is not cleaned while a program runs. */
 #define USUAL_DISK_FOLDER "/var/tmp"
 
 ps_status ps_config_create(ps_config **out)
 {
     PS_TRY(PS_NEED("out", out));
     PS_TRY(ps_mem_alloc(1, sizeof **out, out));
-    ps_config_settle(*out);
+    ps_config_resolve(*out);
     return PS_OK;
 }
 
@@ -25,7 +25,6 @@ void ps_config_destroy(ps_config *config)
     ps_config_forget_adopted(config);
     for (int i = 0; i < PS_OPTION_COUNT; i++) ps_mem_free(config->text[i]);
     ps_mem_free(config->name);
-    ps_mem_free(config->cache_folder);
     ps_mem_free(config->disk_folder);
     ps_mem_free(config);
 }
@@ -47,12 +46,6 @@ static ps_status set_folder_name(char **name, const char *folder)
     return PS_OK;
 }
 
-ps_status ps_config_set_cache_folder(ps_config *config, const char *folder)
-{
-    PS_TRY(PS_NEED("config folder", config, folder));
-    return set_folder_name(&config->cache_folder, folder);
-}
-
 ps_status ps_config_set_disk_folder(ps_config *config, const char *folder)
 {
     PS_TRY(PS_NEED("config folder", config, folder));
@@ -62,11 +55,6 @@ ps_status ps_config_set_disk_folder(ps_config *config, const char *folder)
 const char *ps_config_disk_folder(const ps_config *config)
 {
     return config->disk_folder != NULL ? config->disk_folder : USUAL_DISK_FOLDER;
-}
-
-const char *ps_config_cache(const ps_config *config)
-{
-    return config->cache_folder;
 }
 
 ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const ps_hardware **out)
@@ -85,14 +73,14 @@ ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const p
 
 /* ---- reading ---- */
 
-/* *config has what is to win over the text; destroyed, and NULL, on failure. */
+/* *config has the assignments that override the text. On failure it is destroyed and set to NULL. */
 static ps_status read_into(ps_config **config, const char *text, size_t n_bytes, const char *name)
 {
     ps_status st;
     PS_TRY_GOTO(ps_mem_strdup(name, &(*config)->name));
     PS_TRY_GOTO(ps_config_read_json(*config, text, n_bytes));
     PS_TRY_GOTO(ps_config_adopt(*config));
-    ps_config_settle(*config);
+    ps_config_resolve(*config);
     ps_config_forget_old_defaults(*config);
     PS_TRY_GOTO(ps_config_validate(*config));
     return PS_OK;
@@ -137,13 +125,26 @@ static ps_status fail_unknown(const char *key, const char *word)
     return PS_FAIL(PS_EINVAL, "unknown key '%s'; --help-config lists the keys", printable);
 }
 
-/* Without what follows from a new model.from_pretrained. */
+/* An unknown key. */
+static ps_status set_unknown(ps_config *config, const char *key, const char *word)
+{
+    const ps_unsupported *entry = ps_unsupported_find(key);
+    if (entry == NULL || entry->accept != PS_ACCEPT_IGNORED) return fail_unknown(key, word);
+    json_t *json = json_loads(word, JSON_DECODE_ANY, NULL);
+    if (json == NULL) json = json_string(word);
+    const bool is_accepted = json != NULL && ps_config_ignores(config, entry, json);
+    json_decref(json);
+    if (is_accepted) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s has a value of another type than %s", entry->key, entry->value);
+}
+
+/* Sets an option without the effects of a new model.from_pretrained. */
 static ps_status set_option(ps_config *config, const char *key, const char *word, bool replaces)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
     const ps_option_alias *alias;
     const ps_option_id id = ps_option_find(key, &alias);
-    if (id == PS_OPTION_COUNT) return fail_unknown(key, word);
+    if (id == PS_OPTION_COUNT) return set_unknown(config, key, word);
     const ps_option *option = &ps_option_table[id], under = ps_option_under(option, alias);
     json_t *json = ps_option_json_from_word(&under, word, problem, sizeof problem);
     if (json == NULL) return PS_FAIL(PS_EINVAL, "%s", problem);
@@ -161,17 +162,17 @@ static ps_status set_option(ps_config *config, const char *key, const char *word
     return st;
 }
 
-/* model.from_pretrained, and what its folder says; a folder that cannot be read leaves all as it was. */
+/* Sets model.from_pretrained and the options of its folder; a folder that cannot be read changes nothing. */
 static ps_status set_folder(ps_config *config, const char *word)
 {
     const ps_option_id id = PS_OPTION_model_from_pretrained;
-    ps_config before = *config; /* owns what is taken from config here */
+    ps_config before = *config; /* owns the state that is moved from config here */
     config->text[id] = NULL;
     config->classes = (ps_config_classes){0};
     ps_status st = set_option(config, ps_option_table[id].key, word, false);
     if (st == PS_OK) st = ps_config_adopt(config);
     if (st == PS_OK) {
-        ps_config_settle(config);
+        ps_config_resolve(config);
     } else {
         const ps_config failed = *config;
         *config = before;
@@ -193,7 +194,7 @@ static ps_status find_option(const char *key, ps_option_id *id)
                    has_near ? near : "", has_near ? "?" : "");
 }
 
-/* The option of a key that has a value of one of two types. */
+/* The option of a key, which must have one of two types. */
 static ps_status find_value(const ps_config *config, const char *key, const char *wanted, ps_option_type a,
                             ps_option_type b, ps_option_type c, const ps_option **option, ps_option_value *value)
 {

@@ -1,11 +1,13 @@
 /* config_check.c - rules that span several options. */
+#include "config/config_param_groups.h"
 #include "config/config_state.h"
-#include "config/param_groups.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "config/option/optimizer_params.h"
 
 static ps_status check_numbers(const ps_config *config)
 {
@@ -33,7 +35,7 @@ static ps_status check_numbers(const ps_config *config)
     return PS_OK;
 }
 
-/* How many ranks there are is not known here: ps_settings_set_ranks looks again. */
+/* The number of ranks is not known here: ps_settings_set_ranks checks again. */
 static ps_status check_batch(const ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -48,7 +50,7 @@ static ps_status check_batch(const ps_config *config)
     return PS_OK;
 }
 
-/* What a fixed placement leaves without effect. */
+/* Options without effect under a fixed placement. */
 static ps_status check_placement(const ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -79,7 +81,7 @@ static ps_status check_placement(const ps_config *config)
     return PS_OK;
 }
 
-/* What must be so for weights to be changed before all gradients are known. */
+/* Conditions for updating weights before all gradients are known. */
 ps_status ps_config_check_early_updates(const ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -116,45 +118,23 @@ static ps_status check_activations(const ps_config *config)
                               ps_config_key(config, offload));
 }
 
-/* A bit for each option from optimizer.type on. */
-#define PARAM(name) | (uint64_t)1 << (PS_OPTION_optimizer_params_##name - PS_OPTION_optimizer_type)
-#define XX(value, text, optimizer, params) [value] = 0 params,
-static const uint64_t optimizer_params[] = {PS_CONFIG_OPTIMIZER_MAP(XX)};
-#undef XX
-#undef PARAM
-
-static uint64_t foreign_params(ps_config_optimizer type)
-{
-    uint64_t foreign = 0;
-    for (size_t i = 0; i < PS_ARRAY_LEN(optimizer_params); i++)
-        foreign |= optimizer_params[i] & ~optimizer_params[type];
-    return foreign;
-}
-
-bool ps_config_optimizer_uses(ps_config_optimizer type, ps_option_id id)
-{
-    return !(foreign_params(type) >> ((int)id - (int)PS_OPTION_optimizer_type) & 1);
-}
-
-/* Parameters of the optimizer that only others have. */
+/* Optimizer parameters that this optimizer does not have. */
 static ps_status check_optimizer(const ps_config *config)
 {
-    const ps_option_id first = PS_OPTION_optimizer_type;
     const ps_config_optimizer type = config->options.optimizer_type;
-    const uint64_t foreign = foreign_params(type);
-    for (int i = 0; foreign >> i != 0; i++) {
-        const ps_option_id id = (ps_option_id)((int)first + i);
-        if ((foreign >> i & 1) && !ps_config_has_default(config, id))
+    for (int i = PS_OPTION_optimizer_type; i < PS_OPTION_optimizer_param_groups; i++) {
+        const ps_option_id id = (ps_option_id)i;
+        if (!ps_optimizer_has_param(type, id) && !ps_config_has_default(config, id))
             return ps_config_fail_for(config, id, "%s has no effect with optimizer.type %s; remove it",
                                       ps_config_key(config, id), ps_config_optimizer_names[type]);
     }
-    ps_param_groups groups;
-    const ps_status st = ps_param_groups_read(config, &groups);
-    ps_param_groups_free(&groups);
+    ps_config_param_groups groups;
+    const ps_status st = ps_config_param_groups_read(config, &groups);
+    ps_config_param_groups_free(&groups);
     return st;
 }
 
-/* Which types use which parameter; one bit a type. */
+/* For each parameter, a bit for each scheduler type that uses it. */
 static ps_status check_scheduler(const ps_config *config)
 {
     enum {
@@ -206,7 +186,7 @@ static void list_heads(unsigned heads, char *text, size_t bytes)
             n += (size_t)snprintf(text + n, bytes - n, "%s%s", n > 0 ? " or " : "", ps_config_head_names[head]);
 }
 
-/* Options that only some kinds of models read. */
+/* Options that only some models use. */
 static ps_status check_data(const ps_config *config)
 {
     static const struct {

@@ -1,8 +1,8 @@
-/* config_doc.c - the options described: doc/config.md and the help text of the program. */
+/* config_doc.c - writes the description of options: doc/config.md and the help text of the program. */
 #include "base/mem.h"
 #include "base/printable.h"
 #include "config/config_state.h"
-#include "model/family.h"
+#include "config/model/family.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static ps_option_id section_end(int section)
     return section + 1 < ps_option_n_sections ? ps_option_sections[section + 1].first_id : PS_OPTION_COUNT;
 }
 
-/* " Also named `a`, `b` (in MB)", each name between the quotes. */
+/* " Also named `a`, `b` (in MB)", each name in these quotes. */
 static void write_aliases(ps_option_id id, const char *quote, FILE *out)
 {
     const ps_option_alias *alias;
@@ -40,7 +40,7 @@ static const char *users(ps_option_id id, char text[USERS_MAX])
     return text;
 }
 
-/* The program has another default than the library, which measures nothing by itself. */
+/* The program's default differs from that of the library, which does not measure the machine. */
 static const char *default_of_pstar(ps_option_id id)
 {
     return id == PS_OPTION_hardware ? " (pstar: `\"auto\"`)" : "";
@@ -91,34 +91,43 @@ ps_status ps_config_write_doc(FILE *out)
 {
     fputs(
         "# Configuration\n\n"
-        "This page is generated from `src/option/options.def`; change that table instead.\n\n"
+        "This page is generated from `src/config/option/options.def`; change that table instead.\n\n"
         "A configuration is one JSON object in the format of DeepSpeed and PatrickStar. A dot in a key is an object\n"
         "in the file: `optimizer.params.lr` is `{\"optimizer\": {\"params\": {\"lr\": 0.001}}}`. On the command line,\n"
         "and with `ps_config_set`, it is `optimizer.params.lr=0.001`. `null` is the default. A key that is not\n"
         "listed here, a value of the wrong type or out of range, and a key given twice are errors that name file,\n"
-        "line and column. Names may be written in any case. What the command line gives wins over the file, whose\n"
-        "value of that key is then not looked at, even where it would be an error; a key that is not listed stays\n"
-        "one. `pstar config CONFIG [key=value ...]` prints the configuration in force.\n",
+        "line and column. Names may be written in any case. The command line overrides the file, whose value of that\n"
+        "key is then ignored, even if it is wrong; a key that is not listed stays an error.\n"
+        "`pstar config CONFIG [key=value ...]` prints the current configuration.\n",
         out);
     for (int section = 0; section < ps_option_n_sections; section++) write_doc_section(section, out);
     write_other_names(out);
     fputs("\n## Keys of other programs\n\n"
-          "These keys of DeepSpeed, PatrickStar and Hugging Face have no counterpart. Where a value is named, that\n"
-          "value is accepted, because it asks for nothing; `false` includes an object whose `enabled` is false.\n\n"
+          "These keys of DeepSpeed, PatrickStar and Hugging Face have no counterpart. A value that is listed as\n"
+          "accepted has no effect; `false` includes an object whose `enabled` is false.\n\n"
           "| key | accepted | instead |\n|---|---|---|\n",
           out);
     const ps_unsupported *entry;
     for (size_t i = 0; (entry = ps_unsupported_at(i)) != NULL; i++) {
+        if (entry->accept == PS_ACCEPT_IGNORED) continue;
         static const char *const accepted[] = {[PS_ACCEPT_NEVER] = "",
                                                [PS_ACCEPT_FALSE] = "`false`",
                                                [PS_ACCEPT_TRUE] = "`true`",
                                                [PS_ACCEPT_EITHER] = "`true`, `false`"};
         fprintf(out, "| `%s` | %s | %s |\n", entry->key, accepted[entry->accept], entry->reason);
     }
+    fputs("\n## Keys without effect\n\n"
+          "These keys of PatrickStar and of earlier versions are accepted with any value of their type. A value other\n"
+          "than the listed one is reported as a warning when training starts.\n\n"
+          "| key | value | why |\n|---|---|---|\n",
+          out);
+    for (size_t i = 0; (entry = ps_unsupported_at(i)) != NULL; i++)
+        if (entry->accept == PS_ACCEPT_IGNORED)
+            fprintf(out, "| `%s` | `%s` | %s |\n", entry->key, entry->value, entry->reason);
     return stream_status(out);
 }
 
-/* Words of text, in lines of at most 100 characters that begin with the indent. */
+/* Writes text in lines of at most 100 characters that begin with the indent. */
 static void write_wrapped(const char *text, int indent, FILE *out)
 {
     int column = 0;
@@ -164,7 +173,7 @@ static ps_status write_help_option(ps_option_id id, FILE *out)
     return write_help_aliases(id, out);
 }
 
-/* Is the option what the name means: every one (NULL), one of that section, or `only`? */
+/* Whether the option is selected: all (NULL), those of a section, or `only`. */
 static bool is_meant(ps_option_id id, const char *name, ps_option_id only)
 {
     if (name == NULL || id == only) return true;
@@ -172,7 +181,7 @@ static bool is_meant(ps_option_id id, const char *name, ps_option_id only)
     return strncmp(ps_option_table[id].key, name, n) == 0 && ps_option_table[id].key[n] == '.';
 }
 
-/* A section's title and text stand above the first of its options that is meant. */
+/* A section's title and text precede its first selected option. */
 static ps_status write_help(const char *name, ps_option_id only, FILE *out)
 {
     bool is_first = true;
@@ -225,7 +234,10 @@ ps_status ps_config_help_of(const char *name, char **out)
     const ps_option_id id = ps_option_find(name, &alias);
     if (id != PS_OPTION_COUNT || ps_option_is_section(name)) return help_as_text(name, id, out);
     const ps_unsupported *entry = ps_unsupported_find(name);
-    if (entry != NULL) return PS_FAIL(PS_EINVAL, "%s is not supported: %s", entry->key, entry->reason);
+    if (entry != NULL)
+        return PS_FAIL(
+            PS_EINVAL, "%s %s %s", entry->key,
+            entry->accept == PS_ACCEPT_IGNORED ? "is without effect, as" : "is not supported:", entry->reason);
     ps_printable_copy(name, printable, sizeof printable);
     if (ps_option_suggest(name, suggestion))
         return PS_FAIL(PS_EINVAL, "'%s' is no option and no section of options; did you mean '%s'?", printable,

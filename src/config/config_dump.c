@@ -1,11 +1,11 @@
-/* config_dump.c - the values in force as JSON. */
+/* config_dump.c - writes the current values as JSON. */
 #include "base/mem.h"
 #include "config/config_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a and b up to and with the last '.' at which they are still equal: the sections that both are in. */
+/* Length of the common sections of a and b: up to and including the last common '.'. */
 static size_t common_sections(const char *a, const char *b)
 {
     size_t n = 0;
@@ -21,7 +21,7 @@ static int count_dots(const char *s)
     return n;
 }
 
-/* Options of a section stand together in the table, so objects open and close as the key changes. */
+/* The options of a section are consecutive in the table, so objects open and close as the key changes. */
 static void write_json(const ps_config *config, bool only_given, FILE *out)
 {
     const char *last = "";
@@ -38,7 +38,7 @@ static void write_json(const ps_config *config, bool only_given, FILE *out)
             fprintf(out, "\n%*s\"%.*s\": {", 4 * ++depth, "", (int)(dot - name), name);
         fprintf(out, "\n%*s\"%s\": ", 4 * (depth + 1), "", name);
         if (i == PS_OPTION_train_steps && config->options.train_epochs > 0)
-            fputs("null", out); /* not known yet, and both at once would be refused */
+            fputs("null", out); /* not known yet; a file with both options would be refused */
         else
             ps_option_write_value(option, ps_option_load(option, &config->options), out);
         last = option->key;

@@ -1,4 +1,4 @@
-/* config_json.c - JSON text into a ps_config: syntax through jansson, then a walk over the keys. */
+/* config_json.c - reads JSON text into a ps_config: jansson parses, then a walk over the keys. */
 #include "base/printable.h"
 #include "config/config_state.h"
 #include "config/json_locate.h"
@@ -36,8 +36,8 @@ __attribute__((format(printf, 4, 5))) static ps_status fail_at(const reader *r, 
     return PS_FAIL(PS_EINVAL, "%s:%d:%d: %s", r->config->name, line, column, message);
 }
 
-/* The option was given before, under another of its names. Of a scaled one and the option's own the default, or an
- * equal value, says nothing. *counts: the value that is read now is the one. */
+/* The option was given before under another name. If one of the names is a scaled alias, a default value, or a value
+ * equal to the other one, is ignored. *counts: use the present value. */
 static ps_status read_again(const reader *r, ps_option_id id, const ps_option_alias *alias, ps_option_value value,
                             const ps_json_path *path, bool *counts)
 {
@@ -79,13 +79,15 @@ static ps_status read_option(const reader *r, ps_option_id id, const ps_option_a
     return st;
 }
 
-/* A key that is neither option nor section. */
+/* A key that is neither an option nor a section. */
 static ps_status read_unknown(const reader *r, const char *key, const ps_json_path *path, const json_t *json)
 {
     char printable[PS_OPTION_KEY_MAX], suggestion[PS_OPTION_KEY_MAX];
     const ps_unsupported *entry = ps_unsupported_find(key);
     if (entry != NULL) {
-        if (ps_unsupported_is_harmless(entry, json)) return PS_OK;
+        if (ps_unsupported_is_harmless(entry, json) || ps_config_ignores(r->config, entry, json)) return PS_OK;
+        if (entry->accept == PS_ACCEPT_IGNORED)
+            return fail_at(r, path, AT_VALUE, "%s has a value of another type than %s", entry->key, entry->value);
         return fail_at(r, path, AT_KEY, "%s is not supported: %s", entry->key, entry->reason);
     }
     ps_printable_copy(key, printable, sizeof printable);
@@ -117,13 +119,13 @@ static ps_status read_object(const reader *r, json_t *object, const ps_json_path
     json_object_foreach(object, member, json)
     {
         const ps_json_path path = {.parent = parent, .key = member};
-        char key[2 * PS_OPTION_KEY_MAX]; /* one that is cut is too long to be known */
+        char key[2 * PS_OPTION_KEY_MAX]; /* a truncated key is too long to be valid */
         snprintf(key, sizeof key, "%s%s", prefix, member);
         const bool known = strchr(member, '.') == NULL;
         const ps_option_alias *alias = NULL;
         const ps_option_id id = known ? ps_option_find(key, &alias) : PS_OPTION_COUNT;
         const bool is_section = known && ps_option_is_section(key);
-        if (id != PS_OPTION_COUNT && !(is_section && json_is_object(json))) { /* of "memory" either may stand */
+        if (id != PS_OPTION_COUNT && !(is_section && json_is_object(json))) { /* "memory" may be either */
             PS_TRY(read_option(r, id, alias, &path, json));
         } else if (is_section) {
             if (!json_is_object(json)) return fail_section(r, &path, key, json);

@@ -1,11 +1,11 @@
-/* config_match.c - are two configurations that were dumped, perhaps by an earlier version, of the same model? */
+/* config_match.c - compares the models of two dumped configurations, which may be of an earlier version. */
 #include <jansson.h>
 #include <string.h>
 
 #include "config/config_state.h"
-#include "model/rotary.h"
+#include "config/model/rotary.h"
 
-/* Of the run, not of the model: names of sizes, and what acts in training only. */
+/* Options that may differ for the same model: names of sizes, and options that affect training only. */
 static bool may_differ(ps_option_id id)
 {
     static const ps_option_id ids[] = {
@@ -27,8 +27,7 @@ static const json_t *find(const json_t *object, const char *key)
     return json_object_get(object, key);
 }
 
-/* The options of the model; those that the text lacks have the type's defaults, keys that are not known here say
- * nothing. */
+/* The options of the model. Options that the text lacks have the type's defaults; unknown keys are ignored. */
 static ps_status read_model(const char *text, const char *name, ps_config **out)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
@@ -54,7 +53,7 @@ out:
     return st;
 }
 
-/* What the model is made with. */
+/* The effective value of an option of the model. */
 static ps_option_value value_of(const ps_config *config, ps_option_id id)
 {
     ps_option_value value = ps_option_load(&ps_option_table[id], &config->options);

@@ -1,10 +1,10 @@
-/* config_model.c - the model section: what a type, a preset or a config.json makes of the options that were not given,
- * the rules between them, and the model that they describe. */
+/* config_model.c - the model section: options that follow from a type, a preset or a config.json, the rules between
+ * options, and the model that they describe. */
 #include "base/mem.h"
 #include "config/config_state.h"
-#include "model/class_weights.h"
-#include "model/rotary.h"
-#include "option/head.h"
+#include "config/model/class_weights.h"
+#include "config/model/rotary.h"
+#include "config/option/head.h"
 
 #include <string.h>
 
@@ -38,7 +38,7 @@ static const preset presets[] = {
 #undef XX
 };
 
-/* Of presets that differ from their family in more than sizes. */
+/* Options of presets that differ from their family in more than sizes. */
 static const ps_family_default *const preset_defaults[] = {
     /* config.json of meta-llama/Llama-3.1-8B: 8,030,261,248 parameters */
     [PS_CONFIG_PRESET_LLAMA_3_1_8B] =
@@ -76,8 +76,8 @@ static void put_adopted(ps_config *config, ps_option_id id)
     if (config->adopted[id].is_set) put_default(config, id, config->adopted[id].value);
 }
 
-/* The names of a folder's classes are the names in the data. Those that it lacks say nothing about a head that is
- * new. */
+/* The class names of the model's folder are the default of data.labels; with a new head only where they are real
+ * names. */
 static void put_labels(ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -87,7 +87,7 @@ static void put_labels(ps_config *config)
         put_default(config, PS_OPTION_data_labels, (ps_option_value){.s = c->text});
 }
 
-void ps_config_settle_model(ps_config *config)
+void ps_config_resolve_model(ps_config *config)
 {
     const ps_options *o = &config->options;
     const bool has_preset = o->model_preset != PS_CONFIG_PRESET_NONE;
@@ -116,7 +116,7 @@ void ps_config_forget_old_defaults(ps_config *config)
 
 /* ---- rules ---- */
 
-/* What only some families use, and a value that asks for nothing. */
+/* Options that only some families use, and the value that each has without effect. */
 static ps_status check_uses(const ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -193,7 +193,7 @@ static ps_status check_head(const ps_config *config)
     return PS_OK;
 }
 
-/* The weights of a head that is not new belong to the classes as its folder numbers them. */
+/* The weights of a head that is not new belong to classes in the order of its folder. */
 static ps_status check_labels(const ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -221,7 +221,7 @@ static ps_status check_classes(const ps_config *config)
     return check_labels(config);
 }
 
-/* What only losses by cross-entropy have. */
+/* Options that only cross-entropy losses have. */
 static ps_status check_loss(const ps_config *config)
 {
     static const ps_option_id of_cross_entropy[] = {PS_OPTION_train_label_smoothing, PS_OPTION_train_z_loss,

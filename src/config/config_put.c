@@ -1,9 +1,9 @@
-/* config_put.c - values into a configuration; what was not given follows. */
+/* config_put.c - stores values in a configuration, and updates derived options. */
 #include "base/mem.h"
 #include "config/config_state.h"
 
-/* Whoever gives a budget of RAM says of the disk too what is to be used of it. */
-static void settle_disk(ps_config *config)
+/* A given budget of RAM turns off the automatic disk tier: the disk is used only as given. */
+static void resolve_disk(ps_config *config)
 {
     ps_options *o = &config->options;
     const bool gives_ram = o->memory_device != PS_BYTES_AUTO || o->memory_host != PS_BYTES_AUTO;
@@ -11,12 +11,12 @@ static void settle_disk(ps_config *config)
     if (!config->origin[PS_OPTION_memory_disk].given && (gives_ram || stays_on_device)) o->memory_disk = 0;
 }
 
-void ps_config_settle(ps_config *config)
+void ps_config_resolve(ps_config *config)
 {
     for (int i = 0; i < PS_OPTION_COUNT; i++)
         if (!config->origin[i].given) ps_option_store(&ps_option_table[i], ps_option_table[i].value, &config->options);
-    settle_disk(config);
-    ps_config_settle_model(config);
+    resolve_disk(config);
+    ps_config_resolve_model(config);
 }
 
 ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value value, ps_config_origin origin)
@@ -31,6 +31,6 @@ ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value valu
     config->text[id] = copy;
     config->origin[id] = origin;
     ps_option_store(option, value, &config->options);
-    ps_config_settle(config);
+    ps_config_resolve(config);
     return PS_OK;
 }

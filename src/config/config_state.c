@@ -1,4 +1,4 @@
-/* config_state.c - what is in a configuration, and where it was given. */
+/* config_state.c - the state of a configuration: values, and where they were given. */
 #include "config/config_state.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* config_text.c - a configuration's text: read from a file, or written for a model that was named in place of one. */
+/* config_text.c - the text of a configuration: read from a file, or generated for a model name. */
 #include "config/config_text.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/model_folder.h"
-#include "option/option.h"
+#include "config/option/option.h"
 
 enum { FILE_MAX_BYTES = 1 << 24 };
 
@@ -53,7 +53,7 @@ static ps_status write_model(const char *key, const char *value, char **text, si
     return st;
 }
 
-/* The whole file and a NUL in *text, to be freed. Read in pieces, since a pipe has no size to ask for. */
+/* Read the whole file and a NUL into *text, to be freed. In pieces, as a pipe has no known size. */
 static ps_status read_file(const char *path, char **text, size_t *n_bytes)
 {
     enum { PIECE_BYTES = 1 << 14 };

@@ -1,4 +1,4 @@
-/* hardware.c - reading hardware descriptions: JSON through jansson, then a walk over the keys; and key=value. */
+/* hardware.c - reads hardware descriptions: jansson parses JSON, then a walk over the keys; and key=value. */
 #include "config/hardware.h"
 
 #include <stdarg.h>
@@ -37,7 +37,7 @@ __attribute__((format(printf, 4, 5))) static ps_status fail_at(const reader *r, 
     return PS_FAIL(PS_EINVAL, "%s:%d:%d: %s", r->name, line, column, message);
 }
 
-/* Like ps_option_read; null stands for a default, where there is one. */
+/* Like ps_option_read; null is the default, where there is one. */
 static bool read_value(const ps_hardware_key *key, const json_t *json, ps_option_value *value, char *problem,
                        size_t problem_bytes)
 {
@@ -85,7 +85,7 @@ static ps_status read_unknown(const reader *r, const char *key, const ps_json_pa
     return fail_at(r, path, AT_KEY, "%s", problem);
 }
 
-/* All that a section must have: its keys, and the sections in it. */
+/* Check that a section has all required keys and sections. */
 static ps_status check_complete(const reader *r, const json_t *object, int section, const ps_json_path *path)
 {
     const size_t n_prefix = section > 0 ? strlen(ps_hardware_sections[section].key) + 1 : 0;
@@ -106,7 +106,7 @@ static ps_status check_complete(const reader *r, const json_t *object, int secti
     return PS_OK;
 }
 
-/* The members of one section's object, or of the whole. Recurses only into known sections. */
+/* Read the members of a section's object, or of the whole. Recurses only into known sections. */
 static ps_status read_section(const reader *r, json_t *object, int section, const ps_json_path *parent)
 {
     const char *prefix = ps_hardware_sections[section].key, *member;
@@ -115,7 +115,7 @@ static ps_status read_section(const reader *r, json_t *object, int section, cons
     json_object_foreach(object, member, json)
     {
         const ps_json_path path = {.parent = parent, .key = member};
-        char key[2 * PS_OPTION_KEY_MAX]; /* one that is cut is too long to be known */
+        char key[2 * PS_OPTION_KEY_MAX]; /* a truncated key is too long to be valid */
         snprintf(key, sizeof key, "%s%s%s", prefix, section > 0 ? "." : "", member);
         const bool is_known = strchr(member, '.') == NULL;
         const int id = is_known ? ps_hardware_find_key(key) : -1;
@@ -133,7 +133,7 @@ static ps_status read_section(const reader *r, json_t *object, int section, cons
     return check_complete(r, object, section, parent);
 }
 
-/* PS_EINVAL at the key that was read, or at the section in which it could stand. */
+/* PS_EINVAL at the key that was read, or at the section that lacks it. */
 static ps_status fail_conflict(const reader *r, const char *key, const char *problem)
 {
     char words[PS_OPTION_KEY_MAX];
@@ -196,7 +196,7 @@ ps_status ps_hardware_load(const char *path, ps_hardware *out)
     return st;
 }
 
-/* A word for a whole section: null takes it away. */
+/* The value of a whole section on a command line: null removes it. */
 static ps_status set_section(ps_hardware *hw, int section, const char *word)
 {
     const ps_hardware_section *s = &ps_hardware_sections[section];
@@ -236,7 +236,8 @@ ps_status ps_hardware_check(const ps_hardware *hw)
     return ps_hardware_conflict(hw, problem, sizeof problem) == NULL ? PS_OK : PS_FAIL(PS_EINVAL, "%s", problem);
 }
 
-/* While both go on, a second moves what would take at_once / alone seconds of each way alone: 2 - contention in all. */
+/* With both directions in use, a second moves what either direction alone would move in at_once / alone seconds; both
+ * together: 2 - contention. */
 double ps_hardware_contention(const double alone[2], const double at_once[2], bool full_duplex)
 {
     if (at_once[0] <= 0 || at_once[1] <= 0) return full_duplex ? 0 : 1;
@@ -244,7 +245,7 @@ double ps_hardware_contention(const double alone[2], const double at_once[2], bo
     return contention < 0 ? 0 : contention > 1 ? 1 : contention;
 }
 
-/* Of a machine without GPUs the device's part of the memory has limits of its own. */
+/* On a machine without GPUs the device's share of memory has its own limits. */
 static int64_t usable_bytes(const ps_hardware *hw, bool is_device)
 {
     const int64_t device = hw->device.bytes - hw->device.reserved_bytes;

@@ -9,7 +9,7 @@ const char *const ps_hardware_isa_names[PS_HARDWARE_ISA_COUNT] = {PS_HARDWARE_IS
 
 #define FIELD(field_) (((ps_hardware *)0)->field_)
 
-/* The types of the table are those of the structure. */
+/* Check that the types of the table are those of the structure. */
 #define IS_OF(type, field_) _Generic(FIELD(field_), type : true, default : false)
 #define HW_STRING(field, ...) _Static_assert(IS_OF(char *, field), #field);
 #define HW_BOOL(field, ...) _Static_assert(IS_OF(bool, field), #field);
@@ -137,7 +137,7 @@ ps_option_value ps_hardware_value(const ps_hardware_key *key, const ps_hardware 
         return key_;                                                                                                   \
     } while (0)
 
-/* Measured at once means both of them, and nothing is faster for it. */
+/* Values measured at once must be given for both directions, and not exceed those measured alone. */
 static const char *both_ways_conflict(const ps_hardware *hw, char *problem, size_t problem_bytes)
 {
     const struct {

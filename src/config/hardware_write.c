@@ -1,4 +1,4 @@
-/* hardware_write.c - hardware descriptions as JSON, and the page that describes their keys. */
+/* hardware_write.c - writes hardware descriptions as JSON, and the page that describes their keys. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static const char *last_word(const char *key)
     return dot != NULL ? dot + 1 : key;
 }
 
-/* The members of a section's object, or of the whole: keys, then the sections in it. */
+/* Write the members of a section's object, or of the whole: keys, then nested sections. */
 static void write_section(const ps_hardware *hw, int section, int indent, FILE *out)
 {
     const char *separator = "";
@@ -74,7 +74,7 @@ static void write_doc_section(int section, FILE *out)
 {
     const ps_hardware_section *s = &ps_hardware_sections[section];
     fprintf(out, "\n## %s\n\n", s->title);
-    if (section > 0) fprintf(out, "`%s`%s. ", s->key, s->is_optional ? ", may be missing" : "");
+    if (section > 0) fprintf(out, "`%s`%s. ", s->key, s->is_optional ? ", optional" : "");
     fprintf(out, "%s\n\n| key | default | unit | allowed | meaning |\n|---|---|---|---|---|\n", s->text);
     for (int i = 0; i < ps_hardware_n_keys; i++) {
         const ps_hardware_key *key = &ps_hardware_keys[i];
@@ -98,19 +98,18 @@ ps_status ps_hardware_write_doc(FILE *out)
     fputs(
         "# Hardware descriptions\n\n"
         "This page is generated from `src/config/hardware.def`; change that table instead.\n\n"
-        "A plan foretells what a run needs and how long it takes on machines which need not be at hand. What it\n"
-        "knows of them stands in a JSON file: `examples/hardware/` has some, which are known by their\n"
-        "names (`--hardware laptop`), and `pstar info --measure OUT.json` writes one for the machine it runs on, from\n"
-        "measurements of some seconds.\n\n"
+        "A plan predicts the memory and time of a run, also for machines that are not at hand. It reads their\n"
+        "description from a JSON file: `examples/hardware/` has some, which are known by name\n"
+        "(`--hardware laptop`), and `pstar info --measure OUT.json` measures this machine in some seconds.\n\n"
         "Sections are objects: `device.bytes` is `{\"device\": {\"bytes\": \"24GB\"}}`. On the command line a key is\n"
-        "changed by `hardware.device.bytes=24GB`, and a section that may be missing is taken away by\n"
-        "`hardware.disk=null`. A key that is not listed here, one that is missing, a value out of range and keys\n"
-        "that contradict each other are errors that name file, line and column.\n\n"
-        "How the numbers are used: each operator takes the longer of its arithmetic (its FLOP over rate times\n"
-        "achievable fraction) and its memory traffic (its bytes over the memory rate), and a latency. A copy or a\n"
-        "transfer takes its latency, and its bytes over the rate of the way it goes. Rates are those of one part\n"
-        "working alone; what parts cost each other is said by `full_duplex`, or more exactly by the two rates\n"
-        "`..._both_ways_bytes_per_s`, by `shared_by` and by `compute_interference`.\n",
+        "changed by `hardware.device.bytes=24GB`, and an optional section is removed by `hardware.disk=null`. An\n"
+        "unknown key, a missing key, a value out of range and keys that contradict each other are errors that name\n"
+        "file, line and column.\n\n"
+        "How the numbers are used: an operator takes the maximum of its arithmetic (FLOP over throughput times\n"
+        "achievable fraction) and its memory traffic (bytes over memory bandwidth), plus a latency. A copy or a\n"
+        "transfer takes its latency plus its bytes over the bandwidth of its direction. Bandwidths are those of one\n"
+        "part working alone. `full_duplex`, or more exactly the two keys\n"
+        "`..._both_ways_bytes_per_s`, `shared_by` and `compute_interference` describe how parts slow each other.\n",
         out);
     for (int section = 0; section < ps_hardware_n_sections; section++) write_doc_section(section, out);
     return stream_status(out);

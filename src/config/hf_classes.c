@@ -1,16 +1,16 @@
 /* hf_classes.c - the classes of a classifier in a config.json: id2label, label2id, num_labels, problem_type.
  *
- * transformers gives class i the name id2label[i]; without id2label there are two, LABEL_0 and LABEL_1. */
+ * In transformers, class i has the name id2label[i]; without id2label there are two classes, LABEL_0 and LABEL_1. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "config/hf_config_impl.h"
-#include "option/head.h"
+#include "config/option/head.h"
 
 enum { DEFAULT_CLASSES = 2, DEFAULT_CLASSES_MAX = 1 << 16 };
 
-/* The i-th class as transformers calls one without a name: "LABEL_0". Returns out. */
+/* transformers' default name of class i: "LABEL_0". Returns out. */
 static const char *default_label(int64_t i, char out[32])
 {
     snprintf(out, 32, "LABEL_%lld", (long long)i);
@@ -67,8 +67,7 @@ static ps_status read_label2id(json_t *ids, const char *path, ps_label_list *l)
     return st;
 }
 
-/* Names tell classes apart. One that is in label2id too must be the same class; label2id alone may be left at its
- * default. */
+/* Names must be unique. A name that label2id has, too, must be the same class there; label2id may have its default. */
 static ps_status check_names(json_t *ids, const char *path, const ps_label_list *l)
 {
     int32_t a, b;
@@ -143,8 +142,8 @@ static void add_class(json_t *names, json_t *ids, int64_t i, const char *name)
     json_object_set_new(ids, name, json_integer(i));
 }
 
-/* A class without a name has its default one; where the data call another class so, the next that nobody has, from
- * *next on. */
+/* A class without a name gets its default name, or, where another class of the data has that name, the next free
+ * default name from *next on. */
 static const char *free_label(const json_t *ids, int64_t i, int64_t *next, char text[32])
 {
     (void)default_label(i, text);
@@ -152,7 +151,7 @@ static const char *free_label(const json_t *ids, int64_t i, int64_t *next, char 
     return text;
 }
 
-/* Without problem_type transformers goes by the number of labels, and the type of those that it is given. */
+/* Without problem_type, transformers derives the task from the number of labels and the type of the targets. */
 static void write_problem(const ps_options *o, json_t *root)
 {
     const char *problem = json_string_value(json_object_get(root, "problem_type"));
@@ -166,7 +165,7 @@ static void write_problem(const ps_options *o, json_t *root)
         json_object_del(root, "problem_type");
 }
 
-/* Names that the model came with are kept when there are as many as classes and the data have none. */
+/* Names of the pretrained model are kept when their count is right and the data have no names. */
 ps_status ps_hf_classes_write(const ps_options *o, json_t *root)
 {
     const bool has_names = (int64_t)json_object_size(json_object_get(root, "id2label")) == o->model_num_labels;

@@ -1,8 +1,8 @@
-/* hf_config.c - Hugging Face's config.json -> the options of a model; hf_config_write.c is the way back.
+/* hf_config.c - reads the options of a model from Hugging Face's config.json; hf_config_write.c writes them.
  *
  * Keys as in transformers' configuration classes, of version 5 (rope_parameters, layer_types, dtype) and those before
- * (rope_theta and rope_scaling, torch_dtype). What would change the result and has no counterpart here is refused by
- * name, never ignored. */
+ * (rope_theta and rope_scaling, torch_dtype). A key that would change the result and has no counterpart here is refused
+ * by name, never ignored. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,9 +12,9 @@
 #include "base/model_folder.h"
 #include "base/printable.h"
 #include "config/hf_config_impl.h"
-#include "model/family.h"
+#include "config/model/family.h"
 
-/* Ends of class names: "architectures": ["BertForMaskedLM"]. */
+/* Suffixes of class names: "architectures": ["BertForMaskedLM"]. */
 static const struct {
     const char *end;
     ps_config_head head;
@@ -41,7 +41,7 @@ static void adopt(const hf_reader *r, ps_option_id id, ps_option_value value)
     r->config->adopted[id] = (ps_config_adopted){.is_set = true, .value = value};
 }
 
-/* Absent and null leave the option alone. */
+/* An absent key and null leave the option unchanged. */
 static ps_status adopt_json(const hf_reader *r, ps_option_id id, const char *key, const json_t *json)
 {
     char problem[PS_OPTION_TEXT_MAX + 160];
@@ -109,7 +109,7 @@ static ps_config_head head_used(const hf_reader *r)
     return is_given ? r->config->options.model_head : (ps_config_head)head->value.i;
 }
 
-/* Does the model have the classifier of the folder, with its weights? Another head, or a new one, has no use for its
+/* Whether the model uses the classifier of the folder with its weights. Another head, or a new one, ignores its
  * names. */
 static bool uses_classes(const hf_reader *r)
 {
@@ -131,7 +131,7 @@ static ps_status read_classes(const hf_reader *r)
     return adopt_json(r, PS_OPTION_model_problem_type, "problem_type", json_object_get(r->root, "problem_type"));
 }
 
-/* What is wrong with classes matters where they are used. */
+/* Errors in classes are reported only where the classes are used. */
 static ps_status read_classes_if_used(const hf_reader *r)
 {
     const ps_status st = read_classes(r);
@@ -161,7 +161,7 @@ static ps_status read_keys(const hf_reader *r)
     return PS_OK;
 }
 
-/* YaRN's factor may be left to the two lengths. */
+/* Without a factor, YaRN's factor is the quotient of the two lengths. */
 static void adopt_yarn_factor(const hf_reader *r, const json_t *rope)
 {
     const ps_config_adopted *type = &r->config->adopted[PS_OPTION_model_rope_scaling_rope_type],
@@ -200,7 +200,8 @@ static ps_status read_rope(const hf_reader *r)
     for (size_t i = 0; i < ps_hf_n_rope_keys; i++)
         PS_TRY(adopt_json(r, ps_hf_rope_keys[i].id, ps_hf_rope_keys[i].key,
                           json_object_get(rope, ps_hf_rope_keys[i].key)));
-    const char *outside = "original_max_position_embeddings"; /* goes before that inside, as in transformers */
+    const char *outside = "original_max_position_embeddings"; /* has precedence over the inner key, as in
+                                                                 transformers */
     PS_TRY(adopt_json(r, PS_OPTION_model_rope_scaling_original_max_position_embeddings, outside,
                       json_object_get(r->root, outside)));
     const json_t *type = json_object_get(rope, "rope_type");
@@ -210,7 +211,8 @@ static ps_status read_rope(const hf_reader *r)
     return PS_OK;
 }
 
-/* "layer_types": first full attention, then sliding, is what we have; *n_full is where it changes. */
+/* "layer_types": only full attention in the first layers and sliding in the others is supported; *n_full is the first
+ * sliding layer. */
 static ps_status read_layer_types(const hf_reader *r, const json_t *types, int64_t *n_full)
 {
     size_t i;
@@ -279,8 +281,7 @@ ps_status ps_hf_config_parse(const char *text, int64_t n_bytes, const char *path
                    ps_printable_copy(error.text, printable, sizeof printable));
 }
 
-/* A configuration that was dumped has all options that there were at the time, by any version at least these. Then the
- * file has nothing to say. */
+/* A dumped configuration has values of at least these options, in every version; the file is then not needed. */
 static bool is_complete(const ps_config *config)
 {
 #define XX(field) PS_OPTION_model_##field,

@@ -1,4 +1,4 @@
-/* hf_config_write.c - the options of a model -> config.json of Hugging Face's transformers. */
+/* hf_config_write.c - writes the options of a model as a config.json of Hugging Face's transformers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "config/hf_config.h"
 #include "config/hf_config_impl.h"
-#include "model/rotary.h"
+#include "config/model/rotary.h"
 
 static json_t *option_json(const ps_options *o, ps_option_id id)
 {
@@ -27,7 +27,7 @@ static json_t *option_json(const ps_options *o, ps_option_id id)
     return NULL;
 }
 
-/* What an option that leaves its value to others comes to. */
+/* The derived value of an option. */
 static json_t *key_json(const ps_options *o, const ps_family_key *k)
 {
     if (k->id == PS_OPTION_model_num_key_value_heads) return json_integer(ps_model_n_kv_heads(o));
@@ -45,7 +45,7 @@ static void write_keys(const ps_options *o, json_t *root)
             json_object_set_new(root, k->key, key_json(o, k));
 }
 
-/* Options of YaRN whose 0 is that they are not there. */
+/* Options of YaRN whose 0 means absent. */
 static bool is_left_out(const ps_options *o, ps_option_id id)
 {
     return (id == PS_OPTION_model_rope_scaling_attention_factor && o->model_rope_scaling_attention_factor == 0) ||
@@ -53,7 +53,7 @@ static bool is_left_out(const ps_options *o, ps_option_id id)
            (id == PS_OPTION_model_rope_scaling_mscale_all_dim && o->model_rope_scaling_mscale_all_dim == 0);
 }
 
-/* Both spellings: that of version 5, and that of those before. */
+/* Write both forms: that of version 5, and that of earlier versions. */
 static void write_rope(const ps_options *o, json_t *root)
 {
     const bool is_scaled = o->model_rope_scaling_rope_type != PS_CONFIG_ROPE_DEFAULT;
@@ -99,7 +99,7 @@ static void write_architecture(const ps_options *o, json_t *root)
     json_object_set_new(root, "model_type", json_string(ps_config_model_names[o->model_type]));
 }
 
-/* What the folder that the model came from says, or an empty object: it may be gone, or be another one by now. */
+/* The config.json of model.from_pretrained, or an empty object when it no longer exists or is another model now. */
 static ps_status read_origin(const ps_config *config, json_t **root)
 {
     char *path = NULL, *text = NULL;

@@ -1,4 +1,4 @@
-/* hf_rope_keys.c - the keys of a config.json that say how positions are rotated. */
+/* hf_rope_keys.c - the keys of a config.json for rotary positions. */
 #include "base/base.h"
 #include "config/hf_config_impl.h"
 

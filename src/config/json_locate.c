@@ -9,7 +9,7 @@ typedef struct cursor {
     size_t n, at;
 } cursor;
 
-/* The byte here, or NUL at the end (which no accepted text contains). */
+/* The present byte, or NUL at the end (accepted text has no NUL). */
 static char peek(const cursor *c)
 {
     return c->at < c->n ? c->text[c->at] : '\0';
@@ -92,7 +92,7 @@ static size_t read_escape(cursor *c, char utf8[4])
     return n;
 }
 
-/* Read the string here and tell whether it equals key once its escapes are decoded. */
+/* Read a string, and return whether it equals key after decoding its escapes. */
 static bool read_key_equals(cursor *c, const char *key)
 {
     const size_t n_key = strlen(key);
@@ -113,7 +113,7 @@ static bool read_key_equals(cursor *c, const char *key)
     return equal && matched == n_key;
 }
 
-/* From the start of a container, move to its member or element; false when it has none such. */
+/* Move from the start of a container to its member or element; false when there is none. */
 static bool enter(cursor *c, const ps_json_path *step, ps_json_position *position)
 {
     const bool in_object = step->key != NULL;
@@ -166,7 +166,7 @@ void ps_json_line_column(const char *text, size_t offset, int *line, int *column
         if (text[i] == '\n') {
             (*line)++;
             *column = 1;
-        } else if (((unsigned char)text[i] & 0xC0) != 0x80) { /* not inside a character */
+        } else if (((unsigned char)text[i] & 0xC0) != 0x80) { /* not a continuation byte */
             (*column)++;
         }
     }

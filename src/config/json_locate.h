@@ -1,6 +1,6 @@
-/* json_locate.h - where in a JSON text a value stands. jansson forgets positions; messages need them.
+/* json_locate.h - finds the position of a value in JSON text for messages, as jansson does not keep positions.
  *
- * Works on text that jansson has accepted; on other text the answer may be wrong, but no byte outside it is read. */
+ * The text must be accepted by jansson; for other text the result may be wrong, but no byte outside it is read. */
 #ifndef PS_CONFIG_JSON_LOCATE_H
 #define PS_CONFIG_JSON_LOCATE_H
 
@@ -15,7 +15,7 @@ typedef struct ps_json_path {
 } ps_json_path;
 
 typedef struct ps_json_position {
-    size_t key_offset;   /* of the member's name, at its quote; of the value where there is no name */
+    size_t key_offset;   /* of the opening quote of the member's name; of the value where there is no name */
     size_t value_offset; /* of the value's first byte */
 } ps_json_position;
 

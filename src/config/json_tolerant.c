@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-enum { INTEGER_DIGITS_MAX = 18 }; /* all integers of so many digits have 64 bits */
+enum { INTEGER_DIGITS_MAX = 18 }; /* all integers of this many digits fit 64 bits */
 
 static bool is_digit(char c)
 {
@@ -38,7 +38,7 @@ static const char *skip_number(const char *p, const char *end, bool *is_short_in
     return at;
 }
 
-/* The end of one of Python's words at p, or p. */
+/* The end of one of Python's literals (NaN, Infinity) at p, or p. */
 static const char *skip_word(const char *p, const char *end)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
@@ -56,14 +56,13 @@ static const char *skip_string(const char *p, const char *end)
     return p < end ? p + 1 : end;
 }
 
-/* Is [p, after) a value of its own, no part of something that is no JSON? */
+/* Whether [p, after) is a whole value, not part of malformed text. */
 static bool stands_alone(const char *text, const char *p, const char *after, const char *end)
 {
     return (p == text || strchr(" \t\r\n:,[", p[-1]) != NULL) && (after == end || strchr(" \t\r\n,]}", *after) != NULL);
 }
 
-/* Where they may stand, these numbers become "0.0" with spaces behind it: none is shorter, so that positions in
- * messages stay. */
+/* Replaces such numbers by "0.0" and spaces. No such number is shorter, so positions in messages stay valid. */
 static void mask_numbers(char *text, size_t n_bytes)
 {
     const char *end = text + n_bytes;

@@ -118,7 +118,7 @@ static char *format_array(const ps_label_list *l)
 ps_status ps_label_list_format(const ps_label_list *l, char **text)
 {
     size_t n_bytes = 1;
-    /* what ps_config_set would take for JSON is JSON */
+    /* text that ps_config_set would parse as JSON is written as JSON */
     bool is_plain =
         l->n == 0 || (strchr("[\"", l->names[0][0]) == NULL && !(l->n == 1 && strcmp(l->names[0], "null") == 0));
     *text = NULL;

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "base/embed.h"
 
-/* XX(identifier, name), in the order of the names */
+/* XX(identifier, name), sorted by name */
 #define MACHINE_MAP(XX)                                                                                                \
     XX(a100_40gb_x8, "a100-40gb-x8")                                                                                   \
     XX(h100_128gb, "h100-128gb")                                                                                       \

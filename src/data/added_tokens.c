@@ -44,7 +44,7 @@ void ps_added_deinit(ps_added_set *s)
     memset(s, 0, sizeof *s);
 }
 
-/* The character that ends at text + at, or begins there; -1 for a border of the text or malformed bytes. */
+/* The character that ends, or begins, at text + at; -1 at a border of the text or for malformed bytes. */
 static int32_t character_before(const char *text, int64_t at, int *length)
 {
     for (*length = 1; *length <= 4 && *length <= at; ++*length)

@@ -21,7 +21,7 @@ static ps_status add_text(ps_chat *c, ps_chat_role role, const json_t *text)
     return add(c, role, json_string_value(text), (int64_t)json_string_length(text));
 }
 
-/* A text that must be there, or one that may be missing, null or empty, which is NULL then. */
+/* A required text, or an optional one, which is NULL when it is missing, null or empty. */
 static ps_status take_text(const json_t *line, const char *key, bool is_needed, const char *where, const json_t **out)
 {
     const json_t *value = json_object_get(line, key);
@@ -52,7 +52,7 @@ static ps_status add_history(ps_chat *c, const json_t *history, const char *wher
     return PS_OK;
 }
 
-/* Instruction and input as one text, of the chat's own. */
+/* Instruction and input as one text, which the chat owns. */
 static ps_status add_joined(ps_chat *c, const json_t *instruction, const char *between, const json_t *input)
 {
     const size_t n = json_string_length(instruction), n_between = strlen(between), n_input = json_string_length(input);

@@ -47,7 +47,7 @@ static int64_t normalize(const char *text, int64_t n, char *out)
         if (n_out > word) out[n_out++] = ' ';
         word = n_out;
     }
-    if (n_out > 0) n_out--; /* the space behind the last word */
+    if (n_out > 0) n_out--; /* the space after the last word */
     out[n_out] = '\0';
     return n_out;
 }
@@ -69,7 +69,7 @@ static int64_t count_words(const char *text, int64_t n)
     return words;
 }
 
-/* Words of a that b has too, each as often as in both; used has a place for each word of b. */
+/* Number of common words of a and b, with multiplicity; used has an element for each word of b. */
 static int64_t count_common(const char *a, int64_t n_a, const char *b, int64_t n_b, bool *used)
 {
     int64_t common = 0;

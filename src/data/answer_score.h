@@ -1,5 +1,5 @@
-/* answer_score.h - the answer that a model gives to a question, and how near it is to those that the data have: exact
- * match and F1 of words, as the official scripts of SQuAD (Rajpurkar et al. 2016, 2018) count them. */
+/* answer_score.h - a model's answer to a question, and its score against the answers in the data: exact match and F1 of
+ * words, as in the official scripts of SQuAD (Rajpurkar et al. 2016, 2018). */
 #ifndef PS_DATA_ANSWER_SCORE_H
 #define PS_DATA_ANSWER_SCORE_H
 
@@ -7,23 +7,24 @@
 
 #include "data/task_set.h"
 
-/* The best one so far, in tokens of the context; scores are sums of the two logits. */
+/* The best answer so far, in tokens of the context. Scores are sums of the start and the end logit. */
 typedef struct ps_answer_span {
-    double score, none_score; /* none_score: that there is no answer, the lowest of all parts of the context */
+    double score, none_score; /* none_score: score of "no answer", the lowest over all parts of the context */
     int64_t first, last;
 } ps_answer_span;
 
 #define PS_ANSWER_SPAN_NONE ((ps_answer_span){.score = -INFINITY, .none_score = INFINITY, .first = -1, .last = -1})
 
-/* Take a row of the model's output, z [tokens of the row, 2]: the best span of at most 30 tokens of the context. */
+/* Update the best answer from a row of the model's output, z [tokens of the row, 2]: a range of at most 30 tokens of
+ * the context. */
 void ps_answer_span_take(ps_answer_span *best, const ps_task_sample *sample, const float *z);
 
 typedef struct ps_answer_score {
-    double exact_match, f1; /* the highest over the question's answers */
+    double exact_match, f1; /* maximum over the question's answers */
 } ps_answer_score;
 
-/* may_have_none: some question of the data has no answer, so the model may say so, by a none_score that is higher. That
- * is right of those alone. */
+/* may_have_none: some questions of the data have no answer. A model then answers "none" by a higher none_score, which
+ * is correct for these questions only. */
 PS_NODISCARD ps_status ps_answer_score_of(ps_tokenizer *t, bool added_tokens, const ps_task_question *q,
                                           const ps_answer_span *span, bool may_have_none, ps_answer_score *out);
 

@@ -4,7 +4,7 @@
 
 #include "base/utf8.h"
 
-#define KEPT_PIECE_BYTES 4096 /* working memory for longer pieces is given back after each text */
+#define KEPT_PIECE_BYTES 4096 /* working memory for longer pieces is freed after each text */
 
 /* A pair of neighbours that can merge. Stale when `node` or its neighbour have changed since. */
 struct ps_merge_candidate {
@@ -87,7 +87,7 @@ static int cut(int64_t n) /* for "%.*s" */
     return (int)ps_min_i64(n, 64);
 }
 
-/* One side of a merge: its bytes go behind those in b->joined, its id is returned, -1 when it is no token. */
+/* Append the bytes of one side of a merge to b->joined. Returns its id, -1 when it is not a token. */
 static int32_t merge_side(ps_bpe *b, const char *text, int64_t n)
 {
     char *bytes = b->joined.bytes + b->joined.n;
@@ -165,7 +165,7 @@ static ps_merge_candidate heap_pop(ps_bpe *b)
 
 /* ---- merging one piece ---- */
 
-/* Remember that `left` can merge with the node after it, if it can. */
+/* Add a candidate if `left` can merge with the node after it. */
 static void merge_consider(ps_bpe *b, int32_t left)
 {
     if (left < 0 || b->nodes[left].next < 0) return;
@@ -196,7 +196,7 @@ static ps_status merge_reserve(ps_bpe *b, int64_t n)
     return PS_OK;
 }
 
-/* ---- what a piece begins with ---- */
+/* ---- initial tokens of a piece ---- */
 
 static void nodes_add(ps_bpe *b, int32_t *n_nodes, int32_t id)
 {
@@ -224,8 +224,8 @@ static bool nodes_fall_back(ps_bpe *b, const char *character, int length, int32_
     return true;
 }
 
-/* An unknown character waits for others that join it, while bytes pass it: so does Hugging Face's merge_word
- * (huggingface/tokenizers, models/bpe/model.rs). */
+/* An unknown character is held back to be joined with later ones, while bytes are emitted before it, as in Hugging
+ * Face's merge_word (huggingface/tokenizers, models/bpe/model.rs). */
 static ps_status nodes_from_characters(ps_bpe *b, const char *piece, int64_t n, int32_t *n_nodes)
 {
     bool is_waiting = false;
@@ -247,8 +247,8 @@ static ps_status nodes_from_characters(ps_bpe *b, const char *piece, int64_t n, 
 /* ---- one piece ---- */
 
 /* The tokens of one piece, into b->nodes: a list from node 0 on. A heap of pairs makes it O(n log n) in the length of
- * the piece, so that a text of one endless word is no trap; which merge is next (lowest rank, then leftmost) is as in
- * GPT-2's encoder, which scans all pairs for each. */
+ * the piece, also for a text of one long word. The order of merges (lowest rank, then leftmost) is that of GPT-2's
+ * encoder, which scans all pairs for each merge. */
 static ps_status merge_piece(ps_bpe *b, const char *piece, int64_t n)
 {
     int32_t n_nodes = 0;
@@ -273,7 +273,7 @@ static ps_status merge_piece(ps_bpe *b, const char *piece, int64_t n)
     return PS_OK;
 }
 
-/* Both characters are tokens, and so stand there as themselves; an unknown one may wait for its neighbours. */
+/* Both characters are tokens, so neither is held back as an unknown character. */
 static bool is_border(const ps_bpe *b, const char *piece, int64_t left, int64_t right, int32_t c, int32_t next)
 {
     int length;

@@ -1,14 +1,14 @@
-/* bpe.h - BPE: a piece of text to tokens by merging neighbours, best rank first.
+/* bpe.h - BPE: encodes a piece of text by merging neighbouring tokens, lowest rank first.
  *
  *     byte-level      begins with the bytes of the piece (GPT-2, Llama-3, Qwen)
  *     of characters   begins with its characters; one that is no token becomes its bytes, tokens "<0x00>" to "<0xFF>"
  *                     (byte_fallback), else the unknown token (SentencePiece: Llama-2, Mistral)
  *
- * Merges come in order, best first; the first has rank 0. With ignore_merges a piece that is a token as a whole is that
- * token, whatever merging would give (Llama-3).
+ * Merges are ordered by rank; the first has rank 0. With ignore_merges a piece that is a token as a whole becomes that
+ * token without merging (Llama-3).
  *
- * SentencePiece's texts are not split: a novel is one piece. But between two characters that no merge joins nothing
- * ever moves, and the parts on both sides can be done one by one: "borders". */
+ * SentencePiece does not split texts: a novel is one piece. But no merge crosses a border between two characters that
+ * no merge joins, so the parts on both sides of a border are encoded separately. */
 #ifndef PS_DATA_BPE_H
 #define PS_DATA_BPE_H
 
@@ -16,7 +16,7 @@
 #include "data/text_buffer.h"
 #include "data/vocab.h"
 
-/* Tokens `left` and `right` side by side become `merged`; lower rank goes first. */
+/* Adjacent tokens `left` and `right` become `merged`; lower ranks have precedence. */
 typedef struct ps_merge {
     int32_t left, right, merged; /* token ids; left < 0: free slot */
     int32_t rank;
@@ -31,41 +31,42 @@ typedef struct ps_bpe {
     bool fuses_unknown;              /* of characters: unknown ones in a row are one token */
     int32_t unknown;                 /* of characters: id, -1: none */
     int32_t id_of_byte[256];         /* byte-level: -1: no token has this byte alone. Of characters: -1: no fallback */
-    ps_character_pairs joined_pairs; /* of characters: what stands side by side where a merge joins */
+    ps_character_pairs joined_pairs; /* of characters: the adjacent characters of all merges */
     int32_t n_merges;
     uint32_t merge_mask; /* slots of `merges` - 1; a power of two of them */
     ps_merge *merges;    /* open addressing, linear probing */
     /* working memory */
-    int64_t capacity;         /* bytes of a piece there is room for */
+    int64_t capacity;         /* bytes of the longest piece with room */
     ps_merge_node *nodes;     /* [capacity] */
     ps_merge_candidate *heap; /* [3 capacity]: each pair once, and two new ones for each merge */
     int64_t n_heap;
     ps_text_buffer joined; /* while loading: both sides of a merge */
 } ps_bpe;
 
-/* Byte-level, with room for n_merges, none there yet. The vocabulary is byte-level, too, and stays the caller's. */
+/* Byte-level, with room for n_merges, without merges yet. The vocabulary must be byte-level, too; the caller owns
+ * it. */
 PS_NODISCARD ps_status ps_bpe_init(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges);
 
-/* The same of characters; nothing falls back on bytes yet. */
+/* The same for characters, without byte fallback. */
 PS_NODISCARD ps_status ps_bpe_init_characters(ps_bpe *b, const ps_vocab *vocab, int64_t n_merges);
 
-/* Of characters: use the tokens "<0x00>" to "<0xFF>", as many as there are. */
+/* Of characters: enable byte fallback with those of the tokens "<0x00>" to "<0xFF>" that exist. */
 void ps_bpe_use_byte_fallback(ps_bpe *b);
 void ps_bpe_deinit(ps_bpe *b); /* an empty one is accepted */
 
-/* The next merge, its sides as the vocabulary's file writes them. PS_EFORMAT when a side or the result is no token, or
- * the merge is there; `where` opens the message. */
+/* Add the next merge, its sides as in the vocabulary's file. PS_EFORMAT when a side or the result is not a token, or
+ * the merge exists already; `where` begins the message. */
 PS_NODISCARD ps_status ps_bpe_add_merge(ps_bpe *b, const char *left, int64_t n_left, const char *right, int64_t n_right,
                                         const char *where);
 
-/* The tokens of one piece, n > 0 bytes, appended to `out`; of characters: well-formed UTF-8. PS_EINVAL when there is no
+/* Append the tokens of one piece of n > 0 bytes (of characters: well-formed UTF-8) to `out`. PS_EINVAL when there is no
  * token for a byte or character. */
 PS_NODISCARD ps_status ps_bpe_encode_piece(ps_bpe *b, const char *piece, int64_t n, ps_id_list *out);
 
-/* Where the part of a piece that begins at `from` ends: encoded part by part it gives the same tokens, unless whole
- * pieces count (ignore_merges: the part is all the rest). Byte-level: all the rest. */
+/* End of the part of a piece that begins at `from`. Encoding part by part gives the same tokens. With ignore_merges,
+ * and byte-level, the part is the rest of the piece. */
 int64_t ps_bpe_part_end(const ps_bpe *b, const char *piece, int64_t n, int64_t from);
 
-void ps_bpe_trim(ps_bpe *b); /* give back what a long piece needed */
+void ps_bpe_trim(ps_bpe *b); /* free the working memory of long pieces */
 
 #endif

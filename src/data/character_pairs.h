@@ -15,7 +15,7 @@ typedef struct ps_character_pairs { /* zeroed: empty, without room */
 PS_NODISCARD ps_status ps_character_pairs_init(ps_character_pairs *s, int64_t n_pairs_max);
 void ps_character_pairs_deinit(ps_character_pairs *s); /* an empty one is accepted */
 
-/* The pairs that are added must be no more than there is room for. */
+/* Add a pair; there must be room for it. */
 void ps_character_pairs_add(ps_character_pairs *s, int32_t left, int32_t right);
 bool ps_character_pairs_have(const ps_character_pairs *s, int32_t left, int32_t right);
 

@@ -7,7 +7,7 @@
 #include "data/alpaca.h"
 #include "data/unicode_class.h"
 
-/* ---- the tokens of a form ---- */
+/* ---- the tokens of a format ---- */
 
 typedef struct chat_form {
     const char *needs[3]; /* added tokens */
@@ -25,7 +25,7 @@ static const chat_form chat_forms[] = {
     [PS_CONFIG_CHAT_FORMAT_ALPACA] = {.has_eos = true, .takes_turns = true},
 };
 
-/* What the form needs of a tokenizer that lacks it; NULL: nothing. */
+/* A token that the format needs and the tokenizer lacks; NULL: none. */
 static const char *lacking(const ps_chat_encoder *e, const chat_form *form)
 {
     for (size_t i = 0; i < PS_ARRAY_LEN(form->needs) && form->needs[i] != NULL; i++)
@@ -34,7 +34,7 @@ static const char *lacking(const ps_chat_encoder *e, const chat_form *form)
     return form->has_eos && e->eos < 0 ? "eos_token" : NULL;
 }
 
-/* The first form that needs nothing which the tokenizer lacks. */
+/* The first format whose tokens the tokenizer has. */
 static const char *form_to_choose(const ps_chat_encoder *e)
 {
     for (size_t i = 0; i < PS_ARRAY_LEN(chat_forms); i++) {
@@ -57,7 +57,7 @@ static ps_status check_needs(const ps_chat_encoder *e)
                    other != NULL ? ", or set data.chat_format = " : "", other != NULL ? other : "");
 }
 
-/* An added token that takes white space from what stands beside it would make other ids than the form has here. */
+/* An added token that includes adjacent white space would change the ids of the format. */
 static ps_status check_space(const ps_chat_encoder *e)
 {
     const chat_form *form = &chat_forms[e->format];
@@ -74,7 +74,7 @@ static ps_status check_space(const ps_chat_encoder *e)
         int64_t n_bytes;
         const char *text = ps_tokenizer_token(e->tokenizer, ids[i], &n_bytes);
         return PS_FAIL(PS_EINVAL,
-                       "data.chat_format = %s: the tokenizer's token %.*s takes the white space beside it (lstrip or "
+                       "data.chat_format = %s: the tokenizer's token %.*s includes adjacent white space (lstrip or "
                        "rstrip), which is not supported in conversations",
                        ps_config_chat_format_names[e->format], (int)n_bytes, text != NULL ? text : "");
     }
@@ -106,7 +106,7 @@ void ps_chat_encoder_deinit(ps_chat_encoder *e)
     *e = (ps_chat_encoder){0};
 }
 
-/* The ids before those of a text alone. */
+/* The ids that the tokenizer puts before a text. */
 ps_status ps_chat_find_front(ps_tokenizer *tokenizer, ps_id_list *front)
 {
     ps_status st;
@@ -144,10 +144,10 @@ out:
     return st;
 }
 
-/* Every piece stands behind a special token, but the first of alpaca where the tokenizer puts nothing in front. */
+/* A special token precedes every piece, except the first of alpaca where the tokenizer has no prefix. */
 static ps_status end_piece(ps_chat_encoder *e, ps_id_list *out)
 {
-    const ps_encode_options options = {.bare = true, .behind_token = e->has_token};
+    const ps_encode_options options = {.bare = true, .after_token = e->has_token};
     if (e->piece.n > 0)
         PS_TRY(ps_chat_encode_text(e->tokenizer, &options, e->piece.bytes, e->piece.n, e->target_from, out));
     e->piece.n = 0;
@@ -174,13 +174,13 @@ static ps_status put_literal(ps_chat_encoder *e, const char *text, bool is_targe
     return id >= 0 ? put_id(e, id, is_target, out) : put_text(e, text);
 }
 
-/* White space as Python's str.strip has it. */
+/* White space as in Python's str.strip. */
 static bool is_space(int32_t c)
 {
     return ps_is_white_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
-/* Take white space from the end of the piece, but not before byte `from`. JSON strings are well-formed UTF-8. */
+/* Strip white space from the end of the piece, but not before byte `from`. JSON strings are well-formed UTF-8. */
 static void strip_end(ps_chat_encoder *e, int64_t from)
 {
     while (e->piece.n > from) {
@@ -275,7 +275,7 @@ static ps_status put_mistral(ps_chat_encoder *e, const ps_chat_message *m, ps_id
     return put_literal(e, "[/INST]", false, out);
 }
 
-/* system: as for llama2, NULL: the preamble; is_first: no other answer stands before */
+/* system: as for llama2, NULL: the preamble; is_first: no earlier answer */
 static ps_status put_alpaca(ps_chat_encoder *e, const ps_chat_message *system, bool is_first, const ps_chat_message *m,
                             ps_id_list *out)
 {
@@ -293,7 +293,7 @@ static ps_status put_alpaca(ps_chat_encoder *e, const ps_chat_message *system, b
 
 /* ---- conversations ---- */
 
-/* User and assistant in turn, of llama2 with a system message before. */
+/* User and assistant must alternate, in llama2 optionally after a system message. */
 static ps_status check_turns(const ps_chat_encoder *e, const ps_chat *c, const char *where)
 {
     const char *name = ps_config_chat_format_names[e->format];
@@ -350,7 +350,7 @@ ps_status ps_chat_encode(ps_chat_encoder *e, const ps_chat *c, const char *where
     return end_piece(e, out);
 }
 
-/* An empty answer shows where one begins: at its first target. */
+/* An empty answer shows where an answer begins: at its first target. */
 ps_status ps_chat_encode_prompt(ps_chat_encoder *e, const ps_chat *c, const char *where, ps_id_list *out)
 {
     ps_chat asked = {.n = c->n + 1};

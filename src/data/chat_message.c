@@ -8,7 +8,7 @@
 
 const char *const ps_chat_role_names[PS_CHAT_ROLE_COUNT] = {"system", "user", "assistant"};
 
-/* Which message of which list, and where in the file: for error messages. */
+/* Message, list and position in the file, for error messages. */
 typedef struct message_position {
     const char *where, *key;
     size_t i;
@@ -16,10 +16,10 @@ typedef struct message_position {
 
 #define FAIL_AT(p, format, ...) PS_FAIL(PS_EFORMAT, "%s: %s[%zu]" format, (p)->where, (p)->key, (p)->i, __VA_ARGS__)
 
-/* What a message calls its parts, and who speaks: OpenAI's names, or those of ShareGPT. */
+/* Names of a message's keys and roles: OpenAI's, or those of ShareGPT. */
 typedef struct message_keys {
     const char *role, *content, *roles;
-    const char *const *others; /* [PS_CHAT_ROLE_COUNT] names of roles beside ps_chat_role_names */
+    const char *const *others; /* [PS_CHAT_ROLE_COUNT] names of roles in addition to ps_chat_role_names */
 } message_keys;
 
 static const message_keys *keys_of(const json_t *message)
@@ -43,7 +43,7 @@ static ps_status read_role(const message_position *p, const json_t *message, con
     return FAIL_AT(p, ": role \"%.40s\" is not supported; the roles are %s", json_string_value(role), k->roles);
 }
 
-/* What would be lost if it were ignored. */
+/* Keys that must not be ignored. */
 static ps_status check_calls(const message_position *p, const json_t *message)
 {
     static const char *const keys[] = {"tool_calls", "function_call"};
@@ -55,7 +55,7 @@ static ps_status check_calls(const message_position *p, const json_t *message)
     return PS_OK;
 }
 
-/* A list of parts, one after the other. */
+/* Join a list of parts. */
 static ps_status join_parts(const message_position *p, const json_t *parts, ps_chat_message *out)
 {
     for (size_t k = 0; k < json_array_size(parts); k++) {

@@ -1,12 +1,12 @@
-/* chat_message.h - a conversation out of JSON: who says what.
+/* chat_message.h - reads the messages of a conversation from JSON: role and content.
  *
  *     [{"role": "system", "content": "Be brief."},
  *      {"role": "user", "content": [{"type": "text", "text": "Is it "}, {"type": "text", "text": "open?"}]},
  *      {"role": "assistant", "content": "Yes."}]
  *
- * ShareGPT's names are read too: {"from": "human", "value": "Is it open?"}, with "gpt" for the assistant.
+ * ShareGPT's names are accepted, too: {"from": "human", "value": "Is it open?"}, with "gpt" for the assistant.
  *
- * Other roles, calls of tools, and parts that are no text are refused by name; other keys of a message are ignored. */
+ * Other roles, tool calls, and parts that are not text are refused by name; other keys of a message are ignored. */
 #ifndef PS_DATA_CHAT_MESSAGE_H
 #define PS_DATA_CHAT_MESSAGE_H
 
@@ -21,7 +21,7 @@ extern const char *const ps_chat_role_names[PS_CHAT_ROLE_COUNT]; /* "system", "u
 
 typedef struct ps_chat_message {
     ps_chat_role role;
-    bool is_given; /* part of a prompt: an assistant's words in it are no targets */
+    bool is_given; /* part of a prompt: an assistant's words in it are not targets */
     const char *content;
     int64_t n_bytes;
     char *joined; /* owned, the content when it was given in parts; else NULL */
@@ -33,13 +33,12 @@ typedef struct ps_chat {
     int64_t n;
 } ps_chat;
 
-/* Append the messages of `list`, whose strings are used as long as the chat is. key: what the list is called, where:
- * the beginning of messages ("chat.jsonl: line 3, offset 120"). PS_EFORMAT naming the message and what is wrong with
- * it. */
+/* Append the messages of `list`; its strings must live as long as the chat. key: name of the list; where: the beginning
+ * of messages ("chat.jsonl: line 3, offset 120"). PS_EFORMAT naming the message and the problem. */
 PS_NODISCARD ps_status ps_chat_append(ps_chat *c, const json_t *list, const char *key, bool is_given,
                                       const char *where);
 
-void ps_chat_clear(ps_chat *c); /* no message; the memory is kept for others */
+void ps_chat_clear(ps_chat *c); /* remove all messages; the memory is kept */
 void ps_chat_deinit(ps_chat *c);
 
 #endif

@@ -18,8 +18,8 @@ static const char *const form_titles[] = {
 
 #define FILE_BYTES_MAX (256 * PS_MIB)
 
-/* XXH3 of the text without a newline at its end; of each the text with "\n" in Jinja's strings, then with newlines
- * there. */
+/* XXH3 of the text without a final newline; for each template the text with "\n" in Jinja's strings, then with
+ * newlines. */
 static const struct {
     uint64_t hash;
     ps_chat_template template;
@@ -47,7 +47,7 @@ static const struct {
     {0xa5d004210ebce758, {PS_CONFIG_CHAT_FORMAT_MISTRAL, NULL}},
 };
 
-/* Those that pstar export writes. */
+/* Templates that pstar export writes. */
 static ps_config_chat_format find_own(const char *text, int64_t n_bytes)
 {
     for (ps_config_chat_format f = PS_CONFIG_CHAT_FORMAT_AUTO + 1; f <= PS_CONFIG_CHAT_FORMAT_ALPACA; f++)
@@ -137,7 +137,7 @@ static ps_status read_file_of(const char *folder, const char *file, char **path,
     return ps_file_exists(*path) ? ps_file_read_all(*path, FILE_BYTES_MAX, text, n_bytes) : PS_OK;
 }
 
-/* The folder itself, or that of a file. */
+/* The folder itself, or the folder of a file. */
 static ps_status folder_of(const char *path, char **out)
 {
     return ps_folder_exists(path) ? ps_mem_strdup(path, out) : ps_folder_of(path, out);

@@ -1,9 +1,10 @@
-/* chat_template.h - which form a chat template is, by its hash: templates are programs (Jinja) and not run here.
+/* chat_template.h - recognises the format of a chat template by its hash; templates are Jinja programs, which are not
+ * run here.
  *
- * Where a folder has chat_template.jinja that is the template, else the chat_template of tokenizer_config.json: a text,
- * or of a list of {"name", "template"} the one named "default". The known ones are public templates of which tests
- * compare all ids with those of transformers, and those that are written here (chat_template_text.c); one that differs
- * in a character that is not its last newline is not known. */
+ * The template of a folder is chat_template.jinja, else the chat_template of tokenizer_config.json: a text, or the
+ * entry named "default" of a list of {"name", "template"}. Known templates are public ones whose ids tests compare with
+ * transformers, and those that this library writes (chat_template_text.c). A template that differs in any character
+ * except a final newline is unknown. */
 #ifndef PS_DATA_CHAT_TEMPLATE_H
 #define PS_DATA_CHAT_TEMPLATE_H
 
@@ -14,25 +15,25 @@
 
 typedef struct ps_chat_template {
     ps_config_chat_format format;
-    const char *default_system; /* static; put before a conversation without system message; NULL: nothing is */
+    const char *default_system; /* static; put before a conversation without a system message; NULL: none */
 } ps_chat_template;
 
-/* A template of the form, static; has_bos: of alpaca only, the tokenizer puts its bos token in front of texts. Known. */
+/* A known template of the format, static. has_bos, for alpaca only: the tokenizer puts its bos token before texts. */
 const char *ps_chat_template_text(ps_config_chat_format format, bool has_bos);
 
-/* What a template looks like, by the tokens in it; AUTO: none of the forms. */
+/* The probable format of a template, from its tokens; AUTO: none. */
 ps_config_chat_format ps_chat_template_guess(const char *text, int64_t n_bytes);
 
-/* PS_EINVAL when the template is none of the known ones, with `name`, what it looks like and the ways out. */
+/* PS_EINVAL when the template is unknown, with `name`, its probable format and the alternatives. */
 PS_NODISCARD ps_status ps_chat_template_known(const char *text, int64_t n_bytes, const char *name,
                                               ps_chat_template *out);
 
-/* The template beside a tokenizer: its text, NULL when there is none, and the file that has it or would have it; both are
- * freed by ps_mem_free. PS_EIO, PS_EFORMAT of the files. */
+/* The template of a tokenizer's folder: its text, NULL when there is none, and the file that has it or would have it;
+ * both are freed by ps_mem_free. PS_EIO, PS_EFORMAT of the files. */
 PS_NODISCARD ps_status ps_chat_template_read(const char *tokenizer_path, char **text, int64_t *n_bytes, char **path);
 
-/* That of a tokenizer: a folder, or a file in it. PS_EINVAL also when there is none; PS_EIO, PS_EFORMAT of its
- * files. */
+/* The same for a tokenizer's path: a folder, or a file in it. PS_EINVAL also when there is no template; PS_EIO,
+ * PS_EFORMAT of its files. */
 PS_NODISCARD ps_status ps_chat_template_of(const char *tokenizer_path, ps_chat_template *out);
 
 #endif

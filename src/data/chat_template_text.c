@@ -1,6 +1,6 @@
-/* chat_template_text.c - a chat template for each form, in Jinja as transformers runs it: what pstar export writes where a
- * tokenizer has none, or another. They make the text of chat_format.h and nothing else; test/cli/test_chat_export.sh
- * renders each and compares. */
+/* chat_template_text.c - a chat template for each format, in Jinja as transformers runs it. pstar export writes it
+ * where a tokenizer has no template or another one. It renders exactly the text of chat_format.h;
+ * test/cli/test_chat_export.sh compares. */
 #include "data/alpaca.h"
 #include "data/chat_template.h"
 

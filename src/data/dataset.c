@@ -39,7 +39,7 @@ ps_config_data_format ps_dataset_format(const char *path, ps_config_data_format 
 
 static ps_status append_ids(ps_dataset *d, ps_token_writer *w, const int32_t *ids, int64_t n)
 {
-    if (n == 0) return PS_OK; /* there may be no array yet */
+    if (n == 0) return PS_OK; /* the array may be NULL */
     if (w != NULL) {
         PS_TRY(ps_token_writer_append(w, ids, n));
     } else {
@@ -99,7 +99,7 @@ static ps_status encode_all(ps_dataset *d, const ps_dataset_options *o, bool is_
 
 /* ---- the cache ---- */
 
-/* Hash of the content and of what else decides the tokens besides the vocabulary. */
+/* Hash of the content and of the options that determine the tokens, without the vocabulary. */
 static ps_status hash_content(const ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, uint64_t *out)
 {
     ps_status st;
@@ -136,7 +136,7 @@ static ps_status fill_cache(ps_dataset *d, const ps_dataset_options *o, bool is_
     return ps_token_writer_commit(w);
 }
 
-/* The cached tokens of this text, written first when they are not there or damaged. */
+/* Open the cached tokens of this text; write them first when they are missing or damaged. */
 static ps_status open_cached(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl)
 {
     ps_status st;

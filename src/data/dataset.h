@@ -4,8 +4,8 @@
  *     text             encoded when opened
  *     JSONL            the texts of all lines, encoded when opened, the tokenizer's separator between them
  *
- * With a cache folder the tokens of text and JSONL are kept there, in "<content hash>-<vocabulary hash>.bin", and the
- * next opening of the same content with the same vocabulary reads this file; without one they are held in memory, 4
+ * With a cache folder the tokens of text and JSONL are written to "<content hash>-<vocabulary hash>.bin" there, and the
+ * next opening of the same content with the same vocabulary reads this file. Without one they are kept in memory, 4
  * bytes a token.
  *
  * Threads: an open dataset can be read from several threads at once. */
@@ -19,27 +19,27 @@
 typedef struct ps_dataset ps_dataset;
 
 typedef struct ps_dataset_options {
-    ps_config_data_format format; /* AUTO: by the name, see ps_dataset_format */
+    ps_config_data_format format; /* AUTO: by name, see ps_dataset_format */
     ps_tokenizer *tokenizer;      /* may be NULL for token files; only used during open */
-    bool added_tokens;            /* what reads like an added token in a text becomes it; else it is only text */
+    bool added_tokens;            /* text that spells an added token becomes it; else it is ordinary text */
     int32_t separator;            /* JSONL: id between texts, -1: none */
     const char *text_key;         /* JSONL */
-    const char *cache_folder;     /* NULL, or a folder that exists */
-    int32_t vocab_size;           /* what the model has; all ids must be below it */
+    const char *cache_folder;     /* NULL, or an existing folder */
+    int32_t vocab_size;           /* of the model; all ids must be below it */
 } ps_dataset_options;
 
-/* A format other than AUTO is as given; AUTO is llm.c for *.bin, nanoGPT for *.u16, JSONL for *.jsonl, else text. */
+/* Resolve AUTO: llm.c for *.bin, nanoGPT for *.u16, JSONL for *.jsonl, else text. */
 ps_config_data_format ps_dataset_format(const char *path, ps_config_data_format format);
 
-/* Token files are read through once to see that all ids are in the vocabulary. PS_EIO, PS_EFORMAT, PS_EINVAL naming the
- * file, and the offset where there is one; no token at all is PS_EFORMAT. */
+/* Token files are read once to check that all ids are in the vocabulary. PS_EIO, PS_EFORMAT, PS_EINVAL naming the file,
+ * and the offset where there is one; a file without tokens is PS_EFORMAT. */
 PS_NODISCARD ps_status ps_dataset_open(const char *path, const ps_dataset_options *options, ps_dataset **out);
 void ps_dataset_close(ps_dataset *d); /* NULL is accepted */
 
 int64_t ps_dataset_token_count(const ps_dataset *d);
 const char *ps_dataset_path(const ps_dataset *d); /* as given to open, for messages */
 
-/* Tokens [first, first + n) into out; the range must lie in the dataset. */
+/* Read tokens [first, first + n) into out; the range must be in the dataset. */
 PS_NODISCARD ps_status ps_dataset_read(const ps_dataset *d, int64_t first, int64_t n, int32_t *out);
 
 #endif

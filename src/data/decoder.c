@@ -19,7 +19,7 @@ static int byte_of_token(const char *token, int64_t n)
     return byte;
 }
 
-/* Every `from` behind `begin`, in place: tokens are short. */
+/* Replace every `from` after `begin`, in place; tokens are short. */
 static ps_status replace_all(const ps_replacement *r, bool is_first, int64_t begin, ps_text_buffer *out)
 {
     const int64_t n_from = (int64_t)strlen(r->from), n_to = is_first && r->drops_first ? 0 : (int64_t)strlen(r->to);
@@ -37,7 +37,7 @@ static ps_status replace_all(const ps_replacement *r, bool is_first, int64_t beg
     return PS_OK;
 }
 
-/* What is left to strip at the beginning of the text goes from this part of it, behind `begin`. */
+/* Strip the rest of the leading characters from this part of the text, after `begin`. */
 static void strip_beginning(const ps_decoder *d, ps_decoding *where, int64_t begin, ps_text_buffer *out)
 {
     const int64_t n_strip = (int64_t)strlen(d->strip);

@@ -1,11 +1,11 @@
-/* decoder.h - tokens to text, one after the other.
+/* decoder.h - decodes tokens to text, one after the other.
  *
  *     BYTES       the token's bytes as they are
  *     WORDPIECE   words with spaces between (wordpiece.h)
  *     PARTS       SentencePiece: in each token texts are replaced (a mark by a space), "<0x0A>" is the byte 10; some
  *                 spaces at the beginning of the whole text go
  *
- * PARTS: bytes that are no UTF-8 stay these bytes; Hugging Face has U+FFFD for each of them. */
+ * PARTS: bytes that are not UTF-8 are unchanged; Hugging Face replaces each by U+FFFD. */
 #ifndef PS_DATA_DECODER_H
 #define PS_DATA_DECODER_H
 
@@ -23,16 +23,16 @@ typedef struct ps_replacement {
 
 typedef struct ps_decoder { /* zeroed: BYTES */
     ps_decoder_kind kind;
-    char prefix[16];                                          /* WORDPIECE: of tokens that join the one before */
+    char prefix[16];                                          /* WORDPIECE: of tokens that join the previous one */
     bool cleanup;                                             /* WORDPIECE */
     ps_replacement replacements[PS_DECODER_REPLACEMENTS_MAX]; /* PARTS: one after the other */
     int n_replacements;
     bool has_bytes; /* PARTS: "<0x0A>" is a byte */
-    char strip[8];  /* PARTS: one character, at most n_strip of which go at the beginning */
+    char strip[8];  /* PARTS: one character, of which at most n_strip are dropped at the beginning */
     int n_strip;
 } ps_decoder;
 
-/* One token, n > 0 bytes of a text that is at *where, to the end of `out`. */
+/* Append one token, n > 0 bytes, to `out`. *where is the state of the text. */
 PS_NODISCARD ps_status ps_decoder_add(const ps_decoder *d, ps_decoding *where, const char *token, int64_t n,
                                       ps_text_buffer *out);
 

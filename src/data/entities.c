@@ -4,14 +4,14 @@
 
 #include "base/mem.h"
 
-ps_status ps_entity_names_init(ps_entity_names *e, const ps_feed *feed, int64_t n, bool *are_entities)
+ps_status ps_entity_names_init(ps_entity_names *e, const ps_data_loader *loader, int64_t n, bool *are_entities)
 {
     *e = (ps_entity_names){.n = n};
     *are_entities = true;
     PS_TRY(ps_mem_alloc((size_t)n, 1, &e->letter));
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *e->type, &e->type));
     for (int64_t i = 0; i < n; i++) {
-        const char *name = ps_feed_label_name(feed, (int32_t)i);
+        const char *name = ps_data_loader_label_name(loader, (int32_t)i);
         const bool is_outside = name != NULL && strcmp(name, "O") == 0;
         const bool is_inside = name != NULL && (name[0] == 'B' || name[0] == 'I') && name[1] == '-';
         *are_entities = *are_entities && (is_outside || is_inside);
@@ -19,7 +19,7 @@ ps_status ps_entity_names_init(ps_entity_names *e, const ps_feed *feed, int64_t 
         e->letter[i] = name[0];
         e->type[i] = (int32_t)i;
         for (int64_t k = 0; k < i && is_inside; k++) /* that of the first class with the same */
-            if (e->letter[k] != 'O' && strcmp(ps_feed_label_name(feed, (int32_t)k) + 2, name + 2) == 0) {
+            if (e->letter[k] != 'O' && strcmp(ps_data_loader_label_name(loader, (int32_t)k) + 2, name + 2) == 0) {
                 e->type[i] = e->type[k];
                 break;
             }
@@ -42,7 +42,7 @@ static bool begins(const ps_entity_names *e, const int32_t *labels, int64_t i)
     return e->letter[labels[i - 1]] == 'O' || e->type[labels[i - 1]] != e->type[label];
 }
 
-/* Behind the last word of the one that begins at i. */
+/* End (exclusive) of the entity that begins at i. */
 static int64_t end_of(const ps_entity_names *e, const int32_t *labels, int64_t i, int64_t n)
 {
     int64_t end = i + 1;

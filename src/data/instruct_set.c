@@ -32,20 +32,20 @@ typedef struct instruct_reader {
     ps_chat chat;
     ps_chat_encoder encoder;
     ps_text_buffer text; /* prompt and completion */
-    ps_id_list front;    /* what stands before a prompt */
-    int32_t eos;         /* and behind a completion; -1: the tokenizer has none */
+    ps_id_list front;    /* the tokenizer's prefix of a text */
+    int32_t eos;         /* end of a completion; -1: the tokenizer has none */
     char *where;         /* the beginning of messages about the line */
     size_t where_bytes;
 } instruct_reader;
 
-/* ---- which form ---- */
+/* ---- format of a line ---- */
 
 static bool has_key(const json_t *line, const char *key)
 {
     return json_object_get(line, key) != NULL;
 }
 
-/* AUTO: none. Files of Alpaca's form may have the whole text beside its parts (tatsu-lab/alpaca has). */
+/* AUTO: none. Files in Alpaca's format may also have a key with the whole text (tatsu-lab/alpaca has). */
 static ps_config_jsonl_form form_of(const json_t *line, const ps_instruct_options *o)
 {
     const bool is_alpaca = has_key(line, "instruction") && has_key(line, "output");
@@ -117,7 +117,7 @@ static ps_status reader_put_texts(instruct_reader *r, const json_t *prompt, cons
 
 /* ---- conversations ---- */
 
-/* Alpaca's lines have a form of their own where the tokenizer has none. */
+/* Alpaca's lines have Alpaca's format where the tokenizer has no template. */
 static ps_status find_template(const ps_instruct_options *o, ps_chat_template *out)
 {
     char *text, *path;
@@ -131,7 +131,7 @@ static ps_status find_template(const ps_instruct_options *o, ps_chat_template *o
     return st;
 }
 
-/* The form is asked for when the first conversation comes: prompts that are strings need none. */
+/* The format is determined at the first conversation, as prompts that are strings need none. */
 static ps_status reader_open_encoder(instruct_reader *r)
 {
     const ps_instruct_options *o = r->o;
@@ -160,7 +160,7 @@ static ps_status reader_put_messages(instruct_reader *r, const json_t *root)
     return reader_put_chat(r);
 }
 
-/* A conversation, perhaps with the system message apart. */
+/* A conversation, optionally with a separate system message. */
 static ps_status reader_put_sharegpt(instruct_reader *r, const ps_jsonl_record *record, const json_t *root)
 {
     const json_t *list = json_object_get(root, SHAREGPT_KEY), *system = json_object_get(root, "system");
@@ -183,7 +183,7 @@ static ps_status reader_put_alpaca(instruct_reader *r, const json_t *root)
     return reader_put_chat(r);
 }
 
-/* Both strings, or both lists of messages. */
+/* Prompt and completion are both strings, or both lists of messages. */
 static ps_status reader_put_pair(instruct_reader *r, const ps_jsonl_record *record, const json_t *root)
 {
     const ps_instruct_options *o = r->o;
@@ -200,7 +200,7 @@ static ps_status reader_put_pair(instruct_reader *r, const ps_jsonl_record *reco
     return reader_put_chat(r);
 }
 
-/* Templates show the model its tools; forms without a place for them would train on something else. */
+/* Chat templates render tools; these formats have no place for them, and would train on a different text. */
 static ps_status reader_check_tools(const instruct_reader *r, const json_t *root)
 {
     const json_t *tools = json_object_get(root, "tools");
@@ -212,7 +212,7 @@ static ps_status reader_check_tools(const instruct_reader *r, const json_t *root
 
 /* ---- lines ---- */
 
-/* The ids from `first` on become a sample, or nothing when no target is left. */
+/* Make a sample of the ids from `first` on, or drop them when no target is left. */
 static ps_status reader_end_sample(instruct_reader *r, int64_t first, int64_t line)
 {
     ps_instruct_set *s = r->set;
@@ -223,7 +223,7 @@ static ps_status reader_end_sample(instruct_reader *r, int64_t first, int64_t li
         s->info.n_cut++;
     }
     for (int64_t i = first + 1; i < s->ids.n; i++) n_targets += ps_target_is_marked(s->ids.ids[i]);
-    if (n_targets == 0) { /* the first token has nothing before it that would predict it */
+    if (n_targets == 0) { /* the first token cannot be a target, as no token precedes it */
         s->ids.n = first;
         s->info.n_left_out++;
         return PS_OK;

@@ -13,14 +13,14 @@
 #define BYTE_ORDER_MARK "\xEF\xBB\xBF"
 
 /*     offset 0                file_at - (end - begin)    file_at
- *     |--- lines given back ---|--- buffer[begin..end) ---|--- not yet read ---| */
+ *     |--- lines returned  ---|--- buffer[begin..end) ---|--- not yet read ---| */
 struct ps_jsonl {
     ps_file *file;
     ps_jsonl_keys keys;
     char *buffer;
     int64_t capacity, begin, end;
     int64_t file_at, n_lines, n_records;
-    json_t *root; /* of the last record, which points into it */
+    json_t *root; /* of the last record, whose strings it owns */
 };
 
 ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **out)
@@ -51,7 +51,7 @@ void ps_jsonl_close(ps_jsonl *r)
 
 /* ---- lines ---- */
 
-/* More bytes behind `end`; there are some. */
+/* Read more bytes after `end`; the file has some. */
 static ps_status fill_buffer(ps_jsonl *r)
 {
     if (r->begin > 0) {

@@ -1,14 +1,13 @@
-/* jsonl.h - JSON Lines: one JSON object a line, UTF-8, read one after the other.
+/* jsonl.h - reads JSON Lines: one JSON object per line, UTF-8.
  *
  *     {"text": "A fine film.", "label": 1}
  *     {"text": "Is it open?", "text_pair": "It closes at six.", "label": "entailment"}
  *
- * Lines end in \n or \r\n, the last one may end with the file; empty lines are skipped, and so is a byte order mark at
- * the beginning. Keys that nobody asked for are ignored, whatever their values: integers of any size, NaN. A line is
- * held in memory, the file is not.
+ * Lines end in \n or \r\n; the last one may end with the file. Empty lines and a byte order mark at the beginning are
+ * skipped. Other keys are ignored with any value: integers of any size, NaN. Memory holds one line, not the file.
  *
- * Every error is "file: line n, offset m: ...": of what is no JSON the byte behind the word that could not be read, of
- * invalid UTF-8 the byte, otherwise the first of the line. */
+ * Every error is "file: line n, offset m: ...". The offset is the byte after the word that could not be parsed, the
+ * byte of invalid UTF-8, or otherwise the first byte of the line. */
 #ifndef PS_DATA_JSONL_H
 #define PS_DATA_JSONL_H
 
@@ -19,7 +18,7 @@
 
 typedef struct ps_jsonl ps_jsonl;
 
-/* Names of the keys that ps_jsonl_next reads. text must be there; NULL for the others: do not read it. */
+/* Names of the keys that ps_jsonl_next reads. text is required; NULL for the others: not read. */
 typedef struct ps_jsonl_keys {
     const char *text;
     const char *text_pair; /* may be absent or null in a line */
@@ -41,19 +40,19 @@ typedef struct ps_jsonl_record {
 /* The keys must live until close, or be NULL for ps_jsonl_next_object only. PS_EIO. */
 PS_NODISCARD ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **out);
 
-/* The next record; *has_record = false at the end. PS_EFORMAT: no JSON, no object, a key twice, missing, or of another
- * type; invalid UTF-8; a line above 256 MiB; a file without any record. PS_EIO. */
+/* Read the next record; *has_record = false at the end. PS_EFORMAT: not JSON, not an object, a key that is duplicate,
+ * missing, or of another type; invalid UTF-8; a line above 256 MiB; a file without records. PS_EIO. */
 PS_NODISCARD ps_status ps_jsonl_next(ps_jsonl *r, ps_jsonl_record *record, bool *has_record);
 
-/* The same for any object, its keys left to the caller: of the record line and offset only. *root is valid until the
- * next call. */
+/* The same for any object, whose keys the caller reads; only line and offset of the record are set. *root is valid
+ * until the next call. */
 PS_NODISCARD ps_status ps_jsonl_next_object(ps_jsonl *r, ps_jsonl_record *record, json_t **root, bool *has_record);
 
-/* PS_EFORMAT: the value of a key, NULL when it is missing, is not what was expected ("a string"). */
+/* PS_EFORMAT: the value of a key (NULL when it is missing) is not of the expected type ("a string"). */
 PS_NODISCARD ps_status ps_jsonl_fail_key(const ps_jsonl *r, const ps_jsonl_record *at, const char *key,
                                          const json_t *value, const char *expected);
 
-/* What a JSON value is, for messages: "a string", "missing". */
+/* Type of a JSON value for messages: "a string", "missing". */
 const char *ps_jsonl_type_name(const json_t *value);
 
 void ps_jsonl_close(ps_jsonl *r); /* NULL is accepted */

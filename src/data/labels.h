@@ -1,8 +1,8 @@
-/* labels.h - the classes of a classifier: ids 0 .. n - 1, and their names where the data name them.
+/* labels.h - the classes of a classifier: ids 0 .. n - 1, and names where the data have them.
  *
- * Three ways to get there: a list, of the user or of the model's folder ("negative,positive" are 0 and 1); names
- * collected from the data, whose ids are their positions in byte order, so that the order of the lines does not
- * matter; or data with integer labels and no names. */
+ * Classes come from a list of the user or of the model's folder ("negative,positive" are 0 and 1); from names in the
+ * data, numbered in byte order, so that the order of the lines does not matter; or from integer labels without
+ * names. */
 #ifndef PS_DATA_LABELS_H
 #define PS_DATA_LABELS_H
 
@@ -12,8 +12,8 @@
 
 typedef struct ps_labels {
     int32_t n_max;      /* classes that the model has */
-    bool is_fixed;      /* no further names: ids are final */
-    ps_label_list list; /* name of class i; before is_fixed, of the i-th that was found */
+    bool is_fixed;      /* ids are final: no name can be added */
+    ps_label_list list; /* name of class i; before is_fixed, the i-th name found */
 } ps_labels;
 
 /* list: data.labels (label_list.h), "" or NULL: no names yet. PS_EINVAL as ps_label_list_parse, and for more than n_max
@@ -24,10 +24,10 @@ void ps_labels_deinit(ps_labels *l); /* an empty one is accepted */
 /* The id of a name, or -1. */
 int32_t ps_labels_find(const ps_labels *l, const char *name, int64_t n_bytes);
 
-/* A name that is not there yet, while ids are not fixed and there are fewer than n_max. */
+/* Add a new name; only before ids are fixed, and while there are fewer than n_max. */
 PS_NODISCARD ps_status ps_labels_add(ps_labels *l, const char *name, int64_t n_bytes);
 
-/* Sort the names and fix the ids: new_id[old] for each. */
+/* Sort the names and fix the ids; new_id[old] is the new id. */
 void ps_labels_fix(ps_labels *l, int32_t *new_id);
 
 #endif

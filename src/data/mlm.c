@@ -9,7 +9,7 @@ static int32_t below(uint32_t word, int32_t n)
     return (int32_t)((uint64_t)word * (uint64_t)n >> 32);
 }
 
-/* Hide one token; words 1 and 2 of its block decide how. */
+/* Replace one token; words 1 and 2 of its random block decide how. */
 static int32_t replace(int32_t token, const uint32_t words[4], int32_t mask, int32_t n_vocabulary)
 {
     const double u = (double)words[1] * 0x1p-32;

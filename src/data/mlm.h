@@ -1,12 +1,12 @@
-/* mlm.h - masked language modelling: which tokens are hidden, and by what (Devlin et al., "BERT", 2018, section 3.1).
+/* mlm.h - masked language modelling: selects and replaces tokens (Devlin et al., "BERT", 2018, section 3.1).
  *
  * Each token that is not special is chosen with probability p (0.15). Of the chosen
  *     80 % become [MASK]     10 % any token of the vocabulary     10 % stay
- * and their targets are the tokens they were; all other targets are -100. Differs from Hugging Face's
- * DataCollatorForLanguageModeling in one case: where chance chooses none of a row, one token is chosen evenly, so that
- * no row is without a target.
+ * and their targets are the original tokens; all other targets are -100. There is one difference to Hugging Face's
+ * DataCollatorForLanguageModeling: when no token of a row is chosen, one is chosen uniformly, so that every row has a
+ * target.
  *
- * The draw is a pure function of (seed, stream, position): a row's mask does not depend on its batch, rank or
+ * The choice is a pure function of (seed, stream, position), so a row's mask does not depend on batch, rank or
  * thread. */
 #ifndef PS_DATA_MLM_H
 #define PS_DATA_MLM_H

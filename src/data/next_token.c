@@ -1,4 +1,4 @@
-/* next_token.c - from logits to the next token. */
+/* next_token.c - samples the next token from logits. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ static int by_logit(const void *a, const void *b, void *user)
     return x < y ? -1 : 1;
 }
 
-/* The n likeliest tokens in order: order [n]. */
+/* The n most likely tokens in order: order [n]. */
 static void insert_likeliest(const float *logits, int64_t V, int64_t n, int32_t *order)
 {
     int64_t n_found = 0;
@@ -47,7 +47,7 @@ static void sort(const float *logits, int64_t V, int32_t *order)
     qsort_r(order, (size_t)V, sizeof *order, by_logit, (void *)(uintptr_t)logits);
 }
 
-/* One of the n tokens, the likeliest of them first. */
+/* Sample one of the n tokens, which are sorted by probability. */
 static int32_t draw(const float *logits, const int32_t *order, int64_t n, const ps_sample_options *o, int64_t index)
 {
     const double top = (double)logits[order[0]];

@@ -50,8 +50,8 @@ static ps_status characters_reserve(ps_normalizer *z, int64_t n)
     return PS_OK;
 }
 
-/* Canonical order of n characters whose combining class is not 0: stable, by class. Many are sorted by counting, as a
- * text of nothing but marks must not take a quadratic time. `spare` has room for n. */
+/* Canonical order of n characters whose combining class is not 0: stable, by class. Long runs use counting sort, as a
+ * text of marks only must not need quadratic time. `spare` has room for n. */
 static void order_marks(int32_t *c, int64_t n, int32_t *spare)
 {
     if (n <= 16) {
@@ -71,7 +71,7 @@ static void order_marks(int32_t *c, int64_t n, int32_t *spare)
     memcpy(c, spare, (size_t)n * sizeof *c);
 }
 
-/* One range of text into normalized characters at the end of `out`. */
+/* Append the normalized characters of one range of text to `out`. */
 static ps_status normalize_range(ps_normalizer *z, const char *text, int64_t n, bool compose, bool compatible,
                                  ps_text_buffer *out)
 {
@@ -100,8 +100,8 @@ static ps_status normalize_range(ps_normalizer *z, const char *text, int64_t n, 
     return PS_OK;
 }
 
-/* Most text is in its form already. What is below U+0300 (for NFC; U+0080 for the others) stands as it is, unless what
- * follows joins it: so only the ranges above, with one character before each, are worked on. */
+/* Most text is normalized already. Characters below U+0300 (for NFC; U+0080 for the others) are unchanged, unless the
+ * next character composes with them, so only ranges above, each with one preceding character, are processed. */
 static ps_status step_form(ps_normalizer *z, ps_normalizer_kind step, const char *text, int64_t n, ps_text_buffer *out)
 {
     const bool compose = step == PS_NORMALIZE_NFC || step == PS_NORMALIZE_NFKC;
@@ -152,7 +152,7 @@ static int clean(int32_t c, int32_t to[3])
     return 1;
 }
 
-/* What one character becomes: 0 to 3 others. */
+/* Replacement of one character: 0 to 3 characters. */
 static int step_character(ps_normalizer_kind step, int32_t c, int32_t to[3])
 {
     to[0] = c;
@@ -194,9 +194,10 @@ static ps_status step_characters(ps_normalizer_kind step, const char *text, int6
     return PS_OK;
 }
 
-/* ---- texts put in ---- */
+/* ---- inserted texts ---- */
 
-/* The next match at or behind `from`; *begin = n + 1 when there is none. An empty one right behind a match is none. */
+/* The next match at or after `from`; *begin = n + 1 when there is none. An empty match right after a match does not
+ * count. */
 static ps_status replace_find(const ps_normalizer_step *r, const char *text, int64_t n, int64_t from, int64_t done,
                               int64_t *begin, int64_t *end)
 {

@@ -1,7 +1,7 @@
-/* normalize.h - what is done to text before it is split: a list of steps, each from text to text.
+/* normalize.h - normalizes text before it is split: a list of steps, each from text to text.
  *
  *     NFC NFD NFKC NFKD   Unicode's normalization forms (UAX 15)
- *     LOWERCASE           each character alone, as the Unicode data say (no final sigma)
+ *     LOWERCASE           each character separately, by the Unicode data (no final sigma)
  *     STRIP_MARKS         drop general category M
  *     BERT_CLEAN          drop U+0000, U+FFFD, Cc (but \t \n \r), Cf, Co; white space becomes a space
  *     BERT_CJK            a space on both sides of each CJK ideograph
@@ -36,7 +36,7 @@ typedef enum ps_normalizer_kind {
 
 typedef struct ps_normalizer_step {
     ps_normalizer_kind kind;
-    char *text;      /* PREPEND, REPLACE: what is put there; owned */
+    char *text;      /* PREPEND, REPLACE: the inserted text; owned */
     ps_regex *regex; /* REPLACE: owned; NULL: */
     char *literal;   /* REPLACE: the text that is replaced, not empty; owned */
 } ps_normalizer_step;
@@ -46,21 +46,21 @@ enum { PS_NORMALIZER_STEPS_MAX = 16 };
 typedef struct ps_normalizer { /* zeroed: does nothing */
     ps_normalizer_step steps[PS_NORMALIZER_STEPS_MAX];
     int n_steps;
-    ps_text_buffer out[2]; /* scratch: each step writes the one that it does not read, */
-    int next_out;          /* the next one this */
+    ps_text_buffer out[2]; /* scratch: each step writes the buffer that it does not read; */
+    int next_out;          /* the next step writes this one */
     int32_t *characters;   /* scratch of the normalization forms */
     int64_t capacity;
 } ps_normalizer;
 
-/* A step at the end, which takes nothing but the text; NULL when there is no more room. */
+/* Append a step; NULL when there is no room. */
 ps_normalizer_step *ps_normalizer_add(ps_normalizer *z, ps_normalizer_kind kind);
 
 void ps_normalizer_deinit(ps_normalizer *z);
 
-/* All steps over `text`, which is well-formed UTF-8. *out is the text itself or the normalizer's memory, good until
- * the next call. */
+/* Apply all steps to `text`, which is well-formed UTF-8. *out is the text itself, or memory of the normalizer that is
+ * valid until the next call. */
 PS_NODISCARD ps_status ps_normalize(ps_normalizer *z, const char *text, int64_t n, const char **out, int64_t *out_n);
 
-void ps_normalizer_trim(ps_normalizer *z); /* give back what a long text needed */
+void ps_normalizer_trim(ps_normalizer *z); /* free the working memory of long texts */
 
 #endif

@@ -1,4 +1,4 @@
-/* order.h - a permutation of n numbers for each (seed, epoch), without a table: element i is computed, not looked up.
+/* order.h - a permutation of n numbers for each (seed, epoch), computed element by element without a table.
  *
  * A Feistel network permutes 2^(2 half_bits) >= n numbers (Luby and Rackoff, SIAM J. Comput. 17, 1988), and is repeated
  * until the result falls below n (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). */

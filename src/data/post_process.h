@@ -1,7 +1,7 @@
-/* post_process.h - the special tokens around one sequence or a pair, and truncation to what then fits.
+/* post_process.h - adds special tokens around a sequence or a pair, and truncates to a maximum length.
  *
- * A template is a list of parts: a token, or one of the sequences; each with the type id its tokens get (BERT: 0 for
- * the first sequence and what belongs to it, 1 for the second). */
+ * A template is a list of parts. Each part is a token or one of the sequences, with the type id of its tokens (BERT: 0
+ * for the first sequence and its special tokens, 1 for the second). */
 #ifndef PS_DATA_POST_PROCESS_H
 #define PS_DATA_POST_PROCESS_H
 
@@ -23,15 +23,15 @@ typedef struct ps_post_processor {
     ps_template single, pair;
 } ps_post_processor;
 
-/* A, and A (type 0) B (type 1): nothing is added. */
+/* A, and A (type 0) B (type 1), without special tokens. */
 void ps_post_processor_init(ps_post_processor *p);
 
 PS_NODISCARD ps_status ps_template_add(ps_template *t, int32_t id, int32_t type_id, const char *where);
 
 int ps_template_token_count(const ps_template *t); /* tokens that it adds */
 
-/* How many ids of both sequences stay, so that no more than max remain: the longer one loses first (Hugging Face's
- * longest_first; of an odd number left to share, the longer one has the larger half). */
+/* Truncate both sequences to max ids in all, the longer one first (Hugging Face's longest_first; of an odd number to
+ * share, the longer one gets the larger half). */
 void ps_truncate_longest_first(int64_t max, int64_t *n_a, int64_t *n_b);
 
 #endif

@@ -5,7 +5,7 @@
 
 #define KEPT_BYTES (64 * PS_KIB)
 
-/* One text on its way through the steps. */
+/* State of one text in the steps. */
 typedef struct splitting {
     ps_pretokenizer *p;
     const char *text;
@@ -25,9 +25,9 @@ void ps_pretokenizer_deinit(ps_pretokenizer *p)
     memset(p, 0, sizeof *p);
 }
 
-/* ---- what becomes of a match ---- */
+/* ---- handling of a match ---- */
 
-/* The piece that is not handed on yet, since the next may belong to it. */
+/* The pending piece, to which the next range may be added. */
 typedef struct pending {
     const splitting *s;
     int next_step;
@@ -44,7 +44,7 @@ static ps_status pending_flush(pending *p)
     return end > begin ? run_steps(p->s, p->next_step, p->text + begin, end - begin) : PS_OK;
 }
 
-/* The next range, which begins where the last one ended; all together cover the text. */
+/* The next range; ranges are adjacent and cover the text. */
 static ps_status pending_add(pending *p, int64_t begin, int64_t end, bool is_match)
 {
     const bool was_match = p->is_match, has_last = p->end > p->begin;
@@ -104,7 +104,7 @@ static ps_status split_prefix_space(const splitting *s, int step, const char *te
     return run_steps(s, step + 1, b->bytes, b->n);
 }
 
-/* Pieces begin at each mark; text before the first is a piece, too. */
+/* A piece begins at each mark; text before the first mark is a piece, too. */
 static ps_status split_at_marks(const splitting *s, int step, const char *text, int64_t n, const char *mark)
 {
     const size_t n_mark = strlen(mark);
@@ -137,19 +137,19 @@ static ps_status split_metaspace(const splitting *s, int step, const char *text,
     return m->splits ? split_at_marks(s, step, b->bytes, b->n, m->mark) : run_steps(s, step + 1, b->bytes, b->n);
 }
 
-/* White space goes, and where `by_punctuation` each such character stands alone. */
+/* Drops white space; with `by_punctuation` each punctuation character is a piece. */
 static ps_status split_words(const splitting *s, int step, const char *text, int64_t n, bool by_punctuation)
 {
     int64_t begin = 0;
     for (int64_t i = 0; i < n;) {
         int length;
         const int32_t c = ps_utf8_get(text + i, &length);
-        const bool is_space = ps_is_white_space(c), is_alone = by_punctuation && !is_space && ps_is_punctuation(c);
-        if (is_space || is_alone) {
+        const bool is_space = ps_is_white_space(c), is_isolated = by_punctuation && !is_space && ps_is_punctuation(c);
+        if (is_space || is_isolated) {
             if (i > begin) PS_TRY(run_steps(s, step + 1, text + begin, i - begin));
             begin = i + length;
         }
-        if (is_alone) PS_TRY(run_steps(s, step + 1, text + i, length));
+        if (is_isolated) PS_TRY(run_steps(s, step + 1, text + i, length));
         i += length;
     }
     return n > begin ? run_steps(s, step + 1, text + begin, n - begin) : PS_OK;

@@ -1,5 +1,5 @@
-/* pretokenize.h - text to the pieces which the model sees one by one: a list of steps, each splits what the one before
- * left.
+/* pretokenize.h - splits text into pieces, which the model encodes one by one: a list of steps, each of which splits
+ * the pieces of the previous step.
  *
  *     REGEX         every match of an expression; `behavior` says what becomes of it (Hugging Face's Split)
  *     PREFIX_SPACE  a space before text that has none (ByteLevel's add_prefix_space)
@@ -15,7 +15,7 @@
 #include "data/regex.h"
 #include "data/text_buffer.h"
 
-/* GPT-2's split (openai/gpt-2, src/encoder.py); the quantifiers that never give back are possessive. */
+/* GPT-2's split (openai/gpt-2, src/encoder.py); quantifiers that never backtrack are possessive. */
 #define PS_GPT2_SPLIT "'(?:[stmd]|re|ve|ll)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s+(?!\\S)|\\s+"
 
 typedef enum ps_split_behavior { /* where "the-final--countdown" is split at '-', as Hugging Face documents: */
@@ -38,14 +38,14 @@ typedef enum ps_pretokenizer_kind {
 
 typedef enum ps_metaspace_prefix { /* where METASPACE puts a mark before the text */
                                    PS_METASPACE_ALWAYS,
-                                   PS_METASPACE_FIRST, /* at the beginning of all, not behind an added token */
+                                   PS_METASPACE_FIRST, /* at the beginning of the text only, not after an added token */
                                    PS_METASPACE_NEVER,
 } ps_metaspace_prefix;
 
 typedef struct ps_pretokenizer_step {
     ps_pretokenizer_kind kind;
     ps_split_behavior behavior;
-    bool invert;     /* REGEX: what does not match is what matches */
+    bool invert;     /* REGEX: match the text between the matches */
     ps_regex *regex; /* REGEX: owned */
     char mark[8];    /* METASPACE: one character, zero-terminated */
     ps_metaspace_prefix prefix;
@@ -62,20 +62,20 @@ typedef struct ps_pretokenizer { /* zeroed: the text is one piece */
 
 void ps_pretokenizer_deinit(ps_pretokenizer *p);
 
-/* Called with every piece, in order; none is empty. */
+/* Called with each piece, in order; pieces are not empty. */
 typedef ps_status (*ps_piece_sink)(void *context, const char *piece, int64_t n);
 
-/* What stands before a text. */
+/* What precedes a text. */
 typedef enum ps_text_start {
     PS_TEXT_BEGINS,            /* nothing */
-    PS_TEXT_AFTER_ADDED_TOKEN, /* an added token, cut out: a prefix space may go here */
-    PS_TEXT_GOES_ON,           /* text: none may */
+    PS_TEXT_AFTER_ADDED_TOKEN, /* an added token: a prefix space may be added */
+    PS_TEXT_GOES_ON,           /* text: no prefix space is added */
 } ps_text_start;
 
 /* Split `text`, well-formed UTF-8. Stops at the first failure of the sink, and returns it. */
 PS_NODISCARD ps_status ps_pretokenize(ps_pretokenizer *p, const char *text, int64_t n, ps_text_start start,
                                       ps_piece_sink sink, void *context);
 
-void ps_pretokenizer_trim(ps_pretokenizer *p); /* give back what a long text needed */
+void ps_pretokenizer_trim(ps_pretokenizer *p); /* free the working memory of long texts */
 
 #endif

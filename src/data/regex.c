@@ -9,14 +9,14 @@
 #include "base/mem.h"
 #include "data/text_buffer.h"
 
-/* What stands for the escapes inside of [...]. Ranges, where ranges do: PCRE2 tests them by a bitmap. */
+/* Replacements of escapes inside [...]. Ranges where possible, as PCRE2 tests them by a bitmap. */
 #define SPACE "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 #define PATTERN_BYTES_MAX 16384
 
-/* Of one match. The patterns of tokenizers need next to none of it, whatever the text: what they repeat are single
- * characters. A pattern from a stranger may ask for gigabytes, or for years. */
+/* Limits of one match. Patterns of tokenizers need almost none of this for any text, as they repeat single characters.
+ * A malicious pattern could need gigabytes, or years. */
 #define MATCH_HEAP_KIB (64 * 1024)
 #define MATCH_STEPS_MAX 10000000
 
@@ -136,7 +136,7 @@ static ps_status translate_escape(translation *t)
     return PS_OK;
 }
 
-/* A character which is no escape: groups, quantifiers and classes that differ are refused, the rest is the same. */
+/* A character that is not an escape: groups, quantifiers and classes that differ are refused, the rest is copied. */
 static ps_status translate_plain(translation *t)
 {
     static const char *const groups[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
@@ -198,7 +198,8 @@ static ps_status compile_pattern(ps_regex *r, const char *pattern, size_t n, uin
         return PS_FAIL(PS_EFORMAT, "%s: regex, at \"%.32s\": %s", where, pattern + (at < n ? at : n),
                        (const char *)text);
     }
-    /* Where executable memory is forbidden this fails, and matching is interpreted: three times slower, same result. */
+    /* Fails where executable memory is forbidden; matching is then interpreted, three times slower, with the same
+     * result. */
     r->has_jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0;
     r->match = pcre2_match_data_create(1, r->memory);
     r->limits = pcre2_match_context_create(r->memory);

@@ -1,23 +1,23 @@
-/* rows.c - memory for a micro-batch of a feed, as the engine takes it. */
+/* rows.c - memory for a micro-batch of a data loader, as a ps_batch. */
 #include "base/mem.h"
-#include "data/feed.h"
+#include "data/data_loader.h"
 
 struct ps_rows {
-    const ps_feed *feed;
+    const ps_data_loader *loader;
     int64_t n_rows;
-    ps_feed_batch arrays;
+    ps_data_loader_batch arrays;
     ps_batch batch;
 };
 
-ps_status ps_rows_create(const ps_feed *feed, int64_t n_rows, ps_rows **out)
+ps_status ps_rows_create(const ps_data_loader *loader, int64_t n_rows, ps_rows **out)
 {
-    PS_TRY(PS_NEED_FOR(out, "feed out", feed, out));
+    PS_TRY(PS_NEED_FOR(out, "loader out", loader, out));
     ps_rows *r = NULL;
     if (n_rows < 1) return PS_FAIL(PS_EINVAL, "ps_rows_create: %lld rows, at least one is needed", (long long)n_rows);
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
-    r->feed = feed;
+    r->loader = loader;
     r->n_rows = n_rows;
-    const ps_status st = ps_feed_batch_init(&r->arrays, feed, n_rows);
+    const ps_status st = ps_data_loader_batch_init(&r->arrays, loader, n_rows);
     if (st != PS_OK) {
         ps_mem_free(r);
         return st;
@@ -35,7 +35,7 @@ ps_status ps_rows_create(const ps_feed *feed, int64_t n_rows, ps_rows **out)
 void ps_rows_destroy(ps_rows *r)
 {
     if (r == NULL) return;
-    ps_feed_batch_deinit(&r->arrays);
+    ps_data_loader_batch_deinit(&r->arrays);
     ps_mem_free(r);
 }
 
@@ -44,10 +44,10 @@ void ps_rows_set_length(ps_rows *r, int64_t T)
     r->arrays.T = T;
 }
 
-/* The arrays have room for n_rows rows of the sequence length, and what a row of T has no room for would be cut. */
+/* The arrays have room for n_rows rows of the sequence length; samples longer than T would be cut. */
 static ps_status check(const ps_rows *r, const char *call, ps_split split, int64_t first_sample, int64_t n)
 {
-    const int64_t T = r->arrays.T, T_max = ps_feed_sequence(r->feed);
+    const int64_t T = r->arrays.T, T_max = ps_data_loader_sequence(r->loader);
     if ((int)split < 0 || split >= PS_SPLIT_COUNT)
         return PS_FAIL(PS_EINVAL, "%s: split %d, expected 0 to %d", call, (int)split, PS_SPLIT_COUNT - 1);
     if (n < 0 || n > r->n_rows)
@@ -60,12 +60,12 @@ static ps_status check(const ps_rows *r, const char *call, ps_split split, int64
                        "%s: ps_rows_set_length has set rows of %lld tokens, expected 1 to %lld, the "
                        "sequence length, or 0 for that",
                        call, (long long)T, (long long)T_max);
-    if (T == 0 || n == 0 || ps_feed_sample_count(r->feed, split) == 0) return PS_OK;
-    const int64_t needed = ps_feed_length(r->feed, split, first_sample, n);
+    if (T == 0 || n == 0 || ps_data_loader_sample_count(r->loader, split) == 0) return PS_OK;
+    const int64_t needed = ps_data_loader_length(r->loader, split, first_sample, n);
     if (T >= needed) return PS_OK;
     return PS_FAIL(PS_EINVAL,
                    "%s: ps_rows_set_length has set rows of %lld tokens, but samples from %lld on need %lld "
-                   "(ps_feed_length)",
+                   "(ps_data_loader_length)",
                    call, (long long)T, (long long)first_sample, (long long)needed);
 }
 
@@ -73,14 +73,14 @@ ps_status ps_rows_fill(ps_rows *r, ps_split split, int64_t first_sample, int64_t
 {
     PS_TRY(PS_NEED("rows", r));
     PS_TRY(check(r, "ps_rows_fill", split, first_sample, n));
-    return ps_feed_get(r->feed, split, first_sample, n, &r->arrays);
+    return ps_data_loader_get(r->loader, split, first_sample, n, &r->arrays);
 }
 
 ps_status ps_rows_fill_once(ps_rows *r, ps_split split, int64_t first_sample, int64_t n)
 {
     PS_TRY(PS_NEED("rows", r));
     PS_TRY(check(r, "ps_rows_fill_once", split, first_sample, n));
-    return ps_feed_get_once(r->feed, split, first_sample, n, &r->arrays);
+    return ps_data_loader_get_once(r->loader, split, first_sample, n, &r->arrays);
 }
 
 const ps_batch *ps_rows_batch(const ps_rows *r)

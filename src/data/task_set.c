@@ -32,7 +32,7 @@ struct ps_task_set {
     bool has_pairs;
 };
 
-/* What the tokenizer puts in front of a text, between two, and behind; and the type of what comes after the first. */
+/* The tokenizer's special tokens before a text, between two, and after; and the type of tokens after the first text. */
 typedef struct borders {
     int32_t ids[3][PS_TASK_BORDER_MAX];
     int64_t n[3];
@@ -48,7 +48,7 @@ typedef struct task_reader {
     ps_task_set *set;
     ps_jsonl *lines;
     ps_text_buffer text;      /* the words of a line */
-    char *context;            /* of the last question, whose tokens are: */
+    char *context;            /* of the last question; its tokens: */
     ps_token_offsets offsets; /* several questions of one context follow each other */
 } task_reader;
 
@@ -56,7 +56,7 @@ typedef struct task_reader {
     PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: " format, (r)->path, (long long)(record)->line,                   \
             (long long)(record)->offset, __VA_ARGS__)
 
-/* ---- what stands around texts ---- */
+/* ---- special tokens around texts ---- */
 
 static int64_t find_ids(const ps_encoding *whole, int64_t from, const ps_encoding *part)
 {
@@ -73,7 +73,7 @@ static bool take_border(borders *b, int which, const ps_encoding *whole, int64_t
     return true;
 }
 
-/* From what becomes of a letter, alone or twice. */
+/* Determined from the encodings of a letter and of a pair of letters. */
 static ps_status find_borders(task_reader *r)
 {
     const bool is_pair = r->o->kind == PS_TASK_ANSWERS;
@@ -89,7 +89,7 @@ static ps_status find_borders(task_reader *r)
     if (is_pair && is_found) is_found = take_border(&r->around, 1, &whole, first + bare.n, second);
     if (is_found) is_found = take_border(&r->around, 2, &whole, second + bare.n, whole.n);
     if (!is_found) {
-        st = PS_FAIL(PS_EINVAL, "%s: what the tokenizer puts around %s is not to be told from it", r->path,
+        st = PS_FAIL(PS_EINVAL, "%s: the special tokens that the tokenizer adds to %s cannot be determined", r->path,
                      is_pair ? "a pair of texts" : "a text");
         goto out;
     }
@@ -278,7 +278,7 @@ static ps_status take_word_label(task_reader *r, const ps_jsonl_record *at, cons
     return PS_OK;
 }
 
-/* The words with spaces between, and where each begins: ends[i] is where the next one does. */
+/* Join the words by spaces; ends[i] is the beginning of word i + 1. */
 static ps_status join_words(task_reader *r, const ps_jsonl_record *at, const json_t *words, int64_t *ends)
 {
     r->text.n = 0;
@@ -292,7 +292,7 @@ static ps_status join_words(task_reader *r, const ps_jsonl_record *at, const jso
     return PS_OK;
 }
 
-/* The token that begins first in a word has its label. What does not fit is left out. */
+/* The first token of a word has its label. Words that do not fit are dropped. */
 static ps_status put_words(task_reader *r, const ps_token_offsets *t, const int64_t *ends, const int32_t *labels)
 {
     ps_task_set *s = r->set;
@@ -403,7 +403,7 @@ static ps_status find_answer(task_reader *r, const ps_jsonl_record *at, const js
     return PS_OK;
 }
 
-/* Tokens [*first, *last] of the context are those that have something of the bytes [begin, end). */
+/* Tokens [*first, *last] of the context are those that overlap the bytes [begin, end). */
 static void tokens_of(const ps_token_offsets *t, int64_t begin, int64_t end, int64_t *first, int64_t *last)
 {
     *first = *last = -1;
@@ -455,12 +455,12 @@ static ps_status put_windows(task_reader *r, const ps_jsonl_record *at, const ps
     window w = {.question = question->ids, .n_question = question->n};
     const int64_t room = r->o->T - question->n - b->n[0] - b->n[1] - b->n[2];
     if (room <= r->o->doc_stride && room < r->offsets.n)
-        return PS_FAIL(
-            PS_EINVAL,
-            "%s: line %lld: beside a question of %lld tokens a row has room for %lld of the context, of which "
-            "data.doc_stride = %lld are said twice; give a longer data.sequence_length or a smaller "
-            "data.doc_stride",
-            r->path, (long long)at->line, (long long)question->n, (long long)room, (long long)r->o->doc_stride);
+        return PS_FAIL(PS_EINVAL,
+                       "%s: line %lld: next to a question of %lld tokens a row has room for %lld of the context, and "
+                       "data.doc_stride = %lld of them repeat; give a longer data.sequence_length or a smaller "
+                       "data.doc_stride",
+                       r->path, (long long)at->line, (long long)question->n, (long long)room,
+                       (long long)r->o->doc_stride);
     if (room < 1)
         return PS_FAIL(PS_EINVAL, "%s: line %lld: a question of %lld tokens leaves no room for its context", r->path,
                        (long long)at->line, (long long)question->n);
@@ -473,7 +473,7 @@ static ps_status put_windows(task_reader *r, const ps_jsonl_record *at, const ps
     return PS_OK;
 }
 
-/* Questions of one context mostly follow each other. */
+/* Questions of one context are usually consecutive. */
 static ps_status take_context(task_reader *r, const json_t *context)
 {
     const char *text = json_string_value(context);

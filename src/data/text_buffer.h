@@ -1,4 +1,4 @@
-/* text_buffer.h - bytes and token ids that are appended to. Both start zeroed; the caller frees the array. */
+/* text_buffer.h - growing arrays of bytes and token ids. Both begin zeroed; the caller frees the array. */
 #ifndef PS_DATA_TEXT_BUFFER_H
 #define PS_DATA_TEXT_BUFFER_H
 

@@ -22,7 +22,7 @@ struct ps_token_file {
     int id_bytes; /* 2 or 4 */
 };
 
-/* Files are little-endian, whatever the machine. */
+/* Files are little-endian on every machine. */
 static uint32_t load_number(const unsigned char *p, int n_bytes)
 {
     const uint32_t low = p[0] | (uint32_t)p[1] << 8;

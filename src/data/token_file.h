@@ -1,19 +1,19 @@
 /* token_file.h - token ids on disk, memory-mapped.
  *
- * Our own format is that of llm.c (karpathy/llm.c, dev/data): a header of 256 little-endian int32, then the ids.
+ * The format is that of llm.c (karpathy/llm.c, dev/data): a header of 256 little-endian int32, then the ids.
  *     header[0] magic      20240520      20240801
  *     header[1] version    1             7
  *     header[2] number of tokens, 1 to 2^31 - 1; header[3..255] are 0 when written, ignored when read
  *     ids                  uint16        uint32
  * The bare format of nanoGPT (karpathy/nanoGPT, data/openwebtext/prepare.py: uint16 ids, no header) is read when the
- * caller says so, or from files whose name ends in ".u16": nothing in such a file tells it from a damaged one of the
- * other kind.
+ * caller asks for it, or from files whose name ends in ".u16", as such a file cannot be distinguished from a damaged
+ * file of the other format.
  *
  * Every error names the file and the offset. A file that shrinks while open is PS_EIO at the next read, unless
- * it shrinks during that read (base/file.h, mapping). Pages that were read are given back: a file of any size adds no
+ * it shrinks during that read (base/file.h, mapping). Pages are released after reading, so a file of any size adds no
  * resident memory.
  *
- * Threads: an open file can be read from several threads at once; a writer by one. */
+ * Threads: several threads can read an open file at once; one thread at a time may use a writer. */
 #ifndef PS_DATA_TOKEN_FILE_H
 #define PS_DATA_TOKEN_FILE_H
 
@@ -35,25 +35,25 @@ void ps_token_file_close(ps_token_file *f); /* NULL is accepted */
 
 int64_t ps_token_file_count(const ps_token_file *f);
 
-/* Tokens [first, first + n) into out. The range must lie in the file. An id outside of [0, vocab_size) is PS_EFORMAT
- * with its position. */
+/* Read tokens [first, first + n) into out. The range must be in the file. An id outside of [0, vocab_size) is
+ * PS_EFORMAT with its position. */
 PS_NODISCARD ps_status ps_token_file_read(const ps_token_file *f, int64_t first, int64_t n, int32_t vocab_size,
                                           int32_t *out);
 
-/* Read the whole file once to see that all ids are in [0, vocab_size). */
+/* Read the whole file once, and check that all ids are in [0, vocab_size). */
 PS_NODISCARD ps_status ps_token_file_check(const ps_token_file *f, int32_t vocab_size);
 
 /* ---- writing: all or nothing, with a header ---- */
 
 typedef struct ps_token_writer ps_token_writer;
 
-/* For ids below vocab_size >= 1: uint16 when it is at most 65536, else uint32. PS_EIO. */
+/* For ids below vocab_size >= 1: uint16 when vocab_size is at most 65536, else uint32. PS_EIO. */
 PS_NODISCARD ps_status ps_token_writer_open(const char *path, int32_t vocab_size, ps_token_writer **out);
 
-/* The next ids. PS_EINVAL for ids outside of the vocabulary, and when the file would have more than 2^31 - 1. */
+/* Append ids. PS_EINVAL for ids outside of the vocabulary, and when the file would have more than 2^31 - 1. */
 PS_NODISCARD ps_status ps_token_writer_append(ps_token_writer *w, const int32_t *ids, int64_t n_ids);
 
-/* Make the file durable under its name and free the writer, whether it succeeds or not. No ids at all is PS_EINVAL. */
+/* Make the file durable under its name, and free the writer, also after a failure. PS_EINVAL for a file without ids. */
 PS_NODISCARD ps_status ps_token_writer_commit(ps_token_writer *w);
 void ps_token_writer_cancel(ps_token_writer *w); /* NULL is accepted */
 

@@ -6,9 +6,10 @@
 #include "base/mem.h"
 
 enum {
-    WINDOW = 64,        /* characters behind the last cut beside those of the tokens, and spaces in a row, looked at */
+    WINDOW = 64,        /* characters after the last cut that are searched in addition to those of the tokens, and
+                           spaces in a row */
     WINDOW_MAX = 512,   /* with those of the tokens */
-    STRETCH_BYTES = 128 /* that are encoded again and again, at most about */
+    STRETCH_BYTES = 128 /* approximate maximum that is encoded repeatedly */
 };
 
 typedef struct finder {
@@ -19,8 +20,8 @@ typedef struct finder {
     int64_t n_bytes;
 } finder;
 
-/* A place of the text from which it is encoded: n_other tokens, then those from `first` on. The others are what stands
- * at the beginning of a text only (SentencePiece's U+2581), and tokens cut through by it. */
+/* An anchor: a position of the text from which encoding gives n_other tokens, then those from `first` on. The other
+ * tokens are those of the beginning of a text (SentencePiece's U+2581) and tokens that the anchor splits. */
 typedef struct anchor {
     int64_t at, n_other, first;
 } anchor;
@@ -35,7 +36,7 @@ static bool begins_character(char c)
     return ((unsigned char)c & 0xC0) != 0x80;
 }
 
-/* Behind the white space at `at`, or behind what is not, as far as `end`. */
+/* End of the white space, or of the other characters, at `at`, up to `end`. */
 static int64_t skip(const char *text, int64_t at, int64_t end, bool space)
 {
     while (at < end && is_space(text[at]) == space) at++;
@@ -53,9 +54,10 @@ static bool are_same(const int32_t *a, const int32_t *b, int64_t n)
     return n == 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
-typedef enum { BEFORE_CUT, AT_CUT, BEHIND_CUT } side;
+typedef enum { BEFORE_CUT, AT_CUT, AFTER_CUT } side;
 
-/* Do the bytes up to `at` have just the tokens before `next`? BEHIND_CUT: they have all these and `next`. */
+/* Whether the encoding of the bytes up to `at` is exactly the tokens before `next`. AFTER_CUT: it is these and
+ * `next`. */
 static ps_status look(const finder *f, const anchor *a, int64_t at, int64_t next, side *out)
 {
     ps_encoding e = {0};
@@ -64,12 +66,12 @@ static ps_status look(const finder *f, const anchor *a, int64_t at, int64_t next
     const int32_t *const ids = e.ids + a->n_other, *const whole = f->out->ids + a->first;
     *out = BEFORE_CUT;
     if (e.n == n && are_same(ids, whole, next - a->first)) *out = AT_CUT;
-    if (e.n > n && are_same(ids, whole, next - a->first + 1)) *out = BEHIND_CUT;
+    if (e.n > n && are_same(ids, whole, next - a->first + 1)) *out = AFTER_CUT;
     ps_encoding_deinit(&e);
     return PS_OK;
 }
 
-/* Characters behind the cut in front of token `first` among which the end of the one before `next` is looked for. */
+/* Number of characters after the cut before token `first` in which the end of the token before `next` is searched. */
 static int64_t window_of(const finder *f, int64_t first, int64_t next)
 {
     int64_t n = WINDOW;
@@ -81,8 +83,8 @@ static int64_t window_of(const finder *f, int64_t first, int64_t next)
     return ps_min_i64(n, WINDOW_MAX);
 }
 
-/* Where the token before `next` ends: the last place that cuts it from `next`; -1: they share a character. Looked for
- * from the last cut, `from`, on, which is that in front of token `first`. */
+/* End of the token before `next`: the last position that separates both; -1: they share a character. Searched from the
+ * last cut, `from`, which is before token `first`. */
 static ps_status find_cut(const finder *f, const anchor *a, int64_t first, int64_t next, int64_t from, int64_t end,
                           int64_t *cut)
 {
@@ -95,14 +97,14 @@ static ps_status find_cut(const finder *f, const anchor *a, int64_t first, int64
         if (n_spaces == 0) left--;
         if (n_spaces > WINDOW) at = ps_max_i64(at, skip(f->text, at, end, true) - 1);
         PS_TRY(look(f, a, at, next, &s));
-        if (s == BEHIND_CUT || (s == BEFORE_CUT && *cut >= 0)) return PS_OK;
+        if (s == AFTER_CUT || (s == BEFORE_CUT && *cut >= 0)) return PS_OK;
         if (s == AT_CUT) *cut = at;
     }
     return PS_OK;
 }
 
-/* From `at` on instead, which is a cut in front of token `first`, if that gives the same tokens before `next`, whose
- * cut is at `end`: the first may be others, half of them may not. */
+/* Move the anchor to `at`, a cut before token `first`, if encoding from there gives the same tokens before `next`,
+ * whose cut is at `end`. The first tokens may differ, but fewer than half of them. */
 static ps_status move_anchor(const finder *f, anchor *a, int64_t at, int64_t first, int64_t next, int64_t end)
 {
     ps_encoding e = {0};
@@ -123,11 +125,11 @@ static int64_t next_character(const finder *f, int64_t at, int64_t end)
     return ps_min_i64(at, end);
 }
 
-/* The n tokens from number `first` on, which are those of the bytes [begin, end). */
+/* Offsets of the n tokens from number `first` on, which are those of the bytes [begin, end). */
 static ps_status place(const finder *f, int64_t first, int64_t n, int64_t begin, int64_t end)
 {
     anchor a = {.at = begin, .first = first};
-    int64_t from = begin, from_token = first; /* behind the last cut */
+    int64_t from = begin, from_token = first; /* after the last cut */
     int64_t next_at = -1, next_token = 0;     /* a cut that may be the next anchor */
     for (int64_t i = first; i < first + n; i++) {
         int64_t cut = end;
@@ -148,8 +150,8 @@ static ps_status place(const finder *f, int64_t first, int64_t n, int64_t begin,
     return PS_OK;
 }
 
-/* Words one by one, with the white space in front of them or without. *is_done false: their tokens are not those of the
- * text. */
+/* Encode words one by one, with or without the preceding white space. *is_done false: their tokens differ from those of
+ * the text. */
 static ps_status place_words(const finder *f, bool with_space, bool *is_done)
 {
     int64_t n = 0;

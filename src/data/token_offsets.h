@@ -1,13 +1,13 @@
-/* token_offsets.h - where in a text its tokens lie, for targets that are given as places in it.
+/* token_offsets.h - byte offsets of tokens in a text, for targets that are given as positions in the text.
  *
  *     text     "unbelievable story"            bytes  0  2   12 13  18
  *     tokens   un ##believable story           begin  0  2      13
  *                                              end    2  12     18
  *
- * The tokenizer itself says it, whatever its normalizer does: a token ends where the beginning of the text, encoded
- * alone, has it for its last one. Words are looked at one by one where their tokens are those of the whole text. Of a
- * long one, as all of a Chinese text is, some hundred bytes before the place are encoded, and the end of a token is
- * looked for in what follows the last one: so the work is linear in the length of the text.
+ * Offsets are found with the tokenizer itself, for every normalizer: a token ends at the shortest prefix of the text
+ * whose encoding ends with this token. Words are encoded one by one where that gives the tokens of the whole text. In a
+ * long word, such as a whole Chinese text, about a hundred bytes before the position are encoded, and the end of a
+ * token is searched after that of the previous one, so the work is linear in the length of the text.
  *
  * Threads: as the tokenizer. */
 #ifndef PS_DATA_TOKEN_OFFSETS_H
@@ -18,12 +18,12 @@
 
 typedef struct ps_token_offsets {
     int32_t *ids;
-    int64_t *begin, *end; /* bytes, without white space around; tokens that share a character have all of it */
+    int64_t *begin, *end; /* bytes, without surrounding white space; tokens that share a character all include it */
     int64_t n;
-    int64_t encoded_bytes; /* of text that the tokenizer was given, all times together: the work */
+    int64_t encoded_bytes; /* total bytes that were encoded: the work */
 } ps_token_offsets;
 
-/* Of the text with nothing around it. PS_ENOMEM_HOST. On failure *out is empty. */
+/* For the text without special tokens. PS_ENOMEM_HOST. On failure *out is empty. */
 PS_NODISCARD ps_status ps_token_offsets_init(ps_token_offsets *out, ps_tokenizer *t, bool added_tokens,
                                              const char *text, int64_t n_bytes);
 void ps_token_offsets_deinit(ps_token_offsets *o); /* an empty one is accepted */

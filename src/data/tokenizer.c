@@ -27,7 +27,7 @@ ps_status ps_tokenizer_add_token(ps_tokenizer *t, const ps_added_token *token)
 {
     ps_added_token a = *token;
     ps_added_set *set = a.normalized ? &t->added_normalized : &t->added;
-    if (a.normalized) { /* it is found in text that is normalized, so it must be, too */
+    if (a.normalized) { /* it is matched in normalized text, so its own text is normalized, too */
         const char *text;
         PS_TRY(ps_normalize(&t->normalizer, token->text, token->n_bytes, &text, &a.n_bytes));
         PS_TRY(ps_text_reserve(&t->repaired, a.n_bytes + 1));
@@ -49,7 +49,7 @@ ps_status ps_tokenizer_add_gpt2_split(ps_tokenizer *t, bool add_prefix_space)
 
 void ps_tokenizer_finish(ps_tokenizer *t)
 {
-    /* by role, the likelier first; what the files say about roles goes before */
+    /* by role, most likely first; roles in the files have precedence */
     static const char *const customary[PS_ROLE_COUNT][4] = {
         [PS_ROLE_BOS] = {"<|begin_of_text|>", "<s>"},
         [PS_ROLE_EOS] = {"<|endoftext|>", "<|end_of_text|>", "</s>"},
@@ -85,13 +85,13 @@ void ps_tokenizer_close(ps_tokenizer *t)
 
 /* ---- encode: from the model up to the text ---- */
 
-/* A text on its way to ids. */
+/* State of encoding a text. */
 typedef struct encoder {
     ps_tokenizer *t;
     ps_id_list *ids;
 } encoder;
 
-/* A part of a piece that the model can encode by itself (ps_bpe_part_end). */
+/* A part of a piece that can be encoded independently (ps_bpe_part_end). */
 static ps_status encode_part(ps_tokenizer *t, const char *piece, int64_t n, ps_id_list *ids)
 {
     bool is_there;
@@ -133,7 +133,7 @@ static ps_status encode_well_formed(encoder *e, const char *text, int64_t n, boo
     return PS_OK;
 }
 
-/* Byte-level BPE: what is well-formed as text, malformed bytes between as pieces of their own. */
+/* Byte-level BPE: well-formed ranges as text, malformed bytes as separate pieces. */
 static ps_status encode_any_bytes(encoder *e, const char *text, int64_t n, bool added, ps_text_start start)
 {
     for (int64_t at = 0; at < n;) {
@@ -151,7 +151,7 @@ static ps_status encode_any_bytes(encoder *e, const char *text, int64_t n, bool 
     return PS_OK;
 }
 
-/* Other models know characters only: malformed bytes in a row count as one U+FFFD. */
+/* Other models encode characters only: consecutive malformed bytes become one U+FFFD. */
 static ps_status encode_repaired(encoder *e, const char *text, int64_t n, bool added, ps_text_start start)
 {
     ps_text_buffer *b = &e->t->repaired;
@@ -266,7 +266,7 @@ ps_status ps_tokenizer_encode_sequence(ps_tokenizer *t, const ps_encode_options 
     *out = (ps_encoding){0};
     ps_status st;
     ps_id_list sequences[2] = {{0}, {0}};
-    const ps_text_start start = options->behind_token ? PS_TEXT_AFTER_ADDED_TOKEN : PS_TEXT_BEGINS;
+    const ps_text_start start = options->after_token ? PS_TEXT_AFTER_ADDED_TOKEN : PS_TEXT_BEGINS;
     PS_TRY_GOTO(encode_all(t, a, a_bytes, options->added_tokens, start, &sequences[0]));
     if (b != NULL) PS_TRY_GOTO(encode_all(t, b, b_bytes, options->added_tokens, start, &sequences[1]));
     PS_TRY_GOTO(encoding_fill(b != NULL ? &t->post.pair : &t->post.single, options, sequences, out));

@@ -1,4 +1,4 @@
-/* tokenizer_files.c - GPT-2's two files, BERT's vocab.txt, and which of the files of a folder are read. */
+/* tokenizer_files.c - reads GPT-2's two files and BERT's vocab.txt, and selects the files of a folder. */
 #include <limits.h>
 #include <stdio.h>
 #include <xxhash.h>
@@ -12,7 +12,7 @@
 #define FILE_BYTES_MAX (256 * PS_MIB)
 #define EOT_TEXT "<|endoftext|>"
 
-/* A special token of the model's own vocabulary, when it is there. */
+/* A special token of the model's own vocabulary, when it exists. */
 static ps_status add_special(ps_tokenizer *t, const char *text)
 {
     ps_added_token a = {.n_bytes = (int64_t)strlen(text), .id = ps_vocab_find(&t->vocab, text, (int64_t)strlen(text))};
@@ -26,7 +26,7 @@ static ps_status add_special(ps_tokenizer *t, const char *text)
 
 /* ---- vocab.json and merges.txt ---- */
 
-/* All ids from 0 to n - 1 must be there once. */
+/* Each id from 0 to n - 1 must occur once. */
 static ps_status collect_ids(const char *name, json_t *root, ps_vocab_entry *entries)
 {
     const json_int_t n = (json_int_t)json_object_size(root);
@@ -254,7 +254,7 @@ static bool setting_is_true(const opening *o, const char *key)
     return json_is_true(json_object_get(o->settings[CONFIG], key));
 }
 
-/* What the two files say about roles: "eos_token": "..." or {"content": "..."}; null is no such token. */
+/* Roles in the two files: "eos_token": "..." or {"content": "..."}; null is no such token. */
 static ps_status apply_roles(const opening *o, ps_tokenizer *t)
 {
     static const char *const keys[PS_ROLE_COUNT] = {
@@ -274,7 +274,7 @@ static ps_status apply_roles(const opening *o, ps_tokenizer *t)
     return PS_OK;
 }
 
-/* add_bos_token, add_eos_token: where the tokenizer's own post-processor adds nothing. */
+/* add_bos_token, add_eos_token; used when the tokenizer's post-processor adds no tokens. */
 static ps_status apply_borders(const opening *o, ps_tokenizer *t)
 {
     const int32_t bos = setting_is_true(o, "add_bos_token") ? t->role[PS_ROLE_BOS] : -1;
@@ -292,7 +292,7 @@ static ps_status apply_borders(const opening *o, ps_tokenizer *t)
     return PS_OK;
 }
 
-/* Files without a tokenizer.json do not say how to split; the class in tokenizer_config.json does. */
+/* Without a tokenizer.json the class in tokenizer_config.json determines the split. */
 static ps_status check_class(opening *o, const char *known, const char *files)
 {
     char padded[80];
@@ -363,7 +363,7 @@ static bool ends_with(const char *path, const char *file)
 
 static const char *const sentencepiece_models[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"};
 
-/* Nothing that can be read; what is there instead decides what helps. */
+/* No readable file; the message depends on the other files of the folder. */
 static ps_status fail_without_files(opening *o, const char *path)
 {
     const size_t n = strlen(path);
@@ -391,7 +391,7 @@ static ps_status open_one(opening *o, const char *path, ps_tokenizer **out)
 {
     if (ends_with(path, "vocab.txt")) return open_vocab_txt(o, out);
     if (ends_with(path, "vocab.json") || ends_with(path, "merges.txt")) return open_gpt2(o, out);
-    if (o->n_folder < strlen(path)) { /* a file of another name: "my-tokenizer.json" */
+    if (o->n_folder < strlen(path)) { /* a file with another name: "my-tokenizer.json" */
         snprintf(o->path, o->path_bytes, "%s", path);
         return open_json(o, out);
     }

@@ -1,5 +1,5 @@
-/* tokenizer_impl.h - a tokenizer's parts, for the files that fill them (tokenizer_json.c, tokenizer_files.c) and the
- * one that runs them (tokenizer.c). */
+/* tokenizer_impl.h - the parts of a tokenizer, for the files that set them (tokenizer_json.c, tokenizer_files.c) and
+ * the file that runs them (tokenizer.c). */
 #ifndef PS_DATA_TOKENIZER_IMPL_H
 #define PS_DATA_TOKENIZER_IMPL_H
 
@@ -16,7 +16,7 @@
 
 struct ps_tokenizer {
     bool is_wordpiece;  /* else BPE, */
-    bool is_byte_level; /* of this kind or of characters */
+    bool is_byte_level; /* byte-level BPE; else BPE of characters */
     ps_vocab vocab;
     ps_bpe bpe;
     ps_wordpiece wordpiece;
@@ -31,13 +31,13 @@ struct ps_tokenizer {
     ps_text_buffer repaired; /* scratch of models of characters: the text with U+FFFD for malformed bytes */
 };
 
-/* An empty tokenizer, to be filled; ps_tokenizer_close frees it in any state. */
+/* An empty tokenizer; ps_tokenizer_close frees it in any state. */
 PS_NODISCARD ps_status ps_tokenizer_new(ps_tokenizer **out);
 
-/* Add an added token to its set; the vocabulary has it already. */
+/* Add an added token to its set; the vocabulary must have it already. */
 PS_NODISCARD ps_status ps_tokenizer_add_token(ps_tokenizer *t, const ps_added_token *token);
 
-/* When all is filled: sort the added tokens, find the roles by their customary names. */
+/* Last step of opening: sort the added tokens, and find roles by their usual names. */
 void ps_tokenizer_finish(ps_tokenizer *t);
 
 /* Append GPT-2's split, or a step without an expression. */

@@ -7,7 +7,8 @@
 
 /* ---- the vocabulary, with the added tokens ---- */
 
-/* Ids may have holes, but an id far beyond the number of tokens is a mistake, and memory is taken by ids. */
+/* Ids may have holes, but an id far above the number of tokens is an error, as memory is proportional to the largest
+ * id. */
 static int64_t id_limit(int64_t n_tokens)
 {
     return 4 * n_tokens + 4096;
@@ -77,7 +78,7 @@ out:
     return st;
 }
 
-/* The same tokens into the sets that are looked for in texts. */
+/* Add the same tokens to the sets that are matched in texts. */
 static ps_status read_added(ps_tokenizer *t, const char *file, json_t *added)
 {
     const ps_json_where at = {file, "added_tokens"};
@@ -120,7 +121,7 @@ static ps_status bpe_read_merge(ps_bpe *b, const char *where, const json_t *merg
     return ps_bpe_add_merge(b, left, (int64_t)strlen(left), right, (int64_t)strlen(right), where);
 }
 
-/* What only BPE of characters has: the tokens of characters that are none. */
+/* Options of BPE of characters: tokens for unknown characters. */
 static ps_status bpe_read_unknown(ps_tokenizer *t, const ps_json_where *at, json_t *model)
 {
     bool byte_fallback = false;

@@ -1,7 +1,8 @@
-/* tokenizer_json.h - reading the parts of a tokenizer.json; tokenizer_json.c has the model, tokenizer_json_text.c what
- * is done to the text before it, tokenizer_json_post.c what is done after it, tokenizer_json_field.c single fields.
+/* tokenizer_json.h - reads the parts of a tokenizer.json. tokenizer_json.c reads the model, tokenizer_json_text.c
+ * normalizers and pre-tokenizers, tokenizer_json_post.c post-processors and decoders, tokenizer_json_field.c single
+ * fields.
  *
- * Each component is an object with a "type". A type, a field or a value that is not known here is refused by name. */
+ * Each component is an object with a "type". An unknown type, field or value is refused by name. */
 #ifndef PS_DATA_TOKENIZER_JSON_H
 #define PS_DATA_TOKENIZER_JSON_H
 
@@ -9,24 +10,24 @@
 
 #include "data/tokenizer_impl.h"
 
-/* What is being read, for messages, which begin with "file: part". */
+/* The file and part that are read, for messages, which begin with "file: part". */
 typedef struct ps_json_where {
     const char *file, *part;
 } ps_json_where;
 
-/* PS_EFORMAT when `object` is no object, or has a key which is not among `keys` (separated by spaces). */
+/* PS_EFORMAT when `object` is not an object, or has a key that is not in `keys` (separated by spaces). */
 PS_NODISCARD ps_status ps_json_check_keys(const ps_json_where *at, json_t *object, const char *keys);
 
-/* A boolean field; absent or null: *value is left alone. */
+/* A boolean field; when it is absent or null, *value is unchanged. */
 PS_NODISCARD ps_status ps_json_get_bool(const ps_json_where *at, json_t *object, const char *key, bool *value);
 
-/* A string field that must be there; valid as long as the object. */
+/* A required string field; valid as long as the object. */
 PS_NODISCARD ps_status ps_json_get_string(const ps_json_where *at, json_t *object, const char *key, const char **value);
 
 /* The "type" of a component. */
 PS_NODISCARD ps_status ps_json_get_type(const ps_json_where *at, json_t *component, const char **type);
 
-/* A string field of exactly one character, to `to` with a zero byte. */
+/* A string field of exactly one character, copied to `to` with a zero byte. */
 PS_NODISCARD ps_status ps_json_get_character(const ps_json_where *at, json_t *object, const char *key, char to[8]);
 
 /* The "pattern" of a component: one of the two, the other NULL. A literal is not empty. */
@@ -37,7 +38,7 @@ PS_NODISCARD ps_status ps_json_get_pattern(const ps_json_where *at, json_t *comp
 PS_NODISCARD ps_status ps_json_get_metaspace(const ps_json_where *at, json_t *component, char mark[8],
                                              ps_metaspace_prefix *prefix, bool *splits);
 
-/* The array of a component of type Sequence, which lies `depth` deep in others; too deep is PS_EFORMAT. */
+/* The array of a component of type Sequence at nesting depth `depth`; too deep is PS_EFORMAT. */
 PS_NODISCARD ps_status ps_json_get_sequence(const ps_json_where *at, json_t *component, const char *key, int depth,
                                             json_t **items);
 
@@ -49,8 +50,8 @@ static inline bool ps_json_type_is(const char *type, const char *name)
     return strcmp(type, name) == 0;
 }
 
-/* The components of tokenizer.json into the parts of t; NULL and null are nothing at all. The vocabulary is there when
- * the post-processor and the decoder are read. */
+/* Read components of tokenizer.json into the parts of t; NULL and null mean no component. The vocabulary must be read
+ * before the post-processor and the decoder. */
 PS_NODISCARD ps_status ps_json_read_normalizer(ps_tokenizer *t, const char *file, json_t *component);
 PS_NODISCARD ps_status ps_json_read_pretokenizer(ps_tokenizer *t, const char *file, json_t *component);
 PS_NODISCARD ps_status ps_json_read_post_processor(ps_tokenizer *t, const char *file, json_t *component);

@@ -1,4 +1,4 @@
-/* tokenizer_json_field.c - fields of a tokenizer.json, and what is wrong with them. */
+/* tokenizer_json_field.c - reads fields of a tokenizer.json, and reports errors in them. */
 #include "data/tokenizer_json.h"
 
 #include <stdio.h>

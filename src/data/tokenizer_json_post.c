@@ -1,4 +1,4 @@
-/* tokenizer_json_post.c - what is done after the model: special tokens around a text, and tokens to text again. */
+/* tokenizer_json_post.c - reads the components after the model: post-processors and decoders. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static ps_status post_read_bert(ps_tokenizer *t, const char *file, json_t *compo
     return ps_template_add(&t->post.pair, sep, !is_roberta, file);
 }
 
-/* The ids that a name stands for in the table of a TemplateProcessing. */
+/* The ids of a name in the table of a TemplateProcessing. */
 static ps_status template_add_special(ps_tokenizer *t, const ps_json_where *at, json_t *table, const char *name,
                                       int32_t type_id, ps_template *form)
 {
@@ -47,7 +47,7 @@ static ps_status template_add_special(ps_tokenizer *t, const ps_json_where *at, 
     json_array_foreach(ids, i, id)
     {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= t->vocab.n_ids)
-            return PS_FAIL(PS_EFORMAT, "%s: %s: \"%.64s\" stands for no id below %d", at->file, at->part, name,
+            return PS_FAIL(PS_EFORMAT, "%s: %s: \"%.64s\" has no id below %d", at->file, at->part, name,
                            t->vocab.n_ids);
         PS_TRY(ps_template_add(form, (int32_t)json_integer_value(id), type_id, at->file));
     }
@@ -88,7 +88,7 @@ static ps_status template_read(ps_tokenizer *t, const ps_json_where *at, json_t 
     return PS_OK;
 }
 
-/* adds: something has put tokens into the templates already; two that do cannot be joined. */
+/* adds: a component has added tokens to the templates already; two such components are refused. */
 static ps_status post_read(ps_tokenizer *t, const char *file, json_t *component, int depth, bool *adds)
 {
     const ps_json_where at = {file, "post_processor"};
@@ -137,7 +137,7 @@ static ps_status decoder_read_wordpiece(ps_tokenizer *t, const char *file, json_
     return PS_OK;
 }
 
-/* The stages of a decoder of parts, in the order in which they may stand. */
+/* The stages of a decoder of parts, in their required order. */
 typedef enum decoder_stage { STAGE_REPLACE, STAGE_BYTES, STAGE_FUSE, STAGE_STRIP } decoder_stage;
 
 static ps_status replacement_set(const ps_json_where *at, ps_decoder *d, const char *from, const char *to,
@@ -187,11 +187,10 @@ static ps_status strip_read(ps_decoder *d, const char *file, json_t *component, 
         !json_is_integer(stop) || json_integer_value(stop) != 0)
         return PS_FAIL(PS_EFORMAT, "%s: decoder Strip: expected \"start\": a whole number, \"stop\": 0", file);
     d->n_strip = (int)json_integer_value(start);
-    return is_fused ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: decoder Strip is supported only behind Fuse", file);
+    return is_fused ? PS_OK : PS_FAIL(PS_EFORMAT, "%s: decoder Strip is supported only after Fuse", file);
 }
 
-/* What joins the texts of tokens. Each stage works on what the one before left, so that another order would be another
- * decoder. */
+/* Joins the texts of tokens. Each stage processes the output of the previous one, so the order matters. */
 static ps_status decoder_read_part(ps_decoder *d, const char *file, json_t *component, int depth, decoder_stage *stage)
 {
     static const char *const types[] = {"Replace", "Metaspace", "ByteFallback", "Fuse", "Strip"};

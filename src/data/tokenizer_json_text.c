@@ -1,10 +1,10 @@
-/* tokenizer_json_text.c - what is done to the text before the model: normalizers and pre-tokenizers. */
+/* tokenizer_json_text.c - reads the components before the model: normalizers and pre-tokenizers. */
 #include <limits.h>
 #include <stdio.h>
 
 #include "data/tokenizer_json.h"
 
-/* \w of Rust's regular expressions, which Whitespace is made of; that of Oniguruma differs. */
+/* \w of Rust's regular expressions, which Whitespace uses; Oniguruma's differs. */
 #define RUST_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
 
 /* ---- normalizers ---- */
@@ -204,7 +204,7 @@ static ps_status pretokenizer_read(ps_tokenizer *t, const char *file, json_t *co
         json_array_foreach(items, i, item) PS_TRY(pretokenizer_read(t, file, item, depth + 1));
         return PS_OK;
     }
-    if (t->is_byte_level) /* its pieces are characters of the byte alphabet, which those here are not */
+    if (t->is_byte_level) /* pieces there are characters of the byte alphabet, here they are not */
         return PS_FAIL(PS_EFORMAT, "%s: pre_tokenizer %.64s after ByteLevel is not supported", file, type);
     t->is_byte_level = ps_json_type_is(type, "ByteLevel");
     if (t->is_byte_level) return byte_level_read(t, file, component);

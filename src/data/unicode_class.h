@@ -1,4 +1,4 @@
-/* unicode_class.h - what the tokenizers ask about a character. */
+/* unicode_class.h - character classes for the tokenizers. */
 #ifndef PS_DATA_UNICODE_CLASS_H
 #define PS_DATA_UNICODE_CLASS_H
 
@@ -14,7 +14,7 @@ static inline bool ps_is_white_space(int32_t c)
            c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-/* General category P?, and all of ASCII that is printed and neither letter, digit nor space. */
+/* General category P?, and printable ASCII that is neither letter, digit nor space. */
 static inline bool ps_is_punctuation(int32_t c)
 {
     if (c < 0x80)
@@ -36,7 +36,7 @@ static inline bool ps_is_number(int32_t c) /* N? */
     return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
 }
 
-/* A character of a word, as \w of Rust's regular expressions: letters, marks, Nd, Nl, Pc, and the two joiners. */
+/* A word character, as \w of Rust's regular expressions: letters, marks, Nd, Nl, Pc, and the two joiners. */
 static inline bool ps_is_word(int32_t c)
 {
     const utf8proc_category_t category = utf8proc_category(c);

@@ -8,7 +8,7 @@
 
 /* ---- the byte alphabet ---- */
 
-/* The byte for which a character stands, -1 for none. The 68 moved ones are 0x00 to 0x20, 0x7F to 0xA0 and 0xAD. */
+/* The byte of a character, -1 for none. The 68 moved ones are 0x00 to 0x20, 0x7F to 0xA0 and 0xAD. */
 static int byte_of_character(unsigned c)
 {
     if ((c >= '!' && c <= '~') || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF)) return (int)c;
@@ -57,7 +57,7 @@ int32_t ps_vocab_find(const ps_vocab *v, const char *bytes, int64_t n)
 static ps_status store(ps_vocab *v, int32_t id, const ps_vocab_entry *e, bool byte_level, bool strict, const char *name)
 {
     const int64_t begin = v->offset[id];
-    const int cut = (int)ps_min_i64(e->n_bytes, 64); /* for messages: the text has no zero byte behind it */
+    const int cut = (int)ps_min_i64(e->n_bytes, 64); /* for messages: the text has no terminating zero byte */
     v->offset[id + 1] = begin;
     if (e->text == NULL) return PS_OK;
     const bool is_written_in_bytes = byte_level && (e->flags & PS_TOKEN_IS_ADDED) == 0;

@@ -1,7 +1,7 @@
-/* word_cache.h - the tokens of pieces seen before: text repeats its words, and most have few tokens.
+/* word_cache.h - a cache of the tokens of pieces, as text repeats its words, and most have few tokens.
  *
- * A table of fixed size: the hash of a piece gives its slot, where the newer piece stays. Long ones are rare, and not
- * kept. */
+ * A direct-mapped table of fixed size: the hash of a piece selects its slot, and a newer piece replaces an older one.
+ * Long pieces are rare, and not cached. */
 #ifndef PS_DATA_WORD_CACHE_H
 #define PS_DATA_WORD_CACHE_H
 
@@ -18,7 +18,7 @@ typedef struct ps_cached_word { /* a cache line; n_bytes == 0: free */
     int32_t ids[PS_CACHED_WORD_IDS];
 } ps_cached_word;
 
-/* The slot of this piece (n > 0); *is_there when it holds the piece. Else the slot is the piece's from now on. */
+/* The slot of this piece (n > 0). *is_there: the slot has the piece; otherwise it is assigned to the piece now. */
 static inline ps_cached_word *ps_word_cache_find(ps_cached_word *cache, const char *piece, int64_t n, bool *is_there)
 {
     const uint64_t hash = XXH3_64bits(piece, (size_t)n);
@@ -31,7 +31,7 @@ static inline ps_cached_word *ps_word_cache_find(ps_cached_word *cache, const ch
     return word;
 }
 
-/* Keep what the piece of the last find turned out to be, when it is small enough. */
+/* Store the tokens of the piece of the last find, if they fit. */
 static inline void ps_word_cache_keep(ps_cached_word *word, const char *piece, int64_t n, const int32_t *ids,
                                       int64_t n_ids)
 {

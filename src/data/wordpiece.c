@@ -21,7 +21,7 @@ void ps_wordpiece_deinit(ps_wordpiece *w)
     memset(w, 0, sizeof *w);
 }
 
-/* The longest token at word + at; *end is where it ends. -1: none. */
+/* The longest token at word + at, which ends at *end. -1: none. */
 static ps_status longest_token(ps_wordpiece *w, const char *word, int64_t n, int64_t at, int32_t *id, int64_t *end)
 {
     const char *text = word + at;

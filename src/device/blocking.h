@@ -1,18 +1,19 @@
-/* blocking.h - calls in which a thread stands still, or would if what it waits for were not done yet: each is counted,
- * by what it waits for. So a test can tell that a step is issued without one.
+/* blocking.h - calls that block the calling thread, or would if what they wait for were not done yet. Each call is
+ * counted by what it waits for, so a test can assert that issuing a step does not block.
  *
- * What is done within the call that issues it is not waited for; nor does it count whether a wait found everything
- * done: numbers follow from the calls, but for PS_BLOCK_FULL, which is counted when there was no room. */
+ * Work that is done within the call that issues it needs no wait. A wait is counted even when everything was done
+ * already, so the numbers follow from the calls; only PS_BLOCK_FULL is counted when a queue had no room. */
 #ifndef PS_DEVICE_BLOCKING_H
 #define PS_DEVICE_BLOCKING_H
 
 #include "device/queue.h"
 
 #define PS_BLOCKS(XX)                                                                                                  \
-    XX(EVENT, "event", "whatever an event stands for")                                                                 \
-    XX(READ, "read", "what a device has computed is read")                                                             \
+    XX(EVENT, "event", "any event")                                                                                    \
+    XX(READ, "read", "a result of a device is read")                                                                   \
     XX(DISK, "disk", "a transfer of the disk is due")                                                                  \
-    XX(FREE, "free", "memory is given back, and the device cannot wait by itself")                                     \
+    XX(FREE, "free", "memory is freed, and the device cannot wait asynchronously")                                     \
+    XX(PAGE, "page", "pages of a GPU are mapped elsewhere, or go back to the system, before their last use is over")   \
     XX(FULL, "full", "a queue has no room for another item, or for the bytes of one")
 
 typedef enum ps_block {
@@ -28,13 +29,13 @@ typedef struct ps_blocked {
     int64_t n[PS_BLOCK_COUNT];
 } ps_blocked;
 
-/* Of the calling thread, since it began. */
+/* Counts of the calling thread since it began. */
 ps_blocked ps_blocked_so_far(void);
 
 /* The calling thread is about to wait. */
 void ps_block_note(ps_block why);
 
-/* ps_event_wait, counted as that. */
+/* ps_event_wait, counted as `block`. */
 PS_NODISCARD ps_status ps_event_wait_as(ps_event e, ps_block why);
 
 #endif

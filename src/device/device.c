@@ -1,6 +1,7 @@
-/* device.c - the budget: what may be drawn on it, and which freed pages are kept. Regions are region.c's; how memory is
- * had and copied is the backend's (device_cpu.c, device_sim.c). */
+/* device.c - the budget: what may be drawn on it, and which freed pages are kept. Regions are in region.c; backends map
+ * and copy memory (device_cpu.c, device_sim.c). */
 #include "device/device.h"
+#include "base/bytes.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "device/device_budget.h"
@@ -14,14 +15,16 @@
 
 /* ---- device ------------------------------------------------------------------------------------------------------ */
 
-/* A simulated device gives memory back on a queue, for who looks at order or time. */
+/* A simulated device releases memory on a queue if order or time is observed. */
 static ps_status open_releases(ps_device *d)
 {
-    const bool is_looked_at = d->ops->is_simulated && d->order != NULL && ps_order_is_as_if_later(d->order);
+    const bool is_looked_at =
+        d->ops->is_simulated && d->watched.order != NULL && ps_order_is_as_if_later(d->watched.order);
     ps_sim_time *time = ps_sim_time_of(d);
     if (!is_looked_at && time == NULL) return PS_OK;
     PS_TRY(ps_host_queue_create("releases", &d->releases));
-    return time != NULL ? ps_sim_clock_create(time, &d->releases->clock) : PS_OK;
+    ps_queue_set_order(d->releases, d->watched.order);
+    return time != NULL ? ps_sim_clock_create(time, false, &d->releases->watched) : PS_OK;
 }
 
 ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes, ps_device **out)
@@ -55,9 +58,15 @@ out:
     return st;
 }
 
+void ps_device_forget(const ps_device *d, const void *p, int64_t bytes)
+{
+    const ps_use all = {p, bytes, true, NULL};
+    if (d->ops->is_simulated) ps_announce(&d->watched, &(ps_notice){.kind = PS_NOTICE_FORGOTTEN, .uses = &all});
+}
+
 static void unmap(ps_device *d, void *block, int64_t bytes)
 {
-    if (d->ops->is_simulated) ps_order_forget(d->order, block, bytes);
+    ps_device_forget(d, block, bytes);
     d->ops->unmap(d, block, bytes);
 }
 
@@ -84,7 +93,7 @@ static void drop_all_kept(ps_device *d)
     while (d->n_kept > 0) drop_kept(d, 0);
 }
 
-/* Frees are told of no longer; all of them so far are over. */
+/* Frees are no longer announced; all of them so far are over. */
 static void stop_looking(ps_device *d)
 {
     if (d->looked_at != NULL) ps_queue_set_order(d->looked_at, NULL);
@@ -92,7 +101,7 @@ static void stop_looking(ps_device *d)
     if (d->releases != NULL) d->released = (ps_event){NULL, 0};
     ps_queue_destroy(d->releases);
     d->releases = NULL;
-    d->order = NULL;
+    d->watched.order = NULL;
 }
 
 void ps_device_destroy(ps_device *d)
@@ -100,7 +109,7 @@ void ps_device_destroy(ps_device *d)
     if (d == NULL) return;
     PS_ASSERT(d->used_bytes == 0);
     drop_all_kept(d);
-    /* whoever is given these addresses next knows nothing of it */
+    /* the next owner of these addresses is not ordered after earlier ones */
     ps_event_outlast(d->released, PS_BLOCK_FREE);
     stop_looking(d);
     ps_mem_free(d->name);
@@ -127,9 +136,9 @@ bool ps_device_host_can_touch(const ps_device *d)
     return d->ops->host_can_touch;
 }
 
-bool ps_device_works_later(const ps_device *d)
+bool ps_device_is_asynchronous(const ps_device *d)
 {
-    return d->ops->works_later;
+    return d->ops->is_asynchronous;
 }
 
 int64_t ps_device_page_bytes(const ps_device *d)
@@ -145,13 +154,14 @@ void *ps_device_driver(const ps_device *d)
 ps_status ps_device_set_order(ps_device *d, ps_order *o)
 {
     stop_looking(d);
-    d->order = o;
+    d->watched.order = o;
+    ps_observe(&d->watched, PS_OBSERVER_ORDER, o != NULL);
     return open_releases(d);
 }
 
 ps_order *ps_device_order(const ps_device *d)
 {
-    return d->order;
+    return d->watched.order;
 }
 
 ps_device_stats ps_device_get_stats(const ps_device *d)
@@ -192,8 +202,9 @@ int64_t ps_device_round_to_pages(const ps_device *d, int64_t bytes)
 
 static ps_status refuse(const ps_device *d, int64_t bytes, const char *why)
 {
-    return PS_FAIL(PS_ENOMEM_DEV, "%s memory: need %lld bytes, %lld of %lld in use: %s", d->name, (long long)bytes,
-                   (long long)d->used_bytes, (long long)d->budget_bytes, why);
+    char text[3][PS_BYTES_TEXT_MAX];
+    return PS_FAIL(PS_ENOMEM_DEV, "%s memory: %s needed, %s of %s in use: %s", d->name, ps_bytes_format(bytes, text[0]),
+                   ps_bytes_format(d->used_bytes, text[1]), ps_bytes_format(d->budget_bytes, text[2]), why);
 }
 
 /* Compares before rounding, which could overflow. */
@@ -278,7 +289,7 @@ void *ps_device_reuse_block(ps_device *d, int64_t bytes, bool *is_new)
 #define TOGETHER_MAX 16
 #define TOGETHER_BYTES (32 * PS_MIB)
 
-/* How many blocks fill large pages best, where nothing else need go for them. */
+/* The number of blocks that fill large pages best, if no other kept block has to be released for them. */
 static int blocks_together(const ps_device *d, int64_t bytes)
 {
     const int64_t large = d->ops->large_page_bytes;
@@ -290,7 +301,7 @@ static int blocks_together(const ps_device *d, int64_t bytes)
     return best;
 }
 
-/* Side by side; the others are kept until they are wanted. */
+/* Maps several adjacent blocks; the others are kept for later allocations. */
 static ps_status map_together(ps_device *d, int n, int64_t bytes, void **out)
 {
     PS_TRY(d->ops->map(d, n * bytes, out));
@@ -298,7 +309,7 @@ static ps_status map_together(ps_device *d, int n, int64_t bytes, void **out)
     return PS_OK;
 }
 
-/* Kept blocks hold memory the system may be short of: without them it may say yes. */
+/* Kept blocks may hold the memory that the system lacks: release them and try again. */
 static ps_status map_block(ps_device *d, int64_t bytes, void **out)
 {
     const int n = blocks_together(d, bytes);
@@ -310,32 +321,25 @@ static ps_status map_block(ps_device *d, int64_t bytes, void **out)
     return d->ops->map(d, bytes, out);
 }
 
-/* The device waits, and may write, on a queue of its own. */
-static void tell_release(ps_device *d, const void *p, int64_t bytes, const ps_events *after)
+/* Asynchronous devices wait, and may write, on a queue for releases; the host does so for simulated ones. */
+static void announce_release(ps_device *d, const void *p, int64_t bytes, const ps_events *after)
 {
+    const ps_use use = {p, bytes, true, NULL};
+    if (d->releases != NULL) {
+        d->released = ps_host_queue_begin_item(d->releases, "release", after, &use, 1);
+        ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
+        return;
+    }
     ps_queue *q = d->released.queue;
-    if (q == NULL || d->order == NULL) return;
-    if (q->order == NULL) ps_queue_set_order(q, d->order);
+    if (q == NULL || d->watched.order == NULL) return;
+    if (q->watched.order == NULL) ps_queue_set_order(q, d->watched.order);
     d->looked_at = q;
-    for (int i = 0; i < after->n; i++) ps_queue_tell_wait(q, q->issued, after->event[i]);
-    ps_queue_tell_item(q, "release", &(ps_use){p, bytes, true, NULL}, 1);
+    ps_queue_announce_issued(q, (ps_notice){.after = after, .name = "release", .uses = &use, .n_uses = 1});
 }
 
-/* The next item of a simulated device's releases. */
-static void note_release(ps_device *d, const ps_events *after)
+void ps_device_observe_given(ps_device *d, const void *p, int64_t bytes)
 {
-    d->released = ps_host_queue_begin(d->releases);
-    ps_sim_clock *c = d->releases->clock;
-    for (int i = 0; c != NULL && i < after->n; i++) ps_sim_clock_wait(c, after->event[i]);
-    if (c != NULL) ps_sim_clock_mark(c, d->released.ticket);
-    ps_host_queue_end(d->releases, d->released.ticket, PS_OK);
-}
-
-void ps_device_tell_given(ps_device *d, const void *p, int64_t bytes)
-{
-    if (d->releases == NULL) return;
-    note_release(d, &(ps_events){.n = 0});
-    tell_release(d, p, bytes, &(ps_events){.n = 0});
+    if (d->releases != NULL) announce_release(d, p, bytes, NULL);
 }
 
 ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
@@ -349,7 +353,7 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     d->gave_zeros = is_new && d->ops->gives_zeros;
     ps_device_count_used(d, bytes);
     ps_device_poison(d, *out, bytes);
-    ps_device_tell_given(d, *out, bytes);
+    ps_device_observe_given(d, *out, bytes);
     return PS_OK;
 }
 
@@ -357,17 +361,15 @@ void ps_device_release_after(ps_device *d, void *p, int64_t bytes, const ps_even
 {
     ps_events waits_for = {.n = 0};
     for (int i = 0; after != NULL && i < after->n; i++)
-        if (!ps_order_skips(d->order, PS_WAIT_FREE)) ps_events_add(&waits_for, after->event[i]);
-    if (d->ops->release != NULL) {
-        d->released = d->ops->release(d, p, bytes, &waits_for);
-    } else if (d->releases != NULL) {
-        note_release(d, &waits_for);
-    } else {
-        for (int i = 0; i < waits_for.n; i++) ps_event_outlast(waits_for.event[i], PS_BLOCK_FREE);
-        ps_order_touch(d->order, "free", p, bytes, true);
+        if (!ps_order_skips(d->watched.order, PS_WAIT_FREE)) ps_events_add(&waits_for, after->event[i]);
+    if (d->ops->release != NULL || d->releases != NULL) {
+        if (d->ops->release != NULL) d->released = d->ops->release(d, p, bytes, &waits_for);
+        announce_release(d, p, bytes, &waits_for);
         return;
     }
-    tell_release(d, p, bytes, &waits_for);
+    const ps_use use = {p, bytes, true, NULL};
+    for (int i = 0; i < waits_for.n; i++) ps_event_outlast(waits_for.event[i], PS_BLOCK_FREE);
+    ps_announce(&d->watched, &(ps_notice){.kind = PS_NOTICE_TOUCHED, .name = "free", .uses = &use});
 }
 
 ps_event ps_device_gave_after(const ps_device *d)
@@ -380,7 +382,7 @@ void ps_device_free(ps_device *d, void *block, int64_t bytes, const ps_events *a
     if (block == NULL) return;
     ps_device_release_after(d, block, bytes, after);
     bytes = ps_device_round_to_pages(d, bytes);
-    ps_device_poison(d, block, bytes); /* whoever still looks there shall see it */
+    ps_device_poison(d, block, bytes); /* makes a use after free visible */
     ps_device_count_used(d, -bytes);
     if (d->keep)
         ps_device_keep_block(d, block, bytes);
@@ -406,7 +408,8 @@ void ps_device_let_go(ps_device *from, int64_t bytes)
     ps_device_count_used(from, -ps_device_round_to_pages(from, bytes));
 }
 
-/* Free memory that changes hands the other way: else one device would have pages made while the other gives some up. */
+/* Exchanges kept memory in the other direction: otherwise one device would create pages while the other releases
+ * some. */
 static void pass_kept(ps_device *d, ps_device *to)
 {
     const kept_block b = d->kept[0];
@@ -418,17 +421,17 @@ static void pass_kept(ps_device *d, ps_device *to)
     keep(to, b);
 }
 
-void ps_device_take_over(ps_device *to, ps_device *from, int64_t bytes)
+void ps_device_adopt_pages(ps_device *to, ps_device *from, int64_t bytes)
 {
     bytes = ps_device_round_to_pages(to, bytes);
-    PS_ASSERT(to->ops == from->ops && !to->ops->works_later && to->page_bytes == from->page_bytes);
+    PS_ASSERT(to->ops == from->ops && !to->ops->is_asynchronous && to->page_bytes == from->page_bytes);
     while (to->n_kept > 0 && to->used_bytes + to->kept_bytes + bytes > to->budget_bytes) pass_kept(to, from);
     ps_device_count_used(to, bytes);
 }
 
 ps_status ps_address_reserve(int64_t bytes, int64_t align, void **out)
 {
-    /* more than needed, to have an aligned range in it; then both ends are cut off */
+    /* more than needed, so that an aligned range is in it; then both ends are unmapped */
     const int64_t slack = align > PS_PAGE_BYTES ? align : 0;
     *out = NULL;
     if (bytes > INT64_MAX - slack) return PS_FAIL(PS_ENOMEM_HOST, "cannot reserve %lld bytes", (long long)bytes);

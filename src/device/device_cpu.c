@@ -1,10 +1,10 @@
 /* device_cpu.c - RAM as a device: anonymous pages, and a thread a queue that copies.
  *
- * Huge pages must not make memory resident that nobody was given. So blocks and regions begin at a multiple of
- * HUGE_BYTES, and huge pages are advised for just what is committed of a region. The kernel keeps advice by mapping
- * (VMA), and a huge page lies within one mapping: where HUGE_BYTES are half committed, it cannot fill the other half,
- * neither on a touch nor from its background thread. A block, or what is committed at once, is always advised as a
- * whole: it stays one mapping, as mremap moves several only from Linux 6.17 on. */
+ * Huge pages must not make memory resident that was not allocated. So blocks and regions begin at a multiple of
+ * HUGE_BYTES, and huge pages are advised for exactly the committed parts of a region. The kernel keeps advice by
+ * mapping (VMA), and a huge page is within one mapping: where HUGE_BYTES are half committed, it cannot fill the other
+ * half, neither on a touch nor by khugepaged. A block, or a range committed at once, is always advised as a whole: it
+ * stays one mapping, as mremap moves several only from Linux 6.17 on. */
 #include "device/device_impl.h"
 #include "device/queue_impl.h"
 
@@ -48,7 +48,7 @@ static void unmap_block(ps_device *dev, void *p, int64_t bytes)
     munmap(p, (size_t)bytes);
 }
 
-/* In multiples of HUGE_BYTES, so that nothing else lies in the last of them. */
+/* In multiples of HUGE_BYTES, so that the last of them is not shared with another mapping. */
 static ps_status reserve_region(ps_device *dev, int64_t bytes, void **out)
 {
     (void)dev;
@@ -64,7 +64,7 @@ static void unreserve_region(ps_device *dev, void *base, int64_t bytes)
     munmap(base, (size_t)ps_round_up(bytes, HUGE_BYTES));
 }
 
-/* What is not committed cannot be touched: where vm.overcommit_memory is 2, all that may be written counts as used. */
+/* Uncommitted pages are PROT_NONE: with vm.overcommit_memory 2 all writable memory counts as used. */
 static ps_status commit_range(ps_device *dev, void *base, int64_t offset, int64_t bytes)
 {
     (void)dev;
@@ -74,8 +74,8 @@ static ps_status commit_range(ps_device *dev, void *base, int64_t offset, int64_
     return PS_OK;
 }
 
-/* Give the memory back; the addresses stay reserved. A new mapping replaces the old one, because the system goes on
- * counting what once could be written. Where it refuses that (too many mappings), the pages at least are gone. */
+/* Unmap the memory; the addresses stay reserved. A new mapping replaces the old one, because the system keeps counting
+ * memory that was once writable. Where the system refuses that (too many mappings), at least the pages are freed. */
 static void close_pages(void *p, int64_t bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
@@ -91,19 +91,19 @@ static void decommit_range(ps_device *dev, void *base, int64_t offset, int64_t b
     close_pages(p, bytes);
 }
 
-/* A failed mremap may have unmapped its target already, and another thread may have got those addresses since: they are
- * taken again where they are free, and never given back or mapped over where they are not. True: they were gone, and
+/* A failed mremap may have unmapped its target already, and another thread may have been given those addresses since:
+ * they are reserved again if they are free, and otherwise neither unmapped nor mapped over. True: they were free, and
  * are reserved again. */
 static bool reserve_again(void *p, int64_t bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     void *got = mmap(p, (size_t)bytes, PROT_NONE, flags, -1, 0);
-    if (got != MAP_FAILED && got != p) munmap(got, (size_t)bytes); /* a kernel before 4.17 takes it as a wish */
+    if (got != MAP_FAILED && got != p) munmap(got, (size_t)bytes); /* a kernel before 4.17 treats it as a hint */
     return got == p;
 }
 
-/* MREMAP_DONTUNMAP (Linux 5.7) takes the pages and leaves the mapping. The new address is a block's, so that huge pages
- * stay huge where the old one was a multiple of HUGE_BYTES too. */
+/* MREMAP_DONTUNMAP (Linux 5.7) moves the pages and leaves the mapping. The new address is that of a block, so that huge
+ * pages stay huge where the old address was a multiple of HUGE_BYTES too. */
 static ps_status move_out(ps_device *dev, void *base, int64_t offset, int64_t bytes, void **block)
 {
     (void)dev;
@@ -113,7 +113,7 @@ static ps_status move_out(ps_device *dev, void *base, int64_t offset, int64_t by
     if (mremap(p, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == MAP_FAILED) {
         const int error = errno;
         const bool never = error != ENOMEM && error != EFAULT; /* refused before anything was done */
-        /* else it is still there, or another's: addresses without memory are the lesser loss */
+        /* otherwise the old mapping may be another thread's: leaking addresses without memory is the lesser loss */
         if (never || reserve_again(to, bytes)) munmap(to, (size_t)bytes);
         return PS_FAIL(never ? PS_ENOSYS : PS_ENOMEM_HOST, "cannot move %lld bytes: %s", (long long)bytes,
                        strerror(error));
@@ -135,9 +135,9 @@ static ps_status move_in(ps_device *dev, void *base, int64_t offset, int64_t byt
 
 /* ---- queues ------------------------------------------------------------------------------------------------------ */
 
-#define COPIES_MAX 256 /* under way on a queue */
+#define COPIES_MAX 256 /* in flight on a queue */
 
-/* Kernels have threads of their own, and whoever calls them nothing else to do. */
+/* Kernels have their own threads, and the calling thread waits for them. */
 static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind kind, ps_queue **out)
 {
     (void)dev;
@@ -161,4 +161,4 @@ const ps_device_ops ps_device_cpu_ops = {
 };
 
 const ps_space ps_space_ram = {
-    .device = &ps_device_cpu_ops, .host = &ps_device_cpu_ops, .page_bytes = PS_PAGE_BYTES, .is_one_memory = true};
+    .device = &ps_device_cpu_ops, .host = &ps_device_cpu_ops, .page_bytes = PS_PAGE_BYTES, .is_unified_memory = true};

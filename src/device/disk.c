@@ -1,5 +1,5 @@
-/* disk.c - transfers of the disk tier: queued when what they come after is done, cut into pieces for a backend's
- * threads, and waited for. */
+/* disk.c - transfers of the disk tier: queued when the events that they come after are done, cut into pieces for a
+ * backend's threads, and waited for. */
 #include "base/fault.h"
 #include "base/mem.h"
 #include "device/disk_impl.h"
@@ -10,7 +10,7 @@
 
 /* ---- transfers; the lock is held --------------------------------------------------------------------------------- */
 
-/* A transfer that is not found was done, and well. */
+/* A transfer that is not found has succeeded. */
 static ps_disk_transfer *find_transfer(const ps_disk *d, ps_ticket ticket)
 {
     PS_ASSERT(ticket <= d->queue.issued);
@@ -31,20 +31,20 @@ static void forget_transfer(ps_disk *d, ps_disk_transfer *t)
     ps_mem_free(t);
 }
 
-static void record_transfer(const ps_disk *d, const ps_disk_transfer *t)
+static void announce_done(const ps_disk *d, const ps_disk_transfer *t)
 {
-    const uint8_t link = t->is_write ? d->write_link : d->read_link;
-    const int64_t now_ns = ps_profile_now(d->profile);
-    ps_profile_add(d->profile, &(ps_profile_record){.kind = PS_PROFILE_MOVED,
-                                                    .chunk = -1,
-                                                    .begin_ns = t->taken_bytes > 0 ? t->begin_ns : now_ns,
-                                                    .end_ns = now_ns,
-                                                    .copy = {.ticket = t->ticket, .link = link}});
+    const int64_t now_ns = ps_profile_now(d->queue.watched.profile);
+    ps_announce(&d->queue.watched, &(ps_notice){.kind = PS_NOTICE_DONE,
+                                                .ticket = t->ticket,
+                                                .item = PS_ITEM_COPY,
+                                                .begin_ns = t->taken_bytes > 0 ? t->begin_ns : now_ns,
+                                                .end_ns = now_ns,
+                                                .link = d->links[t->is_write]});
 }
 
-void ps_disk_settle(ps_disk *d, ps_disk_transfer *t)
+void ps_disk_complete(ps_disk *d, ps_disk_transfer *t)
 {
-    if (d->ops != NULL) record_transfer(d, t); /* of a simulated one the time is known to who asked for it */
+    if (d->ops != NULL) announce_done(d, t); /* for a simulated disk the observer computes the time */
     if (t->error == 0) {
         _Atomic int64_t *total = t->is_write ? &d->write_bytes : &d->read_bytes;
         *total += t->bytes;
@@ -60,7 +60,7 @@ static const char *path_of(const ps_disk *d, int file)
     return file < d->n_files ? d->files[file].path : "(simulated disk)";
 }
 
-static ps_status tell_failure(const ps_disk *d, const ps_disk_transfer *t)
+static ps_status report_failure(const ps_disk *d, const ps_disk_transfer *t)
 {
     if (t->error == 0) return PS_OK;
     if (t->cause != PS_OK) return PS_FAIL(t->cause, "%s", t->why);
@@ -83,8 +83,7 @@ static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket, bool tells)
         pthread_cond_wait(&d->has_progress, &d->lock);
     }
     pthread_mutex_unlock(&d->lock);
-    if (q->clock != NULL) ps_sim_clock_host_wait(q->clock, ticket);
-    return tell_failure(d, &failed);
+    return report_failure(d, &failed);
 }
 
 static bool transfer_is_over(ps_queue *q, ps_ticket ticket)
@@ -107,18 +106,10 @@ static const ps_queue_ops disk_queue_ops = {refuse_item, wait_for_transfer, tran
 
 /* ---- for the caller ---------------------------------------------------------------------------------------------- */
 
-static void keep_time(const ps_disk *d, const ps_disk_transfer *t, const ps_events *after)
-{
-    ps_sim_clock *c = d->queue.clock;
-    for (int i = 0; after != NULL && i < after->n; i++) ps_sim_clock_wait(c, after->event[i]);
-    ps_sim_clock_transfer(c, t->ticket, t->is_write ? d->write_lane : d->read_lane, t->bytes);
-}
-
-static void number(ps_disk *d, ps_disk_transfer *t, const ps_events *after)
+static void number(ps_disk *d, ps_disk_transfer *t)
 {
     pthread_mutex_lock(&d->lock);
     t->ticket = ++d->queue.issued;
-    if (d->queue.clock != NULL) keep_time(d, t, after);
     *(d->last != NULL ? &d->last->next : &d->first) = t;
     d->last = t;
     pthread_mutex_unlock(&d->lock);
@@ -134,7 +125,7 @@ void ps_disk_admit(ps_disk *d, ps_disk_transfer *t, ps_status st)
         strncpy(t->why, ps_last_error(), sizeof t->why - 1);
     }
     if (ps_disk_transfer_is_done(t)) {
-        ps_disk_settle(d, t);
+        ps_disk_complete(d, t);
     } else {
         ps_disk_queue_transfer(d, t);
     }
@@ -142,21 +133,22 @@ void ps_disk_admit(ps_disk *d, ps_disk_transfer *t, ps_status st)
     if (d->ops != NULL && d->ops->wake != NULL) d->ops->wake(d->backend);
 }
 
-/* Of the transfer issued last. */
-static void tell_order(const ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes,
-                       const ps_events *after)
+static void announce_issued(const ps_disk *d, bool is_write, int64_t offset, const void *buffer, int64_t bytes,
+                            const ps_events *after)
 {
-    const ps_queue *q = &d->queue;
-    if (q->order == NULL) return;
-    for (int i = 0; after != NULL && i < after->n; i++) ps_queue_tell_wait(q, q->issued, after->event[i]);
     const void *place = (const void *)(uintptr_t)(PS_ORDER_IN_FILE | (uint64_t)offset);
     const ps_use uses[] = {{buffer, bytes, !is_write, NULL}, {place, bytes, is_write, NULL}};
-    ps_order_issue(q->order, q->order_id, q->issued, is_write ? "write" : "read", uses, 2);
+    ps_queue_announce_issued(&d->queue, (ps_notice){.after = after,
+                                                    .name = is_write ? "write" : "read",
+                                                    .uses = uses,
+                                                    .n_uses = 2,
+                                                    .bytes = bytes,
+                                                    .lane = d->lanes[is_write]});
 }
 
 static ps_status tell_failed_copies(const ps_events *after)
 {
-    for (int i = 0; after != NULL && i < after->n; i++) PS_TRY(ps_event_tell_failed_copy(after->event[i]));
+    for (int i = 0; after != NULL && i < after->n; i++) PS_TRY(ps_event_report_failed_copy(after->event[i]));
     return PS_OK;
 }
 
@@ -170,7 +162,7 @@ static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *bu
     PS_TRY(tell_failed_copies(after));
     PS_TRY(ps_mem_alloc(1, sizeof *t, &t));
     t->is_write = is_write;
-    t->buffer = (char *)(uintptr_t)buffer; /* of a write only read */
+    t->buffer = (char *)(uintptr_t)buffer; /* only read, for a write */
     t->offset = offset;
     t->bytes = bytes;
     if (ps_fault_hit(is_write ? PS_FAULT_WRITE : PS_FAULT_READ)) {
@@ -180,12 +172,12 @@ static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *bu
     } else if (d->ops == NULL) {
         t->taken_bytes = bytes;
     }
-    number(d, t, after);
+    number(d, t);
     ps_status st = PS_OK;
     if (d->ops != NULL)
         st = ps_disk_gate_pass(&d->gates[is_write], t, after);
     else
-        ps_disk_admit(d, t, PS_OK); /* nothing is to be waited for */
+        ps_disk_admit(d, t, PS_OK); /* no event to wait for */
     if (st != PS_OK) {
         pthread_mutex_lock(&d->lock);
         forget_transfer(d, t);
@@ -193,7 +185,7 @@ static ps_status issue(ps_disk *d, bool is_write, int64_t offset, const void *bu
         return st;
     }
     *out = ps_queue_event(&d->queue); /* only this thread issues */
-    tell_order(d, is_write, offset, buffer, bytes, after);
+    announce_issued(d, is_write, offset, buffer, bytes, after);
     return PS_OK;
 }
 
@@ -208,32 +200,28 @@ ps_status ps_disk_write(ps_disk *d, int64_t offset, const void *buffer, int64_t 
     return issue(d, true, offset, buffer, bytes, after, out);
 }
 
-/* ---- what it says of itself
- * --------------------------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 void ps_disk_set_profile(ps_disk *d, ps_profile *p, int read_link, int write_link)
 {
     pthread_mutex_lock(&d->lock);
-    d->profile = p;
-    d->read_link = (uint8_t)read_link;
-    d->write_link = (uint8_t)write_link;
+    ps_queue_set_profile(&d->queue, p, read_link);
+    d->links[0] = (uint8_t)read_link;
+    d->links[1] = (uint8_t)write_link;
     pthread_mutex_unlock(&d->lock);
 }
 
 ps_status ps_sim_disk_join(ps_disk *d, ps_sim_time *t, int read_lane, int write_lane)
 {
     PS_ASSERT(d->ops == NULL && d->queue.issued == 0);
-    d->read_lane = read_lane;
-    d->write_lane = write_lane;
-    return ps_sim_clock_create(t, &d->queue.clock);
+    d->lanes[0] = read_lane;
+    d->lanes[1] = write_lane;
+    return ps_sim_clock_create(t, true, &d->queue.watched);
 }
 
 void ps_disk_set_order(ps_disk *d, ps_order *o)
 {
-    ps_queue *q = &d->queue;
-    if (q->order != NULL) ps_order_remove_queue(q->order, q->order_id);
-    q->order = o;
-    if (o != NULL) q->order_id = ps_order_add_queue(o, q->name, PS_ORDER_ANY_ORDER);
+    ps_queue_set_order(&d->queue, o);
 }
 
 ps_disk_stats ps_disk_get_stats(const ps_disk *d)
@@ -269,7 +257,7 @@ static ps_status start_backend(ps_disk *d, ps_disk_backend backend, int queue_de
 
 static void release(ps_disk *d)
 {
-    ps_sim_clock_destroy(d->queue.clock);
+    ps_sim_clock_destroy(d->queue.watched.clock);
     for (size_t i = 0; i < PS_ARRAY_LEN(d->gates); i++) ps_disk_gate_deinit(&d->gates[i]);
     for (int i = 0; i < d->n_files; i++) ps_disk_file_close(&d->files[i]);
     pthread_cond_destroy(&d->has_progress);
@@ -292,10 +280,8 @@ ps_status ps_disk_open_avoiding(const char *folders, ps_disk_backend backend, in
 {
     ps_disk *d = NULL;
     *out = NULL;
-    if (queue_depth < 1 || queue_depth > PS_DISK_QUEUE_DEPTH_MAX)
-        return PS_FAIL(PS_EINVAL, "disk queue depth %d is not in 1..%d", queue_depth, PS_DISK_QUEUE_DEPTH_MAX);
     PS_TRY(ps_mem_alloc(1, sizeof *d, &d));
-    d->queue = (ps_queue){.ops = &disk_queue_ops, .name = "disk", .block = PS_BLOCK_DISK};
+    d->queue = (ps_queue){.ops = &disk_queue_ops, .name = "disk", .block = PS_BLOCK_DISK, .in_any_order = true};
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->has_work, NULL);
     pthread_cond_init(&d->has_progress, NULL);
@@ -330,7 +316,7 @@ void ps_disk_close(ps_disk *d)
         if (d->ops->wake != NULL) d->ops->wake(d->backend);
         d->ops->stop(d->backend);
     }
-    while (d->first != NULL) { /* failures nobody asked for */
+    while (d->first != NULL) { /* failures that were never waited for */
         ps_disk_transfer *t = d->first;
         d->first = t->next;
         ps_mem_free(t);

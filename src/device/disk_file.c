@@ -1,5 +1,4 @@
-/* disk_file.c - the temporary file of the disk tier: without a name where possible, past the page cache where
- * possible. */
+/* disk_file.c - the temporary file of the disk tier: without a name and with direct I/O where possible. */
 #include "base/folder.h"
 #include "base/leftover.h"
 #include "base/mem.h"
@@ -23,14 +22,14 @@
 
 static bool is_left(int folder, const char *name)
 {
-    const char *rest = ps_leftover_rest(name, NAME_PREFIX);
+    const char *rest = ps_leftover_suffix(name, NAME_PREFIX);
     int n, end = 0;
     return rest != NULL && sscanf(rest, "-%d" NAME_SUFFIX "%n", &n, &end) == 1 && end > 0 && rest[end] == '\0' &&
            ps_leftover_is_gone(folder, name, NAME_PREFIX, false);
 }
 
-/* A live process holds the lock of its file too, which other machines see as well, where the file system has such
- * locks. What cannot be opened is left alone. */
+/* A live process holds the lock of its file, which other machines see too where the file system supports that. Files
+ * that cannot be opened are left in place. */
 static void remove_leftovers(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -47,8 +46,8 @@ static void remove_leftovers(const char *folder)
     closedir(dir);
 }
 
-/* Between create and lock another process may take the new file for a leftover: then its name or its lock is gone,
- * and the next name is tried. */
+/* Between create and lock another process may remove the new file as a leftover: then its name or its lock is gone, and
+ * the next name is tried. */
 static ps_status create_named(const char *folder, ps_disk_file *f)
 {
     char mark[PS_LEFTOVER_MARK_MAX];
@@ -92,8 +91,8 @@ static ps_status create_unnamed(const char *folder, ps_disk_file *f)
     return PS_OK;
 }
 
-/* Some file systems accept the flag and refuse the transfers, so one page is written and read back, off the start of
- * the file, where wider alignment would show. */
+/* Some file systems accept the flag and refuse the transfers, so one page is written and read back, not at the start of
+ * the file, where a larger alignment would go unnoticed. */
 static bool try_direct(int fd)
 {
     const int flags = fcntl(fd, F_GETFL);

@@ -13,7 +13,7 @@
 #include "base/folder.h"
 #include "base/mem.h"
 
-/* Without blanks before and after it. */
+/* Without leading and trailing blanks. */
 static char *trim(char *name)
 {
     name += strspn(name, " \t");
@@ -23,7 +23,7 @@ static char *trim(char *name)
     return name;
 }
 
-/* Else a folder with the name ~ would be made in the working folder. */
+/* Otherwise a folder named "~" would be created in the working folder. */
 static ps_status refuse_home(const char *name)
 {
     const char *home = getenv("HOME");
@@ -55,7 +55,7 @@ ps_status ps_disk_folders_read(const char *text, ps_disk_folders *out)
     return PS_OK;
 }
 
-/* Of the folder, or of the one that it is going to be made in. */
+/* Of the folder, or of the one in which it will be created. */
 static ps_status look_at(const char *folder, struct stat *info, struct statvfs *fs)
 {
     char *there;

@@ -17,8 +17,8 @@ static bool are_done(const ps_events *all)
     return true;
 }
 
-/* A queue that has failed has not done what the transfer was to find; of a transfer before it the failure is told to
- * who waits for that one. */
+/* When a queue has failed the content for the transfer was not computed. The failure of an earlier transfer is reported
+ * by waits for that one. */
 static ps_status outlast(const ps_disk_gate *g, const ps_events *all)
 {
     ps_status first = PS_OK;

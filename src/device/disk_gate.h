@@ -1,7 +1,7 @@
-/* disk_gate.h - transfers of the disk that are to begin after events: a thread waits for these, and lets one go after
- * the other, in the order in which they came. Who has nothing to wait for passes by.
+/* disk_gate.h - holds back transfers of the disk until the events that they come after are done: a thread waits for
+ * these and admits one transfer after the other, in issue order. A transfer without events is admitted at once.
  *
- * All that the first of them waits for was issued before it, so each wait ends. */
+ * All events of the first transfer were issued before it, so each wait ends. */
 #ifndef PS_DEVICE_DISK_GATE_H
 #define PS_DEVICE_DISK_GATE_H
 
@@ -21,9 +21,9 @@ typedef struct ps_disk_gate {
 } ps_disk_gate;
 
 void ps_disk_gate_init(ps_disk_gate *g, ps_disk *d);
-/* When all events are done ps_disk_admit is called, here or by the thread. On failure it never is. */
+/* When all events are done ps_disk_admit is called, here or by the thread. After a failure it is never called. */
 PS_NODISCARD ps_status ps_disk_gate_pass(ps_disk_gate *g, ps_disk_transfer *t, const ps_events *after);
-/* Returns when all have been let go; then none may come. */
+/* Returns when all have been admitted; no transfer may be added meanwhile or later. */
 void ps_disk_gate_drain(ps_disk_gate *g);
 void ps_disk_gate_deinit(ps_disk_gate *g); /* drained */
 

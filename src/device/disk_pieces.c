@@ -1,4 +1,4 @@
-/* disk_pieces.c - transfers cut into pieces: which of them goes next, to which file, and what became of it. */
+/* disk_pieces.c - transfers cut into pieces: which piece is next, for which file, and its result. */
 #include <errno.h>
 #include <fcntl.h>
 
@@ -6,10 +6,11 @@
 
 #define PIECE_BYTES (4 * PS_MIB)
 #define STRIPE_BYTES PS_MIB        /* of several files: a payload of some MB reaches all of them */
-#define FLYING_BYTES (32 * PS_MIB) /* of a direction and file: more only makes who comes next wait longer */
-#define TRIM_BYTES (32 * PS_MIB)   /* without O_DIRECT: page cache is given back after this much traffic */
+#define FLYING_BYTES (32 * PS_MIB) /* of a direction and file: more would only delay the next transfer */
+#define TRIM_BYTES (32 * PS_MIB)   /* without O_DIRECT: page cache is dropped after this much traffic */
 
-/* ---- which goes next; the lock is held --------------------------------------------------------------------------- */
+/* ---- choosing the next piece; the lock is held
+ * --------------------------------------------------------------------------- */
 
 void ps_disk_queue_transfer(ps_disk *d, ps_disk_transfer *t)
 {
@@ -30,8 +31,8 @@ static bool may_fly(const ps_disk *d, const ps_disk_direction *w)
     return w->first != NULL && w->flying_bytes < d->n_files * FLYING_BYTES;
 }
 
-/* The direction with fewer bytes under way, so that a long queue of one never holds up the other. NULL: nothing to do,
- * or enough is under way. */
+/* The direction with fewer bytes in flight, so that a long queue of one never holds up the other. NULL: nothing to do,
+ * or enough is in flight. */
 static ps_disk_direction *next_direction(ps_disk *d)
 {
     ps_disk_direction *r = &d->directions[false], *w = &d->directions[true];
@@ -44,7 +45,7 @@ static bool is_empty(const ps_disk *d)
     return d->directions[false].first == NULL && d->directions[true].first == NULL;
 }
 
-/* Where the range of offsets goes on at `at`. */
+/* The place in the files of offset `at`. */
 static ps_disk_piece begin_piece(const ps_disk *d, bool is_write, int64_t at)
 {
     ps_disk_piece p = {.is_write = is_write, .offset = at};
@@ -56,7 +57,7 @@ static ps_disk_piece begin_piece(const ps_disk *d, bool is_write, int64_t at)
     return p;
 }
 
-/* Up to the end of the stripe, too. */
+/* Ends at the end of a stripe, too. */
 static int64_t room_in_piece(const ps_disk *d, const ps_disk_piece *p)
 {
     const int64_t room = PIECE_BYTES - p->bytes, end = p->offset + p->bytes;
@@ -64,22 +65,22 @@ static int64_t room_in_piece(const ps_disk *d, const ps_disk_piece *p)
     return p->bytes > 0 && end % STRIPE_BYTES == 0 ? 0 : ps_min_i64(room, STRIPE_BYTES - end % STRIPE_BYTES);
 }
 
-/* What is next of the direction's first transfer. */
+/* The next piece of the direction's first transfer. */
 static void add_part(ps_disk *d, ps_disk_direction *w, ps_disk_piece *p)
 {
     ps_disk_transfer *t = w->first;
     const int64_t bytes = ps_min_i64(t->bytes - t->taken_bytes, room_in_piece(d, p));
     p->part[p->n_parts++] = (ps_disk_part){.transfer = t, .buffer = t->buffer + t->taken_bytes, .bytes = bytes};
     p->bytes += bytes;
-    if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->profile);
+    if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->queue.watched.profile);
     t->taken_bytes += bytes;
     t->n_flying++;
     w->flying_bytes += bytes;
     if (t->taken_bytes == t->bytes) queue_pop(w);
 }
 
-/* The first transfer, and those that follow it in the queue and in the file and fit as a whole: so small ones go as one
- * request where they wait. `at`: where the piece ends, in the range of offsets. */
+/* The first transfer, and those after it in the queue that are adjacent in the file and fit as a whole: so small
+ * transfers are sent as one request when they have to wait. `at`: where the piece ends, in the range of offsets. */
 static void fill_piece(ps_disk *d, ps_disk_direction *w, ps_disk_piece *out)
 {
     int64_t at = w->first->offset + w->first->taken_bytes;
@@ -108,7 +109,7 @@ static bool find_buffers(ps_disk_piece *p)
     return p->n_buffers > 0;
 }
 
-/* The part that the next byte is of. */
+/* The part that has the next byte. */
 static ps_disk_part *part_at(ps_disk_piece *p, int64_t *begin)
 {
     ps_disk_part *a = p->part;
@@ -145,8 +146,8 @@ ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out)
     return result;
 }
 
-/* Progress counts in whole pages, because O_DIRECT can only go on from one. Less than a page is a file that ends, or
- * one that cannot grow. */
+/* Progress counts in whole pages, because O_DIRECT can only continue at one. Less than a page means the end of the
+ * file, or a file that cannot grow. */
 bool ps_disk_piece_advance(ps_disk_piece *p, int64_t result)
 {
     if (result == -EINTR || result == -EAGAIN) return false;
@@ -190,10 +191,11 @@ static void finish_part(ps_disk *d, ps_disk_direction *w, const ps_disk_piece *p
         t->error_offset = offset;
         t->error_wanted = a->bytes;
         t->error_got = a->got_bytes;
-        /* The rest of it is not tried. Pieces are taken from the head only, so elsewhere in the queue it cannot be. */
+        /* Its other pieces are not tried. Pieces are taken from the head only, so elsewhere in the queue it cannot
+         * be. */
         if (w->first == t) queue_pop(w);
     }
-    if (ps_disk_transfer_is_done(t)) ps_disk_settle(d, t);
+    if (ps_disk_transfer_is_done(t)) ps_disk_complete(d, t);
 }
 
 void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
@@ -204,6 +206,6 @@ void ps_disk_finish(ps_disk *d, const ps_disk_piece *p)
     pthread_mutex_lock(&d->lock);
     w->flying_bytes -= p->bytes;
     for (int i = 0; i < p->n_parts; offset += p->part[i++].bytes) finish_part(d, w, p, &p->part[i], offset);
-    if (!is_empty(d) || d->closing) pthread_cond_broadcast(&d->has_work); /* more may fly now */
+    if (!is_empty(d) || d->closing) pthread_cond_broadcast(&d->has_work); /* more may be in flight now */
     pthread_mutex_unlock(&d->lock);
 }

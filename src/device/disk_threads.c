@@ -44,7 +44,7 @@ static void stop(void *backend)
     ps_mem_free(b);
 }
 
-/* Some threads are enough: fewer than asked for is no failure. They only read b->disk. */
+/* Fewer threads than requested suffice: no failure. They only read b->disk. */
 static ps_status start(ps_disk *d, int queue_depth, void **out)
 {
     disk_threads *b = NULL;

@@ -1,8 +1,8 @@
-/* disk_uring.c - io_uring, fed and emptied by one thread.
+/* disk_uring.c - io_uring, submitted to and reaped by one thread.
  *
- * The thread sleeps in the kernel until a piece is complete or until the caller writes to `bell`, an eventfd of which
- * a read is always in flight. Submitting needs to pin and map every page of a buffer; it is done here, beside the
- * computation, rather than on the caller's thread. */
+ * The thread sleeps in the kernel until a piece is complete or until the caller writes to `bell`, an eventfd of which a
+ * read is always in flight. Submission pins and maps every page of a buffer; this thread does it, in parallel with
+ * computing, instead of the caller's thread. */
 #include "base/mem.h"
 #include "device/disk_backend.h"
 #include "device/worker.h"
@@ -18,14 +18,14 @@
 typedef struct disk_uring {
     ps_disk *disk;
     int bell, queue_depth;
-    bool has_files; /* the ring knows them by number, and need not look them up each time */
-    bool is_lent;   /* the ring works for the thread alone, when it asks */
+    bool has_files;      /* registered with the ring */
+    bool shares_workers; /* completions run in this thread only */
     pthread_t thread;
-    _Atomic bool sleeps;  /* the thread may wait in the kernel, and misses what is queued unless the bell rings */
-    struct io_uring ring; /* all below: the thread's own */
+    _Atomic bool sleeps;  /* the thread may wait in the kernel, and sees new pieces only if the bell rings */
+    struct io_uring ring; /* this and the members below are used by the thread alone */
     uint64_t bell_count;
     bool closed;
-    int n_idle; /* pieces in idle[]; the others fly */
+    int n_idle; /* pieces in idle[]; the others are in flight */
     ps_disk_piece **idle, *pieces;
 } disk_uring;
 
@@ -100,12 +100,12 @@ static bool enable_ring(const struct io_uring *ring)
 }
 
 /* A submission refused for now (no kernel memory, completions to reap first) stays in the ring for the next round.
- * Who queues a piece after `sleeps` is set rings the bell; what came before is taken here. */
+ * A caller that queues a piece after `sleeps` is set rings the bell; earlier pieces are taken here. */
 static void *thread_main(void *arg)
 {
     disk_uring *b = arg;
-    const bool is_enabled = !b->is_lent || enable_ring(&b->ring);
-    PS_ASSERT(is_enabled); /* one like it could be */
+    const bool is_enabled = !b->shares_workers || enable_ring(&b->ring);
+    PS_ASSERT(is_enabled); /* a ring with the same flags has been enabled */
     (void)is_enabled;
     listen_to_bell(b);
     for (;;) {
@@ -132,7 +132,7 @@ static void wake(void *backend)
 {
     disk_uring *b = backend;
     const uint64_t one = 1;
-    if (!atomic_exchange(&b->sleeps, false)) return; /* it has not looked yet, or somebody has rung */
+    if (!atomic_exchange(&b->sleeps, false)) return; /* it has not checked yet, or the bell has rung */
     while (write(b->bell, &one, sizeof one) < 0 && errno == EINTR) continue;
 }
 
@@ -140,7 +140,7 @@ static void tell(const void *backend, ps_disk_stats *s)
 {
     static const char *const ways[2][2] = {{"", "one issuer"}, {"registered files", "registered files, one issuer"}};
     const disk_uring *b = backend;
-    s->ways = ways[b->has_files][b->is_lent];
+    s->ways = ways[b->has_files][b->shares_workers];
     s->processor_ns = ps_worker_processor_ns(b->thread);
 }
 
@@ -151,12 +151,11 @@ static void stop(void *backend)
     release(b);
 }
 
-/* The thread alone issues, and the kernel ends requests when it asks rather than by interrupting it: of Linux 6.1. Such a
- * ring is the thread's from when it enables it. */
+/* A ring for one issuing thread with deferred completions (Linux 6.1). It belongs to the thread that enables it. */
 #define LENT (IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED)
 
-/* Tried on another ring, as the thread, which must be the one to enable its own, could not do without. */
-static bool can_be_lent(void)
+/* Tried on another ring first: the thread that must enable its own ring could not fall back any more. */
+static bool can_share_workers(void)
 {
     struct io_uring ring;
     if (io_uring_queue_init(1, &ring, LENT) != 0) return false;
@@ -168,8 +167,8 @@ static bool can_be_lent(void)
 static int create_ring(disk_uring *b)
 {
     const unsigned n = (unsigned)b->queue_depth + 1;
-    b->is_lent = can_be_lent() && io_uring_queue_init(n, &b->ring, LENT) == 0;
-    return b->is_lent ? 0 : io_uring_queue_init(n, &b->ring, 0);
+    b->shares_workers = can_share_workers() && io_uring_queue_init(n, &b->ring, LENT) == 0;
+    return b->shares_workers ? 0 : io_uring_queue_init(n, &b->ring, 0);
 }
 
 static bool register_files(disk_uring *b)

@@ -1,9 +1,10 @@
 /* order.c - vector clocks of queues and of the host.
  *
- * A *lane* is what is in order by itself: a queue; of a queue in any order an item, as long as the host does not know
- * of it. A clock has a number a lane: up to this one its items are before. The host has one, and each queue one for
- * each time that it has waited; what an item knows is the host's and its queue's together. Who knows an item knows what
- * that knew. What the host knows all items know that are still to come: so it is forgotten, and its lane is free. */
+ * A *lane* is a sequence of ordered items: a queue; or one item of a queue in any order, as long as the host has not
+ * waited for it. A clock has a number for each lane: items of the lane up to this number are before. The host has a
+ * clock, and each queue one for each of its waits; an item's clock is the maximum of the host's and its queue's. An
+ * item that is ordered after another has at least that one's clock. Items before the host's clock are before all later
+ * items: so they are forgotten, and their lane is freed. */
 #include "device/order.h"
 
 #include <pthread.h>
@@ -11,43 +12,44 @@
 #include <string.h>
 
 #include "device/order_ranges.h"
+#include "device/queue_impl.h"
 
 typedef struct lane {
-    int32_t queue;         /* -1: nobody's */
-    uint64_t last;         /* of its items, and of what was waited for */
-    ps_ticket ticket;      /* of a queue in any order: of its one item, */
-    ps_vector_clock after; /* and what that waited for */
+    int32_t queue;         /* -1: free */
+    uint64_t last;         /* number of its last item, or of the last one waited for */
+    ps_ticket ticket;      /* of a queue in any order: of its one item*/
+    ps_vector_clock after; /* and the clock of that item's waits */
 } lane;
 
-/* What a queue knows from an item on. */
+/* The clock of a queue from an item on. */
 typedef struct known_from {
     ps_ticket ticket;
     ps_vector_clock clock;
 } known_from;
 
-typedef struct watched_queue {
+typedef struct observed_queue {
     const char *name; /* NULL: removed */
     ps_order_kind kind;
     int32_t lane;      /* in order; else -1 */
     uint64_t base;     /* number in its lane of ticket 0 */
-    known_from *known; /* by ticket; what the host knows anyway may be missing in front */
+    known_from *known; /* by ticket; entries that the host's clock covers may be missing in front */
     int32_t n_known;
-    ps_vector_clock next_after; /* in any order: what its next item waits for */
-} watched_queue;
+    ps_vector_clock next_after; /* in any order: the clock of its next item */
+} observed_queue;
 
 typedef struct kept_text {
-    char names[256]; /* by which it differs from others */
+    char names[256]; /* identifies it among texts */
     char line[512];
 } kept_text;
 
 struct ps_order {
-    pthread_mutex_t lock; /* all of it */
+    pthread_mutex_t lock; /* guards all */
     pthread_t host_thread;
     bool as_if_later, gave_up;
     ps_vector_clock host;
     lane *lanes;
     int32_t n_lanes;
-    watched_queue *queues;
+    observed_queue *queues;
     int32_t n_queues;
     ps_order_ranges ranges;
     bool is_skipped[PS_WAIT_SITE_COUNT];
@@ -66,7 +68,7 @@ static int32_t n_lanes_of(ps_vector_clock c)
     return (int32_t)(ps_mem_bytes(c) / sizeof *c);
 }
 
-/* By no more than is asked for: who learns from a clock gets as large as that, and others learn from it in turn. */
+/* No larger than needed: a clock that learns from another grows to its size, and so on. */
 static ps_status make_room(ps_vector_clock *c, int32_t n)
 {
     enum { STEP = 16 };
@@ -152,7 +154,7 @@ static void report(void *user, const ps_touch *first, const ps_touch *second)
     keep_text(o, &t);
 }
 
-/* Not of a pair of accesses, but of why pairs may not be found. */
+/* A report about possibly missed conflicts, not about a pair of accesses. */
 static void report_line(ps_order *o, const char *names, const char *line)
 {
     kept_text t;
@@ -166,7 +168,7 @@ static void give_up_if(ps_order *o, ps_status st)
 {
     if (st == PS_OK || o->gave_up) return;
     o->gave_up = true;
-    report_line(o, "gave up", "the checker of order ran out of memory, and looks no further");
+    report_line(o, "stopped", "the checker of order ran out of memory, and stops checking");
 }
 
 static ps_order_view view_of(ps_order *o, ps_vector_clock item)
@@ -176,7 +178,7 @@ static ps_order_view view_of(ps_order *o, ps_vector_clock item)
 
 /* ---- queues and lanes ---- */
 
-/* One whose items the host knows, of the queue or nobody's. */
+/* A lane whose items the host's clock covers: one of this queue, or a free one. */
 static ps_status take_lane(ps_order *o, int32_t queue, int32_t *out)
 {
     int32_t i = 0;
@@ -200,7 +202,7 @@ static ps_status add_queue(ps_order *o, const char *name, ps_order_kind kind, in
     while (i < o->n_queues && o->queues[i].name != NULL) i++;
     PS_TRY(ps_mem_reserve(&o->queues, (size_t)i + 1, sizeof *o->queues));
     if (kind == PS_ORDER_IN_ORDER) PS_TRY(take_lane(o, i, &l));
-    o->queues[i] = (watched_queue){.name = name, .kind = kind, .lane = l, .base = l >= 0 ? o->lanes[l].last : 0};
+    o->queues[i] = (observed_queue){.name = name, .kind = kind, .lane = l, .base = l >= 0 ? o->lanes[l].last : 0};
     if (i == o->n_queues) o->n_queues++;
     *out = i;
     return PS_OK;
@@ -216,10 +218,10 @@ int ps_order_add_queue(ps_order *o, const char *name, ps_order_kind kind)
     return id;
 }
 
-/* Nothing is under way there: the host knows all of it. */
+/* Nothing is in flight there: the host's clock covers all of it. */
 static ps_status release_lanes(ps_order *o, int32_t queue)
 {
-    const watched_queue *q = &o->queues[queue];
+    const observed_queue *q = &o->queues[queue];
     if (q->n_known > 0) PS_TRY(learn_all(&o->host, q->known[q->n_known - 1].clock));
     for (int32_t l = 0; l < o->n_lanes; l++) {
         if (o->lanes[l].queue != queue) continue;
@@ -230,12 +232,12 @@ static ps_status release_lanes(ps_order *o, int32_t queue)
     return PS_OK;
 }
 
-static void release_queue(watched_queue *q)
+static void release_queue(observed_queue *q)
 {
     for (int32_t i = 0; i < q->n_known; i++) forget(&q->known[i].clock);
     ps_mem_free(q->known);
     forget(&q->next_after);
-    *q = (watched_queue){0};
+    *q = (observed_queue){0};
 }
 
 void ps_order_remove_queue(ps_order *o, int queue)
@@ -249,13 +251,13 @@ void ps_order_remove_queue(ps_order *o, int queue)
 
 /* ---- events ---- */
 
-typedef struct watched_event {
+typedef struct observed_event {
     int32_t lane;
     uint64_t seq;
-    ps_vector_clock clock; /* what is known after it, besides */
-} watched_event;
+    ps_vector_clock clock; /* additional clock after it */
+} observed_event;
 
-static ps_vector_clock known_at(const watched_queue *q, ps_ticket t)
+static ps_vector_clock known_at(const observed_queue *q, ps_ticket t)
 {
     int32_t low = 0, high = q->n_known; /* the last that begins at t or before */
     while (low < high) {
@@ -268,32 +270,32 @@ static ps_vector_clock known_at(const watched_queue *q, ps_ticket t)
     return low > 0 ? q->known[low - 1].clock : NULL;
 }
 
-/* False: who waits for it learns nothing that the host does not know. A ticket may be one of which nothing was told. */
-static bool find_event(ps_order *o, int32_t queue, ps_ticket t, watched_event *out)
+/* False: the waiter learns nothing beyond the host's clock. The ticket may be one that was not announced. */
+static bool find_event(ps_order *o, int32_t queue, ps_ticket t, observed_event *out)
 {
-    const watched_queue *q = &o->queues[queue];
+    const observed_queue *q = &o->queues[queue];
     if (q->kind == PS_ORDER_IN_ORDER) {
-        *out = (watched_event){q->lane, q->base + t, known_at(q, t)};
+        *out = (observed_event){q->lane, q->base + t, known_at(q, t)};
         if (o->lanes[q->lane].last < out->seq) o->lanes[q->lane].last = out->seq;
         return !host_knows(o, out->lane, out->seq);
     }
     for (int32_t l = 0; l < o->n_lanes; l++) {
         const lane *i = &o->lanes[l];
         if (i->queue != queue || i->ticket != t) continue;
-        *out = (watched_event){l, i->last, i->after};
+        *out = (observed_event){l, i->last, i->after};
         return !host_knows(o, l, i->last);
     }
     return false;
 }
 
-static ps_status learn_event(ps_vector_clock *c, const watched_event *e)
+static ps_status learn_event(ps_vector_clock *c, const observed_event *e)
 {
     PS_TRY(learn_all(c, e->clock));
     return learn(c, e->lane, e->seq);
 }
 
-/* What the queue knew up to an item that the host knows, that knows too. */
-static void forget_old(const ps_order *o, watched_queue *q)
+/* Waits of the queue up to an item that the host's clock covers are covered too. */
+static void forget_old(const ps_order *o, observed_queue *q)
 {
     int32_t n = 0;
     while (n + 1 < q->n_known && host_knows(o, q->lane, q->base + q->known[n + 1].ticket - 1)) n++;
@@ -302,7 +304,7 @@ static void forget_old(const ps_order *o, watched_queue *q)
     if (n > 0) memmove(q->known, q->known + n, (size_t)q->n_known * sizeof *q->known);
 }
 
-static ps_status know_from(ps_order *o, watched_queue *q, ps_ticket t, const watched_event *e)
+static ps_status know_from(ps_order *o, observed_queue *q, ps_ticket t, const observed_event *e)
 {
     ps_vector_clock before = q->n_known > 0 ? q->known[q->n_known - 1].clock : NULL, after = NULL;
     ps_status st;
@@ -318,7 +320,7 @@ out:
     return st;
 }
 
-static ps_status host_learns(ps_order *o, const watched_event *e)
+static ps_status host_learns(ps_order *o, const observed_event *e)
 {
     PS_TRY(learn_event(&o->host, e));
     const ps_order_view v = view_of(o, NULL);
@@ -326,15 +328,15 @@ static ps_status host_learns(ps_order *o, const watched_event *e)
     return PS_OK;
 }
 
-static ps_status queue_waits(ps_order *o, int queue, ps_ticket t, const watched_event *e)
+static ps_status queue_waits(ps_order *o, int queue, ps_ticket t, const observed_event *e)
 {
-    watched_queue *q = &o->queues[queue];
+    observed_queue *q = &o->queues[queue];
     if (q->kind == PS_ORDER_AT_ONCE) return host_learns(o, e);
     if (q->kind == PS_ORDER_ANY_ORDER) return learn_event(&q->next_after, e);
     return know_from(o, q, t, e);
 }
 
-/* Takes the lock. True: the calling thread is the host, and there is something to be done. */
+/* Takes the lock. True: the calling thread is the host, and the checker is working. */
 static bool begin(ps_order *o)
 {
     pthread_mutex_lock(&o->lock);
@@ -343,7 +345,7 @@ static bool begin(ps_order *o)
 
 void ps_order_queue_wait(ps_order *o, int queue, ps_ticket t, int from, ps_ticket from_ticket)
 {
-    watched_event e;
+    observed_event e;
     if (queue < 0 || from < 0 || queue == from) return;
     if (begin(o) && find_event(o, from, from_ticket, &e)) give_up_if(o, queue_waits(o, queue, t, &e));
     pthread_mutex_unlock(&o->lock);
@@ -351,7 +353,7 @@ void ps_order_queue_wait(ps_order *o, int queue, ps_ticket t, int from, ps_ticke
 
 void ps_order_host_wait(ps_order *o, int from, ps_ticket from_ticket)
 {
-    watched_event e;
+    observed_event e;
     if (from < 0) return;
     if (begin(o) && find_event(o, from, from_ticket, &e)) give_up_if(o, host_learns(o, &e));
     pthread_mutex_unlock(&o->lock);
@@ -374,7 +376,7 @@ static ps_status add_uses(ps_order *o, ps_vector_clock known, ps_touch t, const 
 
 static ps_status add_item(ps_order *o, int queue, ps_ticket ticket, const char *item, const ps_use *uses, int n_uses)
 {
-    watched_queue *q = &o->queues[queue];
+    observed_queue *q = &o->queues[queue];
     ps_touch t = {.access = {.queue = q->name, .item = item, .ticket = ticket}, .lane = q->lane};
     ps_vector_clock known = q->n_known > 0 ? q->known[q->n_known - 1].clock : NULL;
     if (q->kind == PS_ORDER_ANY_ORDER) {
@@ -425,6 +427,26 @@ void ps_order_forget(ps_order *o, const void *address, int64_t bytes)
     const uint64_t at = (uint64_t)(uintptr_t)address;
     if (begin(o)) give_up_if(o, ps_order_ranges_forget(&o->ranges, at, at + (uint64_t)bytes));
     pthread_mutex_unlock(&o->lock);
+}
+
+void ps_order_observe(const ps_observed *w, const ps_notice *n)
+{
+    const ps_use *use = n->uses;
+    switch (n->kind) {
+    case PS_NOTICE_ISSUED:
+        for (int i = 0; n->after != NULL && i < n->after->n; i++) {
+            const ps_event e = n->after->event[i];
+            if (e.queue->watched.order == w->order)
+                ps_order_queue_wait(w->order, w->order_id, n->ticket, e.queue->watched.order_id, e.ticket);
+        }
+        if (n->item != PS_ITEM_WAIT && n->item != PS_ITEM_MARK)
+            ps_order_issue(w->order, w->order_id, n->ticket, n->name, use, n->n_uses);
+        break;
+    case PS_NOTICE_WAITED: ps_order_host_wait(w->order, w->order_id, n->ticket); break;
+    case PS_NOTICE_TOUCHED: ps_order_touch(w->order, n->name, use->address, use->bytes, use->is_write); break;
+    case PS_NOTICE_FORGOTTEN: ps_order_forget(w->order, use->address, use->bytes); break;
+    case PS_NOTICE_DONE: break;
+    }
 }
 
 /* ---- the checker ---- */

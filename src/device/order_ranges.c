@@ -16,7 +16,7 @@ void ps_order_ranges_deinit(ps_order_ranges *r)
 
 /* ---- lists of accesses ---- */
 
-/* Room for all that one addition makes, so that nothing can fail in the middle of it. */
+/* Reserves everything that one addition needs, so that nothing can fail in the middle of it. */
 static ps_status reserve(ps_order_ranges *r, int32_t n_ranges, int32_t n_touches)
 {
     PS_TRY(ps_mem_reserve(&r->range, (size_t)(r->n + n_ranges), sizeof *r->range));
@@ -38,7 +38,7 @@ static int32_t take(ps_order_ranges *r, const ps_touch *copied, int32_t next)
     return i;
 }
 
-/* Gives the first of a list back; returns the rest. */
+/* Frees the first entry of a list; returns the rest. */
 static int32_t drop_first(ps_order_ranges *r, int32_t first)
 {
     const int32_t rest = r->touch[first].next;
@@ -90,7 +90,7 @@ static bool is_before(const ps_order_view *v, const ps_touch *a, const ps_touch 
     return a->lane == b->lane || is_known(v, a) || ps_clock_knows(v->item, a->lane, a->seq);
 }
 
-/* The list of a range that b touches, after b. */
+/* The list of a range that b accesses, after adding b. */
 static int32_t meet(ps_order_ranges *r, const ps_order_view *v, int32_t first, const ps_touch *b)
 {
     int32_t *link = &first;
@@ -110,7 +110,7 @@ static int32_t meet(ps_order_ranges *r, const ps_order_view *v, int32_t first, c
 
 /* ---- ranges ---- */
 
-/* The first range that ends behind `at`. */
+/* The first range that ends after `at`. */
 static int32_t find(const ps_order_ranges *r, uint64_t at)
 {
     int32_t low = 0, high = r->n;
@@ -131,7 +131,7 @@ static void insert(ps_order_ranges *r, int32_t i, ps_touched_range range)
     r->n++;
 }
 
-/* No range lies on both sides of `at` any more. Returns the first behind it. */
+/* Splits a range at `at`. Returns the first range after it. */
 static int32_t cut(ps_order_ranges *r, uint64_t at)
 {
     const int32_t i = find(r, at);
@@ -144,7 +144,7 @@ static int32_t cut(ps_order_ranges *r, uint64_t at)
     return i + 1;
 }
 
-/* Ranges [from, to) without those of which nothing is remembered, and neighbours that are alike made one. */
+/* Removes ranges [from, to) without accesses, and merges neighbours with equal lists. */
 static void tidy(ps_order_ranges *r, int32_t from, int32_t to)
 {
     int32_t out = from;
@@ -163,7 +163,7 @@ static void tidy(ps_order_ranges *r, int32_t from, int32_t to)
     r->n -= to - out;
 }
 
-/* Two cuts copy a list each; an access stands in each range that it meets, and in the gaps between them. */
+/* Two splits copy a list each; an access is added to each range that it overlaps, and to the gaps between them. */
 static ps_status reserve_for(ps_order_ranges *r, uint64_t begin, uint64_t end)
 {
     int32_t n_met = 0, n_touches = 0;

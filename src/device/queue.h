@@ -1,29 +1,28 @@
 /* queue.h - work in order: copies, fills and calls of kernels that are issued now and done later.
  *
- * A queue does its items one after the other. Different queues know nothing of each other but through events: an event
- * is a point of a queue, everything that had been issued to it, and another queue, or the host, may wait for it.
+ * A queue does its items one after the other. Queues are ordered with each other by events only: an event is a point of
+ * a queue, everything that had been issued to it, and another queue, or the host, may wait for it.
  *
  *     host       call A   copy B   wait(copies, A)   copy C   ...                        ps_event_wait(C)
  *     compute    |====== A ======|
  *     copies              |== B ==|..................|=== C ===|
  *
- * When an item is done is the device's affair (ps_device_ops):
- *   RAM        computes within the call that issues (a wait for an event blocks there), and copies on a thread a queue
- * sim nothing is done, and at once; where it stands for a device that works later, in estimated time (sim_time.h)
- *   cpu_async  a process of its own, late and in any order that events allow; CUDA: a stream
- *   pinned     beside these: a thread of the host a queue
- * Host queues belong to no device. They have no items, but host code says how far it has come: the disk, messages
- * between ranks, an optimizer on threads.
+ * When an item is done depends on the device (ps_device_ops):
+ *   RAM        calls compute within the call that issues them (waits for events block there); a copy queue has a thread
+ *   sim        nothing is done, at once; or, for a simulated asynchronous device, in estimated time (sim_time.h)
+ *   CUDA       a stream; of page-locked memory, a thread of the host
+ * Host queues belong to no device. They have no items; host code reports its progress: the disk, messages between
+ * ranks, an optimizer on threads.
  *
- * Host memory that an item names must stay valid, and unchanged, until the item is done; what is passed by value, the
- * arguments of a call and the source of ps_queue_put, is the caller's again at once.
+ * Host memory that an item names must stay valid, and unchanged, until the item is done. What is passed by value, the
+ * arguments of a call and the source of ps_queue_put, may be reused at once.
  *
- * Failure. What cannot be issued is an error of the call. An item that fails later fails its event: who waits for it is
- * told. Of a copy in RAM once, and the queue goes on; else for good: what comes behind is not done, on this queue or on
- * those that wait for it.
+ * Failure. What cannot be issued is an error of the call. An item that fails later fails its event: waits for it return
+ * the error. For a copy in RAM the error is returned once and the queue continues; any other failure is permanent:
+ * later items are not done, on this queue or on those that wait for it.
  *
- * One thread issues to a queue, another may to another one; any thread may wait for an event. Calls here that may stand
- * still are counted (device/blocking.h). */
+ * One thread issues to a queue, another may issue to another queue; any thread may wait for an event. Calls here that
+ * may block are counted (device/blocking.h). */
 #ifndef PS_DEVICE_QUEUE_H
 #define PS_DEVICE_QUEUE_H
 
@@ -40,7 +39,7 @@ typedef struct ps_event {
     ps_ticket ticket;
 } ps_event;
 
-/* Several: of each queue the latest. */
+/* Several events: of each queue the latest. */
 #define PS_EVENTS_MAX 8
 
 typedef struct ps_events {
@@ -49,9 +48,9 @@ typedef struct ps_events {
 } ps_events;
 
 typedef enum ps_queue_kind {
-    PS_QUEUE_COMPUTE,  /* calls, and what has to stand between them in order */
-    PS_QUEUE_COPY,     /* copies and fills */
-    PS_QUEUE_EXCHANGE, /* calls that bring chunks from rank to rank: before computing, where both could go on */
+    PS_QUEUE_COMPUTE,     /* calls, and the copies and waits ordered between them */
+    PS_QUEUE_COPY,        /* copies and fills */
+    PS_QUEUE_COLLECTIVES, /* collectives between ranks: of higher priority than computing */
 } ps_queue_kind;
 
 /* name: for messages and profiles, and of the thread where there is one; copied. */
@@ -61,20 +60,18 @@ const char *ps_queue_name(const ps_queue *q);
 
 /* ---- items ---- */
 
-/* Memory of any kind, to memory of any kind: the device knows its own. */
+/* Copies between memory of any kind; the device recognises its own memory. */
 PS_NODISCARD ps_status ps_queue_copy(ps_queue *q, void *dst, const void *src, int64_t bytes);
 /* Every byte of dst becomes `byte`. */
 PS_NODISCARD ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes);
-/* A copy of host memory that is the caller's again at once: batches, numbers. May block while earlier ones are under
- * way. */
+/* A copy of host memory that may be reused at once: batches, numbers. May block while earlier ones are in flight. */
 PS_NODISCARD ps_status ps_queue_put(ps_queue *q, void *dst, const void *src, int64_t bytes);
-/* The other way: dst, host memory of any kind, holds the bytes when the call returns. It blocks until then. */
+/* The reverse: dst, host memory of any kind, holds the bytes when the call returns. It blocks until then. */
 PS_NODISCARD ps_status ps_queue_get(ps_queue *q, void *dst, const void *src, int64_t bytes);
 
 #define PS_CALL_ARGS_BYTES_MAX 512
 
-/* Bytes that an item reads, or writes and perhaps reads too: for a device that must know its own addresses, and for who
- * looks at the order of items. */
+/* Bytes that an item reads, or writes and perhaps reads too: for observers of order. */
 typedef struct ps_use {
     const void *address;
     int64_t bytes;
@@ -89,19 +86,19 @@ typedef struct ps_call {
     void *self;       /* must outlive the item */
     const void *args; /* copied: values and addresses of memory that the queue may touch */
     size_t args_bytes;
-    const ps_use *uses; /* all memory that it touches; the caller's again at once. NULL, 0: not named */
+    const ps_use *uses; /* all memory that it accesses; copied. NULL, 0: not named */
     int n_uses;
 } ps_call;
 
 PS_NODISCARD ps_status ps_queue_call(ps_queue *q, const ps_call *call);
-/* A call that does nothing, but counts as touching this: in place of a kernel where nothing is computed, for who looks
- * at the order of a trial. */
+/* A call that does nothing, but counts as accessing these bytes: in place of a kernel where nothing is computed, for
+ * observers of a trial's order. */
 PS_NODISCARD ps_status ps_queue_issue_use(ps_queue *q, const char *name, const ps_use *use);
-/* Does anybody look at the uses of its calls? Else they need not be named. */
+/* Does an observer need the uses of its calls? Otherwise they need not be named. */
 bool ps_queue_wants_uses(const ps_queue *q);
 
-/* An item that does nothing, but a profile is told when the queue got there. A caller's own queue (ps_space.foreign)
- * may have work that was not issued here: what waits for the mark waits for that too. */
+/* An item that does nothing; a profile records when the queue reached it. A caller's own queue (ps_space.external) may
+ * have work that was not issued here: waits for the mark wait for that too. */
 PS_NODISCARD ps_status ps_queue_mark(ps_queue *q, ps_event *out);
 
 /* ---- events ---- */
@@ -110,9 +107,9 @@ PS_NODISCARD ps_status ps_queue_mark(ps_queue *q, ps_event *out);
 ps_event ps_queue_event(const ps_queue *q);
 /* What is issued to the queue from now on is done after the event. */
 PS_NODISCARD ps_status ps_queue_wait(ps_queue *q, ps_event e);
-/* The host waits. What failed up to the event, and was not told yet, is the result. */
+/* The host waits. The result is a failure up to the event that was not returned yet. */
 PS_NODISCARD ps_status ps_event_wait(ps_event e);
-bool ps_event_is_done(ps_event e); /* also of what failed */
+bool ps_event_is_done(ps_event e); /* true for failed items too */
 
 /* No more than PS_EVENTS_MAX queues. */
 void ps_events_add(ps_events *all, ps_event e);
@@ -124,18 +121,18 @@ PS_NODISCARD ps_status ps_events_wait(const ps_events *all);
 /* ---- host queues ---- */
 
 PS_NODISCARD ps_status ps_host_queue_create(const char *name, ps_queue **out);
-/* Host code begins something that it will be done with later, on any thread. Tickets count up by one. */
+/* Host code begins an operation that it will finish later, on any thread. Tickets count up by one. */
 ps_event ps_host_queue_begin(ps_queue *q);
-/* All up to the event are done; each later one comes after those before it. st: of what the event stands for. */
+/* All up to the event are done; later ones complete in order. st: the result of the event's operation. */
 void ps_host_queue_end(ps_queue *q, ps_ticket t, ps_status st);
-/* Whoever waits for an event of the queue, a queue of a device too, calls watch(user) each second meanwhile: it may
- * find that the host code has gone astray, and end the event. Before the first wait. */
+/* While a thread or a device queue waits for an event of the queue, watch(user) is called each second: it may find that
+ * the host code has failed, and end the event. To be set before the first wait. */
 void ps_host_queue_set_watch(ps_queue *q, void (*watch)(void *user), void *user);
 
-/* ---- looking on ---- */
+/* ---- profiling ---- */
 
-/* Record begin and end of each copy (PS_PROFILE_MOVED), and each mark (PS_PROFILE_MARK), as of this link. Before the
- * first of them; p must outlive the queue. */
+/* Record begin and end of each copy (PS_PROFILE_MOVED), and each mark (PS_PROFILE_MARK), as of this link. To be called
+ * before the first of them; p must outlive the queue. */
 void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link);
 
 #endif

@@ -1,4 +1,4 @@
-/* queue_host.c - a queue whose items are host code: it says how far it has come, others wait. */
+/* queue_host.c - a queue whose items are host code, which reports its progress. */
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 typedef struct host_queue {
     ps_queue base;
     ps_queue_progress progress;
-    void (*watch)(void *user); /* NULL: nobody looks on */
+    void (*watch)(void *user); /* NULL: none */
     void *user;
 } host_queue;
 
@@ -39,7 +39,7 @@ static void destroy(ps_queue *queue)
     while (q->progress.done < q->base.issued) pthread_cond_wait(&q->progress.has_changed, &q->progress.lock);
     pthread_mutex_unlock(&q->progress.lock);
     ps_queue_progress_deinit(&q->progress);
-    ps_sim_clock_destroy(queue->clock);
+    ps_sim_clock_destroy(queue->watched.clock);
     ps_mem_free(q);
 }
 

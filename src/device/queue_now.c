@@ -9,33 +9,17 @@ typedef struct now_queue {
     bool does_nothing;
 } now_queue;
 
-static void keep_time(const ps_queue *q, const ps_item *item, ps_ticket t)
-{
-    const bool copies = item->kind == PS_ITEM_COPY && !item->copy.is_put && !item->copy.is_get;
-    if (item->kind == PS_ITEM_WAIT) ps_sim_clock_wait(q->clock, item->wait.event);
-    if (copies) {
-        ps_sim_clock_copy(q->clock, t, item->copy.bytes);
-        const ps_sim_item span = ps_sim_queue_last(q);
-        ps_queue_record_copy(q, t, span.begin_ns, span.end_ns);
-    } else {
-        ps_sim_clock_mark(q->clock, t);
-    }
-    if (item->kind == PS_ITEM_MARK) ps_queue_record_mark(q, t, ps_sim_clock_next_ns(q->clock));
-}
-
 static ps_status submit(ps_queue *q, const ps_item *item, ps_ticket *out)
 {
     const now_queue *n = (const now_queue *)q;
-    if (!n->does_nothing) PS_TRY(ps_queue_carry_out(q, item, q->issued + 1));
-    if (q->clock != NULL) keep_time(q, item, q->issued + 1);
+    if (!n->does_nothing) PS_TRY(ps_queue_execute(q, item, q->issued + 1));
     *out = q->issued + 1;
     return PS_OK;
 }
 
 static ps_status wait_for(ps_queue *q, ps_ticket t, bool tells)
 {
-    (void)tells;
-    if (q->clock != NULL) ps_sim_clock_host_wait(q->clock, t);
+    (void)q, (void)t, (void)tells;
     return PS_OK;
 }
 
@@ -47,7 +31,7 @@ static bool is_done(ps_queue *q, ps_ticket t)
 
 static void destroy(ps_queue *q)
 {
-    ps_sim_clock_destroy(q->clock);
+    ps_sim_clock_destroy(q->watched.clock);
     ps_mem_free(q);
 }
 

@@ -1,5 +1,5 @@
-/* queue_thread.c - a queue with a thread of its own, which does one item after the other: copies of RAM beside
- * computing, and calls that may run late. */
+/* queue_thread.c - a queue with a thread that does one item after the other: copies of RAM in parallel with computing,
+ * and calls that may run late. */
 #include <stddef.h>
 #include <string.h>
 
@@ -17,11 +17,11 @@ typedef struct slot {
 typedef struct thread_queue {
     ps_queue base;
     pthread_t thread;
-    ps_queue_progress progress; /* the thread says how far; nothing behind a call that failed is done */
-    pthread_cond_t has_work;    /* of its lock, which is that of what follows: */
+    ps_queue_progress progress; /* written by the thread; items after a failed call are not done */
+    pthread_cond_t has_work;    /* uses the lock of progress, which guards: */
     bool stop;
     ps_ticket issued;  /* only the user's thread writes */
-    ps_ticket n_items; /* that may be under way */
+    ps_ticket n_items; /* limit of items in flight */
     slot ring[];       /* [n_items] */
 } thread_queue;
 
@@ -37,7 +37,7 @@ static void *run_thread(void *arg)
         const ps_item *item = &q->ring[ticket % q->n_items].item; /* stays while it is not done */
         const bool is_dead = p->failed_at != 0;
         pthread_mutex_unlock(&p->lock);
-        const ps_status st = is_dead ? PS_OK : ps_queue_carry_out(&q->base, item, ticket);
+        const ps_status st = is_dead ? PS_OK : ps_queue_execute(&q->base, item, ticket);
         if (item->kind == PS_ITEM_WAIT) ps_event_unwatch(item->wait.event);
         pthread_mutex_lock(&p->lock);
         ps_queue_progress_reach(p, ticket, st);
@@ -81,7 +81,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     if (item->kind == PS_ITEM_WAIT) ps_event_watch(item->wait.event);
     *out = q->issued;
     pthread_cond_signal(&q->has_work);
-    if (item->kind == PS_ITEM_COPY && item->copy.is_put) ps_block_note(PS_BLOCK_FULL); /* nowhere to put it aside */
+    if (item->kind == PS_ITEM_COPY && item->copy.is_put) ps_block_note(PS_BLOCK_FULL); /* no room for a copy */
     while (item->kind == PS_ITEM_COPY && (item->copy.is_put || item->copy.is_get) && p->done < *out)
         pthread_cond_wait(&p->has_changed, &p->lock);
     pthread_mutex_unlock(&p->lock);

@@ -1,14 +1,14 @@
-/* region.c - address ranges reserved once, whose pages are committed and given back: which of them are, and how kept
- * blocks become pieces of a region and back. */
+/* region.c - address ranges reserved once, whose pages are committed and decommitted: which of them are committed, and
+ * how kept blocks become pieces of a region and back. */
 #include "base/mem.h"
 #include "device/device_budget.h"
 
 struct ps_region {
     ps_device *dev;
     char *base;
-    bool is_beside; /* the addresses are another region's */
+    bool is_separate; /* the addresses are another region's */
     int64_t reserved_bytes, committed_bytes;
-    uint64_t *committed; /* one bit a page, where assertions look at it; else none */
+    uint64_t *committed; /* one bit a page, only with assertions */
     int64_t piece_bytes; /* size of all pieces so far; 0: none yet, MIXED_PIECES: they differ */
 };
 
@@ -16,7 +16,7 @@ struct ps_region {
 /* Regions of a plan may exceed any memory, so the page bitmap exists in debug builds only. */
 #define TRACKS_PAGES (PS_DEBUG >= 1)
 
-/* base NULL: addresses of its own. */
+/* base NULL: reserves addresses. */
 static ps_status create_region(ps_device *d, int64_t reserved_bytes, char *base, ps_region **out)
 {
     *out = NULL;
@@ -26,7 +26,7 @@ static ps_status create_region(ps_device *d, int64_t reserved_bytes, char *base,
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->dev = d;
     r->reserved_bytes = ps_device_round_to_pages(d, reserved_bytes);
-    r->is_beside = base != NULL;
+    r->is_separate = base != NULL;
     if (base == NULL) PS_TRY_GOTO(d->ops->reserve(d, r->reserved_bytes, &own));
     r->base = base != NULL ? base : own;
     const int64_t n_words = TRACKS_PAGES ? ps_ceil_div(r->reserved_bytes, d->page_bytes * 64) : 0;
@@ -47,7 +47,7 @@ ps_status ps_region_create(ps_device *d, int64_t reserved_bytes, ps_region **out
     return create_region(d, reserved_bytes, NULL, out);
 }
 
-ps_status ps_region_create_beside(ps_device *d, const ps_region *of, ps_region **out)
+ps_status ps_region_create_paired(ps_device *d, const ps_region *of, ps_region **out)
 {
     PS_ASSERT(d->ops == of->dev->ops && d->page_bytes == of->dev->page_bytes);
     return create_region(d, of->reserved_bytes, of->base, out);
@@ -57,8 +57,8 @@ void ps_region_destroy(ps_region *r)
 {
     if (r == NULL) return;
     if (r->dev->ops->pieces_stay) (void)ps_device_reuse_piece(r->dev, r->base, 0, r->reserved_bytes);
-    if (!r->is_beside) {
-        if (r->dev->ops->is_simulated) ps_order_forget(r->dev->order, r->base, r->reserved_bytes);
+    if (!r->is_separate) {
+        ps_device_forget(r->dev, r->base, r->reserved_bytes);
         r->dev->ops->unreserve(r->dev, r->base, r->reserved_bytes);
     }
     ps_device_count_used(r->dev, -r->committed_bytes);
@@ -112,8 +112,8 @@ static void note_decommitted(ps_region *r, int64_t offset, int64_t bytes)
     r->committed_bytes -= bytes;
 }
 
-/* Are pages of a piece of this size worth keeping? Where sizes differ a kept block seldom finds its size again, and
- * until then keeps out others that would. */
+/* Are pages of a piece of this size worth keeping? Where sizes differ a kept block is seldom reused, and until then
+ * takes the room of others that would be. */
 static bool region_is_uniform(ps_region *r, int64_t bytes)
 {
     if (r->piece_bytes == 0) r->piece_bytes = bytes;
@@ -121,8 +121,8 @@ static bool region_is_uniform(ps_region *r, int64_t bytes)
     return r->piece_bytes == bytes;
 }
 
-/* Commit by moving a kept block of just this size in, or what stayed there. False when there is none, or it would not
- * go. */
+/* Commit by moving a kept block of exactly this size in, or by reusing the piece that stayed. False when there is none,
+ * or it cannot be moved. */
 static bool region_reuse(ps_region *r, int64_t offset, int64_t bytes, bool *is_new)
 {
     ps_device *d = r->dev;
@@ -138,7 +138,8 @@ static bool region_reuse(ps_region *r, int64_t offset, int64_t bytes, bool *is_n
     return false;
 }
 
-/* Decommit by moving the pages out into a kept block, or by leaving them there. False when they are to be decommitted. */
+/* Decommit by moving the pages out into a kept block, or by keeping the piece. False when they are to be
+ * decommitted. */
 static bool region_keep(ps_region *r, int64_t offset, int64_t bytes)
 {
     ps_device *d = r->dev;
@@ -169,7 +170,7 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
     note_committed(r, offset, bytes);
     ps_device_count_used(d, bytes);
     ps_device_poison(d, r->base + offset, bytes);
-    ps_device_tell_given(d, r->base + offset, bytes);
+    ps_device_observe_given(d, r->base + offset, bytes);
     return PS_OK;
 }
 
@@ -189,10 +190,10 @@ void ps_region_let_go(ps_region *from, int64_t offset, int64_t bytes)
     ps_device_let_go(from->dev, bytes);
 }
 
-void ps_region_take_over(ps_region *to, ps_region *from, int64_t offset, int64_t bytes)
+void ps_region_adopt_pages(ps_region *to, ps_region *from, int64_t offset, int64_t bytes)
 {
     PS_ASSERT(to->base == from->base);
-    ps_device_take_over(to->dev, from->dev, bytes);
+    ps_device_adopt_pages(to->dev, from->dev, bytes);
     note_committed(to, offset, bytes);
     (void)region_is_uniform(to, bytes);
 }

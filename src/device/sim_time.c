@@ -4,23 +4,19 @@
 #include "device/queue_impl.h"
 #include "device/sim_time_impl.h"
 
-/* Times remembered at which a wire is busy; earlier ones are as if it had been busy throughout. */
+/* Number of intervals kept in which a wire is busy; before the first it counts as always busy. */
 #define BUSY_MAX 64
-
-typedef struct span_ns {
-    int64_t begin_ns, end_ns;
-} span_ns;
 
 typedef struct wire {
     int n;
-    span_ns busy[BUSY_MAX]; /* one after the other; those that touch are one */
-    double share[BUSY_MAX]; /* of the lane whose copy it was */
+    ps_sim_span busy[BUSY_MAX]; /* in order; adjacent ones are merged */
+    double share[BUSY_MAX];     /* share of the copy's lane */
 } wire;
 
 struct ps_sim_time {
     int n_lanes, compute;
     ps_sim_lane lanes[PS_SIM_LANES_MAX];
-    bool takes_share; /* some lane does */
+    bool takes_share; /* some lane has a share */
     wire wires[PS_SIM_LANES_MAX];
     ps_sim_sums sums;
     int64_t host_ns;
@@ -54,7 +50,7 @@ ps_sim_sums ps_sim_time_sums(const ps_sim_time *t)
 
 ps_sim_time *ps_sim_time_of(const ps_device *dev)
 {
-    return ps_device_get_ops(dev) == &ps_device_sim_later_ops ? ps_device_driver(dev) : NULL;
+    return ps_device_get_ops(dev) == &ps_device_sim_async_ops ? ps_device_driver(dev) : NULL;
 }
 
 /* ---- wires ---- */
@@ -69,13 +65,12 @@ static void forget_oldest(wire *w)
     w->busy[0].begin_ns = 0;
 }
 
-/* When a copy that takes ns alone has ended if it begins at begin_ns, beside copies that are slowed no more. */
-static int64_t end_beside(const wire *other, double contention, int64_t begin_ns, int64_t ns)
+int64_t ps_sim_end_contended(const ps_sim_span *busy, int n, double contention, int64_t begin_ns, int64_t ns)
 {
-    const double moves = 1 - contention; /* of its rate */
+    const double moves = 1 - contention; /* of its bandwidth */
     int64_t at_ns = begin_ns, rest_ns = ns;
-    for (int i = 0; i < other->n && contention > 0 && at_ns + rest_ns > other->busy[i].begin_ns; i++) {
-        const int64_t since = ps_max_i64(at_ns, other->busy[i].begin_ns), until = other->busy[i].end_ns;
+    for (int i = 0; i < n && contention > 0 && at_ns + rest_ns > busy[i].begin_ns; i++) {
+        const int64_t since = ps_max_i64(at_ns, busy[i].begin_ns), until = busy[i].end_ns;
         if (until <= since) continue;
         rest_ns -= since - at_ns;
         if ((double)rest_ns <= moves * (double)(until - since)) return since + (int64_t)((double)rest_ns / moves);
@@ -85,15 +80,15 @@ static int64_t end_beside(const wire *other, double contention, int64_t begin_ns
     return at_ns + rest_ns;
 }
 
-/* The first gap from ready_ns on that holds the copy is taken. */
-static span_ns take_wire(wire *w, const wire *other, const ps_sim_lane *lane, int64_t ready_ns, int64_t ns)
+/* The first gap from ready_ns on that is long enough is taken. */
+static ps_sim_span take_wire(wire *w, const wire *other, const ps_sim_lane *lane, int64_t ready_ns, int64_t ns)
 {
     const double share = lane->share;
-    span_ns span = {ready_ns, end_beside(other, lane->contention, ready_ns, ns)};
+    ps_sim_span span = {ready_ns, ps_sim_end_contended(other->busy, other->n, lane->contention, ready_ns, ns)};
     int at = 0;
     while (at < w->n && span.end_ns > w->busy[at].begin_ns) {
         span.begin_ns = ps_max_i64(span.begin_ns, w->busy[at].end_ns);
-        span.end_ns = end_beside(other, lane->contention, span.begin_ns, ns);
+        span.end_ns = ps_sim_end_contended(other->busy, other->n, lane->contention, span.begin_ns, ns);
         at++;
     }
     if (ns == 0) return span;
@@ -115,8 +110,8 @@ static span_ns take_wire(wire *w, const wire *other, const ps_sim_lane *lane, in
     return span;
 }
 
-/* What copies take from computing of ns that begins at begin_ns: each its share of the time that both take, as long as
- * computing becomes by it (T = ns + share T). */
+/* Time that copies take from a computation of ns that begins at begin_ns: each copy its share of the overlap, with the
+ * lengthened computation (T = ns + share T). */
 static int64_t lost_to_wires(const ps_sim_time *t, int64_t begin_ns, int64_t ns)
 {
     double lost = 0;
@@ -134,14 +129,35 @@ static int64_t lost_to_wires(const ps_sim_time *t, int64_t begin_ns, int64_t ns)
 
 /* ---- clocks of queues ---- */
 
-ps_status ps_sim_clock_create(ps_sim_time *t, ps_sim_clock **out)
+/* The ends of so many tickets are kept; older ones use that of the oldest kept. */
+#define TICKETS 2048
+
+/* An awaited item: its time, its lane, and the lane that it waited for before; -1: the host. */
+typedef struct point {
+    int64_t begin_ns, end_ns;
+    int lane, before;
+} point;
+
+typedef struct ps_sim_clock ps_sim_clock;
+struct ps_sim_clock {
+    ps_sim_time *time;
+    bool in_any_order; /* items begin independently (a disk) */
+    int lane;
+    ps_sim_item last;
+    point ready; /* when all that the next item waits for has ended */
+    ps_ticket newest;
+    point points[TICKETS]; /* by ticket */
+};
+
+ps_status ps_sim_clock_create(ps_sim_time *t, bool in_any_order, ps_observed *w)
 {
     ps_sim_clock *c = NULL;
-    *out = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *c, &c));
     c->time = t;
+    c->in_any_order = in_any_order;
     c->lane = c->ready.lane = c->ready.before = -1;
-    *out = c;
+    w->clock = c;
+    ps_observe(w, PS_OBSERVER_CLOCK, true);
     return PS_OK;
 }
 
@@ -150,37 +166,36 @@ void ps_sim_clock_destroy(ps_sim_clock *c)
     ps_mem_free(c);
 }
 
-static ps_sim_point point_of(const ps_sim_clock *c, ps_ticket ticket)
+static point point_of(const ps_sim_clock *c, ps_ticket ticket)
 {
     PS_ASSERT(ticket <= c->newest);
-    if (ticket == 0) return (ps_sim_point){.lane = -1, .before = -1};
-    const ps_ticket oldest = c->newest >= PS_SIM_TICKETS ? c->newest - PS_SIM_TICKETS + 1 : 1;
-    return c->points[(ticket > oldest ? ticket : oldest) % PS_SIM_TICKETS];
+    if (ticket == 0) return (point){.lane = -1, .before = -1};
+    const ps_ticket oldest = c->newest >= TICKETS ? c->newest - TICKETS + 1 : 1;
+    return c->points[(ticket > oldest ? ticket : oldest) % TICKETS];
 }
 
-static void put_point(ps_sim_clock *c, ps_ticket ticket, ps_sim_point p)
+static void put_point(ps_sim_clock *c, ps_ticket ticket, point p)
 {
     PS_ASSERT(ticket == c->newest + 1);
     c->newest = ticket;
-    c->points[ticket % PS_SIM_TICKETS] = p;
+    c->points[ticket % TICKETS] = p;
 }
 
-static ps_sim_point last_point(const ps_sim_clock *c)
+static point last_point(const ps_sim_clock *c)
 {
-    return (ps_sim_point){
-        .begin_ns = c->last.begin_ns, .end_ns = c->last.end_ns, .lane = c->lane, .before = c->last.cause};
+    return (point){.begin_ns = c->last.begin_ns, .end_ns = c->last.end_ns, .lane = c->lane, .before = c->last.cause};
 }
 
-void ps_sim_clock_wait(ps_sim_clock *c, ps_event e)
+static void come_after(ps_sim_clock *c, ps_event e)
 {
-    const ps_sim_clock *other = e.queue->clock;
+    const ps_sim_clock *other = e.queue->watched.clock;
     if (other == NULL) return;
-    const ps_sim_point p = point_of(other, e.ticket);
+    const point p = point_of(other, e.ticket);
     if (p.end_ns > c->ready.end_ns) c->ready = p;
 }
 
-/* Computing stands still from free_ns on: for what it waits for, for what that had waited for before, for the host. */
-static void count_wait(ps_sim_time *t, const ps_sim_point *ready, int64_t free_ns, int64_t begin_ns)
+/* Computing waits from free_ns on: for the awaited item, for what that had waited for, for the host. */
+static void count_wait(ps_sim_time *t, const point *ready, int64_t free_ns, int64_t begin_ns)
 {
     const int64_t whole = ps_max_i64(free_ns, ready->end_ns);
     const int64_t since = ps_min_i64(whole, ps_max_i64(free_ns, ready->begin_ns));
@@ -189,7 +204,7 @@ static void count_wait(ps_sim_time *t, const ps_sim_point *ready, int64_t free_n
     t->sums.host_waits_ns += begin_ns - whole;
 }
 
-/* The next item begins. One that its queue was busy until then has waited for its own lane. */
+/* The next item begins. If its queue was busy until then it has waited for its own lane. */
 static void begin_item(ps_sim_clock *c)
 {
     const ps_sim_time *t = c->time;
@@ -206,65 +221,93 @@ static void end_item(ps_sim_clock *c, ps_ticket ticket, int64_t end_ns)
     put_point(c, ticket, last_point(c));
 }
 
-/* No item of its own, so computing has not begun with it: the time until the next item is still to be accounted for. */
-void ps_sim_clock_mark(ps_sim_clock *c, ps_ticket ticket)
+/* Not an item, so computing has not begun with it: the time until the next item is still to be accounted for. */
+static void mark(ps_sim_clock *c, ps_ticket ticket)
 {
     put_point(c, ticket, c->ready.end_ns > c->last.end_ns ? c->ready : last_point(c));
 }
 
-/* The latency keeps the wire from nobody. */
-static span_ns copy_over(ps_sim_time *t, int lane, int64_t ready_ns, int64_t bytes)
+/* Latency does not occupy the wire. */
+static ps_sim_span copy_over(ps_sim_time *t, int lane, int64_t ready_ns, int64_t bytes)
 {
     const ps_sim_lane *l = &t->lanes[lane];
-    const int64_t ns = (int64_t)((double)bytes * 1e9 / l->bytes_per_s);
-    span_ns span = take_wire(&t->wires[l->wire], &t->wires[l->beside], l, ready_ns, ns);
+    ps_sim_span span = take_wire(&t->wires[l->wire], &t->wires[l->contending_wire], l, ready_ns,
+                                 ps_sim_copy_ns(bytes, l->bytes_per_s));
     span.end_ns += l->latency_ns;
     return span;
 }
 
-void ps_sim_clock_copy(ps_sim_clock *c, ps_ticket ticket, int64_t bytes)
+static void copy(ps_sim_clock *c, ps_ticket ticket, int64_t bytes)
 {
     if (c->lane < 0 || c->time->lanes[c->lane].bytes_per_s <= 0) {
-        ps_sim_clock_mark(c, ticket);
+        mark(c, ticket);
         return;
     }
     begin_item(c);
-    const span_ns span = copy_over(c->time, c->lane, c->last.begin_ns, bytes);
+    const ps_sim_span span = copy_over(c->time, c->lane, c->last.begin_ns, bytes);
     c->last.begin_ns = span.begin_ns;
     end_item(c, ticket, span.end_ns);
 }
 
-void ps_sim_clock_transfer(ps_sim_clock *c, ps_ticket ticket, int lane, int64_t bytes)
+static void transfer(ps_sim_clock *c, ps_ticket ticket, int lane, int64_t bytes)
 {
     const int64_t ready_ns = ps_max_i64(c->time->host_ns, c->ready.end_ns);
-    const span_ns span = copy_over(c->time, lane, ready_ns, bytes);
+    const ps_sim_span span = copy_over(c->time, lane, ready_ns, bytes);
     const int cause = span.begin_ns > ready_ns ? lane : c->time->host_ns >= c->ready.end_ns ? -1 : c->ready.lane;
     c->lane = lane;
     c->last = (ps_sim_item){.free_ns = span.begin_ns, .begin_ns = span.begin_ns, .cause = cause};
-    c->ready = (ps_sim_point){.lane = -1, .before = -1}; /* the next one may begin sooner */
+    c->ready = (point){.lane = -1, .before = -1}; /* the next one may begin sooner */
     end_item(c, ticket, span.end_ns);
 }
 
-int64_t ps_sim_clock_next_ns(const ps_sim_clock *c)
+/* When the next item can begin, according to the waits known so far. */
+static int64_t next_ns(const ps_sim_clock *c)
 {
     return ps_max_i64(c->time->host_ns, ps_max_i64(c->last.end_ns, c->ready.end_ns));
 }
 
-void ps_sim_clock_host_wait(ps_sim_clock *c, ps_ticket ticket)
+static void issue(const ps_observed *w, const ps_notice *n)
+{
+    ps_sim_clock *c = w->clock;
+    const bool copies = n->item == PS_ITEM_COPY && n->bytes >= 0;
+    for (int i = 0; n->after != NULL && i < n->after->n; i++) come_after(c, n->after->event[i]);
+    if (c->in_any_order)
+        transfer(c, n->ticket, n->lane, n->bytes);
+    else if (copies)
+        copy(c, n->ticket, n->bytes);
+    else
+        mark(c, n->ticket);
+    if (c->in_any_order || (!copies && n->item != PS_ITEM_MARK)) return;
+    ps_announce(w, &(ps_notice){.kind = PS_NOTICE_DONE,
+                                .ticket = n->ticket,
+                                .item = n->item,
+                                .begin_ns = copies ? c->last.begin_ns : next_ns(c),
+                                .end_ns = copies ? c->last.end_ns : next_ns(c),
+                                .link = w->profile_link});
+}
+
+/* The host continues when item `ticket` has ended. */
+static void host_wait(const ps_sim_clock *c, ps_ticket ticket)
 {
     c->time->host_ns = ps_max_i64(c->time->host_ns, point_of(c, ticket).end_ns);
+}
+
+void ps_sim_clock_observe(const ps_observed *w, const ps_notice *n)
+{
+    if (n->kind == PS_NOTICE_ISSUED) issue(w, n);
+    if (n->kind == PS_NOTICE_WAITED) host_wait(w->clock, n->ticket);
 }
 
 /* ---- queues ---- */
 
 void ps_sim_queue_join(ps_queue *q, int lane)
 {
-    if (q->clock != NULL) q->clock->lane = lane;
+    if (q->watched.clock != NULL) q->watched.clock->lane = lane;
 }
 
 void ps_sim_queue_spend(ps_queue *q, int64_t ns, bool computes)
 {
-    ps_sim_clock *c = q->clock;
+    ps_sim_clock *c = q->watched.clock;
     if (c == NULL) return;
     ps_sim_sums *sums = &c->time->sums;
     begin_item(c);
@@ -276,22 +319,22 @@ void ps_sim_queue_spend(ps_queue *q, int64_t ns, bool computes)
 
 void ps_sim_queue_come_after(ps_queue *q, const ps_queue *other)
 {
-    if (q->clock != NULL) ps_sim_clock_wait(q->clock, ps_queue_event(other));
+    if (q->watched.clock != NULL) come_after(q->watched.clock, ps_queue_event(other));
 }
 
 void ps_sim_queue_read_back(const ps_queue *q, int64_t latency_ns)
 {
-    if (q->clock == NULL) return;
-    ps_sim_clock_host_wait(q->clock, q->issued);
-    q->clock->time->host_ns += latency_ns;
+    if (q->watched.clock == NULL) return;
+    host_wait(q->watched.clock, q->issued);
+    q->watched.clock->time->host_ns += latency_ns;
 }
 
 ps_sim_item ps_sim_queue_last(const ps_queue *q)
 {
-    return q->clock != NULL ? q->clock->last : (ps_sim_item){0};
+    return q->watched.clock != NULL ? q->watched.clock->last : (ps_sim_item){0};
 }
 
 const int64_t *ps_sim_queue_clock(const ps_queue *q)
 {
-    return q->clock != NULL ? &q->clock->last.end_ns : NULL;
+    return q->watched.clock != NULL ? &q->watched.clock->last.end_ns : NULL;
 }

@@ -1,16 +1,16 @@
-/* sim_time.h - estimated time of queues that do nothing: when each item would begin and end, by the very events that
- * the items wait for.
+/* sim_time.h - estimated time of simulated queues: when each item would begin and end, by the same events that the
+ * items wait for.
  *
- *     host        issues at once; stands still where it waits                         host_ns
+ *     host        issues at once; blocks where it waits                         host_ns
  *     compute     |== op ==|...|== op ==|== op ==|        an item begins when the one before it has ended, and all that
  *     to device   |== copy ==|== copy ==|                 its queue waits for
- *     releases    memory that is given back may be used for something else after this
+ *     releases    freed memory may be reused after this
  *
- * A *lane* is what the time of one or more queues is counted as. Copies of a lane that has a rate go over a wire, one
- * at a time: in the first gap that is long enough, whichever was issued first. Two lanes with one wire take turns; beside
- * copies of another wire a lane may be slower.
+ * A *lane* is the time line of one or more queues. Copies of a lane with a bandwidth use a wire, one at a time: in the
+ * first gap that is long enough, whichever was issued first. Two lanes with one wire alternate; a lane may be slower
+ * while another wire is busy.
  *
- * Nothing follows from these times but predictions: what is issued does not depend on them. One thread. */
+ * These times serve predictions only: what is issued does not depend on them. One thread. */
 #ifndef PS_DEVICE_SIM_TIME_H
 #define PS_DEVICE_SIM_TIME_H
 
@@ -19,20 +19,40 @@
 #define PS_SIM_LANES_MAX 12
 
 typedef struct ps_sim_lane {
-    double bytes_per_s; /* of copies; 0: they take no time */
-    int64_t latency_ns; /* of each copy */
-    double share;       /* of a copy's time, in [0, 1), that computing loses meanwhile */
-    int wire;           /* [0, PS_SIM_LANES_MAX) */
-    int beside;         /* another wire: while that is busy a copy loses this part of its rate */
-    double contention;  /* [0, 1) */
+    double bytes_per_s;  /* of copies; 0: they take no time */
+    int64_t latency_ns;  /* of each copy */
+    double share;        /* of a copy's time, in [0, 1), that computing loses meanwhile */
+    int wire;            /* [0, PS_SIM_LANES_MAX) */
+    int contending_wire; /* another wire: while it is busy a copy loses the fraction `contention` of its bandwidth */
+    double contention;   /* [0, 1) */
 } ps_sim_lane;
 
 typedef struct ps_sim_sums {
-    int64_t compute_ns, lost_ns;        /* of items of ps_sim_compute: as if alone; longer because of copies */
+    int64_t compute_ns,
+        lost_ns; /* of items of ps_sim_queue_spend that compute: without copies; the extra time due to copies */
     int64_t busy_ns[PS_SIM_LANES_MAX];  /* items of the lane */
-    int64_t waits_ns[PS_SIM_LANES_MAX]; /* the compute lane stood still for an item of this one */
+    int64_t waits_ns[PS_SIM_LANES_MAX]; /* the compute lane waited for an item of this one */
     int64_t host_waits_ns;              /* ... because the host had not issued its next item yet */
 } ps_sim_sums;
+
+/* ---- arithmetic, shared with the store's timeline (chunk/timeline.h) ---- */
+
+typedef struct ps_sim_span {
+    int64_t begin_ns, end_ns;
+} ps_sim_span;
+
+/* Duration of a copy of so many bytes, without latency. */
+static inline int64_t ps_sim_copy_ns(int64_t bytes, double bytes_per_s)
+{
+    return (int64_t)((double)bytes * 1e9 / bytes_per_s);
+}
+
+/* When a copy of duration ns ends if it begins at begin_ns. While the other direction is busy (n intervals, one after
+ * the other) it loses the fraction `contention` of its bandwidth, in [0, 1); copies of the other direction are not
+ * slowed further. */
+int64_t ps_sim_end_contended(const ps_sim_span *busy, int n, double contention, int64_t begin_ns, int64_t ns);
+
+/* ---- time ---- */
 
 typedef struct ps_sim_time ps_sim_time;
 
@@ -41,32 +61,32 @@ PS_NODISCARD ps_status ps_sim_time_create(const ps_sim_lane *lanes, int n_lanes,
 void ps_sim_time_destroy(ps_sim_time *t); /* after the devices, queues and disks that have it; NULL is accepted */
 ps_sim_sums ps_sim_time_sums(const ps_sim_time *t);
 
-/* That of a device, its driver; NULL: the device has none. Only ps_device_sim_later_ops can have. */
+/* The time of a device, its driver; NULL: none. Only devices of ps_device_sim_async_ops can have it. */
 ps_sim_time *ps_sim_time_of(const ps_device *dev);
 
-/* ---- queues of devices that have time; without, these do nothing ---- */
+/* ---- queues of devices that have time; on others these calls do nothing ---- */
 
-/* The queue's items are the lane's from now on. Before the first. */
+/* The queue's items belong to the lane from now on. To be called before the first item. */
 void ps_sim_queue_join(ps_queue *q, int lane);
 /* Transfers of a simulated disk. */
 PS_NODISCARD ps_status ps_sim_disk_join(ps_disk *d, ps_sim_time *t, int read_lane, int write_lane);
-/* An item that takes so long, and longer by what copies take from it meanwhile if it computes. */
+/* An item of this duration; if it computes, copies at the same time lengthen it. */
 void ps_sim_queue_spend(ps_queue *q, int64_t ns, bool computes);
 
-/* What is issued to q next comes after all of the other queue so far, in time. Of what is issued nobody is told. */
+/* What is issued to q next comes after all of the other queue so far, in time. Observers are not informed. */
 void ps_sim_queue_come_after(ps_queue *q, const ps_queue *other);
-/* The host goes on latency_ns after all of q so far. */
+/* The host continues latency_ns after all of q so far. */
 void ps_sim_queue_read_back(const ps_queue *q, int64_t latency_ns);
 
-/* The queue's last item: since when the queue had stood still for it, and the lane that it waited for last; -1: the
- * host had not issued it. Before the first, and without time: zeros. */
+/* The queue's last item: since when the queue had waited for it, and the lane that it waited for last; -1: the host had
+ * not issued it. Before the first item, and without time: zeros. */
 typedef struct ps_sim_item {
     int64_t free_ns, begin_ns, end_ns;
     int cause;
 } ps_sim_item;
 
 ps_sim_item ps_sim_queue_last(const ps_queue *q);
-/* Where that ends: a clock, for profiles. NULL without time. */
+/* The end of that item: a clock, for profiles. NULL without time. */
 const int64_t *ps_sim_queue_clock(const ps_queue *q);
 
 #endif

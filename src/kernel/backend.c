@@ -102,7 +102,7 @@ static ps_status run_call(void *self, const void *args)
     return st;
 }
 
-/* What computes in the thread that calls it is called by the queue, in the thread that does its items. */
+/* A synchronous kernel runs as a call item, in the thread that executes the queue's items. */
 static ps_status issue_call(ps_backend *b, ps_op op, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     kernel_call c = {.op = op, .workspace_bytes = workspace_bytes};
@@ -142,7 +142,7 @@ ps_status ps_kernel_run(ps_backend *b, ps_op op, ps_queue *queue, const void *ar
     return st != PS_OK || runs_here ? st : issue_call(b, op, queue, args, workspace_bytes);
 }
 
-/* ---- what an operator is ---- */
+/* ---- operators ---- */
 
 void ps_op_uses(ps_op op, const void *args, size_t workspace_bytes, ps_uses *out)
 {

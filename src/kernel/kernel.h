@@ -1,25 +1,24 @@
-/* kernel.h - the operators: what a backend (backend.h) must be able to compute.
+/* kernel.h - the operators that a backend (backend.h) computes.
  *
  * An operator X has a struct of arguments, ps_X_args, whose comment is the contract, and a line in PS_OPS below.
  *
  * Letters: B batch, T sequence, C channels, H heads, KV heads of keys and values, D head size, V vocabulary or classes;
- * rows = B T, or B for what stands for a whole sequence. In formulas, (+)= is += with accumulate, else =.
- * Arrays are dense and row-major; all pointers are aligned to 64 bytes, where not said otherwise. Outputs share no
- * memory with inputs, where not said otherwise.
+ * rows = B T, or B for one row per sequence. In formulas, (+)= is += with accumulate, else =.
+ * Arrays are dense and row-major; all pointers are aligned to 64 bytes, and outputs do not overlap inputs, unless said
+ * otherwise.
  *
  * Rules for every kernel
- *  - A kernel is a pure function of its arguments: the same input gives the same bits, wherever the arrays lie, for any
- *    number of threads. It allocates nothing; scratch comes in `workspace` (64-byte aligned, as many bytes as
- *    ps_kernel_measure says for these arguments, content undefined on entry).
+ *  - A kernel is a pure function of its arguments: equal inputs give equal bits, for any addresses and any number of
+ *  threads. It allocates nothing; scratch is `workspace` (64-byte aligned, of ps_kernel_measure's size for these
+ *  arguments, content undefined on entry).
  *  - `dtype` is the type of activations, parameters and their gradients; sums run in float or better.
  *  - Activation gradients: with accumulate_dx the kernel adds to dx (one rounding of the sum), else it overwrites dx.
- *  - Parameter gradients have their own `grad_dtype` and `accumulate_grad`. A gradient may lie over its own parameter
- *    (dw == w, db == b) when dtype == grad_dtype and !accumulate_grad: gradients overwrite parameters
- *    (PatrickStar's chunk reuse). The kernel reads what it needs of w before it writes there.
+ *  - Parameter gradients have their own `grad_dtype` and `accumulate_grad`. A gradient may overwrite its own parameter
+ *  in place (dw == w, db == b) when dtype == grad_dtype and !accumulate_grad (PatrickStar's chunk reuse). The kernel
+ *  reads w before it writes there.
  *  - Shapes with rows == 0 are legal and do nothing (parameter gradients not accumulated become zero).
- *  - Arguments are values and addresses of memory that the backend computes on, at most PS_CALL_ARGS_BYTES_MAX bytes of
- *    them: what is copied into a queue needs nothing else. No status depends on the content of arrays: who brings ids
- *    and targets has checked them.
+ *  - Arguments are values and addresses of the backend's memory, at most PS_CALL_ARGS_BYTES_MAX bytes, so that copying
+ *  them to a queue suffices. No status depends on the content of arrays: the caller checks ids and targets.
  *
  * Also compiles as C++17, for nvcc. */
 #ifndef PS_KERNEL_KERNEL_H
@@ -27,12 +26,12 @@
 
 #include <stdbool.h>
 
+#include "base/dtype.h"
 #include "base/exact_sum.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "device/queue.h"
 #include "patrickstar_own.h"
-#include "tensor/dtype.h"
 
 /* Storage of a linear layer's weight. */
 typedef enum ps_weight_layout {
@@ -45,11 +44,10 @@ typedef enum ps_gelu_kind {
     PS_GELU_ERF,  /* 0.5 x (1 + erf(x / sqrt 2)): BERT */
 } ps_gelu_kind;
 
-/* What follows a product in the same call. z is the element as the product alone would have stored it, rounded to its
- * type: the result has the bits of the operator that is named, run on a stored z. A backend lists the epilogues that it
- * has (backend.h), and may apply them to each element as it is finished or, as the cpu does, to the whole result after
- * the product. Of those that it lists as unrounded z may be the sum itself: one rounding less, and so other bits, but by
- * shape and formats alone the one or the other. */
+/* The epilogue of a matrix multiplication in the same call. z is the element that the multiplication alone would store,
+ * rounded to its type, so the result has the bits of the named operator on a stored z. A backend lists its epilogues
+ * (backend.h), and may apply them to each finished element or, as the cpu does, to the whole result. For an epilogue
+ * that it lists as unrounded, z may be the unrounded sum, so bits differ; shape and formats alone determine which. */
 typedef enum ps_epilogue_kind {
     PS_EPILOGUE_NONE,     /* z */
     PS_EPILOGUE_GELU,     /* gelu_fwd: gelu(z) */
@@ -58,20 +56,20 @@ typedef enum ps_epilogue_kind {
     PS_EPILOGUE_COUNT,
 } ps_epilogue_kind;
 
-/* Two operators that are one besides, which moves what is between them through memory no more: it has the bits of both
- * run one after the other, what the first gives rounded to dtype; but sums over rows may have an order of their own. A
- * backend lists the pairs that it has a kernel for (backend.h). */
+/* Fused pairs of operators, which do not store the intermediate result in memory. The bits are those of both operators
+ * in sequence, with the intermediate result rounded to dtype, except that sums over rows may have another order. A
+ * backend lists the pairs for which it has a kernel (backend.h). */
 typedef enum ps_pair_kind {
     PS_PAIR_NONE,
     PS_PAIR_RMSNORM_ROPE, /* rmsnorm of each head, rope: rmsnorm_rope_fwd, and rmsnorm_rope_bwd */
-    PS_PAIR_DROPOUT_ADD,  /* dropout, add: dropout with a residual; backward they are apart */
+    PS_PAIR_DROPOUT_ADD,  /* dropout, add: dropout with a residual; backward is not fused */
     PS_PAIR_COUNT,
 } ps_pair_kind;
 
 typedef struct ps_linear_epilogue {
     ps_epilogue_kind kind;
     ps_gelu_kind gelu;
-    /* Of the result's shape and type, and in memory of its own. GELU: out, receives z; NULL where nobody needs z. ADD,
+    /* Of the result's shape and type, in separate memory. GELU: out, receives z; NULL when z is not needed. ADD,
      * GELU_BWD: in. */
     void *other;
 } ps_linear_epilogue;
@@ -112,7 +110,7 @@ typedef struct ps_linear_bwd_weight_args {
     ps_weight_layout layout;
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad;
-    bool skips_dw; /* db alone is wanted: dw and x are not looked at */
+    bool skips_dw; /* compute db only: dw and x are not accessed */
     void *workspace;
 } ps_linear_bwd_weight_args;
 
@@ -167,7 +165,7 @@ typedef struct ps_rmsnorm_bwd_args {
     void *workspace;
 } ps_rmsnorm_bwd_args;
 
-/* y = gelu(x), of the kind. Hendrycks, Gimpel 2016. */
+/* y = gelu(x) of this kind. Hendrycks, Gimpel 2016. */
 typedef struct ps_gelu_fwd_args {
     void *y;       /* out [n] */
     const void *x; /* in  [n] */
@@ -238,16 +236,16 @@ typedef struct ps_relu_bwd_args {
     bool accumulate_dx;
 } ps_relu_bwd_args;
 
-/* Multi-head attention. Query head h reads key and value head h / (H / KV): KV == H is the usual kind, fewer are
- * grouped queries (Ainslie et al. 2023). P = softmax(q k^T scale) over the keys that a query sees, dropped out with
- * probability dropout_p, y = P v. Query i sees key j unless
+/* Multi-head attention. Query head h uses key and value head h / (H / KV): KV == H is multi-head, KV < H grouped-query
+ * attention (Ainslie et al. 2023). P = softmax(q k^T scale) over the keys that a query attends to, with dropout of
+ * probability dropout_p; y = P v. Query i attends to key j unless
  *     causal: j > i;  window > 0: j <= i - window or j >= i + window (sliding window of Mistral, counting the query
  *     itself);  mask != NULL: mask[b, j] == 0 (padding).
- * A query that sees no key has y = 0 and lse = 0, and no gradient. A mask of ones gives the bits of no mask, but on a GPU
- * where a library computes what has none (cuda/cudnn_attention.h).
+ * A query that attends to no key has y = 0 and lse = 0, and no gradient. A mask of ones gives the bits of no mask,
+ * except on a GPU where a library computes attention without a mask (device/cuda/cudnn_attention.h).
  * lse[b, h, t] = log sum exp of the scaled scores is kept for backward. No [T, T] matrix is stored
  * (Dao et al., "FlashAttention", 2022; backward with D = rowsum(dy y)).
- * q, k, v may lie packed in one array: rows (one b, t) are q_stride and kv_stride elements apart, and element pointers
+ * q, k, v may be packed in one array: rows (one b, t) are q_stride and kv_stride elements apart, and element pointers
  * are aligned to the element only.
  * Dropout keeps element (b, h, i, j) iff ps_rng_u32(dropout_key, ((b H + h) T + i) T + j) >= dropout_p 2^32 (see
  * ps_dropout_threshold) and scales it by 1 / (1 - p). */
@@ -256,7 +254,7 @@ typedef struct ps_attention_fwd_args {
     float *lse;                  /* out [B, H, T] */
     const void *q;               /* in  [B, T, H, D], rows at q_stride */
     const void *k, *v;           /* in  [B, T, KV, D], rows at kv_stride */
-    const int32_t *mask;         /* in  [B, T], 0: nobody sees this key; or NULL */
+    const int32_t *mask;         /* in [B, T], 0: the key is masked; or NULL */
     int64_t B, T, H, KV, D;      /* KV divides H */
     int64_t q_stride, kv_stride; /* elements */
     int64_t window;              /* 0: none */
@@ -268,7 +266,7 @@ typedef struct ps_attention_fwd_args {
     void *workspace;
 } ps_attention_fwd_args;
 
-/* dq, dk, dv are laid out as q, k, v and overwritten; what lies between their rows is not touched. */
+/* dq, dk, dv have the layout of q, k, v and are overwritten; memory between their rows is not accessed. */
 typedef struct ps_attention_bwd_args {
     void *dq, *dk, *dv;
     const void *dy; /* in  [B, T, H, D] */
@@ -287,13 +285,13 @@ typedef struct ps_attention_bwd_args {
     void *workspace;
 } ps_attention_bwd_args;
 
-/* Causal attention of the next T tokens of one sequence, at positions first .. first + T - 1; the keys and values of
- * the positions before are in the caches. First the new ones are added: k_cache[kv, first + t] = k[t, kv], v_cache
- * likewise. Then as attention_fwd for query t, which sees the keys at positions j <= first + t, with window > 0 only
- * those with j > first + t - window. T == 0 does nothing. */
+/* Causal attention of the next T tokens of one sequence, at positions first .. first + T - 1; the caches have the keys
+ * and values of earlier positions. First the new ones are stored: k_cache[kv, first + t] = k[t, kv], v_cache likewise.
+ * Then as attention_fwd for query t, which attends to the keys at positions j <= first + t, with window > 0 only those
+ * with j > first + t - window. T == 0 does nothing. */
 typedef struct ps_attention_cached_args {
     void *y;                     /* out [T, H, D] */
-    void *k_cache, *v_cache;     /* in-out [KV, n_positions, D]; from first + T on not looked at */
+    void *k_cache, *v_cache;     /* in-out [KV, n_positions, D]; not read from first + T on */
     const void *q;               /* in  [T, H, D], rows at q_stride */
     const void *k, *v;           /* in  [T, KV, D], rows at kv_stride */
     int64_t T, H, KV, D;         /* KV divides H */
@@ -307,20 +305,20 @@ typedef struct ps_attention_cached_args {
 
 /* Rotary position embedding (Su et al. 2021), pairing element i of a head with element i + D/2 as Hugging Face does:
  * with the angle (first + t) inv_freq[i],  y[i] = scale (x[i] cos - x[i + D/2] sin),  y[i + D/2] = scale (x[i + D/2]
- * cos + x[i] sin). inverse turns the other way: backward, with x <- dy. y may be x; accumulate adds to y. */
+ * cos + x[i] sin). inverse rotates by the negative angle: backward, with x <- dy. y may be x; accumulate adds to y. */
 typedef struct ps_rope_args {
     void *y;               /* out [B, T, H, D] */
     const void *x;         /* in  [B, T, H, D] */
     const float *inv_freq; /* in  [D / 2] */
     int64_t B, T, H, D;    /* D even */
     int64_t first;         /* position of the first token of each sequence */
-    float scale;           /* of the result: 1, but for YaRN */
+    float scale;           /* of the result: 1 except for YaRN */
     bool inverse, accumulate;
     ps_dtype dtype;
     void *workspace;
 } ps_rope_args;
 
-/* rmsnorm_fwd of each head, and rope of that: queries and keys of Qwen3. */
+/* rmsnorm_fwd of each head, then rope: queries and keys of Qwen3. */
 typedef struct ps_rmsnorm_rope_fwd_args {
     void *y;               /* out [B, T, H, D] */
     float *rstd;           /* out [B, T, H], kept for the backward pass */
@@ -334,7 +332,7 @@ typedef struct ps_rmsnorm_rope_fwd_args {
     void *workspace;
 } ps_rmsnorm_rope_fwd_args;
 
-/* dy turned back by rope, and rmsnorm_bwd of that. */
+/* Inverse rope of dy, then rmsnorm_bwd. */
 typedef struct ps_rmsnorm_rope_bwd_args {
     void *dx;              /* out [B, T, H, D]; may be dy itself */
     void *dw;              /* out [D] of grad_dtype */
@@ -390,7 +388,7 @@ typedef struct ps_position_bwd_args {
     bool accumulate_grad;
 } ps_position_bwd_args;
 
-/* Which position of a sequence stands for all of it. */
+/* The position that represents the sequence. */
 typedef enum ps_pool_kind {
     PS_POOL_FIRST, /* position 0: [CLS] of BERT */
     PS_POOL_LAST,  /* the last one with mask != 0, position 0 when there is none: GPT-2 as a classifier */
@@ -417,7 +415,7 @@ typedef struct ps_pool_bwd_args {
     bool accumulate_dx;
 } ps_pool_bwd_args;
 
-/* y = a + b; y may be a or b. Residual connections, and joining of gradients. */
+/* y = a + b; y may be a or b. For residual connections, and sums of gradients. */
 typedef struct ps_add_args {
     void *y;           /* out [n]; may be a or b */
     const void *a, *b; /* in [n] */
@@ -444,17 +442,17 @@ static inline uint32_t ps_dropout_threshold(float p)
     return (uint32_t)((double)p * 4294967296.0);
 }
 
-/* Floats of logits that are kept from lm_loss_fwd to lm_loss_bwd; their order is the backend's own. */
+/* Number of floats of logits that are kept from lm_loss_fwd to lm_loss_bwd; the backend defines their order. */
 static inline int64_t ps_lm_logits_count(int64_t rows, int64_t V)
 {
     return rows * ((V + 15) / 16 * 16);
 }
 
-/* What a cross-entropy has beside its classes; all 0: nothing. */
+/* Optional terms of a cross-entropy; all 0: none. */
 typedef struct ps_loss_terms {
     const float *class_weights; /* in [V], or NULL: all are 1 */
-    float mean_weight;          /* of class_weights, 1 without; only looked at with smoothing */
-    float smoothing;            /* of labels: that share of the target is spread over all classes; in [0, 1) */
+    float mean_weight;          /* of class_weights, 1 without; used with smoothing only */
+    float smoothing;            /* label smoothing: probability mass spread over all classes; in [0, 1) */
     float z_loss;               /* coefficient of lse^2 */
 } ps_loss_terms;
 
@@ -463,9 +461,8 @@ typedef struct ps_loss_terms {
  * With terms, u being the class weights, u_t that of the target, e the smoothing and q the z_loss, it is
  *     row_loss = (1 - e) u_t (lse - logits[target]) + e (mean(u) lse - mean(u logits)) + q u_t lse^2:
  * torch.nn.CrossEntropyLoss(weight=u, label_smoothing=e), and the z-loss of PaLM (Chowdhery et al. 2022, section 5).
- * Logits are computed a slice of the vocabulary at a time, whose width is a function of the shape alone, and kept for
- * backward or not: then backward computes them again, with the same bits. Logits are in float, never rounded to 16
- * bits. */
+ * Logits are computed in slices of the vocabulary, whose width depends on the shape only. They are kept for backward,
+ * or recomputed there with the same bits. Logits are floats, never rounded to 16 bits. */
 typedef struct ps_lm_loss_fwd_args {
     float *row_loss;        /* out [rows] */
     float *lse;             /* out [rows] */
@@ -484,9 +481,9 @@ typedef struct ps_lm_loss_fwd_args {
 
 /* dlogits = (softmax(logits) - onehot(target)) scale, zero for ignored rows; dx = dlogits w; dw (+)= dlogits^T x; db
  * (+)= column sums of dlogits. With terms, dlogits = (a softmax(logits) - (1 - e) u_t onehot(target) - e u / V) scale,
- * a = (1 - e) u_t + e mean(u) + 2 q u_t lse. Goes through the vocabulary slice by slice, so dw may lie over w, and db over b: slice s
- * of w is read for the last time before slice s of dw is written. dlogits are rounded to dtype for the products and the
- * sums. */
+ * a = (1 - e) u_t + e mean(u) + 2 q u_t lse. Processes the vocabulary slice by slice, so dw may overwrite w, and db may
+ * overwrite b: slice s of w is read for the last time before slice s of dw is written. dlogits are rounded to dtype for
+ * matrix multiplication and sums. */
 typedef struct ps_lm_loss_bwd_args {
     void *dx;               /* out [rows, C], overwritten */
     void *dw;               /* out [V, C] of grad_dtype */
@@ -495,27 +492,27 @@ typedef struct ps_lm_loss_bwd_args {
     const void *w;          /* in  [V, C] */
     const void *b;          /* in  [V], or NULL */
     const float *lse;       /* in  [rows] from forward */
-    const float *logits;    /* in  [ps_lm_logits_count] from forward, when keeps_logits: else they are computed again */
+    const float *logits;    /* in [ps_lm_logits_count] from forward, when keeps_logits; else recomputed */
     const int32_t *targets; /* in  [rows], as in forward */
     int64_t rows, C, V;
     /* loss scale / (n_targets * gradient_accumulation_steps); with train.loss_average = micro_batches the weights u_t
-     * of the rows that take part replace n_targets */
+     * of the rows that are not ignored replace n_targets */
     float scale;
     ps_loss_terms terms;
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad, keeps_logits;
-    bool skips_dx, skips_dw; /* not wanted: the array is not looked at; the others have the same bits */
+    bool skips_dx, skips_dw; /* not needed: the array is not accessed; the others have the same bits */
     void *workspace;
 } ps_lm_loss_bwd_args;
 
-/* Losses of single numbers z against values t, of which a NaN takes no part. */
+/* Losses of single numbers z against values t; a value of NaN is ignored. */
 typedef enum ps_values_loss_kind {
     PS_VALUES_SQUARED,  /* (z - t)^2: torch.nn.MSELoss */
     PS_VALUES_LOGISTIC, /* max(z, 0) - z t + log(1 + exp(-|z|)): torch.nn.BCEWithLogitsLoss */
 } ps_values_loss_kind;
 
 typedef struct ps_values_loss_fwd_args {
-    float *loss;         /* out [n]; 0 for what takes no part */
+    float *loss;         /* out [n]; 0 for ignored values */
     int32_t *predicted;  /* out [n]: LOGISTIC z > 0; SQUARED -1 */
     const float *z;      /* in  [n] */
     const float *values; /* in  [n] */
@@ -523,20 +520,20 @@ typedef struct ps_values_loss_fwd_args {
     ps_values_loss_kind kind;
 } ps_values_loss_fwd_args;
 
-/* dz = 2 (z - t) scale, or (1 / (1 + exp(-z)) - t) scale; 0 for what takes no part */
+/* dz = 2 (z - t) scale, or (1 / (1 + exp(-z)) - t) scale; 0 for ignored values */
 typedef struct ps_values_loss_bwd_args {
     void *dz;            /* out [n] */
     const float *z;      /* in  [n] */
     const float *values; /* in  [n] */
     int64_t n;
-    float scale; /* as in ps_lm_loss_bwd_args; each value that takes part weighs 1 */
+    float scale; /* as in ps_lm_loss_bwd_args; each value that is not ignored has weight 1 */
     ps_values_loss_kind kind;
     ps_dtype dtype;
 } ps_values_loss_bwd_args;
 
-/* Where a span begins (k = 0) and ends (k = 1) in a sequence: cross-entropy over its positions. With lse[b, k] = log
- * sum_t exp(z[b, t, k]):  loss[b, k] = weight[k] (lse[b, k] - z[b, targets[b, k], k]), 0 where that is ignored;
- * predicted = the position of the largest z, the lowest of equal ones. */
+/* Loss of the start (k = 0) and the end (k = 1) of a text span: cross-entropy over the positions of the sequence. With
+ * lse[b, k] = log sum_t exp(z[b, t, k]): loss[b, k] = weight[k] (lse[b, k] - z[b, targets[b, k], k]), 0 where the
+ * target is ignored; predicted = the position of the largest z, the lowest of equal ones. */
 typedef struct ps_span_loss_fwd_args {
     float *loss;            /* out [B, 2] */
     int32_t *predicted;     /* out [B, 2] */
@@ -546,7 +543,7 @@ typedef struct ps_span_loss_fwd_args {
     float weight[2];
 } ps_span_loss_fwd_args;
 
-/* dz = (softmax_t(z) - onehot(target)) scale[k], zero where it is ignored */
+/* dz = (softmax_t(z) - onehot(target)) scale[k], zero where the target is ignored */
 typedef struct ps_span_loss_bwd_args {
     void *dz;               /* out [B, T, 2] */
     const float *z;         /* in  [B, T, 2] */
@@ -556,21 +553,21 @@ typedef struct ps_span_loss_bwd_args {
     ps_dtype dtype;
 } ps_span_loss_bwd_args;
 
-/* The losses of a micro-batch together. */
+/* Sums of the losses of a micro-batch. */
 typedef struct ps_loss_sums {
     double loss;   /* in the order of rows */
-    double weight; /* that of their targets' classes, in the order of rows: n_targets where these have none */
+    double weight; /* of the targets' class weights, in the order of rows; n_targets without class weights */
     int64_t n_targets, n_correct;
 } ps_loss_sums;
 
-/* 0 where the targets weigh nothing. */
+/* 0 when the sum of weights is 0. */
 static inline double ps_loss_sums_mean(const ps_loss_sums *s)
 {
     return s->weight > 0 ? s->loss / s->weight : 0;
 }
 
-/* *sums = that of the rows whose target is not PS_IGNORE_INDEX; with values, whose value is not NaN: what is predicted
- * of them is right where it is value > 0.5. */
+/* *sums over the rows whose target is not PS_IGNORE_INDEX; with values, whose value is not NaN, and whose prediction is
+ * correct if it equals (value > 0.5). */
 typedef struct ps_loss_sums_args {
     ps_loss_sums *sums;                 /* out [1]; aligned as its type */
     const float *row_loss;              /* in  [rows] of lm_loss_fwd, values_loss_fwd or span_loss_fwd, as the others */
@@ -580,21 +577,21 @@ typedef struct ps_loss_sums_args {
     int64_t rows, n_classes;
 } ps_loss_sums_args;
 
-/* Adam (Kingma, Ba 2015) and AdamW (Loshchilov, Hutter 2019), one pass: reads grad, master, m, v once and writes
- * master, m, v and the new parameter over the gradient: 28 bytes moved per parameter with 16-bit parameters.
+/* Adam (Kingma, Ba 2015) and AdamW (Loshchilov, Hutter 2019), in one pass: reads grad, master, m, v once, and writes
+ * master, m, v, and the new parameter over the gradient: 28 bytes of traffic per parameter with 16-bit parameters.
  *   g = grad grad_scale;  Adam: g += weight_decay master;  AdamW: master -= lr weight_decay master
  *   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
  *   master -= lr (m / bias1) / (sqrt(v / bias2) + eps);  param = master rounded to param_dtype
- * (as torch.optim.Adam and AdamW). Elementwise: the same bits wherever the array is cut into pieces. */
+ * (as torch.optim.Adam and AdamW). Elementwise: the same bits for every division of the array. */
 typedef struct ps_adam_args {
     void *param;           /* out [n] of param_dtype; may be grad itself when the types are equal */
     const void *grad;      /* in  [n] of grad_dtype */
     float *master, *m, *v; /* in-out [n] */
     int64_t n;
     float lr, beta1, beta2, eps, weight_decay;
-    float one_minus_beta1, one_minus_beta2; /* of the numbers that beta1 and beta2 are rounded from */
+    float one_minus_beta1, one_minus_beta2; /* from beta1 and beta2 before rounding */
     float bias1, bias2;                     /* 1 - beta1^t, 1 - beta2^t */
-    float grad_scale;                       /* clip factor / (loss scale * ranks * weight ratio): engine/step.c */
+    float grad_scale;                       /* clip factor / (loss scale * ranks * weight ratio): api/engine/step.c */
     bool decoupled_decay;                   /* AdamW */
     ps_dtype param_dtype, grad_dtype;
 } ps_adam_args;
@@ -604,7 +601,7 @@ typedef struct ps_adam_args {
  *   buffer = momentum buffer + (1 - dampening) g
  *   d = buffer, or g + momentum buffer with nesterov; without a buffer d = g
  *   master -= lr d;  param = master rounded to param_dtype
- * Elementwise: the same bits wherever the array is cut into pieces. */
+ * Elementwise: the same bits for every division of the array. */
 typedef struct ps_sgd_args {
     void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal */
     const void *grad; /* in  [n] of grad_dtype */
@@ -612,7 +609,7 @@ typedef struct ps_sgd_args {
     float *buffer;    /* in-out [n]; NULL: no momentum */
     int64_t n;
     float lr, momentum, one_minus_dampening, weight_decay;
-    float grad_scale; /* clip factor / (loss scale * ranks * weight ratio): engine/step.c */
+    float grad_scale; /* clip factor / (loss scale * ranks * weight ratio): api/engine/step.c */
     bool nesterov;
     ps_dtype param_dtype, grad_dtype;
 } ps_sgd_args;
@@ -625,11 +622,11 @@ typedef struct ps_cast_args {
     ps_dtype dst_dtype, src_dtype;
 } ps_cast_args;
 
-/* What the gradients of a step amount to. All bytes 0: those of none. */
+/* Statistics of gradients. All bytes 0: of no gradients. */
 typedef struct ps_grad_sums {
     ps_exact_sum sum_squares; /* of the finite elements */
     int64_t n_nonfinite;      /* infinities and NaNs */
-    int32_t first_nonfinite;  /* the tensor that had the first of them; nothing where there are none */
+    int32_t first_nonfinite;  /* first tensor with one of them; undefined when there are none */
 } ps_grad_sums;
 
 static inline void ps_grad_sums_count(ps_grad_sums *s, int64_t n_nonfinite, int32_t tensor)
@@ -638,22 +635,22 @@ static inline void ps_grad_sums_count(ps_grad_sums *s, int64_t n_nonfinite, int3
     s->n_nonfinite += n_nonfinite;
 }
 
-/* *all += *one, whose squares carry. */
+/* *all += *one; carries the squares of *one. */
 static inline void ps_grad_sums_join(ps_grad_sums *all, ps_grad_sums *one)
 {
     ps_exact_sum_join(&all->sum_squares, &one->sum_squares);
     if (one->n_nonfinite > 0) ps_grad_sums_count(all, one->n_nonfinite, one->first_nonfinite);
 }
 
-/* *sums += those of x. Squares are summed in double over each block of PS_GRAD_STATS_BLOCK elements, and these sums are
- * added exactly: so the bits are the same however a tensor is cut into chunks, whose sizes are multiples of a block. At
- * most 2^30 blocks in all. Called on a gradient right after it is made. */
+/* Add the statistics of x to *sums. Squares are summed in double over each block of PS_GRAD_STATS_BLOCK elements, and
+ * these sums are added exactly, so bits do not depend on the division of tensors into chunks, whose sizes are multiples
+ * of a block. At most 2^30 blocks in all. Called on a gradient right after it is computed. */
 #define PS_GRAD_STATS_BLOCK 2048
 typedef struct ps_grad_stats_args {
     ps_grad_sums *sums; /* in-out [1]; aligned as its type */
     const void *x;      /* in  [n] */
     int64_t n;
-    int32_t tensor; /* that x belongs to */
+    int32_t tensor; /* of x */
     ps_dtype dtype;
 } ps_grad_stats_args;
 
@@ -666,32 +663,32 @@ typedef struct ps_fill_args {
     ps_rng_key key;
 } ps_fill_args;
 
-/* What a call needs of a user's operator. */
+/* The parts of a user's operator that a call needs. */
 typedef struct ps_own_functions {
     const char *name;
-    ps_own_func cpu, cuda; /* of the direction; NULL: there is none */
+    ps_own_func cpu, cuda; /* of the direction; NULL: none */
     int64_t (*scratch_bytes)(const ps_own_call *call, int is_backward);
     double (*flops)(const ps_own_call *call, int is_backward);
 } ps_own_functions;
 
-/* An operator of the user's (ps_own_operator), forward or backward: as patrickstar.h says, but that a parameter's gradient
- * is of grad_dtype, may lie over the parameter, and dw (+)= what the function made in scratch, rounded once. */
+/* A user's operator (ps_own_operator), forward or backward, as in patrickstar_own.h, except that a parameter's gradient
+ * is of grad_dtype and may overwrite the parameter in place: dw (+)= the function's result in scratch, rounded once. */
 typedef struct ps_own_args {
     ps_own_functions op;
     ps_own_call
-        call; /* but struct_size, device, stream, options, dw, scratch, scratch_bytes, which whoever runs it fills in */
+        call; /* without struct_size, device, stream, options, dw, scratch, scratch_bytes, which the backend sets */
     int64_t options[PS_OWN_OPTIONS_BYTES_MAX / 8];
     void *dw[PS_OWN_PARAMETERS_MAX]; /* out [w_elements] of grad_dtype; NULL in forward */
     int64_t saved_columns[PS_OWN_SAVED_MAX];
     ps_dtype grad_dtype;
     bool accumulate_grad;
-    bool skips_dw[PS_OWN_PARAMETERS_MAX]; /* nobody wants it: the function gets NULL, dw is not looked at */
+    bool skips_dw[PS_OWN_PARAMETERS_MAX]; /* not needed: the function gets NULL, dw is not accessed */
     void *workspace;
 } ps_own_args;
 
 typedef ps_own_args ps_own_fwd_args, ps_own_bwd_args;
 
-/* All operators, by the name X of ps_X_args: ids, tables and unions expand from here. */
+/* All operators, by the name X of ps_X_args; ids, tables and unions are generated from this list. */
 #define PS_OPS(XX)                                                                                                     \
     XX(linear_fwd)                                                                                                     \
     XX(linear_bwd_input)                                                                                               \

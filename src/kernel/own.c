@@ -20,7 +20,7 @@ static int64_t dw_bytes(const ps_own_args *a, int k)
     return a->skips_dw[k] ? 0 : a->call.w_elements[k] * (int64_t)sizeof(float);
 }
 
-/* All but the memory in the workspace. */
+/* All members except pointers into the workspace. */
 static ps_own_call begin_call(const ps_own_args *a, ps_device_type device)
 {
     ps_own_call call = a->call;

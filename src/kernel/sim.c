@@ -1,4 +1,4 @@
-/* sim.c - the backend of a GPU that is not here: its operators compute nothing, in memory that is not there. */
+/* sim.c - the backend of a simulated GPU: its operators compute nothing, in simulated memory. */
 #include "base/mem.h"
 #include "device/device.h"
 #include "kernel/backend.h"
@@ -16,14 +16,14 @@ static ps_status sim_run(ps_backend *self, ps_queue *queue, const void *args, si
     return PS_OK;
 }
 
-/* As of a GPU: room for the kernels too, which have what comes with a mask. */
+/* As on a GPU: also room for the kernels, which compute attention with a mask. */
 static ps_status measure(const sim_backend *b, ps_op op, const void *args, size_t *out)
 {
     const ps_sim_options *o = &b->options;
     int64_t more = -1;
     if (o->attention != NULL && (op == PS_OP_attention_fwd || op == PS_OP_attention_bwd))
         PS_TRY(o->attention(o->attention_self, op, args, &more));
-    *out = (size_t)ps_max_i64(more, ps_cuda_workspace_bytes(op, args, o->product_bytes));
+    *out = (size_t)ps_max_i64(more, ps_cuda_workspace_bytes(op, args, o->gemm_bytes));
     return PS_OK;
 }
 
@@ -67,7 +67,7 @@ ps_status ps_backend_create_sim(const ps_sim_options *o, ps_backend **out)
     PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
     b->base.ops = &ops;
     b->space =
-        (ps_space){.device = &ps_device_sim_later_ops, .host = &ps_device_sim_later_ops, .page_bytes = o->page_bytes};
+        (ps_space){.device = &ps_device_sim_async_ops, .host = &ps_device_sim_async_ops, .page_bytes = o->page_bytes};
     b->options = *o;
     *out = &b->base;
     return PS_OK;

@@ -36,7 +36,7 @@ double ps_softmax_gelus(ps_op op, const void *args)
     return 0;
 }
 
-double ps_softmax_ns(ps_op op, const void *args, const ps_softmax_rates *r)
+double ps_softmax_ns(ps_op op, const void *args, const ps_softmax_throughput *r)
 {
     return r->score_ns * ps_softmax_scores(op, args) + r->logit_ns * ps_softmax_logits(op, args) +
            r->gelu_ns * ps_softmax_gelus(op, args);

@@ -16,6 +16,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/folder_writer.h"
 #include "base/leftover.h"
 #include "base/mem.h"
 
@@ -32,7 +33,7 @@ const char *ps_checkpoint_name(int64_t step, char name[PS_CHECKPOINT_NAME_MAX])
     return name;
 }
 
-/* The step of a name that ps_checkpoint_name gives, else -1. */
+/* The step of a name of ps_checkpoint_name, else -1. */
 static int64_t step_of(const char *name)
 {
     char again[PS_CHECKPOINT_NAME_MAX];
@@ -59,17 +60,9 @@ ps_status ps_checkpoint_check_tag(const char *tag)
         tag, PS_CHECKPOINT_NAME_MAX - 1);
 }
 
-/* A change on disk that is made to fail for a test looks like a broken disk. */
-static bool has_fault(void)
-{
-    if (!ps_fault_hit(PS_FAULT_WRITE)) return false;
-    errno = EIO;
-    return true;
-}
-
 static ps_status rename_entry(const char *from, const char *to)
 {
-    if (!has_fault() && rename(from, to) == 0) return PS_OK;
+    if (!ps_fault_hit_io(PS_FAULT_WRITE) && rename(from, to) == 0) return PS_OK;
     return PS_FAIL(PS_EIO, "%s: cannot rename to %s: %s", from, to, strerror(errno));
 }
 
@@ -93,11 +86,11 @@ static bool has_entry(const char *path)
 static ps_status remove_folder(const char *path)
 {
     if (!has_entry(path)) return PS_OK;
-    if (!has_fault() && ps_folder_remove(AT_FDCWD, path)) return PS_OK;
+    if (!ps_fault_hit_io(PS_FAULT_WRITE) && ps_folder_remove(AT_FDCWD, path)) return PS_OK;
     return PS_FAIL(PS_EIO, "%s: cannot remove: %s", path, strerror(errno));
 }
 
-/* A kill in the midst of removing must not leave half a checkpoint under a valid name. */
+/* A kill during removal must not leave a partial checkpoint under a valid name. */
 static ps_status remove_checkpoint(const char *root, const char *name)
 {
     char hidden[PS_CHECKPOINT_HIDDEN_MAX];
@@ -113,22 +106,22 @@ out:
     return st;
 }
 
-/* The checkpoint's name in "<prefix><mark>-<name>"; "" where it is no such name. */
+/* The checkpoint's name in "<prefix><mark>-<name>"; "" for other names. */
 static const char *hidden_name_of(const char *hidden, const char *prefix)
 {
-    const char *rest = ps_leftover_rest(hidden, prefix);
+    const char *rest = ps_leftover_suffix(hidden, prefix);
     return rest != NULL && rest[0] == '-' && is_name(rest + 1) ? rest + 1 : "";
 }
 
-/* A save that was killed between putting the old one aside and giving its own the name: the old one may be the only
- * one, and is removed only when the name is there. */
+/* After a save was killed between its two renames, the old checkpoint may be the only one, so it is removed only when
+ * its name exists. */
 static void put_back_or_remove(int root, const char *hidden)
 {
     struct stat info;
     const char *name = hidden_name_of(hidden, OLD_PREFIX);
     if (name[0] == '\0' || !ps_leftover_is_gone(root, hidden, OLD_PREFIX, true)) return;
     if (fstatat(root, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
-        (void)renameat(root, hidden, root, name); /* where that fails it stays as it is, and can be loaded so */
+        (void)renameat(root, hidden, root, name); /* on failure it stays, and can be loaded under the temporary name */
     else
         (void)ps_folder_remove(root, hidden);
 }
@@ -140,7 +133,7 @@ void ps_checkpoint_folder_clean(const char *root)
     for (const struct dirent *e; (e = readdir(d)) != NULL;) put_back_or_remove(dirfd(d), e->d_name);
     closedir(d);
     ps_leftovers_remove(root, SAVE_PREFIX, false);
-    ps_leftovers_remove(root, DELETE_PREFIX, true); /* these wait to be removed, whosever they are */
+    ps_leftovers_remove(root, DELETE_PREFIX, true); /* these are to be removed, whatever process created them */
     ps_leftovers_remove(root, LATEST_PREFIX, false);
 }
 
@@ -191,7 +184,7 @@ static ps_status has_file(const char *folder, const char *name, bool *yes)
     return PS_OK;
 }
 
-/* The folder of the newest complete checkpoint in root that is named by its step, which may have stepped aside; "" when
+/* The folder of the newest complete checkpoint in root that is named by step, also under its temporary name; "" when
  * there is none, or no root. */
 static ps_status find_newest(const char *root, char name[PS_CHECKPOINT_HIDDEN_MAX])
 {
@@ -219,8 +212,8 @@ out:
     return st;
 }
 
-/* Where the checkpoint `name` is while it has stepped aside; "" when it has not. */
-static void find_aside(const char *root, const char *name, char hidden[PS_CHECKPOINT_HIDDEN_MAX])
+/* The temporary name of a replaced checkpoint `name`; "" when there is none. */
+static void find_displaced(const char *root, const char *name, char hidden[PS_CHECKPOINT_HIDDEN_MAX])
 {
     hidden[0] = '\0';
     DIR *d = opendir(root);
@@ -237,8 +230,8 @@ static ps_status find_latest(const char *root, char **out)
     PS_TRY(read_latest(root, name));
     PS_TRY(ps_folder_join(root, name, out));
     if (ps_folder_exists(*out)) return PS_OK;
-    find_aside(root, name, hidden);
-    if (hidden[0] == '\0' || ps_folder_exists(*out)) return PS_OK; /* what is missing is said by who opens it */
+    find_displaced(root, name, hidden);
+    if (hidden[0] == '\0' || ps_folder_exists(*out)) return PS_OK; /* opening it reports a missing one */
     ps_mem_free(*out);
     *out = NULL;
     return ps_folder_join(root, hidden, out);
@@ -282,7 +275,7 @@ ps_status ps_checkpoint_folder_of_run(const char *run, char **out)
 
 /* ---- a save ---- */
 
-/* f->hidden is filled. */
+/* f->hidden is set. */
 static ps_status name_folder(const char *root, ps_checkpoint_folder *f)
 {
     PS_TRY(ps_mem_strdup(root, &f->root));
@@ -292,13 +285,13 @@ static ps_status name_folder(const char *root, ps_checkpoint_folder *f)
 
 static ps_status make_temporary(ps_checkpoint_folder *f)
 {
-    (void)ps_folder_remove(AT_FDCWD, f->temporary); /* an earlier try of this process that could not be removed */
-    f->is_owner = !has_fault() && mkdir(f->temporary, 0777) == 0;
+    (void)ps_folder_remove(AT_FDCWD, f->temporary); /* an earlier attempt of this process that could not be removed */
+    f->is_owner = !ps_fault_hit_io(PS_FAULT_WRITE) && mkdir(f->temporary, 0777) == 0;
     if (f->is_owner) return PS_OK;
     return PS_FAIL(PS_EIO, "%s: cannot make the folder: %s", f->temporary, strerror(errno));
 }
 
-/* Which checkpoint it is. */
+/* Set the checkpoint's name. */
 static ps_status set_name(const char *tag, int64_t step, ps_checkpoint_folder *f)
 {
     *f = (ps_checkpoint_folder){.step = step};
@@ -333,10 +326,10 @@ ps_status ps_checkpoint_folder_join(const char *root, const char *tag, int64_t s
     snprintf(f->hidden, sizeof f->hidden, "%s", hidden);
     ps_status st = name_folder(root, f);
     if (st == PS_OK && !ps_folder_exists(f->temporary))
-        st = PS_FAIL(
-            PS_EIO,
-            "%s: rank 0 has made this folder, but it is not there on this machine; all ranks need one file system",
-            f->temporary);
+        st = PS_FAIL(PS_EIO,
+                     "%s: rank 0 has made this folder, but this rank does not see it: all ranks must give the same "
+                     "folder, in one file system",
+                     f->temporary);
     if (st != PS_OK) ps_checkpoint_folder_close(f);
     return st;
 }
@@ -350,31 +343,31 @@ void ps_checkpoint_folder_close(ps_checkpoint_folder *f)
     *f = (ps_checkpoint_folder){0};
 }
 
-/* A checkpoint of the same step may be there: of a run that was killed before `latest` moved, or taken back. Where the
- * two can change places in one move the old one then lies in the temporary folder, and goes with it; else *aside is
- * where it lies. */
-static ps_status give_name(const ps_checkpoint_folder *f, char **aside)
+/* A checkpoint of the same step may exist, of a run that was killed before it updated `latest`, or that was resumed
+ * from an earlier step. Where the file system can swap names, the old one is then in the temporary folder, and is
+ * removed with it; else it is at *aside. */
+static ps_status give_name(const ps_checkpoint_folder *f, char **displaced)
 {
     char hidden[PS_CHECKPOINT_HIDDEN_MAX];
     bool has_swapped = false;
-    *aside = NULL;
+    *displaced = NULL;
     if (!has_entry(f->final)) return rename_entry(f->temporary, f->final);
-    PS_TRY(hide(f->root, OLD_PREFIX, f->name, hidden, aside));
-    const ps_status st = ps_folder_replace(f->temporary, f->final, *aside, &has_swapped);
+    PS_TRY(hide(f->root, OLD_PREFIX, f->name, hidden, displaced));
+    const ps_status st = ps_folder_replace(f->temporary, f->final, *displaced, &has_swapped);
     if (st == PS_OK && !has_swapped) return st;
-    ps_mem_free(*aside);
-    *aside = NULL;
+    ps_mem_free(*displaced);
+    *displaced = NULL;
     return st;
 }
 
-/* Newest first; those of later steps than `now` last. */
+/* Newest first; steps later than `now` come last. */
 static bool is_newer(int64_t a, int64_t b, int64_t now)
 {
     if ((a <= now) != (b <= now)) return a <= now;
     return a > b;
 }
 
-/* One of those with more than `keep` newer ones, or -1. */
+/* A checkpoint with more than `keep` newer ones, or -1. */
 static ps_status find_surplus(const char *root, int64_t now, int64_t keep, int64_t *step)
 {
     int64_t *steps = NULL, n = 0;
@@ -409,10 +402,10 @@ static ps_status remove_surplus(const ps_checkpoint_folder *f, int64_t keep_last
     return PS_OK;
 }
 
-/* What is no longer needed. */
-static ps_status remove_older(const ps_checkpoint_folder *f, const char *aside, int64_t keep_last)
+/* Remove checkpoints that are no longer needed. */
+static ps_status remove_older(const ps_checkpoint_folder *f, const char *displaced, int64_t keep_last)
 {
-    const ps_status st = aside != NULL ? remove_folder(aside) : PS_OK;
+    const ps_status st = displaced != NULL ? remove_folder(displaced) : PS_OK;
     PS_TRY(remove_surplus(f, keep_last));
     return st;
 }
@@ -423,7 +416,7 @@ ps_status ps_checkpoint_remove_all(const char *folder)
     ps_status st = PS_OK;
     PS_TRY(PS_NEED("folder", folder));
     if (!ps_folder_exists(folder)) return PS_OK;
-    ps_checkpoint_folder_clean(folder); /* one that has stepped aside has its name again */
+    ps_checkpoint_folder_clean(folder); /* renames a replaced checkpoint back to its name */
     PS_TRY_GOTO(ps_folder_join(folder, PS_CHECKPOINT_LATEST, &latest));
     if (unlink(latest) != 0 && errno != ENOENT)
         PS_TRY_GOTO(PS_FAIL(PS_EIO, "%s: cannot remove: %s", latest, strerror(errno)));
@@ -439,16 +432,16 @@ out:
 
 ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last)
 {
-    char *aside = NULL;
+    char *displaced = NULL;
     ps_status st;
-    PS_TRY_GOTO(ps_file_sync_folder(f->temporary));
-    PS_TRY_GOTO(give_name(f, &aside));
-    PS_TRY_GOTO(ps_file_sync_folder(f->root));
+    PS_TRY_GOTO(ps_folder_sync(f->temporary));
+    PS_TRY_GOTO(give_name(f, &displaced));
+    PS_TRY_GOTO(ps_folder_sync(f->root));
     PS_TRY_GOTO(move_latest(f));
-    st = remove_older(f, aside, keep_last);
+    st = remove_older(f, displaced, keep_last);
     if (st == PS_OK) goto out;
     st = PS_FAIL(st, "%s is complete, but an older checkpoint could not be removed: %s", f->final, ps_last_error());
 out:
-    ps_mem_free(aside);
+    ps_mem_free(displaced);
     return st;
 }

@@ -6,13 +6,13 @@
  *       before-merge/                  the same, by a name of the program's (a tag): stays until the program removes it
  *       latest                         "step-000200 <xxh3 of the name>": what --resume takes
  *       .tmp-save-<mark>-step-000300/  being written; base/leftover.h has the mark
- *       .tmp-old-<mark>-step-.../      steps aside for another of that step, where a file system cannot swap folders
+ *       .tmp-old-<mark>-step-.../      replaced by another of that step, where a file system cannot swap folders
  *       .tmp-delete-<mark>-step-.../   being removed
  *
- * A save: write and sync every file in .tmp-save, sync that folder, rename it to its name, sync checkpoints/, replace
- * `latest` (rename), then remove what is older than wanted, each renamed to .tmp-delete first.
+ * A save writes and syncs every file in .tmp-save, syncs that folder, renames it to its final name, syncs checkpoints/,
+ * replaces `latest` (rename), and then removes old checkpoints, each renamed to .tmp-delete first.
  *
- * A checkpoint may be a link to a folder elsewhere; then the link is removed or replaced, never what it leads to. */
+ * A checkpoint may be a link to another folder; then the link is removed or replaced, never its target. */
 #ifndef PS_CHECKPOINT_FOLDER_H
 #define PS_CHECKPOINT_FOLDER_H
 
@@ -28,47 +28,48 @@
 
 /* "step-000100". Returns name. */
 const char *ps_checkpoint_name(int64_t step, char name[PS_CHECKPOINT_NAME_MAX]);
-/* PS_EINVAL, unless a checkpoint may be called so: 1 to 31 letters, digits, '.', '_' and '-', the first a letter or digit,
- * and neither "latest" nor a name by a step. */
+/* PS_EINVAL unless tag is a valid name: 1 to 31 letters, digits, '.', '_' and '-', the first a letter or digit, and
+ * neither "latest" nor a name by step. */
 PS_NODISCARD ps_status ps_checkpoint_check_tag(const char *tag);
 
 typedef struct ps_checkpoint_folder {
-    char *root;      /* where checkpoints lie */
-    char *temporary; /* of the one being written, with root */
-    char *final;     /* its name-to-be, with root */
-    bool is_owner;   /* made the temporary folder, and removes it */
-    int64_t step;    /* that it is of */
+    char *root;      /* folder of all checkpoints */
+    char *temporary; /* path of the temporary folder */
+    char *final;     /* its final path */
+    bool is_owner;   /* created the temporary folder, and removes it */
+    int64_t step;    /* of the checkpoint */
     char name[PS_CHECKPOINT_NAME_MAX];
     char hidden[PS_CHECKPOINT_HIDDEN_MAX]; /* name of the temporary folder */
 } ps_checkpoint_folder;
 
-/* Make root if missing (its parent must exist), remove what killed runs left, make an empty temporary folder. tag: the
- * name-to-be; NULL: by the step. PS_EIO; PS_EINVAL for such a tag. */
+/* Create root if missing (its parent must exist), remove temporary files of killed runs, create an empty temporary
+ * folder. tag: the final name; NULL: by step. PS_EIO; PS_EINVAL for an invalid tag. */
 PS_NODISCARD ps_status ps_checkpoint_folder_open(const char *root, const char *tag, int64_t step,
                                                  ps_checkpoint_folder *f);
-/* The temporary folder `hidden` that rank 0, on this machine or another one, has made in root: for ranks that write
- * into it. PS_EIO when it cannot be seen here. */
+/* Open the temporary folder `hidden` that rank 0, on this or another machine, has created in root, for the other ranks
+ * to write into. PS_EIO when it is not visible here. */
 PS_NODISCARD ps_status ps_checkpoint_folder_join(const char *root, const char *tag, int64_t step, const char *hidden,
                                                  ps_checkpoint_folder *f);
-/* All files are in the temporary folder, synced: give it its name, move `latest`, remove all but the keep_last (0: all
- * kept) newest, of those that are named by their step. Checkpoints of later steps, of a run that was taken back, count as
- * older than all others. When only the removal fails, the checkpoint is in place and valid; the message says so. */
+/* Complete a save whose files are all written and synced: rename the folder, update `latest`, and remove all but the
+ * keep_last (0: keep all) newest checkpoints named by step. Checkpoints of later steps, left by a run that was resumed
+ * from an earlier step, count as older than all others. When only the removal fails, the checkpoint is valid; the
+ * message says so. */
 PS_NODISCARD ps_status ps_checkpoint_folder_commit(ps_checkpoint_folder *f, int64_t keep_last);
-/* The maker of the temporary folder removes it, if it is still there. Frees. An empty one is accepted. */
+/* Free; the owner of the temporary folder also removes it, if it still exists. An empty one is accepted. */
 void ps_checkpoint_folder_close(ps_checkpoint_folder *f);
 
-/* Remove temporary folders and files that killed runs left, and give a checkpoint that had stepped aside its name back.
- * Nothing to do when root is missing. */
+/* Remove temporary folders and files of killed runs, and rename a replaced checkpoint back to its name. Does nothing
+ * when root is missing. */
 void ps_checkpoint_folder_clean(const char *root);
 
-/* What `path` means as a checkpoint: itself if it has a state.json, what its `latest` names otherwise, also while that
- * has stepped aside; without a `latest` (a copy that lost it, a kill before it was first written) the newest complete
- * one that is named by its step. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when it is neither, PS_EFORMAT when `latest` is
- * damaged. */
+/* Resolve `path` to a checkpoint: itself if it has a state.json; else the one that its `latest` names, also under its
+ * temporary name; without a `latest` (a copy without it, a kill before its first write) the newest complete one that is
+ * named by step. Changes nothing on disk. *out: freed with ps_mem_free. PS_EIO when there is none, PS_EFORMAT when
+ * `latest` is damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_find(const char *path, char **out);
 
-/* The newest checkpoint of the run in output folder `run`, in its "checkpoints", or in the folder itself where that has a
- * `latest`; *out is NULL when there is none, else freed with ps_mem_free. PS_EFORMAT when `latest` is damaged. */
+/* The newest checkpoint of the run in output folder `run`: in its "checkpoints", or in the folder itself where that has
+ * a `latest`. *out is NULL when there is none, else freed with ps_mem_free. PS_EFORMAT when `latest` is damaged. */
 PS_NODISCARD ps_status ps_checkpoint_folder_of_run(const char *run, char **out);
 
 #endif

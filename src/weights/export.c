@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/folder_writer.h"
 #include "base/mem.h"
 #include "weights/weight_copy.h"
 #include "weights/weight_names.h"
@@ -35,7 +36,7 @@ typedef struct exporter {
     const ps_weight_source *source;
     const ps_export_options *o;
     ps_export_info *info;
-    const char *folder;     /* where the files are made */
+    const char *folder;     /* in which the files are created */
     ps_weight_copy *copies; /* [n] */
     int *shard_of;          /* [n] */
     char **names;           /* [n] */
@@ -53,8 +54,8 @@ static ps_status write_text(const char *folder, const char *name, const char *te
 
 /* ---- names and shards ---- */
 
-/* The i-th name that a tensor has besides its own and that the source lacks, NULL: no more. In safetensors a tied
- * tensor has one name; only what the class takes for a tensor of its own is there twice. */
+/* The i-th additional name of a tensor that the source lacks, NULL: no more. In safetensors a tied tensor has one name,
+ * unless the class has two separate tensors. */
 static const char *tied_name(const exporter *x, const char *type, const char *name, int i)
 {
     const char *tied, *untied_with;
@@ -93,7 +94,7 @@ out:
     return st;
 }
 
-/* Does it share its data with the copy before it? */
+/* Whether it shares its data with the previous copy. */
 static bool is_shared(const exporter *x, int i)
 {
     return x->o->is_torch && i > 0 &&
@@ -108,7 +109,8 @@ static int64_t copied_bytes(const exporter *x, int i)
     return items * ps_safetensors_dtype_bytes(ps_weight_copy_dtype(w, x->o->dtype));
 }
 
-/* In order, a new shard when the next tensor would not fit: as transformers splits. What is shared counts once. */
+/* Assign shards in order, a new one when the next tensor would not fit, as transformers does. Shared data counts
+ * once. */
 static void fill_shards(exporter *x)
 {
     int64_t shard_bytes = 0;
@@ -199,7 +201,7 @@ static ps_status copy_bytes(const ps_file *from, ps_file_writer *to, char *piece
     return PS_OK;
 }
 
-/* Copy the file unless it is not there. */
+/* Copy the file if it exists. */
 static ps_status copy_file(exporter *x, const char *name)
 {
     char *from_path = NULL, *to_path = NULL, *piece = NULL;

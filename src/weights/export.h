@@ -1,13 +1,14 @@
-/* export.h - a folder that Hugging Face's transformers loads:
+/* export.h - exports a folder that Hugging Face's transformers loads:
  *
  *     config.json
  *     model.safetensors                                                   when all tensors fit max_shard_bytes, else
  *     model-00001-of-00003.safetensors ..., model.safetensors.index.json
  *     pytorch_model.bin                                                   instead of it, with is_torch; or
  *     pytorch_model-00001-of-00003.bin ..., pytorch_model.bin.index.json
- *     tokenizer.json, vocab.json, merges.txt, ...                         copied, those that are there
+ *     tokenizer.json, vocab.json, merges.txt, ...                         copied where they exist
  *
- * Streams: memory for a piece of a tensor. The folder appears under its name when it is complete and synced. */
+ * The export streams, with memory for one piece of a tensor. The folder gets its name when it is complete and
+ * synced. */
 #ifndef PS_WEIGHTS_EXPORT_H
 #define PS_WEIGHTS_EXPORT_H
 
@@ -18,18 +19,18 @@
 #define PS_EXPORT_SHARD_BYTES ((int64_t)5000000000) /* as in transformers */
 
 typedef struct ps_export_options {
-    const char *config_json;      /* text of config.json; its "model_type" decides the prefix of names. NULL: none */
+    const char *config_json;      /* text of config.json; its "model_type" determines the prefix of names. NULL: none */
     const char *tokenizer_folder; /* NULL: none */
-    const char *chat_template;    /* written as chat_template.jinja, in place of that folder's; NULL: none */
-    bool has_generation;          /* a generation_config.json of that folder is copied too: for models that generate */
+    const char *chat_template;    /* written as chat_template.jinja, instead of tokenizer_folder's; NULL: none */
+    bool has_generation;          /* for models that generate: copy tokenizer_folder's generation_config.json, too */
     bool is_torch;                /* files of torch.save */
-    bool
-        ties_head; /* a model of language: with is_torch its tied output layer has its own name too, as the class' state_dict has
-                       it; safetensors has it once. The bias of an untied masked_lm head has both its names in both */
+    bool ties_head; /* a language model: with is_torch its tied output layer has its own name, too, as in the class's
+                       state_dict; safetensors stores it once. The bias of an untied masked_lm head has both names in
+                       both formats */
     const ps_dtype *dtype;   /* NULL: as in the source */
-    int64_t max_shard_bytes; /* of tensors in a file; a larger tensor has a file of its own. > 0 */
+    int64_t max_shard_bytes; /* of tensors in a file; a larger tensor gets a separate file. > 0 */
     bool is_replacing;       /* as ps_folder_writer_open */
-    bool allows_nonfinite;   /* infinities and NaNs are written; else they are PS_ENUMERIC, and there is no folder */
+    bool allows_nonfinite;   /* write infinities and NaNs; otherwise they are PS_ENUMERIC, and no folder is created */
 } ps_export_options;
 
 typedef struct ps_export_info {

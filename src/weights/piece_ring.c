@@ -7,11 +7,11 @@
 #include "base/mem.h"
 
 #define RING_UNIT ((int64_t)64)
-/* A piece shorter than this is not worth a system call of its own: the end of the block is skipped instead. */
+/* A shorter piece is not worth a separate system call: the end of the block is skipped instead. */
 #define PIECE_BYTES_MIN ((int64_t)4096)
 #define PIECE_BYTES_MAX ((int64_t)1 << 20)
 
-/* Stands before its data; n_bytes < 0: the rest of the block is skipped. */
+/* Precedes the data; n_bytes < 0: the rest of the block is skipped. */
 typedef struct ring_record {
     int64_t index, offset, n_bytes;
 } ring_record;
@@ -21,9 +21,9 @@ struct ps_piece_ring {
     int64_t bytes, piece_bytes_max;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* bytes put, and given back, since the ring was last empty: head - tail are in use. Under the lock */
+    /* bytes put and released since the ring was last empty: head - tail are in use. Under the lock */
     int64_t head, tail;
-    int64_t taken_bytes; /* of the piece handed out last, given back by the next take */
+    int64_t taken_bytes; /* of the last piece, released by the next take */
     bool closed;
 };
 
@@ -35,7 +35,7 @@ ps_status ps_piece_ring_create(void *block, int64_t bytes, ps_piece_ring **out)
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     r->block = block;
     r->bytes = bytes / RING_UNIT * RING_UNIT;
-    /* a quarter, so that both sides have something to do */
+    /* a quarter, so that both threads can work */
     r->piece_bytes_max = ps_min_i64(PIECE_BYTES_MAX, (r->bytes / 4 - RING_UNIT) / RING_UNIT * RING_UNIT);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
@@ -51,7 +51,7 @@ void ps_piece_ring_destroy(ps_piece_ring *r)
     ps_mem_free(r);
 }
 
-/* Only the putting thread moves head, so it may read it without the lock. */
+/* Only the producer changes head, so it may read head without the lock. */
 static char *wait_for_room(ps_piece_ring *r, int64_t bytes)
 {
     pthread_mutex_lock(&r->lock);
@@ -69,8 +69,8 @@ static void publish(ps_piece_ring *r, const ring_record *record, int64_t bytes)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Nothing is under way: begin at the front again, where the block is in the cache. A large block is for the worst case;
- * going round in all of it would touch memory that is not needed. */
+/* The ring is empty: begin at the front again, which is in the cache. A large block is for the worst case; cycling
+ * through all of it would touch memory needlessly. */
 static void rewind_if_empty(ps_piece_ring *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -115,7 +115,7 @@ void ps_piece_ring_close(ps_piece_ring *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Give the last piece back and wait for the next record. */
+/* Release the last piece, and wait for the next record. */
 static bool next_record(ps_piece_ring *r)
 {
     pthread_mutex_lock(&r->lock);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "device/worker.h"
 
-/* Asked of the system while the thread waits for room. */
+/* Read-ahead requested from the system while the thread waits for room. */
 #define AHEAD_BYTES (8 * PS_MIB)
 
 struct ps_read_stream {
@@ -18,10 +18,10 @@ struct ps_read_stream {
     ps_piece_ring *ring;
     pthread_t thread;
     atomic_bool stop;
-    /* of the reading thread; for the other after the ring is closed */
+    /* written by the reading thread; read by the consumer after the ring is closed */
     ps_status status;
     char message[1024];
-    /* of the taking thread */
+    /* of the consumer */
     ps_ring_piece piece;
     int64_t piece_used;
 };
@@ -93,7 +93,7 @@ ps_status ps_read_stream_read(ps_read_stream *s, void *dst, int64_t n_bytes)
         if (s->piece_used == s->piece.n_bytes) {
             const bool there = ps_piece_ring_take(s->ring, &s->piece);
             if (!there) PS_TRY(failure(s));
-            PS_ASSERT(there); /* nobody reads more than the ranges have */
+            PS_ASSERT(there); /* the consumer never reads more than the ranges have */
             s->piece_used = 0;
         }
         n = ps_min_i64(n_bytes - done, s->piece.n_bytes - s->piece_used);

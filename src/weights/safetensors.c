@@ -1,4 +1,4 @@
-/* safetensors.c - what reader and writer share, and the reader. */
+/* safetensors.c - the reader, and code shared with the writer. */
 #include "weights/safetensors.h"
 
 #include <jansson.h>
@@ -40,7 +40,7 @@ int64_t ps_safetensors_dtype_bytes(ps_safetensors_dtype t)
 
 bool ps_safetensor_bytes(const ps_safetensor *t, int64_t *out)
 {
-    /* one dimension of 0 makes it empty, but the others must still be sane */
+    /* a dimension of 0 makes it empty, but the others must still be valid */
     bool is_empty = false;
     int64_t n = ps_safetensors_dtype_bytes(t->dtype);
     for (int i = 0; i < t->n_dims; i++) {
@@ -69,7 +69,7 @@ static ps_status parse_dtype(const ps_safetensors *s, ps_safetensor *t, const js
                    json_string_value(text));
 }
 
-/* One non-negative integer out of an array of a header entry. */
+/* A non-negative integer of an array in a header entry. */
 static ps_status parse_number(const ps_safetensors *s, const ps_safetensor *t, const char *what, const json_t *array,
                               size_t i, int64_t *out)
 {
@@ -114,7 +114,7 @@ static ps_status parse_tensor(const ps_safetensors *s, const char *name, const j
 
 /* ---- the whole header ---- */
 
-/* By offset; empty tensors before the one which begins where they lie. */
+/* By offset; empty tensors come before the tensor at their offset. */
 static int compare_offset(const void *a, const void *b)
 {
     const ps_safetensor *x = a, *y = b;
@@ -156,7 +156,7 @@ static ps_status parse_header(ps_safetensors *s)
     int64_t end = s->data_offset;
     for (int i = 0; i < s->n; i++) {
         const ps_safetensor *t = &s->tensors[i];
-        (void)ps_name_index_add(&s->index, t->name, i); /* no name is there twice: the parser looked */
+        (void)ps_name_index_add(&s->index, t->name, i); /* the parser has checked that names are unique */
         if (t->offset != end)
             return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s begins at offset %lld of the file, expected %lld: %s",
                            ps_file_path(s->file), t->name, (long long)t->offset, (long long)end,

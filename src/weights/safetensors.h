@@ -3,11 +3,10 @@
  *     u64 N | N bytes of JSON, padded with spaces to a multiple of 8 | data
  *     {"__metadata__": {text: text}, name: {"dtype": "BF16", "shape": [..], "data_offsets": [begin, end]}, ...}
  *
- * Offsets count from the start of the data. All little-endian. Reading checks everything before any tensor is handed
- * out: header length, names, dtypes, shapes against sizes (without overflow), and that the tensors fill the data from
- * the first byte to the last without holes or overlap.
+ * Offsets count from the start of the data. All little-endian. Opening checks the whole header: its length, names,
+ * dtypes, shapes against sizes (without overflow), and that the tensors cover the data without holes or overlap.
  *
- * Threads: an open file can be read from several threads at once; a writer belongs to one thread at a time. */
+ * Threads: several threads can read an open file at once; one thread at a time may use a writer. */
 #ifndef PS_WEIGHTS_SAFETENSORS_H
 #define PS_WEIGHTS_SAFETENSORS_H
 
@@ -49,8 +48,8 @@ typedef struct ps_safetensor {
     ps_safetensors_dtype dtype;
     int n_dims; /* 0 to PS_SAFETENSORS_DIMS_MAX; 0 is a scalar */
     int64_t shape[PS_SAFETENSORS_DIMS_MAX];
-    int64_t n_bytes; /* set by the reader; the writer finds it out by itself */
-    int64_t offset;  /* of the first byte in the file; the same */
+    int64_t n_bytes; /* set by the reader; the writer computes it */
+    int64_t offset;  /* of the first byte in the file; likewise */
 } ps_safetensor;
 
 typedef struct ps_safetensors_metadata {
@@ -61,12 +60,12 @@ typedef struct ps_safetensors_metadata {
 
 typedef struct ps_safetensors ps_safetensors;
 
-/* PS_EIO; PS_EFORMAT with file, tensor or offset, expected and found, also for a dtype or number of dimensions that
- * this version does not know. */
+/* PS_EIO; PS_EFORMAT with file, tensor or offset, expected and actual value, also for an unknown dtype or too many
+ * dimensions. */
 PS_NODISCARD ps_status ps_safetensors_open(const char *path, ps_safetensors **out);
 void ps_safetensors_close(ps_safetensors *s); /* NULL is accepted */
 
-/* Tensors in order of their data, i in [0, count); valid until close. */
+/* Tensor i in [0, count), in the order of their data; valid until close. */
 int ps_safetensors_count(const ps_safetensors *s);
 const ps_safetensor *ps_safetensors_get(const ps_safetensors *s, int i);
 const ps_safetensor *ps_safetensors_find(const ps_safetensors *s, const char *name); /* NULL when there is none */
@@ -74,7 +73,7 @@ const ps_safetensor *ps_safetensors_find(const ps_safetensors *s, const char *na
 /* Value of a __metadata__ key, NULL when there is none; valid until close. */
 const char *ps_safetensors_metadata_value(const ps_safetensors *s, const char *key);
 
-/* Bytes [offset, offset + n_bytes) of the tensor's data into dst; the range must lie in the tensor. */
+/* Read bytes [offset, offset + n_bytes) of the tensor's data into dst; the range must be in the tensor. */
 PS_NODISCARD ps_status ps_safetensors_read(const ps_safetensors *s, const ps_safetensor *tensor, int64_t offset,
                                            void *dst, int64_t n_bytes);
 
@@ -84,31 +83,31 @@ const ps_file *ps_safetensors_file(const ps_safetensors *s); /* open until close
 
 typedef struct ps_safetensors_writer ps_safetensors_writer;
 
-/* Write the header for n tensors. Their data lie in the file by element size, largest first, else in the order given,
- * so that each is aligned to its element. Nothing of the arguments is kept. PS_EINVAL for two tensors of one name,
- * a name or text that is no UTF-8, a negative dimension, or sizes that overflow. */
+/* Write the header for n tensors. Data are ordered by element size, largest first, then in the given order, so that
+ * each tensor is aligned to its elements. No argument is kept. PS_EINVAL for duplicate names, a name or text that is
+ * not UTF-8, a negative dimension, or sizes that overflow. */
 PS_NODISCARD ps_status ps_safetensors_writer_open(const char *path, const ps_safetensor *tensors, int n,
                                                   const ps_safetensors_metadata *metadata, int n_metadata,
                                                   ps_safetensors_writer **out);
 
-/* The next n_bytes of tensor i (index in the array given to open). The pieces of one tensor come in order; different
+/* Append n_bytes to tensor i (index in the array given to open). The pieces of one tensor come in order; different
  * tensors may be interleaved. More bytes than the tensor has are PS_EINVAL. */
 PS_NODISCARD ps_status ps_safetensors_writer_append(ps_safetensors_writer *w, int i, const void *data, int64_t n_bytes);
 
-/* Bytes [offset, offset + n_bytes) of tensor i, in any order, none twice. A tensor is written either so or by
+/* Write bytes [offset, offset + n_bytes) of tensor i, in any order, each byte once. A tensor is written either so or by
  * appending. */
 PS_NODISCARD ps_status ps_safetensors_writer_put(ps_safetensors_writer *w, int i, int64_t offset, const void *data,
                                                  int64_t n_bytes);
 
-/* xxh3 (64 bit, seed 0: `xxhsum -H3`) and size of the whole file; all tensors must have been put. What was put in the
- * order of the file was hashed on the way; the rest has been, or is now, read back. */
+/* xxh3 (64 bit, seed 0: `xxhsum -H3`) and size of the whole file; all tensors must be written. Data that are written in
+ * the order of the file are hashed while writing; the rest is read back. */
 PS_NODISCARD ps_status ps_safetensors_writer_xxh3(ps_safetensors_writer *w, uint64_t *xxh3, int64_t *n_bytes);
 
-/* Make the file durable under its name and free the writer, whether it succeeds or not. A tensor with bytes missing is
- * PS_ESTATE, and no file. */
+/* Make the file durable under its name, and free the writer, also after a failure. PS_ESTATE, and no file, when bytes
+ * of a tensor are missing. */
 PS_NODISCARD ps_status ps_safetensors_writer_commit(ps_safetensors_writer *w);
 
-/* Give up: no file is left. NULL is accepted. */
+/* Abort: remove the file, and free the writer. NULL is accepted. */
 void ps_safetensors_writer_cancel(ps_safetensors_writer *w);
 
 #endif

@@ -1,4 +1,4 @@
-/* safetensors_format.h - what the reader and the writer of safetensors share. */
+/* safetensors_format.h - shared by the reader and the writer of safetensors. */
 #ifndef PS_WEIGHTS_SAFETENSORS_FORMAT_H
 #define PS_WEIGHTS_SAFETENSORS_FORMAT_H
 
@@ -6,7 +6,7 @@
 
 #include "weights/safetensors.h"
 
-/* The limit of the original implementation: larger headers are refused there too. */
+/* The limit of the original implementation, which refuses larger headers, too. */
 #define SAFETENSORS_HEADER_BYTES_MAX 100000000
 
 /* Bytes of all elements; false when a dimension is negative or the product overflows. */

@@ -9,13 +9,13 @@
 #include "weights/safetensors.h"
 #include "weights/safetensors_format.h"
 
-/* Written and hashed at once: it stays in the cache in between. */
+/* Bytes written and then hashed: they stay in the cache in between. */
 #define PUT_BYTES (256 * PS_KIB)
 #define READ_BACK_BYTES (256 * PS_KIB)
-/* The disk is kept busy in steps of this size. */
+/* Granularity of write-back requests to the disk. */
 #define SYNC_BYTES (8 * PS_MIB)
 
-/* What is known of tensor i while it is being written. */
+/* State of tensor i while it is written. */
 typedef struct writer_tensor {
     int64_t offset, n_bytes; /* offset from the start of the data until the header is written, then of the file */
     int64_t n_written;
@@ -32,13 +32,13 @@ struct ps_safetensors_writer {
     XXH3_state_t *hash;
     int64_t n_hashed, n_synced, header_bytes, n_file_bytes;
     int *by_offset; /* [n] tensors in the order of the file */
-    int next;       /* by_offset[next] is the first tensor not hashed whole */
+    int next;       /* by_offset[next] is the first tensor that is not completely hashed */
     char *read_back;
 };
 
 /* ---- header ---- */
 
-/* Add key: value (which is taken over) unless the key is there. NULL values are values that could not be made. */
+/* Add key: value, which is owned by the object then, unless the key exists. A NULL value means out of memory. */
 static ps_status put_once(const char *path, json_t *object, const char *key, json_t *value)
 {
     const bool is_twice = json_object_get(object, key) != NULL;
@@ -64,13 +64,13 @@ static ps_status put_tensor(const char *path, json_t *header, const ps_safetenso
         return PS_FAIL(PS_EINVAL, "%s: a tensor cannot be named __metadata__", path);
     json_t *shape = json_array();
     for (int i = 0; i < t->n_dims; i++) json_array_append_new(shape, json_integer(t->shape[i]));
-    /* "o" takes shape over, also when packing fails */
+    /* "o" takes ownership of shape, also when packing fails */
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", ps_safetensors_dtype_name(t->dtype), "shape", shape,
                               "data_offsets", (json_int_t)laid->offset, (json_int_t)(laid->offset + laid->n_bytes));
     return put_once(path, header, t->name, entry);
 }
 
-/* Decide where each tensor lies, elements of 8 bytes first, and make the header that says so. */
+/* Lay out the tensors, elements of 8 bytes first, and make the header. */
 static ps_status lay_out(ps_safetensors_writer *w, const ps_safetensor *tensors, json_t *header)
 {
     int64_t end = 0;
@@ -174,7 +174,7 @@ static ps_status hash_back_to(ps_safetensors_writer *w, int64_t end)
     return PS_OK;
 }
 
-/* Go on to the first tensor that is not hashed whole, reading back those that are written whole. */
+/* Hash, by reading back, the completely written tensors up to the first one that is not. */
 static ps_status catch_up(ps_safetensors_writer *w)
 {
     for (; w->next < w->n; w->next++) {

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/name_index.h"
 
-/* A tensor takes some 100 bytes of it. */
+/* A tensor needs about 100 bytes of it. */
 #define INDEX_BYTES_MAX (100 * PS_MIB)
 
 struct ps_shard_index {
@@ -26,7 +26,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A name that stays in the folder. */
+/* Whether a file name is an entry of the folder, not a path. */
 static bool is_file_name(const char *s)
 {
     return s != NULL && s[0] != '\0' && s[0] != '.' && strchr(s, '/') == NULL;
@@ -46,7 +46,7 @@ static ps_status collect_files(ps_shard_index *x, const char *path, json_t *map)
         if (ps_name_index_add(&x->by_file, file, 0)) x->files[x->n_files++] = file;
     }
     if (x->n_files > 0) qsort(x->files, (size_t)x->n_files, sizeof *x->files, compare_names);
-    /* once more, with the numbers that sorting gave */
+    /* again, with the sorted numbers */
     ps_name_index_deinit(&x->by_file);
     PS_TRY(ps_name_index_init(&x->by_file, x->n_files));
     for (int i = 0; i < x->n_files; i++) (void)ps_name_index_add(&x->by_file, x->files[i], i);

@@ -1,8 +1,8 @@
-/* shard_index.h - model.safetensors.index.json and pytorch_model.bin.index.json: which file has which tensor.
+/* shard_index.h - model.safetensors.index.json and pytorch_model.bin.index.json: the file of each tensor.
  *
  *     {"metadata": {"total_size": bytes}, "weight_map": {tensor: "model-00001-of-00002.safetensors", ...}}
  *
- * As Hugging Face's transformers write it. File names are names in the folder of the index, never paths. */
+ * As written by Hugging Face's transformers. File names are entries of the index's folder, never paths. */
 #ifndef PS_WEIGHTS_SHARD_INDEX_H
 #define PS_WEIGHTS_SHARD_INDEX_H
 
@@ -19,6 +19,6 @@ int ps_shard_index_n_files(const ps_shard_index *x);
 const char *ps_shard_index_file(const ps_shard_index *x, int i); /* sorted by name */
 int ps_shard_index_n_tensors(const ps_shard_index *x);
 const char *ps_shard_index_tensor(const ps_shard_index *x, int i, int *file); /* name; *file gets its file's number */
-int ps_shard_index_find(const ps_shard_index *x, const char *tensor);         /* its file's number, -1: not there */
+int ps_shard_index_find(const ps_shard_index *x, const char *tensor);         /* its file's number, -1: not found */
 
 #endif

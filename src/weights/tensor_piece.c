@@ -43,7 +43,7 @@ static int64_t parse_number(const char *text, char end, const char **rest)
     return v;
 }
 
-/* "NAME[first:end]" taken apart, or false. */
+/* Parse "NAME[first:end]"; false for other names. */
 static bool split_name(const char *text, ps_tensor_piece *out)
 {
     const char *open = strrchr(text, '['), *at;

@@ -7,9 +7,9 @@
 #include "weights/torch_opcodes.h"
 
 #define STACK_MARK (-1)
-/* torch.save collects 1000 entries of a dictionary on the stack before it puts them in. */
+/* torch.save pushes 1000 entries of a dictionary before it adds them. */
 #define STACK_MAX ((int64_t)1 << 16)
-/* A tensor takes some 15. */
+/* A tensor needs about 15. */
 #define VALUES_MAX ((int64_t)1 << 22)
 
 static const struct {
@@ -81,7 +81,7 @@ static ps_status take_line(torch_machine *m, const char **out, size_t *n)
 
 /* ---- values, stack, items ---- */
 
-/* What went wrong at the opcode that was read last. */
+/* PS_EFORMAT about the last opcode. */
 static ps_status fail_here(const torch_machine *m, const char *what)
 {
     return PS_FAIL(PS_EFORMAT, "%s: data.pkl: offset %lld: %s", m->path, (long long)m->at, what);
@@ -115,7 +115,7 @@ static ps_status pop(torch_machine *m, int32_t *out)
     return PS_OK;
 }
 
-/* The value on top, which stays, of the kind wanted. */
+/* The top value, of the required kind; it stays on the stack. */
 static ps_status top(const torch_machine *m, torch_kind kind, int32_t *out)
 {
     if (m->n_stack == 0 || m->stack[m->n_stack - 1] == STACK_MARK || m->values[m->stack[m->n_stack - 1]].kind != kind)
@@ -150,7 +150,7 @@ static ps_status find_mark(const torch_machine *m, int64_t *first)
     return fail_here(m, "no mark on the stack");
 }
 
-/* The stack from `first` on becomes a tuple. */
+/* Replace the stack from `first` on by a tuple. */
 static ps_status make_tuple(torch_machine *m, int64_t first, int64_t bottom)
 {
     const int64_t n = m->n_stack;
@@ -165,7 +165,7 @@ static ps_status make_tuple(torch_machine *m, int64_t first, int64_t bottom)
     return PS_OK;
 }
 
-/* What lies above the last mark goes into the list or dictionary below it. */
+/* Move the values above the last mark to the list or dictionary below it. */
 static ps_status append_many(torch_machine *m, torch_kind kind)
 {
     int64_t first = 0;
@@ -189,7 +189,7 @@ static ps_status append_one(torch_machine *m, torch_kind kind)
     return append(m, container, value);
 }
 
-/* Numbers in the memo are given one after the other, so it never has more than there are opcodes. */
+/* Memo numbers are consecutive, so the memo has no more entries than there are opcodes. */
 static ps_status put_memo(torch_machine *m, uint64_t number)
 {
     if (m->n_stack == 0 || m->stack[m->n_stack - 1] == STACK_MARK) return fail_here(m, "the stack is empty");
@@ -244,7 +244,7 @@ static ps_status op_stack_global(torch_machine *m)
     return push_global(m, a->text.at, a->text.n, b->text.at, b->text.n);
 }
 
-/* Up to `max` items of a tuple as value numbers; -1 behind the last. Returns how many it has. */
+/* Up to `max` items of a tuple as value numbers; -1 past the last. Returns the number of items. */
 static int32_t items_of(const torch_machine *m, int32_t tuple, int32_t *out, int32_t max)
 {
     int32_t c = m->values[tuple].items.first;
@@ -268,7 +268,7 @@ static ps_status rebuild_tensor(torch_machine *m, int32_t arguments)
                          .tensor = {.storage = a[0], .size = a[2], .stride = a[3], .offset = m->values[a[1]].integer}});
 }
 
-/* The only argument, of the kind wanted, stands for what is made of it: nobody looks at it. */
+/* The result is represented by its only argument, of the required kind, as it is not used. */
 static ps_status unwrap(torch_machine *m, int32_t arguments, torch_kind kind)
 {
     int32_t first[1];
@@ -289,7 +289,7 @@ static ps_status op_reduce(torch_machine *m)
         if (m->values[arguments].items.n != 0) return fail_here(m, "OrderedDict with arguments is not allowed");
         return new_items(m, TORCH_DICT);
     case TORCH_REBUILD_TENSOR: return rebuild_tensor(m, arguments);
-    case TORCH_REBUILD_PARAMETER: /* (tensor, requires_grad, backward_hooks): the tensor itself will do */
+    case TORCH_REBUILD_PARAMETER: /* (tensor, requires_grad, backward_hooks): represented by the tensor */
         if (items_of(m, arguments, first, 1) != 3 || m->values[first[0]].kind != TORCH_TENSOR)
             return fail_here(m, "_rebuild_parameter of what is no tensor");
         return push(m, first[0]);
@@ -314,7 +314,7 @@ static ps_status op_binpersid(torch_machine *m)
                                       .storage = {.dtype = dtype, .key = a[2], .n_elements = m->values[a[4]].integer}});
 }
 
-/* An OrderedDict has its attribute _metadata (versions of modules) set this way; nothing in it concerns tensors. */
+/* Sets the attribute _metadata (versions of modules) of an OrderedDict, which is not needed. */
 static ps_status op_build(torch_machine *m)
 {
     int32_t attributes = 0, target = 0;
@@ -359,7 +359,7 @@ static ps_status op_proto(torch_machine *m)
     return PS_FAIL(PS_EFORMAT, "%s: data.pkl: pickle protocol %llu, expected 2 to 5", m->path, (unsigned long long)v);
 }
 
-/* Opcodes with a number behind them: how many bytes it has; 0 for the others. */
+/* Size in bytes of the number after an opcode; 0 for opcodes without one. */
 static int number_bytes(int op)
 {
     switch (op) {

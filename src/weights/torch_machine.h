@@ -1,5 +1,5 @@
-/* torch_machine.h - the stack machine behind torch_pickle.h. Values are never freed one by one and refer to each other
- * by number, so that circles and deep nesting need no care: nothing walks them. */
+/* torch_machine.h - the stack machine that executes pickles for torch_pickle.h. Values refer to each other by number
+ * and are freed together, so cycles and deep nesting are harmless: no code traverses them. */
 #ifndef PS_WEIGHTS_TORCH_MACHINE_H
 #define PS_WEIGHTS_TORCH_MACHINE_H
 
@@ -10,7 +10,7 @@
 typedef enum torch_kind {
     TORCH_NONE,
     TORCH_INTEGER, /* booleans too */
-    TORCH_FLOAT,   /* read over, never used */
+    TORCH_FLOAT,   /* parsed, not used */
     TORCH_TEXT,
     TORCH_TUPLE,
     TORCH_LIST,
@@ -20,7 +20,7 @@ typedef enum torch_kind {
     TORCH_TENSOR,
 } torch_kind;
 
-/* What a pickle may name. */
+/* Global names that a pickle may use. */
 typedef enum torch_global {
     TORCH_ORDERED_DICT,
     TORCH_REBUILD_TENSOR,
@@ -30,11 +30,11 @@ typedef enum torch_global {
     TORCH_STORAGE_TYPE, /* + ps_safetensors_dtype */
 } torch_global;
 
-/* How a pickle names it; false: it has no name (a storage of a type that PyTorch has no class for). */
+/* Its global name; false: none (a storage of a type without a class in PyTorch). */
 bool torch_global_name(int global, const char **module, const char **name);
 
 typedef struct torch_items {
-    int32_t first, last; /* cells, -1: none; a dictionary has keys and values by turns */
+    int32_t first, last; /* cells, -1: none; a dictionary has keys and values alternately */
     int32_t n;
 } torch_items;
 
@@ -76,7 +76,7 @@ typedef struct torch_machine {
     int32_t result; /* after STOP; a dictionary */
 } torch_machine;
 
-/* Run m->data to its STOP. Free the machine also after a failure. */
+/* Execute m->data up to STOP. Free the machine also after a failure. */
 PS_NODISCARD ps_status torch_machine_run(torch_machine *m);
 void torch_machine_free(torch_machine *m);
 

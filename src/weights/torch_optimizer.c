@@ -9,15 +9,15 @@
 #include "weights/torch_file.h"
 #include "weights/torch_tensor.h"
 
-/* Of one optimizer: Adam has three, ASGD five. */
+/* Kinds of states of one optimizer: Adam has three, ASGD five. */
 enum { KINDS_MAX = 8 };
 
 struct ps_torch_optimizer {
-    ps_file *file; /* NULL: of the pickle alone */
+    ps_file *file; /* NULL: opened from a pickle */
     ps_torch_param *params;
     int n, n_groups;
     ps_torch_state *states;
-    char *texts; /* what names and keys of storages point into */
+    char *texts; /* storage of names and keys */
     const char *kinds[KINDS_MAX];
     int n_kinds;
 };
@@ -25,7 +25,7 @@ struct ps_torch_optimizer {
 typedef struct reader {
     const torch_machine *m;
     ps_torch_optimizer *o;
-    char *texts; /* where the next text goes */
+    char *texts; /* position of the next text */
 } reader;
 
 /* An entry of "state": its key, and its value, a dictionary. */
@@ -47,7 +47,7 @@ static int32_t value_at(const torch_machine *m, int32_t key_cell)
     return m->cells[m->cells[key_cell].next].value;
 }
 
-/* The value of a key, of the kind wanted; NULL: it has none. */
+/* The value of a key, of the required kind; NULL: none. */
 static const torch_value *find(const torch_machine *m, const torch_value *dict, const char *key, torch_kind kind)
 {
     for (int32_t c = dict->items.first; c >= 0; c = next_key(m, c)) {
@@ -78,8 +78,8 @@ static int32_t size_of(const torch_value *list)
     return list != NULL ? list->items.n : 0;
 }
 
-/* Lists and dictionaries that stand in the pickle one by one have no more items than it has bytes; with more it is the
- * same one again and again. */
+/* Distinct lists and dictionaries have fewer items in total than the pickle has bytes; more items mean that one is
+ * referenced repeatedly. */
 static ps_status check_sizes(const torch_machine *m, const torch_value *state, const torch_value *groups)
 {
     int64_t n = 0;
@@ -164,7 +164,7 @@ static ps_status keep_kind(reader *r, const torch_value *key, const char **out)
     return PS_OK;
 }
 
-/* What is neither a tensor nor "step" are options that old optimizers keep once a parameter. */
+/* Entries that are neither a tensor nor "step" are options that old optimizers store for each parameter. */
 static ps_status take_states(reader *r, const torch_value *dict, ps_torch_param *p, ps_torch_state *states)
 {
     const torch_machine *m = r->m;
@@ -266,9 +266,9 @@ static ps_status check_numbers(const ps_torch_optimizer *o, const char *path)
     return st;
 }
 
-/* ---- whole ---- */
+/* ---- the whole file ---- */
 
-/* Texts of parameters, and of kinds of states. */
+/* Bytes of texts of parameters, and of kinds of states. */
 static int64_t name_bytes(const torch_machine *m, const torch_value *groups)
 {
     int64_t n = KINDS_MAX * 65;

@@ -1,5 +1,4 @@
-/* torch_pickle.c - the machine (opcodes, stack, memo) is in torch_machine.c; here the tensors are taken from its
- * result. */
+/* torch_pickle.c - extracts the tensors from the result of the stack machine (torch_machine.c). */
 #include <string.h>
 
 #include "base/base.h"
@@ -11,10 +10,10 @@
 struct ps_torch_pickle {
     ps_torch_tensor *tensors; /* [n] */
     int n;
-    char *texts; /* what names and storage keys point into */
+    char *texts; /* storage of names and storage keys */
 };
 
-/* What trainers put around a state_dict: the first of these keys that holds a dictionary. */
+/* Keys under which trainers nest a state_dict; the first one with a dictionary is used. */
 static const torch_value *find_state_dict(const torch_machine *m)
 {
     static const char *const wrappers[] = {"state_dict", "model", "module"};
@@ -39,7 +38,7 @@ static ps_status take_tensors(ps_torch_pickle *p, const torch_machine *m)
                            (int)ps_min_i64((int64_t)key->text.n, 128), key->text.at);
         text_bytes += (int64_t)key->text.n + 2 + (int64_t)m->values[m->values[v->tensor.storage].storage.key].text.n;
     }
-    /* different names stand in the pickle one by one, so more text than that is the same text again and again */
+    /* distinct names have fewer bytes in total than the pickle, so more text means repeated references */
     if (text_bytes > 2 * m->n_data)
         return PS_FAIL(PS_EFORMAT, "%s: data.pkl of %lld bytes has names of %lld", m->path, (long long)m->n_data,
                        (long long)text_bytes);

@@ -20,7 +20,7 @@ const char *torch_text_keep(char **texts, const torch_value *v)
     return copy;
 }
 
-/* Sizes and strides, which must be those of elements in row order. */
+/* Sizes and strides, which must be those of a contiguous tensor. */
 static ps_status take_shape(const torch_machine *m, const torch_value *v, ps_safetensor *t)
 {
     const torch_value *size = &m->values[v->tensor.size], *stride = &m->values[v->tensor.stride];

@@ -36,7 +36,7 @@ struct ps_torch_writer {
 
 /* ---- the pickle ---- */
 
-/* What is put once and then recalled. */
+/* Values that are memoized. */
 enum {
     MEMO_REBUILD,
     MEMO_ORDERED_DICT,
@@ -46,11 +46,11 @@ enum {
     MEMO_COUNT = MEMO_FIRST_CLASS + PS_SAFETENSORS_DTYPE_COUNT,
 };
 
-/* A failure is kept, and ends all putting. */
+/* The first failure is kept, and ends all writing. */
 typedef struct pickle {
     char *bytes;
     int64_t n;
-    int memo[MEMO_COUNT]; /* 1 + its number in the memo, 0: not yet put */
+    int memo[MEMO_COUNT]; /* 1 + memo number, 0: not yet written */
     int n_memo;
     ps_status st;
 } pickle;
@@ -105,7 +105,8 @@ static void put_tuple(pickle *k, const int64_t *numbers, int n)
     put(k, is_short ? short_ones[n] : TORCH_OP_TUPLE);
 }
 
-/* True when it is known, and recalled; else `remember` comes behind what the caller puts. */
+/* True when the value is in the memo, and written from there; otherwise the caller writes it, and then calls
+ * `remember`. */
 static bool recall(pickle *k, int what)
 {
     if (k->memo[what] > 0) put_number(k, TORCH_OP_BINGET, 1, k->memo[what] - 1);
@@ -183,7 +184,7 @@ static ps_status make_pickle(const ps_torch_writer *w, const ps_safetensor *tens
         put_text(k, tensors[i].name);
         put_tensor(k, &tensors[i], storage->record - RECORD_FIRST_DATA,
                    storage->n_bytes / ps_safetensors_dtype_bytes(tensors[i].dtype));
-        put(k, TORCH_OP_SETITEM); /* one by one: no stack that grows */
+        put(k, TORCH_OP_SETITEM); /* one by one, so that the stack stays small */
     }
     put(k, TORCH_OP_STOP);
     PS_TRY(k->st);

@@ -17,7 +17,7 @@ struct ps_torch_zip {
     int64_t directory_offset, directory_bytes, n_entries;
     ps_torch_record *records; /* [n], by offset */
     int n;
-    char *names; /* what the records' names point into */
+    char *names; /* storage of the records' names */
     ps_name_index index;
 };
 
@@ -40,8 +40,7 @@ static uint64_t get64(const uint8_t *p)
 
 static ps_status no_end(const ps_torch_zip *z)
 {
-    /* What torch.save wrote before 1.6: pickles one after the other, the first a magic number
-     * (torch/serialization.py). */
+    /* The format of torch.save before 1.6: a sequence of pickles, the first a magic number (torch/serialization.py). */
     static const uint8_t legacy[] = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20};
     uint8_t head[sizeof legacy] = {0};
     if (ps_file_bytes(z->file) >= (int64_t)sizeof head) PS_TRY(ps_file_read(z->file, 0, head, sizeof head));
@@ -130,7 +129,7 @@ typedef struct zip_entry {
     uint64_t packed_bytes, n_bytes, local_offset;
 } zip_entry;
 
-/* Fields of all ones stand in the zip64 extra field, in this order. */
+/* The values of fields of all ones are in the zip64 extra field, in this order. */
 static bool take_extra64(zip_entry *e, const uint8_t *extra, uint32_t n)
 {
     uint64_t *const fields[] = {&e->n_bytes, &e->packed_bytes, &e->local_offset};
@@ -149,7 +148,7 @@ static bool take_extra64(zip_entry *e, const uint8_t *extra, uint32_t n)
     return true;
 }
 
-/* Where the data begin: the local header has a name and an extra field of its own (PyTorch pads with it). */
+/* Offset of the data. The local header has another name and extra field, which PyTorch uses for padding. */
 static ps_status check_local(const ps_torch_zip *z, const zip_entry *e, ps_torch_record *r)
 {
     const char *path = ps_file_path(z->file);
@@ -194,7 +193,8 @@ static ps_status take_entry(ps_torch_zip *z, const uint8_t **p, int64_t room, ch
     if (n > room || memchr(e.name, 0, e.name_bytes) != NULL || !take_extra64(&e, e.name + e.name_bytes, n_extra))
         return PS_FAIL(PS_EFORMAT, "%s: offset %lld: a damaged entry of the directory", path,
                        (long long)(z->directory_offset + z->directory_bytes - room));
-    memcpy(*names, e.name, e.name_bytes); /* zero-terminated: the memory was zero, and has a byte more for each name */
+    memcpy(*names, e.name, e.name_bytes); /* zero-terminated, as the memory is zeroed and has an additional byte for
+                                             each name */
     r->name = *names;
     r->crc32 = get32(b + 16);
     if ((e.flags & FLAG_ENCRYPTED) != 0) return PS_FAIL(PS_EFORMAT, "%s: record %.128s is encrypted", path, r->name);
@@ -224,10 +224,10 @@ static ps_status check_records(ps_torch_zip *z)
         if (i > 0 && r->offset < r[-1].offset + r[-1].n_bytes)
             return PS_FAIL(PS_EFORMAT, "%s: records %.128s and %.128s overlap at offset %lld", path, r[-1].name,
                            r->name, (long long)r->offset);
-        /* all records lie in one folder, named after the file that was written */
+        /* all records are in one folder, named after the original file */
         const char *slash = strchr(r->name, '/');
         if (slash == NULL || strncmp(r->name, z->names, (size_t)(slash - r->name) + 1) != 0)
-            return PS_FAIL(PS_EFORMAT, "%s: record %.128s does not lie in the folder of the others", path, r->name);
+            return PS_FAIL(PS_EFORMAT, "%s: record %.128s is not in the folder of the others", path, r->name);
         r->name = slash + 1;
         if (!ps_name_index_add(&z->index, r->name, i))
             return PS_FAIL(PS_EFORMAT, "%s: record %.128s is there twice", path, r->name);
@@ -241,14 +241,15 @@ static ps_status read_directory(ps_torch_zip *z)
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_mem_alloc((size_t)z->directory_bytes, 1, &directory));
     PS_TRY_GOTO(ps_mem_alloc((size_t)z->n_entries, sizeof *z->records, &z->records));
-    PS_TRY_GOTO(ps_mem_alloc((size_t)z->directory_bytes, 1, &z->names)); /* an entry has 46 bytes besides its name */
+    PS_TRY_GOTO(ps_mem_alloc((size_t)z->directory_bytes, 1, &z->names)); /* an entry has 46 bytes in addition to its
+                                                                            name */
     PS_TRY_GOTO(ps_file_read(z->file, z->directory_offset, directory, z->directory_bytes));
     const uint8_t *p = directory;
     char *names = z->names;
     for (; z->n < z->n_entries; z->n++)
         PS_TRY_GOTO(take_entry(z, &p, z->directory_bytes - (p - directory), &names, &z->records[z->n]));
     if (p - directory != z->directory_bytes) {
-        st = PS_FAIL(PS_EFORMAT, "%s: offset %lld: %lld bytes behind the last entry of the directory",
+        st = PS_FAIL(PS_EFORMAT, "%s: offset %lld: %lld bytes after the last entry of the directory",
                      ps_file_path(z->file), (long long)(z->directory_offset + (p - directory)),
                      (long long)(z->directory_bytes - (p - directory)));
         goto out;

@@ -1,4 +1,4 @@
-/* torch_zip_writer.c - headers are written last, when the sums are known; where they stand follows from the sizes. */
+/* torch_zip_writer.c - headers are written last, when the CRCs are known; their offsets follow from the sizes. */
 #include "weights/torch_zip_writer.h"
 
 #include <stdbool.h>
@@ -84,7 +84,7 @@ static ps_status lay_out(ps_torch_zip_writer *w, const char *path, const ps_torc
         r->n_bytes = records[i].n_bytes;
         r->header = end;
         r->offset = ps_round_up(end + local_bytes(r), DATA_ALIGNMENT);
-        /* with room for what is behind it, and for the next header */
+        /* with room for the trailer and for the next header */
         if (r->n_bytes > INT64_MAX / 2 - r->offset)
             return PS_FAIL(PS_EINVAL, "%s: record %.128s: %lld bytes at offset %lld overflow", path, r->name,
                            (long long)r->n_bytes, (long long)r->offset);
@@ -125,7 +125,7 @@ ps_status ps_torch_zip_writer_write(const ps_torch_zip_writer *w, int i, int64_t
 
 /* ---- headers ---- */
 
-/* What the local header and the directory's entry have both, from the version to the length of the name. */
+/* Fields that the local header and the directory's entry share, from the version to the length of the name. */
 static uint8_t *put_common(uint8_t *p, const zip_record *r, bool is_zip64, uint32_t crc32)
 {
     p = put(p, 2, is_zip64 ? VERSION_ZIP64 : VERSION_STORED);
@@ -180,7 +180,7 @@ static uint8_t *put_entry(uint8_t *p, const zip_record *r, uint32_t crc32)
     return is_large(r->header) ? put(p, 8, (uint64_t)r->header) : p;
 }
 
-/* The zip64 end is there in any file, as PyTorch has it: what is written always is what is tested. */
+/* Every file has the zip64 end, as in PyTorch, so that this code is always tested. */
 static uint8_t *put_ends(uint8_t *p, const ps_torch_zip_writer *w)
 {
     const uint64_t n = (uint64_t)w->n;

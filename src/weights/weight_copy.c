@@ -25,7 +25,7 @@ ps_safetensors_dtype ps_weight_copy_dtype(const ps_weight *w, const ps_dtype *dt
     return is_rounded ? ps_weight_safetensors_dtype(*dtype) : w->tensor.dtype;
 }
 
-/* n elements in c->in, of the type `from` in the file, rounded to `to`; the result is in *out. */
+/* Convert n elements in c->in from type `from` to `to`; the result is in *out. */
 static ps_status copier_round(copier *c, ps_safetensors_dtype from, ps_safetensors_dtype to, int64_t n,
                               const char **out)
 {
@@ -67,7 +67,7 @@ static ps_status copier_copy(copier *c, const ps_weight *w, int i, ps_safetensor
     return PS_OK;
 }
 
-/* same_as[i]: the first copy of what copy i is of. */
+/* same_as[i]: the first copy with the same source as copy i. */
 static ps_status find_same(const ps_weight_source *s, const ps_weight_copy *copies, int n, int *same_as)
 {
     int *copy_of = NULL; /* [tensors of the source], 1 + the copy */
@@ -121,7 +121,7 @@ static int copier_compare_names(const void *a, const void *b)
     return strcmp(((const ps_weight_copy *)a)->name, ((const ps_weight_copy *)b)->name);
 }
 
-/* By name: the same file whatever files the tensors come from. */
+/* Sorted by name, so that the file does not depend on the division of the source. */
 ps_status ps_weight_merge(const ps_weight_source *s, const char *path)
 {
     const int n = ps_weight_source_count(s);

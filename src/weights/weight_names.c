@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/name_index.h"
-#include "model/family.h"
+#include "config/model/family.h"
 
 enum { BASE_MAX = 16 }; /* bytes that a base's prefix may add to a name */
 
@@ -28,37 +28,37 @@ static bool has_prefix(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* The name behind "base.", NULL when it does not begin so. */
-static const char *behind(const char *base, const char *name)
+/* The name after "base.", NULL for other names. */
+static const char *suffix_after(const char *base, const char *name)
 {
     const size_t n = strlen(base);
     return strncmp(name, base, n) == 0 && name[n] == '.' ? name + n + 1 : NULL;
 }
 
-/* Without what modules around the model put before its names: DistributedDataParallel, torch.compile. */
+/* Without the prefixes of wrapper modules: DistributedDataParallel, torch.compile. */
 static const char *unwrapped(const char *name)
 {
     static const char *const wrappers[] = {"module", "_orig_mod"};
     for (size_t i = 0; i < PS_ARRAY_LEN(wrappers);) {
-        const char *inner = behind(wrappers[i], name);
+        const char *inner = suffix_after(wrappers[i], name);
         if (inner != NULL) name = inner;
         i = inner != NULL ? 0 : i + 1;
     }
     return name;
 }
 
-/* Names alone decide, whatever the model: so any family's base is one. */
+/* Matching uses names only, not the model, so the base of any family counts. */
 static const char *without_base(const char *name)
 {
     const ps_family *f;
     for (int i = 0; (f = ps_family_at(i)) != NULL; i++) {
-        const char *bare = behind(f->base, name);
+        const char *bare = suffix_after(f->base, name);
         if (bare != NULL) return bare;
     }
     return name;
 }
 
-/* Does the pattern match the end of the name, from the start of one of its parts on? */
+/* Whether the pattern matches a suffix of the name that begins at one of its parts. */
 static bool matches_end(const char *name, const char *pattern)
 {
     const char *n = name + strlen(name), *p = pattern + strlen(pattern);
@@ -120,7 +120,7 @@ bool ps_weight_is_head(const char *name)
     return false;
 }
 
-/* The name with its end as new files have it; false when it has no old end. */
+/* Replace an old suffix by the one of new files; false when there is no old suffix. */
 static bool rename_end(const char *name, char out[PS_WEIGHT_NAME_MAX])
 {
     const size_t n = strlen(name);
@@ -133,7 +133,7 @@ static bool rename_end(const char *name, char out[PS_WEIGHT_NAME_MAX])
     return false;
 }
 
-/* 0 the name itself, 1 without its base, 2 ... with that of each family; then the same with a new end */
+/* 0: the name itself, 1: without its base, 2 ...: with the base of each family; then the same with a new suffix */
 bool ps_weight_name_candidate(const char *name, int i, char out[PS_WEIGHT_NAME_MAX])
 {
     const int n_forms = 2 + ps_family_count();
@@ -176,14 +176,14 @@ const char *ps_weight_tied_name(const char *model_type, const char *name, int i,
     return NULL;
 }
 
-/* Has the class the name without its base's prefix? */
+/* Whether the class has the name without its base's prefix. */
 static bool stands_alone(const ps_family *f, const char *name)
 {
     for (const ps_traits *t = &f->traits; t != NULL; t = t->more)
         for (const char *const *head = t->heads; head != NULL && *head != NULL; head++)
             if (has_prefix(name, *head)) return true;
-    return behind(f->base, name) != NULL ||
-           (f->base_of_questions != NULL && behind(f->base_of_questions, name) != NULL);
+    return suffix_after(f->base, name) != NULL ||
+           (f->base_of_questions != NULL && suffix_after(f->base_of_questions, name) != NULL);
 }
 
 const char *ps_weight_class_name(const char *model_type, const char *name, char out[PS_WEIGHT_NAME_MAX])
@@ -197,7 +197,7 @@ const char *ps_weight_class_name(const char *model_type, const char *name, char 
 
 /* ---- the order of model.parameters() ---- */
 
-/* -1: no family says anything of it. */
+/* -1: no family lists it. */
 static int parameter_rank(const char *name)
 {
     for (int k = 0; ps_family_at(k) != NULL; k++)
@@ -207,7 +207,7 @@ static int parameter_rank(const char *name)
     return -1;
 }
 
-/* Bytes of the name up to the number of its block and the dot behind it: "model.layers.0."; 0: in no block. */
+/* Length of the name up to its block number and the dot after it: "model.layers.0."; 0: in no block. */
 static size_t block_bytes(const char *name)
 {
     for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
@@ -227,7 +227,7 @@ void ps_weight_parameter_order(const char *const *names, int32_t n, int32_t *ord
 {
     for (int32_t i = 0; i < n; i++) {
         const int rank = parameter_rank(names[i]);
-        int32_t at = i; /* behind all of its block that do not come after it */
+        int32_t at = i; /* after all parameters of its block that precede it */
         for (; at > 0 && is_same_block(names[order[at - 1]], names[i]) && parameter_rank(names[order[at - 1]]) > rank;
              at--)
             order[at] = order[at - 1];
@@ -245,7 +245,7 @@ typedef struct matcher {
     bool allow_new_head;
 } matcher;
 
-/* The parameter that rules 1 and 2 give for a name, -1: none. */
+/* The parameter of a name by rules 1 and 2, -1: none. */
 static int32_t matcher_find(const matcher *x, const char *name)
 {
     char candidate[PS_WEIGHT_NAME_MAX];
@@ -274,7 +274,7 @@ static ps_status matcher_assign(const matcher *x, int have, int32_t want)
     return PS_OK;
 }
 
-/* Tensor `have` in place of the one that the parameter had. */
+/* Assign tensor `have` to the parameter in place of its previous tensor. */
 static void matcher_replace(const matcher *x, int have, int32_t want)
 {
     ps_weight_match *m = x->m;
@@ -284,7 +284,7 @@ static void matcher_replace(const matcher *x, int have, int32_t want)
     m->of_want[want] = have;
 }
 
-/* Rules 3 to 6, once rules 1 and 2 have assigned what they can. */
+/* Rules 3 to 6, after rules 1 and 2. */
 static ps_status matcher_rest(const matcher *x, int have)
 {
     ps_weight_match *m = x->m;

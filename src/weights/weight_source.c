@@ -77,8 +77,7 @@ static bool ends_with(const char *s, const char *end)
     return n >= n_end && strcmp(s + n - n_end, end) == 0;
 }
 
-/* By name, and by the first bytes when the name says nothing: a zip file, or a pickle (which gets its message
- * there). */
+/* By name, or, for other names, by the first bytes: a zip file, or a pickle (which is refused later with a message). */
 static ps_status is_torch_file(const char *path, bool *is_torch)
 {
     ps_file *f = NULL;
@@ -114,7 +113,7 @@ static int compare_weights(const void *a, const void *b)
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
-/* A tensor that is there twice: an error, or the same bytes, if that is allowed. */
+/* A duplicate tensor: an error, or, if allowed, it must have the same bytes. */
 static ps_status check_double(const ps_weight_source *s, const ps_weight *a, const ps_weight *b)
 {
     bool is_equal = false;
@@ -132,7 +131,7 @@ static int compare_pieces(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Pieces [first, end) are of one tensor: they must make it up. */
+/* Pieces [first, end) are of one tensor, and must cover it. */
 static ps_status check_pieces(const ps_weight_source *s, int first, int end)
 {
     const source_piece *a = &s->pieces[first];
@@ -154,7 +153,7 @@ static ps_status check_pieces(const ps_weight_source *s, int first, int end)
         s->files[a->file].path, a->piece.name, (long long)n, (long long)a->piece.elements);
 }
 
-/* A tensor for the pieces of each name. */
+/* Make a tensor of the pieces of each name. */
 static ps_status join_pieces(ps_weight_source *s)
 {
     if (s->n_pieces > 0) qsort(s->pieces, (size_t)s->n_pieces, sizeof *s->pieces, compare_pieces);
@@ -178,7 +177,7 @@ static ps_status join_pieces(ps_weight_source *s)
     return PS_OK;
 }
 
-static ps_status finish(ps_weight_source *s)
+ps_status ps_weight_source_finish(ps_weight_source *s)
 {
     PS_TRY(join_pieces(s));
     if (s->n > 0) qsort(s->weights, (size_t)s->n, sizeof *s->weights, compare_weights);
@@ -216,23 +215,7 @@ ps_status ps_weight_source_open_files(const char *const *paths, int n, ps_weight
     }
     s->may_repeat = true;
     if (n > 1) snprintf(s->kind, sizeof s->kind, "%d files", n);
-    PS_TRY_GOTO(finish(s));
-    *out = s;
-    s = NULL;
-out:
-    ps_weight_source_close(s);
-    return st;
-}
-
-ps_status ps_weight_source_open(const char *path, ps_weight_source **out)
-{
-    if (!ps_folder_exists(path)) return ps_weight_source_open_files(&path, 1, out);
-    *out = NULL;
-    ps_status st;
-    ps_weight_source *s = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
-    PS_TRY_GOTO(ps_weight_source_add_folder(s, path, true));
-    PS_TRY_GOTO(finish(s));
+    PS_TRY_GOTO(ps_weight_source_finish(s));
     *out = s;
     s = NULL;
 out:

@@ -1,4 +1,4 @@
-/* weight_source.h - named tensors to read, whatever files they lie in:
+/* weight_source.h - reads named tensors from any supported file or folder:
  *
  *     FILE.safetensors                          safetensors
  *     FILE.bin, FILE.pt, FILE.pth               torch.save of a state_dict, PyTorch 1.6 or later
@@ -11,10 +11,10 @@
  *     FOLDER/checkpoints/latest                 the folder of a run: its newest checkpoint
  *     FOLDER/latest                             a folder of checkpoints: the newest
  *
- * In a folder they are looked for in this order, and the first that is there is taken. Opening reads headers only and
- * checks them all, so that every tensor's bytes are known to be there: shards against the index, both ways; ranks and
- * pieces of tensors for completeness; names for doubles. When one file of several ranks is opened alone, its pieces are
- * tensors. Threads: an open source can be read from several threads at once. */
+ * A folder is searched in this order; the first match is used. Opening reads and checks all headers, so that all bytes
+ * of all tensors are known to exist: shards against the index, in both directions; ranks and pieces of tensors for
+ * completeness; names for duplicates. When a single file of several ranks is opened, its pieces are tensors. Threads:
+ * several threads can read an open source at once. */
 #ifndef PS_WEIGHTS_WEIGHT_SOURCE_H
 #define PS_WEIGHTS_WEIGHT_SOURCE_H
 
@@ -25,25 +25,25 @@ typedef struct ps_weight {
     ps_safetensor tensor; /* offset: in its file */
     int file;             /* of the first byte */
     /* A checkpoint of several ranks has tensors in pieces (tensor_piece.h), which are numbered over all tensors.
-     * n_pieces 0: all bytes follow each other in the file. */
+     * n_pieces 0: all bytes are contiguous in the file. */
     int first_piece, n_pieces;
 } ps_weight;
 
 typedef struct ps_weight_source ps_weight_source;
 
-/* PS_EIO; PS_EFORMAT as the readers of the formats, or naming the tensor or file that does not fit. */
+/* PS_EIO; PS_EFORMAT as the readers of the formats, or naming the tensor or file that does not match. */
 PS_NODISCARD ps_status ps_weight_source_open(const char *path, ps_weight_source **out);
 
-/* The union of several files. A tensor that is in two of them must have the same bytes in both (PS_EFORMAT). */
+/* Open the union of several files. A tensor in two of them must have the same bytes in both (PS_EFORMAT). */
 PS_NODISCARD ps_status ps_weight_source_open_files(const char *const *paths, int n, ps_weight_source **out);
 
 void ps_weight_source_close(ps_weight_source *s); /* NULL is accepted */
 
-/* Is it the name of a rank's file in a checkpoint of pstar: exactly "model-{rank}-of-{n}.safetensors", without leading
- * zeros (shards have them)? */
+/* Whether it is the name of a rank's file in a checkpoint of pstar: exactly "model-{rank}-of-{n}.safetensors", without
+ * leading zeros (shards have them). */
 bool ps_weight_source_is_rank_name(const char *name, int *rank, int *n);
 
-/* What was found, for people: "safetensors", "2 shards of safetensors", "torch.save". Valid until close, as all texts
+/* Description of the files: "safetensors", "2 shards of safetensors", "torch.save". Valid until close, as all texts
  * here. */
 const char *ps_weight_source_kind(const ps_weight_source *s);
 int ps_weight_source_n_files(const ps_weight_source *s);
@@ -51,23 +51,23 @@ const char *ps_weight_source_path(const ps_weight_source *s, int file);
 /* Value of a __metadata__ key in a file, NULL when there is none. */
 const char *ps_weight_source_metadata(const ps_weight_source *s, int file, const char *key);
 
-/* Tensors in the order of the files and of their data in them: reading them so reads each file from front to back. */
+/* Tensors in the order of files and of their data, so that reading in this order is sequential. */
 int ps_weight_source_count(const ps_weight_source *s);
 const ps_weight *ps_weight_source_get(const ps_weight_source *s, int i);
 int ps_weight_source_find(const ps_weight_source *s, const char *name); /* -1: there is none */
-/* The first tensor that has the same bytes of the same file, of the same type, as tensor i: i itself, or one that
- * torch.save knew to be tied to it. */
+/* The first tensor of the same type with the same byte range of the same file as tensor i: i itself, or a tensor that
+ * torch.save stored as tied to it. */
 int ps_weight_source_same_as(const ps_weight_source *s, int i);
 
-/* Bytes [offset, offset + n_bytes) of the tensor's data, as they lie in the file. */
+/* Read bytes [offset, offset + n_bytes) of the tensor's data, unconverted. */
 PS_NODISCARD ps_status ps_weight_source_read(const ps_weight_source *s, const ps_weight *w, int64_t offset, void *dst,
                                              int64_t n_bytes);
 
-/* Where byte `at` of the tensor lies in an open file, and those after it as far as they follow each other there: for
- * reading many tensors in one go. */
+/* Position of byte `at` of the tensor in an open file, and the length of the contiguous range from there, for reading
+ * many tensors in one pass. */
 ps_read_range ps_weight_source_range(const ps_weight_source *s, const ps_weight *w, int64_t at);
 
-/* Have the two tensors the same type, shape and bytes? Reads them, piece by piece. */
+/* Whether two tensors have the same type, shape and bytes. Reads them piece by piece. */
 PS_NODISCARD ps_status ps_weight_source_is_equal(const ps_weight_source *s, const ps_weight *a, const ps_weight *b,
                                                  bool *is_equal);
 

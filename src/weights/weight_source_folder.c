@@ -1,4 +1,4 @@
-/* weight_source_folder.c - which files of a folder hold its weights. */
+/* weight_source_folder.c - opens a path: finds the files of weights in a folder. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static ps_status add_in(ps_weight_source *s, const char *folder, const char *nam
     return ps_weight_source_add_file(s, path);
 }
 
-/* Every tensor is where the index says, and no shard has one that the index lacks. */
+/* Check that every tensor is in the shard that the index names, and that no shard has other tensors. */
 static ps_status check_index(const ps_weight_source *s, const ps_shard_index *x, const char *path)
 {
     ps_name_index found;
@@ -68,7 +68,7 @@ bool ps_weight_source_is_rank_name(const char *name, int *rank, int *n)
     return strcmp(name, again) == 0;
 }
 
-/* The files of all ranks; *n_found is 0 when there is none of any. */
+/* Open the files of all ranks; *n_found is 0 when there is none. */
 static ps_status add_ranks(ps_weight_source *s, const char *folder, int *n_found)
 {
     ps_folder_list l;
@@ -92,15 +92,15 @@ static ps_status add_ranks(ps_weight_source *s, const char *folder, int *n_found
         snprintf(name, sizeof name, "model-%d-of-%d.safetensors", rank, world);
         PS_TRY_GOTO(add_in(s, folder, name));
     }
-    s->may_repeat = true; /* what every rank has: parameters outside of chunks */
+    s->may_repeat = true; /* every rank has the unmanaged parameters */
     snprintf(s->kind, sizeof s->kind, "checkpoint of %d rank%s", world, world == 1 ? "" : "s");
 out:
     ps_folder_list_free(&l);
     return st;
 }
 
-/* Those of PatrickStar's ranks, "model-{rank}.pt": each has what its rank owns, and what all have. *n is 0 when there is
- * no model-0.pt; a rank too few shows in what is missing. */
+/* Open the files of PatrickStar's ranks, "model-{rank}.pt": each has the parameters that its rank owns, and those of
+ * all ranks. *n is 0 when there is no model-0.pt; a missing rank is noticed by missing tensors. */
 static ps_status add_patrickstar_ranks(ps_weight_source *s, const char *folder, int *n)
 {
     for (*n = 0;; ++*n) {
@@ -127,6 +127,8 @@ static ps_status has_file(const char *folder, const char *name, bool *out)
     return PS_OK;
 }
 
+static ps_status add_folder(ps_weight_source *s, const char *folder, bool may_be_run);
+
 static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool may_be_run)
 {
     int n_ranks;
@@ -140,12 +142,13 @@ static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool ma
                        "%s: no weights in this folder: expected model.safetensors, pytorch_model.bin, one of them with "
                        ".index.json, model-0-of-1.safetensors, model-0.pt, latest, or checkpoints/latest",
                        folder);
-    const ps_status st = ps_weight_source_add_folder(s, latest, false);
+    const ps_status st = add_folder(s, latest, false);
     ps_mem_free(latest);
     return st;
 }
 
-ps_status ps_weight_source_add_folder(ps_weight_source *s, const char *folder, bool may_be_run)
+/* may_be_run: path may also be a run, which means its newest checkpoint. */
+static ps_status add_folder(ps_weight_source *s, const char *folder, bool may_be_run)
 {
     static const struct {
         const char *name, *shards_of;
@@ -161,4 +164,20 @@ ps_status ps_weight_source_add_folder(ps_weight_source *s, const char *folder, b
                                           : add_in(s, folder, looks[i].name);
     }
     return add_checkpoint(s, folder, may_be_run);
+}
+
+ps_status ps_weight_source_open(const char *path, ps_weight_source **out)
+{
+    if (!ps_folder_exists(path)) return ps_weight_source_open_files(&path, 1, out);
+    *out = NULL;
+    ps_status st;
+    ps_weight_source *s = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
+    PS_TRY_GOTO(add_folder(s, path, true));
+    PS_TRY_GOTO(ps_weight_source_finish(s));
+    *out = s;
+    s = NULL;
+out:
+    ps_weight_source_close(s);
+    return st;
 }

@@ -1,4 +1,4 @@
-/* weight_source_impl.h - a weight source inside. */
+/* weight_source_impl.h - the members of a weight source. */
 #ifndef PS_WEIGHTS_WEIGHT_SOURCE_IMPL_H
 #define PS_WEIGHTS_WEIGHT_SOURCE_IMPL_H
 
@@ -15,9 +15,9 @@ typedef struct source_file {
     ps_torch_pickle *pickle; /* owns the names */
 } source_file;
 
-/* A piece of a tensor, as a file has it. */
+/* A piece of a tensor in a file. */
 typedef struct source_piece {
-    ps_tensor_piece piece; /* owns the name of the whole */
+    ps_tensor_piece piece; /* owns the name of the whole tensor */
     ps_safetensor stored;
     int file;
 } source_piece;
@@ -34,10 +34,9 @@ struct ps_weight_source {
     bool may_repeat; /* a tensor may be in several files, with the same bytes */
 };
 
-/* Reads the headers of a file. Takes the path over, also when it fails. */
+/* Read the headers of a file. Takes ownership of the path, also after a failure. */
 PS_NODISCARD ps_status ps_weight_source_add_file(ps_weight_source *s, char *path);
-/* The files of a folder: a model, whole or in shards, a checkpoint, or, with may_be_run, a run, whose newest checkpoint
- * it is. */
-PS_NODISCARD ps_status ps_weight_source_add_folder(ps_weight_source *s, const char *folder, bool may_be_run);
+/* Call after all files are added: combine pieces to tensors, sort and index them. */
+PS_NODISCARD ps_status ps_weight_source_finish(ps_weight_source *s);
 
 #endif

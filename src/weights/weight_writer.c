@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "weights/torch_writer.h"
 
-/* One of the two is there. */
+/* One of the two is set. */
 struct ps_weight_writer {
     ps_safetensors_writer *safetensors;
     ps_torch_writer *torch;

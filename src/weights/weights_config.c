@@ -1,4 +1,4 @@
-/* weights_config.c - the configuration that lies with weights, and the names of classes that it has. */
+/* weights_config.c - the configuration stored with weights, and its class names. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -14,14 +14,13 @@
 #include "base/model_folder.h"
 #include "config/config.h"
 #include "config/label_list.h"
-#include "patrickstar_data.h"
 #include "weights/checkpoint_folder.h"
 
 #define STATE_BYTES_MAX (16 * PS_MIB)
 
-/* ---- where it lies ---- */
+/* ---- finding it ---- */
 
-/* "config" of a state.json or summary.json. One with "module" is of a model that another framework computes. */
+/* "config" of a state.json or summary.json. A state with "module" is of a model that another framework computes. */
 static ps_status read_state_config(const char *path, const char *folder, ps_config **out)
 {
     (void)folder;
@@ -45,7 +44,7 @@ out:
     return st;
 }
 
-/* A folder that is a Hugging Face model already. */
+/* The folder of a Hugging Face model. */
 static ps_status read_hf_config(const char *path, const char *folder, ps_config **out)
 {
     (void)path;
@@ -60,7 +59,7 @@ out:
     return st;
 }
 
-/* Read `read(folder/name)` when there is such a file and nothing was read yet. */
+/* Call read(folder/name) when there is such a file and nothing was read yet. */
 static ps_status read_if_there(const char *folder, const char *name,
                                ps_status (*read)(const char *path, const char *folder, ps_config **out),
                                ps_config **out)
@@ -87,8 +86,8 @@ static ps_status load_of_folder(const char *folder, ps_config **out)
     return st;
 }
 
-/* What else lies beside a file may have nothing to do with it. */
-static ps_status load_beside(const char *weights, ps_config **out)
+/* Other files in the folder of a file may be unrelated. */
+static ps_status load_sibling(const char *weights, ps_config **out)
 {
     char *folder = NULL;
     PS_TRY(ps_folder_of(weights, &folder));
@@ -106,12 +105,12 @@ ps_status ps_config_load_of_weights(const char *path, ps_config **out)
         const char *cause = strerror(errno);
         return PS_FAIL(PS_EIO, "%s: %s%s", path, cause, ps_model_folder_hint(path, hint));
     }
-    return load_beside(path, out);
+    return load_sibling(path, out);
 }
 
 /* ---- names of classes ---- */
 
-/* A class that both lists name must have the same number in both. */
+/* A class in both lists must have the same number in both. */
 static ps_status check_same(const char *given, const char *theirs, const char *weights)
 {
     char problem[700], whose[200];

@@ -1,4 +1,4 @@
-/* What the host's kernels compute beside a device whose memory they have no part in (the fake GPU): Adam on the host,
+/* What the host's kernels compute for a device whose memory they cannot reach (a GPU of the fake driver): Adam on the host,
  * on a thread of its own while the device computes on, and embeddings. Whatever the order that events allow, the bits
  * are the cpu's. */
 #define TEST_OVER_ASYNC
@@ -13,7 +13,7 @@
 
 #define STEPS 4
 #define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
-/* dropout everywhere: masks must not depend on who computes either */
+/* dropout everywhere: masks must not depend on what computes either */
 #define DROPOUT "model.embd_pdrop=0.1", "model.resid_pdrop=0.1", "model.attn_pdrop=0.1"
 
 static void expect_same(const char *what, const run_result *base, const char *const *changes)
@@ -175,7 +175,7 @@ static ps_status pass(ps_engine *e, int64_t index)
 
 typedef struct gate {
     sem_t may_go;
-    bool gave_up; /* whoever was to open it stands still */
+    bool gave_up; /* the thread that opens it is blocked */
 } gate;
 
 /* On the queue's thread. */
@@ -190,9 +190,9 @@ static ps_status pass_gate(void *self, const void *args)
     return PS_OK;
 }
 
-/* Weights after two steps. While a gate on the host's queue keeps it from beginning what comes behind, the second step
- * is issued: the device has its items, and nobody stands still. *n_behind: items of the host behind the gate. */
-static uint64_t train_with_gate(ps_config *c, int64_t *n_behind)
+/* Weights after two steps. While a gate on the host's queue keeps it from beginning what comes after, the second step
+ * is issued: the device has its items, and no thread waits. *n_dependents: items of the host after the gate. */
+static uint64_t train_with_gate(ps_config *c, int64_t *n_dependents)
 {
     gate g = {.gave_up = false};
     uint64_t hash;
@@ -208,8 +208,8 @@ static uint64_t train_with_gate(ps_config *c, int64_t *n_behind)
     assert_ok(pass(e, 1));
     assert_int_equal(n_stops(), stops);
     assert_false(ps_event_is_done(at_gate));
-    *n_behind = (int64_t)(n_issued(e, PS_TIER_HOST) - at_gate.ticket);
-    assert_true(n_issued(e, PS_TIER_DEVICE) >= on_device + (ps_ticket)e->blueprint->code->n_instrs);
+    *n_dependents = (int64_t)(n_issued(e, PS_TIER_HOST) - at_gate.ticket);
+    assert_true(n_issued(e, PS_TIER_DEVICE) >= on_device + (ps_ticket)e->exec_plan->code->n_instrs);
     sem_post(&g.may_go);
     assert_ok(ps_step(e));
     assert_ok(ps_engine_get_weights_xxh3(e, &hash));
@@ -231,11 +231,11 @@ static void test_device_goes_on(void **state)
                 {"use_cpu_embedding=true", "memory.defer_updates=false", 10}};
     const uint64_t want = train(on_cpu(TINY("bf16.enabled=true")), 2).hash;
     for (size_t i = 0; i < PS_ARRAY_LEN(runs); i++) {
-        int64_t n_behind;
+        int64_t n_dependents;
         assert_true(train_with_gate(TINY("bf16.enabled=true", "memory.host=8MB", "default_chunk_size=2048",
                                          runs[i].option, runs[i].more),
-                                    &n_behind) == want);
-        assert_true(n_behind >= runs[i].n_least);
+                                    &n_dependents) == want);
+        assert_true(n_dependents >= runs[i].n_least);
     }
 }
 
@@ -258,7 +258,7 @@ static ps_status steps(ps_engine *e, int n)
 
 static const char *const on_host[] = {"optimizer.params.use_hybrid_adam=false", "use_cpu_embedding=true"};
 
-/* Of the host's kernels: the steps behind it end with its error, whatever the host has updated or computed. */
+/* A failure of the host's kernels: the steps after it end with its error, whatever the host has updated or computed. */
 static void test_a_kernel_fails(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static void test_a_kernel_fails(void **state)
     }
 }
 
-/* Nobody waits for ever for the host's queue, nor it for the device. */
+/* No thread waits for ever for the host's queue, nor it for the device. */
 static void test_the_device_is_lost(void **state)
 {
     (void)state;
@@ -288,15 +288,16 @@ static void test_the_device_is_lost(void **state)
             ps_engine *e = NULL;
             ps_fault_arm(PS_FAULT_LOST, n, false);
             ps_status st = ps_initialize_engine(ps_model_from_config, c, 0, c, &e);
+            const bool is_open = st == PS_OK;
             if (st == PS_OK) st = steps(e, 2);
             const bool has_struck = ps_fault_has_struck(PS_FAULT_LOST);
-            if (st != PS_OK) assert_int_equal(st, PS_EDEVICE);
+            if (is_open || st != PS_ENOSYS) assert_int_equal(st, st != PS_OK ? PS_EDEVICE : PS_OK);
             ps_engine_destroy(e);
             ps_fault_arm(PS_FAULT_LOST, -1, false);
             n_lost += st != PS_OK;
             if (!has_struck) break;
         }
-        assert_true(n_lost > 3);
+        if (n_lost <= 3) fail_msg("%d: lost %d times", i, n_lost);
         ps_config_destroy(c);
         assert_int_equal(ps_mem_live_bytes(), 0);
     }

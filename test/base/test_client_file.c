@@ -56,7 +56,7 @@ static void what_cannot_be_written_stays(void **state)
     assert_int_equal(client_write_file(path.text, "after", 5), PS_EIO);
     assert_non_null(strstr(ps_last_error(), path.text));
     assert_int_equal(rmdir(temporary.text), 0);
-    assert_int_equal(symlink(path.text, temporary.text), 0); /* somebody's trap */
+    assert_int_equal(symlink(path.text, temporary.text), 0); /* an attacker's trap */
     assert_int_equal(client_write_file(path.text, "after", 5), PS_EIO);
     assert_ok(client_read_file(path.text, &text, &n));
     assert_string_equal(text, "before");

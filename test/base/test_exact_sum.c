@@ -17,10 +17,10 @@ static double sum_of(const double *x, int n)
     return ps_exact_sum_value(&s);
 }
 
-static void test_small_beside_large(void **state)
+static void test_small_and_large(void **state)
 {
     (void)state;
-    /* in doubles each 1 would vanish beside 2^53 */
+    /* in doubles each 1 would vanish next to 2^53 */
     double x[65];
     for (int i = 1; i < 65; i++) x[i] = 1.0;
     x[0] = 0x1p53;
@@ -92,7 +92,7 @@ static void test_order_and_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_beside_large),
+        cmocka_unit_test(test_small_and_large),
         cmocka_unit_test(test_range),
         cmocka_unit_test(test_order_and_parts),
     };

@@ -24,6 +24,7 @@ static void test_nth_call_once(void **state)
         for (int call = 0; call < 10; call++) {
             assert_int_equal(ps_fault_hit(PS_FAULT_READ), call == nth);
             assert_int_equal(ps_fault_has_struck(PS_FAULT_READ), call >= nth);
+            assert_int_equal(ps_fault_calls(PS_FAULT_READ), call + 1);
             assert_false(ps_fault_hit(PS_FAULT_WRITE));
         }
     }

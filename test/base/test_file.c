@@ -18,7 +18,7 @@ static void assert_content(const char *path, const char *expected)
     int64_t n;
     assert_int_equal(ps_file_read_all(path, 1 << 20, &data, &n), PS_OK);
     assert_int_equal(n, strlen(expected));
-    assert_string_equal(data, expected); /* also: the zero byte behind */
+    assert_string_equal(data, expected); /* also: the zero byte after it */
     ps_mem_free(data);
 }
 

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/folder_writer.h"
 #include "base/mem.h"
 #include "temp_folder.h"
 

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/folder_writer.h"
 #include "base/leftover.h"
 #include "temp_folder.h"
 
@@ -89,10 +90,10 @@ static void test_names(void **state)
     (void)state;
     char mark[PS_LEFTOVER_MARK_MAX], name[128];
     snprintf(name, sizeof name, "a.tmp-%s-3", ps_leftover_mark(mark));
-    assert_string_equal(ps_leftover_rest(name, "a.tmp-"), "-3");
+    assert_string_equal(ps_leftover_suffix(name, "a.tmp-"), "-3");
     snprintf(name, sizeof name, "a.tmp-%s", mark);
-    assert_string_equal(ps_leftover_rest(name, "a.tmp-"), "");
-    assert_null(ps_leftover_rest(name, "b.tmp-"));
+    assert_string_equal(ps_leftover_suffix(name, "a.tmp-"), "");
+    assert_null(ps_leftover_suffix(name, "b.tmp-"));
     static const char *const others[] = {"a.tmp-",
                                          "a.tmp-1-2",
                                          "a.tmp-0123456789abcdef",
@@ -104,7 +105,7 @@ static void test_names(void **state)
                                          "a.tmp-0123456789abcdef-1-2x",
                                          "a.tmp-0123456789ABCDEF-1-2"};
     for (size_t i = 0; i < PS_ARRAY_LEN(others); i++) {
-        assert_null(ps_leftover_rest(others[i], "a.tmp-"));
+        assert_null(ps_leftover_suffix(others[i], "a.tmp-"));
         put(others[i]);
         grow_old(others[i], 10 * PS_LEFTOVER_IDLE_S);
     }
@@ -121,7 +122,7 @@ static void name_of(long pid, long later, char name[128])
     snprintf(name, 128, "t-%.16s-%ld-%lld", mark, pid, strtoll(start, NULL, 10) + later);
 }
 
-static void test_who_is_gone(void **state)
+static void test_what_is_gone(void **state)
 {
     (void)state;
     char name[128], mark[PS_LEFTOVER_MARK_MAX];
@@ -134,7 +135,7 @@ static void test_who_is_gone(void **state)
     assert_true(ps_leftover_is_gone(folder_fd, name, "t-", false));
     name_of(0, 0, name);
     assert_false(ps_leftover_is_gone(folder_fd, name, "t-", false));
-    /* one that nobody has waited for yet */
+    /* a process not waited for yet */
     const pid_t child = start(do_nothing);
     siginfo_t info;
     kill(child, SIGKILL);
@@ -149,7 +150,7 @@ static void test_who_is_gone(void **state)
     assert_false(ps_leftover_process_has_ended(""));
 }
 
-/* On another machine 999999999 may live and write: on a file system that both see, only time tells. */
+/* On another machine 999999999 may be alive and write: on a file system that both see, only time tells. */
 static void test_other_hosts(void **state)
 {
     (void)state;
@@ -233,20 +234,20 @@ static void test_killed_folder_writers(void **state)
     assert_int_equal(entries_with("out"), 1);
     /* one that was killed when the old folder had stepped aside: it is put back, so that it is there if the new one
      * fails */
-    char name[128], aside[160];
+    char name[128], offload_index[160];
     name_of(999999999, 0, name);
-    snprintf(aside, sizeof aside, "out.old-%s", name + 2);
+    snprintf(offload_index, sizeof offload_index, "out.old-%s", name + 2);
     put("out/old");
-    assert_int_equal(rename("out", aside), 0);
+    assert_int_equal(rename("out", offload_index), 0);
     ps_folder_writer *w;
     assert_int_equal(ps_folder_writer_open("out/", true, &w), PS_OK);
-    assert_true(exists("out/old") && !exists(aside));
+    assert_true(exists("out/old") && !exists(offload_index));
     ps_folder_writer_cancel(w);
     assert_true(exists("out/old"));
     /* and later: the new one is there */
-    assert_int_equal(mkdirat(folder_fd, aside, 0777), 0);
+    assert_int_equal(mkdirat(folder_fd, offload_index, 0777), 0);
     assert_int_equal(replace_folder(), PS_OK);
-    assert_false(exists(aside) || exists("out/old"));
+    assert_false(exists(offload_index) || exists("out/old"));
     assert_int_equal(entries_with("out"), 1);
     assert_int_equal(rmdir("out"), 0);
 }
@@ -254,7 +255,7 @@ static void test_killed_folder_writers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_who_is_gone),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_what_is_gone),
         cmocka_unit_test(test_other_hosts),    cmocka_unit_test(test_links),
         cmocka_unit_test(test_killed_writers), cmocka_unit_test(test_killed_folder_writers),
     };

@@ -70,7 +70,7 @@ static void test_cos_and_sin(void **state)
     assert_true(ps_same_cos(0) == 1 && ps_same_cos(M_PI) == -1); /* a schedule ends exactly at its last rate */
 }
 
-/* Of another compiler or processor too: nothing but operations that IEEE 754 defines. */
+/* Bits of another compiler or processor, too: nothing but operations that IEEE 754 defines. */
 static void test_bits(void **state)
 {
     (void)state;

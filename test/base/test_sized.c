@@ -22,15 +22,15 @@ static void test_same_version(void **state)
 {
     (void)state;
     const ps_step_info info = {.struct_size = 3, .step = 7, .loss = 2.5, .nonfinite_steps = 4};
-    ps_step_info out = {.struct_size = sizeof out, .skipped = 1};
+    ps_step_info out = {.struct_size = sizeof out, .is_skipped = 1};
     assert_ok(PS_SIZED_GIVE(ps_step_info, &info, &out));
     assert_int_equal(out.struct_size, sizeof out);
     assert_int_equal(out.step, 7);
-    assert_int_equal(out.skipped, 0);
+    assert_int_equal(out.is_skipped, 0);
     assert_true(out.loss == 2.5);
     assert_int_equal(out.nonfinite_steps, 4);
 
-    ps_step_info taken = {.skipped = 1};
+    ps_step_info taken = {.is_skipped = 1};
     assert_ok(PS_SIZED_TAKE(ps_step_info, &out, &taken));
     assert_memory_equal(&taken, &out, sizeof out);
 }

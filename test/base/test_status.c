@@ -106,7 +106,7 @@ static void *fail_elsewhere(void *arg)
     return NULL;
 }
 
-static void test_threads_are_apart(void **state)
+static void test_threads_have_errors_of_their_own(void **state)
 {
     (void)state;
     (void)PS_FAIL(PS_EIO, "from this thread");
@@ -125,7 +125,7 @@ int main(void)
         cmocka_unit_test(test_long_message_is_cut),
         cmocka_unit_test(test_message_is_printable),
         cmocka_unit_test(test_try),
-        cmocka_unit_test(test_threads_are_apart),
+        cmocka_unit_test(test_threads_have_errors_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Every public call that looks at parameters, after every other one, in the smallest budgets that are accepted: none
- * fails, and training goes on with the same bits as in plenty of memory. */
+ * fails, and training continues with the same bits as in plenty of memory. */
 #include "checkpoint/checkpoint_fixture.h"
 #include "device/device.h"
 
@@ -279,7 +279,7 @@ static const call inference_calls[] = {
 /* ---- all pairs in one walk ---- */
 
 /* Each ordered pair of n calls, a call after itself included, as neighbours: a closed walk over the n^2 edges of the
- * complete graph. Of each call the edge to itself first, then those to later calls and back. */
+ * complete graph. For each call the edge to itself first, then those to later calls and back. */
 static int all_pairs(int n, int *walk)
 {
     int length = 0;
@@ -398,7 +398,7 @@ static void compare(const char *const *changes, const char *const *tight, bool t
     work_remove(folder.path);
 }
 
-/* Each budget at its least, beside others that are about what is needed. */
+/* Each budget at its least, next to others that are about what is needed. */
 static void vary_budgets(const char *format, const char *more, bool training)
 {
     const char *const *plenty = CHANGES(format, more);
@@ -450,7 +450,7 @@ static void test_training_frozen(void **state)
     vary_budgets("bf16.enabled=true", "train.freeze=*.w?e.weight,*.h.0.*,*.h.1.ln_2.*", true);
 }
 
-/* Where the loss takes most of the memory, what it took must be there again for whoever comes next. */
+/* Where the loss takes most of the memory, what it took must be there again for the next call. */
 static void test_large_loss(void **state)
 {
     (void)state;

@@ -110,7 +110,7 @@ static void vary(const char *format, const char *more, const char *and_more)
     RESUME("disk tier", "memory.device=900KB", "memory.disk=20MB", "default_chunk_size=2048");
     RESUME("updates at once", "memory.defer_updates=false");
     RESUME("checkpointing", "activation_checkpointing.enabled=true");
-    RESUME("lru, no prefetch", SMALL, "memory.policy=lru", "memory.prefetch=0");
+    RESUME("no prefetch", SMALL, "memory.prefetch=0");
 #undef CONFIG
 #undef SAVE
 #undef RESUME
@@ -201,14 +201,14 @@ static void test_other_optimizer(void **state)
     (void)run_resumed(TINY("optimizer.type=AdamW"));
 }
 
-/* Who goes on with kernels that have bits of their own is told; who does not, is not. */
+/* Resuming with kernels that have bits of their own is reported; with others it is not. */
 static void test_other_arithmetic(void **state)
 {
     (void)state;
     static const char *const now[][2] = {{"train.isa=avx2", ""},
                                          {"train.isa=portable", "kernels: cpu portable instead of cpu"},
                                          {"train.backend=ref", "kernels: ref instead of cpu"}};
-    if (OVER_APART || ps_cpu_isa_detect() < PS_CPU_AVX2) skip();
+    if (OVER_DISCRETE || ps_cpu_isa_detect() < PS_CPU_AVX2) skip();
     (void)run_saving(TINY("train.backend=cpu", SAVING), AT_ONCE);
     for (size_t i = 0; i < PS_ARRAY_LEN(now); i++) {
         ps_config *c = TINY(now[i][0]);
@@ -327,7 +327,7 @@ static void test_buffer_is_counted(void **state)
     assert_true(with.host_used_bytes > without.host_used_bytes + 12 * with.parameters / 2);
     ps_config *c =
         TINY("bf16.enabled=true", "memory.device=900KB", "memory.disk=20MB", SAVING, "memory.save_buffer=890KB",
-             "default_chunk_size=4096", OVER_APART ? "memory.host=4096" : "memory.host=0");
+             "default_chunk_size=4096", OVER_DISCRETE ? "memory.host=4096" : "memory.host=0");
     ps_engine *e = NULL;
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
     ps_config_destroy(c);

@@ -1,12 +1,12 @@
 /* Checkpoints that are damaged, of another model, of several ranks, in folders with leftovers; saves that fail. */
 #include "checkpoint/checkpoint_fixture.h"
 
+#include "api/checkpoint/checkpoint_check.h"
+#include "api/checkpoint/checkpoint_names.h"
+#include "api/checkpoint/checkpoint_state.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/leftover.h"
-#include "checkpoint/checkpoint_check.h"
-#include "checkpoint/checkpoint_names.h"
-#include "checkpoint/checkpoint_state.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/safetensors.h"
 
@@ -47,7 +47,7 @@ static long size_of(const char *path)
     return (long)info.st_size;
 }
 
-/* The weights of a checkpoint, as those see them who copy them without an engine. */
+/* The weights of a checkpoint, as a copy without an engine sees them. */
 static ps_status check_copied(const char *folder)
 {
     ps_weight_source *s = NULL;
@@ -432,7 +432,7 @@ static ps_status status_of(ps_fault_kind kind)
 }
 
 /* The n-th call of the kind fails while a save is under way: an error, the checkpoint of before stays, and, but after a
- * failure of the device, training goes on and a later save succeeds. */
+ * failure of the device, training continues and a later save succeeds. */
 static void walk_save(ps_fault_kind kind, bool persistent, const char *buffer)
 {
     long n = 0, failures = 0;
@@ -455,19 +455,22 @@ static void walk_save(ps_fault_kind kind, bool persistent, const char *buffer)
         done = !struck;
         failures += st != PS_OK;
         const bool complete = strstr(ps_last_error(), "is complete") != NULL;
-        /* the device may be lost at what nobody waits for */
+        /* the device may be lost at what is not waited for */
         if (struck && st == PS_OK && !is_of_device(kind)) fail_msg("fault %ld of kind %d went unnoticed", n, (int)kind);
         if (st != PS_OK && st != status_of(kind)) fail_msg("fault %ld: %s: %s", n, ps_status_name(st), ps_last_error());
+        const bool is_alive = done || !is_of_device(kind);
+        if (!is_alive)
+            ps_engine_destroy(e); /* a GPU that is lost is so to all engines of the process, as long as it is open */
         const uint64_t found = load_fresh(c);
         if (found != (st == PS_OK ? after : before) && !(found == after && (complete || n > 0)))
             fail_msg("fault %ld of kind %d: neither of the two checkpoints", n, (int)kind);
-        if (done || !is_of_device(kind)) { /* the run is alive */
+        if (is_alive) {
             assert_true(hash_of(e) == after);
             assert_ok(ps_engine_save_checkpoint(e, work.path, NULL, NULL));
             assert_true(load_fresh(c) == after);
             assert_int_equal(work_count(work.path), 2);
+            ps_engine_destroy(e);
         }
-        ps_engine_destroy(e);
         assert_int_equal(ps_mem_live_bytes(), live);
         ps_config_destroy(c);
     }
@@ -483,8 +486,8 @@ static void test_failing_saves(void **state)
         for (int persistent = 0; persistent < 2; persistent++) {
             if (is_my_share_of(9)) walk_save(PS_FAULT_WRITE, persistent, buffers[i]);
             if (is_my_share_of(9)) walk_save(PS_FAULT_ALLOC, persistent, buffers[i]);
-            if (OVER_APART && is_my_share_of(9)) walk_save(PS_FAULT_DEVICE, persistent, buffers[i]);
-            if (OVER_APART && is_my_share_of(9)) walk_save(PS_FAULT_LOST, persistent, buffers[i]);
+            if (OVER_DISCRETE && is_my_share_of(9)) walk_save(PS_FAULT_DEVICE, persistent, buffers[i]);
+            if (OVER_DISCRETE && is_my_share_of(9)) walk_save(PS_FAULT_LOST, persistent, buffers[i]);
         }
 }
 
@@ -521,8 +524,8 @@ static void test_failing_loads(void **state)
     for (int persistent = 0; persistent < 2; persistent++) {
         if (is_my_share_of(9)) walk_load(PS_FAULT_READ, persistent);
         if (is_my_share_of(9)) walk_load(PS_FAULT_ALLOC, persistent);
-        if (OVER_APART && is_my_share_of(9)) walk_load(PS_FAULT_DEVICE, persistent);
-        if (OVER_APART && is_my_share_of(9)) walk_load(PS_FAULT_LOST, persistent);
+        if (OVER_DISCRETE && is_my_share_of(9)) walk_load(PS_FAULT_DEVICE, persistent);
+        if (OVER_DISCRETE && is_my_share_of(9)) walk_load(PS_FAULT_LOST, persistent);
     }
 }
 
@@ -582,6 +585,6 @@ int main(void)
         TEST(test_failing_loads),
     };
     over.checks_order = false; /* without memory it gives up, and says so */
-    const int n_failed = OVER_APART ? 0 : cmocka_run_group_tests(files, NULL, NULL);
+    const int n_failed = OVER_DISCRETE ? 0 : cmocka_run_group_tests(files, NULL, NULL);
     return n_failed + RUN_ON_BACKENDS(failures);
 }

@@ -1,14 +1,14 @@
 /* Saved by p ranks, loaded by q: the same weights and moments, whatever p, q and the chunk sizes are.
  *
- * A rank here is a thread with an engine that was made for one rank and is then told that it is one of several: it
- * keeps the chunks that it owns, and what others own is overwritten, so that nobody can find it there. */
+ * A rank here is a thread with an engine that was made for one rank and then becomes one of several: it
+ * keeps the chunks that it owns, and what others own is overwritten, so that no rank can find it there. */
 #include "checkpoint/checkpoint_fixture.h"
 
 #include <pthread.h>
 
+#include "api/engine/engine.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "engine/engine.h"
 #include "weights/tensor_piece.h"
 #include "weights/weight_copy.h"
 
@@ -58,7 +58,7 @@ static float value_of(int list, int64_t tensor, int64_t i)
 
 static void fill(ps_engine *e, bool right)
 {
-    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&e->blueprint->lists); list++)
+    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&e->exec_plan->lists); list++)
         for (int32_t t = 0; t < e->program->n_params; t++) {
             const int64_t n = e->program->params[t].elements;
             float *values = malloc((size_t)n * sizeof *values);
@@ -74,8 +74,8 @@ static void fill(ps_engine *e, bool right)
 static int count_wrong(ps_engine *e)
 {
     int n_wrong = 0;
-    const ps_blueprint *b = e->blueprint;
-    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&e->blueprint->lists); list++)
+    const ps_exec_plan *b = e->exec_plan;
+    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&e->exec_plan->lists); list++)
         for (int32_t c = 0; c < b->layout->n_chunks; c++) {
             const ps_chunk_id id = ps_store_chunk(b->layout, list, c);
             float *payload = NULL;
@@ -83,7 +83,7 @@ static int count_wrong(ps_engine *e)
             for (int32_t k = b->pieces.first[c]; k < b->pieces.first[c + 1]; k++)
                 for (int64_t i = 0; i < b->pieces.all[k].n; i++)
                     n_wrong += payload[b->pieces.all[k].chunk_offset + i] !=
-                               (ps_blueprint_owns(b, c)
+                               (ps_exec_plan_owns(b, c)
                                     ? value_of(list, b->pieces.all[k].tensor, b->pieces.all[k].tensor_offset + i)
                                     : WRONG);
             ps_store_unpin(e->tiers.store, id);
@@ -95,12 +95,12 @@ static int count_wrong(ps_engine *e)
 
 static void own_only(ps_engine *e, int rank, int n, ps_comm *comm)
 {
-    ps_blueprint *b = e->shape->blueprint;
+    ps_exec_plan *b = e->shape->exec_plan;
     e->settings.ranks = (ps_ranks){.rank = rank, .n = n};
     e->settings.ranks.comm = comm;
     int32_t n_own = 0;
     for (int32_t i = 0; i < b->n_ordered; i++)
-        if (ps_blueprint_owns(b, b->update_order[i])) b->update_order[n_own++] = b->update_order[i];
+        if (ps_exec_plan_owns(b, b->update_order[i])) b->update_order[n_own++] = b->update_order[i];
     b->n_ordered = n_own;
 }
 
@@ -337,7 +337,7 @@ static void test_other_file_system(void **state)
         assert_non_null(strstr(t->members[r].message, "one file system"));
     }
     assert_int_equal(work_count(t->folder), 0);
-    together_ok(t, save); /* and can go on */
+    together_ok(t, save); /* and can continue */
     end_team(t);
 }
 
@@ -371,7 +371,7 @@ static void test_damage(void **state)
     }
 }
 
-/* Another number of micro-batches a step cannot go on with the same samples. */
+/* Another number of micro-batches a step cannot continue with the same samples. */
 static void test_other_accumulation(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
-/* An engine begins with the weights that its configuration names, whoever made the model. */
+/* An engine begins with the weights that its configuration names, however the model was made. */
 #include "engine/engine_fixture.h"
 
+#include "api/engine/initialize.h"
 #include "base/file.h"
 #include "config/hf_config.h"
-#include "engine/initialize.h"
 #include "engine/ranks_fixture.h"
 #include "temp_folder.h"
 
@@ -195,7 +195,7 @@ static void test_more_tokens(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* Rows for the tokens of a tokenizer that nobody has counted: an error, not the rows of the folder. */
+/* Rows for a tokenizer whose tokens were not counted: an error, not the rows of the folder. */
 static void test_tokens_not_counted(void **state)
 {
     (void)state;

@@ -5,10 +5,10 @@
 
 #include "engine/engine_fixture.h"
 
+#include "api/engine/optimizer_import.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "config/hf_config.h"
-#include "engine/optimizer_import.h"
 #include "engine/ranks_fixture.h"
 #include "temp_folder.h"
 #include "weights/safetensors.h"
@@ -412,9 +412,9 @@ static void test_frozen(void **state)
     expect_fails(ps_engine_load_optimizer(whole, GOLDEN("odd_trained.pt")), PS_EFORMAT,
                  "an optimizer of 27 parameters, and the model has 28, of which 28 are trained");
     for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
-        const bool is_fresh = i == 2;
+        const bool is_unreduced = i == 2;
         assert_ok(ps_engine_load_optimizer(e, files[i]));
-        assert_int_equal(ps_engine_get_update_count(e), is_fresh ? 0 : 3);
+        assert_int_equal(ps_engine_get_update_count(e), is_unreduced ? 0 : 3);
         for (int64_t t = 0; t < ps_engine_get_tensor_count(e); t++) {
             const char *name;
             float found[16];
@@ -424,7 +424,7 @@ static void test_frozen(void **state)
             if (is_frozen) expect_fails(st, PS_EINVAL, "it has no gradient, and no state of the optimizer");
             if (is_frozen) continue;
             assert_ok(st);
-            for (int k = 0; k < 16; k++) assert_true(found[k] == (is_fresh ? 0 : (float)k / 64));
+            for (int k = 0; k < 16; k++) assert_true(found[k] == (is_unreduced ? 0 : (float)k / 64));
         }
     }
     ps_engine_destroy(e), ps_engine_destroy(whole);
@@ -445,7 +445,7 @@ static void test_wrong_times(void **state)
     expect_fails(ps_engine_load_optimizer(e, GOLDEN("adamw.pt")), PS_ESTATE, "ps_engine_load_optimizer");
     assert_ok(ps_backward(e));
     assert_ok(ps_step(e));
-    expect_fails(ps_engine_load_optimizer(e, GOLDEN("adamw.pt")), PS_ESTATE, "finish the step under way");
+    expect_fails(ps_engine_load_optimizer(e, GOLDEN("adamw.pt")), PS_ESTATE, "finish the current step");
     ps_engine_destroy(e), ps_engine_destroy(inference);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);

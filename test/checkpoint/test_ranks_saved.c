@@ -4,7 +4,7 @@
 
 static work_folder folder;
 
-/* Saved while the third step goes on. */
+/* Saved while the third step runs. */
 static ps_status save_and_go_on(ps_engine *e, ps_config *c, rank_task *t)
 {
     (void)c;
@@ -31,7 +31,7 @@ static uint64_t hash_by(rank_run *run, const char *backend, const char *more)
     return t->result.hash;
 }
 
-/* What was saved on the cpu goes on here, and the other way round, in other budgets. */
+/* What was saved on the cpu resumes here, and the other way round, in other budgets. */
 static void test_checkpoints(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
 /* test_saved_average.c - a run keeps to the rule of train.loss_average that it was saved with, whatever is configured
- * when it is resumed; checkpoints that do not say it, from before there was a choice, go on with micro_batches. */
+ * when it is resumed; checkpoints that do not say it, from before there was a choice, continue with micro_batches. */
 #include <string.h>
 
+#include "api/checkpoint/checkpoint_state.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint_fixture.h"
-#include "checkpoint/checkpoint_state.h"
 
 enum { AT = 2, STEPS = 4 };
 

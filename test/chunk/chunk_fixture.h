@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "chunk/store_impl.h"
+#include "chunk/store_stats.h"
 
 /* Fail with the library's message. */
 #define assert_ok(expr)                                                                                                \
@@ -40,22 +41,28 @@ static inline int32_t roll(dice *d, int32_t sides)
     return (int32_t)(ps_rng_u32(d->key, d->next++) % (uint32_t)sides);
 }
 
+/* Where the content is current: a TIER_BIT for each. */
+static inline unsigned copies_of(const ps_store *s, ps_chunk_id id)
+{
+    return ps_store_get_chunk(s, id).copies;
+}
+
 /* All that is not pinned leaves the tier, as far as others have room. */
 static inline ps_status evict_all(ps_store *s, ps_tier tier)
 {
-    for (ps_chunk_id id = 0; id < s->n_ids; id++) {
-        chunk *c = &s->chunks[id];
+    for (ps_chunk_id id = 0; id < s->r.n_ids; id++) {
+        const chunk *c = &s->r.chunks[id];
         if (!has_payload(c, tier) || c->pins > 0) continue;
-        PS_TRY(ps_store_retire(s, id));
-        PS_TRY(ps_store_land(s, id));
+        PS_TRY(ps_movement_retire(&s->m, id));
+        PS_TRY(ps_movement_land(&s->m, id));
         if (!is_clean_on(c, tier)) {
             bool started = false;
-            PS_TRY(ps_store_start_write_back(s, id, tier, tier, &started));
+            PS_TRY(ps_scheduling_write_back(&s->s, id, tier, tier, &started));
             if (!started) continue; /* no other tier has room: it stays */
-            PS_TRY(ps_store_retire(s, id));
-            if (!has_payload(c, tier)) continue; /* handed over */
+            PS_TRY(ps_movement_retire(&s->m, id));
+            if (!has_payload(c, tier)) continue; /* it was a zero-copy move */
         }
-        ps_store_take_payload(s, id, tier, PS_REASON_EVICT);
+        ps_residency_free(&s->r, id, tier, PS_REASON_EVICT);
     }
     STORE_CHECK(s);
     return PS_OK;

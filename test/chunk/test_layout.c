@@ -67,10 +67,10 @@ static void test_random(void **state)
         }
         ps_layout *l = NULL, *again = NULL;
         const int64_t size = 1 + roll(&d, 20000);
-        assert_ok(ps_layout_create(elements, n, size, &l));
+        assert_ok(ps_layout_create(elements, NULL, n, size, &l));
         assert_int_equal(l->chunk_elements, ps_round_up(size, PS_CHUNK_UNIT_ELEMENTS));
         check_layout(l, elements, n);
-        assert_ok(ps_layout_create(elements, n, size, &again)); /* a pure function */
+        assert_ok(ps_layout_create(elements, NULL, n, size, &again)); /* a pure function */
         assert_memory_equal(l->places, again->places, (size_t)n * sizeof *l->places);
         ps_layout_destroy(l);
         ps_layout_destroy(again);
@@ -86,7 +86,7 @@ static void test_patrickstar_cases(void **state)
     enum { U = 2048 };
     static const int64_t sizes[] = {10 * U / 2, 15 * U / 2, 5 * U / 2};
     ps_layout *l = NULL;
-    assert_ok(ps_layout_create(sizes, 3, 20 * U, &l));
+    assert_ok(ps_layout_create(sizes, NULL, 3, 20 * U, &l));
     assert_int_equal(l->n_chunks, 1);
     assert_int_equal(l->places[1].offset, sizes[0]);
     assert_int_equal(l->places[2].offset, sizes[0] + sizes[1]);
@@ -94,7 +94,7 @@ static void test_patrickstar_cases(void **state)
 
     /* capacity 20: 10, 30 (a run where PatrickStar refuses), 20, 7, 2 */
     static const int64_t mixed[] = {10 * U, 30 * U, 20 * U, 7 * U, 2 * U};
-    assert_ok(ps_layout_create(mixed, 5, 20 * U, &l));
+    assert_ok(ps_layout_create(mixed, NULL, 5, 20 * U, &l));
     check_layout(l, mixed, 5);
     assert_int_equal(l->places[1].n_chunks, 2);
     assert_int_equal(l->places[3].chunk, 2); /* in the tail of the run */
@@ -126,10 +126,10 @@ static void check_search(int64_t V, int64_t T, int64_t C, int32_t layers, int64_
     int64_t total = 0, size = 0;
     for (int32_t i = 0; i < n; i++) total += e[i];
     if (parameters > 0) assert_int_equal(total, parameters);
-    assert_ok(ps_layout_search(e, n, PS_CHUNK_UNIT_ELEMENTS, min, max, &size));
+    assert_ok(ps_layout_search(e, NULL, n, PS_CHUNK_UNIT_ELEMENTS, min, max, &size));
     assert_true(size >= min && size <= max && size % PS_CHUNK_UNIT_ELEMENTS == 0);
     ps_layout *l = NULL;
-    assert_ok(ps_layout_create(e, n, size, &l));
+    assert_ok(ps_layout_create(e, NULL, n, size, &l));
     check_layout(l, e, n);
     assert_int_equal(l->chunk_elements, size);
     if (ps_layout_waste(l) > 0.01)
@@ -160,7 +160,7 @@ static void test_search_range(void **state)
         for (int32_t t = 0; t < n; t++) e[t] = 1 + roll(&d, 1 << (1 + roll(&d, 20)));
         const int64_t min = roll(&d, 100000), max = roll(&d, 1000000);
         const int64_t unit = PS_CHUNK_UNIT_ELEMENTS << roll(&d, 8);
-        assert_ok(ps_layout_search(e, n, unit, min, max, &size));
+        assert_ok(ps_layout_search(e, NULL, n, unit, min, max, &size));
         const int64_t lo = ps_round_up(ps_max_i64(min, 1), unit);
         assert_int_equal(size % unit, 0);
         assert_in_range(size, lo, ps_max_i64(lo, max));
@@ -168,7 +168,7 @@ static void test_search_range(void **state)
     /* a range of one size */
     const int64_t one = 100;
     int64_t size = 0;
-    assert_ok(ps_layout_search(&one, 1, PS_CHUNK_UNIT_ELEMENTS, 4096, 4096, &size));
+    assert_ok(ps_layout_search(&one, NULL, 1, PS_CHUNK_UNIT_ELEMENTS, 4096, 4096, &size));
     assert_int_equal(size, 4096);
 }
 
@@ -179,50 +179,53 @@ static void test_bad_input(void **state)
                   huge[] = {INT64_MAX / 2, INT64_MAX / 2, INT64_MAX / 2};
     ps_layout *l = (ps_layout *)&l;
     int64_t size = 1;
-    assert_int_equal(ps_layout_create(&good, 0, 2048, &l), PS_EINVAL);
+    assert_int_equal(ps_layout_create(&good, NULL, 0, 2048, &l), PS_EINVAL);
     assert_null(l);
-    assert_int_equal(ps_layout_create(&good, 1, 0, &l), PS_EINVAL);
-    assert_int_equal(ps_layout_create(&good, 1, -5, &l), PS_EINVAL);
-    assert_int_equal(ps_layout_create(&good, 1, INT64_MAX, &l), PS_EINVAL);
-    assert_int_equal(ps_layout_create(zero, 2, 2048, &l), PS_EINVAL);
+    assert_int_equal(ps_layout_create(&good, NULL, 1, 0, &l), PS_EINVAL);
+    assert_int_equal(ps_layout_create(&good, NULL, 1, -5, &l), PS_EINVAL);
+    assert_int_equal(ps_layout_create(&good, NULL, 1, INT64_MAX, &l), PS_EINVAL);
+    assert_int_equal(ps_layout_create(zero, NULL, 2, 2048, &l), PS_EINVAL);
     assert_non_null(strstr(ps_last_error(), "tensor 1 has 0 elements"));
-    assert_int_equal(ps_layout_create(negative, 1, 2048, &l), PS_EINVAL);
-    assert_int_equal(ps_layout_create(huge, 3, 2048, &l), PS_EINVAL);
-    assert_int_equal(ps_layout_create(many, 1, 2048, &l), PS_EINVAL); /* too many chunks */
+    assert_int_equal(ps_layout_create(negative, NULL, 1, 2048, &l), PS_EINVAL);
+    assert_int_equal(ps_layout_create(huge, NULL, 3, 2048, &l), PS_EINVAL);
+    assert_int_equal(ps_layout_create(many, NULL, 1, 2048, &l), PS_EINVAL); /* too many chunks */
     assert_non_null(strstr(ps_last_error(), "default_chunk_size"));
     assert_null(l);
-    assert_int_equal(ps_layout_search(zero, 2, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
-    assert_int_equal(ps_layout_search(&good, 0, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
-    assert_int_equal(ps_layout_search(huge, 3, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
+    assert_int_equal(ps_layout_search(zero, NULL, 2, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
+    assert_int_equal(ps_layout_search(&good, NULL, 0, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
+    assert_int_equal(ps_layout_search(huge, NULL, 3, PS_CHUNK_UNIT_ELEMENTS, 2048, 4096, &size), PS_EINVAL);
     assert_int_equal(size, 0);
     ps_layout_destroy(NULL);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* Tensors that are alone have chunks of their own, behind the others; each kind is laid out as it would be alone. */
+/* Tensors that are alone have chunks of their own, after the others; each kind is laid out as it would be alone. */
 static void test_parted(void **state)
 {
     (void)state;
     enum { N = 40 };
     int64_t sizes[N], kind[2][N];
-    bool is_alone[N];
+    bool in_first_list_only[N];
     for (int parting = 0; parting < 4; parting++)
         for (int64_t size = 2048; size <= 65536; size *= 2) {
             int32_t n[2] = {0, 0}, at[2] = {0, 0};
             for (int i = 0; i < N; i++) {
                 sizes[i] = 1 + (i * 7919 + parting * 104729) % (i % 9 == 0 ? 90000 : 3000);
-                is_alone[i] = parting == 0 ? i < N / 2 : parting == 1 ? i % 2 == 0 : parting == 2 ? i == 7 : i != 7;
-                kind[is_alone[i]][n[is_alone[i]]++] = sizes[i];
+                in_first_list_only[i] = parting == 0   ? i < N / 2
+                                        : parting == 1 ? i % 2 == 0
+                                        : parting == 2 ? i == 7
+                                                       : i != 7;
+                kind[in_first_list_only[i]][n[in_first_list_only[i]]++] = sizes[i];
             }
             ps_layout *l, *of[2];
-            assert_ok(ps_layout_create_parted(sizes, is_alone, N, size, &l));
-            for (int k = 0; k < 2; k++) assert_ok(ps_layout_create(kind[k], n[k], size, &of[k]));
+            assert_ok(ps_layout_create(sizes, in_first_list_only, N, size, &l));
+            for (int k = 0; k < 2; k++) assert_ok(ps_layout_create(kind[k], NULL, n[k], size, &of[k]));
             assert_int_equal(l->n_mirrored, of[0]->n_chunks);
             assert_int_equal(of[0]->n_mirrored, of[0]->n_chunks);
             assert_int_equal(l->n_chunks, of[0]->n_chunks + of[1]->n_chunks);
             assert_int_equal(l->n_runs, of[0]->n_runs + of[1]->n_runs);
             for (int i = 0; i < N; i++) {
-                const int k = is_alone[i];
+                const int k = in_first_list_only[i];
                 const ps_place *want = &of[k]->places[at[k]++], *have = &l->places[i];
                 assert_int_equal(have->chunk, want->chunk + (k ? l->n_mirrored : 0));
                 assert_int_equal(have->offset, want->offset);
@@ -235,7 +238,7 @@ static void test_parted(void **state)
                 assert_int_equal(l->run_of_chunk[c] >= 0, k->run_of_chunk[i] >= 0);
             }
             int64_t found;
-            assert_ok(ps_layout_search_parted(sizes, is_alone, N, PS_CHUNK_UNIT_ELEMENTS, 2048, size, &found));
+            assert_ok(ps_layout_search(sizes, in_first_list_only, N, PS_CHUNK_UNIT_ELEMENTS, 2048, size, &found));
             assert_in_range(found, 2048, size);
             ps_layout_destroy(l);
             for (int k = 0; k < 2; k++) ps_layout_destroy(of[k]);

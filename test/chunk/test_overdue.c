@@ -1,5 +1,5 @@
 /* A disk that is slower than planned: what has ended on the timeline is taken into account at once, and waited for when
- * somebody needs it. */
+ * it is needed. */
 #include "base/fault.h"
 #include "chunk/chunk_fixture.h"
 #include "chunk/view.h"
@@ -10,7 +10,7 @@
 
 static const ps_lists lists = {.n = 1, .list = {{"A", 2}}};
 
-/* The disk stands still until it is opened. */
+/* The disk blocks until it is opened. */
 typedef struct world {
     ps_layout *layout;
     ps_device *ram[PS_RAM_TIER_COUNT];
@@ -25,7 +25,7 @@ static void open_world(world *w, int64_t device_pages, int64_t host_pages)
     int64_t elements[N_CHUNKS];
     *w = (world){0};
     for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS;
-    assert_ok(ps_layout_create(elements, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
+    assert_ok(ps_layout_create(elements, NULL, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
     assert_ok(ps_device_create(&ps_device_cpu_ops, "device", PAGES(device_pages), &w->ram[PS_TIER_DEVICE]));
     assert_ok(ps_device_create(&ps_device_cpu_ops, "host", PAGES(host_pages), &w->ram[PS_TIER_HOST]));
     assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
@@ -34,8 +34,7 @@ static void open_world(world *w, int64_t device_pages, int64_t host_pages)
                                 .ram = {w->ram[PS_TIER_DEVICE], w->ram[PS_TIER_HOST]},
                                 .disk = w->disk,
                                 .disk_budget_bytes = PAGES(2 * N_CHUNKS),
-                                .policy = &ps_policy_opt,
-                                .hands_over = host_pages > 0};
+                                .is_unified_memory = host_pages > 0};
     assert_ok(ps_store_create(&desc, &w->store));
     assert_ok(ps_host_queue_create("gate", &w->gate));
     w->opening = ps_host_queue_begin(w->gate);
@@ -48,8 +47,8 @@ static void let_disk_work(world *w)
 
 static void close_world(world *w)
 {
-    assert_ok(ps_store_wait_all(w->store));
-    assert_int_equal(w->store->n_overdue, 0);
+    assert_ok(ps_movement_wait_all(&w->store->m));
+    assert_int_equal(w->store->m.n_overdue, 0);
     assert_ok(ps_store_check(w->store));
     ps_store_destroy(w->store);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_device_destroy(w->ram[t]);
@@ -83,23 +82,23 @@ static void assert_content(world *w, ps_chunk_id id, ps_tier tier)
 /* Enough computing for whatever was issued to have ended. */
 static void let_timeline_pass(world *w)
 {
-    ps_timeline_compute(&w->store->time, 1000000000);
-    assert_ok(ps_store_retire_due(w->store));
-    assert_int_equal(w->store->n_flying, 0);
+    ps_timeline_compute(&w->store->m.time, 1000000000);
+    assert_ok(ps_movement_retire_due(&w->store->m));
+    assert_int_equal(w->store->m.n_flying, 0);
 }
 
-/* A write-back that stands still, and has ended on the timeline; fails: it will. */
+/* A write-back that blocks, and has ended on the timeline; fails: it will. */
 static void write_back_late(world *w, ps_chunk_id id, bool fails)
 {
     bool started = false;
     change(w, id);
-    ps_store_note_item(w->store, id, PS_TIER_DEVICE, w->opening, true);
+    ps_residency_note_item(&w->store->r, id, PS_TIER_DEVICE, w->opening, true);
     ps_fault_arm(PS_FAULT_WRITE, fails ? 0 : -1, false);
-    assert_ok(ps_store_start_write_back(w->store, id, PS_TIER_DEVICE, PS_TIER_HOST, &started));
+    assert_ok(ps_scheduling_write_back(&w->store->s, id, PS_TIER_DEVICE, PS_TIER_HOST, &started));
     assert_true(started);
     let_timeline_pass(w);
-    assert_int_equal(w->store->n_overdue, 1);
-    assert_int_equal(ps_store_chunk_copies(w->store, id), 1u << PS_TIER_DEVICE | 1u << PS_TIER_DISK);
+    assert_int_equal(w->store->m.n_overdue, 1);
+    assert_int_equal(copies_of(w->store, id), 1u << PS_TIER_DEVICE | 1u << PS_TIER_DISK);
 }
 
 /* The chunk is on the disk only, and a read of it stands still that has ended on the timeline; fails: it will. */
@@ -108,16 +107,16 @@ static void read_late(world *w, ps_chunk_id id, bool fails)
     change(w, id);
     assert_ok(evict_all(w->store, PS_TIER_DEVICE)); /* to the host, if there is one */
     assert_ok(evict_all(w->store, PS_TIER_HOST));
-    assert_ok(ps_store_give_payload(w->store, id, PS_TIER_DEVICE, PS_REASON_LOAD));
-    ps_store_note_item(w->store, id, PS_TIER_DEVICE, w->opening, false);
+    assert_ok(ps_residency_allocate(&w->store->r, id, PS_TIER_DEVICE, PS_REASON_LOAD));
+    ps_residency_note_item(&w->store->r, id, PS_TIER_DEVICE, w->opening, false);
     ps_fault_arm(PS_FAULT_READ, fails ? 0 : -1, false);
-    assert_ok(ps_store_start_transfer(w->store, id, PS_TIER_DISK, PS_TIER_DEVICE, PS_REASON_PREFETCH));
+    assert_ok(ps_movement_start(&w->store->m, id, PS_TIER_DISK, PS_TIER_DEVICE, PS_REASON_PREFETCH));
     let_timeline_pass(w);
-    assert_int_equal(w->store->n_overdue, 1);
-    assert_int_equal(ps_store_chunk_copies(w->store, id), 1u << PS_TIER_DEVICE | 1u << PS_TIER_DISK);
+    assert_int_equal(w->store->m.n_overdue, 1);
+    assert_int_equal(copies_of(w->store, id), 1u << PS_TIER_DEVICE | 1u << PS_TIER_DISK);
 }
 
-/* Both calls would stand still for ever if they waited for the disk. */
+/* Both calls would block for ever if they waited for the disk. */
 static void test_others_go_on(void **state)
 {
     (void)state;
@@ -125,16 +124,16 @@ static void test_others_go_on(void **state)
     open_world(&w, N_CHUNKS, 0);
     write_back_late(&w, 0, false);
     change(&w, 1);
-    assert_int_equal(w.store->n_overdue, 1);
+    assert_int_equal(w.store->m.n_overdue, 1);
     let_disk_work(&w);
     close_world(&w);
     open_world(&w, N_CHUNKS, 0);
     read_late(&w, 0, false);
     change(&w, 1);
-    assert_int_equal(w.store->n_overdue, 1);
+    assert_int_equal(w.store->m.n_overdue, 1);
     let_disk_work(&w);
     assert_content(&w, 0, PS_TIER_DEVICE);
-    assert_int_equal(w.store->n_overdue, 0);
+    assert_int_equal(w.store->m.n_overdue, 0);
     close_world(&w);
 }
 
@@ -147,8 +146,8 @@ static void test_room_waits_for_the_disk(void **state)
     write_back_late(&w, 0, false);
     let_disk_work(&w);
     change(&w, 1);
-    assert_int_equal(w.store->n_overdue, 0);
-    assert_int_equal(ps_store_chunk_copies(w.store, 0), 1u << PS_TIER_DISK);
+    assert_int_equal(w.store->m.n_overdue, 0);
+    assert_int_equal(copies_of(w.store, 0), 1u << PS_TIER_DISK);
     assert_content(&w, 0, PS_TIER_DEVICE);
     close_world(&w);
 }
@@ -162,28 +161,28 @@ static void test_a_change_waits(void **state)
     write_back_late(&w, 0, false);
     let_disk_work(&w);
     change(&w, 0);
-    assert_int_equal(w.store->n_overdue, 0);
-    assert_int_equal(ps_store_chunk_copies(w.store, 0), 1u << PS_TIER_DEVICE);
+    assert_int_equal(w.store->m.n_overdue, 0);
+    assert_int_equal(copies_of(w.store, 0), 1u << PS_TIER_DEVICE);
     close_world(&w);
 }
 
-static void test_handed_over_meanwhile(void **state)
+static void test_moved_meanwhile(void **state)
 {
     (void)state;
     world w;
     open_world(&w, N_CHUNKS, N_CHUNKS);
     read_late(&w, 0, false);
-    ps_store_hand_over(w.store, 0, PS_TIER_HOST, PS_REASON_WRITE_BACK);
-    assert_int_equal(w.store->n_overdue, 1);
+    ps_movement_move(&w.store->m, 0, PS_TIER_HOST, PS_REASON_WRITE_BACK);
+    assert_int_equal(w.store->m.n_overdue, 1);
     assert_ok(ps_store_check(w.store));
     let_disk_work(&w);
     assert_content(&w, 0, PS_TIER_HOST);
-    assert_int_equal(w.store->n_overdue, 0);
+    assert_int_equal(w.store->m.n_overdue, 0);
     close_world(&w);
 }
 
 /* A view, a discard and the end wait too. */
-static void test_who_else_waits(void **state)
+static void test_what_else_waits(void **state)
 {
     (void)state;
     world w;
@@ -199,7 +198,7 @@ static void test_who_else_waits(void **state)
     read_late(&w, 0, false);
     let_disk_work(&w);
     ps_store_discard(w.store, 0);
-    assert_int_equal(w.store->n_overdue, 0);
+    assert_int_equal(w.store->m.n_overdue, 0);
     close_world(&w);
     open_world(&w, N_CHUNKS, 0);
     write_back_late(&w, 0, false);
@@ -218,7 +217,7 @@ static void test_late_write_fails(void **state)
     let_disk_work(&w);
     assert_int_equal(ps_store_pin(w.store, 1, PS_TIER_DEVICE, PS_ACCESS_OVERWRITE, &payload), PS_EIO);
     assert_true(ps_fault_has_struck(PS_FAULT_WRITE));
-    assert_int_equal(ps_store_chunk_copies(w.store, 0), 1u << PS_TIER_DEVICE);
+    assert_int_equal(copies_of(w.store, 0), 1u << PS_TIER_DEVICE);
     assert_ok(ps_store_check(w.store));
     assert_content(&w, 0, PS_TIER_DEVICE);
     change(&w, 1); /* the second time it is written */
@@ -226,21 +225,21 @@ static void test_late_write_fails(void **state)
     close_world(&w);
 }
 
-/* A read that fails so: whoever needs it is told, and the content is still on the disk. */
+/* A read that fails so: the call that needs it fails, and the content is still on the disk. */
 static void test_late_read_fails(void **state)
 {
     (void)state;
-    for (int hands_over = 0; hands_over < 2; hands_over++) {
+    for (int moves_zero_copy = 0; moves_zero_copy < 2; moves_zero_copy++) {
         world w;
         void *payload = NULL;
-        const ps_tier tier = hands_over ? PS_TIER_HOST : PS_TIER_DEVICE;
-        open_world(&w, N_CHUNKS, hands_over ? N_CHUNKS : 0);
+        const ps_tier tier = moves_zero_copy ? PS_TIER_HOST : PS_TIER_DEVICE;
+        open_world(&w, N_CHUNKS, moves_zero_copy ? N_CHUNKS : 0);
         read_late(&w, 0, true);
-        if (hands_over) ps_store_hand_over(w.store, 0, PS_TIER_HOST, PS_REASON_WRITE_BACK);
+        if (moves_zero_copy) ps_movement_move(&w.store->m, 0, PS_TIER_HOST, PS_REASON_WRITE_BACK);
         let_disk_work(&w);
         assert_int_equal(ps_store_pin(w.store, 0, tier, PS_ACCESS_READ, &payload), PS_EIO);
         assert_true(ps_fault_has_struck(PS_FAULT_READ));
-        assert_int_equal(ps_store_chunk_copies(w.store, 0), 1u << PS_TIER_DISK);
+        assert_int_equal(copies_of(w.store, 0), 1u << PS_TIER_DISK);
         assert_ok(ps_store_check(w.store));
         assert_content(&w, 0, tier);
         close_world(&w);
@@ -251,8 +250,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_others_go_on),    cmocka_unit_test(test_room_waits_for_the_disk),
-        cmocka_unit_test(test_a_change_waits),  cmocka_unit_test(test_handed_over_meanwhile),
-        cmocka_unit_test(test_who_else_waits),  cmocka_unit_test(test_late_write_fails),
+        cmocka_unit_test(test_a_change_waits),  cmocka_unit_test(test_moved_meanwhile),
+        cmocka_unit_test(test_what_else_waits), cmocka_unit_test(test_late_write_fails),
         cmocka_unit_test(test_late_read_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,16 +1,21 @@
-/* Where chunks lie in the disk's file: what an update reads together lies together, as long as the budget holds all. */
+/* Where chunks are in the disk's file: what an update reads together is together, as long as the budget holds all. */
 #include "chunk/chunk_fixture.h"
 
 #define CHUNK_ELEMENTS 2048
 #define PAGES(n) ((n)*PS_PAGE_BYTES)
 
-enum { N_CHUNKS = 5, N_APART = 7, LISTS_PAGES = N_CHUNKS * (1 + 2 + 2), ALL_PAGES = LISTS_PAGES + 3 * N_APART };
-enum { A, NONE, B, C, APART }; /* lists: of a page a chunk, of none, of two; beside them, of three */
+enum {
+    N_CHUNKS = 5,
+    N_STANDALONE = 7,
+    LISTS_PAGES = N_CHUNKS * (1 + 2 + 2),
+    ALL_PAGES = LISTS_PAGES + 3 * N_STANDALONE
+};
+enum { A, NONE, B, C, STANDALONE }; /* lists: of a page a chunk, of none, of two; and of three */
 
 static const ps_lists lists = {.n = 4,
                                .list = {{"A", 2}, {"NONE", 0}, {"B", 4}, {"C", 4}, {"APART", 0}},
-                               .n_apart = N_APART,
-                               .apart_bytes = PAGES(3)};
+                               .n_standalone = N_STANDALONE,
+                               .standalone_bytes = PAGES(3)};
 
 typedef struct world {
     ps_layout *layout;
@@ -24,10 +29,10 @@ typedef struct world {
 static void open_parted_world(world *w, int64_t disk_pages, int32_t n_mirrored)
 {
     int64_t elements[N_CHUNKS];
-    bool is_alone[N_CHUNKS];
-    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS, is_alone[i] = i >= n_mirrored;
+    bool in_first_list_only[N_CHUNKS];
+    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS, in_first_list_only[i] = i >= n_mirrored;
     *w = (world){0};
-    assert_ok(ps_layout_create_parted(elements, is_alone, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
+    assert_ok(ps_layout_create(elements, in_first_list_only, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
     assert_ok(ps_device_create(&ps_device_cpu_ops, "device", PAGES(ALL_PAGES), &w->ram[PS_TIER_DEVICE]));
     assert_ok(ps_device_create(&ps_device_cpu_ops, "host", 0, &w->ram[PS_TIER_HOST]));
     assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
@@ -35,8 +40,7 @@ static void open_parted_world(world *w, int64_t disk_pages, int32_t n_mirrored)
                                 .lists = lists,
                                 .ram = {w->ram[PS_TIER_DEVICE], w->ram[PS_TIER_HOST]},
                                 .disk = w->disk,
-                                .disk_budget_bytes = PAGES(disk_pages),
-                                .policy = &ps_policy_opt};
+                                .disk_budget_bytes = PAGES(disk_pages)};
     assert_ok(ps_store_create(&desc, &w->store));
 }
 
@@ -61,21 +65,21 @@ static void send_down(world *w, ps_list list, int32_t i)
     uint32_t *p;
     const ps_chunk_id id = ps_store_chunk(w->layout, list, i);
     assert_ok(ps_store_pin(w->store, id, PS_TIER_DEVICE, PS_ACCESS_WRITE, (void *)&p));
-    for (int64_t k = 0; k < w->store->chunks[id].bytes / 4; k++) p[k] = (uint32_t)(id * 100000 + k);
+    for (int64_t k = 0; k < w->store->r.chunks[id].bytes / 4; k++) p[k] = (uint32_t)(id * 100000 + k);
     ps_store_unpin(w->store, id);
-    w->store->is_short_of_slots = w->is_short;
+    w->store->s.is_short_of_slots = w->is_short;
     assert_ok(evict_all(w->store, PS_TIER_DEVICE));
 }
 
 static int64_t page_of(const world *w, ps_list list, int32_t i)
 {
-    return w->store->chunks[ps_store_chunk(w->layout, list, i)].disk_offset / PS_PAGE_BYTES;
+    return w->store->r.chunks[ps_store_chunk(w->layout, list, i)].disk_offset / PS_PAGE_BYTES;
 }
 
 static void assert_contents(world *w)
 {
     for (ps_chunk_id id = 0; id < ps_lists_n_ids(&lists, w->layout); id++) {
-        const chunk *c = &w->store->chunks[id];
+        const chunk *c = &w->store->r.chunks[id];
         const uint32_t *p;
         if (c->disk_offset == NO_SLOT) continue;
         assert_ok(ps_store_pin(w->store, id, PS_TIER_DEVICE, PS_ACCESS_READ, (void *)&p));
@@ -84,7 +88,7 @@ static void assert_contents(world *w)
     }
 }
 
-static void each_chunk_has_a_home_beside_its_states(void **state)
+static void each_chunk_has_a_home_next_to_its_states(void **state)
 {
     (void)state;
     world w;
@@ -102,8 +106,8 @@ static void each_chunk_has_a_home_beside_its_states(void **state)
         assert_int_equal(page_of(&w, B, i), N_CHUNKS + 4 * i);
         assert_int_equal(page_of(&w, C, i), N_CHUNKS + 4 * i + 2);
     }
-    for (int32_t i = N_APART - 1; i >= 0; i--) send_down(&w, APART, i);
-    for (int32_t i = 0; i < N_APART; i++) assert_int_equal(page_of(&w, APART, i), LISTS_PAGES + 3 * i);
+    for (int32_t i = N_STANDALONE - 1; i >= 0; i--) send_down(&w, STANDALONE, i);
+    for (int32_t i = 0; i < N_STANDALONE; i++) assert_int_equal(page_of(&w, STANDALONE, i), LISTS_PAGES + 3 * i);
     assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(ALL_PAGES));
     assert_contents(&w);
     close_world(&w);
@@ -113,7 +117,11 @@ static void each_chunk_has_a_home_beside_its_states(void **state)
 static void chunks_alone_have_a_home(void **state)
 {
     (void)state;
-    enum { N_MIRRORED = 3, PAGES_OF_LISTS = N_CHUNKS + 4 * N_MIRRORED, PAGES_OF_ALL = PAGES_OF_LISTS + 3 * N_APART };
+    enum {
+        N_MIRRORED = 3,
+        PAGES_OF_LISTS = N_CHUNKS + 4 * N_MIRRORED,
+        PAGES_OF_ALL = PAGES_OF_LISTS + 3 * N_STANDALONE
+    };
     for (int is_small = 0; is_small < 2; is_small++) {
         world w;
         open_parted_world(&w, PAGES_OF_ALL - is_small, N_MIRRORED);
@@ -125,16 +133,16 @@ static void chunks_alone_have_a_home(void **state)
             if (i < N_MIRRORED && !is_small) assert_int_equal(page_of(&w, C, i), N_CHUNKS + 4 * i + 2);
         }
         for (int32_t i = 0; i < N_MIRRORED; i++) send_down(&w, B, i);
-        for (int32_t i = 0; i < N_APART; i++) send_down(&w, APART, i);
-        if (!is_small) assert_int_equal(page_of(&w, APART, 0), PAGES_OF_LISTS);
+        for (int32_t i = 0; i < N_STANDALONE; i++) send_down(&w, STANDALONE, i);
+        if (!is_small) assert_int_equal(page_of(&w, STANDALONE, 0), PAGES_OF_LISTS);
         assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(PAGES_OF_ALL - 3 * is_small));
         assert_contents(&w);
         close_world(&w);
     }
 }
 
-/* Of another size they lie behind the others still; what no longer fits has no place, and takes none of others. */
-static void chunks_apart_change_their_size(void **state)
+/* With another size they are still after the others; what no longer fits has no place, and takes none of others. */
+static void standalone_chunks_change_their_size(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {1, 2, 3, 2}; /* pages */
@@ -143,11 +151,11 @@ static void chunks_apart_change_their_size(void **state)
         open_world(&w, ALL_PAGES - is_small);
         for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, B, i);
         for (size_t k = 0; k < PS_ARRAY_LEN(sizes); k++) {
-            ps_store_resize_apart(w.store, PAGES(sizes[k]));
+            ps_store_resize_standalone(w.store, PAGES(sizes[k]));
             for (int32_t i = 0; i < 4; i++) {
-                assert_int_equal(ps_store_chunk_copies(w.store, ps_store_chunk(w.layout, APART, i)), 0);
-                send_down(&w, APART, i);
-                if (!is_small) assert_int_equal(page_of(&w, APART, i), LISTS_PAGES + sizes[k] * i);
+                assert_int_equal(copies_of(w.store, ps_store_chunk(w.layout, STANDALONE, i)), 0);
+                send_down(&w, STANDALONE, i);
+                if (!is_small) assert_int_equal(page_of(&w, STANDALONE, i), LISTS_PAGES + sizes[k] * i);
             }
             if (!is_small) assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(2 * N_CHUNKS + 4 * sizes[k]));
             assert_contents(&w);
@@ -159,8 +167,8 @@ static void chunks_apart_change_their_size(void **state)
     }
 }
 
-/* What they had is nobody's any more, whatever sizes they went through: all lists have room. */
-static void chunks_apart_leave_nothing_behind(void **state)
+/* Their slots are free again, whatever sizes they went through: all lists have room. */
+static void standalone_chunks_leave_nothing(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {1, 2, 3, 6}; /* pages */
@@ -168,36 +176,37 @@ static void chunks_apart_leave_nothing_behind(void **state)
         world w;
         open_world(&w, ALL_PAGES - is_small);
         for (size_t k = 0; k < PS_ARRAY_LEN(sizes); k++) {
-            ps_store_resize_apart(w.store, PAGES(sizes[k]));
-            for (int32_t i = 0; i < N_APART; i++) send_down(&w, APART, i);
-            for (int32_t i = 0; i < N_APART; i++) ps_store_discard(w.store, ps_store_chunk(w.layout, APART, i));
+            ps_store_resize_standalone(w.store, PAGES(sizes[k]));
+            for (int32_t i = 0; i < N_STANDALONE; i++) send_down(&w, STANDALONE, i);
+            for (int32_t i = 0; i < N_STANDALONE; i++)
+                ps_store_discard(w.store, ps_store_chunk(w.layout, STANDALONE, i));
         }
         w.is_short = true;
         for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, C, i), send_down(&w, A, i), send_down(&w, B, i);
         for (ps_list l = A; l <= C; l++)
             for (int32_t i = 0; i < N_CHUNKS && l != NONE; i++)
-                assert_int_equal(ps_store_chunk_copies(w.store, ps_store_chunk(w.layout, l, i)), 1 << PS_TIER_DISK);
+                assert_int_equal(copies_of(w.store, ps_store_chunk(w.layout, l, i)), 1 << PS_TIER_DISK);
         for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, C, i);
         close_world(&w);
     }
 }
 
 /* Larger than at first they do not all find a place: some get those of others, whose content is elsewhere too. */
-static void chunks_apart_share_too_few_places(void **state)
+static void standalone_chunks_share_too_few_places(void **state)
 {
     (void)state;
     world w;
     open_world(&w, ALL_PAGES);
-    ps_store_resize_apart(w.store, PAGES(4));
+    ps_store_resize_standalone(w.store, PAGES(4));
     w.is_short = true;
     for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, A, i), send_down(&w, B, i), send_down(&w, C, i);
-    for (int32_t i = 0; i < N_APART; i++) {
-        const ps_chunk_id before = ps_store_chunk(w.layout, APART, i > 0 ? i - 1 : 0);
+    for (int32_t i = 0; i < N_STANDALONE; i++) {
+        const ps_chunk_id before = ps_store_chunk(w.layout, STANDALONE, i > 0 ? i - 1 : 0);
         if (i > 0) {
             assert_ok(ps_store_pin(w.store, before, PS_TIER_DEVICE, PS_ACCESS_READ, NULL));
             ps_store_unpin(w.store, before);
         }
-        send_down(&w, APART, i);
+        send_down(&w, STANDALONE, i);
     }
     assert_contents(&w);
     close_world(&w);
@@ -225,9 +234,12 @@ static void a_small_budget_has_no_holes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_alone_have_a_home),          cmocka_unit_test(each_chunk_has_a_home_beside_its_states),
-        cmocka_unit_test(chunks_apart_change_their_size),    cmocka_unit_test(chunks_apart_share_too_few_places),
-        cmocka_unit_test(chunks_apart_leave_nothing_behind), cmocka_unit_test(a_small_budget_has_no_holes),
+        cmocka_unit_test(chunks_alone_have_a_home),
+        cmocka_unit_test(each_chunk_has_a_home_next_to_its_states),
+        cmocka_unit_test(standalone_chunks_change_their_size),
+        cmocka_unit_test(standalone_chunks_share_too_few_places),
+        cmocka_unit_test(standalone_chunks_leave_nothing),
+        cmocka_unit_test(a_small_budget_has_no_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /* The store driven as a foreign framework would drive it, against a model that only remembers what each chunk should
  * hold. */
 #include "chunk/chunk_fixture.h"
-#include "chunk/patrickstar_policy.h"
 #include "chunk/victim_walk.h"
 
 #define CHUNK_ELEMENTS 2048
@@ -11,12 +10,11 @@
 
 typedef struct scenario {
     uint64_t seed;
-    bool simulated, scheduled, wait_at_once, shares_slots, hands_over;
-    bool counts_non_model; /* activations lie elsewhere, */
-    bool claims_aside;     /* and have memory beside the schedule too */
+    bool simulated, scheduled, shares_slots, moves_zero_copy;
+    bool counts_non_model;    /* activations lie elsewhere, */
+    bool claims_outside_step; /* and have memory outside of the schedule too */
     int64_t device_bytes, host_bytes, disk_bytes;
     ps_disk_backend backend;
-    const ps_policy *policy;
     int32_t prefetch;
     bool may_refuse; /* PS_EBUDGET is legal */
     int32_t n_operations;
@@ -63,7 +61,7 @@ static ps_chunk_id any_chunk(world *w)
 static void check(const world *w)
 {
     assert_ok(ps_store_check(w->store));
-    dice d = dice_of(w->sc->seed + w->store->tick + (uint64_t)w->store->turn);
+    dice d = dice_of(w->sc->seed + w->store->tick + (uint64_t)w->store->s.turn);
     if (roll(&d, 4) == 0) assert_same_victims(w->store, &d);
     assert_ok(ps_store_check(w->store));
 }
@@ -103,11 +101,11 @@ static bool use(world *w, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
     assert_ok(st);
     assert_non_null(payload);
     assert_ptr_equal(payload, ps_store_payload(w->store, id));
-    assert_true(ps_store_chunk_copies(w->store, id) & 1u << tier);
-    assert_int_equal(ps_store_chunk_state(w->store, id), PS_STATE_COMPUTE);
+    assert_true(copies_of(w->store, id) & 1u << tier);
+    assert_true(ps_store_get_chunk(w->store, id).pins > 0 && ps_store_get_chunk(w->store, id).pin_tier == tier);
     if (mode != PS_ACCESS_OVERWRITE) expect(w, id, payload);
     if (mode != PS_ACCESS_READ) {
-        assert_int_equal(ps_store_chunk_copies(w->store, id), 1u << tier);
+        assert_int_equal(copies_of(w->store, id), 1u << tier);
         put(w, id, payload);
     }
     w->has_content[id] = true;
@@ -121,7 +119,7 @@ static void open_world(world *w, const scenario *sc)
     const int32_t n = 6 + roll(&w->d, 6);
     for (int32_t t = 0; t < n; t++) elements[t] = 1 + roll(&w->d, CHUNK_ELEMENTS);
     elements[roll(&w->d, n)] = CHUNK_ELEMENTS * 2 + 100; /* a run of three */
-    assert_ok(ps_layout_create(elements, n, CHUNK_ELEMENTS, &w->layout));
+    assert_ok(ps_layout_create(elements, NULL, n, CHUNK_ELEMENTS, &w->layout));
     const ps_device_ops *ops = sc->simulated ? &ps_device_sim_ops : &ps_device_cpu_ops;
     assert_ok(ps_device_create(ops, "device", sc->device_bytes, &w->ram[0]));
     assert_ok(ps_device_create(ops, "host", sc->host_bytes, &w->ram[1]));
@@ -132,10 +130,8 @@ static void open_world(world *w, const scenario *sc)
                           .disk = w->disk,
                           .disk_budget_bytes = sc->disk_bytes,
                           .shares_slots = sc->shares_slots,
-                          .policy = sc->policy,
-                          .prefetch = sc->prefetch,
-                          .hands_over = sc->hands_over,
-                          .wait_at_once = sc->wait_at_once,
+                          .options = &(ps_store_options){.prefetch = sc->prefetch},
+                          .is_unified_memory = sc->moves_zero_copy,
                           .counts_non_model = sc->counts_non_model};
     assert_ok(ps_store_create(&desc, &w->store));
     if (sc->counts_non_model) return;
@@ -209,7 +205,7 @@ static void scheduled_moment(world *w, int32_t moment)
     check(w);
 }
 
-/* A moment nobody announced. */
+/* A moment that was not announced. */
 static void free_moment(world *w)
 {
     const int64_t non_model = roll(&w->d, (int32_t)NON_MODEL_BYTES);
@@ -242,12 +238,11 @@ static void odd_operation(world *w)
     switch (roll(&w->d, 5)) {
     case 0:
         ps_store_discard(w->store, id);
-        assert_int_equal(ps_store_chunk_copies(w->store, id), 0);
-        assert_int_equal(ps_store_chunk_state(w->store, id), PS_STATE_RELEASED);
+        assert_int_equal(copies_of(w->store, id), 0);
         w->content[id] = 0, w->has_content[id] = false;
         break;
     case 1: assert_ok(evict_all(w->store, (ps_tier)roll(&w->d, 2))); break;
-    case 2: assert_ok(ps_store_wait_all(w->store)); break;
+    case 2: assert_ok(ps_movement_wait_all(&w->store->m)); break;
     case 3: { /* out of turn, twice on one tier */
         if (!use(w, id, PS_TIER_DEVICE, PS_ACCESS_READ)) break;
         assert_int_equal(ps_store_pin(w->store, id, PS_TIER_HOST, PS_ACCESS_READ, NULL), PS_ESTATE);
@@ -262,14 +257,14 @@ static void odd_operation(world *w)
     check(w);
 }
 
-/* Between moments, or in the midst of one; what is pinned stays. */
-static void claim_aside(world *w)
+/* Between moments, or within one; what is pinned stays. */
+static void claim_outside_step(world *w)
 {
     const ps_chunk_id id = any_chunk(w);
     const int64_t bytes = roll(&w->d, (int32_t)NON_MODEL_BYTES);
     const bool is_held = roll(&w->d, 2) == 0 && use(w, id, PS_TIER_DEVICE, PS_ACCESS_READ);
     const int64_t before = ps_store_get_stats(w->store).non_model_bytes;
-    const ps_status st = ps_store_claim_aside(w->store, bytes);
+    const ps_status st = ps_store_claim_outside_step(w->store, bytes);
     check(w);
     if (st == PS_OK)
         assert_true(ps_store_get_stats(w->store).non_model_bytes >= bytes);
@@ -297,10 +292,10 @@ static outcome play(const scenario *sc)
             moment = (moment + 1) % w.trace->n_moments;
         }
         if (roll(&w.d, 4) == 0) odd_operation(&w);
-        if (sc->claims_aside && roll(&w.d, 3) == 0) claim_aside(&w);
+        if (sc->claims_outside_step && roll(&w.d, 3) == 0) claim_outside_step(&w);
         for (int32_t k = 0; k < 3; k++) { /* content is somewhere exactly when there is content */
             const ps_chunk_id id = any_chunk(&w);
-            assert_int_equal(ps_store_chunk_copies(w.store, id) != 0, w.has_content[id]);
+            assert_int_equal(copies_of(w.store, id) != 0, w.has_content[id]);
         }
     }
     ps_store_limit_chunks(w.store, PS_TIER_DEVICE, INT64_MAX);
@@ -335,30 +330,27 @@ static void vary(uint64_t first_seed, int32_t n_seeds, int32_t n_operations)
     } tiers[] = {{200, 200, 0, false}, {200, 0, 0, false},   {14, 200, 0, false}, {14, 0, 200, false},
                  {14, 8, 200, false},  {20, 20, 200, false}, {14, 12, 30, true},  {12, 12, 0, true},
                  {40, 6, 200, false},  {8, 8, 12, true},     {24, 0, 8, true}};
-    static const ps_policy *const policies[] = {&ps_policy_opt, &ps_policy_lru, &patrickstar_policy};
     static const int32_t prefetches[] = {0, 1, 4};
     for (uint64_t seed = first_seed; seed < first_seed + (uint64_t)n_seeds; seed++)
         for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
             const uint64_t turn = seed * 7 + i;
             scenario sc = {.seed = turn,
                            .scheduled = turn % 4 != 0,
-                           .wait_at_once = turn % 5 == 0,
                            .shares_slots = turn % 3 != 0,
-                           .hands_over = (turn / 5) % 2 != 0,
+                           .moves_zero_copy = (turn / 5) % 2 != 0,
                            .device_bytes = PAGES(tiers[i].device_pages),
                            .host_bytes = PAGES(tiers[i].host_pages),
                            .disk_bytes = PAGES(tiers[i].disk_pages),
                            .backend = turn % 2 ? PS_DISK_THREADS : PS_DISK_AUTO,
-                           .policy = policies[turn % 3],
                            .prefetch = prefetches[(turn / 3) % 3],
                            .may_refuse = tiers[i].may_refuse,
                            .n_operations = n_operations};
             const outcome real = play(&sc);
             sc.counts_non_model = true;
             const outcome counted = play(&sc);
-            sc.claims_aside = true;
+            sc.claims_outside_step = true;
             (void)play(&sc);
-            sc.claims_aside = sc.counts_non_model = false;
+            sc.claims_outside_step = sc.counts_non_model = false;
             sc.simulated = true;
             const outcome sim = play(&sc);
             assert_alike(&real, &counted);
@@ -381,12 +373,8 @@ static void test_stress(void **state)
 
 /* ---- single promises ---- */
 
-static const scenario small = {.seed = 3,
-                               .device_bytes = PAGES(8),
-                               .host_bytes = PAGES(8),
-                               .disk_bytes = PAGES(64),
-                               .backend = PS_DISK_AUTO,
-                               .policy = &ps_policy_opt};
+static const scenario small = {
+    .seed = 3, .device_bytes = PAGES(8), .host_bytes = PAGES(8), .disk_bytes = PAGES(64), .backend = PS_DISK_AUTO};
 
 static void touch(world *w, ps_chunk_id id, ps_tier tier, ps_access_mode mode)
 {
@@ -411,19 +399,19 @@ static void test_clean_and_dead(void **state)
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     assert_int_equal(moved(&w), 0);
     touch(&w, 0, PS_TIER_HOST, PS_ACCESS_READ); /* a duplicate: both are current */
-    assert_int_equal(ps_store_chunk_copies(w.store, 0), 3);
+    assert_int_equal(copies_of(w.store, 0), 3);
     assert_int_equal(moved(&w), PAGES(1));
     assert_ok(evict_all(w.store, PS_TIER_DEVICE)); /* clean: dropped */
-    assert_int_equal(ps_store_chunk_copies(w.store, 0), 2);
+    assert_int_equal(copies_of(w.store, 0), 2);
     assert_int_equal(moved(&w), PAGES(1));
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ);
     assert_int_equal(moved(&w), PAGES(2));
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_WRITE); /* the host's copy is stale and gone */
-    assert_int_equal(ps_store_chunk_copies(w.store, 0), 1);
+    assert_int_equal(copies_of(w.store, 0), 1);
     assert_int_equal(ps_store_get_stats(w.store).chunk_bytes[PS_TIER_HOST], 0);
     touch(&w, 0, PS_TIER_HOST, PS_ACCESS_OVERWRITE); /* dead before: nothing fetched */
     assert_int_equal(moved(&w), PAGES(2));
-    assert_int_equal(ps_store_chunk_copies(w.store, 0), 2);
+    assert_int_equal(copies_of(w.store, 0), 2);
     ps_store_discard(w.store, 0); /* used up: nothing moved, nothing kept */
     w.content[0] = 0;
     assert_int_equal(ps_store_get_stats(w.store).chunk_bytes[PS_TIER_HOST], 0);
@@ -432,7 +420,7 @@ static void test_clean_and_dead(void **state)
     /* written to disk once, then dropped as often as need be */
     assert_ok(evict_all(w.store, PS_TIER_DEVICE));
     assert_ok(evict_all(w.store, PS_TIER_HOST));
-    assert_int_equal(ps_store_chunk_copies(w.store, 0), 4);
+    assert_int_equal(copies_of(w.store, 0), 4);
     assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_DISK_WRITE], 1);
     for (int i = 0; i < 3; i++) {
         touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ);
@@ -515,8 +503,8 @@ static double time_over_disk_time(int64_t device_pages, int32_t prefetch)
         for (int32_t m = 0; m < w.trace->n_moments; m++) scheduled_moment(&w, m);
     }
     const ps_timeline after = *ps_store_timeline(w.store);
-    const int64_t reads = after.busy_ns[PS_LINK_DISK_READ] - before.busy_ns[PS_LINK_DISK_READ];
-    const int64_t writes = after.busy_ns[PS_LINK_DISK_WRITE] - before.busy_ns[PS_LINK_DISK_WRITE];
+    const int64_t reads = after.sums.busy_ns[PS_LINK_DISK_READ] - before.sums.busy_ns[PS_LINK_DISK_READ];
+    const int64_t writes = after.sums.busy_ns[PS_LINK_DISK_WRITE] - before.sums.busy_ns[PS_LINK_DISK_WRITE];
     assert_true(reads > 0 && writes > 0);
     close_world(&w, &out);
     return (double)(after.now_ns - before.now_ns) / (double)ps_max_i64(reads, writes);
@@ -563,7 +551,7 @@ static void test_copies_begin_in_time_after_a_jump(void **state)
     close_world(&w, &out);
 }
 
-/* All pinned: refused, with numbers; unpinned: it goes on. */
+/* All pinned: refused, with numbers; unpinned: it continues. */
 static void test_refusal(void **state)
 {
     (void)state;
@@ -575,9 +563,9 @@ static void test_refusal(void **state)
     open_world(&w, &sc);
     for (ps_chunk_id id = 0; id < 3; id++) assert_true(use(&w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE));
     assert_false(use(&w, 3, PS_TIER_DEVICE, PS_ACCESS_WRITE));
-    assert_non_null(strstr(ps_last_error(), "12288"));
+    assert_non_null(strstr(ps_last_error(), "12.3 kB"));
     assert_int_equal(ps_store_begin_moment(w.store, 4096), PS_EBUDGET);
-    assert_int_equal(ps_store_chunk_copies(w.store, 3), 0);
+    assert_int_equal(copies_of(w.store, 3), 0);
     for (ps_chunk_id id = 0; id < 3; id++) {
         expect(&w, id, ps_store_payload(w.store, id));
         ps_store_unpin(w.store, id);
@@ -602,7 +590,7 @@ static void test_clean_leaves_when_dirty_cannot(void **state)
     touch(&w, 1, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ); /* clean, and used later than the dirty one */
     touch(&w, 2, PS_TIER_DEVICE, PS_ACCESS_WRITE);
-    assert_int_equal(ps_store_chunk_copies(w.store, 1), 1);
+    assert_int_equal(copies_of(w.store, 1), 1);
     close_world(&w, &out);
 }
 
@@ -623,7 +611,7 @@ static void share_slots(bool shares_slots)
     assert_true(use(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ));
     assert_int_equal(use(&w, 1, PS_TIER_DEVICE, PS_ACCESS_WRITE), shares_slots); /* 2 has to leave */
     if (shares_slots) {
-        assert_int_equal(ps_store_chunk_copies(w.store, 2), 1u << PS_TIER_DISK);
+        assert_int_equal(copies_of(w.store, 2), 1u << PS_TIER_DISK);
         ps_store_unpin(w.store, 1);
     }
     ps_store_unpin(w.store, 0);
@@ -684,12 +672,8 @@ static calibration calibrate(int64_t traced_bytes, int64_t real_bytes)
     calibration c;
     world w;
     outcome out;
-    const scenario sc = {.seed = 5,
-                         .simulated = true,
-                         .device_bytes = PAGES(8),
-                         .host_bytes = PAGES(200),
-                         .policy = &ps_policy_opt,
-                         .prefetch = 4};
+    const scenario sc = {
+        .seed = 5, .simulated = true, .device_bytes = PAGES(8), .host_bytes = PAGES(200), .prefetch = 4};
     open_world(&w, &sc);
     assert_ok(ps_trace_create(&w.trace));
     for (int32_t m = 0; m < IDLE_MOMENTS; m++) {
@@ -716,7 +700,7 @@ static calibration calibrate(int64_t traced_bytes, int64_t real_bytes)
         const ps_timeline *t = ps_store_timeline(w.store);
         const ps_store_stats s = ps_store_get_stats(w.store);
         int64_t wait_now = 0, moved_now = 0;
-        for (int l = 0; l < PS_LINK_COUNT; l++) wait_now += t->wait_ns[l], moved_now += s.moved_bytes[l];
+        for (int l = 0; l < PS_LINK_COUNT; l++) wait_now += t->sums.waits_ns[l], moved_now += s.moved_bytes[l];
         c.wait_ns[step] = wait_now - wait_ns, c.moved_bytes[step] = moved_now - moved;
         wait_ns = wait_now, moved = moved_now;
     }
@@ -768,7 +752,7 @@ static void test_larger_region(void **state)
     assert_ok(ps_store_begin_moment(w.store, PAGES(5)));
     fill_non_model(&w, PAGES(5));
     check(&w);
-    assert_ok(ps_store_settle(w.store));
+    assert_ok(ps_store_synchronize(w.store));
     assert_int_equal(ps_store_get_stats(w.store).non_model_bytes, 0);
     touch(&w, 0, PS_TIER_DEVICE, PS_ACCESS_READ);
     close_world(&w, &out);
@@ -782,7 +766,7 @@ static void test_runs_are_contiguous(void **state)
         outcome out;
         scenario sc = small;
         sc.seed = seed;
-        sc.hands_over = seed >= 10;
+        sc.moves_zero_copy = seed >= 10;
         open_world(&w, &sc);
         assert_int_equal(w.layout->n_runs, 1);
         const ps_run run = w.layout->runs[0];
@@ -807,44 +791,6 @@ static void test_runs_are_contiguous(void **state)
     }
 }
 
-static void test_tensor_states(void **state)
-{
-    (void)state;
-    world w;
-    outcome out;
-    open_world(&w, &small);
-    ps_store *s = w.store;
-    const ps_place *p = &w.layout->places[0];
-    const ps_chunk_id id = p->chunk;
-    assert_int_equal(ps_store_tensor_state(s, 0), PS_STATE_FREE);
-    assert_int_equal(ps_store_tensor_end(s, 0, PS_STATE_HOLD), PS_ESTATE); /* not begun */
-    assert_non_null(strstr(ps_last_error(), "FREE"));
-    assert_non_null(strstr(ps_last_error(), "HOLD"));
-    touch(&w, id, PS_TIER_DEVICE, PS_ACCESS_WRITE);
-    assert_int_equal(ps_store_chunk_state(s, id), PS_STATE_FREE); /* payload, no tensor with content */
-    assert_ok(ps_store_tensor_begin(s, 0));
-    assert_ok(ps_store_tensor_begin(s, 0));
-    assert_int_equal(ps_store_tensor_state(s, 0), PS_STATE_COMPUTE);
-    assert_int_equal(ps_store_tensor_end(s, 0, PS_STATE_COMPUTE), PS_ESTATE);
-    assert_int_equal(ps_store_tensor_end(s, 0, PS_STATE_RELEASED), PS_ESTATE);
-    assert_ok(ps_store_tensor_end(s, 0, PS_STATE_HOLD_AFTER_FWD));
-    assert_int_equal(ps_store_tensor_state(s, 0), PS_STATE_COMPUTE); /* nested */
-    assert_ok(ps_store_tensor_end(s, 0, PS_STATE_HOLD_AFTER_FWD));
-    assert_int_equal(ps_store_tensor_state(s, 0), PS_STATE_HOLD_AFTER_FWD);
-    assert_int_equal(ps_store_tensor_end(s, 0, PS_STATE_HOLD), PS_ESTATE);
-    assert_int_equal(ps_store_chunk_state(s, id), PS_STATE_HOLD_AFTER_FWD);
-    assert_ok(ps_store_tensor_begin(s, 0));
-    assert_ok(ps_store_tensor_end(s, 0, PS_STATE_HOLD_AFTER_BWD));
-    assert_int_equal(ps_store_chunk_state(s, id), PS_STATE_HOLD_AFTER_BWD);
-    const ps_chunk_id master = ps_store_chunk(w.layout, B, p->chunk);
-    assert_int_equal(ps_store_chunk_state(s, master), PS_STATE_RELEASED);
-    touch(&w, master, PS_TIER_DEVICE, PS_ACCESS_WRITE);
-    assert_int_equal(ps_store_chunk_state(s, master), PS_STATE_HOLD);
-    assert_string_equal(ps_state_name(PS_STATE_HOLD_AFTER_BWD), "HOLD_AFTER_BWD");
-    assert_string_equal(ps_link_name(PS_LINK_DISK_READ), "disk read");
-    close_world(&w, &out);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -860,7 +806,6 @@ int main(void)
         cmocka_unit_test(test_less_than_traced),
         cmocka_unit_test(test_larger_region),
         cmocka_unit_test(test_runs_are_contiguous),
-        cmocka_unit_test(test_tensor_states),
         cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_stress),
     };

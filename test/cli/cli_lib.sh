@@ -60,6 +60,15 @@ in_own_mounts() {
 # says FILE TEXT: the output ("out" or "err") contains the text
 says() { grep -qF -- "$2" "$work/$1" || { cat "$work/$1"; fail "not said on $1: $2"; }; }
 
+# named OPTION: the size that the message in $work/err gives it, "133MB"
+named() { sed -n "s/.*[ :]$1=\([0-9.]*[0-9][kMGT]\{0,1\}B\).*/\1/p" "$work/err"; }
+
+# below SIZE: bytes less than the smallest size that is rounded up to it
+below() {
+    python3 -c 'import sys; n = sys.argv[1]
+print(int(float(n.rstrip("kMGTB")) * {"k": 1e3, "M": 1e6, "G": 1e9}.get(n[-2:-1], 1) * 0.99) - 4096)' "$1"
+}
+
 # The value of a key in a summary, as text.
 summary() { sed -n "s/^ *\"$2\": *\"\{0,1\}\([^\",]*\)\"\{0,1\},*$/\1/p" "$1/summary.json" | head -n 1; }
 

@@ -1,25 +1,22 @@
 /* mpi_close.c - two ranks of a program that has MPI itself: what is under way when messages are closed after a failure
  * reads and writes nothing of the library's memory later, when the program calls MPI. For test_mpi_groups.sh.
  *
- * usage: mpi_close [PLUG-IN], without: patrickstar_mpi.h */
+ * usage: mpi_close PLUG-IN */
 #include <dlfcn.h>
-#include <patrickstar_mpi.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "comm/transport.h"
+#include "chunk/comm/transport.h"
 
 enum { SMALL = 512, LARGE = 1 << 20 };
 
-static ps_transport plugged; /* ops NULL: patrickstar_mpi.h */
-static ps_mpi_group *group;
+static ps_transport plugged;
 
 static int begin(int is_send, int channel, char *data, int64_t bytes)
 {
-    char error[PS_MESSAGE_ERROR_BYTES];
-    uint64_t mark;
     ps_request request;
-    if (plugged.ops == NULL)
-        return is_send ? ps_mpi_send_begin(group, 1, channel, data, bytes, &mark, error)
-                       : ps_mpi_receive_begin(group, 1, channel, data, bytes, &mark, error);
     return is_send ? !plugged.ops->send_begin(&plugged, 1, (ps_channel)channel, data, bytes, &request)
                    : !plugged.ops->recv_begin(&plugged, 1, (ps_channel)channel, data, bytes, &request);
 }
@@ -31,16 +28,13 @@ static int all_are(const char *data, int64_t bytes, char want)
     return 1;
 }
 
-/* Two receives and a send that nobody answers before close; the memory is somebody else's afterwards. */
+/* Two receives and a send without an answer before close; the memory has another use afterwards. */
 static int close_in_the_midst(void)
 {
     static char small[SMALL], large[LARGE], sent[LARGE];
     memset(sent, 's', sizeof sent);
     if (begin(0, 0, small, SMALL) || begin(0, 1, large, LARGE) || begin(1, 0, sent, LARGE)) return 2;
-    if (plugged.ops == NULL)
-        ps_mpi_close(group, 0);
-    else
-        plugged.ops->close(&plugged, false);
+    plugged.ops->close(&plugged, false);
     memset(small, 'f', sizeof small);
     memset(large, 'f', sizeof large);
     memset(sent, 'f', sizeof sent);
@@ -52,7 +46,7 @@ static int close_in_the_midst(void)
     return 1;
 }
 
-/* The peer, who was away meanwhile. */
+/* The peer, which was away meanwhile. */
 static int come_back(MPI_Comm comm)
 {
     static char small[SMALL], large[LARGE], received[LARGE];
@@ -75,17 +69,10 @@ int main(int argc, char **argv)
     MPI_Comm comm = MPI_COMM_NULL;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (argc > 1) {
-        void *library = dlopen(argv[1], RTLD_NOW);
-        plugged.ops = library != NULL ? (const ps_transport_ops *)dlsym(library, PS_TRANSPORT_SYMBOL) : NULL;
-        if (plugged.ops == NULL || !plugged.ops->open(&plugged)) return printf("%s: no plug-in\n", argv[1]), 2;
-        memcpy(&comm, plugged.self, sizeof comm); /* its first member */
-    } else {
-        group = (ps_mpi_group *)calloc(1, sizeof *group);
-        if (group == NULL) return 2;
-        MPI_Comm_dup(MPI_COMM_WORLD, &group->comm);
-        comm = group->comm;
-    }
+    void *library = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL;
+    plugged.ops = library != NULL ? (const ps_transport_ops *)dlsym(library, PS_TRANSPORT_SYMBOL) : NULL;
+    if (plugged.ops == NULL || !plugged.ops->open(&plugged)) return printf("no plug-in\n"), 2;
+    memcpy(&comm, plugged.self, sizeof comm); /* its first member */
     rc = rank == 0 ? close_in_the_midst() : come_back(comm);
     MPI_Allreduce(MPI_IN_PLACE, &rc, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (rank == 0 && rc == 0) printf("closed\n");

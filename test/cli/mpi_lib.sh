@@ -50,7 +50,7 @@ ranks 3 stop
 ends_badly '^rank . heard: rank 1 (.*) has not been heard of for 2 s, .*while waiting for the all-gather of group 7'
 ranks 3 kill
 ends_badly 'signal 9\|EXIT CODE: 9'
-# There the launcher ended the others. One that was told not to leaves it to them to notice.
+# There the launcher ended the others. One with the option not to leaves it to them to notice.
 if [ -n "$let_live" ]; then
     ranks 3 kill "$let_live"
     says '^rank . heard: rank 1 (.*) has not been heard of for 2 s'

@@ -6,7 +6,7 @@ skip() {
     exit 77
 }
 
-# untried WHAT: the script goes on with the rest; `finish` is its last line
+# untried WHAT: the script continues with the rest; `finish` is its last line
 not_tried=0
 untried() {
     echo "not tried: $*"

@@ -38,8 +38,8 @@ done
 same 3 bf16.enabled=true gradient_accumulation_steps=2 default_chunk_size=4096
 same 3 bf16.enabled=true
 cp "$work/threads" "$work/cpu"
-same 3 bf16.enabled=true train.backend=cpu_async cpu_async.page_size=4096 memory.host=65536
-cmp "$work/cpu" "$work/threads" || { echo "FAILED: ranks over the fake GPU have other bits"; exit 1; }
+same 3 bf16.enabled=true train.backend=cuda memory.host=65536
+cmp "$work/cpu" "$work/threads" || { echo "FAILED: ranks over the fake driver have other bits"; exit 1; }
 same 2 fp16.enabled=true
 [ "$(wc -w <"$work/threads")" -eq 9 ] || { echo "FAILED: a hash and eight losses expected"; exit 1; }
 finish

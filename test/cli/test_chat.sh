@@ -17,7 +17,7 @@ small() {
 small whole "$@"
 says out "data/chat/train.jsonl: 80 lines in the form chatml, 4098 tokens, 33 % of them to be predicted"
 says out "data/chat/validation.jsonl: 20 lines in the form chatml"
-losses=$(sed -n 's/^loss *\([0-9.]*\) -> \([0-9.]*\) in .*/\1 \2/p' "$work/out")
+losses=$(sed -n 's/^trained .*; loss \([0-9.]*\) -> \([0-9.]*\)$/\1 \2/p' "$work/out")
 echo "$losses" | awk '{ exit !($1 > 7 && $2 < 5) }' || fail "the loss went $losses"
 
 # 80 lines, 3 a step: step 20 is within an epoch, and the next one begins with it
@@ -64,7 +64,7 @@ ask "$@" --prompt '<|im_end|>'
 # a question longer than the model
 long=$(i=0; while [ $i -lt 100 ]; do printf 'four plus '; i=$((i + 1)); done)
 expect 2 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --prompt "$long"
-says err "tokens, but the model takes 96 (model.max_position_embeddings)"
+says err "tokens, but the model accepts 96 (model.max_position_embeddings)"
 ask "$@" --prompt "$long" --truncate-prompt
 printf 'What is \377?' >"$work/bytes"
 expect 2 "$pstar" generate examples/chat.json "$@" model.n_embd=64 train.output_dir="$work/taught" --chat --prompt - <"$work/bytes"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # pstar export writes the chat template of the form that was trained: for each form the template, rendered as transformers does, makes the
-# text that was learnt. A template of another form is replaced, and said so; one that is the same stays; one that looks alike is told of.
+# text that was learnt. A template of another form is replaced, and said so; one that is the same stays; a similar one is reported.
 set -u
 build=$1
 . test/cli/cli_lib.sh
@@ -41,7 +41,7 @@ for line in open(sys.argv[2]):
         trained += token[2].replace("\\n", "\n").replace('\\"', '"')
     else:
         asked_ended = False
-# a row ends with its last target: the newline of ChatML behind it is not shown
+# a row ends with its last target: the newline of ChatML after it is not shown
 assert render(messages, False) in (trained, trained + "\n"), (render(messages, False), trained)
 assert render(messages[:-1], True) == asked, (render(messages[:-1], True), asked)
 END

@@ -57,7 +57,7 @@ rmdir "$group" && mkdir "$group"
 echo $limit 2>/dev/null >"$group/memory.limit_in_bytes" || echo $limit >"$group/memory.max"
 export PATRICKSTAR_LIBRARY="$root/$build/libpatrickstar.so" PYTHONPATH="$root/python"
 expect 0 sh -c "echo \$\$ >'$group/cgroup.procs' &&
-    exec '$python' -W ignore '$root/python/test/dial_worker.py' '\"3.8GB\"' 480 8 8 8"
+    exec '$python' -W ignore '$root/python/test/limit_worker.py' '\"3.8GB\"' 480 8 8 8"
 says out '"peak_bytes": '
 data=$(sed -n 's/.*"model_data_bytes": \([0-9]*\).*/\1/p' "$work/out")
 [ "$data" -gt 8000000000 ] || fail "$data bytes of model data"

@@ -17,11 +17,11 @@ case $variant in *undefined*) sanitize=${sanitize:+$sanitize,}undefined ;; esac
 case $variant in *thread*) sanitize=thread ;; esac
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-ln -s "$PWD/$build/libpatrickstar.so" "$tmp/libpatrickstar.so.0" # the name that programs ask for
+ln -s "$PWD/$build/libpatrickstar.so" "$tmp/libpatrickstar.so.0.2" # the name that programs ask for
 for exceptions in '' -fno-exceptions; do
     # shellcheck disable=SC2086 # flags are words
     $cxx -Wall -Wextra -Wpedantic -Werror -std=c++17 $exceptions ${sanitize:+-fsanitize=$sanitize} -Iinclude -o "$tmp/example" \
-        examples/program.cpp "$tmp/libpatrickstar.so.0" -Wl,-rpath,"$tmp"
+        examples/program.cpp "$tmp/libpatrickstar.so.0.2" -Wl,-rpath,"$tmp"
     "$tmp/example" >"$tmp/output$exceptions"
 done
 cmp "$tmp/output" "$tmp/output-fno-exceptions"
@@ -53,5 +53,5 @@ int main()
 END
 # shellcheck disable=SC2086
 $cxx -Wall -Wextra -Werror -std=c++17 ${sanitize:+-fsanitize=$sanitize} -Iinclude -o "$tmp/throws" "$tmp/throws.cpp" \
-    "$tmp/libpatrickstar.so.0" -Wl,-rpath,"$tmp"
+    "$tmp/libpatrickstar.so.0.2" -Wl,-rpath,"$tmp"
 "$tmp/throws" || { echo "an exception in a model function: exit status $?"; exit 1; }

@@ -5,7 +5,7 @@ set -u
 build=$1
 . test/cli/cli_lib.sh
 
-# what is told is what is written
+# what is reported is what is written
 expect 0 "$pstar" train "$work/tiny.json" train.steps=1 memory.device=8MB memory.disk=100MB
 says out "a checkpoint takes 19.6 MB on disk; 1 is kept (train.keep_last), and one more while it is written: 39.2 MB"
 says out "checkpoint step-000001: 19.6 MB"
@@ -33,7 +33,7 @@ echo \$? >"$work/resumed"
 rm -r "$work/small/run"
 for tier in "memory.device=14MB memory.disk=60MB memory.disk_path=$work/small" \
     "memory.device=14MB memory.disk=60MB memory.disk_path="; do
-    # of 23 MB of model data the disk tier has most; beside it no checkpoint has room
+    # of 23 MB of model data the disk tier has most; next to it no checkpoint has room
     TMPDIR="$work/small" "$pstar" train "$work/tiny.json" train.output_dir="$work/small/disk" train.steps=1 hardware=none \
         \$tier >>"$work/out5" 2>>"$work/err5"
     echo \$? >>"$work/tier"
@@ -44,7 +44,7 @@ case $? in
 0)
     [ "$(cat "$work/refused")" -eq 3 ] || { cat "$work/out" "$work/err"; fail "status $(cat "$work/refused") without room"; }
     says err "small/run has 4"
-    says err "39.2 MB for checkpoints of 19.6 MB each, 6.5 MB of weights"
+    says err "39.2 MB for checkpoints of 19.6 MB each, 6.54 MB of weights"
     [ ! -s "$work/left" ] || fail "something was written: $(cat "$work/left")"
     [ "$(cat "$work/without")" -eq 0 ] || { cat "$work/out2" "$work/err2"; fail "refused though nothing is saved"; }
     [ "$(cat "$work/smaller")" -eq 0 ] || { cat "$work/out3"; fail "a model that has room is refused"; }

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Every command of pstar that stands by itself in a fenced block of README.md and doc/ is accepted and succeeds, in the order of the page: with a
-# tiny model for config.json, and the demo cut to a few steps. mpirun's are those of test_ranks.sh, finetune's those of test_finetune.sh,
-# doc/finetune.md's those of test_finetune_page.sh.
+# Every command of pstar that stands by itself in a fenced block of README.md and doc/ is accepted and succeeds, in the
+# order of the page: with a tiny model for config.json, and the demo cut to a few steps. Other blocks: doc_blocks.txt.
 # Every target and variable of make that a page names is one of the Makefile.
 set -u
 build=$1
 . test/cli/cli_lib.sh
+. test/cli/page_lib.sh
 ln -s "$root/data" "$root/examples" "$root/test" "$work/"
 # A host budget: between GPUs messages go through host memory.
 sed "s,\"$work/run\",\"runs/tiny\",; s,\"host\": 0,\"host\": \"100MB\"," "$work/tiny.json" >"$work/config.json"
@@ -13,10 +13,9 @@ sed "s,\"$work/run\",\"runs/tiny\",; s,\"host\": 0,\"host\": \"100MB\"," "$work/
 # The commands of a page, without prompt and comment; a line that only looks like one has a colon.
 commands() {
     awk '/^ *```/ { inside = !inside; next } inside' "$1" |
-        sed -n 's/^ *\$ //; s/  *# .*//; s/^build\/pstar /pstar /; /^pstar [a-z]*:/d; /^pstar /p'
+        sed -n 's/^ *\$ //; s/  *# .*//; s/^build\/pstar /pstar /; /^pstar [a-z]*:/d; /\\$/d; /^pstar /p'
 }
 
-(cd "$work" && expect 0 "$pstar" info --measure this-machine.json) || exit 1 # README's comment says where it is from
 # What a page has of make, in fenced blocks and between backticks: one call a line, without comment and quoted values.
 makes() {
     {
@@ -69,3 +68,25 @@ for page in README.md doc/*.md; do
 done
 [ "$n" -ge 15 ] || fail "only $n commands were found: have the pages changed?"
 echo "$n commands"
+
+# The configurations of doc/train.md: the whole one is planned, the one that chooses parameters is read.
+block doc/train.md json 1 >"$work/whole.json"
+(cd "$work" && expect 0 "$pstar" plan whole.json --hardware laptop --no-advice) || exit 1
+says out "124 million parameters"
+{ echo '{'; block doc/train.md json 2; echo '}'; } >"$work/part.json"
+(cd "$work" && expect 0 "$pstar" config part.json --given) || exit 1
+says out "classifier.*"
+
+# The ranks of doc/cluster.md on one machine, two of them, where there is Open MPI.
+if command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.so" ]; then
+    . test/cli/mpi_env.sh
+    export PSTAR="$pstar" PATH="$root/$build:$PATH"
+    for n in 2 5; do
+        block doc/cluster.md sh $n | sed 's/-n 4/-n 2/; s/local.sh 4/local.sh 2/; s/save_interval=100/save_interval=2/' >"$work/block"
+        (cd "$work" && rm -rf runs/tiny && expect 0 timeout -k 5 120 sh -eu block) || { cat "$work/block"; fail "doc/cluster.md, block $n"; }
+        says out "2 ranks, mpi"
+    done
+    [ "$(grep -c local.sh "$work/block")" -eq 1 ] || fail "doc/cluster.md: where is the loop of local.sh?"
+else
+    echo "not tried: ranks (Open MPI)"
+fi

@@ -50,7 +50,7 @@ bytes_of runs/tiny >before
 expect 2 train --overwrite train.seed=-1
 bytes_of runs/tiny | cmp -s - before || fail "a run that cannot begin removes another"
 expect 2 train --overwrite --resume
-says err "leave one of them out"
+says err "use one of them"
 expect 0 train --overwrite train.steps=1
 [ "$(ls runs/tiny/checkpoints | tr '\n' ' ')" = "latest step-000001 " ] || fail "left: $(ls runs/tiny/checkpoints)"
 [ "$(cat runs/tiny/notes.txt)" = mine ] || fail "another file is gone"

@@ -23,7 +23,7 @@ lr() { sed -n 's/.*"lr": *\([^,]*\),.*/\1/p' "$work/$1/metrics.jsonl"; }
 [ "$(lr epochs)" = "$(lr steps)" ] || fail "another schedule than by train.steps"
 [ "$(lr epochs | tail -n 1)" != "$(lr epochs | head -n 1)" ] || fail "a schedule that does not fall"
 
-# more epochs go on from the checkpoint
+# more epochs continue from the checkpoint
 expect 0 "$pstar" train "$work/tiny.json" "$@" scheduler.type=constant train.epochs=1 train.save_interval=100 train.output_dir="$work/more"
 [ "$(summary "$work/more" steps)" = 7 ] || fail "$(summary "$work/more" steps) steps, expected 7"
 expect 0 "$pstar" train "$work/tiny.json" "$@" scheduler.type=constant train.epochs=2 train.save_interval=100 train.output_dir="$work/more" --resume

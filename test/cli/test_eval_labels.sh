@@ -33,7 +33,7 @@ expect 2 "$pstar" eval "$work/tiny.json" "$@" data.train="$work/zeta.jsonl" --sp
 says err "data.labels has 'zeta' as class 0, but"
 says err "has it as class 1: 0 'alpha', 1 'zeta'"
 
-# weights alone: what is made of the names is said, and the list helps; a config.json beside them may be anybody's
+# weights alone: what is made of the names is said, and the list helps; a config.json with them may be another model's
 mkdir "$work/alone"
 cp model.safetensors "$work/alone"
 echo '{"train": {}}' >"$work/alone/config.json"

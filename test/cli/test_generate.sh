@@ -31,7 +31,7 @@ expect 2 "$pstar" generate "$work/tiny.json" --prompt ""
 expect 0 "$pstar" generate "$work/tiny.json" --prompt "x" --tokens 300 --temperature 100 --top-k 0 model.n_positions=16
 iconv -f UTF-8 -t UTF-8 "$work/out" >/dev/null || fail "the text is no UTF-8"
 
-# keeping keys and values changes no token, nor does a budget; beyond sequence_length the text goes on
+# keeping keys and values changes no token, nor does a budget; beyond sequence_length the text continues
 expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 generation.use_cache=false
 cp "$work/out" "$work/plain"
 expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0
@@ -40,10 +40,10 @@ expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0
 says err "keys and values of generation.max_length"
 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device=500KB memory.disk=100MB \
     generation.use_cache=false 2>&1 | grep -q "keys and values of" && fail "keys and values are kept with use_cache=false"
-least=$(sed -n 's/.*memory.device = \([0-9]*\).*/\1/p' "$work/err")
+least=$(named memory.device)
 expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device="$least" memory.disk=100MB
 cmp -s "$work/out" "$work/plain" || fail "other text in the least memory"
-expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device=$((least - 1)) memory.disk=100MB
+expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 13 -t 0 memory.device="$(below "$least")" memory.disk=100MB
 expect 0 "$pstar" generate "$work/tiny.json" --prompt "Call me" --tokens 60 -t 0
 [ "$(wc -c <"$work/out")" -gt "$(wc -c <"$work/plain")" ] || fail "no text beyond what is kept"
 expect 2 "$pstar" generate "$work/tiny.json" --prompt "Call me" generation.max_length=17
@@ -52,7 +52,7 @@ says err "generation.max_length 17 exceeds model.max_position_embeddings 16"
 # a prompt longer than the model: refused with both lengths, cut only when that is asked for
 a16=" a a a a a a a a a a a a a a a a"
 expect 2 "$pstar" generate "$work/tiny.json" --prompt " z z z z$a16"
-says err "the prompt has 20 tokens, but the model takes 16 (model.max_position_embeddings): shorten the prompt, or keep only"
+says err "the prompt has 20 tokens, but the model accepts 16 (model.max_position_embeddings): shorten the prompt, or keep only"
 says err "its last 16 tokens with --truncate-prompt"
 for cache in true false; do
     expect 0 "$pstar" generate "$work/tiny.json" --prompt "$a16" --tokens 9 -t 0 generation.use_cache=$cache
@@ -61,9 +61,9 @@ for cache in true false; do
     [ "$(cat "$work/out")" = " z z z z$(cat "$work/whole")" ] || { cat "$work/out"; fail "other text after the last 16 tokens"; }
 done
 expect 2 "$pstar" generate "$work/tiny.json" --prompt "$a16" generation.max_length=12
-says err "has 16 tokens, but the model takes 12 (generation.max_length): shorten the prompt, set generation.max_length, up to 16, or"
+says err "has 16 tokens, but the model accepts 12 (generation.max_length): shorten the prompt, set generation.max_length, up to 16, or"
 expect 2 "$pstar" generate "$work/tiny.json" --prompt "$a16" data.sequence_length=12 generation.use_cache=false
-says err "takes 12 (data.sequence_length): shorten the prompt, set data.sequence_length, up to 16, or"
+says err "accepts 12 (data.sequence_length): shorten the prompt, set data.sequence_length, up to 16, or"
 
 # a table with more rows than the tokenizer has tokens, nearly all of them: what has no text is not drawn
 expect 0 "$pstar" train "$work/tiny.json" train.steps=1 model.vocab_size=100000 train.output_dir="$work/padded"

@@ -9,17 +9,17 @@ unset PSTAR_HARDWARE
 export XDG_CACHE_HOME="$work/cache"
 
 expect 0 "$gpu" info --quick --measure "$work/me.json" --disk-path "" --format bf16
-for figure in "page-locked memory, the first time" "a page of device memory, mapped elsewhere" "host memory: y = a + b" \
-    "host memory: Adam" "memory: Adam" "product bf16" "block bf16: of it attention" "copy: both ways at once"; do
+for figure in "host memory: y = a + b" "host memory: Adam" "memory: Adam" "product bf16" \
+    "block bf16: of it attention" "copy: both ways at once"; do
     says out "$figure"
 done
 for key in '"name": "Fake 0"' '"gpus_per_node": 1' '"bytes": 1073741824' '"product_workspace_bytes": ' '"stream_fraction": ' \
-    '"to_host_both_ways_bytes_per_s": ' "by pstar info --measure on Fake 0 beside " "kernels cuda"; do
+    '"to_host_both_ways_bytes_per_s": ' "by pstar info --measure on Fake 0 with " "kernels cuda"; do
     grep -qF "$key" "$work/me.json" || fail "not written: $key"
 done
 grep -q '"compute_interference"\|"interconnect"\|"f32"' "$work/me.json" && fail "written though not so"
 expect 0 "$gpu" plan "$work/tiny.json" --hardware "$work/me.json" bf16.enabled=true --no-advice
-says out "hardware  Fake 0"
+says out "machine   Fake 0"
 
 # the processor, when asked for; what is no backend, or not there, is said
 expect 0 "$gpu" info --quick --measure "$work/cpu.json" --disk-path "" --format bf16 --backend cpu

@@ -29,7 +29,7 @@ at_most() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN { exit !(a != "" && a <= b
 # a number for each text
 for word in whale ship harpoon captain; do echo "$word"; done | awk '{ for (i = 0; i < 4; i++) printf "{\"text\": \"the %s\", \"label\": %g}\n", $1, NR - 2.5 }' >"$work/number.jsonl"
 learns number 200 "$@" model.head=sequence_classification model.num_labels=1
-at_least targets 16 # rows behind the last text count nothing
+at_least targets 16 # rows after the last text count nothing
 at_most targets 16
 at_most mse 0.1
 at_least pearson 0.97

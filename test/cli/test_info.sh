@@ -8,16 +8,16 @@ expect 0 "$pstar" info
 cp "$work/out" "$work/info"
 says out "GPU "
 case $(sed -n 's/^instruction set  *//p' "$work/out") in
-amx) says out "bf16 (multiplied by tiles of AMX)" ;;
-avx512_bf16) says out "bf16 (multiplied " ;;
-*) says out "bf16 (multiplied in f32)" ;;
+amx) says out "bf16, multiplied by tiles of AMX;" ;;
+avx512_bf16) says out "bf16, multiplied " ;;
+*) says out "bf16, multiplied in f32;" ;;
 esac
 expect 0 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work"
 for figure in "memory: y = a + b" "memory: Adam" "product f32: 1024 x 768 by 768 x 3072" "product bf16" "block bf16" \
     "copy: host to device" "copy: both ways at once" "disk: writing" "disk: reading" "processors busy with it"; do
     says out "$figure"
 done
-says out "$work/me.json has them for planning"
+says out "$work/me.json, for pstar plan --hardware"
 for key in '"gpus_per_node": 0' '"memory_bytes_per_s": ' '"bf16": {' '"adam_fraction": ' '"to_device_bytes_per_s": ' \
     '"isa": ' "\"cores\": $(sed -n 's/.*, \([0-9]*\) cores usable/\1/p' "$work/info")" '"compute_interference": ' '"disk": {' "Measured $(date -u +%Y)-" '"op_latency_ns": '; do
     grep -qF "$key" "$work/me.json" || fail "not written: $key"

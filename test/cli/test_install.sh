@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make install` puts down is enough to build and run the README's program with pkg-config, shared and static, as C and as C++, what
+# What `make install` puts down is enough to build and run doc/c.md's program with pkg-config, shared and static, as C and as C++, what
 # trains, evaluates and generates in pstar with another main, and to build the examples; and `make uninstall` takes all of it away.
 #
 # usage: test/cli/test_install.sh BUILD_FOLDER. A sanitizer's build is not for installing: skipped.
@@ -21,25 +21,28 @@ house() { make -s DEPS=0 CC="$cc" DEBUG="$debug" WERROR="$werror" DESTDIR="$tmp/
 house install
 lib=$tmp/root/opt/patrickstar/lib
 for file in bin/pstar include/patrickstar.h include/patrickstar.hpp include/patrickstar_comm.h include/patrickstar_data.h include/patrickstar_mpi.h include/patrickstar_own.h share/man/man1/pstar.1 share/man/man1/pstar-train.1 \
-    share/bash-completion/completions/pstar share/zsh/site-functions/_pstar lib/libpatrickstar.a lib/pkgconfig/patrickstar.pc \
+    share/bash-completion/completions/pstar share/zsh/site-functions/_pstar lib/libpatrickstar.a lib/libpatrickstar_data.a lib/pkgconfig/patrickstar.pc lib/pkgconfig/patrickstar_data.pc \
     share/doc/patrickstar/README.md share/doc/patrickstar/config.md; do
     [ -s "$tmp/root/opt/patrickstar/$file" ] || { echo "$file is not installed"; exit 1; }
 done
 for mpi in ${MPI-openmpi}; do
     [ -s "$lib/patrickstar/libpatrickstar_$mpi.so" ] || { echo "the plug-in for $mpi is not installed"; exit 1; }
 done
-[ "$(readlink "$lib/libpatrickstar.so")" = libpatrickstar.so.0 ] || { echo "no link libpatrickstar.so"; exit 1; }
+for name in libpatrickstar libpatrickstar_data; do
+    [ "$(readlink "$lib/$name.so")" = $name.so.0.2 ] || { echo "no link $name.so"; exit 1; }
+done
+! readelf -d "$lib/libpatrickstar.so" | grep -E 'pcre|utf8proc' || { echo "libpatrickstar needs what only tokenizers need"; exit 1; }
 
-sed -n '/^```c$/,/^```$/{/^```/d;p}' README.md >"$tmp/example.c"
+sed -n '/^```c$/,/^```$/{/^```/d;p}' doc/c.md >"$tmp/example.c"
 export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$tmp/root"
 # shellcheck disable=SC2046 # flags are words
 {
-    pkg-config --exists 'patrickstar >= 0.1'
+    pkg-config --exists 'patrickstar >= 0.2'
     $cc -o "$tmp/shared" "$tmp/example.c" $(pkg-config --cflags --libs patrickstar)
-    readelf -d "$tmp/shared" | grep -q 'NEEDED.*\[libpatrickstar\.so\.0\]' || { echo "not linked by soname"; exit 1; }
+    readelf -d "$tmp/shared" | grep -q 'NEEDED.*\[libpatrickstar\.so\.0\.2\]' || { echo "not linked by soname"; exit 1; }
     LD_LIBRARY_PATH=$lib "$tmp/shared"
 
-    # what trains, evaluates and generates in pstar, away from the sources, with a main of somebody else's: nothing else of them is
+    # what trains, evaluates and generates in pstar, away from the sources, with another program's main: nothing else of them is
     # seen, and nothing else linked
     mkdir "$tmp/program"
     cp cli/train/*.[ch] "$tmp/program"
@@ -57,15 +60,15 @@ int program_report(const char *command, ps_status st)
     if (st != PS_OK) fprintf(stderr, "%s: %s\n", command, ps_last_error());
     return program_exit_code(st);
 }
-ps_status program_tell_machine(ps_config *config, ps_comm *comm, int n_ranks)
+ps_status program_report_machine(ps_config *config, ps_comm *comm, int n_ranks)
 {
     (void)comm, (void)n_ranks;
     return ps_config_set(config, "hardware", "none");
 }
-ps_status program_tell_cache(ps_config *config)
+void program_find_change(const ps_config *config, const ps_memory_info *memory, int n_ranks, double seconds, program_change *out)
 {
-    (void)config;
-    return PS_OK;
+    (void)config, (void)memory, (void)n_ranks, (void)seconds;
+    *out = (program_change){0};
 }
 int main(int argc, char **argv)
 {
@@ -74,7 +77,7 @@ int main(int argc, char **argv)
     return argc > 1 && strcmp(argv[1], "generate") == 0 ? cmd_generate(argc - 1, argv + 1) : EXIT_INPUT;
 }
 END
-    (cd "$tmp/program" && $cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -o program ./*.c $(pkg-config --cflags --libs patrickstar) \
+    (cd "$tmp/program" && $cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -o program ./*.c $(pkg-config --cflags --libs patrickstar_data) \
         -ljansson -lxxhash -lm -lpthread) || { echo "cli/train needs more than what is installed, and a main"; exit 1; }
     head -c 30000 data/text/moby-dick.txt >"$tmp/program/text.txt"
     cat >"$tmp/program/tiny.json" <<END
@@ -99,27 +102,29 @@ END
 int main()
 {
     ps_config *config = nullptr;
-    ps_feed *feed = nullptr;
+    ps_data_loader *feed = nullptr;
     ps_batch batch{};
     batch.struct_size = sizeof batch;
     int major = -1;
     if (ps_config_parse("{\"data\": {\"train\": \"/nowhere.bin\"}}", "options", &config) != PS_OK) return 1;
-    const ps_status st = ps_feed_from_config(config, nullptr, &feed);
+    const ps_status st = ps_data_loader_from_config(config, nullptr, &feed);
     std::printf("%s: %s\n", ps_version(&major, nullptr, nullptr), ps_last_error());
     ps_config_destroy(config);
     return st == PS_EIO && major == PS_VERSION_MAJOR && batch.tokens == nullptr ? 0 : 1;
 }
 END
-        $cxx -std=c++17 -Wall -Wextra -Wpedantic -Werror -o "$tmp/data" "$tmp/data.cpp" $(pkg-config --cflags --libs patrickstar)
+        $cxx -std=c++17 -Wall -Wextra -Wpedantic -Werror -o "$tmp/data" "$tmp/data.cpp" $(pkg-config --cflags --libs patrickstar_data)
         LD_LIBRARY_PATH=$lib "$tmp/data"
-        # the program of the README, but for designators, which are C++20's
-        $cxx -std=c++20 -Wall -o "$tmp/readme" -x c++ "$tmp/example.c" $(pkg-config --cflags --libs patrickstar)
-        LD_LIBRARY_PATH=$lib "$tmp/readme"
+        # the program of doc/c.md, but for designators, which are C++20's
+        $cxx -std=c++20 -Wall -o "$tmp/page" -x c++ "$tmp/example.c" $(pkg-config --cflags --libs patrickstar)
+        LD_LIBRARY_PATH=$lib "$tmp/page"
     fi
 
-    rm "$lib"/libpatrickstar.so
+    rm "$lib"/libpatrickstar.so "$lib"/libpatrickstar_data.so
     $cc -o "$tmp/static" "$tmp/example.c" $(pkg-config --cflags --libs --static patrickstar)
     "$tmp/static"
+    $cc -std=c11 -D_GNU_SOURCE -o "$tmp/static_data" "$tmp"/program/*.c $(pkg-config --cflags --libs --static patrickstar_data)
+    (cd "$tmp/program" && "$tmp/static_data" eval tiny.json --steps 1 >"$tmp/says" 2>&1) || { cat "$tmp/says"; exit 1; }
 }
 
 house uninstall

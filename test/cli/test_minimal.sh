@@ -1,5 +1,5 @@
 #!/bin/sh
-# A program of MINIMAL=1 needs no library but libc's, and says how it was built; tests find cmocka beside them.
+# A program of MINIMAL=1 needs no library but libc's, and says how it was built; tests find cmocka next to them.
 # usage: test/cli/test_minimal.sh BUILD_FOLDER
 set -u
 build=$1

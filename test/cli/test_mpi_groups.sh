@@ -24,13 +24,13 @@ cat >"$work/config.json" <<'END'
  "optimizer": {"type": "Adam", "params": {"lr": 0.003}},
  "memory": {"device": "2MB", "host": "8MB"}, "default_chunk_size": 8192}
 END
-ln -s "$PWD/$build/libpatrickstar.so" "$work/libpatrickstar.so.0"
+ln -s "$PWD/$build/libpatrickstar.so" "$work/libpatrickstar.so.0.2"
 
 tried=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" >/dev/null && command -v "mpirun.$mpi" >/dev/null || continue
     tried="$tried $mpi"
-    compile() { "mpicc.$mpi" -std=c11 -Wall -Wextra -Werror -Iinclude -o "$work/$2" "$1" "$work/libpatrickstar.so.0" -Wl,-rpath,"$work"; }
+    compile() { "mpicc.$mpi" -std=c11 -Wall -Wextra -Werror -Iinclude -o "$work/$2" "$1" "$work/libpatrickstar.so.0.2" -Wl,-rpath,"$work"; }
     compile examples/two_models.c groups || fail "$mpi: two_models.c does not compile"
     run() {
         n=$1
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     int level;
     ps_comm *comm = NULL;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    const ps_status st = ps_comm_meet_mpi(NULL, MPI_COMM_NULL, &comm);
+    const ps_status st = ps_comm_init_mpi(NULL, MPI_COMM_NULL, &comm);
     printf("%s: %s\n", ps_status_name(st), ps_last_error());
     MPI_Finalize();
     return comm != NULL;
@@ -72,20 +72,15 @@ END
     run 2 "$work/null"
     [ "$(grep -c 'EINVAL: .*MPI_COMM_NULL' "$work/out")" -eq 2 ] || fail "$mpi: MPI_COMM_NULL is not refused"
 
-    # closed in the midst, by the header and by the plug-in
-    "mpicc.$mpi" -std=c11 -Wall -Wextra -Werror -Iinclude -Isrc -o "$work/closes" test/cli/mpi_close.c "$work/libpatrickstar.so.0" -Wl,-rpath,"$work" -ldl ||
-        fail "$mpi: mpi_close.c does not compile"
-    closes() { timeout -k 5 60 "mpirun.$mpi" -np 2 "$work/closes" "$@" >"$work/out" 2>&1; } # not 0: without MPI_Finalize
-    closes
-    grep -q '^closed' "$work/out" || fail "$mpi: the header's messages"
-    if [ -e "$build/libpatrickstar_$mpi.so" ]; then
-        closes "$build/libpatrickstar_$mpi.so"
-        grep -q '^closed' "$work/out" || fail "$mpi: the plug-in's messages"
-    fi
+    # closed midway
+    [ -e "$build/libpatrickstar_$mpi.so" ] || continue
+    "mpicc.$mpi" -std=c11 -Wall -Wextra -Werror -Isrc -o "$work/closes" test/cli/mpi_close.c -ldl || fail "$mpi: mpi_close.c does not compile"
+    timeout -k 5 60 "mpirun.$mpi" -np 2 "$work/closes" "$build/libpatrickstar_$mpi.so" >"$work/out" 2>&1 # not 0: without MPI_Finalize
+    grep -q '^closed' "$work/out" || fail "$mpi: the plug-in's messages"
 done
 [ -n "$tried" ] || skip "no MPI"
 # C++ programs include it too
-printf '#include <patrickstar_mpi.h>\nint main() { ps_comm *c = nullptr; return ps_comm_meet_mpi(nullptr, MPI_COMM_WORLD, &c) == PS_OK; }\n' >"$work/one.cpp"
+printf '#include <patrickstar_mpi.h>\nint main() { ps_comm *c = nullptr; return ps_comm_init_mpi(nullptr, MPI_COMM_WORLD, &c) == PS_OK; }\n' >"$work/one.cpp"
 for mpi in $tried; do
     command -v "mpicxx.$mpi" >/dev/null || continue
     "mpicxx.$mpi" -std=c++17 -Wall -Wextra -Wno-cast-function-type -Wno-unused-parameter -Iinclude -fsyntax-only "$work/one.cpp" || exit 1

@@ -38,7 +38,7 @@ says err "2 steps in a row"
 expect 1 "$pstar" train "$work/tiny.json" train.steps=9 train.save_interval=1 train.output_dir="$work/early" gradient_clipping=0 \
     train.max_nonfinite_steps=1 memory.update_in_backward=always optimizer.params.lr=1e30
 says err "Updates run within the backward pass here"
-says err "go on from the last checkpoint"
+says err "continue from the last checkpoint"
 says out "checkpoint step-000001: "
 [ -e "$work/early/checkpoints/step-000001/state.json" ] || fail "the checkpoint of the last good step is lost"
 

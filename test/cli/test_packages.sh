@@ -3,7 +3,7 @@
 set -u
 build=$1
 . test/cli/cli_lib.sh
-# As from a shell: what this make was told is in the environment too.
+# As from a shell: the variables of this make are in the environment too.
 as_from_a_shell() { env -i PATH="$PATH" HOME="$HOME" "$@"; }
 
 # A Debian system on which nothing is installed, and which only notes what is to be done.

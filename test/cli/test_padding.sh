@@ -27,7 +27,7 @@ losses full >"$work/a"
 losses padded >"$work/b"
 paste "$work/a" "$work/b" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) bad = 1 } END { exit bad }' ||
     fail "losses differ: $(paste "$work/a" "$work/b")"
-# tokens are those of the texts, however much is computed beside them: 6 steps of 4 rows are an epoch
+# tokens are those of the texts, however much is computed in addition: 6 steps of 4 rows are an epoch
 tokens() { summary "$work/$1" tokens; }
 padding() { summary "$work/$1" padding; }
 [ "$(tokens padded)" = "$(tokens full)" ] || fail "$(tokens padded) tokens, without padding $(tokens full)"
@@ -35,7 +35,7 @@ awk -v share="$(padding full)" -v n="$(tokens full)" 'BEGIN { d = n / (24 * 32) 
     fail "padding $(padding full) beside $(tokens full) tokens"
 awk -v a="$(padding padded)" -v b="$(padding full)" 'BEGIN { exit !(a > 0 && a < b) }' || fail "padding $(padding padded), of whole rows $(padding full)"
 grep -Eq '^step 6/6 .* tokens/s \([0-9.]+ % padding\) ' "$work/full.out" || fail "a step shows no share of padding"
-grep -Eq '^speed .* tokens/s \([0-9.]+ % padding\), ' "$work/full.out" || fail "the end shows no share of padding"
+grep -Eq '^time .* tokens/s \([0-9.]+ % padding\)$' "$work/full.out" || fail "the end shows no share of padding"
 sed -n 's/.*"tokens": *\([0-9]*\).*/\1/p' "$work/full/metrics.jsonl" | awk '{ n += $1 } END { print n }' | grep -qx "$(tokens full)" ||
     fail "the tokens of metrics.jsonl are not those of the summary"
 grep -q '"padding": *0\.' "$work/full/metrics.jsonl" || fail "no padding in metrics.jsonl"
@@ -52,7 +52,7 @@ run halves "$@" data.pad_to_multiple_of=4 train.save_interval=3 train.steps=3
 expect 0 "$pstar" train "$work/tiny.json" "$@" data.pad_to_multiple_of=4 train.save_interval=3 train.output_dir="$work/halves" --resume
 same padded halves
 
-# whatever is configured now, a checkpoint's value goes on, and one of a version without the option is off
+# whatever is configured now, a checkpoint's value stays, and one of a version without the option is off
 run kept "$@" data.pad_to_multiple_of=4 train.save_interval=3 train.steps=3
 cp -r "$work/kept" "$work/older"
 expect 0 "$pstar" train "$work/tiny.json" "$@" train.output_dir="$work/kept" --resume

@@ -5,18 +5,23 @@ build=$1
 . test/cli/cli_lib.sh
 
 expect 0 "$pstar" plan "$work/tiny.json"
-for text in "hardware  this machine" " parameters, " "chunks " "device " "time " "tokens/s" "bound     0." " s a step by " "the plan takes "; do
+for text in "Fits." "machine   this one" " parameters, " "memory    device " "time      " "tokens/s" "limit     " "Tables of memory and time: -v."; do
+    says out "$text"
+done
+[ "$(wc -l <"$work/out")" -le 16 ] || { cat "$work/out"; fail "no short summary"; }
+expect 0 "$pstar" plan "$work/tiny.json" -v
+for text in "Fits." "memory at its peak" "parameters (bf16)" "fp32 parameters" "computing waits" "chunks  " "updates  " "at best     " "the plan takes "; do
     says out "$text"
 done
 
-# steps that do not go round are said to: two budgets of one memory, and one that is all
+# that no pattern of steps repeats is said: two budgets of one memory, and one that is all
 for budgets in "memory.device=100MB memory.host=100MB memory.disk=4GB" "memory.device=1GB memory.host=0 memory.disk=0"; do
     expect 0 "$pstar" plan "$root/examples/demo.json" hardware= --no-advice --json $budgets
     round=true
     grep -q '"steps_go_round": true' "$work/out" || round=false
-    expect 0 "$pstar" plan "$root/examples/demo.json" hardware= --no-advice $budgets
+    expect 0 "$pstar" plan "$root/examples/demo.json" hardware= --no-advice -v $budgets
     said=true
-    grep -q '^16 steps do not go round: bytes are those of the last one' "$work/out" && said=false
+    grep -q '^bytes are those of step 16; later steps may move others' "$work/out" && said=false
     [ "$said" = "$round" ] || fail "$budgets: go round: $round, and it says $said"
 done
 [ "$round" = true ] || fail "with all in memory steps go round"
@@ -26,9 +31,9 @@ sed '/"isa"/d; /"cores"/d' "$root/examples/hardware/laptop.json" >"$work/rates.j
 set -- hardware="$work/rates.json" memory.device=6MB memory.host=1MB memory.disk=100MB train.steps=16
 expect 0 "$pstar" plan "$work/tiny.json" --json "$@"
 cp "$work/out" "$work/plan.json"
-expect 0 "$pstar" train --overwrite "$work/tiny.json" "$@"
-says out "bound     "
-says out "x that long; planned were "
+expect 0 "$pstar" train --overwrite "$work/tiny.json" "$@" -v
+says out "planned   "
+says out "at best   "
 python3 - "$work/plan.json" "$work/run/summary.json" "$work/run/metrics.jsonl" <<'EOT' || fail "the plan is not what happened"
 import json, sys
 plan, run = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
@@ -77,18 +82,18 @@ says err "matches none of the model's"
 
 # when updates run: within the backward pass where that is allowed and faster, and not where it is not
 set -- hardware=none memory.device=6MB memory.host=0 memory.disk=100MB train.max_nonfinite_steps=1 --no-advice
-expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=0 memory.update_in_backward=always
-says out ", updates in backward"
-! grep -q "the disk's phases" "$work/out" || fail "early updates have no phases"
+expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=0 memory.update_in_backward=always -v
+says out ", within the backward pass: "
+! grep -q "one after the other" "$work/out" || fail "early updates overlap with the backward pass"
 expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=0 memory.update_in_backward=always --json
 says out '"updates_in_backward": true'
 says out '"updates_deferred": false'
-expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=1
-! grep -q "updates in backward" "$work/out" || fail "clipping needs the norm first"
+expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=1 -v
+! grep -q "within the backward pass" "$work/out" || fail "clipping needs the norm first"
 
-# who plans for described GPUs needs no GPU here, and has cuDNN's scratch counted where that is asked for
+# a plan for described GPUs needs no GPU here, and counts cuDNN's scratch where that is asked for
 peak() {
-    expect 0 "$pstar" plan "$root/examples/demo.json" --hardware "$root/examples/hardware/h100-128gb.json" --no-advice --json bf16.enabled=true memory.placement_trials=0 \
+    expect 0 "$pstar" plan "$root/examples/demo.json" --hardware "$root/examples/hardware/h100-128gb.json" --no-advice --json bf16.enabled=true \
         memory.device=auto memory.host=auto data.sequence_length=8192 model.n_positions=8192 train_micro_batch_size_per_gpu=1 model.n_embd=256 model.n_head=4 \
         model.vocab_size=300 model.n_layer=2 "$@"
     python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tiers"]["device"]["peak_bytes"])' "$work/out"
@@ -120,19 +125,19 @@ says err "hardware.host.isa = portable"
 
 # more memory than there is, here and on a machine that is described
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=900TB memory.host=900TB --no-advice
-! grep -q "^memory " "$work/out" || fail "what is not used does no harm"
-expect 2 "$pstar" plan "$work/tiny.json" memory.device=900TB model.n_embd=16384 model.n_head=128 model.n_layer=100 --no-advice memory.placement_trials=0
-says out "machine   a run here is refused: memory.device and memory.host: the plan takes "
+! grep -q "is refused" "$work/out" || fail "what is not used does no harm"
+expect 2 "$pstar" plan "$work/tiny.json" memory.device=900TB model.n_embd=16384 model.n_head=128 model.n_layer=100 --no-advice
+says out "Does not fit: a run here is refused: memory.device and memory.host: the plan takes "
 says out "time      "
 expect 2 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/laptop.json" memory.device=900TB model.n_embd=4096 model.n_head=32 \
-    model.n_layer=9 --no-advice memory.placement_trials=0
+    model.n_layer=9 --no-advice
 says out " of memory on a node, which has "
 
 # as much disk as there is not: said as train says it, and only of this machine
 set -- memory.device=5MB memory.host=0 memory.disk=900TB memory.disk_path=/proc train.steps=1
 expect 2 "$pstar" plan "$work/tiny.json" "$@"
-refusal=$(sed -n 's/^machine   a run here is refused: //p' "$work/out")
-case $refusal in "memory.disk_path = /proc has 0 B (0 bytes) free, and the plan puts "*) ;; *) fail "not of the disk: $refusal" ;; esac
+refusal=$(sed -n 's/^Does not fit: a run here is refused: //p' "$work/out")
+case $refusal in "memory.disk_path = /proc has 0 B free, and the plan puts "*) ;; *) fail "not of the disk: $refusal" ;; esac
 expect 2 "$pstar" train --overwrite "$work/tiny.json" "$@"
 grep -qF "$refusal" "$work/err" || fail "plan and train differ"
 expect 2 "$pstar" plan "$work/tiny.json" --json "$@"
@@ -142,19 +147,20 @@ expect 0 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/lap
 
 # which batch would hide the disk
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=5MB memory.host=0 memory.disk=100MB
-says out "the disk would be hidden"
+says out "computing would not wait for it"
 expect 0 "$pstar" plan "$work/tiny.json" --json memory.device=5MB memory.host=0 memory.disk=100MB
 python3 -c 'import json, sys; h = json.load(sys.stdin)["hides_disk"]; assert h["micro_batch"] > 1 and h["tokens_per_second"] > 0' <"$work/out" ||
     fail "hides_disk"
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=40MB memory.host=0 memory.disk=0
-! grep -q "the disk would be hidden" "$work/out" || fail "there is no disk"
+! grep -q "computing would not wait for it" "$work/out" || fail "there is no disk"
+
+# changes that were found to fit
+advised() { sed -n '/^one of /,$s/^\(one of \)* *\([^ ]*=[^ ]*\( [^ ]*=[^ ]*\)*\): .*/\2/p' "$work/out"; }
 
 # too little: why, and what fits; every piece of advice can be typed
 expect 2 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.disk=0
-says out "does not fit"
-says out "needs most"
-says out "what fits (each simulated)"
-change=$(sed -n '/^what fits/{n;s/^ *\([^ ]*=[^ ]*\( [^ ]*=[^ ]*\)*\)  .*/\1/p;}' "$work/out")
+says out "Does not fit: "
+change=$(advised | head -n 1)
 [ -n "$change" ] || fail "no advice"
 # shellcheck disable=SC2086
 expect 0 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.disk=0 $change
@@ -163,7 +169,7 @@ expect 0 "$pstar" plan "$work/tiny.json" memory.device=1MB memory.host=0 memory.
 set -- memory.device=auto memory.host=auto memory.disk=auto
 for total in 1KB 20MB; do
     expect 2 "$pstar" plan "$work/tiny.json" "$@" memory="$total"
-    says out "it does not fit: memory.total = "
+    says out "Does not fit: memory.total = "
     says out "the process itself takes "
     expect 2 "$pstar" plan "$work/tiny.json" "$@" memory="$total" --hardware examples/hardware/laptop.json --json
     says out '"fits": false'
@@ -172,22 +178,22 @@ done
 # what a total that is too small is answered with, by a plan and by a run, is enough
 set -- "$@" memory.disk=0
 expect 2 "$pstar" plan "$work/tiny.json" "$@" memory=40MB
-change=$(sed -n '/^what fits/{n;s/^ *\(memory.total=[^ ]*\)  .*/\1/p;}' "$work/out")
+change=$(advised | grep "^memory.total=" | head -n 1)
 [ -n "$change" ] || { cat "$work/out"; fail "no memory.total is advised"; }
 expect 0 "$pstar" plan "$work/tiny.json" "$@" "$change" --no-advice
 expect 2 "$pstar" train "$work/tiny.json" --overwrite "$@" memory=40MB train.steps=1
-change=$(sed -n 's/.*fits: memory.total = \([0-9]*\) .*/memory.total=\1/p' "$work/err")
-[ -n "$change" ] || { cat "$work/err"; fail "the refusal names no memory.total"; }
+change=memory.total=$(named memory.total)
+[ "$change" != memory.total= ] || { cat "$work/err"; fail "the refusal names no memory.total"; }
 expect 0 "$pstar" train "$work/tiny.json" --overwrite "$@" "$change" train.steps=1
 
 # without a plan to print, a refusal is an error's text
 expect 2 "$pstar" plan "$work/tiny.json" "$@" memory=10MB --sizes
-says err "pstar plan: memory.total = 10.0 MB: the process itself takes "
+says err "pstar plan: memory.total = 10 MB: the process itself takes "
 
 # more than the described machine has, though budgets say that there is as much
 set -- --hardware examples/hardware/laptop.json model.type=gpt2 model.n_embd=4096 model.n_head=32 model.n_layer=16 data.sequence_length=16
 expect 2 "$pstar" plan "$work/tiny.json" "$@" memory.device=400GB --no-advice
-says out "machine   a run there is refused: the plan takes "
+says out "Does not fit: a run there is refused: the plan takes "
 says out "of memory on a node, which has 17.2 GB"
 expect 2 "$pstar" plan "$work/tiny.json" "$@" memory.device=400GB --no-advice --json
 says out '"machine_refusal": "the plan takes '
@@ -201,8 +207,7 @@ expect 0 "$pstar" plan "$work/tiny.json" "$@" memory.device=auto memory.host=aut
 python3 -c 'import json, sys; t = json.load(sys.stdin)["tiers"]; assert 3e9 < t["device"]["budget_bytes"] < 4.3e9, t' <"$work/out" ||
     fail "what the laptop reserves now"
 expect 2 "$pstar" plan "$work/tiny.json" "$@" memory.device=9GB memory.host=0 memory.disk=1GB
-says out "what fits (each simulated)"
-sed -n '/^what fits/,$s/^  \([a-z].*=[^ ]*\)  .*/\1/p' "$work/out" >"$work/advice"
+advised >"$work/advice"
 grep -q "memory.disk=[0-9.]*GB$" "$work/advice" || { cat "$work/out"; fail "no disk in units"; }
 grep "[0-9]\{6\}" "$work/advice" && fail "a size without a unit"
 while read -r change; do
@@ -211,21 +216,20 @@ while read -r change; do
         { cat "$work/out"; fail "advice that does not fit: $change"; }
 done <"$work/advice"
 
-# one list of what fits, with the least of each budget that would do alone
+# one list of what fits, with the least of each budget that suffices alone
 hardware=examples/hardware/h200-128gb.json
 set -- --hardware $hardware hardware.disk=null hardware.network=null memory.device=60MB memory.host=0 memory.disk=0 train_micro_batch_size_per_gpu=1 \
     activation_checkpointing.enabled=true client.opts.with_activation_offload=true
 expect 2 "$pstar" plan "$work/tiny.json" "$@"
-says out "does not fit"
-! grep -q "Any one of these" "$work/out" || fail "two lists"
-if grep -q "no single change was found that makes it fit" "$work/out"; then fail "either budget would help"; fi
-says out "  memory.host="
-says out "  memory.device="
+says out "Does not fit: "
+! grep -q "One of: " "$work/out" || fail "two lists"
+advised | grep -q "^memory.host=" || fail "no memory.host"
+advised | grep -q "^memory.device=" || fail "no memory.device"
 
 # nothing is searched for a model that all memory together cannot hold, and little for one that could
 expect 2 "$pstar" plan "$work/tiny.json" --timeout 0 model.n_embd=65536 model.n_head=512 model.n_layer=300 memory.device=1GB memory.host=1GB memory.disk=1GB
-says out "parameters and optimizer states need at least "
-says out "no single change was found that makes it fit"
+says out " of model data, room for 3 GB (device 1 GB, host 1 GB, disk 1 GB)"
+says out "No change of one option was found that makes it fit."
 ! grep -q "timed out" "$work/out" || fail "time was up"
 expect 2 "$pstar" plan "$work/tiny.json" model.n_embd=1048576 model.n_head=4096 model.n_layer=65536
 says err "more than 281474976710656 parameters with transformer.h."
@@ -241,12 +245,11 @@ done
 # other machines
 hardware=examples/hardware/h200-128gb.json
 expect 0 "$pstar" plan "$work/tiny.json" --hardware $hardware memory.device=auto memory.host=auto
-says out "hardware  "
-says out ": 1 rank"
+says out "machine   H200"
 expect 0 "$pstar" plan "$work/tiny.json" --hardware examples/hardware/a100-40gb-x8.json hardware.n_nodes=2 memory.device=auto \
     memory.host=auto memory.disk=0 --profile "$work/simulated.json"
-says out ": 16 ranks"
-says out "collectives"
+says out ", 16 ranks; figures are of rank 0"
+says out "other ranks"
 expect 0 "$pstar" report "$work/simulated.json" -o "$work/simulated.html"
 grep -q "all-gather" "$work/simulated.html" || fail "no collectives in the report"
 expect 0 "$pstar" plan "$work/tiny.json" --hardware $hardware --sizes
@@ -272,7 +275,7 @@ says err "to_host_bytes_per_s"
 expect 2 "$pstar" plan "$work/tiny.json" --hardware $hardware hardware.n_nodes=0
 says err "n_nodes"
 expect 2 "$pstar" plan "$work/tiny.json" --hardware $hardware hardware.disk=null memory.device=auto memory.host=auto memory.disk=100MB
-says err "memory.disk = 100.0 MB, but 'H200, 128 GB host' has no disk: "
+says err "memory.disk = 100 MB, but 'H200, 128 GB host' has no disk: "
 expect 0 "$pstar" plan "$work/tiny.json" --no-advice --hardware $hardware hardware.disk=null memory.device=auto memory.host=auto memory.disk=auto
 expect 2 "$pstar" plan "$work/tiny.json" hardware.n_nodes=2
 says err "no --hardware"
@@ -284,8 +287,8 @@ expect 3 "$pstar" plan "$work/tiny.json" --hardware "$work/absent.json"
 
 # machines and models by name, and a folder that has only the model's config.json
 while read -r preset parameters; do
-    expect 0 "$pstar" plan --sizes "$preset"
-    says out "model     $parameters parameters, "
+    expect 0 "$pstar" plan --sizes --json "$preset"
+    says out "\"parameters\": $parameters,"
 done <<EOT
 gpt2-xl 1557611200
 llama-3.1-8b 8030261248
@@ -333,3 +336,16 @@ expect 0 "$pstar" plan "$work/tiny.json" train.threads=4096 memory.device=4GB
 # folders that a run would make, planning does not
 expect 0 "$pstar" plan "$work/tiny.json" --no-advice memory.disk=auto memory.disk_path="$work, $work/nope" train.output_dir="$work/made"
 for made in nope made; do [ ! -e "$work/$made" ] || fail "planning has made $work/$made"; done
+
+# in JSON, too: what is recomputed or offloaded, and which machine
+expect 0 "$pstar" plan "$work/tiny.json" --no-advice --json hardware=none activation_checkpointing.enabled=true
+says out '"speeds": "typical"'
+says out '"activation_checkpointing": true'
+says out '"activation_offload": false'
+expect 0 "$pstar" plan "$work/tiny.json" --no-advice --json --hardware laptop activation_checkpointing.enabled=true \
+    client.opts.with_activation_offload=true
+says out '"speeds": "described"'
+says out "\"name\": \"$(sed -n 's/^ *"name": "\(.*\)",*$/\1/p' "$root/examples/hardware/laptop.json")\""
+says out '"activation_offload": true'
+expect 0 env XDG_CACHE_HOME="$work/cache" "$pstar" plan "$work/tiny.json" --no-advice --json hardware=auto
+says out '"speeds": "measured"'

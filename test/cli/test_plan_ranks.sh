@@ -80,7 +80,7 @@ same 3 memory.device=12MB $msc
 
 # what is asked of a plan for ranks
 expect 0 "$pstar" plan "$work/tiny.json" --ranks 2 --rank 1 --no-advice
-says out "of 2 ranks, rank 1"
+says out "2 ranks; figures are of rank 1"
 expect 2 "$pstar" plan "$work/tiny.json" --ranks 2 --rank 2 --no-advice
 says err "there is no rank 2 of 2"
 expect 2 "$pstar" plan "$work/tiny.json" --hardware examples/hardware/a100-40gb-x8.json --ranks 2 --no-advice memory.device=auto

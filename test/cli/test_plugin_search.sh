@@ -40,7 +40,7 @@ says err "is in none of: $work/bin"
 (cd "$work/stranger" && PATH=../bin:$PATH OMPI_COMM_WORLD_SIZE=2 pstar eval "$work/tiny.json") >"$work/out" 2>"$work/err"
 [ ! -e "$work/loaded" ] || fail "a plug-in of the working folder was loaded"
 says err "is in none of: $work/bin"
-# Beside the program, and where it is installed, they are found: seen by the stranger's being loaded from there.
+# They are found next to the program, and where it is installed: seen by the stranger's being loaded from there.
 for folder in "$work/bin" "$work/bin/patrickstar" "$work/lib/patrickstar"; do
     mkdir -p "$folder" && cp "$work/stranger/libpatrickstar_openmpi.so" "$folder/"
     start "$work/bin" "$work/stranger"

@@ -42,7 +42,7 @@ says err "profile.path cannot be written"
 expect 2 "$pstar" train --overwrite "$work/tiny.json" profile.path="$work/p.json" profile.steps=3,2
 says err "profile.steps must be"
 expect 2 "$pstar" train --overwrite "$work/tiny.json" memory.device=2MB memory.disk=100MB
-says err "the model does not fit"
+says err "Does not fit: "
 expect 2 "$pstar" train --overwrite "$work/tiny.json" --verbose memory.device=2MB memory.disk=100MB
 says err "no room in moment"
 says err "activations"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Several ranks train like one: losses, bits under each MPI and budget, predicted figures, evaluation, who prints.
+# Several ranks train like one: losses, bits under each MPI and budget, predicted figures, evaluation, printing.
 # usage: test/cli/test_ranks.sh BUILD_FOLDER
 set -u
 . test/cli/ranks_lib.sh

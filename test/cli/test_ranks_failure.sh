@@ -139,7 +139,7 @@ echo "ulimit -f 64; exec '$pstar' \"\$@\" memory.disk_path='$work/other-disk'" >
 mkdir "$work/other-disk"
 each 2 full default_chunk_size=4096 memory.device=560KB memory.disk=4MB
 ended_with "rank 1 ($host).*other-disk" 2
-# Only its part of a checkpoint finds no room: training goes on, the end is not 0.
+# Only its part of a checkpoint finds no room: training continues, the end is not 0.
 echo "ulimit -f 100" >"$work/one"
 each 2 unsaved default_chunk_size=4096 train.steps=10 train.save_interval=5
 ended_with "^pstar train: the checkpoint of step 5 failed: rank 1 ($host): "

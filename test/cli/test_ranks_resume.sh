@@ -1,5 +1,5 @@
 #!/bin/sh
-# Four ranks train what none of them could hold; others, fewer, go on from their checkpoint.
+# Four ranks train what none of them could hold; others, fewer, resume from their checkpoint.
 # usage: test/cli/test_ranks_resume.sh BUILD_FOLDER
 set -u
 . test/cli/ranks_lib.sh
@@ -25,7 +25,7 @@ trained 4 openmpi four large
 budget=$(($(summary "$work/four" device_budget_bytes) + $(summary "$work/four" host_budget_bytes)))
 [ "$(summary "$work/four" model_data_bytes)" -gt $budget ] || fail "a rank could hold the model"
 expect 2 "$pstar" train "$work/large.json" gradient_accumulation_steps=12 train.output_dir="$work/refused"
-says err "the model does not fit"
+says err "Does not fit: "
 
 # ---- as many micro-batches a step, on fewer ranks ----
 

@@ -85,7 +85,7 @@ ends 130
 step=$(sed -n 's/stopped after step \([0-9]*\) of.*/\1/p' "$work/out")
 [ -e "$work/stopped/checkpoints/step-$(printf %06d "$step")/state.json" ] || fail "the last step was not saved"
 
-# the loop of doc/checkpoints.md: a run that was stopped goes on, a mistake ends it
+# the loop of doc/checkpoints.md: a run that was stopped is resumed, a mistake ends it
 sed -n '/^until pstar/,/^done/p' doc/checkpoints.md >"$work/loop.sh"
 mkdir "$work/bin" "$work/loop"
 cat >"$work/bin/pstar" <<EOT

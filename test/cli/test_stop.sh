@@ -1,10 +1,10 @@
 #!/bin/sh
-# With default options a signal at any instant loses no step: a run that is stopped N_STOPS times (6), and resumed each
+# With default options a signal at any instant loses no step: a run that is stopped N_STOPS times (3), and resumed each
 # time, ends with the bits of one that was not disturbed. SIGKILL loses what came after the last checkpoint by time.
 set -u
 build=$1
 . test/cli/cli_lib.sh
-n_stops=${N_STOPS:-6} seed=${SEED:-1}
+n_stops=${N_STOPS:-3} seed=${SEED:-1}
 run="$pstar train $work/tiny.json train.steps=100 train.output_dir=$work/run"
 train() { $run "$@"; }
 last_step() { sed -n 's/^{"step":\([0-9]*\),"loss".*/\1/p' "$work/run/metrics.jsonl" | tail -n 1; }

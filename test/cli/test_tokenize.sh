@@ -100,7 +100,7 @@ expect 0 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/a.bin" d
 expect 2 "$pstar" train --overwrite "$work/tiny.json" data.train="$work/a.txt" data.tokenizer="$work/unigram.json" train.steps=1
 says err "model Unigram is not supported"
 
-# what is given beside --sample would have no effect
+# what is given together with --sample would have no effect
 for option in --decode --special --vocab=/proc/nonexistent --output=/proc/nonexistent; do
     expect 2 "$pstar" tokenize --sample 0 $option "$work/tiny.json"
     says err "has no effect with --sample"

@@ -114,7 +114,7 @@ case_tokenizers() {
 }
 
 # A model whose tokenizer cannot be read here is trained on files of tokens, and on text it says what is not supported.
-case_foreign_tokenizer() {
+case_unknown_tokenizer() {
     cp -r "$models/gpt2_base" "$models/foreign"
     printf '{"model": {"type": "Unigram", "vocab": []}}' >"$models/foreign/tokenizer.json"
     expect 0 "$pstar" tokenize --vocab "$models/gpt2_base" --output "$work/ids.bin" "$root/README.md"
@@ -191,7 +191,7 @@ case_labels_of_a_new_head
 case_heads
 case_tokenizer_files
 case_tokenizers
-case_foreign_tokenizer
+case_unknown_tokenizer
 case_more_tokens
 case_generate
 case_finetune_page

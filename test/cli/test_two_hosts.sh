@@ -1,6 +1,6 @@
 #!/bin/sh
 # Two hosts: network namespaces that a virtual cable joins, a rank in each, TCP between them. The demo trains; then the
-# cable is cut in the middle of a step, joined again, and training goes on from the checkpoint.
+# cable is cut in the middle of a step, joined again, and training resumes from the checkpoint.
 # usage: test/cli/test_two_hosts.sh BUILD_FOLDER (root)
 set -u
 . test/cli/ranks_lib.sh
@@ -56,7 +56,7 @@ crossed() { ip -n $a -s link show cable | awk '/TX:/ { getline; print $1 }'; }
 # ---- they train ----
 
 before=$(crossed)
-both train.output_dir="$work/whole"
+both -v train.output_dir="$work/whole"
 finish
 [ "$rc" -eq 0 ] || { cat "$work/out" "$work/err"; fail "status $rc"; }
 says out "2 ranks, mpi (Open MPI"
@@ -79,11 +79,11 @@ while [ -n "$(for host in $a $b; do ip netns pids $host; done | xargs -r ps -o a
     sleep 0.2
 done
 echo "both ranks had ended $(($(date +%s) - begin)) s after the cut"
-# Open MPI waits on for its daemon behind the cable.
+# Open MPI keeps waiting for its daemon at the cable's other end.
 for host in $a $b; do ip netns pids $host | xargs -r kill -9; done
 finish
 [ "$rc" -ne 0 ] || fail "status 0"
-# What rank 1 says cannot come over the cable either: it lies on its host.
+# What rank 1 says cannot come over the cable either: it is on its host.
 for line in "0 ^pstar train: rank 1 (host-b)" "1 ^\[rank 1 host-b\] pstar train: rank 0 (host-a)"; do
     log=$work/log/1/rank.${line%% *}/stderr
     grep -q "${line#* } has not been heard of for 3 s" "$log" || { cat "$log"; fail "not said: $line"; }

@@ -203,8 +203,8 @@ says err "model-00002-of-00002.safetensors"
 # a folder that is none, or not what it seems
 expect 3 "$pstar" train --overwrite "$work/tiny.json" model.from_pretrained=meta-llama/Llama-3.2-1B
 says err "hf download meta-llama/Llama-3.2-1B --local-dir FOLDER"
-expect 3 "$pstar" tokenize --vocab nobody/such-model "$root/README.md" -o "$work/t.bin"
-says err "hf download nobody/such-model"
+expect 3 "$pstar" tokenize --vocab nowhere/such-model "$root/README.md" -o "$work/t.bin"
+says err "hf download nowhere/such-model"
 cp -r "$work/hf" "$work/pointer" && rm "$work/pointer"/model*
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n' \
     >"$work/pointer/model.safetensors"

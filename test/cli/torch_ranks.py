@@ -1,18 +1,16 @@
-"""Ranks over a process group of PyTorch: a model trains by messages that torch.distributed carries, or by its all-to-all.
+"""Ranks over a process group of PyTorch: a model trains by its all-to-all.
 
-usage: torch_ranks.py LIBRARY CONFIG RANK SIZE FILE messages|group    (FILE: where the processes meet)
+usage: torch_ranks.py LIBRARY CONFIG RANK SIZE FILE    (FILE: where the processes meet)
 Prints the hash of the weights after some steps. The structures are those of patrickstar.h.
 """
 import ctypes as c
 import os
 import sys
-import threading
 
 import torch
 import torch.distributed as dist
 
 library, config_path, rank, size, meeting = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
-by_messages = sys.argv[6] == "messages"
 ps = c.CDLL(library)
 ps.ps_last_error.restype = c.c_char_p
 
@@ -22,17 +20,9 @@ def check(status):
         sys.exit(f"rank {rank}: {ps.ps_last_error().decode()}")
 
 
-BEGIN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int32, c.c_int32, c.c_void_p, c.c_int64, c.POINTER(c.c_uint64), c.c_void_p)
-TEST = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(c.c_uint64), c.c_int64, c.POINTER(c.c_int32), c.c_void_p)
 CLOSE = c.CFUNCTYPE(None, c.c_void_p, c.c_int32)
 BYTES = c.POINTER(c.c_int64)
 ALL_TO_ALL = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, BYTES, c.c_void_p, BYTES, c.c_void_p)
-
-
-class Messages(c.Structure):
-    _fields_ = [("struct_size", c.c_size_t), ("user", c.c_void_p), ("rank", c.c_int32), ("size", c.c_int32),
-                ("name", c.c_char_p), ("trouble", c.c_char_p), ("send_begin", BEGIN), ("receive_begin", BEGIN),
-                ("test", TEST), ("close", CLOSE)]
 
 
 class ProcessGroup(c.Structure):
@@ -49,39 +39,7 @@ class Batch(c.Structure):
                 ("attention_mask", c.c_void_p), ("token_type_ids", c.c_void_p), ("values", c.c_void_p)]
 
 
-# gloo tells that a message is done only to who waits for it, so each has a thread that waits.
 dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=size)
-messages, counter = {}, 0
-
-
-def begin(call, peer, channel, data, n_bytes, request):
-    global counter
-    tensor = torch.frombuffer((c.c_char * n_bytes).from_address(data), dtype=torch.uint8)
-    work = call(tensor, peer, tag=channel)
-    done = threading.Event()
-    threading.Thread(target=lambda: (work.wait(), done.set()), daemon=True).start()
-    counter += 1
-    messages[counter] = (done, tensor)
-    request[0] = counter
-    return 0
-
-
-@BEGIN
-def send_begin(user, peer, channel, data, n_bytes, request, error):
-    return begin(dist.isend, peer, channel, data, n_bytes, request)
-
-
-@BEGIN
-def receive_begin(user, peer, channel, data, n_bytes, request, error):
-    return begin(dist.irecv, peer, channel, data, n_bytes, request)
-
-
-@TEST
-def test(user, request, n_bytes, is_done, error):
-    is_done[0] = messages[request[0]][0].is_set()
-    if is_done[0]:
-        del messages[request[0]]
-    return 0
 
 
 def tensor_at(address, n_bytes):
@@ -108,14 +66,9 @@ def close(user, is_orderly):
 
 
 config, comm, engine = c.c_void_p(), c.c_void_p(), c.c_void_p()
-table = Messages(c.sizeof(Messages), None, rank, size, b"torch.distributed (gloo)", None, send_begin, receive_begin,
-                 test, close)
 check(ps.ps_config_load(config_path.encode(), c.byref(config)))
 group = ProcessGroup(c.sizeof(ProcessGroup), None, rank, size, b"torch.distributed (gloo)", None, all_to_all, close)
-if by_messages:
-    check(ps.ps_comm_meet_by(config, c.byref(table), c.byref(comm)))
-else:
-    check(ps.ps_comm_meet_by_process_group(config, c.byref(group), c.byref(comm)))
+check(ps.ps_comm_init_process_group(config, c.byref(group), c.byref(comm)))
 options = EngineOptions(c.sizeof(EngineOptions), comm, 1, 0)
 check(ps.ps_initialize_engine_with(c.cast(ps.ps_model_from_config, c.c_void_p), config, config, c.byref(options),
                                    c.byref(engine)))

@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 #include "base/rng.h"
-#include "comm/comm_impl.h"
+#include "chunk/comm/comm_impl.h"
 #include "device/device.h"
 
 #define CHECK(rank, condition)                                                                                         \
@@ -105,7 +105,7 @@ typedef struct payloads {
     int32_t n;
 } payloads;
 
-/* With a byte behind each that must stay. */
+/* With a byte after each that must stay. */
 static payloads payloads_new(const layout *l, ps_dtype dtype)
 {
     payloads x = {.n = l->n_parts};
@@ -134,7 +134,7 @@ static ps_transfer transfer_of(const payloads *x, ps_dtype dtype, const char *wh
     return (ps_transfer){.parts = x->part, .n_parts = x->n, .dtype = dtype, .on_device = true, .what = what};
 }
 
-/* Are chunks carried by messages, or by nobody, which counts what is sent? */
+/* Are chunks sent by messages or not at all, so that what is sent is counted? */
 static bool counts(const ps_comm *c)
 {
     return c->chunks == &c->own;
@@ -279,7 +279,7 @@ static ps_status queue_late(ps_queue *q, ps_status (*run)(void *, const void *),
 }
 
 /* Sums of what devices have written late, on two queues, each rank at another time; and a queue that reads them. */
-static int check_events(ps_comm *c, ps_queue *before[2], ps_queue *behind)
+static int check_events(ps_comm *c, ps_queue *before[2], ps_queue *dependents)
 {
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
     const layout l = layout_make(6, p);
@@ -297,10 +297,10 @@ static int check_events(ps_comm *c, ps_queue *before[2], ps_queue *behind)
         ps_events_add(&after, ps_queue_event(before[i]));
         t.after = &after;
         CHECK(rank, ps_collectives_all_reduce(ps_comm_collectives(c), &t, &done[i]) == PS_OK);
-        CHECK(rank, ps_queue_wait(behind, done[i]) == PS_OK);
-        CHECK(rank, queue_late(behind, late_copy_run, &(late_copy){&x[i], copy[i]}, sizeof(late_copy)) == PS_OK);
+        CHECK(rank, ps_queue_wait(dependents, done[i]) == PS_OK);
+        CHECK(rank, queue_late(dependents, late_copy_run, &(late_copy){&x[i], copy[i]}, sizeof(late_copy)) == PS_OK);
     }
-    CHECK(rank, ps_event_wait(ps_queue_event(behind)) == PS_OK && ps_event_is_done(done[1]));
+    CHECK(rank, ps_event_wait(ps_queue_event(dependents)) == PS_OK && ps_event_is_done(done[1]));
     for (int i = 0; i < 2; i++) {
         CHECK(rank, memcmp(copy[i], x[i].part[0].payload, sizeof copy[i]) == 0);
         for (int32_t r = 0; r < p; r++) CHECK(rank, reduce_is_right(&x[i], PS_DTYPE_BF16, r, p, 40 + 10 * i));
@@ -310,7 +310,7 @@ static int check_events(ps_comm *c, ps_queue *before[2], ps_queue *behind)
 }
 
 /* Queues with a thread each: RAM's queues of copies. */
-static int with_queues(ps_comm *c, int (*run)(ps_comm *c, ps_queue *before[2], ps_queue *behind))
+static int with_queues(ps_comm *c, int (*run)(ps_comm *c, ps_queue *before[2], ps_queue *dependents))
 {
     ps_device *ram = NULL;
     ps_queue *q[3] = {NULL};
@@ -355,6 +355,102 @@ static int check_many(ps_comm *c)
     return 0;
 }
 
+/* ---- conditions ---- */
+
+enum { N_ROUNDS = 9, VOTES_MAX = 8 };
+
+/* What each rank says of a transfer, which messages bring. */
+typedef struct votes {
+    int32_t n;
+    char all[VOTES_MAX];
+} votes;
+
+static bool no_rank_refuses(const void *arg)
+{
+    const votes *v = arg;
+    for (int32_t r = 0; r < v->n; r++)
+        if (v->all[r] != 0) return false;
+    return true;
+}
+
+/* No rank refuses the transfer of this number, or the last one does, or all. */
+static bool refuses(int i, int32_t rank, int32_t p)
+{
+    return i % 3 == 2 || (i % 3 == 1 && rank == p - 1);
+}
+
+/* Begins with the messages; before they are here the votes say the opposite of what they will. */
+static ps_status begin_votes(ps_comm *c, int i, votes *v, ps_transfer_condition *out)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    v->n = p;
+    memset(v->all, i % 3 == 0, sizeof v->all);
+    v->all[rank] = refuses(i, rank, p);
+    *out = (ps_transfer_condition){.holds = no_rank_refuses, .arg = v};
+    return p > 1 ? ps_comm_begin_all_gather(c, v->all, 1, &out->known) : PS_OK;
+}
+
+static bool is_untouched(const payloads *x, ps_dtype dtype, int32_t rank, int64_t seed)
+{
+    bool is_same = true;
+    for (int32_t k = 0; k < x->n; k++) {
+        const size_t bytes = (size_t)x->part[k].n * ps_dtype_bytes(dtype);
+        void *want = malloc(bytes + 1);
+        payload_fill(dtype, want, x->part[k].n, rank, seed + k);
+        is_same = is_same && memcmp(want, x->part[k].payload, bytes) == 0;
+        free(want);
+    }
+    return is_same;
+}
+
+static ps_status begin_by_number(ps_comm *c, int i, const ps_transfer *t, ps_event *done)
+{
+    ps_collectives *x = ps_comm_collectives(c);
+    return i / 3 == 0   ? ps_collectives_gather(x, t, done)
+           : i / 3 == 1 ? ps_collectives_reduce(x, t, done)
+                        : ps_collectives_all_reduce(x, t, done);
+}
+
+/* Transfers that are made if no rank refuses, and such as always are between them; all begun before any is waited for.
+ * A rank that refuses has no part in its transfer. */
+static int check_conditions(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
+    const layout l = layout_make(6, p);
+    const ps_dtype dtype = PS_DTYPE_BF16;
+    const int64_t n_before = ps_comm_get_stats(c).n_transfers;
+    votes v[N_ROUNDS];
+    payloads x[N_ROUNDS], always[N_ROUNDS];
+    ps_event done[N_ROUNDS], last;
+    for (int i = 0; i < N_ROUNDS; i++) {
+        ps_transfer_condition condition;
+        x[i] = payloads_new(&l, dtype);
+        always[i] = payloads_new(&l, dtype);
+        reduce_fill(&x[i], dtype, rank, 100 * i);
+        gather_fill(&always[i], dtype, rank, 100 * i + 50);
+        ps_transfer t = transfer_of(&always[i], dtype, "in any case");
+        CHECK(rank, ps_collectives_gather(ps_comm_collectives(c), &t, &last) == PS_OK);
+        CHECK(rank, begin_votes(c, i, &v[i], &condition) == PS_OK);
+        t = transfer_of(&x[i], dtype, "if no rank refuses");
+        t.only_if = &condition;
+        if (refuses(i, rank, p)) t.n_parts = 0;
+        CHECK(rank, begin_by_number(c, i, &t, &done[i]) == PS_OK);
+    }
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), done[N_ROUNDS - 1]) == PS_OK);
+    for (int i = 0; i < N_ROUNDS; i++) {
+        const bool is_made = i % 3 == 0;
+        CHECK(rank, ps_event_is_done(done[i]) && ps_event_wait(done[i]) == PS_OK);
+        CHECK(rank, is_made || is_untouched(&x[i], dtype, rank, 100 * i));
+        CHECK(rank, !is_made || i / 3 > 0 || gather_is_right(&x[i], dtype, 100 * i));
+        CHECK(rank, !is_made || i / 3 == 0 || reduce_is_right(&x[i], dtype, rank, p, 100 * i));
+        CHECK(rank, gather_is_right(&always[i], dtype, 100 * i + 50));
+        CHECK(rank, payloads_free(&x[i], dtype) && payloads_free(&always[i], dtype));
+    }
+    /* an all-reduce is two */
+    if (p > 1 && counts(c)) CHECK(rank, ps_comm_get_stats(c).n_transfers == n_before + N_ROUNDS + 4);
+    return 0;
+}
+
 /* A sum that depends on its order. */
 static double order_value(int32_t rank)
 {
@@ -395,7 +491,7 @@ static int check_small(ps_comm *c)
     return 0;
 }
 
-/* The same wrong arguments on all ranks: all are told, nobody waits, and the communicator goes on. */
+/* The same wrong arguments on all ranks: each gets an error, none waits, and the communicator stays usable. */
 static int check_refusals(ps_comm *c)
 {
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
@@ -444,7 +540,8 @@ static inline int conformance_run(ps_comm *c, int32_t p, const char *describe)
         }
     }
     ps_comm_set_message_bytes(c, PS_COMM_MESSAGE_BYTES);
-    return check_many(c) != 0 || with_queues(c, check_events) != 0 || check_small(c) != 0 || check_refusals(c) != 0;
+    return check_many(c) != 0 || check_conditions(c) != 0 || with_queues(c, check_events) != 0 || check_small(c) != 0 ||
+           check_refusals(c) != 0;
 }
 
 #endif

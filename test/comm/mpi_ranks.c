@@ -1,4 +1,4 @@
-/* One rank of several that an MPI launcher starts, for test/cli/mpi_lib.sh; $RANKS tells how many.
+/* One rank of several that an MPI launcher starts, for test/cli/mpi_lib.sh; $RANKS says how many.
  *
  * usage: mpi_ranks conformance | big | fail | leave | kill | stop | measure
  * Where a rank is to be missed (fail, leave, kill, stop), the others print what they hear of it and end with 3. */
@@ -21,7 +21,7 @@ static int rank_conforms(ps_comm *c)
     return conformance_run(c, size_expected(), "mpi (");
 }
 
-/* Waits in vain for an all-gather, and says why. */
+/* Waits for an all-gather until it fails, and says why. */
 static int rank_waits(ps_comm *c)
 {
     enum { N = 1 << 20 };

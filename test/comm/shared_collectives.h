@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
-#include "comm/sum.h"
+#include "chunk/comm/comm.h"
+#include "chunk/comm/sum.h"
 #include "device/device.h"
 
 enum { SHARED_RANKS_MAX = 8 };
@@ -17,6 +17,7 @@ enum { SHARED_RANKS_MAX = 8 };
 typedef struct shared_job {
     bool sums, shares; /* to the owners; from the owners to all */
     ps_dtype dtype;
+    ps_transfer_condition only_if;
     int32_t n_parts;
     ps_comm_part parts[];
 } shared_job;
@@ -54,7 +55,7 @@ static inline void shared_hub_deinit(shared_hub *h)
 }
 
 /* Returns when all are here, or one has failed. */
-static inline ps_status shared_meet(shared_hub *h)
+static inline ps_status shared_rendezvous(shared_hub *h)
 {
     pthread_mutex_lock(&h->lock);
     const int64_t meeting = h->n_meetings;
@@ -91,17 +92,25 @@ static inline void shared_fetch(const shared_rank *r, const shared_job *job)
 static inline ps_status shared_carry(shared_rank *r, const shared_job *job)
 {
     r->hub->jobs[r->rank] = job;
-    PS_TRY(shared_meet(r->hub));
+    PS_TRY(shared_rendezvous(r->hub));
     if (job->sums) shared_add(r, job);
-    PS_TRY(shared_meet(r->hub));
+    PS_TRY(shared_rendezvous(r->hub));
     if (job->shares) shared_fetch(r, job);
-    return shared_meet(r->hub); /* until nobody looks into payloads */
+    return shared_rendezvous(r->hub); /* until no rank looks into payloads */
+}
+
+static inline ps_status shared_carry_if(shared_rank *r, const shared_job *job)
+{
+    const ps_transfer_condition *c = &job->only_if;
+    if (c->holds == NULL) return shared_carry(r, job);
+    PS_TRY(ps_event_wait(c->known));
+    return c->holds(c->arg) ? shared_carry(r, job) : PS_OK;
 }
 
 static inline ps_status shared_run(void *self, const void *args)
 {
     shared_job *const *job = args;
-    const ps_status st = shared_carry(self, *job);
+    const ps_status st = shared_carry_if(self, *job);
     free(*job);
     return st;
 }
@@ -113,6 +122,7 @@ static inline ps_status shared_begin(ps_collectives *x, const ps_transfer *t, bo
     shared_job *job = malloc(sizeof *job + parts_bytes);
     if (job == NULL) abort();
     *job = (shared_job){.sums = sums, .shares = shares, .dtype = t->dtype, .n_parts = t->n_parts};
+    if (t->only_if != NULL) job->only_if = *t->only_if;
     if (parts_bytes > 0) memcpy(job->parts, t->parts, parts_bytes);
     r->n_begun++;
     r->n_after += t->after != NULL && t->after->n > 0;

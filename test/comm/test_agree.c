@@ -1,4 +1,4 @@
-/* All ranks go on, or none: whoever fails is named to all. */
+/* All ranks continue, or none: errors name the rank that fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#include "comm/agree.h"
+#include "chunk/comm/agree.h"
 
 enum { RANKS = 4 };
 
@@ -78,7 +78,7 @@ static void test_first_failure_counts(void **state)
     }
 }
 
-static void test_alone(void **state)
+static void test_single_rank(void **state)
 {
     (void)state;
     assert_int_equal(ps_comm_agree(NULL, PS_OK), PS_OK);
@@ -91,7 +91,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_well),
         cmocka_unit_test(test_first_failure_counts),
-        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_single_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,13 +55,13 @@ static int conforms(ps_comm *c)
     return 0;
 }
 
-static void another_carrier_conforms(void **state)
+static void other_collectives_conform(void **state)
 {
     (void)state;
     for (int32_t p = 1; p <= 4; p++) run_ranks(p, conforms);
 }
 
-/* Rank 1 does not take part, but fails: nobody waits for it, in transfers or in small things. */
+/* Rank 1 does not take part, but fails: no rank waits for it, in transfers or in small things. */
 static int one_fails(ps_comm *c)
 {
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
@@ -82,7 +82,7 @@ static int one_fails(ps_comm *c)
     return 0;
 }
 
-static void another_carrier_hears_of_a_failure(void **state)
+static void other_collectives_hear_of_a_failure(void **state)
 {
     (void)state;
     run_ranks(3, one_fails);
@@ -91,8 +91,8 @@ static void another_carrier_hears_of_a_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_carrier_conforms),
-        cmocka_unit_test(another_carrier_hears_of_a_failure),
+        cmocka_unit_test(other_collectives_conform),
+        cmocka_unit_test(other_collectives_hear_of_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

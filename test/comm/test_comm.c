@@ -12,8 +12,8 @@
 #include "base/fault.h"
 #include "base/machine.h"
 #include "base/mem.h"
-#include "comm/sum.h"
-#include "comm/transport_thread.h"
+#include "chunk/comm/sum.h"
+#include "chunk/comm/transport_thread.h"
 #include "comm_conformance.h"
 
 enum { RANKS_MAX = 8 };
@@ -95,7 +95,7 @@ static void the_least_staging_memory_is_enough(void **state)
 
 /* ---- payloads that go through staging memory ---- */
 
-/* Calls run(c) with a device whose payloads are copied by threads, and memory behind its staging that must stay. */
+/* Calls run(c) with a device whose payloads are copied by threads, and memory after its staging that must stay. */
 static int on_device(ps_comm *c, rank_function *run)
 {
     const int32_t rank = ps_comm_rank(c);
@@ -157,7 +157,7 @@ static int reduces_on_device(ps_comm *c)
     return on_device(c, reduces);
 }
 
-/* Each copy in turn: a wrong piece is sent to nobody, and taken by nobody. */
+/* Each copy in turn: a wrong piece is neither sent nor taken. */
 static void a_failed_copy_fails_its_rank(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void a_failed_copy_fails_its_rank(void **state)
     assert_true(n_struck >= 12);
 }
 
-/* The last of a chain is slow: who is before it has what it sends still to come from there. */
+/* The last of a chain is slow: the rank before it still has to get from there what it sends. */
 static int passes_on_slowly(ps_comm *c)
 {
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c), owner = p - 1;
@@ -297,7 +297,7 @@ static int expect_failure_after(ps_comm *c, const ps_events *after, int32_t fail
     return 0;
 }
 
-/* All meet, then the first of them ends: who is still on the way out of the barrier may hear of that there already. */
+/* All meet, then the first of them ends: a rank still on the way out of the barrier may hear of that there already. */
 static bool meets_whom_one_leaves(ps_comm *c)
 {
     const ps_status st = ps_comm_barrier(c);
@@ -324,13 +324,13 @@ static void all_hear_of_a_failure(void **state)
 }
 
 /* What a transfer comes after fails, at once or while the others wait. */
-static int loses_a_device(ps_comm *c, ps_queue *before[2], ps_queue *behind)
+static int loses_a_device(ps_comm *c, ps_queue *before[2], ps_queue *dependents)
 {
     const int32_t rank = ps_comm_rank(c);
     payloads nothing = {.n = 0};
     ps_events after = {.n = 0};
     const late_fill fill = {.x = &nothing, .after_us = rank == 1 ? 200000 : 0, .st = rank == 1 ? PS_EDEVICE : PS_OK};
-    (void)behind;
+    (void)dependents;
     CHECK(rank, queue_late(before[0], late_fill_run, &fill, sizeof fill) == PS_OK);
     ps_events_add(&after, ps_queue_event(before[0]));
     return expect_failure_after(c, &after, 1, "failed: the device is lost", "");
@@ -347,7 +347,7 @@ static void a_lost_device_fails_its_rank(void **state)
     run_ranks(&usual, 3, loses_a_device_later, false);
 }
 
-static int has_a_slow_device(ps_comm *c, ps_queue *before[2], ps_queue *behind)
+static int has_a_slow_device(ps_comm *c, ps_queue *before[2], ps_queue *dependents)
 {
     const int32_t rank = ps_comm_rank(c), p = ps_comm_size(c);
     const layout l = layout_make(6, p);
@@ -356,7 +356,7 @@ static int has_a_slow_device(ps_comm *c, ps_queue *before[2], ps_queue *behind)
     ps_events after = {.n = 0};
     ps_event done;
     const late_fill fill = {.x = &x, .rank = rank, .seed = 3, .after_us = rank == 1 ? 1500000 : 0};
-    (void)behind;
+    (void)dependents;
     CHECK(rank, queue_late(before[0], late_fill_run, &fill, sizeof fill) == PS_OK);
     ps_events_add(&after, ps_queue_event(before[0]));
     t.after = &after;
@@ -372,7 +372,7 @@ static int is_slow(ps_comm *c)
     return with_queues(c, has_a_slow_device);
 }
 
-/* A device that takes longer than the time-out: its rank says meanwhile that it lives. */
+/* A device that takes longer than the time-out: its rank reports meanwhile that it is alive. */
 static void a_rank_with_a_slow_device_is_not_lost(void **state)
 {
     (void)state;
@@ -419,10 +419,32 @@ static int leaves_early(ps_comm *c)
     return n_failures;
 }
 
-static void who_leaves_early_is_named(void **state)
+static void a_rank_that_leaves_early_is_named(void **state)
 {
     (void)state;
     run_ranks(&usual, 3, leaves_early, true);
+}
+
+/* The last transfer is not made; those that stay a little longer look after the one that has left in order. */
+static int refuses_and_leaves(ps_comm *c)
+{
+    const int32_t rank = ps_comm_rank(c);
+    votes v;
+    ps_transfer_condition condition;
+    ps_event done;
+    CHECK(rank, begin_votes(c, 2, &v, &condition) == PS_OK);
+    const ps_transfer t = {.dtype = PS_DTYPE_F32, .what = "a group that all refuse", .only_if = &condition};
+    CHECK(rank, ps_collectives_gather(ps_comm_collectives(c), &t, &done) == PS_OK);
+    CHECK(rank, ps_collectives_wait(ps_comm_collectives(c), done) == PS_OK);
+    if (rank > 0) usleep(100000);
+    CHECK(rank, ps_comm_failed_rank(c) == -1);
+    return 0;
+}
+
+static void what_is_not_made_is_over(void **state)
+{
+    (void)state;
+    run_ranks(&usual, 3, refuses_and_leaves, false);
 }
 
 /* A rank that computes for longer than the time-out lives nevertheless. */
@@ -446,7 +468,7 @@ static int asks_for_other_sizes(ps_comm *c)
     const int32_t rank = ps_comm_rank(c);
     char data[100] = {0};
     CHECK(rank, ps_comm_broadcast(c, data, rank == 0 ? 100 : 60, 0) == PS_ECOMM);
-    CHECK(rank, strstr(ps_last_error(), "100 bytes met a receive of 60") != NULL);
+    CHECK(rank, strstr(ps_last_error(), "100 bytes matches a receive of 60") != NULL);
     return 0;
 }
 
@@ -456,7 +478,7 @@ static void calls_that_do_not_fit_are_noticed(void **state)
     run_ranks(&hasty, 2, asks_for_other_sizes, false);
 }
 
-/* A machine that sleeps, or a debugger that stops all: nobody is to blame for what nobody listened to. */
+/* A machine that sleeps, or a debugger that stops all: no rank is to blame while none listened. */
 static void ranks_that_all_stood_still_go_on(void **state)
 {
     (void)state;
@@ -539,7 +561,7 @@ static void hold_rank_1(bool by_events)
     assert_int_equal(ps_mem_live_bytes(), live_bytes);
 }
 
-static void nobody_waits_for_a_transport_that_hangs(void **state)
+static void no_rank_waits_for_a_transport_that_hangs(void **state)
 {
     (void)state;
     hold_rank_1(false);
@@ -563,10 +585,11 @@ int main(void)
         cmocka_unit_test(a_rank_with_a_slow_device_is_not_lost),
         cmocka_unit_test(a_vanished_rank_is_noticed),
         cmocka_unit_test(closing_does_not_wait_for_a_vanished_rank),
-        cmocka_unit_test(who_leaves_early_is_named),
+        cmocka_unit_test(a_rank_that_leaves_early_is_named),
+        cmocka_unit_test(what_is_not_made_is_over),
         cmocka_unit_test(a_busy_rank_is_not_lost),
         cmocka_unit_test(ranks_that_all_stood_still_go_on),
-        cmocka_unit_test(nobody_waits_for_a_transport_that_hangs),
+        cmocka_unit_test(no_rank_waits_for_a_transport_that_hangs),
         cmocka_unit_test(calls_that_do_not_fit_are_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Who sends how much of a group of parts, by hand, and as the communicator counts it. */
+/* How much each rank sends of a group of parts, by hand, and as the communicator counts it. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
-#include "comm/comm.h"
+#include "chunk/comm/comm.h"
 
 enum { RANKS_MAX = 4, PARTS_MAX = 5, ELEMENTS_MAX = 4000 };
 

@@ -1,5 +1,5 @@
 /* What collectives cost over ranks and nodes. */
-#include "comm/topology.h"
+#include "chunk/comm/topology.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "config/config.h"
-#include "option/option.h"
+#include "config/option/option.h"
 
 #include <locale.h>
 #include <setjmp.h>
@@ -84,7 +84,7 @@ static void fields_are_named_after_keys(void **state)
 #define OPT_STRING(field, key, ...) CHECK(field, key)
 #define OPT_ENUM(field, key, ...) CHECK(field, key)
 #define OPT_BYTES(field, key, ...) CHECK(field, key)
-#include "option/options.def"
+#include "config/option/options.def"
 #undef CHECK
 }
 
@@ -101,8 +101,8 @@ static void patrickstar_readme_is_accepted(void **state)
     assert_int_equal(o->fp16_initial_scale_power, 8);
     assert_int_equal(o->default_chunk_size, 64 * 1024 * 1024);
     assert_true(o->client_mem_tracer_overall_gpu_mem_ratio == 0.9);
-    assert_true(o->client_opts_with_mem_cache); /* not in the file: the default */
-    assert_false(ps_config_gives(config, PS_OPTION_client_opts_with_mem_cache));
+    assert_false(o->client_opts_with_mem_saving_comm); /* not in the file: the default */
+    assert_false(ps_config_gives(config, PS_OPTION_client_opts_with_mem_saving_comm));
     assert_true(ps_config_gives(config, PS_OPTION_fp16_enabled));
     ps_config_destroy(config);
 }
@@ -113,10 +113,61 @@ static void patrickstar_example_is_accepted(void **state)
     ps_config *config = NULL;
     if (ps_config_load("test/data/config/patrickstar_example.json", &config) != PS_OK) fail_msg("%s", ps_last_error());
     const ps_options *o = ps_config_options(config);
-    assert_true(o->client_opts_with_mem_saving_comm && !o->client_opts_with_mem_cache &&
-                !o->client_opts_with_async_move);
-    assert_true(o->use_cpu_embedding && o->client_mem_tracer_with_static_partition && o->gradient_clipping == -1);
+    char ignored[PS_CONFIG_IGNORED_TEXT_MAX];
+    (void)ps_config_describe_ignored(config, ignored);
+    assert_non_null(strstr(ignored, "client.mem_tracer.with_static_partition: without effect"));
+    assert_non_null(strstr(ignored, "client.opts.with_mem_cache: without effect"));
+    assert_non_null(strstr(ignored, "client.opts.with_async_move: without effect"));
+    assert_true(o->client_opts_with_mem_saving_comm && o->use_cpu_embedding && o->gradient_clipping == -1);
     ps_config_destroy(config);
+}
+
+/* Keys without effect take any value of their type; the one that holds anyway is not worth a word. */
+static void ignored_keys_are_told(void **state)
+{
+    (void)state;
+    char text[PS_CONFIG_IGNORED_TEXT_MAX], *dumped = NULL;
+    ps_config *config = NULL;
+#define MONITOR(value) "{\"client\": {\"mem_tracer\": {\"use_async_mem_monitor\": " value "}}}"
+    assert_int_equal(ps_config_parse(MONITOR("true"), "c.json", &config), PS_OK);
+    assert_string_equal(ps_config_describe_ignored(config, text), "");
+    assert_int_equal(ps_config_set(config, "client.mem_tracer.use_async_mem_monitor", "false"), PS_OK);
+    assert_string_equal(ps_config_describe_ignored(config, text),
+                        "client.mem_tracer.use_async_mem_monitor: without effect, as memory is counted, not sampled");
+    assert_int_equal(ps_config_dump_json(config, &dumped), PS_OK);
+    assert_null(strstr(dumped, "use_async_mem_monitor"));
+    assert_int_equal(ps_config_set(config, "client.mem_tracer.use_async_mem_monitor", "7"), PS_EINVAL);
+    ps_free(dumped);
+    ps_config_destroy(config);
+    assert_int_equal(ps_config_parse(MONITOR("7"), "c.json", &config), PS_EINVAL);
+    assert_message("c.json:1:53: client.mem_tracer.use_async_mem_monitor has a value of another type than true");
+#undef MONITOR
+}
+
+static void disk_path_without_a_disk_tier_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        bool is_told;
+    } cases[] = {
+        {"{\"memory\": {\"device\": \"4GB\", \"disk_path\": \"/nvme\"}}", true},
+        {"{\"memory\": {\"host\": \"4GB\", \"disk_path\": \"/nvme\"}}", true},
+        {"{\"memory\": {\"disk_path\": \"/nvme\"}}", false},
+        {"{\"memory\": {\"total\": \"4GB\", \"disk_path\": \"/nvme\"}}", false},
+        {"{\"memory\": {\"device\": \"4GB\", \"disk\": \"auto\", \"disk_path\": \"/nvme\"}}", false},
+        {"{\"memory\": {\"device\": \"4GB\", \"disk\": 0, \"disk_path\": \"/nvme\"}}", false},
+        {"{\"memory\": {\"device\": \"4GB\"}}", false},
+    };
+    char text[PS_CONFIG_IGNORED_TEXT_MAX];
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        ps_config *config = parse(cases[i].json);
+        (void)ps_config_describe_ignored(config, text);
+        const bool is_told = strstr(text, "memory.disk_path: without effect, as there is no disk tier") != NULL;
+        if (is_told != cases[i].is_told) fail_msg("%s: \"%s\"", cases[i].json, text);
+        if (is_told) assert_non_null(strstr(text, "memory.disk = auto, or a size, makes one"));
+        ps_config_destroy(config);
+    }
 }
 
 static void deepspeed_config_is_accepted(void **state)
@@ -164,7 +215,7 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          PS_EINVAL},
         {"{\"eval_steps\": 3}", "c.json:1:2: unknown key 'eval_steps'; did you mean 'train.eval_interval'?", PS_EINVAL},
         {"{\"load_in_4bit\": true}",
-         "c.json:1:2: load_in_4bit is not supported: all weights are trained, in full; the budgets in memory.* make "
+         "c.json:1:2: load_in_4bit is not supported: all weights are trained in full; the budgets in memory.* make "
          "the "
          "model fit",
          PS_EINVAL},
@@ -254,14 +305,12 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
          "are none: it needs activation_checkpointing.enabled true",
          PS_EINVAL},
         {"{\"zero_optimization\": {\"stage\": 3}}",
-         "c.json:1:2: zero_optimization is not supported: chunks take its place; set the budgets in memory.*",
-         PS_EINVAL},
+         "c.json:1:2: zero_optimization is not supported: chunks replace it; set the budgets in memory.*", PS_EINVAL},
         {"{\"optimizer\": {\"params\": {\"bias_correction\": false}}}",
          "c.json:1:27: optimizer.params.bias_correction is not supported: the correction is always made", PS_EINVAL},
         {"{\"release_after_init\": 1}",
-         "c.json:1:2: release_after_init is not supported: remove it: a parameter begins with the same bits either "
-         "way, in "
-         "its chunk alone",
+         "c.json:1:2: release_after_init is not supported: remove it: parameters are initialised in their "
+         "chunks, with the same bits",
          PS_EINVAL},
         /* across keys */
         {"{\"fp16\": {\"enabled\": true},\n \"bf16\": {\"enabled\": true}}",
@@ -413,7 +462,7 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
     }
 }
 
-/* Values of names with other units; a value that leaves the option alone, and a default beside one that does not. */
+/* Values of names with other units; a value that leaves the option alone, and a default next to one that does not. */
 static void other_names_have_other_units(void **state)
 {
     (void)state;
@@ -637,7 +686,7 @@ static const char *file_with(const char *text)
 static void assignments_win_over_the_file(void **state)
 {
     (void)state;
-    /* wrong by itself, wrong beside others, a folder that is not there, under another name */
+    /* wrong by itself, wrong with others, a folder that is not there, under another name */
     const char *path = file_with("{\"train\": {\"steps\": \"many\"}, \"fp16\": {\"enabled\": true},"
                                  " \"bf16\": {\"enabled\": true}, \"model\": {\"from_pretrained\": \"/nowhere\","
                                  " \"n_layer\": -1}, \"data\": {\"train\": 5}}");
@@ -794,7 +843,7 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
-/* Of each type, by its key or another name; nothing else. */
+/* A value of each type, by its key or another name; nothing else. */
 static void values_are_read_by_key(void **state)
 {
     (void)state;
@@ -907,6 +956,8 @@ int main(void)
         cmocka_unit_test(fields_are_named_after_keys),
         cmocka_unit_test(patrickstar_readme_is_accepted),
         cmocka_unit_test(patrickstar_example_is_accepted),
+        cmocka_unit_test(ignored_keys_are_told),
+        cmocka_unit_test(disk_path_without_a_disk_tier_is_told),
         cmocka_unit_test(deepspeed_config_is_accepted),
         cmocka_unit_test(bad_files_are_refused_with_place_and_remedy),
         cmocka_unit_test(other_names_have_other_units),

@@ -1,7 +1,7 @@
 /* doc/config.md is generated; this test fails when it is stale.
  * To bring it up to date: build/gcc-d0/test/config/test_config_doc --write */
 #include "config/config.h"
-#include "option/option.h"
+#include "config/option/option.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

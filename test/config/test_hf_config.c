@@ -13,8 +13,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "config/hf_config.h"
-#include "model/rotary.h"
-#include "option/head.h"
+#include "config/model/rotary.h"
+#include "config/option/head.h"
 #include "temp_folder.h"
 
 static temp_folder work;
@@ -349,7 +349,7 @@ static void many_labels(void **state)
     free(text);
 }
 
-/* Names of data beside default ones. */
+/* Names of data next to default ones. */
 static void names_that_look_like_default_ones(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* doc/migrating.md names options that exist, and all that other programs have too. */
 #include "config/config.h"
-#include "option/option.h"
+#include "config/option/option.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

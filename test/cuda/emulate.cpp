@@ -93,7 +93,7 @@ struct machine {
     unsigned order[warp], n_order;  /* fibers of this warp that are still to run in this turn, the next one last */
     uint64_t words[2][threads_max]; /* of meetings, by turns: the next may begin while this one is still read */
     uint64_t random;
-    unsigned char *shared; /* of the block: arrays, each with a guard behind it */
+    unsigned char *shared; /* of the block: arrays, each with a guard after it */
     size_t shared_end, sized_bytes;
     size_t array_at[arrays_max], array_bytes[arrays_max];
     unsigned n_arrays;
@@ -187,7 +187,7 @@ extern "C" void emu_block_barrier(void)
     leave(AT_BLOCK);
 }
 
-extern "C" const uint64_t *emu_warp_meet(const char *what, unsigned mask, uint64_t mine)
+extern "C" const uint64_t *emu_warp_sync(const char *what, unsigned mask, uint64_t mine)
 {
     fiber *const f = &m.fibers[m.now];
     if (mask != 0xffffffffu) stop("%s of a part of a warp", what);
@@ -238,7 +238,7 @@ extern "C" void emu_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, b
     const uint64_t mine[3] = {a[0] | (uint64_t)a[1] << 32, a[2] | (uint64_t)a[3] << 32, b0 | (uint64_t)b1 << 32};
     float a_rows[2][16], b_columns[2][16];
     for (unsigned part = 0; part < 3; part++) {
-        const uint64_t *const all = emu_warp_meet("mma", 0xffffffffu, mine[part]);
+        const uint64_t *const all = emu_warp_sync("mma", 0xffffffffu, mine[part]);
         for (unsigned k = 0; k < 8; k++) /* k of 8 of this part, or of either half of b */
             for (unsigned i = 0; i < 2; i++)
                 if (part < 2) {
@@ -257,7 +257,7 @@ extern "C" void emu_load_matrices(unsigned *r, const void *row, bool is_turned)
 {
     const unsigned lane = m.now % warp, g = lane / 4, t = lane % 4;
     if ((uintptr_t)row % 16 != 0) stop("a row of a matrix that is not aligned to 16 bytes");
-    const uint64_t *const rows = emu_warp_meet("ldmatrix", 0xffffffffu, (uint64_t)(uintptr_t)row);
+    const uint64_t *const rows = emu_warp_sync("ldmatrix", 0xffffffffu, (uint64_t)(uintptr_t)row);
     for (unsigned i = 0; i < 4; i++) {
         uint16_t pair[2];
         for (unsigned e = 0; e < 2; e++) {
@@ -309,13 +309,13 @@ static void run_warp(unsigned first, unsigned n)
             if (m.fibers[first + lane].state == READY) m.order[m.n_order++] = first + lane;
         }
         if (m.n_order > 0) emu_switch(&m.scheduler, next_stack());
-        unsigned n_meet = 0;
-        for (unsigned i = 0; i < n; i++) n_meet += m.fibers[first + i].state == AT_WARP;
-        if (n_meet == 0) return;
+        unsigned n_waiting = 0;
+        for (unsigned i = 0; i < n; i++) n_waiting += m.fibers[first + i].state == AT_WARP;
+        if (n_waiting == 0) return;
         for (unsigned i = 0; i < n; i++) {
             m.now = first + i;
-            if (n_meet != warp || m.fibers[first + i].what != m.fibers[first].what)
-                stop("%u lanes of its warp are at %s", n_meet, m.fibers[first + i].what);
+            if (n_waiting != warp || m.fibers[first + i].what != m.fibers[first].what)
+                stop("%u lanes of its warp are at %s", n_waiting, m.fibers[first + i].what);
             m.fibers[first + i].state = READY;
         }
     }
@@ -341,10 +341,10 @@ static void run_block(unsigned threads)
         for (unsigned i = 0; !is_done && i < threads; i++) m.fibers[i].state = READY;
     }
     for (unsigned a = 0; a < m.n_arrays; a++) {
-        const unsigned char *const behind = m.shared + m.array_at[a] + m.array_bytes[a];
-        ASAN_UNPOISON_MEMORY_REGION(behind, guard_bytes);
+        const unsigned char *const dependents = m.shared + m.array_at[a] + m.array_bytes[a];
+        ASAN_UNPOISON_MEMORY_REGION(dependents, guard_bytes);
         for (size_t i = 0; i < guard_bytes; i++)
-            if (behind[i] != guard) stop("array %u of shared memory was written %zu bytes behind its end", a, i);
+            if (dependents[i] != guard) stop("array %u of shared memory was written %zu bytes behind its end", a, i);
     }
 }
 

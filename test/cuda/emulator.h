@@ -4,7 +4,7 @@
  * Blocks one after the other, in an order drawn from a seed; warps, and the lanes within, in drawn orders from one
  * barrier to the next: what one thread reads of another without a barrier between is right in one order and wrong in
  * another. A thread that misses a barrier which others wait at, or a lane a shuffle, ends the program with a message.
- * Shared memory is ones (NaN) when a block begins, with guards behind each array.
+ * Shared memory is ones (NaN) when a block begins, with guards after each array.
  *
  * Copies to shared memory arrive as late as they may: when their thread has waited for them. Products of a warp are sums in
  * float, in the order of k.
@@ -19,7 +19,7 @@
 #include <string.h>
 
 extern "C" {
-#include "tensor/dtype.h"
+#include "base/dtype.h"
 }
 
 #define __global__
@@ -51,7 +51,7 @@ extern "C" void *emu_shared_sized(void);
 
 extern "C" void emu_block_barrier(void);
 /* A meeting of a warp where each lane brings 8 bytes; returns those of all 32. `what` names it, and must be equal. */
-extern "C" const uint64_t *emu_warp_meet(const char *what, unsigned mask, uint64_t mine);
+extern "C" const uint64_t *emu_warp_sync(const char *what, unsigned mask, uint64_t mine);
 
 static inline void __syncthreads(void)
 {
@@ -60,7 +60,7 @@ static inline void __syncthreads(void)
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
-    (void)emu_warp_meet("__syncwarp", mask, 0);
+    (void)emu_warp_sync("__syncwarp", mask, 0);
 }
 
 template <typename T> static inline T emu_shuffle(const char *what, unsigned mask, T x, unsigned from)
@@ -68,7 +68,7 @@ template <typename T> static inline T emu_shuffle(const char *what, unsigned mas
     static_assert(sizeof(T) <= sizeof(uint64_t), "");
     uint64_t word = 0;
     memcpy(&word, &x, sizeof x);
-    word = emu_warp_meet(what, mask, word)[from % 32];
+    word = emu_warp_sync(what, mask, word)[from % 32];
     memcpy(&x, &word, sizeof x);
     return x;
 }
@@ -83,7 +83,7 @@ template <typename T> static inline T __shfl_xor_sync(unsigned mask, T x, int bi
     return emu_shuffle("__shfl_xor_sync", mask, x, emu_thread_index.x ^ (unsigned)bits);
 }
 
-/* A lane whose source lies below 0 has its own. */
+/* A lane whose source is below 0 has its own. */
 template <typename T> static inline T __shfl_up_sync(unsigned mask, T x, unsigned distance)
 {
     const unsigned lane = emu_thread_index.x % 32;
@@ -92,7 +92,7 @@ template <typename T> static inline T __shfl_up_sync(unsigned mask, T x, unsigne
 
 static inline unsigned __ballot_sync(unsigned mask, int vote)
 {
-    const uint64_t *const votes = emu_warp_meet("__ballot_sync", mask, vote != 0);
+    const uint64_t *const votes = emu_warp_sync("__ballot_sync", mask, vote != 0);
     unsigned all = 0;
     for (unsigned i = 0; i < 32; i++) all |= (unsigned)votes[i] << i;
     return all;

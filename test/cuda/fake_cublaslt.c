@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/dtype.h"
 #include "cuda/fake_impl.h"
-#include "tensor/dtype.h"
 
 #define FUNCTIONS 32
 
@@ -17,7 +17,7 @@ struct ps_lt_handle_state {
     ps_cu_function function;
 };
 
-struct ps_lt_product_state {
+struct ps_lt_gemm_state {
     int compute, scale, transposes_a, transposes_b, epilogue, bias_type;
     const void *bias, *aux;
     int64_t aux_stride;
@@ -41,6 +41,8 @@ typedef struct chosen {
 } chosen;
 
 #define MARK 0xb1a51755
+/* Each rounds in its own way; which is chosen follows from the shape. */
+#define ALGORITHMS 8
 _Static_assert(sizeof(chosen) <= sizeof(ps_lt_algorithm), "data of an algorithm");
 
 static struct {
@@ -48,9 +50,7 @@ static struct {
     int n_names;
     atomic_int calls[FUNCTIONS], fail_in[FUNCTIONS];
     ps_lt_status fail_with[FUNCTIONS];
-    atomic_int n_handles, n_products, n_layouts, n_preferences;
-    int n_algorithms;
-    fake_cublaslt_seconds seconds;
+    atomic_int n_handles, n_gemms, n_layouts, n_preferences;
     fake_cublaslt_lack lacks;
 } lt;
 
@@ -128,31 +128,31 @@ static ps_lt_status lt_create(ps_lt_handle *out)
 static ps_lt_status lt_destroy(ps_lt_handle h)
 {
     ENTER_LT();
-    if (lt.n_handles == 1 && lt.n_products + lt.n_layouts > 0) REFUSE("products are left where the handle ends");
+    if (lt.n_handles == 1 && lt.n_gemms + lt.n_layouts > 0) REFUSE("products are left where the handle ends");
     (void)fake_module_unload(h->module);
     free(h);
     lt.n_handles--;
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_product_create(ps_lt_product *out, int compute_type, int scale_type)
+static ps_lt_status lt_gemm_create(ps_lt_gemm *out, int compute_type, int scale_type)
 {
     ENTER_LT();
     *out = calloc(1, sizeof **out);
-    **out = (struct ps_lt_product_state){.compute = compute_type, .scale = scale_type, .epilogue = 1, .bias_type = -1};
-    lt.n_products++;
+    **out = (struct ps_lt_gemm_state){.compute = compute_type, .scale = scale_type, .epilogue = 1, .bias_type = -1};
+    lt.n_gemms++;
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_product_destroy(ps_lt_product d)
+static ps_lt_status lt_gemm_destroy(ps_lt_gemm d)
 {
     ENTER_LT();
     free(d);
-    lt.n_products--;
+    lt.n_gemms--;
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_product_set(ps_lt_product d, int which, const void *value, size_t bytes)
+static ps_lt_status lt_gemm_set(ps_lt_gemm d, int which, const void *value, size_t bytes)
 {
     ENTER_LT();
     const bool is_wide = which == PS_LT_BIAS_POINTER || which == PS_LT_AUX_POINTER || which == PS_LT_AUX_STRIDE;
@@ -164,7 +164,7 @@ static ps_lt_status lt_product_set(ps_lt_product d, int which, const void *value
     case PS_LT_EPILOGUE: memcpy(&d->epilogue, value, bytes); break;
     case PS_LT_BIAS_POINTER:
         memcpy(&d->bias, value, bytes);
-        if (lt.calls[number_of("product_set")] % 4 == 0) /* who has no lock finds another bias */
+        if (lt.calls[number_of("gemm_set")] % 4 == 0) /* a caller without a lock finds another bias */
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         break;
     case PS_LT_AUX_POINTER: memcpy(&d->aux, value, bytes); break;
@@ -234,7 +234,7 @@ static bool dtype_of(int type, ps_dtype *out)
     return type == PS_LT_F32 || type == PS_LT_BF16 || type == PS_LT_F16;
 }
 
-static ps_lt_status check_dgelu(ps_lt_product d, ps_lt_layout y)
+static ps_lt_status check_dgelu(ps_lt_gemm d, ps_lt_layout y)
 {
     if (d->aux == NULL || d->aux_stride < y->rows || d->aux_stride % 8 != 0)
         REFUSE("gelu's input at %p, its columns %lld apart", d->aux, (long long)d->aux_stride);
@@ -242,8 +242,8 @@ static ps_lt_status check_dgelu(ps_lt_product d, ps_lt_layout y)
     return lt.lacks == FAKE_CUBLASLT_DGELU || y->type == PS_LT_F32 ? PS_LT_NOT_SUPPORTED : PS_LT_SUCCESS;
 }
 
-/* Of what is computed in f32: f32 to f32; 16 bits to themselves or f32; a bias has the type of the output. */
-static ps_lt_status check_types(ps_lt_product d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c, ps_lt_layout y)
+/* Types of what is computed in f32: f32 to f32; 16 bits to themselves or f32; a bias has the type of the output. */
+static ps_lt_status check_types(ps_lt_gemm d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c, ps_lt_layout y)
 {
     ps_dtype t;
     if (d->compute != PS_LT_COMPUTE_F32 || d->scale != PS_LT_F32) REFUSE("computed in %d, %d", d->compute, d->scale);
@@ -258,7 +258,7 @@ static ps_lt_status check_types(ps_lt_product d, ps_lt_layout a, ps_lt_layout b,
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status check_shapes(ps_lt_product d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c, ps_lt_layout y)
+static ps_lt_status check_shapes(ps_lt_gemm d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c, ps_lt_layout y)
 {
     const int64_t m = d->transposes_a ? a->cols : a->rows, k = d->transposes_a ? a->rows : a->cols;
     const int64_t n = d->transposes_b ? b->rows : b->cols;
@@ -268,7 +268,7 @@ static ps_lt_status check_shapes(ps_lt_product d, ps_lt_layout a, ps_lt_layout b
     return PS_LT_SUCCESS;
 }
 
-static uint64_t sum_of(ps_lt_product d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout y)
+static uint64_t sum_of(ps_lt_gemm d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout y)
 {
     uint64_t h = (uint64_t)(d->transposes_a + 2 * d->transposes_b + 4 * d->epilogue);
     const ps_lt_layout all[] = {a, b, y};
@@ -287,7 +287,7 @@ static uint32_t align_of(const void *p)
     return n;
 }
 
-static ps_lt_status lt_choose(ps_lt_handle h, ps_lt_product d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c,
+static ps_lt_status lt_choose(ps_lt_handle h, ps_lt_gemm d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c,
                               ps_lt_layout y, ps_lt_preference p, int n_wanted, ps_lt_choice *out, int *n_out)
 {
     (void)h;
@@ -302,35 +302,17 @@ static ps_lt_status lt_choose(ps_lt_handle h, ps_lt_product d, ps_lt_layout a, p
     memcpy(x.align, p->align, sizeof x.align);
     x.bias_align = align_of(d->bias);
     x.aux_align = align_of(d->aux);
-    for (*n_out = 0; *n_out < n_wanted && *n_out < lt.n_algorithms; ++*n_out) {
-        ps_lt_choice *const to = &out[*n_out];
-        x.number = *n_out;
-        *to = (ps_lt_choice){.workspace_bytes = (size_t)p->workspace_bytes, .waves = 1.0f};
-        memcpy(&to->algorithm, &x, sizeof x);
-    }
-    return PS_LT_SUCCESS;
-}
-
-static ps_lt_status lt_algorithm_check(ps_lt_handle h, ps_lt_product d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c,
-                                       ps_lt_layout y, const ps_lt_algorithm *algorithm, ps_lt_choice *out)
-{
-    (void)h;
-    ENTER_LT();
-    chosen x;
-    memcpy(&x, algorithm, sizeof x);
-    ps_lt_status s = check_types(d, a, b, c, y);
-    if (s == PS_LT_SUCCESS) s = check_shapes(d, a, b, c, y);
-    if (s != PS_LT_SUCCESS) return s;
-    if (x.mark != MARK || x.what != sum_of(d, a, b, y) || x.number < 0 || x.number >= lt.n_algorithms)
-        return PS_LT_NOT_SUPPORTED;
-    *out = (ps_lt_choice){.algorithm = *algorithm, .workspace_bytes = (size_t)x.workspace_bytes, .waves = 1.0f};
+    x.number = (int32_t)(((x.what * 0x9e3779b97f4a7c15) >> 40) % ALGORITHMS);
+    *out = (ps_lt_choice){.workspace_bytes = (size_t)p->workspace_bytes, .waves = 1.0f};
+    memcpy(&out->algorithm, &x, sizeof x);
+    *n_out = 1;
     return PS_LT_SUCCESS;
 }
 
 /* ---- products ---- */
 
 /* By columns, as the library has them. */
-typedef struct product {
+typedef struct gemm {
     struct ps_lt_layout_state a_layout, b_layout, y_layout;
     const void *a, *b, *c, *bias, *aux;
     int64_t aux_stride;
@@ -339,10 +321,9 @@ typedef struct product {
     bool transposes_a, transposes_b;
     float alpha, beta;
     int algorithm;
-    double seconds; /* that it is said to take */
-} product;
+} gemm;
 
-/* n lines of k elements, those of a line, or those of a column over the lines, one behind the other. Give back by free. */
+/* n lines of k elements, those of a line, or those of a column over the lines, in sequence. The caller frees it. */
 static double *lines_of(const struct ps_lt_layout_state *l, const void *data, bool are_lines, int64_t n, int64_t k)
 {
     double *const out = malloc((size_t)ps_max_i64(1, n * k) * sizeof *out);
@@ -358,7 +339,7 @@ static double *lines_of(const struct ps_lt_layout_state *l, const void *data, bo
 /* The first algorithm in double; number n adds up n + 1 parts in float, element by element in turn: other bits each. */
 static double sum_over_k(int algorithm, const double *a, const double *b, int64_t k)
 {
-    float parts[FAKE_CUBLASLT_ALGORITHMS] = {0};
+    float parts[ALGORITHMS] = {0};
     double sum = 0;
     if (algorithm == 0) {
         for (int64_t l = 0; l < k; l++) sum += a[l] * b[l];
@@ -379,12 +360,11 @@ static double gelu_derivative(double x)
 
 static void run(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, const void *args)
 {
-    const product *p = args;
+    const gemm *p = args;
     const int64_t k = p->transposes_a ? p->a_layout.rows : p->a_layout.cols;
     ps_dtype t;
     (void)user, (void)grid, (void)block, (void)shared_bytes;
     (void)dtype_of(p->y_layout.type, &t);
-    fake_spend(p->seconds);
     memset(p->workspace, 0xC3, p->workspace_bytes); /* it is the library's */
     double *const a = lines_of(&p->a_layout, p->a, p->transposes_a, p->y_layout.rows, k);
     double *const b = lines_of(&p->b_layout, p->b, !p->transposes_b, p->y_layout.cols, k);
@@ -401,7 +381,7 @@ static void run(void *user, const unsigned grid[3], const unsigned block[3], uns
     free(b);
 }
 
-static ps_lt_status check_chosen(const chosen *x, ps_lt_product d, const void *const matrices[4], const void *workspace,
+static ps_lt_status check_chosen(const chosen *x, ps_lt_gemm d, const void *const matrices[4], const void *workspace,
                                  size_t workspace_bytes, uint64_t what)
 {
     if (x->mark != MARK || x->what != what) REFUSE("an algorithm that was chosen for something else");
@@ -415,11 +395,10 @@ static ps_lt_status check_chosen(const chosen *x, ps_lt_product d, const void *c
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_multiply(ps_lt_handle h, ps_lt_product d, const void *alpha, const void *a,
-                                ps_lt_layout a_layout, const void *b, ps_lt_layout b_layout, const void *beta,
-                                const void *c, ps_lt_layout c_layout, void *y, ps_lt_layout y_layout,
-                                const ps_lt_algorithm *algorithm, void *workspace, size_t workspace_bytes,
-                                ps_cu_stream stream)
+static ps_lt_status lt_multiply(ps_lt_handle h, ps_lt_gemm d, const void *alpha, const void *a, ps_lt_layout a_layout,
+                                const void *b, ps_lt_layout b_layout, const void *beta, const void *c,
+                                ps_lt_layout c_layout, void *y, ps_lt_layout y_layout, const ps_lt_algorithm *algorithm,
+                                void *workspace, size_t workspace_bytes, ps_cu_stream stream)
 {
     ENTER_LT();
     chosen x;
@@ -437,22 +416,21 @@ static ps_lt_status lt_multiply(ps_lt_handle h, ps_lt_product d, const void *alp
     if ((lt.lacks == FAKE_CUBLASLT_ADDEND_LATE && c != y) ||
         (lt.lacks == FAKE_CUBLASLT_DGELU_LATE && d->epilogue == PS_LT_EPILOGUE_DGELU))
         return PS_LT_NOT_SUPPORTED;
-    product p = {.a_layout = *a_layout,
-                 .b_layout = *b_layout,
-                 .y_layout = *y_layout,
-                 .a = a,
-                 .b = b,
-                 .c = c,
-                 .bias = d->epilogue == PS_LT_EPILOGUE_BIAS ? d->bias : NULL,
-                 .aux = d->epilogue == PS_LT_EPILOGUE_DGELU ? d->aux : NULL,
-                 .aux_stride = d->aux_stride,
-                 .y = y,
-                 .workspace = workspace,
-                 .workspace_bytes = workspace_bytes,
-                 .transposes_a = d->transposes_a != 0,
-                 .transposes_b = d->transposes_b != 0,
-                 .algorithm = x.number,
-                 .seconds = lt.seconds != NULL ? lt.seconds(fake_ordinal(), x.what, x.number) : 0};
+    gemm p = {.a_layout = *a_layout,
+              .b_layout = *b_layout,
+              .y_layout = *y_layout,
+              .a = a,
+              .b = b,
+              .c = c,
+              .bias = d->epilogue == PS_LT_EPILOGUE_BIAS ? d->bias : NULL,
+              .aux = d->epilogue == PS_LT_EPILOGUE_DGELU ? d->aux : NULL,
+              .aux_stride = d->aux_stride,
+              .y = y,
+              .workspace = workspace,
+              .workspace_bytes = workspace_bytes,
+              .transposes_a = d->transposes_a != 0,
+              .transposes_b = d->transposes_b != 0,
+              .algorithm = x.number};
     memcpy(&p.alpha, alpha, sizeof p.alpha); /* pointers of the host */
     memcpy(&p.beta, beta, sizeof p.beta);
     const ps_cu_result r = fake_launch(h->function, 1, 1, 1, 32, 1, 1, 0, stream, (void *[]){&p}, NULL);
@@ -463,24 +441,23 @@ static ps_lt_status lt_multiply(ps_lt_handle h, ps_lt_product d, const void *alp
 
 const ps_cublaslt fake_cublaslt = {
 #define XX(type, name, symbol, params) .name = lt_##name,
-#include "cuda/cublaslt.def"
+#include "device/cuda/cublaslt.def"
 #undef XX
 };
 
 void fake_cublaslt_begin(void)
 {
     memset(&lt, 0, sizeof lt);
-    lt.n_algorithms = FAKE_CUBLASLT_ALGORITHMS;
 #define XX(type, name, symbol, params) lt.names[lt.n_names++] = #name;
-#include "cuda/cublaslt.def"
+#include "device/cuda/cublaslt.def"
 #undef XX
     for (int i = 0; i < FUNCTIONS; i++) lt.fail_in[i] = -1;
-    fake_kernel_add("cublaslt", run, NULL, sizeof(product));
+    fake_kernel_add("cublaslt", run, NULL, sizeof(gemm));
 }
 
 bool fake_cublaslt_end(void)
 {
-    const int left[] = {lt.n_handles, lt.n_products, lt.n_layouts, lt.n_preferences};
+    const int left[] = {lt.n_handles, lt.n_gemms, lt.n_layouts, lt.n_preferences};
     static const char *const what[] = {"handles", "products", "layouts", "preferences"};
     bool is_clean = true;
     for (int i = 0; i < 4; i++) {
@@ -495,12 +472,6 @@ void fake_cublaslt_fail(const char *function, int nth, ps_lt_status s)
 {
     lt.fail_in[number_of(function)] = nth;
     lt.fail_with[number_of(function)] = s;
-}
-
-void fake_cublaslt_offer(int n_algorithms, fake_cublaslt_seconds seconds)
-{
-    lt.n_algorithms = n_algorithms;
-    lt.seconds = seconds;
 }
 
 void fake_cublaslt_without(fake_cublaslt_lack what)

@@ -1,29 +1,23 @@
 /* fake_cublaslt.h - cuBLASLt without a GPU: a table of functions whose products are plain loops, on streams of the fake
  * driver. What its documentation demands is checked, and refused as it would be, with the reason on stderr: layouts that
  * fit each other, types that it has together, alignment and workspace as said when the algorithm was chosen, matrices
- * in memory of the device.
+ * in memory of the device. What it chooses follows from the shape, and rounds as no other shape's does: so results
+ * depend on whether a product is computed whole or in parts.
  *
  * One at a time in a process. */
 #ifndef TEST_CUDA_FAKE_CUBLASLT_H
 #define TEST_CUDA_FAKE_CUBLASLT_H
 
-#include "cuda/cublaslt.h"
+#include "device/cuda/cublaslt.h"
 
 extern const ps_cublaslt fake_cublaslt;
 
 /* Anew, for the driver that was begun last: it gets the kernel of products. */
 void fake_cublaslt_begin(void);
-/* Each count of what was made and not ended is an error: false, told on stderr. */
+/* Each count of what was made and not ended is an error: false, reported on stderr. */
 bool fake_cublaslt_end(void);
 
-/* There are this many algorithms for every product, and each but the first rounds in its own way. What one is said to
- * take on GPU number `ordinal`, as its events tell, for a product that is `what` (a hash of it); NULL: nothing beside
- * what it does take. After fake_cublaslt_begin: all of them, and NULL. */
-#define FAKE_CUBLASLT_ALGORITHMS 8
-typedef double (*fake_cublaslt_seconds)(int ordinal, uint64_t what, int algorithm);
-void fake_cublaslt_offer(int n_algorithms, fake_cublaslt_seconds seconds);
-
-/* What it does not have: told by the heuristics as not supported, or as an attribute that they do not know; or not before
+/* What it lacks: reported by the heuristics as not supported, or as an attribute that they do not know; or not before
  * the product is to be computed. */
 typedef enum fake_cublaslt_lack {
     FAKE_CUBLASLT_NOTHING,

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "cuda/fake_impl.h"
-#include "tensor/dtype.h"
 
 #define FUNCTIONS 16
 #define ATTRIBUTES 8
@@ -322,7 +322,7 @@ static operation operation_of(const descriptor *d)
 }
 
 /* Of a matrix product, whose first has as many heads as there are. */
-static bool fits_product(const operation *o)
+static bool fits_gemm(const operation *o)
 {
     return o->x.size[2] == o->y.size[2] && o->b.size[3] == o->y.size[3] && o->x.size[3] == o->b.size[2] &&
            o->x.size[0] == o->y.size[0] && o->b.size[0] == o->y.size[0] && o->x.size[1] == o->y.size[1] &&
@@ -346,7 +346,7 @@ static ps_dnn_status check_program(const program *p)
         if (o->y.id <= 0 || o->y.id >= NAMED || written[o->y.id] || reads(o, o->y.id))
             return refuse("operation %d makes tensor %d again", (int)i, (int)o->y.id);
         written[o->y.id] = true;
-        if (o->kind == PS_DNN_MATMUL_OPERATION && !fits_product(o)) return refuse("sizes of product %d", (int)i);
+        if (o->kind == PS_DNN_MATMUL_OPERATION && !fits_gemm(o)) return refuse("sizes of product %d", (int)i);
     }
     return PS_DNN_SUCCESS;
 }
@@ -355,7 +355,7 @@ static ps_dnn_status make_plan(descriptor *d)
 {
     const descriptor *config = named(d, PS_DNN_PLAN_CONFIG);
     const attribute *a = find(config->of, PS_DNN_GRAPH_OPERATIONS);
-    int n_products = 0;
+    int n_gemms = 0;
     if (find(d, PS_DNN_PLAN_HANDLE) == NULL) return refuse("a plan for no GPU");
     program *p = calloc(1, sizeof *p);
     p->next = dnn.programs;
@@ -365,12 +365,12 @@ static ps_dnn_status make_plan(descriptor *d)
         operation *o = &p->operations[p->n_operations];
         *o = operation_of(((const descriptor *const *)a->values)[p->n_operations]);
         if (o->kind != PS_DNN_MATMUL_OPERATION) continue;
-        if (n_products++ == 0) {
+        if (n_gemms++ == 0) {
             if (o->x.size[3] > HEAD_MAX) return PS_DNN_NOT_SUPPORTED;
             p->workspace_bytes = 2 * o->y.size[0] * o->y.size[1] * o->y.size[2] * o->y.size[3];
         }
     }
-    if (n_products != 5) p->workspace_bytes = 0;
+    if (n_gemms != 5) p->workspace_bytes = 0;
     d->program = p;
     return check_program(p);
 }
@@ -635,7 +635,7 @@ static ps_dnn_status dnn_execute(ps_dnn_handle h, ps_dnn_descriptor plan, ps_dnn
 
 const ps_cudnn fake_cudnn = {
 #define XX(type, name, symbol, params) .name = dnn_##name,
-#include "cuda/cudnn.def"
+#include "device/cuda/cudnn.def"
 #undef XX
 };
 
@@ -643,7 +643,7 @@ void fake_cudnn_begin(void)
 {
     memset(&dnn, 0, sizeof dnn);
 #define XX(type, name, symbol, params) dnn.names[dnn.n_names++] = #name;
-#include "cuda/cudnn.def"
+#include "device/cuda/cudnn.def"
 #undef XX
     for (int i = 0; i < FUNCTIONS; i++) dnn.fail_in[i] = -1;
     fake_kernel_add("cudnn", run, NULL, sizeof(execution));

@@ -29,7 +29,7 @@ int fake_ordinal(void)
     return c != NULL ? c->ordinal : -1;
 }
 
-/* Whose failure a call tells of: of several GPUs that of the context it is made in. */
+/* Whose failure a call reports: with several GPUs that of the context it is made in. */
 static ps_cu_context concerned(void)
 {
     return current != NULL ? current : fake.o.n_devices <= 1 ? &fake.contexts[0] : NULL;
@@ -38,9 +38,7 @@ static ps_cu_context concerned(void)
 ps_cu_result fake_broken(void)
 {
     const ps_cu_context c = concerned();
-    if (c == NULL) return PS_CU_SUCCESS;
-    while (c->broken != PS_CU_SUCCESS && c->n_touching > 0) pthread_cond_wait(&fake.changed, &fake.lock);
-    return c->broken;
+    return c != NULL ? c->broken : PS_CU_SUCCESS;
 }
 
 ps_cu_result fake_enter(const char *name, bool wants_context)
@@ -51,12 +49,9 @@ ps_cu_result fake_enter(const char *name, bool wants_context)
     ps_cu_result r = fake_broken();
     if (r == PS_CU_SUCCESS && fake.fail_in[i] >= 0 && fake.fail_in[i]-- == 0) r = fake.fail_with[i];
     if (r == PS_CU_SUCCESS && wants_context && current == NULL) r = PS_CU_INVALID_CONTEXT;
-    if (ps_cu_is_fatal(r) && concerned() != NULL) { /* from then on, everywhere */
-        concerned()->was_fatal = true;
-        concerned()->broken = r;
-        pthread_cond_broadcast(&fake.changed);
-        (void)fake_broken();
-    }
+    const ps_cu_context c = ps_cu_is_fatal(r) ? concerned() : NULL;
+    if (c != NULL) c->was_fatal = true;
+    if (c != NULL) c->broken = r; /* from then on, everywhere */
     if (r != PS_CU_SUCCESS) pthread_mutex_unlock(&fake.lock);
     return r;
 }
@@ -143,9 +138,11 @@ ps_cu_result fake_context_release(ps_cu_device dev)
 {
     pthread_mutex_lock(&fake.lock);
     const ps_cu_context c = &fake.contexts[dev];
-    if (--c->n_retained == 0 && c->was_fatal) { /* what nobody could give back ends with it, and the next is well */
-        fake_drop_pins(c);
-        c->n_modules = c->n_ranges = 0;
+    if (--c->n_retained == 0) { /* what could not be freed ends with it, and the next is well */
+        if (c->was_fatal) {
+            fake_drop_pins(c);
+            c->n_modules = c->n_ranges = 0;
+        }
         c->broken = PS_CU_SUCCESS;
         c->was_fatal = false;
     }
@@ -163,18 +160,23 @@ ps_cu_result fake_context_set(ps_cu_context context)
 
 static const ps_cuda_driver table = {
 #define XX(is_needed, name, symbol, params) .name = fake_##name,
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
 };
 static const ps_cuda_driver table_without_wait_value = {
 #define XX(is_needed, name, symbol, params) .name = (is_needed) ? fake_##name : NULL,
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
 };
 
-static void *reserve(void)
+/* Where device memory is: at addresses that words of a kernel's arguments do not look like (fake_translate). What is left
+ * in their padding are addresses of libraries, stacks and heaps (0x7f.., 0x55..); two numbers of 32 bits look like an
+ * address here if the second is 28481 to 28496, among which no multiple of 32 is. ThreadSanitizer puts it elsewhere. */
+#define ARENA_HINT ((void *)(uintptr_t)0x6f4100000000)
+
+static void *reserve(void *hint, int64_t bytes, int access, int flags, int file)
 {
-    void *p = mmap(NULL, (size_t)FAKE_ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(hint, (size_t)bytes, access, flags | MAP_NORESERVE, file, 0);
     if (p == MAP_FAILED) abort();
     return p;
 }
@@ -190,16 +192,21 @@ const ps_cuda_driver *fake_driver(const fake_options *o)
     if (fake.o.capability == 0) fake.o.capability = 90;
     for (int i = 0; i < FAKE_DEVICES; i++)
         fake.contexts[i] = (struct ps_cu_context_state){.ordinal = i, .break_in = -1};
-    pthread_mutex_init(&fake.lock, NULL);
-    pthread_cond_init(&fake.changed, NULL);
-    fake.key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-    fake.arena = reserve();
-    fake.shadow = reserve();
+    pthread_mutexattr_t may_lock_again;
+    pthread_mutexattr_init(&may_lock_again);
+    pthread_mutexattr_settype(&may_lock_again, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&fake.lock, &may_lock_again);
+    pthread_mutexattr_destroy(&may_lock_again);
+    fake.arena = reserve(ARENA_HINT, 2 * FAKE_ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    fake.shadow = fake.arena + FAKE_ARENA_BYTES;
     fake.state = calloc((size_t)(FAKE_ARENA_BYTES / fake.o.page_bytes), 1);
+    fake.slot_at = calloc((size_t)(FAKE_ARENA_BYTES / fake.o.page_bytes), sizeof *fake.slot_at);
+    fake.slots = calloc((size_t)(FAKE_FILE_BYTES / fake.o.page_bytes), sizeof *fake.slots);
     fake.file = memfd_create("fake_driver", MFD_CLOEXEC);
-    if (fake.file < 0 || ftruncate(fake.file, 16 * PS_GIB) != 0) abort();
+    if (fake.file < 0 || ftruncate(fake.file, FAKE_FILE_BYTES) != 0) abort();
+    fake.bytes = reserve(NULL, FAKE_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fake.file);
 #define XX(is_needed, name, symbol, params) fake.names[fake.n_names++] = #name;
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
     for (int i = 0; i < fake.n_names; i++) fake.fail_in[i] = -1;
     return o->has_no_wait_value ? &table_without_wait_value : &table;
@@ -231,12 +238,12 @@ bool fake_driver_end(void)
         free(e);
     }
     fake_drop_pins(NULL);
-    munmap(fake.arena, (size_t)FAKE_ARENA_BYTES);
-    if (fake.key >= 0) pkey_free(fake.key);
-    munmap(fake.shadow, (size_t)FAKE_ARENA_BYTES);
+    munmap(fake.arena, 2 * (size_t)FAKE_ARENA_BYTES);
+    munmap(fake.bytes, (size_t)FAKE_FILE_BYTES);
     free(fake.state);
+    free(fake.slot_at);
+    free(fake.slots);
     close(fake.file);
-    pthread_cond_destroy(&fake.changed);
     pthread_mutex_destroy(&fake.lock);
     return is_clean;
 }

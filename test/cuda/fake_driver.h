@@ -1,15 +1,19 @@
-/* fake_driver.h - NVIDIA's driver without a GPU: a table of functions over RAM. Streams are threads that begin late and
- * put off what they do, by a seed, so that only order that events make holds.
+/* fake_driver.h - NVIDIA's driver without a GPU: a table of functions over RAM.
  *
- * Device memory is where the host may not touch it, and is what its pages are mapped to; it can be touched while a
- * kernel runs. Memory that is neither mapped nor page-locked is refused, or found when an item that names it is done:
- * then everything fails from there on, as on hardware. What pages have at first is 0xff.
+ * A stream is a list of commands. There are no threads: issuing a command or asking for an event carries out a few, a
+ * wait carries out as many as it takes, each time of a stream that a seed draws. So work begins late, and in any order
+ * that events allow; and a program of one thread does the same in each run.
+ *
+ * Device memory is where the host may not touch it, and is what its pages are mapped to. A kernel touches it elsewhere:
+ * addresses of device memory among a kernel's arguments are replaced, so it must not keep or return them. Memory that is
+ * neither mapped nor page-locked is refused, or found when a command that names it is carried out: then everything fails
+ * from there on, as on hardware. What pages have at first is 0xff.
  *
  * One at a time in a process. */
 #ifndef TEST_CUDA_FAKE_DRIVER_H
 #define TEST_CUDA_FAKE_DRIVER_H
 
-#include "cuda/driver.h"
+#include "device/cuda/driver.h"
 
 typedef struct fake_options {
     uint64_t seed;
@@ -21,35 +25,35 @@ typedef struct fake_options {
     int capability;      /* 0: 90 */
     bool are_alike;      /* GPUs have one name, as those of a machine do; else each its number in it */
     bool has_no_wait_value;
-    bool copies_unlocked; /* memory of the host that nobody registered is copied too, and the host waits */
+    bool copies_unlocked; /* unregistered memory of the host is copied too, and the host waits */
 } fake_options;
 
 /* Everything anew. */
 const ps_cuda_driver *fake_driver(const fake_options *o);
-/* Threads end, memory is given back. Each count of what was made and not ended is an error: false, told on stderr. */
+/* Threads end, memory is freed. Each count of what was made and not ended is an error: false, on stderr. */
 bool fake_driver_end(void);
 
 /* The nth call from now (0: the next) of this function of the table fails so. */
 void fake_fail(const char *function, int nth, ps_cu_result r);
-/* The nth item from now that a stream comes to breaks the context. The next one is well again, when all have given this
+/* The nth command from now that a stream comes to breaks the context. The next one is well again, when all have given this
  * one back. */
 void fake_break(int nth, ps_cu_result r);
 /* The same of GPU number `ordinal`, and streams of its own; fake_break's is number 0. */
 void fake_break_device(int ordinal, int nth, ps_cu_result r);
 /* How often it was opened so far. */
 int fake_opened(int ordinal);
-/* Memory of each GPU that another process takes; negative: gives back. */
+/* Memory of each GPU that another process takes; negative: frees. */
 void fake_take_memory(int64_t bytes);
 /* Calls of a function of the table so far. */
 int fake_calls(const char *function);
 
-/* What ps_cuda_driver.launch finds under this name, until the driver is begun anew. run is called on a thread of a stream,
- * one at a time, with the copied arguments. */
+/* What ps_cuda_driver.launch finds under this name, until the driver is begun anew. run is called on some thread of the
+ * host, one at a time, with the copied arguments. */
 typedef void (*fake_kernel)(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
                             const void *args);
 void fake_kernel_add(const char *name, fake_kernel run, void *user, size_t args_bytes);
-/* For a kernel that runs: to the stream's events it takes so much longer. */
-void fake_spend(double seconds);
+/* [p, p + bytes) is memory of a GPU that may be touched. */
+bool fake_is_device_memory(const void *p, int64_t bytes);
 /* The GPU whose context the calling thread has. */
 int fake_ordinal(void);
 

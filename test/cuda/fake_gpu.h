@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/backend_cuda.h"
 #include "cuda/emulate.h"
 #include "cuda/fake_cublaslt.h"
 #include "cuda/fake_driver.h"
+#include "device/cuda/backend_cuda.h"
 
-#define FAKE_PRODUCT_BYTES 512
+#define FAKE_GEMM_BYTES 512
 
 static inline void fake_gpu_emulate(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
                                     const void *args)
@@ -35,20 +35,20 @@ static const ps_cuda_image fake_gpu_image = {
     .abi = PS_CUDA_IMAGE_ABI, .n_modules = 2, .kernels = "fake", .modules = (const void *const[]){"kernels", "more"}};
 
 /* Of a GPU over fake_driver, whose kernels were added. */
-static inline ps_status fake_gpu_products(ps_gpu *gpu, ps_cuda_products *out)
+static inline ps_status fake_gpu_gemms(ps_gpu *gpu, ps_cuda_gemms *out)
 {
-    return ps_cublaslt_open_with(gpu, &fake_cublaslt, FAKE_PRODUCT_BYTES, out);
+    return ps_cublaslt_open_with(gpu, &fake_cublaslt, FAKE_GEMM_BYTES, out);
 }
 
 static inline ps_status fake_gpu_open(const ps_cuda_driver *d, ps_backend **out)
 {
     ps_gpu *g;
     ps_backend *host;
-    ps_cuda_products products;
+    ps_cuda_gemms gemms;
     PS_TRY(ps_gpu_open(d, &(ps_gpu_options){.poisons = true}, &g));
     PS_TRY(ps_backend_create_ref(&host));
-    PS_TRY(fake_gpu_products(g, &products));
-    return ps_backend_create_cuda(g, &fake_gpu_image, &products, NULL, host, out);
+    PS_TRY(fake_gpu_gemms(g, &gemms));
+    return ps_backend_create_cuda(g, &fake_gpu_image, &gemms, NULL, host, out);
 }
 
 #endif

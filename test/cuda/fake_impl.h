@@ -12,6 +12,7 @@
 #include "cuda/fake_driver.h"
 
 #define FAKE_ARENA_BYTES (64 * PS_GIB)
+#define FAKE_FILE_BYTES (16 * PS_GIB)
 #define FAKE_FUNCTIONS 64
 #define FAKE_DEVICES 8
 #define FAKE_KERNELS 256
@@ -36,14 +37,10 @@ struct ps_cu_function_state {
 };
 
 struct ps_cu_stream_state {
-    pthread_t thread;
-    pthread_cond_t has_work; /* or stops */
     ps_cu_context context;
     fake_command *first, *last;
     bool stops;
     int priority;
-    uint64_t id, n_done;
-    int64_t spent_ns; /* by its kernels, more than they did */
     ps_cu_stream next;
 };
 
@@ -51,29 +48,30 @@ struct ps_cu_stream_state {
 struct ps_cu_context_state {
     int ordinal, n_retained, n_opened, n_modules, n_ranges;
     int64_t arena_used, used_bytes;
-    int n_touching; /* streams that read or write memory just now */
     ps_cu_result broken;
-    bool was_fatal; /* somebody was told that the context is of no use any more */
+    bool was_fatal; /* a call has reported that the context is of no use */
     int break_in;   /* items; -1: never */
     ps_cu_result break_with;
 };
 
 typedef struct fake_state {
     fake_options o;
-    pthread_mutex_t lock;
-    pthread_cond_t changed; /* an event, a stream with nothing left to do, a context that broke */
-    char *arena, *shadow;   /* addresses of the device, and the same memory where streams touch it */
-    unsigned char *state;   /* a byte a page of the arena: 0 nothing, 1 mapped, 2 and may be touched */
-    int file;
-    int64_t n_pages_ever;
-    int64_t taken_bytes; /* of each GPU */
-    int key;  /* by which the processor lets one thread touch device memory, and no other; -1: it has none of these */
-    int open; /* without: kernels that run */
+    pthread_mutex_t lock; /* commands are carried out with it held; a kernel may call fake_break */
+    uint64_t n_draws, n_calls;
+    uint32_t pace;        /* commands a call of the host */
+    char *arena, *shadow; /* addresses of the device, where nothing is, and its memory where streams touch it */
+    unsigned char *state; /* a byte a page of the arena: 0 nothing, 1 mapped, 2 and may be touched */
+    int32_t *slot_at;     /* of the file, of one that is mapped */
+    int64_t first_unmapped, n_unmapped; /* still in the shadow: fake_finish_unmapping */
+    int file;                           /* slots of a page each */
+    char *bytes;                        /* all of it */
+    int32_t *slots;                     /* users of each: the page, and each place where it is mapped */
+    int64_t first_free;                 /* no slot before it is free */
+    int64_t taken_bytes;                /* of each GPU */
     ps_cu_stream streams;
     ps_cu_event events;
     fake_pin *pins;
     int n_pages, n_streams, n_events, n_pins;
-    uint64_t n_streams_ever;
     const char *names[FAKE_FUNCTIONS];
     int n_names, calls[FAKE_FUNCTIONS], fail_in[FAKE_FUNCTIONS];
     ps_cu_result fail_with[FAKE_FUNCTIONS];
@@ -89,7 +87,7 @@ ps_cu_result fake_enter(const char *name, bool wants_context);
 ps_cu_result fake_leave(ps_cu_result r); /* r */
 /* The calling thread's; NULL: none. */
 ps_cu_context fake_current(void);
-/* What has broken its device, once no stream touches memory there any more: no driver tells of it before. */
+/* What has broken its device. */
 ps_cu_result fake_broken(void);
 
 #define ENTER(wants_context)                                                                                           \
@@ -103,16 +101,18 @@ char *fake_touch(ps_cu_context c, ps_cu_address p, size_t bytes);
 /* It may be named in a copy. */
 bool fake_is_known(ps_cu_address p, size_t bytes);
 bool fake_is_pinned(ps_cu_address p, size_t bytes);
-void fake_drop_pins(ps_cu_context c); /* that are left at the end; NULL: whoever's */
-/* What is mapped may be touched where it is: by the calling thread, or by all where the processor cannot tell them apart. */
-void fake_open_arena(bool is_open);
+void fake_drop_pins(ps_cu_context c); /* that are left at the end; NULL: of all contexts */
+/* Before a kernel runs: what was unmapped is nowhere any more, and addresses of the device among its arguments become
+ * those where it touches that memory. */
+void fake_finish_unmapping(void);
+void fake_translate(void *args, size_t bytes);
 
-/* Issues a call of run(user) to the stream; the lock is held, then and now. It may wait for fake.changed, as long as the
- * context is not broken. */
-void fake_issue_call(ps_cu_stream s, void (*run)(void *user), void *user);
+/* Issues a call of run(user) to the stream; the lock is held, then and now. While it returns false the stream waits and it
+ * is called again; not when the context is broken. */
+void fake_issue_call(ps_cu_stream s, bool (*run)(void *user), void *user);
 
 #define XX(is_needed, name, symbol, params) ps_cu_result fake_##name params;
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
 
 #endif

@@ -20,7 +20,7 @@ static bool is_device(ps_cu_address p)
     return (char *)(uintptr_t)p >= fake.arena && (char *)(uintptr_t)p < fake.arena + FAKE_ARENA_BYTES;
 }
 
-/* Addresses of a GPU are in an equal part of the arena, one behind the other. */
+/* Addresses of a GPU are in an equal part of the arena, one after the other. */
 static int64_t part_bytes(void)
 {
     return FAKE_ARENA_BYTES / ps_max_i64(1, fake.o.n_devices) / fake.o.page_bytes * fake.o.page_bytes;
@@ -60,7 +60,7 @@ ps_cu_result fake_page_bytes(size_t *out, const ps_cu_page_properties *page, ps_
     return fake_leave(page->type == PS_CU_PAGE_PINNED ? PS_CU_SUCCESS : PS_CU_INVALID_VALUE);
 }
 
-/* Never the same addresses twice, and some between them that are nobody's. */
+/* Never the same addresses twice, and some between them that are unused. */
 ps_cu_result fake_address_reserve(ps_cu_address *out, size_t bytes, size_t align, ps_cu_address wanted,
                                   unsigned long long flags)
 {
@@ -83,22 +83,42 @@ ps_cu_result fake_address_free(ps_cu_address p, size_t bytes)
     return fake_leave(PS_CU_SUCCESS);
 }
 
+/* The lowest that is free, so that pages which are made one after the other lie so, too, and are mapped together. */
+static int64_t take_slot(void)
+{
+    int64_t i = fake.first_free;
+    while (i < FAKE_FILE_BYTES / (int64_t)fake.o.page_bytes && fake.slots[i] > 0) i++;
+    if (i == FAKE_FILE_BYTES / (int64_t)fake.o.page_bytes) abort(); /* more memory than the file has */
+    fake.slots[i] = 1;
+    fake.first_free = i + 1;
+    return i;
+}
+
+/* Of the page itself, or of a place where it is mapped. */
+static void drop_slot(int64_t i)
+{
+    if (--fake.slots[i] == 0 && i < fake.first_free) fake.first_free = i;
+}
+
 ps_cu_result fake_page_create(ps_cu_page *out, size_t bytes, const ps_cu_page_properties *page,
                               unsigned long long flags)
 {
-    char poison[4096];
     (void)flags;
     ENTER(true);
     const ps_cu_context c = &fake.contexts[page->location.id];
     if ((int64_t)bytes != fake.o.page_bytes) return fake_leave(PS_CU_INVALID_VALUE);
     if (c->used_bytes + fake.taken_bytes + (int64_t)bytes > fake.o.total_bytes) return fake_leave(PS_CU_OUT_OF_MEMORY);
-    memset(poison, 0xff, sizeof poison);
-    for (size_t i = 0; i < bytes; i += sizeof poison)
-        if (pwrite(fake.file, poison, sizeof poison, fake.n_pages_ever * fake.o.page_bytes + (off_t)i) < 0) abort();
+    const int64_t slot = take_slot();
+    memset(fake.bytes + slot * fake.o.page_bytes, 0xff, bytes);
     c->used_bytes += (int64_t)bytes;
     fake.n_pages++;
-    *out = (ps_cu_page)(++fake.n_pages_ever * FAKE_DEVICES + c->ordinal);
+    *out = (ps_cu_page)((slot + 1) * FAKE_DEVICES + c->ordinal);
     return fake_leave(PS_CU_SUCCESS);
+}
+
+static int64_t slot_of(ps_cu_page page)
+{
+    return (int64_t)(page / FAKE_DEVICES) - 1;
 }
 
 ps_cu_result fake_page_release(ps_cu_page page)
@@ -106,15 +126,25 @@ ps_cu_result fake_page_release(ps_cu_page page)
     pthread_mutex_lock(&fake.lock);
     fake.contexts[page % FAKE_DEVICES].used_bytes -= fake.o.page_bytes;
     fake.n_pages--;
+    drop_slot(slot_of(page));
     return fake_leave(PS_CU_SUCCESS);
 }
 
-static void map_at(char *p, int access, off_t offset)
+/* Pages of the shadow are those of the file from a slot on, or nothing: < 0. */
+static void map_shadow(int64_t first, int64_t n, int64_t slot)
 {
-    const bool is_file = offset >= 0;
+    const int64_t page_bytes = fake.o.page_bytes;
+    const bool is_file = slot >= 0;
     const int flags = MAP_FIXED | (is_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-    if (mmap(p, (size_t)fake.o.page_bytes, access, flags, is_file ? fake.file : -1, is_file ? offset : 0) == MAP_FAILED)
+    if (mmap(fake.shadow + first * page_bytes, (size_t)(n * page_bytes), is_file ? PROT_READ | PROT_WRITE : PROT_NONE,
+             flags, is_file ? fake.file : -1, is_file ? slot * page_bytes : 0) == MAP_FAILED)
         abort();
+}
+
+void fake_finish_unmapping(void)
+{
+    if (fake.n_unmapped > 0) map_shadow(fake.first_unmapped, fake.n_unmapped, -1);
+    fake.n_unmapped = 0;
 }
 
 ps_cu_result fake_page_map(ps_cu_address p, size_t bytes, size_t offset, ps_cu_page page, unsigned long long flags)
@@ -124,20 +154,22 @@ ps_cu_result fake_page_map(ps_cu_address p, size_t bytes, size_t offset, ps_cu_p
     if ((int64_t)bytes != fake.o.page_bytes || offset != 0 || !all_are(p, bytes, 0, 0) ||
         context_of(p) != &fake.contexts[page % FAKE_DEVICES])
         return fake_leave(PS_CU_INVALID_VALUE);
-    const off_t at = (off_t)(page / FAKE_DEVICES - 1) * fake.o.page_bytes;
-    map_at((char *)(uintptr_t)p, PROT_NONE, at);
-    map_at(fake.shadow + ((char *)(uintptr_t)p - fake.arena), PROT_READ | PROT_WRITE, at);
     fake.state[page_at(p)] = 1;
+    fake.slot_at[page_at(p)] = (int32_t)slot_of(page);
+    fake.slots[slot_of(page)]++;
     return fake_leave(PS_CU_SUCCESS);
 }
 
+/* Pages that go one after the other, as those of a block do, are taken out of the shadow together. */
 ps_cu_result fake_page_unmap(ps_cu_address p, size_t bytes)
 {
     ENTER(true);
     if ((int64_t)bytes != fake.o.page_bytes || !all_are(p, bytes, 1, 2)) return fake_leave(PS_CU_INVALID_VALUE);
-    fake.state[page_at(p)] = 0;
-    map_at((char *)(uintptr_t)p, PROT_NONE, -1);
-    map_at(fake.shadow + ((char *)(uintptr_t)p - fake.arena), PROT_NONE, -1);
+    const int64_t i = page_at(p);
+    if (fake.n_unmapped > 0 && i != fake.first_unmapped + fake.n_unmapped) fake_finish_unmapping();
+    if (fake.n_unmapped++ == 0) fake.first_unmapped = i;
+    fake.state[i] = 0;
+    drop_slot(fake.slot_at[i]);
     return fake_leave(PS_CU_SUCCESS);
 }
 
@@ -146,33 +178,24 @@ ps_cu_result fake_page_access(ps_cu_address p, size_t bytes, const ps_cu_access 
     ENTER(true);
     if (n != 1 || access->flags != PS_CU_ACCESS_READ_WRITE || !all_are(p, bytes, 1, 2))
         return fake_leave(PS_CU_INVALID_VALUE);
-    for (int64_t i = page_at(p); i <= page_at(p + bytes - 1); i++) fake.state[i] = 2;
-    if (fake.key >= 0)
-        pkey_mprotect((void *)(uintptr_t)p, bytes, PROT_READ | PROT_WRITE, fake.key);
-    else if (fake.open > 0)
-        mprotect((void *)(uintptr_t)p, bytes, PROT_READ | PROT_WRITE);
+    fake_finish_unmapping();
+    for (int64_t i = page_at(p), end = page_at(p + bytes - 1) + 1, k; i < end; i += k) {
+        for (k = 1; i + k < end && fake.slot_at[i + k] == fake.slot_at[i] + k; k++) continue;
+        map_shadow(i, k, fake.slot_at[i]);
+        memset(fake.state + i, 2, (size_t)k);
+    }
     return fake_leave(PS_CU_SUCCESS);
 }
 
-void fake_open_arena(bool is_open)
+/* Words that happen to be such addresses are not told apart: fake_driver.c has device memory where that is no matter. */
+void fake_translate(void *args, size_t bytes)
 {
-    if (fake.key >= 0) {
-        pkey_set(fake.key, is_open ? 0 : PKEY_DISABLE_ACCESS);
-        return;
-    }
-    fake.open += is_open ? 1 : -1;
-    if (fake.open != (is_open ? 1 : 0)) return;
-    /* Run by run: page by page it takes longer than the kernels. */
-    for (int d = 0; d < fake.o.n_devices; d++) {
-        const ps_cu_address first = (ps_cu_address)(uintptr_t)fake.arena + (ps_cu_address)(d * part_bytes());
-        const int64_t end = page_at(first + (ps_cu_address)fake.contexts[d].arena_used);
-        for (int64_t i = page_at(first), n; i < end; i += n) {
-            const bool is_run = fake.state[i] == 2;
-            for (n = 1; i + n < end && (fake.state[i + n] == 2) == is_run; n++) continue;
-            if (is_run)
-                mprotect(fake.arena + i * fake.o.page_bytes, (size_t)(n * fake.o.page_bytes),
-                         is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
-        }
+    for (size_t i = 0; i + sizeof(ps_cu_address) <= bytes; i += sizeof(ps_cu_address)) {
+        ps_cu_address p;
+        memcpy(&p, (char *)args + i, sizeof p);
+        if (!is_device(p)) continue;
+        p += (ps_cu_address)(fake.shadow - fake.arena);
+        memcpy((char *)args + i, &p, sizeof p);
     }
 }
 
@@ -262,6 +285,14 @@ char *fake_touch(ps_cu_context c, ps_cu_address p, size_t bytes)
     if (is_device(p))
         return context_of(p) == c && all_are(p, bytes, 2, 2) ? fake.shadow + ((char *)(uintptr_t)p - fake.arena) : NULL;
     return find_pin(p, bytes) != NULL || fake.o.copies_unlocked ? (char *)(uintptr_t)p : NULL;
+}
+
+bool fake_is_device_memory(const void *p, int64_t bytes)
+{
+    pthread_mutex_lock(&fake.lock);
+    const bool is_so = bytes == 0 || all_are((ps_cu_address)(uintptr_t)p, (size_t)bytes, 2, 2);
+    pthread_mutex_unlock(&fake.lock);
+    return is_so;
 }
 
 bool fake_is_known(ps_cu_address p, size_t bytes)

@@ -6,13 +6,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/dtype.h"
 #include "cuda/fake_impl.h"
-#include "tensor/dtype.h"
 
 #define FUNCTIONS 32
 #define RANKS 8
 
-typedef enum op_kind { SEND, RECEIVE, BROADCAST, REDUCE, ALL_REDUCE } op_kind;
+typedef enum op_kind { SEND, RECEIVE, BROADCAST } op_kind;
 
 typedef struct op {
     op_kind kind;
@@ -29,6 +29,7 @@ typedef struct op {
 /* What a stream is given at once. */
 typedef struct group {
     ps_nccl_comm comm;
+    bool is_posted;
     int n;
     op ops[];
 } group;
@@ -113,11 +114,6 @@ __attribute__((format(printf, 1, 2))) static ps_nccl_result refuse(const char *f
     return PS_NCCL_INVALID_USAGE;
 }
 
-static size_t bytes_of(int type)
-{
-    return type == PS_NCCL_BYTES ? 1 : type == PS_NCCL_F32 ? 4 : 2;
-}
-
 /* ---- what a call leaves to be done ---- */
 
 static ps_nccl_result state_of(ps_nccl_comm c)
@@ -139,10 +135,10 @@ static void take_time(ps_nccl_comm c)
 
 static void move(const op *to, const op *from)
 {
-    const size_t bytes = to->n * bytes_of(to->type);
-    if (from->n * bytes_of(from->type) != bytes) {
-        fprintf(stderr, "fake_nccl: rank %d sends %zu bytes to rank %d, which expects %zu\n", from->comm->rank,
-                from->n * bytes_of(from->type), to->comm->rank, bytes);
+    const size_t bytes = to->n;
+    if (from->n != bytes) {
+        fprintf(stderr, "fake_nccl: rank %d sends %zu bytes to rank %d, which expects %zu\n", from->comm->rank, from->n,
+                to->comm->rank, bytes);
         abort();
     }
     char *dst = fake_touch(to->comm->context, to->dst, bytes);
@@ -154,29 +150,10 @@ static void move(const op *to, const op *from)
     if (dst != src) memcpy(dst, src, bytes);
 }
 
-static void add(op *const *all, int size, int to)
-{
-    static const ps_dtype types[] = {
-        [PS_NCCL_F16] = PS_DTYPE_F16, [PS_NCCL_F32] = PS_DTYPE_F32, [PS_NCCL_BF16] = PS_DTYPE_BF16};
-    const ps_dtype t = types[all[to]->type];
-    const size_t bytes = all[to]->n * bytes_of(all[to]->type);
-    char *sum = malloc(bytes);
-    memcpy(sum, fake_touch(all[size - 1]->comm->context, all[size - 1]->src, bytes), bytes);
-    for (int r = size - 2; r >= 0; r--) {
-        const char *v = fake_touch(all[r]->comm->context, all[r]->src, bytes);
-        for (size_t i = 0; i < all[to]->n; i++)
-            ps_dtype_store(t, sum, (int64_t)i, ps_dtype_load(t, sum, (int64_t)i) + ps_dtype_load(t, v, (int64_t)i));
-    }
-    for (int r = 0; r < size; r++)
-        if (r == to || all[r]->kind == ALL_REDUCE)
-            memcpy(fake_touch(all[r]->comm->context, all[r]->dst, bytes), sum, bytes);
-    free(sum);
-}
-
 static op *find(ps_nccl_comm c, op_kind kind, int peer, uint64_t number)
 {
     for (op *o = c->posted; o != NULL; o = o->next)
-        if (o->kind == kind && o->number == number && (peer < 0 || o->peer == peer)) return o;
+        if (o->kind == kind && o->number == number && o->peer == peer) return o;
     return NULL;
 }
 
@@ -192,11 +169,8 @@ static void meet(op *o)
     }
     op *all[RANKS];
     for (int r = 0; r < h->size; r++)
-        if ((all[r] = find(h->ranks[r], o->kind, o->kind == ALL_REDUCE ? -1 : o->peer, o->number)) == NULL) return;
-    if (o->kind == BROADCAST)
-        for (int r = 0; r < h->size; r++) move(all[r], all[o->peer]);
-    else
-        add(all, h->size, o->kind == REDUCE ? o->peer : 0);
+        if ((all[r] = find(h->ranks[r], o->kind, o->peer, o->number)) == NULL) return;
+    for (int r = 0; r < h->size; r++) move(all[r], all[o->peer]);
     for (int r = 0; r < h->size; r++) all[r]->is_done = true;
 }
 
@@ -207,9 +181,8 @@ static bool all_are_done(group *g)
     return is_done;
 }
 
-static void run_group(void *user)
+static void post(group *g)
 {
-    group *g = user;
     ps_nccl_comm c = g->comm;
     nccl.stats.n_groups++;
     nccl.stats.n_urgent += g->n > 0 && g->ops[0].stream->priority < 0;
@@ -220,9 +193,16 @@ static void run_group(void *user)
     }
     for (int i = 0; i < g->n; i++)
         if (!g->ops[i].is_done && !c->is_aborted) meet(&g->ops[i]);
-    pthread_cond_broadcast(&fake.changed);
-    while (!all_are_done(g) && !c->is_aborted && c->context->broken == PS_CU_SUCCESS)
-        pthread_cond_wait(&fake.changed, &fake.lock);
+    g->is_posted = true;
+}
+
+/* False: some rank it waits for has not come to its own. */
+static bool run_group(void *user)
+{
+    group *g = user;
+    ps_nccl_comm c = g->comm;
+    if (!g->is_posted) post(g);
+    if (!all_are_done(g) && !c->is_aborted && c->context->broken == PS_CU_SUCCESS) return false;
     for (op **p = &c->posted; *p != NULL;)
         if (*p >= g->ops && *p < g->ops + g->n)
             *p = (*p)->next;
@@ -230,6 +210,7 @@ static void run_group(void *user)
             p = &(*p)->next;
     c->n_pending--;
     free(g);
+    return true;
 }
 
 /* ---- the table ---- */
@@ -346,7 +327,6 @@ static ps_nccl_result nccl_abort(ps_nccl_comm c)
     if (c->is_aborted) return leave(refuse("aborted twice"));
     c->is_aborted = true;
     nccl.n_live--;
-    pthread_cond_broadcast(&fake.changed);
     return leave(PS_NCCL_SUCCESS);
 }
 
@@ -397,6 +377,7 @@ static ps_nccl_result put(op o)
     if (open_group.depth == 0) return refuse("outside of a group");
     if (o.comm->is_aborted || o.stream->context != o.comm->context) return refuse("another GPU's stream");
     if (o.peer < 0 || o.peer >= o.comm->hub->size || o.n == 0) return refuse("rank %d", o.peer);
+    if (o.type != PS_NCCL_BYTES) return refuse("elements of type %d", o.type);
     if (open_group.n > 0 && (o.comm != open_group.ops[0].comm || o.stream != open_group.ops[0].stream))
         return refuse("several communicators or streams");
     if (open_group.n == (int)PS_ARRAY_LEN(open_group.ops)) abort();
@@ -420,45 +401,23 @@ static ps_nccl_result nccl_receive(void *dst, size_t n, int type, int peer, ps_n
         (op){.kind = RECEIVE, .comm = c, .stream = stream, .dst = ADDRESS(dst), .n = n, .type = type, .peer = peer}));
 }
 
-static ps_nccl_result collective(op_kind kind, const void *src, void *dst, size_t n, int type, int root, ps_nccl_comm c,
-                                 ps_cu_stream stream)
-{
-    return put((op){.kind = kind,
-                    .comm = c,
-                    .stream = stream,
-                    .src = ADDRESS(src),
-                    .dst = ADDRESS(dst),
-                    .n = n,
-                    .type = type,
-                    .peer = root});
-}
-
 static ps_nccl_result nccl_broadcast(const void *src, void *dst, size_t n, int type, int root, ps_nccl_comm c,
                                      ps_cu_stream stream)
 {
     ENTER_NCCL();
-    return leave(collective(BROADCAST, src, dst, n, type, root, c, stream));
-}
-
-static ps_nccl_result nccl_reduce(const void *src, void *dst, size_t n, int type, int what, int root, ps_nccl_comm c,
-                                  ps_cu_stream stream)
-{
-    ENTER_NCCL();
-    if (what != PS_NCCL_SUM || type == PS_NCCL_BYTES) return leave(refuse("a reduction of another kind"));
-    return leave(collective(REDUCE, src, dst, n, type, root, c, stream));
-}
-
-static ps_nccl_result nccl_all_reduce(const void *src, void *dst, size_t n, int type, int what, ps_nccl_comm c,
-                                      ps_cu_stream stream)
-{
-    ENTER_NCCL();
-    if (what != PS_NCCL_SUM || type == PS_NCCL_BYTES) return leave(refuse("a reduction of another kind"));
-    return leave(collective(ALL_REDUCE, src, dst, n, type, 0, c, stream));
+    return leave(put((op){.kind = BROADCAST,
+                          .comm = c,
+                          .stream = stream,
+                          .src = ADDRESS(src),
+                          .dst = ADDRESS(dst),
+                          .n = n,
+                          .type = type,
+                          .peer = root}));
 }
 
 const ps_nccl fake_nccl = {
 #define XX(type, name, symbol, params) .name = nccl_##name,
-#include "cuda/nccl.def"
+#include "device/cuda/nccl.def"
 #undef XX
 };
 
@@ -468,7 +427,7 @@ void fake_nccl_begin(void)
 {
     memset(&nccl, 0, sizeof nccl);
 #define XX(type, name, symbol, params) nccl.names[nccl.n_names++] = #name;
-#include "cuda/nccl.def"
+#include "device/cuda/nccl.def"
 #undef XX
     for (int i = 0; i < FUNCTIONS; i++) nccl.fail_in[i] = -1;
 }

@@ -1,17 +1,17 @@
 /* fake_nccl.h - NCCL without GPUs: ranks are threads of this process, each with a GPU of fake_driver.h, whose streams
  * carry transfers from one's memory to another's. It refuses what the real one refuses: two ranks on one GPU, calls
- * while one is in progress; and takes its time, so that who does not follow a call is found. NCCL's own sums go from the
+ * while one is in progress; takes its time, so that work that is not after a call is found. NCCL's own sums go from the
  * last rank to the first, and are rounded after each addition. */
 #ifndef TEST_CUDA_FAKE_NCCL_H
 #define TEST_CUDA_FAKE_NCCL_H
 
-#include "cuda/nccl.h"
+#include "device/cuda/nccl.h"
 
 extern const ps_nccl fake_nccl;
 
 /* Everything anew, after fake_driver. */
 void fake_nccl_begin(void);
-/* Before fake_driver_end. Communicators that are left are an error: false, told on stderr. */
+/* Before fake_driver_end. Communicators that are left are an error: false, reported on stderr. */
 bool fake_nccl_end(void);
 
 /* The nth call from now (0: the next) of this function of the table fails so. */

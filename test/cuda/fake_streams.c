@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,12 +13,13 @@ typedef enum kind { COPY, FILL, RECORD, WAIT_EVENT, WAIT_VALUE, KERNEL, CALL } k
 struct fake_command {
     kind kind;
     ps_cu_address dst, src;
-    size_t bytes;
+    size_t bytes, n_moved;
     unsigned char byte;
     ps_cu_event event;
     uint64_t number;
     bool is_lost; /* the device, then */
-    void (*run)(void *user);
+    bool is_begun;
+    bool (*run)(void *user);
     void *user;
     ps_cu_function function;
     unsigned grid[3], block[3], shared_bytes;
@@ -25,123 +27,136 @@ struct fake_command {
     _Alignas(16) char args[];
 };
 
-/* ---- streams ---- */
-
-static void break_all(ps_cu_stream s, ps_cu_result r)
-{
-    if (s->context->broken == PS_CU_SUCCESS) s->context->broken = r;
-}
+/* ---- commands ---- */
 
 static bool is_broken(ps_cu_context c)
 {
     return c->broken != PS_CU_SUCCESS;
 }
 
-static void sleep_unlocked(int64_t ns)
+static void break_context(ps_cu_context c, ps_cu_result r)
 {
-    pthread_mutex_unlock(&fake.lock);
-    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
-    pthread_mutex_lock(&fake.lock);
+    if (!is_broken(c)) c->broken = r;
 }
 
-/* Without the lock. */
-static void begin_touching(ps_cu_stream s)
+static uint32_t draw(uint32_t n)
 {
-    s->context->n_touching++;
-    pthread_mutex_unlock(&fake.lock);
+    uint32_t w[4];
+    ps_rng_block((ps_rng_key){fake.o.seed, 0}, fake.n_draws++, w);
+    return w[0] % n;
 }
 
-static void end_touching(ps_cu_stream s)
-{
-    pthread_mutex_lock(&fake.lock);
-    s->context->n_touching--;
-    if (is_broken(s->context)) pthread_cond_broadcast(&fake.changed);
-}
-
-/* Half of it now, half of it a little later: who looks too early finds either. */
-static void move(ps_cu_stream s, const fake_command *c, uint32_t draw)
+/* Half of it now, half of it a little later: a reader that is too early finds either. */
+static bool move(ps_cu_stream s, fake_command *c)
 {
     char *dst = fake_touch(s->context, c->dst, c->bytes);
     const char *src = c->kind == COPY ? fake_touch(s->context, c->src, c->bytes) : dst;
     if (dst == NULL || src == NULL) {
-        break_all(s, PS_CU_ILLEGAL_ADDRESS);
-        return;
+        break_context(s->context, PS_CU_ILLEGAL_ADDRESS);
+        return true;
     }
-    for (size_t half = draw % 2 == 0 ? c->bytes / 2 : 0, at = 0, n = half; at < c->bytes; at += n, n = c->bytes - at) {
-        if (n == 0) n = c->bytes;
-        begin_touching(s);
-        if (c->kind == COPY)
-            memcpy(dst + at, src + at, n);
-        else
-            memset(dst + at, c->byte, n);
-        end_touching(s);
-        if (at == 0 && n < c->bytes) sleep_unlocked(draw % 50000);
-        if (is_broken(s->context)) return;
-    }
+    const size_t at = c->n_moved, n = at == 0 && c->bytes > 1 && draw(2) == 0 ? c->bytes / 2 : c->bytes - at;
+    if (c->kind == COPY)
+        memcpy(dst + at, src + at, n);
+    else
+        memset(dst + at, c->byte, n);
+    c->n_moved += n;
+    return c->n_moved == c->bytes;
 }
 
-static _Thread_local double spent_seconds; /* by the kernel that runs */
-
-void fake_spend(double seconds)
+static void run_kernel(fake_command *c)
 {
-    spent_seconds += seconds;
-}
-
-static void run_kernel(ps_cu_stream s, const fake_command *c)
-{
-    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
-    spent_seconds = 0;
-    fake_open_arena(true);
-    begin_touching(s);
-    pthread_mutex_lock(&one);
+    fake_finish_unmapping();
+    fake_translate(c->args, c->function->args_bytes);
     c->function->run(c->function->user, c->grid, c->block, c->shared_bytes, c->args);
-    pthread_mutex_unlock(&one);
-    end_touching(s);
-    s->spent_ns += (int64_t)(spent_seconds * 1e9);
-    fake_open_arena(false);
 }
 
-static void carry_out(ps_cu_stream s, const fake_command *c)
+static bool has_value(const fake_command *c)
 {
-    uint32_t w[4];
-    ps_rng_block((ps_rng_key){fake.o.seed, s->id}, s->n_done, w);
-    if (w[0] % 4 == 0) sleep_unlocked(w[1] % 200000);
+    const _Atomic uint32_t *word = (const _Atomic uint32_t *)(uintptr_t)c->dst;
+    return (int32_t)(atomic_load(word) - (uint32_t)c->number) >= 0;
+}
+
+typedef enum progress { WAITS, GOES_ON, IS_DONE } progress;
+
+static progress execute(ps_cu_stream s, fake_command *c)
+{
     const ps_cu_context own = s->context;
-    if (own->break_in >= 0 && own->break_in-- == 0) break_all(s, own->break_with);
-    if (c->is_lost) break_all(s, PS_CU_LAUNCH_FAILED);
-    if (c->kind == WAIT_EVENT)
-        while (!is_broken(own) && c->event->done < c->number) pthread_cond_wait(&fake.changed, &fake.lock);
-    if (c->kind == WAIT_VALUE) {
-        const _Atomic uint32_t *word = (const _Atomic uint32_t *)(uintptr_t)c->dst;
-        while (!is_broken(own) && !s->stops && (int32_t)(atomic_load(word) - (uint32_t)c->number) < 0)
-            sleep_unlocked(20000);
-    }
-    if (!is_broken(own) && (c->kind == COPY || c->kind == FILL)) move(s, c, w[2]);
-    if (!is_broken(own) && c->kind == KERNEL) run_kernel(s, c);
-    if (c->kind == CALL) c->run(c->user);
+    if (!c->is_begun && own->break_in >= 0 && own->break_in-- == 0) break_context(own, own->break_with);
+    if (!c->is_begun && c->is_lost) break_context(own, PS_CU_LAUNCH_FAILED);
+    c->is_begun = true;
+    if (c->kind == CALL) return c->run(c->user) ? IS_DONE : WAITS;
     if (c->kind == RECORD) {
         if (c->number > c->event->done) c->event->done = c->number;
-        c->event->at_ns = ps_clock_ns() + s->spent_ns;
+        c->event->at_ns = ps_clock_ns();
     }
-    s->n_done++;
+    if (is_broken(own)) return IS_DONE;
+    switch (c->kind) {
+    case COPY:
+    case FILL: return move(s, c) ? IS_DONE : GOES_ON;
+    case WAIT_EVENT: return c->event->done >= c->number ? IS_DONE : WAITS;
+    case WAIT_VALUE: return s->stops || has_value(c) ? IS_DONE : WAITS;
+    case KERNEL: run_kernel(c); return IS_DONE;
+    case RECORD:
+    case CALL: break;
+    }
+    return IS_DONE;
 }
 
-static void *run_stream(void *arg)
+/* ---- streams ---- */
+
+/* False: its command waits. */
+static bool advance(ps_cu_stream s)
 {
-    ps_cu_stream s = arg;
-    pthread_mutex_lock(&fake.lock);
-    for (;;) {
-        while (s->first == NULL && !s->stops) pthread_cond_wait(&s->has_work, &fake.lock);
-        if (s->first == NULL) break;
-        fake_command *c = s->first;
-        carry_out(s, c);
-        s->first = c->next;
-        if (c->kind == RECORD || s->first == NULL || is_broken(s->context)) pthread_cond_broadcast(&fake.changed);
-        free(c);
-    }
-    pthread_mutex_unlock(&fake.lock);
-    return NULL;
+    fake_command *c = s->first;
+    const progress p = execute(s, c);
+    if (p != IS_DONE) return p == GOES_ON;
+    s->first = c->next;
+    free(c);
+    return true;
 }
+
+/* A command of a stream that is drawn; false: those of all streams wait. */
+static bool advance_any(void)
+{
+    uint32_t n = 0;
+    for (ps_cu_stream s = fake.streams; s != NULL; s = s->next) n += s->first != NULL;
+    for (uint32_t skip = n > 1 ? draw(n) : 0, rounds = 0; n > 0 && rounds < 2; rounds++)
+        for (ps_cu_stream s = fake.streams; s != NULL; s = s->next) {
+            if (s->first == NULL) continue;
+            if (skip > 0)
+                skip--;
+            else if (advance(s))
+                return true;
+        }
+    return false;
+}
+
+/* What is done between two calls of the host: for a while nothing, then little or much. */
+static void advance_some(void)
+{
+    static const uint32_t paces[] = {0, 1, 2, 4};
+    if (fake.n_calls++ % 64 == 0) fake.pace = paces[draw(PS_ARRAY_LEN(paces))];
+    if (fake.pace == 0) return;
+    for (uint32_t n = draw(2 * fake.pace + 1); n > 0 && advance_any(); n--) continue;
+}
+
+/* Something else has to happen: another thread of the host issues commands, or writes a value. */
+static void stand_by(int n_times)
+{
+    pthread_mutex_unlock(&fake.lock);
+    if (n_times < 10)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    pthread_mutex_lock(&fake.lock);
+}
+
+#define ADVANCE_UNTIL(condition)                                                                                       \
+    do {                                                                                                               \
+        for (int n_ = 0; !(condition); n_ = advance_any() ? 0 : n_ + 1)                                                \
+            if (n_ > 0) stand_by(n_);                                                                                  \
+    } while (0)
 
 ps_cu_result fake_stream_create(ps_cu_stream *out, unsigned flags, int priority)
 {
@@ -150,12 +165,9 @@ ps_cu_result fake_stream_create(ps_cu_stream *out, unsigned flags, int priority)
     ps_cu_stream s = calloc(1, sizeof *s);
     s->priority = priority;
     s->context = fake_current();
-    s->id = fake.n_streams_ever++;
     s->next = fake.streams;
     fake.streams = s;
     fake.n_streams++;
-    pthread_cond_init(&s->has_work, NULL);
-    if (pthread_create(&s->thread, NULL, run_stream, s) != 0) abort();
     *out = s;
     return fake_leave(PS_CU_SUCCESS);
 }
@@ -165,15 +177,11 @@ ps_cu_result fake_stream_destroy(ps_cu_stream s)
 {
     pthread_mutex_lock(&fake.lock);
     s->stops = true;
-    pthread_cond_signal(&s->has_work);
-    pthread_mutex_unlock(&fake.lock);
-    pthread_join(s->thread, NULL);
-    pthread_mutex_lock(&fake.lock);
+    ADVANCE_UNTIL(s->first == NULL);
     ps_cu_stream *p = &fake.streams;
     while (*p != s) p = &(*p)->next;
     *p = s->next;
     fake.n_streams--;
-    pthread_cond_destroy(&s->has_work);
     free(s);
     return fake_leave(PS_CU_SUCCESS);
 }
@@ -186,10 +194,9 @@ static void append(ps_cu_stream s, const fake_command *what, const void *args, s
     if (args_bytes > 0) memcpy(c->args, args, args_bytes);
     *(s->first == NULL ? &s->first : &s->last->next) = c;
     s->last = c;
-    pthread_cond_signal(&s->has_work);
 }
 
-void fake_issue_call(ps_cu_stream s, void (*run)(void *user), void *user)
+void fake_issue_call(ps_cu_stream s, bool (*run)(void *user), void *user)
 {
     append(s, &(fake_command){.kind = CALL, .run = run, .user = user}, NULL, 0);
 }
@@ -198,13 +205,14 @@ void fake_issue_call(ps_cu_stream s, void (*run)(void *user), void *user)
 static ps_cu_result issue(ps_cu_stream s, const fake_command *what, const void *args, size_t args_bytes)
 {
     append(s, what, args, args_bytes);
+    advance_some();
     return fake_leave(PS_CU_SUCCESS);
 }
 
 ps_cu_result fake_stream_wait(ps_cu_stream s)
 {
     ENTER(true);
-    while (s->first != NULL && !is_broken(fake_current())) pthread_cond_wait(&fake.changed, &fake.lock);
+    ADVANCE_UNTIL(s->first == NULL || is_broken(fake_current()));
     return fake_leave(fake_broken());
 }
 
@@ -227,11 +235,12 @@ ps_cu_result fake_copy(ps_cu_address dst, ps_cu_address src, size_t bytes, ps_cu
     ENTER(true);
     const bool is_known = fake_is_known(dst, bytes) && fake_is_known(src, bytes);
     if (!is_known && !fake.o.copies_unlocked) return fake_leave(PS_CU_INVALID_VALUE);
-    const ps_cu_result r = issue(s, &(fake_command){.kind = COPY, .dst = dst, .src = src, .bytes = bytes}, NULL, 0);
-    pthread_mutex_lock(&fake.lock);
-    while (!is_known && s->first != NULL) pthread_cond_wait(&fake.changed, &fake.lock);
-    pthread_mutex_unlock(&fake.lock);
-    return r;
+    append(s, &(fake_command){.kind = COPY, .dst = dst, .src = src, .bytes = bytes}, NULL, 0);
+    if (is_known)
+        advance_some();
+    else
+        ADVANCE_UNTIL(s->first == NULL);
+    return fake_leave(PS_CU_SUCCESS);
 }
 
 ps_cu_result fake_fill(ps_cu_address dst, unsigned char byte, size_t bytes, ps_cu_stream s)
@@ -275,6 +284,8 @@ ps_cu_result fake_event_record(ps_cu_event e, ps_cu_stream s)
 ps_cu_result fake_event_query(ps_cu_event e)
 {
     ENTER(true);
+    if (e->done < e->recorded) /* a caller that polls calls nothing else */
+        for (uint32_t n = draw(4); n > 0 && advance_any(); n--) continue;
     return fake_leave(e->done >= e->recorded ? PS_CU_SUCCESS : PS_CU_NOT_READY);
 }
 
@@ -282,7 +293,7 @@ ps_cu_result fake_event_wait(ps_cu_event e)
 {
     ENTER(true);
     const uint64_t number = e->recorded;
-    while (e->done < number && !is_broken(fake_current())) pthread_cond_wait(&fake.changed, &fake.lock);
+    ADVANCE_UNTIL(e->done >= number || is_broken(fake_current()));
     return fake_leave(fake_broken());
 }
 

@@ -10,7 +10,7 @@
 
 #define KERNEL_LIMITS_PATH "test/cuda/kernel_limits.txt"
 
-/* Does this line's kernel, "attention_fwd_64", have the symbol ps_gpu_attention_fwd_64, or that with types behind it? */
+/* Does this line's kernel, "attention_fwd_64", have the symbol ps_gpu_attention_fwd_64, or that with types after it? */
 static inline bool kernel_limits_means(const char *line_name, const char *symbol)
 {
     const size_t n = strlen(line_name);

@@ -52,7 +52,7 @@ int cuDriverGetVersion(int *version)
 int cuLibraryLoadData(void **library);
 int cuLibraryLoadData(void **library)
 {
-    *library = library; /* somebody's address, which nobody looks at */
+    *library = library; /* any address, which is not looked at */
     return CUDA_SUCCESS;
 }
 

@@ -17,14 +17,14 @@
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
 #endif
 
-#define OP_CUDA_PRODUCT_BYTES 512
+#define OP_CUDA_GEMM_BYTES 512
 
 typedef struct op_cuda_backend {
     ps_backend base;
     unsigned seed;
 } op_cuda_backend;
 
-/* Reading the guards of arrays is an error too, where AddressSanitizer tells. */
+/* Reading the guards of arrays is an error too, where AddressSanitizer is on. */
 static inline void op_cuda_guard(bool is_on)
 {
     for (int i = 0; i < op_now.n_arrays; i++) {
@@ -66,15 +66,15 @@ static inline double op_cuda_gelu_derivative(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * s * (1 + 3 * 0.044715 * x * x);
 }
 
-/* Of products that something follows it has some, by shape: kernels follow the others. */
-static inline ps_status op_cuda_product(void *self, const ps_cuda_product *p, bool *is_done)
+/* It has some products that something follows, by shape: kernels follow the others. */
+static inline ps_status op_cuda_gemm(void *self, const ps_cuda_gemm *p, bool *is_done)
 {
     (void)self;
     *is_done = (p->addend == NULL && p->gelu_x == NULL) || (p->m + p->n + p->k) % 3 != 0;
     if (!*is_done) return PS_OK;
     assert_true(p->m > 0 && p->n > 0 && p->k > 0);
     assert_true(p->bias == NULL || (p->y_dtype == p->a.dtype && !p->accumulate));
-    memset(p->workspace, 0xC3, OP_CUDA_PRODUCT_BYTES); /* it is the library's */
+    memset(p->workspace, 0xC3, OP_CUDA_GEMM_BYTES); /* it is the library's */
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
             const int64_t at = i * p->y_stride + j;
@@ -98,10 +98,10 @@ static inline ps_status op_cuda_own(void *self, const ps_own_args *a, const ps_o
 static inline ps_status op_cuda_run(ps_backend *self, ps_op op, const void *args, size_t workspace_bytes)
 {
     const ps_cuda_issuer to = {.launch = op_cuda_launch,
-                               .product = op_cuda_product,
+                               .gemm = op_cuda_gemm,
                                .own = op_cuda_own,
                                .self = self,
-                               .product_bytes = OP_CUDA_PRODUCT_BYTES};
+                               .gemm_bytes = OP_CUDA_GEMM_BYTES};
     return ps_cuda_run(&to, op, args, workspace_bytes);
 }
 
@@ -114,7 +114,7 @@ static inline ps_status op_cuda_run(ps_backend *self, ps_op op, const void *args
     static inline ps_status op_cuda_##op##_bytes(ps_backend *self, const void *args, size_t *out)                      \
     {                                                                                                                  \
         (void)self;                                                                                                    \
-        *out = (size_t)ps_cuda_workspace_bytes(PS_OP_##op, args, OP_CUDA_PRODUCT_BYTES);                               \
+        *out = (size_t)ps_cuda_workspace_bytes(PS_OP_##op, args, OP_CUDA_GEMM_BYTES);                                  \
         return PS_OK;                                                                                                  \
     }                                                                                                                  \
     static const ps_kernel op_cuda_kernel_##op = {.run = op_cuda_##op, .workspace_bytes = op_cuda_##op##_bytes};

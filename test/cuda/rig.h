@@ -1,4 +1,4 @@
-/* rig.h - a GPU over the fake driver, its device and the host tier beside it. */
+/* rig.h - a GPU over the fake driver, its device and the host tier next to it. */
 #ifndef TEST_CUDA_RIG_H
 #define TEST_CUDA_RIG_H
 
@@ -11,8 +11,8 @@
 
 #include "assert_status.h"
 #include "cuda/fake_driver.h"
-#include "cuda/gpu.h"
 #include "device/blocking.h"
+#include "device/cuda/gpu.h"
 
 #define PAGE (64 * PS_KIB)
 #define DEVICE_BYTES (32 * PS_MIB)

@@ -88,7 +88,7 @@ static void test_chain_has_the_numbers_of_ref(void **state)
         assert_ok(ps_queue_copy(q[2], h, m, ALL * sizeof *h));
         finish(q[2]);
         for (int i = 0; i < ROWS * OUT; i++) assert_true(fabsf(h[N + i] - expected[N + i]) < 1e-4f);
-        /* beside it, the host computes on page-locked memory; without a queue nothing does */
+        /* the host computes, too, on page-locked memory; without a queue nothing does */
         fill_in(h);
         assert_fails(run_chain(b, NULL, h), PS_EINVAL, "needs a queue of the device");
         assert_ok(run_chain(ps_backend_host(b), NULL, h));
@@ -180,9 +180,9 @@ static void test_plans_have_its_scratch(void **state)
     fake_gpu_add_kernels(NULL);
     assert_ok(fake_gpu_open(d, &b));
     assert_ok(ps_backend_create_ref(&ref));
-    assert_ok(ps_backend_create_cuda_for_plans(2 * PS_MIB, FAKE_PRODUCT_BYTES, NULL, ref, &planned));
-    assert_ok(ps_backend_create_sim(&(ps_sim_options){.page_bytes = 2 * PS_MIB, .product_bytes = FAKE_PRODUCT_BYTES},
-                                    &described));
+    assert_ok(ps_backend_create_cuda_for_plans(2 * PS_MIB, FAKE_GEMM_BYTES, NULL, ref, &planned));
+    assert_ok(
+        ps_backend_create_sim(&(ps_sim_options){.page_bytes = 2 * PS_MIB, .gemm_bytes = FAKE_GEMM_BYTES}, &described));
     assert_int_equal(ps_backend_space(planned)->page_bytes, 2 * PS_MIB);
     assert_true(ps_backend_space(planned)->device == ps_backend_space(b)->device && ps_backend_host(planned) == ref);
     int n_with = 0;

@@ -1,5 +1,5 @@
 /* test_cuda_cublaslt.c - matrix products by cuBLASLt: that its binary interface is what cublaslt.h says, where the toolkit
- * lies; and over a library that checks what it is asked for, every product that operators have, and every failure. */
+ * is; and over a library that checks what it is asked for, every product that operators have, and every failure. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -27,7 +27,7 @@
 #if defined(CUBLAS_VER_MAJOR) && CUBLAS_VER_MAJOR == PS_CUBLASLT_VERSION
 
 #define XX(type, name, symbol, params) _Static_assert(sizeof(&symbol) == sizeof(void *), #symbol);
-#include "cuda/cublaslt.def"
+#include "device/cuda/cublaslt.def"
 #undef XX
 
 #define SAME(ours, theirs) _Static_assert((long)(ours) == (long)(theirs), #ours)
@@ -97,7 +97,7 @@ static void test_libraries(void **state)
 /* A GPU with products, and arrays a, b, bias, what follows, y and a workspace in its memory; the same in the host's. */
 typedef struct bench {
     rig r;
-    ps_cuda_products products;
+    ps_cuda_gemms gemms;
     ps_queue *queue;
     char *device, *host;
 } bench;
@@ -108,8 +108,8 @@ static bench bench_open_on(int capability, uint64_t seed)
 {
     bench t = {.r = rig_open((fake_options){.seed = seed, .capability = capability})};
     fake_cublaslt_begin();
-    assert_ok(ps_cublaslt_open_with(t.r.gpu, &fake_cublaslt, WORKSPACE_BYTES, &t.products));
-    assert_int_equal(t.products.workspace_bytes, WORKSPACE_BYTES);
+    assert_ok(ps_cublaslt_open_with(t.r.gpu, &fake_cublaslt, WORKSPACE_BYTES, &t.gemms));
+    assert_int_equal(t.gemms.workspace_bytes, WORKSPACE_BYTES);
     t.queue = queue_new(&t.r);
     t.device = block_new(t.r.device, N_ARRAYS * ARRAY_BYTES);
     t.host = block_new(t.r.host, N_ARRAYS * ARRAY_BYTES);
@@ -126,7 +126,7 @@ static void bench_close(bench *t)
     ps_queue_destroy(t->queue);
     ps_device_free(t->r.device, t->device, N_ARRAYS * ARRAY_BYTES, NULL);
     ps_device_free(t->r.host, t->host, N_ARRAYS * ARRAY_BYTES, NULL);
-    t->products.destroy(t->products.self);
+    t->gemms.destroy(t->gemms.self);
     assert_true(fake_cublaslt_end());
     rig_close(&t->r);
 }
@@ -134,7 +134,7 @@ static void bench_close(bench *t)
 typedef struct call {
     bench *bench;
     ps_queue *queue;
-    ps_cuda_product product;
+    ps_cuda_gemm gemm;
     bool *is_done;
 } call;
 
@@ -142,16 +142,16 @@ static ps_status issue(void *self, const void *args)
 {
     const call *c = args;
     (void)self;
-    return c->bench->products.multiply(c->bench->products.self, ps_gpu_stream(c->queue), &c->product, c->is_done);
+    return c->bench->gemms.multiply(c->bench->gemms.self, ps_gpu_stream(c->queue), &c->gemm, c->is_done);
 }
 
-static ps_status multiply_if_any(bench *t, ps_queue *q, const ps_cuda_product *p, bool *is_done)
+static ps_status multiply_if_any(bench *t, ps_queue *q, const ps_cuda_gemm *p, bool *is_done)
 {
-    const call c = {.bench = t, .queue = q, .product = *p, .is_done = is_done};
+    const call c = {.bench = t, .queue = q, .gemm = *p, .is_done = is_done};
     return ps_queue_call(q, &(ps_call){.name = "product", .run = issue, .args = &c, .args_bytes = sizeof c});
 }
 
-static ps_status multiply(bench *t, ps_queue *q, const ps_cuda_product *p)
+static ps_status multiply(bench *t, ps_queue *q, const ps_cuda_gemm *p)
 {
     bool is_done = false;
     const ps_status st = multiply_if_any(t, q, p, &is_done);
@@ -159,17 +159,17 @@ static ps_status multiply(bench *t, ps_queue *q, const ps_cuda_product *p)
     return st;
 }
 
-/* Of test case `number`: its arrays begin `shift` bytes behind those of others. */
+/* Test case `number`: its arrays begin `shift` bytes after those of others. */
 typedef struct sizes {
     int64_t m, n, k, pad; /* pad: elements between rows */
 } sizes;
 
-static ps_cuda_product product_of(char *base, int64_t shift, sizes s, ps_dtype t, ps_dtype y, unsigned flags)
+static ps_cuda_gemm gemm_of(char *base, int64_t shift, sizes s, ps_dtype t, ps_dtype y, unsigned flags)
 {
     const bool ta = flags & 1, tb = flags & 2, adds = flags & 4, has_bias = (flags & 8) && !adds && t == y;
     const bool has_addend = flags & 16, has_gelu_x = flags & 32;
     char *at = base + shift;
-    return (ps_cuda_product){
+    return (ps_cuda_gemm){
         .y = at + Y * ARRAY_BYTES,
         .y_stride = s.n + s.pad,
         .y_dtype = y,
@@ -203,7 +203,7 @@ static double gelu_slope(double x)
 }
 
 /* By rows, as cuda_operator.h has it. */
-static double expected_at(const ps_cuda_product *p, int64_t i, int64_t j)
+static double expected_at(const ps_cuda_gemm *p, int64_t i, int64_t j)
 {
     double sum = p->accumulate ? (double)ps_dtype_load(p->y_dtype, p->y, i * p->y_stride + j) : 0.0;
     if (p->bias != NULL) sum += (double)ps_dtype_load(p->a.dtype, p->bias, j);
@@ -226,8 +226,8 @@ static void fill_in(const bench *t, ps_dtype dtype, ps_dtype y)
 static void multiplies(bench *t, int64_t shift, sizes s, ps_dtype dtype, ps_dtype y, unsigned flags)
 {
     static char result[ARRAY_BYTES];
-    const ps_cuda_product p = product_of(t->device, shift, s, dtype, y, flags);
-    const ps_cuda_product h = product_of(t->host, shift, s, dtype, y, flags);
+    const ps_cuda_gemm p = gemm_of(t->device, shift, s, dtype, y, flags);
+    const ps_cuda_gemm h = gemm_of(t->host, shift, s, dtype, y, flags);
     fill_in(t, dtype, y);
     assert_ok(ps_queue_copy(t->queue, t->device, t->host, N_ARRAYS * ARRAY_BYTES));
     assert_ok(multiply(t, t->queue, &p));
@@ -254,7 +254,7 @@ static void multiplies(bench *t, int64_t shift, sizes s, ps_dtype dtype, ps_dtyp
         }
 }
 
-static void test_every_product(void **state)
+static void test_every_gemm(void **state)
 {
     (void)state;
     static const sizes all[] = {{1, 1, 1, 0},   {3, 5, 7, 0},  {16, 8, 24, 0}, {9, 33, 17, 3},
@@ -265,7 +265,7 @@ static void test_every_product(void **state)
         for (int d = 0; d < PS_DTYPE_COUNT; d++)
             for (unsigned flags = 0; flags < 16; flags++) {
                 const ps_dtype t16 = (ps_dtype)d;
-                if ((flags & 12) == 12) continue; /* a bias, and adding: nobody asks for it */
+                if ((flags & 12) == 12) continue; /* a bias, and adding: no operator asks for it */
                 multiplies(&t, 0, all[s], t16, t16, flags), n++;
                 if (t16 != PS_DTYPE_F32 && !(flags & 8)) multiplies(&t, 0, all[s], t16, PS_DTYPE_F32, flags), n++;
                 if (!(flags & 4)) multiplies(&t, 0, all[s], t16, t16, flags | 16), n++;
@@ -308,7 +308,7 @@ static void *work(void *arg)
 {
     worker *w = arg;
     for (int i = 0; i < TIMES; i++) {
-        ps_cuda_product p = product_of(w->device, 0, (sizes){ROWS, COLS, 4, 0}, PS_DTYPE_F32, PS_DTYPE_F32, 8);
+        ps_cuda_gemm p = gemm_of(w->device, 0, (sizes){ROWS, COLS, 4, 0}, PS_DTYPE_F32, PS_DTYPE_F32, 8);
         p.y = (char *)p.y + i * Y_BYTES;
         if (multiply(w->bench, w->queue, &p) != PS_OK) return w;
     }
@@ -357,12 +357,12 @@ static void test_no_start(void **state)
     for (size_t c = 0; c < PS_ARRAY_LEN(calls); c++)
         for (int nth = 0; nth < (strcmp(calls[c], "preference_set") == 0 ? 6 : 1); nth++) {
             rig r = rig_open((fake_options){.seed = 4});
-            ps_cuda_products products;
+            ps_cuda_gemms gemms;
             fake_cublaslt_begin();
             fake_cublaslt_fail(calls[c], nth, PS_LT_ALLOC_FAILED);
-            assert_fails(ps_cublaslt_open_with(r.gpu, &fake_cublaslt, WORKSPACE_BYTES, &products), PS_ENOMEM_DEV,
+            assert_fails(ps_cublaslt_open_with(r.gpu, &fake_cublaslt, WORKSPACE_BYTES, &gemms), PS_ENOMEM_DEV,
                          "cuBLASLt: its ");
-            assert_null(products.self);
+            assert_null(gemms.self);
             assert_true(fake_cublaslt_end());
             rig_close(&r);
         }
@@ -374,11 +374,11 @@ static void test_every_call_fails(void **state)
     static const struct {
         const char *call;
         int n;
-    } calls[] = {{"product_create", 1}, {"product_set", 6}, {"layout_create", 3}, {"choose", 1}, {"multiply", 1}};
+    } calls[] = {{"gemm_create", 1}, {"gemm_set", 6}, {"layout_create", 3}, {"choose", 1}, {"multiply", 1}};
     for (size_t c = 0; c < PS_ARRAY_LEN(calls); c++)
         for (int nth = 0; nth < calls[c].n; nth++) {
             bench t = bench_open(5);
-            const ps_cuda_product p = product_of(t.device, 0, (sizes){4, 4, 4, 0}, PS_DTYPE_F32, PS_DTYPE_F32, 8);
+            const ps_cuda_gemm p = gemm_of(t.device, 0, (sizes){4, 4, 4, 0}, PS_DTYPE_F32, PS_DTYPE_F32, 8);
             fake_cublaslt_fail(calls[c].call, nth, PS_LT_INTERNAL_ERROR);
             assert_fails(multiply(&t, t.queue, &p), PS_EDEVICE, "cuBLASLt: ");
             assert_non_null(strstr(ps_last_error(), "CUBLAS_STATUS (status 14)"));
@@ -392,9 +392,10 @@ static void test_what_it_has_not(void **state)
 {
     (void)state;
     bench t = bench_open(6);
-    const ps_cuda_product p = product_of(t.device, 0, (sizes){4, 6, 5, 0}, PS_DTYPE_F16, PS_DTYPE_F32, 0);
+    const ps_cuda_gemm p = gemm_of(t.device, 0, (sizes){4, 6, 5, 0}, PS_DTYPE_F16, PS_DTYPE_F32, 0);
     fake_cublaslt_fail("choose", 0, PS_LT_NOT_SUPPORTED);
-    assert_fails(multiply(&t, t.queue, &p), PS_ENOSYS, "has no product of f16 [4, 5] x [5, 6] to f32 for Fake 0");
+    assert_fails(multiply(&t, t.queue, &p), PS_ENOSYS,
+                 "does not support a multiplication of f16 [4, 5] x [5, 6] to f32 for Fake 0");
     bench_close(&t);
 }
 
@@ -418,18 +419,14 @@ static void test_what_follows_is_not_there(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         bench t = bench_open_on(cases[i].capability, 8);
         const sizes s = {4, cases[i].n, 8, 0};
-        const ps_cuda_product p = product_of(t.device, 0, s, PS_DTYPE_BF16, PS_DTYPE_BF16, cases[i].flags);
-        bool is_done, has;
+        const ps_cuda_gemm p = gemm_of(t.device, 0, s, PS_DTYPE_BF16, PS_DTYPE_BF16, cases[i].flags);
+        bool is_done;
         fake_cublaslt_without(cases[i].lack);
-        assert_ok(t.products.has(t.products.self, &p, &has));
-        assert_int_equal(has, cases[i].tries);
         for (int turn = 0; turn < 3; turn++) {
             is_done = true;
             assert_ok(multiply_if_any(&t, t.queue, &p, &is_done));
             assert_false(is_done);
         }
-        assert_ok(t.products.has(t.products.self, &p, &has));
-        assert_false(has);
         assert_int_equal(fake_cublaslt_calls("choose"), cases[i].asks);
         assert_int_equal(fake_cublaslt_calls("multiply"), cases[i].tries);
         multiplies(&t, 0, s, PS_DTYPE_BF16, PS_DTYPE_BF16, cases[i].flags & 8); /* the product itself is there */
@@ -444,12 +441,12 @@ static void test_what_follows_fails(void **state)
     static const struct {
         const char *call;
         int n;
-    } calls[] = {{"product_create", 1}, {"product_set", 6}, {"layout_create", 3}, {"choose", 1}, {"multiply", 1}};
+    } calls[] = {{"gemm_create", 1}, {"gemm_set", 6}, {"layout_create", 3}, {"choose", 1}, {"multiply", 1}};
     for (size_t c = 0; c < PS_ARRAY_LEN(calls); c++)
         for (int nth = 0; nth < calls[c].n; nth++) {
             bench t = bench_open(9);
             const sizes s = {4, 8, 4, 0};
-            const ps_cuda_product p = product_of(t.device, 0, s, PS_DTYPE_F16, PS_DTYPE_F16, 32);
+            const ps_cuda_gemm p = gemm_of(t.device, 0, s, PS_DTYPE_F16, PS_DTYPE_F16, 32);
             fake_cublaslt_fail(calls[c].call, nth, PS_LT_INTERNAL_ERROR);
             assert_fails(multiply(&t, t.queue, &p), PS_EDEVICE, "cuBLASLt: ");
             multiplies(&t, 0, s, PS_DTYPE_F16, PS_DTYPE_F16, 32);
@@ -457,21 +454,21 @@ static void test_what_follows_fails(void **state)
         }
 }
 
-/* A failure of the library's that is one of the device's: what the driver has seen is told. */
+/* A failure of the library's that is one of the device's: what the driver has seen is reported. */
 static void test_lost_device(void **state)
 {
     (void)state;
     bench t = bench_open(7);
-    const ps_cuda_product p = product_of(t.device, 0, (sizes){4, 4, 4, 0}, PS_DTYPE_F32, PS_DTYPE_F32, 0);
+    const ps_cuda_gemm p = gemm_of(t.device, 0, (sizes){4, 4, 4, 0}, PS_DTYPE_F32, PS_DTYPE_F32, 0);
     assert_ok(multiply(&t, t.queue, &p));
     finish(t.queue);
     fake_fail("memory_info", 0, PS_CU_ILLEGAL_ADDRESS);
     fake_cublaslt_fail("multiply", 0, PS_LT_EXECUTION_FAILED);
-    assert_fails(multiply(&t, t.queue, &p), PS_EDEVICE, "is lost: a matrix product: CUDA_ERROR_ILLEGAL_ADDRESS");
+    assert_fails(multiply(&t, t.queue, &p), PS_EDEVICE, "is lost: matrix multiplication: CUDA_ERROR_ILLEGAL_ADDRESS");
     ps_queue_destroy(t.queue);
     ps_device_free(t.r.device, t.device, N_ARRAYS * ARRAY_BYTES, NULL);
     ps_device_free(t.r.host, t.host, N_ARRAYS * ARRAY_BYTES, NULL);
-    t.products.destroy(t.products.self);
+    t.gemms.destroy(t.gemms.self);
     assert_true(fake_cublaslt_end());
     ps_device_destroy(t.r.host);
     ps_device_destroy(t.r.device);
@@ -483,7 +480,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_libraries),
-        cmocka_unit_test(test_every_product),
+        cmocka_unit_test(test_every_gemm),
         cmocka_unit_test(test_shapes_are_kept),
         cmocka_unit_test(test_several_threads),
         cmocka_unit_test(test_no_start),

@@ -1,4 +1,4 @@
-/* test_cuda_cudnn.c - attention by cuDNN: that its binary interface is what cudnn.h says, where the toolkit lies; and over a
+/* test_cuda_cudnn.c - attention by cuDNN: that its binary interface is what cudnn.h says, where the toolkit is; and over a
  * library that carries out the graphs that it is given, what is asked of it and what is not, parts, every failure. That the
  * graphs are attention, test_attention shows over the same library (PS_TEST_ATTENTION=cudnn). */
 #include <pthread.h>
@@ -11,10 +11,10 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
-#include "cuda/cudnn_attention.h"
-#include "cuda/cudnn_graph.h"
 #include "cuda/fake_cudnn.h"
 #include "cuda/rig.h"
+#include "device/cuda/cudnn_attention.h"
+#include "device/cuda/cudnn_graph.h"
 #include "kernel/backend.h"
 
 /* ---- against the toolkit ---- */
@@ -31,7 +31,7 @@
 #if defined(CUDNN_MAJOR) && CUDNN_MAJOR == PS_CUDNN_VERSION
 
 #define XX(type, name, symbol, params) _Static_assert(sizeof(&symbol) == sizeof(void *), #symbol);
-#include "cuda/cudnn.def"
+#include "device/cuda/cudnn.def"
 #undef XX
 
 #define SAME(ours, theirs) _Static_assert((long)(ours) == (long)(theirs), #ours)
@@ -273,7 +273,7 @@ static ps_status issue(void *self, const void *args)
     return c->attention->run(c->attention->self, ps_gpu_stream(c->queue), c->op, c->args, c->is_done);
 }
 
-/* Measured first, as whoever runs it does. */
+/* Measured first, as every caller does. */
 static ps_status attend(const bench *t, ps_queue *q, ps_op op, const void *args, int64_t *bytes, bool *is_done)
 {
     const call c = {&t->attention, q, op, args, is_done};
@@ -560,7 +560,7 @@ static void test_no_memory(void **state)
     bench_close(&t);
 }
 
-/* A failure of the library's that is one of the device's: what the driver has seen is told. */
+/* A failure of the library's that is one of the device's: what the driver has seen is reported. */
 static void test_lost_device(void **state)
 {
     (void)state;

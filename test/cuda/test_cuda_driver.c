@@ -1,5 +1,5 @@
 /* test_cuda_driver.c - the table of the driver's functions: what it is filled from, and what is said when it cannot be.
- * Where the toolkit lies, its header and its library for linking say whether names and numbers are right. */
+ * Where the toolkit is, its header and its library for linking say whether names and numbers are right. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "cuda/fake_driver.h"
-#include "cuda/look.h"
+#include "device/cuda/look.h"
 
 #define assert_fails(expr, status, text)                                                                               \
     do {                                                                                                               \
@@ -33,7 +33,7 @@
 
 /* The header has a function of this name, version and all. */
 #define XX(is_needed, name, symbol, params) _Static_assert(sizeof(&symbol) == sizeof(void *), #symbol);
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
 
 #define SAME(ours, theirs) _Static_assert((long)(ours) == (long)(theirs), #ours)
@@ -107,7 +107,7 @@ static void test_toolkit_has_all_symbols(void **state)
     if (access(stub, R_OK) != 0) skip();
     if (ps_cuda_driver_take(stub, &d) != PS_OK) fail_msg("%s", ps_last_error());
 #define XX(is_needed, name, symbol, params) assert_non_null(d.name);
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
     assert_fails(ps_cuda_driver_start(&d), PS_ENOSYS, "made for linking only");
 }
@@ -195,29 +195,29 @@ static void test_looking(void **state)
     char root[] = "/tmp/test_cuda_XXXXXX", remove[64];
     assert_non_null(mkdtemp(root));
     const ps_cuda_driver *d = fake_driver(&(fake_options){.n_devices = 2});
-    looks(root, d, false, "none of NVIDIA's");
+    looks(root, d, false, "no NVIDIA GPU found");
     write_file(root, "sys/bus/pci/devices/0000:00:01.0/vendor", "0x10de\n"); /* its sound */
     write_file(root, "sys/bus/pci/devices/0000:00:01.0/class", "0x040300\n");
     write_file(root, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n");
     write_file(root, "sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n");
-    looks(root, d, false, "none of NVIDIA's");
+    looks(root, d, false, "no NVIDIA GPU found");
     write_file(root, "sys/bus/pci/devices/0000:00:03.0/vendor", "0x10de\n");
     write_file(root, "sys/bus/pci/devices/0000:00:03.0/class", "0x030200\n");
     looks(root, d, true, "2, Fake 0 (compute capability 9.0), driver for CUDA 13.0");
     snprintf(remove, sizeof remove, "rm -r %s/sys", root);
     assert_int_equal(system(remove), 0);
-    looks(root, d, false, "none of NVIDIA's");
+    looks(root, d, false, "no NVIDIA GPU found");
     write_file(root, "dev/nvidiactl", ""); /* of a container without /sys */
     looks(root, d, true, "2, Fake 0");
     snprintf(remove, sizeof remove, "rm -r %s/dev", root);
     assert_int_equal(system(remove), 0);
-    looks(root, d, false, "none of NVIDIA's");
+    looks(root, d, false, "no NVIDIA GPU found");
     write_file(root, "usr/lib/wsl/lib/libcuda.so.1", ""); /* of Windows */
     looks(root, d, true, "2, Fake 0");
     fake_fail("init", 0, PS_CU_DRIVER_MISMATCH);
-    looks(root, d, false, "NVIDIA's, which cannot be used: NVIDIA's driver does not fit");
+    looks(root, d, false, "NVIDIA GPU not usable: NVIDIA's driver does not fit");
     fake_fail("device_name", 0, PS_CU_UNKNOWN);
-    looks(root, d, false, "does not tell what it has");
+    looks(root, d, false, "does not report its devices");
     assert_true(fake_driver_end());
     snprintf(remove, sizeof remove, "rm -r %s", root);
     assert_int_equal(system(remove), 0);

@@ -10,7 +10,7 @@
 
 #include "assert_status.h"
 #include "cuda/fake_driver.h"
-#include "cuda/gpu.h"
+#include "device/cuda/gpu.h"
 
 #define BUDGET (8 * PS_MIB)
 #define PIECE (256 * PS_KIB)
@@ -143,7 +143,7 @@ static void test_each_call_fails_at_each_time(void **state)
     (void)state;
     static const char *const functions[] = {
 #define XX(is_needed, name, symbol, params) #name,
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
     };
     static const ps_cu_result results[] = {PS_CU_INVALID_VALUE, PS_CU_OUT_OF_MEMORY, PS_CU_ECC_UNCORRECTABLE};

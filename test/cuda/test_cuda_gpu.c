@@ -31,9 +31,9 @@ static void test_gpus_that_cannot_be_used(void **state)
     ps_gpu *g;
     opens_not((fake_options){.mode = PS_CU_MODE_PROHIBITED}, NULL, 0, PS_ENOSYS, "nvidia-smi -c DEFAULT");
     opens_not((fake_options){.capability = 75}, NULL, 0, PS_ENOSYS, "compute capability is 7.5; 8.0 (Ampere)");
-    opens_not((fake_options){.seed = 1}, "context_retain", PS_CU_DEVICE_UNAVAILABLE, PS_ENOSYS, "for itself");
+    opens_not((fake_options){.seed = 1}, "context_retain", PS_CU_DEVICE_UNAVAILABLE, PS_ENOSYS, "exclusively");
     opens_not((fake_options){.mode = PS_CU_MODE_EXCLUSIVE}, "context_retain", PS_CU_INVALID_DEVICE, PS_ENOSYS,
-              "for itself");
+              "exclusively");
     opens_not((fake_options){.seed = 1}, "context_retain", PS_CU_OUT_OF_MEMORY, PS_ENOMEM_DEV, "other processes");
     setenv("CUDA_VISIBLE_DEVICES", "3,4", 1);
     const ps_cuda_driver *d = fake_driver(&(fake_options){.n_devices = 2});
@@ -56,7 +56,7 @@ static void test_each_call_fails_while_opening(void **state)
     (void)state;
     static const char *const functions[] = {
 #define XX(is_needed, name, symbol, params) #name,
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
     };
     int n_struck = 0;
@@ -99,7 +99,7 @@ static uint8_t first_byte(const rig *r, ps_queue *q, const void *p)
     return b;
 }
 
-/* Pages serve blocks of any size without being given back, and no more are made than the budget has. */
+/* Pages serve blocks of any size without being freed, and no more are made than the budget has. */
 static void test_pages_serve_all_sizes(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void test_pages_serve_all_sizes(void **state)
     rig_close(&r);
 }
 
-/* A page is handed on while its last user is still at work: nobody stands still, and the device waits by itself. */
+/* A page is passed on while its last user still works: no thread waits, and the device waits by itself. */
 static void test_memory_is_handed_on_without_waiting(void **state)
 {
     (void)state;
@@ -132,7 +132,7 @@ static void test_memory_is_handed_on_without_waiting(void **state)
         rig r = rig_open((fake_options){.seed = seed});
         ps_queue *q[2] = {queue_new(&r), queue_new(&r)};
         char *keep = block_new(r.device, DEVICE_BYTES - 4 * PS_MIB);
-        const int64_t n_before = ps_blocked_so_far().n[PS_BLOCK_FREE];
+        const int64_t n_before = ps_blocked_so_far().n[PS_BLOCK_PAGE];
         for (int i = 0; i < 60; i++) {
             const int64_t bytes = (i % 3 == 0 ? 3 : 4) * PS_MIB;
             char *p = block_new(r.device, bytes);
@@ -141,7 +141,7 @@ static void test_memory_is_handed_on_without_waiting(void **state)
             assert_ok(ps_queue_copy(q[i % 2], keep + i, p + bytes - 1, 1));
             ps_device_free(r.device, p, bytes, &(ps_events){.n = 1, .event = {ps_queue_event(q[i % 2])}});
         }
-        assert_int_equal(ps_blocked_so_far().n[PS_BLOCK_FREE], n_before);
+        assert_int_equal(ps_blocked_so_far().n[PS_BLOCK_PAGE], n_before);
         finish(q[0]);
         finish(q[1]);
         uint8_t got[60];
@@ -176,11 +176,11 @@ static void test_regions_find_their_pages(void **state)
         if (step == 0) s = ps_gpu_get_stats(r.gpu);
     }
     assert_int_equal(ps_gpu_get_stats(r.gpu).n_maps, s.n_maps);
-    /* and give them up when somebody else wants them */
+    /* and give them up when another block needs them */
     char *all = block_new(r.device, DEVICE_BYTES);
     assert_ok(ps_queue_wait(q, ps_device_gave_after(r.device)));
     assert_ok(ps_queue_fill(q, all, 77, DEVICE_BYTES));
-    assert_fails(ps_region_commit(region, 0, PAGE), PS_ENOMEM_DEV, "device memory: need");
+    assert_fails(ps_region_commit(region, 0, PAGE), PS_ENOMEM_DEV, "device memory: 65.5 kB needed");
     ps_device_free(r.device, all, DEVICE_BYTES, &(ps_events){.n = 1, .event = {ps_queue_event(q)}});
     assert_ok(ps_region_commit(region, PS_MIB, 3 * PS_MIB));
     assert_ok(ps_queue_wait(q, ps_device_gave_after(r.device)));
@@ -191,13 +191,14 @@ static void test_regions_find_their_pages(void **state)
     rig_close(&r);
 }
 
-static void test_somebody_else_has_the_memory(void **state)
+static void test_another_process_has_the_memory(void **state)
 {
     (void)state;
     rig r = rig_open((fake_options){.total_bytes = 64 * PS_MIB});
     void *a = block_new(r.device, 4 * PS_MIB), *b;
     fake_take_memory(56 * PS_MIB);
-    assert_fails(ps_device_alloc(r.device, 8 * PS_MIB, &b), PS_ENOMEM_DEV, "8 of its 64 MiB are ours, 0 free");
+    assert_fails(ps_device_alloc(r.device, 8 * PS_MIB, &b), PS_ENOMEM_DEV,
+                 "8 of its 64 MiB are used by this process, 0 free");
     assert_non_null(strstr(ps_last_error(), "other processes"));
     assert_ok(ps_device_alloc(r.device, 4 * PS_MIB, &b)); /* what was got of it is of use */
     ps_device_free(r.device, b, 4 * PS_MIB, NULL);
@@ -208,7 +209,7 @@ static void test_somebody_else_has_the_memory(void **state)
     rig_close(&r);
 }
 
-/* Each call of the driver fails once: an error, and everything goes on. */
+/* Each call of the driver fails once: an error, and everything continues. */
 static void test_calls_of_memory_fail(void **state)
 {
     (void)state;
@@ -263,7 +264,7 @@ int main(void)
         cmocka_unit_test(test_pages_serve_all_sizes),
         cmocka_unit_test(test_memory_is_handed_on_without_waiting),
         cmocka_unit_test(test_regions_find_their_pages),
-        cmocka_unit_test(test_somebody_else_has_the_memory),
+        cmocka_unit_test(test_another_process_has_the_memory),
         cmocka_unit_test(test_calls_of_memory_fail),
         cmocka_unit_test(test_host_cannot_touch),
     };

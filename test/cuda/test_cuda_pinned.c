@@ -1,4 +1,4 @@
-/* test_cuda_pinned.c - the host tier beside a GPU over the fake driver: page-locked once, and found again. */
+/* test_cuda_pinned.c - the host tier next to a GPU over the fake driver: page-locked once, and found again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ static void test_pinned_memory(void **state)
     memset(h, 42, (size_t)(3 * PS_MIB));
     assert_ok(ps_queue_copy(q, d, h, 3 * PS_MIB));
     assert_ok(ps_queue_copy(q, h + PS_MIB, d, PS_MIB));
-    /* given back under way: kept, so still registered */
+    /* freed under way: kept, so still registered */
     ps_device_free(r.host, h, 3 * PS_MIB, &(ps_events){.n = 1, .event = {ps_queue_event(q)}});
     const int64_t n_pins = ps_gpu_get_stats(r.gpu).n_pins;
     char *again = block_new(r.host, 3 * PS_MIB);
@@ -95,7 +95,7 @@ static tally count(void)
 
 enum { PIECES = 8, STEPS = 6 };
 
-/* Chunks of a tensor that lies across several, and others, come and go between the tiers. */
+/* Chunks of a tensor that spans several, and others, come and go between the tiers. */
 static void step(const rig *r, ps_queue *up, ps_queue *down, ps_region *run, ps_region *other, char *device, int n)
 {
     char *base = ps_region_base(run);
@@ -214,7 +214,7 @@ static void test_regions_where_registering_is_forbidden(void **state)
     }
     assert_int_equal(ps_gpu_get_stats(r.gpu).pinned_bytes, 0);
     fake_fail("host_register", 0, PS_CU_OUT_OF_MEMORY);
-    assert_fails(ps_region_commit(run, 0, PS_MIB), PS_ENOMEM_HOST, "cannot page-lock 1048576 bytes of RAM");
+    assert_fails(ps_region_commit(run, 0, PS_MIB), PS_ENOMEM_HOST, "cannot page-lock 1.05 MB of RAM");
     assert_ok(ps_region_commit(run, 0, PS_MIB));
     ps_region_destroy(run);
     ps_device_free(r.device, d, PS_MIB, NULL);
@@ -229,7 +229,7 @@ static ps_status wait_for_flag(void *self, const void *args)
     return PS_OK;
 }
 
-/* A queue of each way has a stream of its own: one that stands still, for an update on the host, holds up no other. */
+/* A queue of each way has a stream of its own: one that is blocked, for an update on the host, holds up no other. */
 static void test_both_ways_at_once(void **state)
 {
     (void)state;

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "assert_status.h"
-#include "cuda/cudnn_graph.h"
+#include "device/cuda/cudnn_graph.h"
 
 /* As NVIDIA's data sheets and the CUDA programming guide (table of compute capabilities) have them. */
 typedef struct described_gpu {

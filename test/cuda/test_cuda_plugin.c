@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "assert_status.h"
-#include "cuda/plugin.h"
+#include "device/cuda/plugin.h"
 #include "kernel/cuda/cuda_operator.h"
 
 static char folder[] = "/tmp/test_plugin_XXXXXX";
@@ -26,7 +26,7 @@ static void compile(const char *source)
     snprintf(path, sizeof path, "%s/plugin.c", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fprintf(f, "#include \"cuda/plugin.h\"\n%s\n", source);
+    fprintf(f, "#include \"device/cuda/plugin.h\"\n%s\n", source);
     fclose(f);
     run("${CC:-cc} -shared -fPIC -Iinclude -Isrc -o $folder/libpatrickstar_cuda.so $folder/plugin.c");
 }

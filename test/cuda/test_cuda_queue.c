@@ -1,5 +1,5 @@
 /* test_cuda_queue.c - streams as queues over the fake driver: order by events and by nothing else, waits for host code,
- * failures that are handed on, and what becomes of those who wait when the device is lost. */
+ * failures that are passed on, and what becomes of waits when the device is lost. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,7 +123,7 @@ static void test_items_are_done_in_order(void **state)
     }
 }
 
-static void test_who_does_not_wait_is_too_early(void **state)
+static void test_work_without_a_wait_is_too_early(void **state)
 {
     (void)state;
     rig r = rig_open((fake_options){.seed = 1});
@@ -161,8 +161,8 @@ static void test_events_order_queues(void **state)
     }
 }
 
-/* An event is of its item, however many come after it: who waits for an early one is not made to wait for a later one,
- * which may never come without him. */
+/* An event is of its item, however many come after it: a wait for an early one does not wait for a later one,
+ * which may never come without the waiting thread. */
 static void test_old_events(void **state)
 {
     (void)state;
@@ -320,7 +320,7 @@ static void failure_is_handed_on(bool has_no_wait_value)
         assert_true(ps_event_is_done(after));
         assert_ok(ps_event_wait(before));
         assert_ok(ps_event_wait(ps_queue_event(q[3])));
-        /* nothing more is done there, and who comes after that learns of it at once */
+        /* nothing more is done there, and what comes after that fails at once */
         assert_ok(ps_queue_fill(q[2], d, 6, 1));
         uint8_t got;
         assert_ok(ps_queue_get(q[3], &got, d, 1));
@@ -328,7 +328,7 @@ static void failure_is_handed_on(bool has_no_wait_value)
         assert_ok(ps_queue_wait(q[3], ps_queue_event(q[2])));
         assert_fails(ps_event_wait(ps_queue_event(q[3])), PS_EIO, "the disk is gone");
         pthread_join(t, NULL);
-        /* what is freed after it is usable: a failure is not for who comes by the memory next */
+        /* what is freed after it is usable: a failure does not reach the memory's next user */
         ps_device_free(r.device, d, PAGE, &(ps_events){.n = 1, .event = {after}});
         assert_ok(ps_event_wait(ps_device_gave_after(r.device)));
         for (int i = 0; i < 4; i++) ps_queue_destroy(q[i]);
@@ -367,7 +367,7 @@ static void test_release_after_host_code(void **state)
     rig_close(&r);
 }
 
-/* A piece of a region whose pages somebody else has by now is not unmapped under the work that still uses it there: the
+/* A piece of a region whose pages have another user by now is not unmapped under the work that still uses it there: the
  * one case in which the host waits. */
 static void test_piece_is_wanted_again_under_its_last_use(void **state)
 {
@@ -402,7 +402,7 @@ static void *wait_in_thread(void *arg)
     return (void *)(intptr_t)ps_event_wait(*(ps_event *)arg);
 }
 
-/* Whatever is under way: everybody is told what was seen first, and nobody hangs. */
+/* Whatever is under way: every call reports what was seen first, and none hangs. */
 static void test_device_is_lost(void **state)
 {
     (void)state;
@@ -455,7 +455,7 @@ static void test_wrong_address(void **state)
     ps_queue *q = queue_new(&r);
     char *d = block_new(r.device, PAGE), local[8];
     assert_fails(ps_queue_copy(q, d, local, sizeof local), PS_EDEVICE, "cuda: work: CUDA_ERROR"); /* not page-locked */
-    ps_status st = ps_queue_copy(q, d + PAGE, d, 8); /* behind the block: found when it is done, perhaps at once */
+    ps_status st = ps_queue_copy(q, d + PAGE, d, 8); /* after the block: found when it is done, perhaps at once */
     if (st == PS_OK) st = ps_event_wait(ps_queue_event(q));
     assert_fails(st, PS_EDEVICE, ": CUDA_ERROR_ILLEGAL_ADDRESS"); /* whichever call saw it first */
     ps_queue_destroy(q);
@@ -492,7 +492,7 @@ static void test_faults(void **state)
 
 /* ---- a caller's stream, and looking on ---- */
 
-static void test_foreign_stream(void **state)
+static void test_external_stream(void **state)
 {
     (void)state;
     notes n = notes_open((fake_options){.seed = 4});
@@ -500,9 +500,9 @@ static void test_foreign_stream(void **state)
     ps_queue *theirs;
     ps_event mark;
     assert_int_equal(n.driver->stream_create(&stream, PS_CU_STREAM_NON_BLOCKING, 0), PS_CU_SUCCESS);
-    assert_fails(ps_gpu_open_foreign(n.r.gpu, "theirs", NULL, &theirs), PS_EINVAL, "the default stream");
-    assert_ok(ps_gpu_open_foreign(n.r.gpu, "theirs", stream, &theirs));
-    assert_ptr_equal(ps_gpu_space(n.r.gpu)->foreign, theirs);
+    assert_fails(ps_gpu_open_external(n.r.gpu, "theirs", NULL, &theirs), PS_EINVAL, "the default stream");
+    assert_ok(ps_gpu_open_external(n.r.gpu, "theirs", stream, &theirs));
+    assert_ptr_equal(ps_gpu_space(n.r.gpu)->external, theirs);
     assert_ptr_equal(ps_gpu_stream(theirs), stream);
     assert_ok(ps_queue_wait(theirs, ps_queue_event(n.q)));
     write_letter(&n, theirs, 'a');
@@ -514,7 +514,7 @@ static void test_foreign_stream(void **state)
     write_letter(&n, n.q, 'c');
     assert_text(&n, n.q, "abc");
     ps_queue_destroy(theirs);
-    assert_null(ps_gpu_space(n.r.gpu)->foreign);
+    assert_null(ps_gpu_space(n.r.gpu)->external);
     assert_int_equal(n.driver->stream_destroy(stream), PS_CU_SUCCESS);
     notes_close(&n);
 }
@@ -561,7 +561,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_items_are_done_in_order),
-        cmocka_unit_test(test_who_does_not_wait_is_too_early),
+        cmocka_unit_test(test_work_without_a_wait_is_too_early),
         cmocka_unit_test(test_events_order_queues),
         cmocka_unit_test(test_old_events),
         cmocka_unit_test(test_put_and_get_any_memory),
@@ -573,7 +573,7 @@ int main(void)
         cmocka_unit_test(test_device_is_lost),
         cmocka_unit_test(test_wrong_address),
         cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_foreign_stream),
+        cmocka_unit_test(test_external_stream),
         cmocka_unit_test(test_profile_has_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

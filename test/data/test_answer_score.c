@@ -62,7 +62,7 @@ static void test_spans(void **state)
     (void)state;
     const ps_task_sample first = {.context = 2, .context_end = 6, .context_first = 0},
                          second = {.context = 2, .context_end = 6, .context_first = 2};
-    /* the best beginning lies behind the best end: no span */
+    /* the best beginning is after the best end: no span */
     const float a[] = {1, 2, 0, 0, 0, 9, 5, 0, 0, 1, 0, 3, 0, 0}, b[] = {-4, 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 2, 0, 0};
     ps_answer_span best = PS_ANSWER_SPAN_NONE;
     ps_answer_span_take(&best, &first, a);

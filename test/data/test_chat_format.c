@@ -192,7 +192,7 @@ static void test_prompts(void **state)
         for (int64_t k = 0; k < ids.n - 1; k++) assert_int_equal(ps_target_id(all.ids[k]), ids.ids[1 + k]);
         assert_true(ps_target_is_marked(all.ids[ids.n - 1]));
         assert_int_equal(ps_chat_end_of_answer(&e), ps_tokenizer_find(t, cases[i].end));
-        /* in turns nobody answers an answer */
+        /* in turns no answer follows an answer */
         if (cases[i].format == LLAMA2)
             assert_int_equal(ps_chat_encode_prompt(&e, &(ps_chat){.messages = copy, .n = cases[i].n + 1}, "w", &ids),
                              PS_EFORMAT);
@@ -288,7 +288,7 @@ static void test_tokens_that_a_form_needs(void **state)
     assert_non_null(strstr(ps_last_error(), "llama3 needs the added token <|start_header_id|>"));
     ps_tokenizer *t = chat_tokenizer(all_added, 1);
     assert_int_equal(ps_chat_encoder_init(&e, CHATML, NULL, t), PS_EINVAL);
-    assert_non_null(strstr(ps_last_error(), "<|im_start|> takes the white space beside it"));
+    assert_non_null(strstr(ps_last_error(), "<|im_start|> includes adjacent white space"));
     ps_tokenizer_close(t);
     assert_int_equal(ps_tokenizer_open("data/gpt2", &t), PS_OK);
     assert_int_equal(ps_chat_encoder_init(&e, MISTRAL, NULL, t), PS_EINVAL);

@@ -30,7 +30,7 @@ static void test_counts(void **state)
         {{O, B_PER, I_PER, O}, {O, B_PER, I_PER, I_PER}, 4, {1, 1, 0}}, /* too long */
         {{O, B_PER, I_PER, O}, {O, B_ORG, I_ORG, O}, 4, {1, 1, 0}},     /* another type */
         {{B_PER, B_PER}, {B_PER, I_PER}, 2, {2, 1, 0}},                 /* two that touch */
-        {{I_PER, I_PER, I_ORG}, {B_PER, I_PER, B_ORG}, 3, {2, 2, 2}},   /* I- begins behind O, and as another type */
+        {{I_PER, I_PER, I_ORG}, {B_PER, I_PER, B_ORG}, 3, {2, 2, 2}},   /* I- begins after O, and as another type */
         {{B_PER, I_ORG, O, I_PER}, {B_PER, B_ORG, O, B_PER}, 4, {3, 3, 3}},
         {{O, O}, {O, B_PER}, 2, {0, 1, 0}},
         {{B_PER}, {B_PER}, 1, {1, 1, 1}},

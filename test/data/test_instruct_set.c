@@ -182,7 +182,7 @@ static void test_long_lines_are_cut(void **state)
     assert_int_equal(info.n_targets, 4);
     assert_int_equal(info.chat_format, PS_CONFIG_CHAT_FORMAT_AUTO);
     ps_instruct_set_close(s);
-    /* a conversation in which nobody answers */
+    /* a conversation without an answer */
     o = options(MESSAGES, 100);
     s = open_text("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n"
                   "{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}\n",
@@ -285,7 +285,7 @@ static void test_bad_lines_are_errors_with_their_place(void **state)
         if (strstr(ps_last_error(), cases[i].message) == NULL || strstr(ps_last_error(), "lines.jsonl: line") == NULL)
             fail_msg("case %zu: \"%s\" lacks \"%s\"", i, ps_last_error(), cases[i].message);
     }
-    /* no template beside the tokenizer, and no form given */
+    /* no template with the tokenizer, and no form given */
     ps_instruct_options o = options(MESSAGES, 50);
     ps_instruct_set *s;
     o.chat_format = PS_CONFIG_CHAT_FORMAT_AUTO;

@@ -79,7 +79,7 @@ static void test_records(void **state)
     ps_jsonl_close(NULL);
 }
 
-/* Keys that nobody asked for may be anything. */
+/* Keys that were not asked for may be anything. */
 static void test_keys_by_name(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void test_keys_by_name(void **state)
     assert_int_equal(n, 1);
 }
 
-/* As Python's json module writes them: in values that nobody asked for they do no harm. */
+/* As Python's json module writes them: in values that were not asked for they do no harm. */
 static void test_ignored_numbers(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ static void assert_rate(int64_t n, int64_t total, double p)
         fail_msg("%lld of %lld, expected %g", (long long)n, (long long)total, expected);
 }
 
-static void test_rates(void **state)
+static void test_throughput(void **state)
 {
     (void)state;
     int64_t n_text = 0, n_chosen = 0, n_mask = 0, n_same = 0, n_random = 0;
@@ -110,7 +110,7 @@ static void test_each_row_has_a_target(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_throughput),
         cmocka_unit_test(test_pure_function),
         cmocka_unit_test(test_each_row_has_a_target),
     };

@@ -35,7 +35,7 @@ static void values_that_are_not_finite_are_refused(void **state)
             assert_int_equal(ps_sample_token(logits, V, &ways[w], 0, &token), PS_ENUMERIC);
             assert_non_null(strstr(ps_last_error(), "of token 1997"));
         }
-        sampled(logits, V - 3, &ways[w], 0); /* behind what is looked at */
+        sampled(logits, V - 3, &ways[w], 0); /* after what is looked at */
         logits[V - 3] = 0;
         sampled(logits, V, &ways[w], 0);
     }

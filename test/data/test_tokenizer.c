@@ -172,7 +172,7 @@ static void test_endless_words(void **state)
     ps_mem_free(text);
 }
 
-static void test_decode_refuses_foreign_ids(void **state)
+static void test_decode_refuses_unknown_ids(void **state)
 {
     (void)state;
     char *text;
@@ -238,7 +238,7 @@ static void test_merge_order(void **state)
 }
 
 /* Where a merge across the border exists, malformed bytes still stay apart from the text before them. */
-static void test_malformed_bytes_stay_apart(void **state)
+static void test_malformed_bytes_are_not_merged(void **state)
 {
     (void)state;
     static const char *const malformed[] = {"\x80",         "\xC0\x80",         "\xC1\xBF",         "\xE0\x9F\xBF",
@@ -305,7 +305,7 @@ static void test_bad_vocabulary_is_an_error(void **state)
     assert_non_null(strstr(ps_last_error(), "no token for the single byte 0x41"));
 }
 
-/* The n-th allocation fails: reported, nothing leaks, and the tokenizer goes on afterwards. */
+/* The n-th allocation fails: reported, nothing leaks, and the tokenizer stays usable. */
 static void test_faults(void **state)
 {
     (void)state;
@@ -354,9 +354,9 @@ int main(void)
         cmocka_unit_test(test_whole_vocabulary),
         cmocka_unit_test(test_bytes_that_are_no_text),
         cmocka_unit_test(test_endless_words),
-        cmocka_unit_test(test_decode_refuses_foreign_ids),
+        cmocka_unit_test(test_decode_refuses_unknown_ids),
         cmocka_unit_test(test_merge_order),
-        cmocka_unit_test(test_malformed_bytes_stay_apart),
+        cmocka_unit_test(test_malformed_bytes_are_not_merged),
         cmocka_unit_test(test_bad_vocabulary_is_an_error),
         cmocka_unit_test(test_faults),
     };

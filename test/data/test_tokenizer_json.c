@@ -111,7 +111,7 @@ static void test_refused(void **state)
         {LLAMA2_LIKE, "decoder.decoders.0.content", "\"0123456789abcdef\"", "a text of 16 bytes, expected at most 15"},
         {LLAMA2_LIKE, "decoder.decoders.0", "{\"type\": \"Fuse\"}", "decoder ByteFallback after Fuse is not supported"},
         {LLAMA2_LIKE, "decoder.decoders.2", "{\"type\": \"ByteFallback\"}",
-         "decoder Strip is supported only behind Fuse"},
+         "decoder Strip is supported only after Fuse"},
         {LLAMA2_LIKE, "decoder.decoders.3.stop", "1", "decoder Strip: expected \"start\": a whole number, \"stop\": 0"},
         {LLAMA2_LIKE, "decoder.decoders.3.content", "\"ab\"", "\"content\" is \"ab\", expected one character"},
         {BERT_LIKE, "model.unk_token", "\"<none>\"", "unk_token \"<none>\" is no token"},
@@ -301,7 +301,7 @@ static void test_pairs(void **state)
     }
 }
 
-/* The space goes before the text, not into it behind malformed bytes. */
+/* The space goes before the text, not into it after malformed bytes. */
 static void test_prefix_space(void **state)
 {
     (void)state;

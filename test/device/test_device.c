@@ -56,7 +56,7 @@ static void test_budget_is_exact(void **state)
         check_stats(d, 10 * PAGE, 0, 10 * PAGE);
         assert_int_equal(ps_device_alloc(d, 1, &p), PS_ENOMEM_DEV);
         assert_null(p);
-        assert_non_null(strstr(ps_last_error(), "host memory: need 1 bytes, 40960 of 40960 in use"));
+        assert_non_null(strstr(ps_last_error(), "host memory: 1 B needed, 41 kB of 41 kB in use"));
         assert_int_equal(ps_device_alloc(d, INT64_MAX, &p), PS_ENOMEM_DEV);
         check_stats(d, 10 * PAGE, 0, 10 * PAGE);
         ps_device_free(d, a, 1, NULL);
@@ -119,7 +119,7 @@ static void test_kept_blocks_make_room_oldest_first(void **state)
         ps_device_free(d, b, 3 * PAGE, NULL);
         ps_device_free(d, a, 4 * PAGE, NULL);
         ps_device_free(d, c, 2 * PAGE, NULL);
-        e = block_new(d, PAGE); /* fits beside all that is kept */
+        e = block_new(d, PAGE); /* fits next to all that is kept */
         check_stats(d, PAGE, 9 * PAGE, 9 * PAGE);
         assert_int_equal(ps_region_create(d, 10 * PAGE, &r), PS_OK);
         check_stats(d, PAGE, 9 * PAGE, 9 * PAGE);
@@ -422,7 +422,7 @@ static void test_failed_region_gives_addresses_back(void **state)
     ps_device_destroy(d);
 }
 
-/* What is kept beside a block counts, so it may be resident; when its room is wanted it is not. */
+/* What is kept next to a block counts, so it may be resident; when its room is wanted it is not. */
 static void test_block_is_resident_as_allocated(void **state)
 {
     (void)state;
@@ -464,7 +464,7 @@ static int64_t huge_bytes(const void *p)
 }
 
 /* Four of 512 KiB lie side by side: the other three are kept, new, and of the budget. Where that has no room for them a
- * block lies alone. */
+ * block is alone. */
 static void test_small_blocks_share_a_huge_page(void **state)
 {
     (void)state;
@@ -709,7 +709,7 @@ static void test_failed_copy_is_told_once_at_its_wait(void **state)
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 
-/* Everything once. On failure gives back what it has; the device's books must be at zero either way. */
+/* Everything once. On failure frees what it has; the device's books must be at zero either way. */
 static ps_status use_device(const ps_device_ops *ops)
 {
     ps_status st;

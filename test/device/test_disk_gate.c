@@ -85,8 +85,8 @@ static void end(const rig *r, ps_event e, ps_status st)
     ps_host_queue_end(r->host, e.ticket, st);
 }
 
-/* What is written is what lies there when the event is done, and what is read what was written before; the caller goes
- * on meanwhile. Others overtake what waits. */
+/* What is written is what is there when the event is done, and what is read what was written before; the caller
+ * continues meanwhile. Others overtake what waits. */
 static void test_it_begins_after_its_events(void **state)
 {
     (void)state;
@@ -119,7 +119,7 @@ static void test_it_begins_after_its_events(void **state)
     }
 }
 
-/* Of several events all count; what is done already holds nothing up. */
+/* All of several events count; what is done already holds nothing up. */
 static void test_after_several(void **state)
 {
     (void)state;
@@ -157,13 +157,13 @@ static void test_what_fails_before_it(void **state)
             if (!is_known) end(&r, made, PS_FAIL(PS_ENUMERIC, "the maker fell asleep"));
             assert_int_equal(ps_event_wait(write), PS_ENUMERIC);
             assert_non_null(strstr(ps_last_error(), "the maker fell asleep"));
-            assert_ok(ps_event_wait(write)); /* told once */
+            assert_ok(ps_event_wait(write)); /* reported once */
             assert_int_equal(ps_disk_get_stats(r.disk).write_bytes, 0);
             rig_close(&r);
         }
 }
 
-/* A transfer before it that failed is over, no more; who waits for that one is still told. */
+/* A transfer before it that failed is over, no more; a wait for that one still fails. */
 static void test_a_transfer_that_fails_before_it(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void test_a_transfer_that_fails_before_it(void **state)
         }
 }
 
-/* Nobody waits for these; the disk closes when what they come after is done. */
+/* These are not waited for; the disk closes when what they come after is done. */
 static void test_closing_with_some_that_wait(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@
 
 #define PAGE PS_PAGE_BYTES
 
-/* Nobody issues or waits here: transfers are queued as if what they come after were done. */
+/* No thread issues or waits here: transfers are queued as if what they come after were done. */
 static void disk_init(ps_disk *d, int n_files)
 {
     *d = (ps_disk){.n_files = n_files};
@@ -37,7 +37,7 @@ static void disk_deinit(ps_disk *d)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* Nobody touches it: an address tells of which offset it is. */
+/* It is not touched: an address says of which offset it is. */
 static char *memory_of(int64_t offset)
 {
     return (char *)(uintptr_t)(PS_GIB + offset);
@@ -218,7 +218,7 @@ static void test_short_transfers_go_on(void **state)
     disk_deinit(&d);
 }
 
-/* The second of two files fails: the rest is not tried, the failure says which, and what else waits goes on. */
+/* The second of two files fails: the rest is not tried, the failure says which, and what else waits is done. */
 static void test_a_failure_is_of_its_file(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void test_a_failure_is_of_its_file(void **state)
     assert_int_equal(bad->error_offset, 2 * PS_MIB);
     assert_int_equal(bad->error_wanted, PS_MIB);
     assert_int_equal(d.write_bytes, PS_MIB);
-    assert_ptr_equal(d.first, bad); /* kept until it is told */
+    assert_ptr_equal(d.first, bad); /* kept until it is reported */
     assert_null(bad->next);
     d.closing = true;
     assert_nothing(&d, PS_DISK_CLOSED);
@@ -267,7 +267,7 @@ static void test_neighbours_that_wait_go_as_one_request(void **state)
     int64_t at = 7 * PS_MIB;
     for (int i = 0; i < 4; i++, at += 9 * PS_MIB / 8) queue(&d, true, at, 9 * PS_MIB / 8);
     queue(&d, true, at + PAGE, PAGE); /* there is a gap */
-    queue(&d, true, at, PAGE);        /* behind it in the queue */
+    queue(&d, true, at, PAGE);        /* after it in the queue */
     ps_disk_piece p = take(&d), r[3];
     queue(&d, false, at + PAGE, PAGE); /* another direction */
     queue(&d, false, 64 * PS_MIB, 5 * PS_MIB);
@@ -359,7 +359,7 @@ static void test_short_transfers_of_several_go_on(void **state)
     disk_deinit(&d);
 }
 
-/* A request of four fails: each is tried by itself, and the failure is told of who has it, with its own place. */
+/* A request of four fails: each is tried by itself, and the failure is reported for its owner, with its own place. */
 static void test_a_failure_is_of_its_transfer(void **state)
 {
     (void)state;

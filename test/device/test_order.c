@@ -14,12 +14,12 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "device/async.h"
+#include "cuda/fake_cpu.h"
 #include "device/order.h"
 
 #define assert_ok(expr) assert_int_equal((expr), PS_OK)
 
-/* ---- by hand: queues that are only told of ---- */
+/* ---- by hand: queues that are only described ---- */
 
 enum { READ, WRITE };
 
@@ -238,7 +238,7 @@ static void test_any_order(void **state)
     assert_int_equal(n_reports(b), 3);
 }
 
-/* Of a queue without delay the host knows all, and what it waits for; unless it is taken as one that works later. */
+/* The host knows all of a queue without delay, and what it waits for; unless it is taken as one that works later. */
 static void test_at_once(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void test_other_threads(void **state)
     assert_int_equal(n_reports(b), 2);
 }
 
-/* Each allocation fails once: the checker says that it gave up, and takes whatever it is still told. */
+/* Each allocation fails once: the checker says that it gave up, and accepts all further calls. */
 static void test_it_gives_up_without_memory(void **state)
 {
     (void)state;
@@ -334,7 +334,7 @@ static void test_it_gives_up_without_memory(void **state)
         ps_fault_arm(PS_FAULT_ALLOC, -1, false);
         if (was_created) assert_int_equal(n_reports(&b), struck);
         if (was_created && struck)
-            assert_string_equal(ps_order_text(b.o, 0), "the checker of order ran out of memory, and looks no further");
+            assert_string_equal(ps_order_text(b.o, 0), "the checker of order ran out of memory, and stops checking");
         ps_order_destroy(b.o);
         assert_int_equal(ps_mem_live_bytes(), 0);
     }
@@ -576,7 +576,7 @@ static void test_memory_is_bounded(void **state)
     ps_order_remove_queue(b->o, disk);
 }
 
-/* Queues that come and go: who was not waited for races with the next two, then its queue goes. */
+/* Queues that come and go: an item not waited for races with the next two, then its queue goes. */
 static void test_queues_come_and_go(void **state)
 {
     bench *b = *state;
@@ -593,7 +593,7 @@ static void test_queues_come_and_go(void **state)
     assert_int_equal(ps_mem_live_bytes(), early_bytes);
 }
 
-/* Of a queue in any order the lanes of its items are left for others. */
+/* The lanes of items of a queue in any order are left for others. */
 static void test_lanes_are_used_again(void **state)
 {
     bench *b = *state;
@@ -619,7 +619,7 @@ typedef struct tiers {
     ps_order *o;
     ps_device *dev;
     ps_queue *compute, *copies;
-    char *block, *host; /* of the device; of the host beside it */
+    char *block, *host; /* of the device; of the host next to it */
 } tiers;
 
 static void open_tiers(tiers *t, const ps_device_ops *ops, bool as_if_later)
@@ -720,7 +720,7 @@ static void test_queues_tell(void **state)
     }
 }
 
-/* What is given back must be unused; who gives it back says after what. Here the host waits. */
+/* What is freed must be unused; the call that frees it says after what. Here the host waits. */
 static void test_a_free_tells(void **state)
 {
     (void)state;
@@ -744,7 +744,7 @@ static void test_a_free_tells(void **state)
     close_tiers(&t);
 }
 
-/* A trial of a device that works later: nobody waits but who is given the memory next. */
+/* A trial of an asynchronous device: only the next user of the memory waits. */
 static void test_a_release_tells(void **state)
 {
     (void)state;
@@ -775,7 +775,7 @@ static void test_a_release_tells(void **state)
         assert_ok(ps_event_wait(ps_device_gave_after(t.dev)));
     }
     assert_int_equal(ps_order_n_waits(t.o, PS_WAIT_FREE), 3);
-    ps_device_set_keep(t.dev, false); /* what is given back is no more, and the same addresses other memory */
+    ps_device_set_keep(t.dev, false); /* what is freed is no more, and the same addresses other memory */
     ps_device_free(t.dev, t.block, PS_PAGE_BYTES, NULL);
     ps_order_touch(t.o, "look", t.block, 64, false);
     expect(&t, n, NULL, NULL);
@@ -858,7 +858,7 @@ static void test_the_disk_tells(void **state)
     }
 }
 
-/* Host code as items of a queue: after what it waits for, before who waits for it. */
+/* Host code as items of a queue: after what it waits for, before what waits for it. */
 static void test_a_host_queue_tells(void **state)
 {
     (void)state;
@@ -890,15 +890,15 @@ static void test_a_host_queue_tells(void **state)
 }
 
 /* A device that really works later, and waits before it takes memory back: the same is found, whatever it does when. */
-static void test_the_fake_gpu_tells(void **state)
+static void test_a_gpu_tells(void **state)
 {
     (void)state;
     enum { BLOCK_BYTES = 1 << 16 };
-    ps_async *async = NULL;
+    ps_gpu *gpu = NULL;
     tiers t = {.o = NULL};
-    const ps_async_options options = {.seed = 1, .page_bytes = BLOCK_BYTES, .device_bytes = 64 * PS_MIB};
-    assert_ok(ps_async_open(&options, &async));
-    const ps_space *space = ps_async_space(async);
+    fake_cpu_begin(&(fake_options){.seed = 1, .page_bytes = BLOCK_BYTES});
+    assert_ok(fake_cpu_open(&gpu));
+    const ps_space *space = ps_gpu_space(gpu);
     assert_ok(ps_order_create(false, &t.o));
     assert_ok(ps_device_create_on(space->device, space->driver, space->page_bytes, "device", PS_MIB, &t.dev));
     assert_ok(ps_device_set_order(t.dev, t.o));
@@ -923,12 +923,13 @@ static void test_the_fake_gpu_tells(void **state)
     ps_device_free(t.dev, t.block, BLOCK_BYTES, NULL);
     expect(&t, 1, NULL, NULL); /* queues that are gone have been waited for */
     ps_device_destroy(t.dev);
-    ps_async_close(async);
+    ps_gpu_close(gpu);
+    assert_true(fake_cpu_end());
     ps_order_destroy(t.o);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* Threads of the disk and of copies work while the host tells: nothing of the checker is theirs. */
+/* Threads of the disk and of copies work while the host reports: nothing of the checker is theirs. */
 static void test_real_threads(void **state)
 {
     (void)state;
@@ -980,7 +981,7 @@ int main(void)
         cmocka_unit_test(test_waits_are_switched_off),
         cmocka_unit_test(test_the_disk_tells),
         cmocka_unit_test(test_a_host_queue_tells),
-        cmocka_unit_test(test_the_fake_gpu_tells),
+        cmocka_unit_test(test_a_gpu_tells),
         cmocka_unit_test(test_real_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,8 +137,8 @@ static void test_destroy_waits(void **state)
     assert_string_equal(text, "a");
 }
 
-/* A call that fails: told to everybody who waits, and nothing behind it is done, here or on queues that wait for it. */
-static void test_a_failed_call_stops_what_is_behind(void **state)
+/* A call that fails: reported to every wait, and nothing after it is done, here or on queues that wait for it. */
+static void test_a_failed_call_stops_what_follows(void **state)
 {
     char text[8] = "";
     int n = 0;
@@ -165,7 +165,7 @@ static void test_a_failed_call_stops_what_is_behind(void **state)
     ps_queue_destroy(q);
 }
 
-/* Of a queue without delay the call itself fails, and the queue goes on. */
+/* On a queue without delay the call itself fails, and the queue stays usable. */
 static void test_a_call_that_fails_at_once(void **state)
 {
     char text[2] = "";
@@ -181,7 +181,7 @@ static void test_a_call_that_fails_at_once(void **state)
     ps_queue_destroy(q);
 }
 
-/* A queue that waits is told of a failed copy when the wait is issued. */
+/* A queue that waits gets the error of a failed copy when the wait is issued. */
 static void test_a_failed_copy_is_told_to_a_queue(void **state)
 {
     char from[2] = "a", to[2] = "b";
@@ -222,7 +222,7 @@ static void test_a_failed_copy_is_told_to_one(void **state)
     ps_queue_destroy(copies);
 }
 
-/* Calls of this thread that may stand still are counted, by what they wait for; what is done at once is not waited
+/* Calls of this thread that may block are counted, by what they wait for; what is done at once is not waited
  * for. */
 static void test_waits_are_counted(void **state)
 {
@@ -263,7 +263,7 @@ static void test_waits_are_counted(void **state)
     ps_queue_destroy(later);
 }
 
-/* What is put is there, or the call fails: nobody computes with what is not. */
+/* What is put is there, or the call fails: no item computes with what is not. */
 static void test_a_failed_put(void **state)
 {
     char from[2] = "a", to[2] = "b";
@@ -287,7 +287,7 @@ static void test_a_host_queue(void **state)
     assert_ok(ps_queue_wait(q, a));
     call(q, &n, (append){text, 'b', 0, PS_OK});
     usleep(1000);
-    text[n++] = 'a'; /* before the event ends nothing behind it is done */
+    text[n++] = 'a'; /* before the event ends nothing after it is done */
     ps_host_queue_end(host, a.ticket, PS_OK);
     assert_ok(ps_event_wait(ps_queue_event(q)));
     assert_string_equal(text, "ab");
@@ -304,11 +304,11 @@ static void test_a_host_queue(void **state)
 
 static void end_it(void *user)
 {
-    ps_host_queue_end(user, 1, PS_FAIL(PS_ECOMM, "nobody comes"));
+    ps_host_queue_end(user, 1, PS_FAIL(PS_ECOMM, "no rank comes"));
 }
 
-/* Who waits finds that nobody is going to end it: the host, or a queue. */
-static void test_a_watched_host_queue(void **state)
+/* A wait, of the host or a queue, finds that no call is going to end it. */
+static void test_an_observed_host_queue(void **state)
 {
     for (int i = 0; i < 2; i++) {
         ps_queue *host = NULL, *q = queue_new(*state, PS_QUEUE_COPY);
@@ -317,7 +317,7 @@ static void test_a_watched_host_queue(void **state)
         const ps_event e = ps_host_queue_begin(host);
         if (i == 1) assert_ok(ps_queue_wait(q, e));
         assert_int_equal(ps_event_wait(i == 1 ? ps_queue_event(q) : e), PS_ECOMM);
-        assert_non_null(strstr(ps_last_error(), "nobody comes"));
+        assert_non_null(strstr(ps_last_error(), "no rank comes"));
         ps_queue_destroy(q);
         ps_queue_destroy(host);
     }
@@ -347,14 +347,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_queue_waits_for_an_event, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_the_wait_is_what_orders, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_destroy_waits, open_device, close_device),
-        cmocka_unit_test_setup_teardown(test_a_failed_call_stops_what_is_behind, open_device, close_device),
+        cmocka_unit_test_setup_teardown(test_a_failed_call_stops_what_follows, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_call_that_fails_at_once, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_failed_copy_is_told_to_a_queue, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_failed_copy_is_told_to_one, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_waits_are_counted, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_failed_put, open_device, close_device),
         cmocka_unit_test_setup_teardown(test_a_host_queue, open_device, close_device),
-        cmocka_unit_test_setup_teardown(test_a_watched_host_queue, open_device, close_device),
+        cmocka_unit_test_setup_teardown(test_an_observed_host_queue, open_device, close_device),
         cmocka_unit_test(test_a_simulated_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

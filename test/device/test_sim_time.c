@@ -1,4 +1,4 @@
-/* Time of queues that do nothing: what waits for what, wires, who is to blame, the host. */
+/* Time of queues that do nothing: what waits for what, wires, what is to blame, the host. */
 #include "device/sim_time.h"
 
 #include <setjmp.h>
@@ -30,17 +30,17 @@ static ps_queue *queue(const bed *b, ps_queue_kind kind, int lane)
 
 /* 1 GB/s and 10 ns everywhere: a byte takes a nanosecond. out_wire IN: both ways take turns; contention: of OUT and IN,
  * on wires of their own. */
-static bed set_up_rates(int out_wire, double share, double contention)
+static bed set_up_throughput(int out_wire, double share, double contention)
 {
     bed b;
     ps_sim_lane lanes[N_LANES] = {{0}};
     for (int i = IN; i <= WRITE; i++)
         lanes[i] = (ps_sim_lane){.bytes_per_s = 1e9, .latency_ns = 10, .share = share, .wire = i};
     lanes[OUT].wire = out_wire;
-    lanes[IN].beside = OUT, lanes[OUT].beside = IN;
+    lanes[IN].contending_wire = OUT, lanes[OUT].contending_wire = IN;
     lanes[IN].contention = lanes[OUT].contention = contention;
     assert_ok(ps_sim_time_create(lanes, N_LANES, COMPUTE, &b.time));
-    assert_ok(ps_device_create_on(&ps_device_sim_later_ops, b.time, PS_PAGE_BYTES, "device", PS_MIB, &b.dev));
+    assert_ok(ps_device_create_on(&ps_device_sim_async_ops, b.time, PS_PAGE_BYTES, "device", PS_MIB, &b.dev));
     assert_ok(ps_disk_open("/", PS_DISK_SIM, 1, &b.disk));
     assert_ok(ps_sim_disk_join(b.disk, b.time, READ, WRITE));
     b.in = queue(&b, PS_QUEUE_COPY, IN);
@@ -52,7 +52,7 @@ static bed set_up_rates(int out_wire, double share, double contention)
 
 static bed set_up(int out_wire, double share)
 {
-    return set_up_rates(out_wire, share, 0);
+    return set_up_throughput(out_wire, share, 0);
 }
 
 static void tear_down(bed *b)
@@ -126,15 +126,15 @@ static void copies_take_the_first_gap(void **state)
     tear_down(&b);
 }
 
-/* Beside each other both ways move three quarters of each alone: what is issued later bears it. */
+/* Both ways at once move three quarters of each alone: what is issued later bears it. */
 static void both_ways_slow_each_other(void **state)
 {
     (void)state;
-    bed b = set_up_rates(OUT, 0, 0.5);
+    bed b = set_up_throughput(OUT, 0, 0.5);
     (void)copy(b.in, 1000); /* its wire is free at 1000, 10 ns of latency later it has ended */
     (void)copy(b.out, 400);
     expect_last(b.out, 0, 810);
-    (void)copy(b.out, 395); /* from 810 on: 95 beside the copy in, 300 alone */
+    (void)copy(b.out, 395); /* from 810 on: 95 next to the copy in, 300 alone */
     expect_last(b.out, 810, 1310);
     ps_sim_queue_spend(b.compute, 1400, true);
     assert_ok(ps_queue_wait(b.out, ps_queue_event(b.compute)));
@@ -164,7 +164,7 @@ static void copies_slow_computing_down(void **state)
     tear_down(&b);
 }
 
-/* Who computing waits for, and whom that had waited for. */
+/* What computing waits for, and what that had waited for. */
 static void waits_are_those_of_the_cause(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void waits_are_those_of_the_cause(void **state)
     ps_sim_sums s = ps_sim_time_sums(b.time);
     assert_int_equal(s.waits_ns[IN], 200);
     assert_int_equal(s.waits_ns[HOST], 600);
-    /* copies behind each other are waited for as copies */
+    /* copies one after another are waited for as copies */
     (void)copy(b.in, 990);
     assert_ok(ps_queue_wait(b.compute, copy(b.in, 990)));
     ps_sim_queue_spend(b.compute, 100, true);
@@ -191,7 +191,7 @@ static void waits_are_those_of_the_cause(void **state)
     tear_down(&b);
 }
 
-/* The next items begin when it has read back; what was issued before goes on meanwhile. */
+/* The next items begin when it has read back; what was issued before continues meanwhile. */
 static void the_host_stands_still_where_it_waits(void **state)
 {
     (void)state;
@@ -213,7 +213,7 @@ static void the_host_stands_still_where_it_waits(void **state)
     tear_down(&b);
 }
 
-/* Its transfers end in any order, each after its own events; a wait for one of them makes the host stand still. */
+/* Its transfers end in any order, each after its own events; a wait for one of them blocks the host. */
 static void the_disk_has_wires(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static void the_disk_has_wires(void **state)
     tear_down(&b);
 }
 
-/* What is given is what was given back last: whoever gets it comes after whoever had it. */
+/* Memory that was freed last is allocated first: its next user comes after the last one. */
 static void memory_is_given_back_in_time(void **state)
 {
     (void)state;

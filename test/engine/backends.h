@@ -1,11 +1,11 @@
 /* backends.h - what the tests of the engine compute on. The Makefile builds each program of ASYNC_TESTS a second time,
- * as test/async/NAME with TEST_OVER_ASYNC: the same tests, on the fake GPU (train.backend = cpu_async), which finds
- * each miss of order or touch of foreign memory, once for each seed. Those of GPU_TESTS are there once more, as
- * test/gpu/NAME with TEST_OVER_GPU: on CUDA (train.backend = cuda), over the fake driver. Configurations differ in what
- * over_backend() makes of them; what a test compares with comes from on_cpu().
+ * as test/async/NAME with TEST_OVER_ASYNC: the same tests with train.backend = cuda, on the fake driver with the
+ * processor's kernels (cuda/fake_cpu.h), which finds each miss of order or touch of foreign memory, once for each seed.
+ * Those of GPU_TESTS are there once more, as test/gpu/NAME with TEST_OVER_GPU: with the kernels for GPUs, on the emulator.
+ * Configurations differ in what over_backend() makes of them; what a test compares with comes from on_cpu().
  *
- *   PS_TEST_SEEDS  how many seeds, from 1 on; 3, over CUDA 1
- *   PS_TEST_GPU    "hardware": over CUDA, the GPU of this machine in place of the fake driver */
+ *   PS_TEST_SEEDS  how many seeds, from 1 on; 1, in make check-long 20
+ *   PS_TEST_GPU    "hardware": with TEST_OVER_GPU, the GPU of this machine in place of the fake driver */
 #ifndef TEST_BACKENDS_H
 #define TEST_BACKENDS_H
 
@@ -20,16 +20,17 @@
 
 #include "base/base.h"
 #include "config/config.h"
-#include "device/async.h"
 #include "patrickstar.h"
 
 #ifdef TEST_OVER_GPU
-#include "gpu/stand_in.h"
-enum { OVER_APART = 1, OVER_GPU = 1 };
+#include "gpu/mock_gpu.h"
+enum { OVER_DISCRETE = 1, OVER_GPU = 1 };
 #elif defined TEST_OVER_ASYNC
-enum { OVER_APART = 1, OVER_GPU = 0 };
+#include "cuda/fake_cpu.h"
+enum { OVER_DISCRETE = 1, OVER_GPU = 0 };
+
 #else
-enum { OVER_APART = 0, OVER_GPU = 0 };
+enum { OVER_DISCRETE = 0, OVER_GPU = 0 };
 #endif
 
 enum {
@@ -42,12 +43,13 @@ enum {
 static struct {
     int64_t seed, n_asked;
     bool checks_order;
+    const struct ps_cuda_driver *driver; /* over a GPU */
 } over = {.seed = 1, .checks_order = true};
 
 /* Must the next of a list of variations be tried? With the fake GPU each seed has its share of the list, one in n. */
 static inline bool is_my_share_of(int64_t n)
 {
-    return !OVER_APART || over.n_asked++ % n == over.seed % n;
+    return !OVER_DISCRETE || over.n_asked++ % n == over.seed % n;
 }
 
 static inline bool is_my_share(void)
@@ -80,29 +82,24 @@ static inline void over_cuda(ps_config *c)
 {
 #ifdef TEST_OVER_GPU
     over_set(c, "train.backend", "cuda");
-    stand_in_check_order(over.checks_order);
+    mock_gpu_check_order(over.checks_order);
+#elif defined TEST_OVER_ASYNC
+    over_set(c, "train.backend", "cuda");
+    fake_cpu_check_order(over.checks_order);
 #else
     (void)c;
 #endif
-}
-
-static inline void over_async(ps_config *c)
-{
-    over_set(c, "train.backend", "cpu_async");
-    over_set_number(c, "cpu_async.seed", over.seed);
-    over_set_number(c, "cpu_async.page_size", ASYNC_PAGE_BYTES);
-    over_set(c, "cpu_async.check_order", over.checks_order ? "true" : "false");
 }
 
 static inline void over_backend(ps_config *c)
 {
     const ps_options *o = ps_config_options(c);
     if (o->train_backend != PS_CONFIG_BACKEND_AUTO) return;
-    if (!OVER_APART) {
+    if (!OVER_DISCRETE) {
         over_set(c, "train.backend", "cpu");
         return;
     }
-    (OVER_GPU ? over_cuda : over_async)(c);
+    over_cuda(c);
     if (o->memory_host != PS_BYTES_AUTO && over_host_bytes(o) > o->memory_host)
         over_set_number(c, "memory.host", over_host_bytes(o));
 }
@@ -110,7 +107,7 @@ static inline void over_backend(ps_config *c)
 /* The same configuration on the cpu; over CUDA, whose bits are its own, it stays there. */
 static inline ps_config *on_cpu(ps_config *c)
 {
-    if (ps_config_options(c)->train_backend == PS_CONFIG_BACKEND_CPU_ASYNC) over_set(c, "train.backend", "cpu");
+    if (!OVER_GPU && ps_config_options(c)->train_backend == PS_CONFIG_BACKEND_CUDA) over_set(c, "train.backend", "cpu");
     return c;
 }
 
@@ -121,22 +118,27 @@ static inline ps_config *on_cpu(ps_config *c)
 static inline int run_on_backends(const struct CMUnitTest *tests, size_t n, CMFixtureFunction set_up,
                                   CMFixtureFunction tear_down)
 {
-    if (!OVER_APART) return _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
+    if (!OVER_DISCRETE) return _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
     const char *seeds = getenv("PS_TEST_SEEDS");
-    const int64_t last = seeds != NULL ? strtoll(seeds, NULL, 10) : OVER_GPU ? 1 : 3;
+    const int64_t last = seeds != NULL ? strtoll(seeds, NULL, 10) : 1;
     int n_failed = 0;
-    ps_async_permit();
     for (over.seed = 1; over.seed <= last; over.seed++) {
         printf("seed %lld\n", (long long)over.seed);
         over.n_asked = 0;
 #ifdef TEST_OVER_GPU
-        stand_in_begin(&(fake_options){.seed = (uint64_t)over.seed,
+        mock_gpu_begin(&(fake_options){.seed = (uint64_t)over.seed,
                                        .page_bytes = ASYNC_PAGE_BYTES,
                                        .total_bytes = 4 * PS_GIB}); /* of which each rank leaves a part to libraries */
+        over.driver = mock_gpu.driver;
+#elif defined TEST_OVER_ASYNC
+        over.driver = fake_cpu_begin(
+            &(fake_options){.seed = (uint64_t)over.seed, .page_bytes = ASYNC_PAGE_BYTES, .total_bytes = 4 * PS_GIB});
 #endif
         n_failed += _cmocka_run_group_tests("tests", tests, n, set_up, tear_down);
 #ifdef TEST_OVER_GPU
-        n_failed += !stand_in_end();
+        n_failed += !mock_gpu_end();
+#elif defined TEST_OVER_ASYNC
+        n_failed += !fake_cpu_end();
 #endif
     }
     return n_failed;

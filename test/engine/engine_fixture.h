@@ -5,9 +5,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/engine/engine.h"
 #include "base/mem.h"
 #include "engine/backends.h"
-#include "engine/engine.h"
+#include "named_bytes.h"
 
 /* Fail with the library's message. */
 #define assert_ok(expr)                                                                                                \
@@ -65,9 +66,7 @@ static inline int64_t smallest_device(const char *const *changes)
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
     assert_null(e);
     ps_config_destroy(c);
-    const char *number = strstr(ps_last_error(), "memory.device = ");
-    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
-    return strtoll(number + strlen("memory.device = "), NULL, 10);
+    return named_bytes(ps_last_error(), "memory.device=");
 }
 
 static inline ps_status get_tensor(const ps_engine *e, int64_t tensor, const char **name, int *n_dims, int64_t shape[2])
@@ -146,7 +145,7 @@ typedef struct run_result {
     ps_memory_info memory;
 } run_result;
 
-/* The checker of order, where there is one, has looked at what was done, has been told of all bytes, and found
+/* The checker of order, where there is one, has looked at what was done, knows all bytes, and found
  * nothing. */
 static inline void assert_ordered(const ps_engine *e)
 {

@@ -50,8 +50,8 @@ static inline span span_of(const json_t *e)
     return (span){begin, begin + json_number_value(json_object_get(e, "dur"))};
 }
 
-/* Computed by the host beside the device: at any time from its issue on. */
-static inline int is_beside(const json_t *e)
+/* Computed by the host next to the device: at any time from its issue on. */
+static inline int is_separate(const json_t *e)
 {
     return json_integer_value(json_object_get(e, "tid")) == 10;
 }
@@ -80,7 +80,7 @@ static inline void check_thread(profile *p)
 {
     size_t i;
     json_t *e;
-    double op_end[2] = {0}; /* of the device, and of the host beside it */
+    double op_end[2] = {0}; /* of the device, and of the host next to it */
     p->first_step = json_integer_value(json_array_get(json_object_get(p->facts, "steps"), 0));
     p->last_step = json_integer_value(json_array_get(json_object_get(p->facts, "steps"), 1));
     assert_in_range(p->last_step, p->first_step, MAX_STEPS - 1);
@@ -98,7 +98,7 @@ static inline void check_thread(profile *p)
     {
         const span s = span_of(e);
         if (is_category(e, "op") || is_category(e, "wait")) {
-            double *end = &op_end[is_beside(e)];
+            double *end = &op_end[is_separate(e)];
             if (s.begin < *end - 0.0015) fail_msg("%s begins before the one before it has ended", text_at(e, "name"));
             assert_true(s.end >= s.begin);
             *end = s.end;
@@ -191,7 +191,7 @@ static inline void check_copies(profile *p)
     }
 }
 
-/* Phases fill the steps without gaps, and each op lies in a phase of its name. */
+/* Phases fill the steps without gaps, and each op is in a phase of its name. */
 static inline void check_phases(profile *p)
 {
     double filled[MAX_STEPS] = {0};
@@ -210,7 +210,7 @@ static inline void check_phases(profile *p)
     }
     json_array_foreach(p->events, i, e)
     {
-        if (!is_category(e, "op") || is_beside(e)) continue;
+        if (!is_category(e, "op") || is_separate(e)) continue;
         while (phase == NULL || !is_inside(span_of(e), span_of(phase))) {
             if (k == json_array_size(p->events)) fail_msg("%s lies in no phase", text_at(e, "name"));
             phase = json_array_get(p->events, k++);

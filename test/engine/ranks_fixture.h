@@ -4,9 +4,10 @@
 
 #include <pthread.h>
 
-#include "comm/comm_impl.h"
+#include "api/engine/engine.h"
+#include "chunk/comm/comm_impl.h"
+#include "chunk/store_stats.h"
 #include "device/blocking.h"
-#include "engine/engine.h"
 #include "engine/engine_fixture.h"
 
 enum { RANKS_MAX = 4, RANKS_STAGING_BYTES = 1 << 16 };
@@ -80,7 +81,7 @@ static inline ps_status rank_train(ps_engine *e, ps_config *c, rank_task *t)
 }
 
 /* Steps in which the host does not wait before it reads results; but of a GPU for a piece of a region whose last use is
- * not over, as addresses are those of one page at a time (src/cuda/gpu_memory.c). */
+ * not over, as addresses are those of one page at a time (src/device/cuda/gpu_memory.c). */
 static inline ps_status rank_train_ahead(ps_engine *e, ps_config *c, rank_task *t)
 {
     int32_t tokens[RANK_TOKENS_MAX], targets[RANK_TOKENS_MAX];
@@ -95,7 +96,7 @@ static inline ps_status rank_train_ahead(ps_engine *e, ps_config *c, rank_task *
         PS_TRY(ps_backward(e));
         const ps_blocked after = ps_blocked_so_far();
         for (int why = 0; why < PS_BLOCK_COUNT; why++)
-            if (after.n[why] != before.n[why] && !(OVER_GPU && why == PS_BLOCK_FREE))
+            if (after.n[why] != before.n[why] && why != PS_BLOCK_PAGE)
                 return PS_FAIL(PS_ESTATE, "the host waits in step %d: %s", step, ps_block_name((ps_block)why));
         if (ps_comm_get_stats(t->comm).wait_ns != wait_ns)
             return PS_FAIL(PS_ESTATE, "the host waits in step %d: other ranks", step);
@@ -135,7 +136,7 @@ static inline ps_status rank_config(const char *const *changes, ps_config **out)
         PS_TRY(ps_config_set(*out, key, equals + 1));
         on_cpu = on_cpu || strcmp(*change, ON_CPU) == 0;
     }
-    if (on_cpu || !OVER_APART) return PS_OK;
+    if (on_cpu || !OVER_DISCRETE) return PS_OK;
     over_backend(*out);
     const ps_options *o = ps_config_options(*out);
     const int64_t least = RANKS_STAGING_BYTES + (o->memory_disk > 0 ? ASYNC_DISK_HOST_BYTES : 0);
@@ -161,7 +162,7 @@ static inline void *rank_main(void *arg)
     if (r->st == PS_OK) r->st = ps_engine_create(t->model, c, c, PS_FOR_TRAINING, t->comm, &e);
     if (r->st == PS_OK) {
         r->forecast = e->shape->forecast;
-        r->chunk_elements = e->blueprint->layout->chunk_elements;
+        r->chunk_elements = e->exec_plan->layout->chunk_elements;
         r->st = t->run(e, c, t);
     }
     if (r->st == PS_OK) r->st = rank_finish(e, r);

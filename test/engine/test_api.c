@@ -138,7 +138,7 @@ static void test_bad_arguments(void **state)
     assert_int_equal(ps_engine_write_tensor(e, 0, 1, all, &value), PS_EINVAL);
     assert_int_equal(ps_engine_write_tensor(e, n, 0, 1, &value), PS_EINVAL);
     assert_ok(ps_engine_read_tensor(e, 0, all, 0, &value)); /* nothing */
-    /* a batch in which nothing counts: loss 0, and the step goes on */
+    /* a batch in which nothing counts: loss 0, and the step continues */
     for (int i = 0; i < B * T; i++) targets[i] = -100;
     assert_ok(ps_forward(e, &batch, &loss));
     assert_true(loss == 0);
@@ -379,21 +379,21 @@ static void test_batches_of_heads(void **state)
     ps_config_destroy(c);
 }
 
-/* What a step says of its micro-batches is the same, whether anybody asked for their losses or not. */
-static void test_losses_that_nobody_asks_for(void **state)
+/* What a step says of its micro-batches is the same, whether their losses were asked for or not. */
+static void test_losses_that_are_not_asked_for(void **state)
 {
     (void)state;
     ps_config *c = TINY("train.threads=1", "gradient_accumulation_steps=3");
     ps_engine *e[2] = {engine_of(c), engine_of(c)};
     double sum = 0;
     for (int k = 0; k < 3; k++) {
-        float loss, aside;
+        float loss, offload_index;
         ps_eval_info asked = {.struct_size = sizeof asked}, unasked = {.struct_size = sizeof unasked};
         fill_batch(tokens, targets, B, T, V, k);
-        assert_ok(ps_evaluate(e[0], &batch, &aside)); /* leaves the step's losses alone */
+        assert_ok(ps_evaluate(e[0], &batch, &offload_index)); /* leaves the step's losses alone */
         assert_ok(ps_forward(e[0], &batch, &loss));
         assert_ok(ps_forward(e[1], &batch, NULL));
-        assert_true(loss == aside);
+        assert_true(loss == offload_index);
         ps_engine_get_eval_info(e[0], &asked);
         if (k == 1) {
             ps_engine_get_eval_info(e[1], &unasked);
@@ -423,7 +423,7 @@ int main(void)
         cmocka_unit_test(test_two_engines),
         cmocka_unit_test(test_bad_token_types),
         cmocka_unit_test(test_batches_of_heads),
-        cmocka_unit_test(test_losses_that_nobody_asks_for),
+        cmocka_unit_test(test_losses_that_are_not_asked_for),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -1,7 +1,11 @@
-/* test_blocking.c - where the host stands still in a step, over the fake GPU. Without a disk nowhere but where it reads
- * what the step amounts to, once, however little memory there is; with one, where the disk's transfers are due. */
+/* test_blocking.c - where the host blocks in a step, over the fake driver. Without a disk nowhere but where it reads
+ * what the step amounts to, once, however little memory there is; with one, where the disk's transfers are due. What it
+ * waits for pages of a GPU's is not counted: whose former use is not over they cannot be mapped elsewhere where addresses
+ * are those of a run (src/device/cuda/gpu_memory.c), or be unlocked (src/device/cuda/gpu_pinned.c). */
+#include "cuda/fake_cpu.h"
 #include "engine/ranks_fixture.h"
 
+#include "chunk/store_stats.h"
 #include "device/blocking.h"
 
 #define FORMAT "bf16.enabled=true"
@@ -13,6 +17,7 @@ static ps_blocked waits_since(const ps_blocked *before)
 {
     ps_blocked n = ps_blocked_so_far();
     for (int why = 0; why < PS_BLOCK_COUNT; why++) n.n[why] -= before->n[why];
+    n.n[PS_BLOCK_PAGE] = 0;
     return n;
 }
 
@@ -31,11 +36,9 @@ static stops count_stops(const char *const *changes, uint64_t seed, int64_t devi
 {
     stops sum = {0};
     char text[32];
+    fake_cpu_begin(&(fake_options){.seed = seed, .page_bytes = PS_PAGE_BYTES});
     ps_config *c = tiny_with(changes);
-    assert_ok(ps_config_set(c, "train.backend", "cpu_async"));
-    assert_ok(ps_config_set(c, "cpu_async.page_size", "4096"));
-    snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
-    assert_ok(ps_config_set(c, "cpu_async.seed", text));
+    assert_ok(ps_config_set(c, "train.backend", "cuda"));
     snprintf(text, sizeof text, "%lld", (long long)device_bytes);
     assert_ok(ps_config_set(c, "memory.device", text));
     ps_engine *e = engine_of(c);
@@ -64,22 +67,22 @@ static stops count_stops(const char *const *changes, uint64_t seed, int64_t devi
     for (int l = 0; l < PS_LINK_COUNT; l++) sum.moved_bytes[l] = s.moved_bytes[l] - before_all.moved_bytes[l];
     ps_engine_destroy(e);
     ps_config_destroy(c);
+    assert_true(fake_cpu_end());
     return sum;
 }
 
-/* The number after "memory.device = " in the refusal. */
+/* The least that the refusal names. */
 static int64_t least_device(const char *const *changes)
 {
     ps_config *c = tiny_with(changes);
     ps_engine *e = NULL;
-    assert_ok(ps_config_set(c, "train.backend", "cpu_async"));
-    assert_ok(ps_config_set(c, "cpu_async.page_size", "4096"));
+    fake_cpu_begin(&(fake_options){.page_bytes = PS_PAGE_BYTES});
+    assert_ok(ps_config_set(c, "train.backend", "cuda"));
     assert_ok(ps_config_set(c, "memory.device", "4096"));
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
     ps_config_destroy(c);
-    const char *number = strstr(ps_last_error(), "memory.device = ");
-    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
-    return strtoll(number + strlen("memory.device = "), NULL, 10);
+    assert_true(fake_cpu_end());
+    return named_bytes(ps_last_error(), "memory.device=");
 }
 
 /* None but these reasons, of which a bit each. */
@@ -123,8 +126,6 @@ static void test_a_step_without_a_disk_waits_for_nothing(void **state)
     expect_no_stops("updates at once", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "memory.defer_updates=false"));
     expect_no_stops("no prefetch", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "memory.prefetch=0"));
     expect_no_stops("far prefetch", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "memory.prefetch=16"));
-    expect_no_stops("nothing kept",
-                    CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "client.opts.with_mem_cache=false"));
     expect_no_stops("accumulation", CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "gradient_accumulation_steps=3"));
     expect_no_stops("checkpointing",
                     CHANGES(FORMAT, SMALL_CHUNKS, "memory.host=4MB", "activation_checkpointing.enabled=true"));
@@ -173,11 +174,13 @@ static void test_ranks_wait_to_agree(void **state)
     static const char *const more[][2] = {{"memory.defer_updates=true", "memory.prefetch=4"},
                                           {"memory.defer_updates=false", "memory.prefetch=4"},
                                           {"client.opts.with_mem_saving_comm=true", "memory.prefetch=0"}};
+    fake_cpu_begin(&(fake_options){.seed = 1, .page_bytes = PS_PAGE_BYTES});
     for (size_t i = 0; i < PS_ARRAY_LEN(more); i++)
         for (int32_t n = 2; n <= 3; n++)
             (void)run_ranks_of(ps_model_from_config, n, 1, rank_counts,
-                               CHANGES("train.backend=cpu_async", "cpu_async.page_size=4096", FORMAT, SMALL_CHUNKS,
-                                       "memory.device=700KB", "memory.host=4MB", more[i][0], more[i][1]));
+                               CHANGES("train.backend=cuda", FORMAT, SMALL_CHUNKS, "memory.device=700KB",
+                                       "memory.host=4MB", more[i][0], more[i][1]));
+    assert_true(fake_cpu_end());
 }
 
 static void test_with_a_disk_it_waits_for_that(void **state)
@@ -204,6 +207,5 @@ int main(void)
         cmocka_unit_test(test_ranks_wait_to_agree),
         cmocka_unit_test(test_with_a_disk_it_waits_for_that),
     };
-    ps_async_permit();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* What a program sets while training goes on: rates and weight decay of groups of parameters, gradients, the loss scale;
+/* What a program sets while training runs: rates and weight decay of groups of parameters, gradients, the loss scale;
  * the same bits in any memory, with several ranks. test_golden.c holds groups and changed gradients to PyTorch's. */
 #include <math.h>
 
@@ -226,12 +226,12 @@ static void test_no_groups(void **state)
 /* ---- set by the program ------------------------------------------------------------------------------------------ */
 
 /* A run whose rates and decay the program sets before each step, as it would be with a configuration that has them. */
-static void test_set_rates(void **state)
+static void test_set_learning_rates(void **state)
 {
     (void)state;
     static const double rates[STEPS] = {3e-4, 1e-3, 0, 2e-3, 5e-4};
     uint64_t hash[3];
-    for (int i = 0; i < 3; i++) { /* all in memory; in little; with a schedule that goes on beneath */
+    for (int i = 0; i < 3; i++) { /* all in memory; in little; with a schedule that continues below */
         ps_config *c = i == 1   ? TINY(BF16, GROUPS, SMALL)
                        : i == 2 ? TINY(BF16, GROUPS, "scheduler.type=linear", "scheduler.params.total_num_steps=10")
                                 : on_cpu(TINY(BF16, GROUPS));
@@ -406,13 +406,13 @@ static void test_gradients_and_overflow(void **state)
     forward_backward(e, 0);
     assert_ok(ps_engine_write_gradient(e, 4, 3, 1, &huge));
     assert_ok(ps_step(e));
-    assert_true(step_of(e).skipped && isinf(step_of(e).grad_norm));
+    assert_true(step_of(e).is_skipped && isinf(step_of(e).grad_norm));
     assert_true(hash_of(e) == before);
     forward_backward(e, 0);
     assert_ok(ps_engine_write_gradient(e, 4, 3, 1, &huge));
     assert_ok(ps_engine_write_gradient(e, 4, 3, 1, &one));
     assert_ok(ps_step(e));
-    assert_false(step_of(e).skipped);
+    assert_false(step_of(e).is_skipped);
     assert_true(isfinite(step_of(e).grad_norm));
     assert_true(hash_of(e) != before);
     ps_engine_destroy(e);
@@ -540,7 +540,7 @@ static void test_any_scale(void **state)
     static const double scales[] = {3000, 3000, 4500, 4500, 6750, 6750, 10000, 10000};
     for (int s = 0; s < 8; s++) {
         train_one(e, s);
-        assert_true(step_of(e).loss_scale == scales[s] && !step_of(e).skipped);
+        assert_true(step_of(e).loss_scale == scales[s] && !step_of(e).is_skipped);
     }
     const float huge = 1e30f;
     for (int i = 0; i < 2; i++) { /* the first is forgiven */
@@ -588,7 +588,7 @@ int main(void)
         cmocka_unit_test(test_group_decay),
         cmocka_unit_test(test_refused_groups),
         cmocka_unit_test(test_no_groups),
-        cmocka_unit_test(test_set_rates),
+        cmocka_unit_test(test_set_learning_rates),
         cmocka_unit_test(test_set_when),
         cmocka_unit_test(test_gradients_in_any_memory),
         cmocka_unit_test(test_gradients_written_back),

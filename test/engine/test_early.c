@@ -4,7 +4,7 @@
 
 #include "checkpoint/checkpoint_fixture.h"
 #include "engine/ranks_fixture.h"
-#include "run/bound.h"
+#include "train/run/bound.h"
 
 enum { STEPS = 4 };
 
@@ -48,8 +48,6 @@ static void vary_memory(const char *format, const char *more)
     SAME("disk tier", "memory.device=900KB", "memory.disk=20MB", "default_chunk_size=2048");
     SAME("three tiers", "memory.device=900KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=4096");
     SAME("no prefetch", "memory.device=900KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=0");
-    SAME("lru", "memory.device=900KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=lru");
-    SAME("copies that wait", "memory.device=900KB", "memory.host=4MB", "client.opts.with_async_move=false");
     SAME("a slow disk", "memory.device=900KB", "memory.disk=20MB", "hardware=test/engine/endless_disk.json");
     SAME("embedding on host", "memory.host=4MB", "use_cpu_embedding=true");
     SAME("Adam on host", "memory.host=4MB", "optimizer.params.use_hybrid_adam=false");
@@ -161,7 +159,6 @@ static void test_forecast(void **state)
         {"memory.device=800KB", "memory.host=0", "memory.disk=20MB", "memory.prefetch=4"},
         {"memory.device=800KB", "memory.host=300KB", "memory.disk=20MB", "gradient_accumulation_steps=2"},
         {"memory.device=900KB", "memory.host=4MB", "memory.disk=0", "memory.prefetch=0"},
-        {"memory.device=800KB", "memory.host=300KB", "memory.disk=20MB", "memory.policy=lru"},
         {"memory.device=800KB", "memory.disk=20MB", OFFLOAD}};
     for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
         const char *const *changes =
@@ -183,12 +180,12 @@ static void test_forecast(void **state)
 
 /* ---- when updates run -------------------------------------------------------------------------------------------- */
 
-static bool touches(const ps_blueprint *b, int32_t moment, int32_t chunk)
+static bool touches(const ps_exec_plan *b, int32_t moment, int32_t chunk)
 {
     const ps_moment *m = &b->trace->moments[moment];
     for (int32_t i = m->first_access; i < m->first_access + m->n_accesses; i++) {
         const ps_chunk_id id = b->trace->accesses[i].chunk;
-        if (!ps_lists_is_apart(&b->lists, ps_lists_list_of(&b->lists, b->layout, id)) &&
+        if (!ps_lists_is_standalone(&b->lists, ps_lists_list_of(&b->lists, b->layout, id)) &&
             ps_lists_index_of(&b->lists, b->layout, id) == chunk)
             return true;
     }
@@ -201,9 +198,9 @@ static void expect_prompt_updates(const char *const *changes)
 {
     ps_config *c = tiny_with(changes);
     ps_engine *e = engine_of(c);
-    const ps_blueprint *b = e->blueprint;
+    const ps_exec_plan *b = e->exec_plan;
     int32_t n_within = 0, last_backward = -1;
-    assert_int_equal(b->variant.update_time, PS_UPDATE_EARLY);
+    assert_int_equal(b->candidate.update_time, PS_UPDATE_EARLY);
     for (int32_t m = 0; m < b->trace->n_moments; m++)
         if (b->trace->moments[m].phase == PS_PHASE_BACKWARD) last_backward = m;
     for (int32_t chunk = 0; chunk < b->layout->n_chunks; chunk++) {
@@ -246,25 +243,25 @@ static void test_chosen_where_allowed(void **state)
                  {CHANGES(SLOW, LEGAL, "train.max_nonfinite_steps=0"), false},
                  {CHANGES(SLOW, LEGAL, "bf16.enabled=false", "fp16.enabled=true"), false}};
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
-        if (OVER_APART && cases[i].is_early) continue;
+        if (OVER_DISCRETE && cases[i].is_early) continue;
         ps_config *c = tiny_with(cases[i].changes);
         ps_engine *e = engine_of(c);
-        if ((e->blueprint->variant.update_time == PS_UPDATE_EARLY) != cases[i].is_early) fail_msg("case %zu", i);
+        if ((e->exec_plan->candidate.update_time == PS_UPDATE_EARLY) != cases[i].is_early) fail_msg("case %zu", i);
         ps_engine_destroy(e);
         ps_config_destroy(c);
     }
 #undef SLOW
 }
 
-/* The disk works in the backward pass too: no phases stand beside the bound. */
+/* The disk works in the backward pass too: no phases are next to the bound. */
 static void test_no_phases(void **state)
 {
     (void)state;
-    for (int early = OVER_APART; early < 2; early++) { /* elsewhere there is more host memory */
+    for (int early = OVER_DISCRETE; early < 2; early++) { /* elsewhere there is more host memory */
         ps_config *c = early ? TINY(BF16, EARLY, "memory.device=800KB", "memory.disk=20MB")
                              : TINY(BF16, LATE, "memory.device=800KB", "memory.disk=20MB");
         ps_engine *e = engine_of(c);
-        assert_true((ps_bound_of_plan(e->blueprint, &e->shape->forecast).phases_ns == 0) == early);
+        assert_true((ps_bound_of_plan(e->exec_plan, &e->shape->forecast).phases_ns == 0) == early);
         ps_engine_destroy(e);
         ps_config_destroy(c);
     }
@@ -352,7 +349,7 @@ static uint64_t resume(ps_config *c, const char *folder)
     return hash;
 }
 
-/* Saved with one time of updates and resumed with another, at once or beside training. */
+/* Saved with one time of updates and resumed with another, at once or during training. */
 static void test_saved_and_resumed(void **state)
 {
     (void)state;
@@ -392,7 +389,7 @@ static void test_gradients_cannot_be_read(void **state)
         if (i == 0) assert_non_null(strstr(ps_last_error(), "memory.update_in_backward = never"));
         assert_int_equal(ps_engine_read_tensor(e, 3, 0, 1, &value), cases[i].st);
         assert_int_equal(ps_engine_get_weights_xxh3(e, &hash), cases[i].st);
-        assert_ok(ps_step(e)); /* it goes on */
+        assert_ok(ps_step(e)); /* it continues */
         assert_ok(ps_engine_read_tensor(e, 3, 0, 1, &value));
         ps_engine_destroy(e);
         ps_config_destroy(c);
@@ -439,7 +436,7 @@ static void test_nonfinite_ends_it(void **state)
     ps_config_destroy(c);
 }
 
-/* With updates at other times the same configuration leaves the weights as they were, and the engine can go on. */
+/* With updates at other times the same configuration leaves the weights as they were, and the engine stays usable. */
 static void test_nonfinite_is_skipped_elsewhere(void **state)
 {
     (void)state;
@@ -462,10 +459,10 @@ static void test_nonfinite_is_skipped_elsewhere(void **state)
 
 /* ---- several ranks ----------------------------------------------------------------------------------------------- */
 
-/* Of a rank's chunks all but those of the last groups are updated before the pass has ended. */
+/* All of a rank's chunks but those of the last groups are updated before the pass has ended. */
 static ps_status train_early(ps_engine *e, ps_config *c, rank_task *t)
 {
-    const ps_blueprint *b = e->blueprint;
+    const ps_exec_plan *b = e->exec_plan;
     int32_t last_backward = -1, n_within = 0, n_own = 0;
     for (int32_t m = 0; m < b->trace->n_moments; m++)
         if (b->trace->moments[m].phase == PS_PHASE_BACKWARD) last_backward = m;
@@ -511,7 +508,7 @@ static ps_status train_into_nan(ps_engine *e, ps_config *c, rank_task *t)
 {
     (void)c;
     const float value = NAN;
-    plans_early[ps_comm_rank(t->comm)] = e->blueprint->variant.update_time == PS_UPDATE_EARLY;
+    plans_early[ps_comm_rank(t->comm)] = e->exec_plan->candidate.update_time == PS_UPDATE_EARLY;
     PS_TRY(rank_step(e, t, 0));
     PS_TRY(ps_engine_write_tensor(e, 4, 3, 1, &value));
     const ps_status st = rank_step(e, t, 1);
@@ -547,7 +544,7 @@ static void test_ranks_end_together(void **state)
     }
 }
 
-/* What is in the way of `always` is named, though nobody has validated the configuration, and no older error. */
+/* What is in the way of `always` is named, though the configuration was not validated, and no older error. */
 static void test_what_is_in_the_way(void **state)
 {
     (void)state;

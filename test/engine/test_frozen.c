@@ -1,11 +1,11 @@
-/* Parameters that are not trained: they keep their bits, the others get those that they get beside trained ones, and
+/* Parameters that are not trained: they keep their bits, the others get those that they get with trained ones, and
  * memory, moved bytes and time are less by what they would have taken; in any memory, with several ranks, from
  * checkpoint to checkpoint. */
 #include <math.h>
 
 #include "checkpoint/checkpoint_fixture.h"
 #include "engine/ranks_fixture.h"
-#include "plan/simulate.h"
+#include "train/plan/simulate.h"
 
 enum { STEPS = 4 };
 
@@ -220,8 +220,7 @@ static void vary_memory(const char *format, const char *more, const char *freeze
     SAME("disk tier", "memory.device=450KB", "memory.disk=20MB", "default_chunk_size=2048");
     SAME("three tiers", "memory.device=450KB", "memory.host=100KB", "memory.disk=20MB", "default_chunk_size=4096");
     SAME("no prefetch", "memory.device=650KB", "memory.host=100KB", "memory.disk=20MB", "memory.prefetch=0");
-    SAME("lru", "memory.device=650KB", "memory.host=100KB", "memory.disk=20MB", "memory.policy=lru");
-    SAME("static partition", "memory.device=900KB", "memory.disk=20MB", "client.mem_tracer.with_static_partition=true");
+    SAME("placement cpu", "memory.host=4MB", "zero.tensor_placement_policy=cpu");
     SAME("embedding on host", "memory.host=4MB", "use_cpu_embedding=true");
     SAME("Adam on host", "memory.host=4MB", "optimizer.params.use_hybrid_adam=false");
     SAME("updates at once", "memory.device=650KB", "memory.disk=20MB", "memory.defer_updates=false");
@@ -347,7 +346,7 @@ static void test_no_backward_below(void **state)
     (void)state;
     ps_config *c = TINY(BF16, LOWER, "activation_checkpointing.enabled=true");
     ps_engine *e = engine_of(c);
-    const ps_code *p = e->blueprint->code;
+    const ps_code *p = e->exec_plan->code;
     int n_upper = 0;
     for (int32_t m = p->n_forward; m < p->n_instrs; m++) {
         if (strstr(p->instrs[m].label, "h.0.") != NULL || strstr(p->instrs[m].label, "wte") != NULL ||
@@ -356,10 +355,10 @@ static void test_no_backward_below(void **state)
         n_upper += strstr(p->instrs[m].label, "h.1.") != NULL;
     }
     assert_true(n_upper > 10);
-    const ps_layout *l = e->blueprint->layout;
+    const ps_layout *l = e->exec_plan->layout;
     assert_true(0 < l->n_mirrored && l->n_mirrored < l->n_chunks);
-    for (ps_list list = PS_LIST_MASTER; list < e->blueprint->lists.n; list++)
-        assert_false(ps_blueprint_has_chunk(e->blueprint, list, l->n_mirrored));
+    for (ps_list list = PS_LIST_MASTER; list < e->exec_plan->lists.n; list++)
+        assert_false(ps_exec_plan_has_chunk(e->exec_plan, list, l->n_mirrored));
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }
@@ -397,7 +396,7 @@ static void test_ranks(void **state)
 
 #define SMALL "memory.device=700KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=4096"
 
-/* Saved after two steps, at once or while training goes on, and resumed in other memory. */
+/* Saved after two steps, at once or while training runs, and resumed in other memory. */
 static void check_resume(const char *const *saving, const char *const *resuming, bool at_once)
 {
     float losses[STEPS], again[STEPS];

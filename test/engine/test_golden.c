@@ -3,8 +3,8 @@
  * within 2e-2, relative to the norm of each tensor. */
 #include <math.h>
 
+#include "api/engine/engine.h"
 #include "base/file.h"
-#include "engine/engine.h"
 #include "engine/engine_fixture.h"
 #include "temp_folder.h"
 #include "weights/safetensors.h"

@@ -2,14 +2,13 @@
  * decides. */
 #include "engine/engine_fixture.h"
 
-#include "engine/engine.h"
-#include "plan/search.h"
+#include "api/engine/engine.h"
+#include "train/plan/search.h"
 
 #define STEPS 5
 /* The vocabulary goes through the output layer in three slices, so that all logits take more than those of one; and a
  * product of it is estimated to take longer than writing and reading them. */
 #define WIDE "model.vocab_size=9000", "model.n_embd=192", "model.n_layer=1", "bf16.enabled=true"
-#define TRIALS "memory.placement_trials=2"
 #define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static ps_config *with(const char *const *changes, const char *key, const char *value)
@@ -51,14 +50,14 @@ static ps_status code(const ps_settings *s, const ps_config *c, bool *keeps)
 {
     ps_program *program = NULL;
     ps_code *code = NULL;
-    ps_blueprint *b = NULL;
+    ps_exec_plan *b = NULL;
     ps_forecast f;
     const ps_code_options o = ps_settings_code_options(s);
     assert_ok(ps_program_build(ps_model_from_config, (void *)(uintptr_t)c, s->B, s->T, &program));
     assert_ok(ps_code_create(program, &o, &code));
-    const ps_status st = ps_search_blueprint(s, program, code, &s->budgets, NULL, &b, &f);
+    const ps_status st = ps_search_exec_plan(s, program, code, &s->budgets, NULL, &b, &f);
     *keeps = st == PS_OK && b->code->keeps_logits;
-    ps_blueprint_destroy(b);
+    ps_exec_plan_destroy(b);
     ps_code_destroy(code);
     ps_program_destroy(program);
     return st;
@@ -105,19 +104,18 @@ static void test_same_bits(void **state)
         assert_exact(&again), assert_exact(&kept), assert_exact(&chosen);
         /* with memory for everything what is estimated to be faster: in narrow models, too little is saved */
         const run_result *fast = i == 0 ? &kept : &again;
-        if (OVER_APART && fast == &again) continue; /* whose buffers are others */
+        if (OVER_DISCRETE && fast == &again) continue; /* whose buffers are others */
         if (i <= 1) assert_int_equal(chosen.memory.non_model_peak_bytes, fast->memory.non_model_peak_bytes);
     }
 }
 
-/* Of budgets between the least and one where logits are kept, the first of a pair of neighbours where they are and one
+/* Budgets between the least and one where logits are kept: the first of a pair of neighbours where they are and one
  * byte less where they are not. */
 static void test_threshold(void **state)
 {
     (void)state;
-    const char *const *const tiers[] = {CHANGES(WIDE, TRIALS, "memory.host=60MB"),
-                                        CHANGES(WIDE, TRIALS, "memory.disk=80MB"),
-                                        CHANGES(WIDE, TRIALS, "memory.host=60MB", "memory.defer_updates=false")};
+    const char *const *const tiers[] = {CHANGES(WIDE, "memory.host=60MB"), CHANGES(WIDE, "memory.disk=80MB"),
+                                        CHANGES(WIDE, "memory.host=60MB", "memory.defer_updates=false")};
     for (size_t i = 0; i < PS_ARRAY_LEN(tiers); i++) {
         bool keeps;
         int64_t low = 4096, high = 64 * 1024 * 4096;
@@ -141,7 +139,7 @@ static void test_threshold(void **state)
     }
 }
 
-/* The least budget is that without them; who insists is told what would help. */
+/* The least budget is that without them; a refusal of them says what would help. */
 static void test_refusal(void **state)
 {
     (void)state;
@@ -154,14 +152,14 @@ static void test_refusal(void **state)
     assert_true(most > least);
     bool keeps;
     assert_true(fits(with_device(always, most), &keeps) && keeps);
-    assert_false(fits(with_device(always, most - 1), &keeps));
-    ps_config *c = with_device(always, most - 1);
+    assert_false(fits(with_device(always, below_named(most)), &keeps));
+    ps_config *c = with_device(always, below_named(most));
     ps_engine *e = NULL;
     assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EBUDGET);
-    assert_non_null(strstr(ps_last_error(), "memory.keep_logits = \"auto\""));
+    assert_non_null(strstr(ps_last_error(), "memory.keep_logits=auto"));
     ps_config_destroy(c);
     assert_true(fits(with_device(choice, least), &keeps));
-    assert_false(fits(with_device(choice, least - 1), &keeps));
+    assert_false(fits(with_device(choice, below_named(least)), &keeps));
 }
 
 /* All logits of a small vocabulary may take less than what computing them again does: the least budget is the lesser
@@ -181,7 +179,7 @@ static void test_least_of_both(void **state)
         bool keeps;
         assert_int_equal(smallest_device(choice), least);
         assert_true(fits(with_device(choice, least), &keeps));
-        assert_false(fits(with_device(choice, least - 1), &keeps));
+        assert_false(fits(with_device(choice, below_named(least)), &keeps));
     }
 }
 
@@ -195,7 +193,7 @@ static run_result train_shapes(ps_config *c, bool keeps[2])
         int32_t tokens[64], targets[64];
         const int64_t B = sizes[s % 2][0], T = sizes[s % 2][1];
         assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, B, T));
-        keeps[s % 2] = e->blueprint->code->keeps_logits;
+        keeps[s % 2] = e->exec_plan->code->keeps_logits;
         fill_batch(tokens, targets, B, T, TINY_VOCABULARY, s);
         const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
         float before;
@@ -219,7 +217,7 @@ static void test_shapes(void **state)
     (void)state;
     bool keeps[2], keeps_all[2];
     const char *const *tight = CHANGES(WIDE, "memory.disk=200MB", "default_chunk_size=262144",
-                                       OVER_APART ? "memory.host=2MB" : "memory.host=0");
+                                       OVER_DISCRETE ? "memory.host=2MB" : "memory.host=0");
     const run_result base = train_shapes(on_cpu(with_device(tight, 64 * 1000 * 1000)), keeps_all);
     assert_true(keeps_all[0] && keeps_all[1]);
     const run_result small = train_shapes(with_device(tight, 11300 * 1000), keeps);
@@ -234,7 +232,7 @@ static void test_evaluation_keeps_nothing(void **state)
     ps_config *c = TINY(WIDE, "memory.keep_logits=always");
     ps_engine *e = NULL;
     assert_ok(ps_engine_create(ps_model_from_config, c, c, PS_FOR_INFERENCE, NULL, &e));
-    assert_false(e->blueprint->code->keeps_logits);
+    assert_false(e->exec_plan->code->keeps_logits);
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }

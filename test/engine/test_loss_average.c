@@ -18,7 +18,7 @@ int main_of_example(int argc, char **argv);
 #include "engine/ranks_fixture.h"
 
 /* The fake GPU has one operator of the user's a program, and it is another's there (test_own.c). */
-#define HAS_OWN_LOSS (!OVER_APART)
+#define HAS_OWN_LOSS (!OVER_DISCRETE)
 
 enum { N_STEPS = 3, ROWS_MAX = 9, LENGTH = 16, PER_ROW_MAX = LENGTH, WEIGHTS_MAX = 1 << 18 };
 
@@ -181,7 +181,7 @@ static outcome run_rows(ps_model_func model, int64_t n_rows, int64_t rows, int32
     for (int s = 0; s < N_STEPS; s++) {
         const ps_step_info *i = &infos[0][s];
         o.losses[s] = i->loss, o.norms[s] = i->grad_norm, o.scales[s] = i->loss_scale, o.n_targets[s] = i->n_targets;
-        o.n_skipped += i->skipped;
+        o.n_skipped += i->is_skipped;
         for (int32_t r = 1; r < n_ranks; r++) assert_int_equal(infos[r][s].n_targets, i->n_targets);
     }
     o.before = copy_of(weights[0][0]);

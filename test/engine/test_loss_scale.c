@@ -56,31 +56,31 @@ static void overflow_and_recover(const char *accumulation, const char *device, c
     const uint64_t hash = hash_of(e);
     const float before = evaluate(e, 0), first = evaluate(e, 77);
     double scale = 0x1p26;
-    int skipped = 0;
+    int is_skipped = 0;
     ps_step_info info = {.struct_size = sizeof info};
     for (int i = 0; i < 40; i++) {
         info = step(e, i);
         assert_true(info.loss_scale == scale);
-        if (!info.skipped) break;
-        skipped++;
+        if (!info.is_skipped) break;
+        is_skipped++;
         assert_true(isinf(info.grad_norm));
         assert_int_equal(info.step, 0);
         assert_true(hash_of(e) == hash);
         const float again = evaluate(e, 0); /* the 16-bit parameters are back, to the bit */
         assert_memory_equal(&again, &before, sizeof again);
-        if (skipped >= 2) scale /= 2; /* the first is forgiven */
+        if (is_skipped >= 2) scale /= 2; /* the first is forgiven */
     }
-    assert_false(info.skipped);
-    assert_true(skipped >= 3);
+    assert_false(info.is_skipped);
+    assert_true(is_skipped >= 3);
     assert_int_equal(info.step, 1);
     assert_true(isfinite(info.grad_norm) && info.grad_norm > 0);
     assert_true(hash_of(e) != hash);
-    /* training goes on; a window of three clean steps doubles the scale, an overflow then is forgiven once again */
+    /* training continues; a window of three clean steps doubles the scale, an overflow then is forgiven once again */
     int clean = 1, grew = 0, hysteresis = 1;
     for (int i = 1; i < 25; i++) {
         info = step(e, 100 + i % 4);
         assert_true(info.loss_scale == scale);
-        if (info.skipped) {
+        if (info.is_skipped) {
             if (hysteresis > 1)
                 hysteresis--;
             else
@@ -113,7 +113,7 @@ static void test_static_and_min(void **state)
     const uint64_t hash = hash_of(e);
     for (int i = 0; i < 4; i++) {
         const ps_step_info info = step(e, i);
-        assert_int_equal(info.skipped, 1);
+        assert_int_equal(info.is_skipped, 1);
         assert_true(fabs(info.loss_scale / 1e12 - 1) < 1e-6);
     }
     assert_true(hash_of(e) == hash);
@@ -126,7 +126,7 @@ static void test_static_and_min(void **state)
     static const double scales[] = {0x1p40, 0x1p39, 0x1p38, 0x1p38, 0x1p38};
     for (size_t i = 0; i < PS_ARRAY_LEN(scales); i++) {
         const ps_step_info info = step(e, (int64_t)i);
-        assert_int_equal(info.skipped, 1);
+        assert_int_equal(info.is_skipped, 1);
         assert_true(info.loss_scale == scales[i]);
     }
     ps_engine_destroy(e);

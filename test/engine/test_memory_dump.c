@@ -1,9 +1,10 @@
 /* ps_engine_dump_memory: its numbers are the engine's, and it is there when a moment finds no room. */
 #include "engine/engine_fixture.h"
 
+#include "api/engine/engine.h"
 #include "base/bytes.h"
-#include "engine/engine.h"
-#include "run/memory_dump.h"
+#include "chunk/store_stats.h"
+#include "train/run/memory_dump.h"
 
 enum { B = 2, T = 16 };
 
@@ -75,26 +76,27 @@ static void test_numbers(void **state)
     assert_bytes(text, "  staging", 0, 16 * PS_KIB, 0);
     assert_bytes(text, "  other", 0, 0, 0);
     const ps_store *s = e->tiers.store;
-    int64_t device = ps_store_get_stats(s).non_model_bytes;
+    const ps_store_stats stats = ps_store_get_stats(s);
+    int64_t device = stats.non_model_bytes;
     assert_bytes(text, "  activations", device, 0, 0);
-    const ps_lists *lists = &e->blueprint->lists;
+    const ps_lists *lists = &e->exec_plan->lists;
+    static const char *const states[] = {"COMPUTE", "HOLD", "RELEASED"};
     assert_int_equal(lists->n, 6);
     for (ps_list list = 0; list <= ps_lists_grad(lists); list++) {
         char name[32];
         snprintf(name, sizeof name, "  %s", lists->list[list].name);
-        const int64_t bytes = ps_store_list_bytes(s, list, PS_TIER_DEVICE);
-        assert_bytes(text, name, bytes, ps_store_list_bytes(s, list, PS_TIER_HOST),
-                     ps_store_list_bytes(s, list, PS_TIER_DISK));
+        const int64_t bytes = stats.use[PS_TIER_DEVICE].list_bytes[list];
+        assert_bytes(text, name, bytes, stats.use[PS_TIER_HOST].list_bytes[list],
+                     stats.use[PS_TIER_DISK].list_bytes[list]);
         device += bytes;
         int64_t in_states = 0;
-        for (int state_no = 0; state_no < PS_STATE_COUNT; state_no++)
-            in_states += count_of(text, ps_state_name((ps_state)state_no), list);
+        for (size_t i = 0; i < PS_ARRAY_LEN(states); i++) in_states += count_of(text, states[i], list);
         assert_int_equal(in_states, count_of(text, "all", list));
         assert_int_equal(count_of(text, "all", list), list >= ps_lists_grad(lists) ? 0 : m.n_chunks);
     }
     assert_int_equal(device, m.device_used_bytes);
     assert_non_null(strstr(text, "disk write"));
-    assert_non_null(strstr(text, "update (update)")); /* a moment that needs most */
+    assert_non_null(strstr(text, " backward (backward)")); /* a moment that needs most */
     assert_string_equal(ps_last_memory_dump(), "");
     ps_free(text);
     ps_engine_destroy(e);
@@ -131,18 +133,18 @@ static void test_refused_model(void **state)
     forward(e, PS_OK); /* what its segments keep has a list too */
     char *text = NULL;
     assert_ok(ps_engine_dump_memory(e, &text));
-    const ps_lists *lists = &e->blueprint->lists;
-    assert_true(lists->n_apart > 0);
-    assert_int_equal(count_of(text, "all", lists->n), lists->n_apart);
-    assert_int_equal(count_of(text, "content on device", lists->n), lists->n_apart);
-    assert_bytes(text, "  INPUTS", lists->n_apart * lists->apart_bytes, 0, 0);
+    const ps_lists *lists = &e->exec_plan->lists;
+    assert_true(lists->n_standalone > 0);
+    assert_int_equal(count_of(text, "all", lists->n), lists->n_standalone);
+    assert_int_equal(count_of(text, "content on device", lists->n), lists->n_standalone);
+    assert_bytes(text, "  INPUTS", lists->n_standalone * lists->standalone_bytes, 0, 0);
     ps_free(text);
     ps_engine_destroy(e);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* Somebody else takes device memory behind the engine's back, so that a step fails although the plan fits. */
+/* Another process takes device memory that the plan counts on, so that a step fails although the plan fits. */
 static void test_failure_in_a_step(void **state)
 {
     (void)state;
@@ -173,7 +175,7 @@ static void test_length(void **state)
     ps_engine *e = engine_of(c);
     char text[PS_MEMORY_DUMP_MAX + 8];
     memset(text, 'x', sizeof text);
-    ps_memory_dump_write(e->blueprint, &e->tiers, text);
+    ps_memory_dump_write(e->exec_plan, &e->tiers, text);
     assert_in_range(strlen(text), 1500, PS_MEMORY_DUMP_MAX - 1000); /* what names of ordinary models leave free */
     ps_engine_destroy(e);
     ps_config_destroy(c);

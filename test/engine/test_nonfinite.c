@@ -29,7 +29,7 @@ static void expect_skips(ps_engine *e, int from, int n)
     for (int i = 0; i < n; i++) {
         assert_ok(step_of(e, from + i));
         ps_engine_get_step_info(e, &info);
-        assert_int_equal(info.skipped, 1);
+        assert_int_equal(info.is_skipped, 1);
     }
 }
 
@@ -60,7 +60,7 @@ static void test_ends_after_some(void **state)
         expect_end(e, 5, "first seen: a loss of", "in step 2.");
         assert_ok(ps_engine_get_weights_xxh3(e, &after));
         assert_true(before == after);
-        write_one(e, 0.5f); /* it can go on, and counts anew */
+        write_one(e, 0.5f); /* it continues, and counts anew */
         assert_ok(step_of(e, 6));
         write_one(e, INFINITY);
         expect_skips(e, 7, 4);

@@ -4,7 +4,7 @@
 #include "patrickstar_client.h"
 #include "patrickstar_data.h"
 
-static char seen[32768]; /* names of the functions that were called, with a space behind each */
+static char seen[32768]; /* names of the functions that were called, with a space after each */
 
 static void refused(ps_status st, const char *says)
 {
@@ -14,7 +14,7 @@ static void refused(ps_status st, const char *says)
     strcat(seen, " ");
 }
 
-/* Memory for anything; nobody reads it. */
+/* Memory for anything; it is not read. */
 static max_align_t anything[64];
 #define ANY ((void *)anything)
 
@@ -66,14 +66,12 @@ static void test_configurations(void **state)
     refused(ps_config_is_given(ANY, NULL, &yes), "ps_config_is_given: key is NULL");
     refused(ps_config_is_given(ANY, "x", NULL), "ps_config_is_given: yes is NULL");
     refused(ps_config_take_epochs(NULL, ANY, 1), "ps_config_take_epochs: config is NULL");
-    refused(ps_config_take_epochs(ANY, NULL, 1), "ps_config_take_epochs: feed is NULL");
+    refused(ps_config_take_epochs(ANY, NULL, 1), "ps_config_take_epochs: loader is NULL");
     refused(ps_config_take_labels(NULL, "x"), "ps_config_take_labels: config is NULL");
     refused(ps_config_take_labels(ANY, NULL), "ps_config_take_labels: weights is NULL");
     refused(ps_config_take_chat_format(NULL, "x"), "ps_config_take_chat_format: config is NULL");
     refused(ps_config_take_chat_format(ANY, NULL), "ps_config_take_chat_format: weights is NULL");
     refused(ps_config_resize_vocabulary(NULL), "ps_config_resize_vocabulary: config is NULL");
-    refused(ps_config_set_cache_folder(NULL, "x"), "ps_config_set_cache_folder: config is NULL");
-    refused(ps_config_set_cache_folder(ANY, NULL), "ps_config_set_cache_folder: folder is NULL");
     refused(ps_config_set_disk_folder(NULL, "x"), "ps_config_set_disk_folder: config is NULL");
     refused(ps_config_set_disk_folder(ANY, NULL), "ps_config_set_disk_folder: folder is NULL");
 }
@@ -83,13 +81,11 @@ static void test_ranks(void **state)
     (void)state;
     ps_comm *comm = ANY;
     double v = 0;
-    refused(ps_comm_meet(NULL, &comm), "ps_comm_meet: config is NULL");
+    refused(ps_comm_init(NULL, &comm), "ps_comm_init: config is NULL");
     assert_null(comm);
-    refused(ps_comm_meet(ANY, NULL), "ps_comm_meet: out is NULL");
-    refused(ps_comm_meet_by(NULL, NULL, &comm), "ps_comm_meet_by: messages is NULL");
-    refused(ps_comm_meet_by(NULL, ANY, NULL), "ps_comm_meet_by: out is NULL");
-    refused(ps_comm_meet_by_process_group(NULL, NULL, &comm), "ps_comm_meet_by_process_group: group is NULL");
-    refused(ps_comm_meet_by_process_group(NULL, ANY, NULL), "ps_comm_meet_by_process_group: out is NULL");
+    refused(ps_comm_init(ANY, NULL), "ps_comm_init: out is NULL");
+    refused(ps_comm_init_process_group(NULL, NULL, &comm), "ps_comm_init_process_group: group is NULL");
+    refused(ps_comm_init_process_group(NULL, ANY, NULL), "ps_comm_init_process_group: out is NULL");
     refused(ps_comm_all_reduce(NULL, &v, 1, PS_COMM_SUM), "ps_comm_all_reduce: comm is NULL");
     refused(ps_comm_all_reduce(ANY, NULL, 1, PS_COMM_SUM), "ps_comm_all_reduce: values is NULL");
     refused(ps_comm_all_gather(NULL, &v, 1, &v), "ps_comm_all_gather: comm is NULL");
@@ -99,7 +95,7 @@ static void test_ranks(void **state)
     refused(ps_comm_broadcast(ANY, NULL, 1, 0), "ps_comm_broadcast: data is NULL");
     refused(ps_comm_barrier(NULL), "ps_comm_barrier: comm is NULL");
     refused(ps_comm_check_same(NULL, NULL), "ps_comm_check_same: config is NULL");
-    refused(ps_comm_check_feed(NULL, NULL), "ps_comm_check_feed: feed is NULL");
+    refused(ps_comm_check_data_loader(NULL, NULL), "ps_comm_check_data_loader: loader is NULL");
 }
 
 static ps_status model_without_configuration(ps_builder *b, void *user)
@@ -243,7 +239,7 @@ static void test_weights_and_checkpoints(void **state)
 static void test_data(void **state)
 {
     (void)state;
-    ps_feed *feed = ANY;
+    ps_data_loader *loader = ANY;
     ps_rows *rows = ANY;
     ps_metrics *metrics = ANY;
     ps_tokenizer *tokenizer = ANY;
@@ -251,26 +247,26 @@ static void test_data(void **state)
     int64_t n;
     uint64_t hash;
     char *text = ANY;
-    refused(ps_feed_from_config(NULL, NULL, &feed), "ps_feed_from_config: config is NULL");
-    assert_null(feed);
-    refused(ps_feed_from_config(ANY, NULL, NULL), "ps_feed_from_config: out is NULL");
-    refused(ps_feed_keep_labels(NULL, ANY), "ps_feed_keep_labels: feed is NULL");
-    refused(ps_feed_keep_labels(ANY, NULL), "ps_feed_keep_labels: config is NULL");
-    refused(ps_feed_describe(NULL, PS_SPLIT_TRAIN, &text), "ps_feed_describe: feed is NULL");
+    refused(ps_data_loader_from_config(NULL, NULL, &loader), "ps_data_loader_from_config: config is NULL");
+    assert_null(loader);
+    refused(ps_data_loader_from_config(ANY, NULL, NULL), "ps_data_loader_from_config: out is NULL");
+    refused(ps_data_loader_keep_labels(NULL, ANY), "ps_data_loader_keep_labels: loader is NULL");
+    refused(ps_data_loader_keep_labels(ANY, NULL), "ps_data_loader_keep_labels: config is NULL");
+    refused(ps_data_loader_describe(NULL, PS_SPLIT_TRAIN, &text), "ps_data_loader_describe: loader is NULL");
     assert_null(text);
-    refused(ps_feed_describe(ANY, PS_SPLIT_TRAIN, NULL), "ps_feed_describe: out is NULL");
-    refused(ps_feed_xxh3(NULL, &hash), "ps_feed_xxh3: feed is NULL");
-    refused(ps_feed_xxh3(ANY, NULL), "ps_feed_xxh3: hash is NULL");
-    refused(ps_feed_keep_chat_format(NULL, ANY), "ps_feed_keep_chat_format: feed is NULL");
-    refused(ps_feed_keep_chat_format(ANY, NULL), "ps_feed_keep_chat_format: config is NULL");
-    refused(ps_rows_create(NULL, 1, &rows), "ps_rows_create: feed is NULL");
+    refused(ps_data_loader_describe(ANY, PS_SPLIT_TRAIN, NULL), "ps_data_loader_describe: out is NULL");
+    refused(ps_data_loader_xxh3(NULL, &hash), "ps_data_loader_xxh3: loader is NULL");
+    refused(ps_data_loader_xxh3(ANY, NULL), "ps_data_loader_xxh3: hash is NULL");
+    refused(ps_data_loader_keep_chat_format(NULL, ANY), "ps_data_loader_keep_chat_format: loader is NULL");
+    refused(ps_data_loader_keep_chat_format(ANY, NULL), "ps_data_loader_keep_chat_format: config is NULL");
+    refused(ps_rows_create(NULL, 1, &rows), "ps_rows_create: loader is NULL");
     assert_null(rows);
     refused(ps_rows_create(ANY, 1, NULL), "ps_rows_create: out is NULL");
     refused(ps_rows_fill(NULL, PS_SPLIT_TRAIN, 0, 1), "ps_rows_fill: rows is NULL");
     refused(ps_rows_fill_once(NULL, PS_SPLIT_TRAIN, 0, 1), "ps_rows_fill_once: rows is NULL");
     refused(ps_metrics_create(NULL, ANY, PS_SPLIT_TRAIN, &metrics), "ps_metrics_create: config is NULL");
     assert_null(metrics);
-    refused(ps_metrics_create(ANY, NULL, PS_SPLIT_TRAIN, &metrics), "ps_metrics_create: feed is NULL");
+    refused(ps_metrics_create(ANY, NULL, PS_SPLIT_TRAIN, &metrics), "ps_metrics_create: loader is NULL");
     refused(ps_metrics_create(ANY, ANY, PS_SPLIT_TRAIN, NULL), "ps_metrics_create: out is NULL");
     refused(ps_metrics_take(ANY, NULL, ANY, 0, 1), "ps_metrics_take: engine is NULL");
     refused(ps_metrics_take(ANY, ANY, NULL, 0, 1), "ps_metrics_take: batch is NULL");
@@ -320,9 +316,11 @@ static void test_clients(void **state)
     refused(ps_client_pin(NULL, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, ANY), "ps_client_pin: client is NULL");
     refused(ps_client_pin(ANY, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, NULL), "ps_client_pin: place is NULL");
     out = ANY;
-    refused(ps_client_lend(NULL, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, &out), "ps_client_lend: client is NULL");
+    refused(ps_client_export_dlpack(NULL, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, &out),
+            "ps_client_export_dlpack: client is NULL");
     assert_null(out);
-    refused(ps_client_lend(ANY, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, NULL), "ps_client_lend: managed is NULL");
+    refused(ps_client_export_dlpack(ANY, 0, PS_CLIENT_PARAM, PS_CLIENT_READ, NULL),
+            "ps_client_export_dlpack: managed is NULL");
     refused(ps_client_moment(NULL, PS_CLIENT_FORWARD, "x", 0), "ps_client_moment: client is NULL");
     refused(ps_client_moment(ANY, PS_CLIENT_FORWARD, NULL, 0), "ps_client_moment: label is NULL");
     refused(ps_client_give_gradient(NULL, 0, ANY, PS_DTYPE_F32, 0), "ps_client_give_gradient: client is NULL");
@@ -337,11 +335,11 @@ static void test_clients(void **state)
     refused(ps_client_step(NULL, NULL), "ps_client_step: client is NULL");
     refused(ps_client_get_tensor_info(NULL, 0, ANY), "ps_client_get_tensor_info: client is NULL");
     refused(ps_client_get_tensor_info(ANY, 0, NULL), "ps_client_get_tensor_info: out is NULL");
-    refused(ps_client_read(NULL, 0, NULL, 0, 1, ANY), "ps_client_read: client is NULL");
-    refused(ps_client_read(ANY, 0, NULL, 0, 1, NULL), "ps_client_read: out is NULL");
-    refused(ps_client_write(NULL, 0, NULL, 0, 1, ANY), "ps_client_write: client is NULL");
-    refused(ps_client_write(ANY, 0, NULL, 0, 1, NULL), "ps_client_write: in is NULL");
-    refused(ps_client_set_steps(NULL, 0, 0), "ps_client_set_steps: client is NULL");
+    refused(ps_client_read_state(NULL, 0, NULL, 0, 1, ANY), "ps_client_read_state: client is NULL");
+    refused(ps_client_read_state(ANY, 0, NULL, 0, 1, NULL), "ps_client_read_state: out is NULL");
+    refused(ps_client_write_state(NULL, 0, NULL, 0, 1, ANY), "ps_client_write_state: client is NULL");
+    refused(ps_client_write_state(ANY, 0, NULL, 0, 1, NULL), "ps_client_write_state: in is NULL");
+    refused(ps_client_set_update_count(NULL, 0, 0), "ps_client_set_update_count: client is NULL");
     refused(ps_client_get_scaler(NULL, &text), "ps_client_get_scaler: client is NULL");
     assert_null(text);
     refused(ps_client_get_scaler(ANY, NULL), "ps_client_get_scaler: json is NULL");
@@ -360,13 +358,13 @@ static void test_clients(void **state)
     refused(ps_client_get_info(ANY, NULL), "ps_client_get_info: out is NULL");
     refused(ps_client_get_memory_use(NULL, 0, ANY), "ps_client_get_memory_use: client is NULL");
     refused(ps_client_get_memory_use(ANY, 0, NULL), "ps_client_get_memory_use: out is NULL");
-    refused(ps_client_profile_start(NULL), "ps_client_profile_start: client is NULL");
-    refused(ps_client_profile_stop(NULL), "ps_client_profile_stop: client is NULL");
-    refused(ps_client_profile_save(NULL, "x"), "ps_client_profile_save: client is NULL");
-    refused(ps_client_profile_save(ANY, NULL), "ps_client_profile_save: path is NULL");
+    refused(ps_client_start_profile(NULL), "ps_client_start_profile: client is NULL");
+    refused(ps_client_stop_profile(NULL), "ps_client_stop_profile: client is NULL");
+    refused(ps_client_save_profile(NULL, "x"), "ps_client_save_profile: client is NULL");
+    refused(ps_client_save_profile(ANY, NULL), "ps_client_save_profile: path is NULL");
     /* what returns no status does nothing, or gives nothing */
     ps_client_destroy(NULL);
-    ps_client_rest(NULL, 0);
+    ps_client_release(NULL, 0);
     ps_client_unpin(NULL, 0, PS_CLIENT_PARAM);
     assert_null(ps_client_get_pin_counts(NULL));
     assert_int_equal(ps_client_has_gradient(NULL, 0), 0);
@@ -374,7 +372,7 @@ static void test_clients(void **state)
     assert_true(ps_client_get_loss_scale(NULL) == 1);
     assert_int_equal(ps_client_get_tensor_count(NULL), 0);
     assert_null(ps_client_get_state_name(NULL, 0));
-    assert_int_equal(ps_client_get_steps(NULL, 0), 0);
+    assert_int_equal(ps_client_get_update_count(NULL, 0), 0);
 }
 
 /* ---- names in models ---- */
@@ -449,7 +447,7 @@ static void test_models(void **state)
     ps_config_destroy(c);
 }
 
-/* Who adds a function adds it above. */
+/* A new function is added above. */
 static void test_all_functions(void **state)
 {
     static const char *const headers[] = {"include/patrickstar.h", "include/patrickstar_comm.h",

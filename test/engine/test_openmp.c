@@ -1,4 +1,4 @@
-/* The engine's threads are its own: what OpenMP has been told by the environment or by the program around the
+/* The engine's threads are its own: what OpenMP has been set to by the environment or by the program around the
  * engine changes nothing, and that program finds its OpenMP as it was. This program is built with OpenMP; the
  * library is not. */
 #include "engine/engine_fixture.h"

@@ -18,11 +18,11 @@ enum { N_STEPS = 6 };
 
 enum { BLOCKS = 3 };
 
-/* Of the engine to be created; false where there is none. In the fake GPU's process as it was at that time. */
+/* Of the engine to be created; false where there is none. */
 static struct {
     bool snake_runs[BLOCKS], snake_dx[BLOCKS], snake_dw[BLOCKS], gate_dx[BLOCKS][2], gate_dw[BLOCKS][2];
 } wanted;
-static int n_unwanted; /* over CUDA nobody sees what a function returns */
+static int n_unwanted; /* not seen over CUDA: what a function returns */
 
 static void want_all(void)
 {
@@ -334,7 +334,7 @@ static void test_frozen_parameters(void **state)
     }
 }
 
-/* Below the first trained parameter nothing is called; it may be an operator's, whose dx nobody wants then; and of two
+/* Below the first trained parameter nothing is called; it may be an operator's, whose dx is not wanted then; and of two
  * inputs one may come from below it. */
 static void test_first_trained(void **state)
 {

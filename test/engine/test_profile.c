@@ -1,15 +1,16 @@
 /* The profile of training steps: complete, consistent with what the engine counts, and without influence on what it
  * records. */
+#include "cuda/fake_cpu.h"
 #include "engine/profile_fixture.h"
 
 #include <math.h>
 
-#include "device/async.h"
+#include "api/engine/engine.h"
+#include "chunk/reason.h"
 #include "device/disk.h"
-#include "engine/engine.h"
-#include "record/profile_sum.h"
-#include "record/profile_write.h"
 #include "temp_folder.h"
+#include "train/record/profile_sum.h"
+#include "train/record/profile_write.h"
 
 enum { N_STEPS = 6, FIRST = 3, LAST = 5, B = 2, T = 16 };
 
@@ -71,8 +72,8 @@ static outcome run(const char *const *changes, const char *path)
         assert_ok(ps_config_validate(c));
     }
     ps_engine *e = engine_of(c);
-    o.n_moments = e->blueprint->trace->n_moments;
-    o.deferred = e->blueprint->variant.update_time == PS_UPDATE_DEFERRED;
+    o.n_moments = e->exec_plan->trace->n_moments;
+    o.deferred = e->exec_plan->candidate.update_time == PS_UPDATE_DEFERRED;
     for (int step = 1; step <= N_STEPS; step++) {
         if (step == FIRST) ps_engine_reset_peaks(e);
         if (step == FIRST) add_moved(e, -1, o.moved);
@@ -106,7 +107,7 @@ static void check_moments(const profile *p, int32_t n_moments)
         const json_t *args = json_object_get(e, "args");
         if (is_category(e, "wait")) assert_true(step_of(p, span_of(e)) > 0);
         if (!is_category(e, "op")) continue;
-        if (!is_beside(e)) assert_int_equal(step_of(p, span_of(e)), int_at(args, "step"));
+        if (!is_separate(e)) assert_int_equal(step_of(p, span_of(e)), int_at(args, "step"));
         seen[int_at(args, "step")][int_at(args, "moment")]++;
         assert_true((json_object_get(args, "chunk") != NULL) == (strcmp(text_at(args, "phase"), "adam") == 0));
     }
@@ -197,7 +198,6 @@ static void test_other_orders(void **state)
     check_run(CHANGES("memory.device=900KB", "memory.disk=20MB", "memory.defer_updates=false"), true);
     check_run(CHANGES("memory.device=900KB", "memory.host=300KB", "memory.disk=20MB", "gradient_accumulation_steps=2"),
               true);
-    check_run(CHANGES("memory.device=750KB", "memory.disk=20MB", "client.opts.with_async_move=false"), true);
     check_run(CHANGES("memory.device=750KB", "memory.host=300KB", "memory.disk=20MB", "memory.prefetch=0"), true);
 }
 
@@ -234,13 +234,12 @@ static void check_marks(ps_config *c)
 static void test_computed_later(void **state)
 {
     (void)state;
-    ps_async_permit();
-    check_marks(TINY("memory.device=700KB", "memory.host=4MB", "train.backend=cpu_async", "cpu_async.page_size=4KiB"));
-    check_run(CHANGES("memory.device=700KB", "memory.host=4MB", "train.backend=cpu_async", "cpu_async.page_size=4KiB"),
+    fake_cpu_begin(&(fake_options){.seed = 1, .page_bytes = PS_PAGE_BYTES});
+    check_marks(TINY("memory.device=700KB", "memory.host=4MB", "train.backend=cuda"));
+    check_run(CHANGES("memory.device=700KB", "memory.host=4MB", "train.backend=cuda"), true);
+    check_run(CHANGES("memory.device=700KB", "memory.host=4MB", "train.backend=cuda", "memory.defer_updates=false"),
               true);
-    check_run(CHANGES("memory.device=700KB", "memory.host=4MB", "train.backend=cpu_async", "cpu_async.page_size=4KiB",
-                      "memory.defer_updates=false", "cpu_async.seed=2"),
-              true);
+    assert_true(fake_cpu_end());
 }
 
 static void add_later(ps_profile *r, ps_profile_kind kind, int64_t ns, uint64_t ticket, int64_t moment)
@@ -280,7 +279,7 @@ static void test_marks(void **state)
     ps_profile_destroy(r);
 }
 
-/* ---- what lies between steps ---- */
+/* ---- what is between steps ---- */
 
 static void test_evaluation_is_outside(void **state)
 {
@@ -297,7 +296,7 @@ static void test_evaluation_is_outside(void **state)
     assert_ok(
         ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &loss));
     one_step(e, 2, &loss);
-    const int32_t n_forward = e->shape->code->n_forward, n_updates = e->blueprint->n_ordered;
+    const int32_t n_forward = e->shape->code->n_forward, n_updates = e->exec_plan->n_ordered;
     const profile p = profile_read(temp_folder_file(&f, "profile.json").text);
     int32_t n_outside = 0;
     size_t i;
@@ -326,7 +325,7 @@ static void test_written_at_the_end(void **state)
     assert_int_equal(ps_engine_save_profile(e, other.text), PS_ESTATE);
     assert_non_null(strstr(ps_last_error(), "[2, 100]"));
     one_step(e, 2, &loss);
-    assert_ok(ps_engine_save_profile(e, other.text)); /* recording goes on */
+    assert_ok(ps_engine_save_profile(e, other.text)); /* recording continues */
     one_step(e, 3, &loss);
     ps_engine_get_profile_info(e, &info);
     assert_string_equal(info.path, path.text);
@@ -425,7 +424,7 @@ static void test_simulated_records(void **state)
                                     .simulated = true,
                                     .rank = 1,
                                     .n_ranks = 8,
-                                    .blueprint = e->blueprint,
+                                    .exec_plan = e->exec_plan,
                                     .budgets = e->settings.budgets,
                                     .forecast = &forecast};
     assert_ok(ps_profile_create(&now, &r));
@@ -463,13 +462,13 @@ static void test_simulated_records(void **state)
     assert_true(json_number_value(json_object_get(busy, "collectives")) == 3e-6);
     assert_int_equal(int_at(json_object_get(measured, "moved_bytes"), "disk read"), 3000);
     /* the rates of no particular PC; moment 0 is an update that was deferred */
-    const double expected_s = (double)e->blueprint->trace->moments[0].cost_ns * 1e-9;
-    const json_t *rates = json_object_get(p.facts, "rates");
-    assert_int_equal(json_array_size(rates), 2);
-    const double update_rate = e->settings.rates.update_bytes_per_s[PS_TIER_DEVICE];
-    assert_true(e->settings.rates.compute.bytes_per_s != update_rate);
-    expect_rate(json_array_get(rates, 0), "updates", update_rate, update_rate * expected_s / 20e-6);
-    expect_rate(json_array_get(rates, 1), "disk read", 0.75e9, 3000 / 110e-6);
+    const double expected_s = (double)e->exec_plan->trace->moments[0].cost_ns * 1e-9;
+    const json_t *throughput = json_object_get(p.facts, "rates");
+    assert_int_equal(json_array_size(throughput), 2);
+    const double update_rate = e->settings.throughput.update_bytes_per_s[PS_TIER_DEVICE];
+    assert_true(e->settings.throughput.compute.bytes_per_s != update_rate);
+    expect_rate(json_array_get(throughput, 0), "updates", update_rate, update_rate * expected_s / 20e-6);
+    expect_rate(json_array_get(throughput, 1), "disk read", 0.75e9, 3000 / 110e-6);
     const json_t *bound = json_object_get(p.facts, "bound");
     assert_string_equal(text_at(bound, "by"), "computing");
     assert_int_equal(llround(1e9 * json_number_value(json_object_get(json_object_get(bound, "seconds"), "computing"))),

@@ -7,7 +7,8 @@
 
 #include <stdarg.h>
 
-#include "plan/simulate.h"
+#include "chunk/store_stats.h"
+#include "train/plan/simulate.h"
 
 enum { RUNS = 200, CHANGES_MAX = 24 };
 
@@ -63,13 +64,11 @@ static void draw_placement(drawn *d)
     if (draw(2) == 0) change(d, "client.mem_tracer.with_static_partition=true");
     if (draw(2) == 0) change(d, "client.mem_tracer.warmup_gpu_chunk_mem_ratio=0.%lld", 1 + (long long)draw(9));
     change(d, "memory.prefetch=%lld", (long long)prefetches[draw(4)]);
-    change(d, "memory.placement_trials=%lld", (long long)draw(2) * 8);
     if (draw(3) == 0) change(d, "memory.defer_updates=false");
-    if (draw(5) == 0) change(d, "memory.policy=lru");
     if (draw(5) == 0) change(d, "optimizer.params.use_hybrid_adam=false");
 }
 
-/* Bytes of all lists, rounded up to kilobytes: about what lies somewhere at any time. */
+/* Bytes of all lists, rounded up to kilobytes: about what is somewhere at any time. */
 static int64_t model_data_bytes(const drawn *d)
 {
     ps_simulation s;

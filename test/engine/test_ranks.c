@@ -2,7 +2,7 @@
  * bytes and peaks as planned. */
 #include <math.h>
 
-#include "comm/comm_impl.h"
+#include "chunk/comm/comm_impl.h"
 #include "comm/shared_collectives.h"
 #include "engine/profile_fixture.h"
 #include "engine/ranks_fixture.h"
@@ -125,7 +125,7 @@ static const char *const variations[][3] = {
     VARIATION("default_chunk_size=16384", "memory.prefetch=0", NOTHING),
     VARIATION("memory.device=500KB", "memory.host=2MB", "default_chunk_size=4096"),
     VARIATION("memory.device=500KB", "memory.disk=4MB", "default_chunk_size=4096"),
-    VARIATION("activation_checkpointing.enabled=true", "memory.defer_updates=false", "memory.policy=lru"),
+    VARIATION("activation_checkpointing.enabled=true", "memory.defer_updates=false"),
     VARIATION("activation_checkpointing.enabled=true", "client.opts.with_activation_offload=true", "memory.host=2MB"),
     VARIATION("memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=4096"),
 };
@@ -238,7 +238,7 @@ static void check_profile(const char *path, int32_t rank, int32_t n, bool msc, c
 static void test_profiles(void **state)
 {
     (void)state;
-    if (OVER_APART) skip(); /* copies of the step before reach into the first that is recorded */
+    if (OVER_DISCRETE) skip(); /* copies of the step before reach into the first that is recorded */
     const temp_folder f = temp_folder_make();
     char option[160];
     snprintf(option, sizeof option, "profile.path=%s", temp_folder_file(&f, "profile").text);
@@ -255,8 +255,7 @@ static void test_profiles(void **state)
     temp_folder_remove(&f);
 }
 
-/* ---- who carries chunks
- * ------------------------------------------------------------------------------------------- */
+/* ---- collectives of chunks --------------------------------------------------------------------------------------- */
 
 static shared_hub hub;
 
@@ -272,10 +271,10 @@ static ps_status train_by_another(ps_engine *e, ps_config *c, rank_task *t)
 }
 
 /* The same bits without a chunk in any message; and each transfer waits for kernels that a device may do later. */
-static void test_another_carrier(void **state)
+static void test_other_collectives(void **state)
 {
     (void)state;
-    if (OVER_APART) skip(); /* it looks into payloads */
+    if (OVER_DISCRETE) skip(); /* it looks into payloads */
     static const char *const groups[] = {NOTHING, MSC};
     for (int i = 0; i < 2; i++) {
         const rank_task *t = RANKS(3, 3, "bf16.enabled=true", "gradient_accumulation_steps=2", groups[i]);
@@ -289,14 +288,14 @@ static void test_another_carrier(void **state)
     }
 }
 
-/* ---- who waits --------------------------------------------------------------------------------------------------- */
+/* ---- what waits -------------------------------------------------------------------------------------------------- */
 
 /* Where the device works later, it waits for other ranks, and the host does not until it reads results. */
 static void test_the_host_does_not_wait(void **state)
 {
     (void)state;
     static const char *const groups[] = {NOTHING, MSC};
-    if (!OVER_APART) skip();
+    if (!OVER_DISCRETE) skip();
     for (size_t i = 0; i < PS_ARRAY_LEN(groups); i++)
         run_ranks(2, 0, rank_train_ahead,
                   CHANGES("bf16.enabled=true", "memory.device=500KB", "memory.host=2MB", "default_chunk_size=4096",
@@ -305,7 +304,7 @@ static void test_the_host_does_not_wait(void **state)
 
 /* ---- a rank that is no more -------------------------------------------------------------------------------------- */
 
-/* A device that waits for what that rank was to send is told, and its host then. */
+/* A device that waits for what that rank was to send gets the error, and its host then. */
 static void test_a_rank_vanishes(void **state)
 {
     (void)state;
@@ -372,7 +371,7 @@ int main(void)
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_bytes_and_peaks),
         cmocka_unit_test(test_profiles),
-        cmocka_unit_test(test_another_carrier),
+        cmocka_unit_test(test_other_collectives),
         cmocka_unit_test(test_a_rank_vanishes),
         cmocka_unit_test(test_the_host_does_not_wait),
     };

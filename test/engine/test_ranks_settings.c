@@ -107,9 +107,9 @@ static ps_status overflow_on_one(ps_engine *e, ps_config *c, rank_task *t)
         rank_take(e, &t->result, step);
         const ps_step_info *info = &t->result.last_step;
         PS_TRY(ps_engine_get_weights_xxh3(e, &after));
-        if ((bool)info->skipped != (after == before)) return PS_FAIL(PS_ESTATE, "step %d: skipped or not?", step);
-        if ((bool)info->skipped != (bool)isinf(info->grad_norm)) return PS_FAIL(PS_ESTATE, "step %d: norm", step);
-        n_skipped += info->skipped;
+        if ((bool)info->is_skipped != (after == before)) return PS_FAIL(PS_ESTATE, "step %d: skipped or not?", step);
+        if ((bool)info->is_skipped != (bool)isinf(info->grad_norm)) return PS_FAIL(PS_ESTATE, "step %d: norm", step);
+        n_skipped += info->is_skipped;
         before = after;
     }
     if (n_skipped < 2 || n_skipped + 2 > t->n_steps) return PS_FAIL(PS_ESTATE, "%d steps were skipped", n_skipped);
@@ -140,7 +140,7 @@ static void test_accumulation_of_single_chunks(void **state)
         for (int f32 = 0; f32 < 2; f32++) {
             const char *const dtype = f32 ? "bf16.enabled=false" : "bf16.enabled=true";
             const char *const three = "gradient_accumulation_steps=3";
-            /* of one chunk size: it says who owns a gradient, and so in which order sums over micro-batches and ranks
+            /* of one chunk size: it says whose a gradient is, and so in which order sums over micro-batches and ranks
              * are made */
             const uint64_t want = RANKS(n, 4, three, dtype, "default_chunk_size=4096")->result.hash;
             assert_true(RANKS(n, 4, three, dtype, MSC, "default_chunk_size=4096")->result.hash == want);
@@ -165,7 +165,7 @@ static ps_status tied_in_a_block(ps_builder *b, void *user)
 
 static ps_status train_mixed(ps_engine *e, ps_config *c, rank_task *t)
 {
-    const ps_blueprint *b = e->blueprint;
+    const ps_exec_plan *b = e->exec_plan;
     bool is_mixed = false;
     for (int32_t i = 0; i < b->layout->n_chunks; i++)
         for (int32_t k = b->pieces.first[i]; b->uses_grad_list[i] && k < b->pieces.first[i + 1]; k++)
@@ -174,7 +174,7 @@ static ps_status train_mixed(ps_engine *e, ps_config *c, rank_task *t)
     return rank_train(e, c, t);
 }
 
-/* Such an embedding keeps its gradients in a list of their own; what lies beside it in a chunk does not. */
+/* Such an embedding keeps its gradients in a list of their own; what is next to it in a chunk does not. */
 static void test_both_kinds_of_gradients(void **state)
 {
     (void)state;
@@ -267,7 +267,7 @@ static void test_shapes(void **state)
 }
 
 /* Device and host full, no disk: each change is tried from where chunks are, which is elsewhere on each rank. A refusal
- * is everybody's. */
+ * is on all ranks. */
 static ps_status walk_where_it_fits(ps_engine *e, ps_config *c, rank_task *t)
 {
     for (size_t i = 0; i < 3 * PS_ARRAY_LEN(walk); i++) {

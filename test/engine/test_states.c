@@ -1,10 +1,10 @@
 /* States of the optimizer by tensor: what Adam makes of a gradient; an engine that takes over weights, states and count
- * goes on with the other's bits, whatever the budgets; all ranks see the same; a checkpoint has the values of before. */
+ * resumes with the other's bits, whatever the budgets; all ranks see the same; a checkpoint has the values of before. */
 #include <math.h>
 
 #include "engine/engine_fixture.h"
 
-#include "engine/engine.h"
+#include "api/engine/engine.h"
 #include "engine/ranks_fixture.h"
 #include "temp_folder.h"
 
@@ -134,7 +134,7 @@ static void test_taken_over(void **state)
 }
 
 /* The states that a checkpoint has which was begun before they were written. */
-static void test_written_beside_a_checkpoint(void **state)
+static void test_written_during_a_checkpoint(void **state)
 {
     (void)state;
     temp_folder folder = temp_folder_make();
@@ -198,7 +198,7 @@ static void test_ranks(void **state)
     (void)run_ranks(3, 2, rank_rewrite, CHANGES(SMALL));
 }
 
-/* What one rank asks wrongly, or otherwise than the others, is refused on all, and all go on. */
+/* What one rank asks wrongly, or otherwise than the others, is refused on all, and all continue. */
 static ps_status rank_differ(ps_engine *e, ps_config *c, rank_task *t)
 {
     const int64_t rank = ps_comm_rank(e->settings.ranks.comm);
@@ -315,7 +315,7 @@ static void test_wrong_calls(void **state)
     expect_fails(ps_engine_write_state(inference, 0, "exp_avg", 0, 4, values), PS_ESTATE, "an inference engine");
     expect_fails(ps_engine_set_update_count(inference, 1), PS_ESTATE, "an inference engine");
     step_of(e, 0); /* the first micro-batch of two */
-    expect_fails(ps_engine_set_update_count(e, 1), PS_ESTATE, "finish the step under way");
+    expect_fails(ps_engine_set_update_count(e, 1), PS_ESTATE, "finish the current step");
     assert_ok(ps_engine_write_state(e, 0, "exp_avg", 0, 4, values));
     ps_engine_destroy(e), ps_engine_destroy(inference), ps_engine_destroy(plain);
     ps_config_destroy(c), ps_config_destroy(sgd);
@@ -330,7 +330,7 @@ int main(void)
         cmocka_unit_test(test_refused_gradient),
         cmocka_unit_test(test_began_empty),
         cmocka_unit_test(test_taken_over),
-        cmocka_unit_test(test_written_beside_a_checkpoint),
+        cmocka_unit_test(test_written_during_a_checkpoint),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_wrong_calls),
     };

@@ -1,4 +1,4 @@
-/* Parameters that two operators share: their gradients, and those of the parameters beside them, against finite
+/* Parameters that two operators share: their gradients, and those of the parameters next to them, against finite
  * differences. */
 #include "engine/engine_fixture.h"
 

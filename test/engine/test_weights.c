@@ -2,11 +2,11 @@
  * change. */
 #include "engine/engine_fixture.h"
 
+#include "api/engine/engine.h"
+#include "api/engine/tensors.h"
+#include "api/engine/weight_files.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "engine/engine.h"
-#include "engine/tensors.h"
-#include "engine/weight_files.h"
 #include "temp_folder.h"
 #include "weights/export.h"
 #include "weights/weight_copy.h"
@@ -313,8 +313,8 @@ static void test_empty(void **state)
             assert_ok(ps_engine_create_empty(ps_model_from_config, c, c, (ps_purpose)p, NULL, &empty));
             fill_two(drawn);
             fill_two(empty);
-            assert_ok(ps_engine_draw_rest(empty));
-            assert_ok(ps_engine_draw_rest(drawn)); /* nothing to do */
+            assert_ok(ps_engine_init_remaining(empty));
+            assert_ok(ps_engine_init_remaining(drawn)); /* nothing to do */
             if (p == PS_FOR_TRAINING) assert_true(hash_of(drawn) == hash_of(empty));
             assert_ok(ps_evaluate(drawn, &batch, &losses[0]));
             assert_ok(ps_evaluate(empty, &batch, &losses[1]));

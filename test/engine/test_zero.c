@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "engine/engine.h"
+#include "api/engine/engine.h"
 
 enum { STEPS = 4 };
 
@@ -51,8 +51,8 @@ static void test_cpu(void **state)
     assert_true(r.memory.host_peak_bytes >= r.memory.parameters * 12);
     ps_config *c = TINY(HOST, "zero.tensor_placement_policy=cpu");
     ps_engine *e = engine_of(c);
-    for (int32_t i = 0; i < e->blueprint->layout->n_chunks; i++)
-        assert_int_equal(e->blueprint->update_tier[i], PS_TIER_HOST);
+    for (int32_t i = 0; i < e->exec_plan->layout->n_chunks; i++)
+        assert_int_equal(e->exec_plan->update_tier[i], PS_TIER_HOST);
     ps_engine_destroy(e);
     ps_config_destroy(c);
 }
@@ -69,7 +69,7 @@ static void test_own_gradient_list(void **state)
         for (int step = 0; step < STEPS; step++)
             assert_true(fabsf(r.losses[step] - base.losses[step]) < 0.02f * base.losses[step]);
         assert_true(r.hash != base.hash); /* gradients are not rounded */
-        /* a third list of 4 bytes beside the moments */
+        /* a third list of 4 bytes next to the moments */
         assert_true(r.memory.model_data_bytes - base.memory.model_data_bytes >= r.memory.parameters * 4 * 9 / 10);
     }
 }

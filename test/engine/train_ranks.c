@@ -1,7 +1,9 @@
 /* train_ranks.c - a tiny model on ranks of one back end; rank 0 prints the weights' hash and the losses, for
  * test_backends.sh.
  *
- * usage: train_ranks THREADS [KEY=VALUE ...]       THREADS 0: as the launcher started it */
+ * usage: train_ranks THREADS [KEY=VALUE ...]       THREADS 0: as the launcher started it
+ * train.backend=cuda is the fake driver, with the processor's kernels. */
+#include "cuda/fake_cpu.h"
 #include "engine/ranks_fixture.h"
 
 static void show(const rank_result *r, int n_steps)
@@ -14,10 +16,12 @@ static void show(const rank_result *r, int n_steps)
 int main(int argc, char **argv)
 {
     enum { STEPS = 8 };
-    ps_async_permit();
     const int n = argc > 1 ? atoi(argv[1]) : -1;
     if (n < 0 || n > RANKS_MAX) return fprintf(stderr, "usage: train_ranks THREADS [KEY=VALUE ...]\n"), 2;
     const char *const *changes = (const char *const *)(void *)(argv + 2);
+    for (int i = 2; i < argc; i++)
+        if (strcmp(argv[i], "train.backend=cuda") == 0)
+            fake_cpu_begin(&(fake_options){.seed = 1, .page_bytes = PS_PAGE_BYTES, .total_bytes = 4 * PS_GIB});
     if (n > 0) {
         show(&run_ranks(n, STEPS, rank_train, changes)->result, STEPS);
         return 0;

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/external/client_calls.h"
 #include "assert_status.h"
 #include "base/base.h"
+#include "base/dtype.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/backends.h"
-#include "external/client_impl.h"
 #include "patrickstar_client.h"
 #include "patrickstar_own.h"
 #include "temp_folder.h"
-#include "tensor/dtype.h"
 
 #define OPTIONS                                                                                                        \
     "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.01}}, \"default_chunk_size\": 4096,"                  \
@@ -73,14 +73,14 @@ static inline ps_status add_tensor(ps_client *client, const char *name, int64_t 
                                      .n_dims = 1,
                                      .dtype = dtype,
                                      .is_frozen = frozen,
-                                     .is_apart = apart};
+                                     .is_unmanaged = apart};
     void *values;
     PS_TRY(ps_client_add(client, &tensor, number, &values));
     for (int64_t i = 0; i < elements; i++) {
         const float value = drawn((uint64_t)*number, i);
         ps_from_floats(dtype, values, i, 1, &value);
     }
-    ps_client_rest(client, *number);
+    ps_client_release(client, *number);
     return PS_OK;
 }
 
@@ -88,7 +88,7 @@ static inline ps_status add_tensor(ps_client *client, const char *name, int64_t 
 static inline void get_bytes(ps_client *client, const ps_client_place *p, int64_t at, void *out, int64_t n)
 {
     const char *from = (const char *)p->address + at;
-    if (OVER_APART)
+    if (OVER_DISCRETE)
         assert_ok(ps_queue_get(client->tiers.compute[PS_TIER_DEVICE], out, from, n));
     else
         memcpy(out, from, (size_t)n);
@@ -97,7 +97,7 @@ static inline void get_bytes(ps_client *client, const ps_client_place *p, int64_
 static inline void put_bytes(ps_client *client, const ps_client_place *p, int64_t at, const void *in, int64_t n)
 {
     char *to = (char *)p->address + at;
-    if (OVER_APART)
+    if (OVER_DISCRETE)
         assert_ok(ps_queue_put(client->tiers.compute[PS_TIER_DEVICE], to, in, n));
     else
         memcpy(to, in, (size_t)n);
@@ -116,16 +116,16 @@ static inline ps_client_place pinned(ps_client *client, int32_t tensor, ps_clien
     ps_client_place place = {.struct_size = sizeof place};
     assert_ok(ps_client_pin(client, tensor, what, mode, &place));
     assert_non_null(place.address);
-    assert_int_equal(place.gpu, OVER_GPU ? 0 : -1);
+    assert_int_equal(place.gpu, client->settings.backend_kind == PS_BACKEND_CUDA ? 0 : -1);
     return place;
 }
 
-/* A tensor to be kept apart, of so many elements at least, in which gradients are told where their device is another one. */
+/* A tensor to be kept apart, of so many elements at least, in which gradients are put where their device is another one. */
 static int32_t gradients_at = -1;
 
 static inline void give_gradient(ps_client *client, int32_t tensor, const float *gradient, int64_t n, int is_read_again)
 {
-    if (!OVER_APART) {
+    if (!OVER_DISCRETE) {
         assert_ok(ps_client_give_gradient(client, tensor, gradient, PS_DTYPE_F32, is_read_again));
         return;
     }

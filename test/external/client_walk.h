@@ -1,6 +1,6 @@
 /* client_walk.h - programs that do what comes to their mind: steps that go another way each time, pairs of
  * tensors in use at once, gradients that are added, parameters read after their gradients, tensors without one, frozen
- * ones that get one. What they see is the same in all budgets, and in f32 what plain arrays hold beside it; on the fake GPU
+ * ones that get one. What they see is the same in all budgets, and in f32 what plain arrays hold; on the fake GPU
  * it is what the processor has. Several ranks have gradients of their own, and see the same. Programs that repeat go the
  * same way four steps long, and tell of the last backward pass, so that updates may come within it. */
 #ifndef CLIENT_WALK_H
@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <xxhash.h>
 
+#include "device/cuda/gpu.h"
 #include "external/client_fixture.h"
 
 #define ALL "memory.device=4MB memory.host=0 memory.disk=0"
@@ -16,9 +17,9 @@
 enum {
     TENSORS = 14,
     LARGEST = 9000,
-    STEPS = OVER_GPU     ? 10
-            : OVER_APART ? 16
-                         : 24,
+    STEPS = OVER_GPU        ? 10
+            : OVER_DISCRETE ? 16
+                            : 24,
     FROZEN = 6,
     FROZEN_FOR_EVER = 7,
     APART = 8,
@@ -45,7 +46,7 @@ typedef struct walk {
     int32_t order[TENSORS];
     int32_t number[TENSORS];
     uint64_t seen; /* hash of all bytes that were read */
-    int n_watched, step;
+    int n_recorded, step;
     int64_t n_deferred, n_early;
     bool is_plain; /* compared with plain arrays */
     bool repeats;
@@ -71,35 +72,28 @@ static void see(walk *w, const void *bytes, int64_t n)
 }
 
 /* On CUDA every second program has a stream of its own, on which it gets at places. */
-#ifdef TEST_OVER_GPU
 static _Thread_local ps_cu_stream stream;
 static int n_programs;
 
 static void use_stream(ps_client *client)
 {
+    if (client->settings.backend_kind != PS_BACKEND_CUDA) {
+        int somewhere;
+        assert_int_equal(ps_client_use_stream(client, &somewhere), PS_ENOSYS);
+        return;
+    }
     if (info_of(client).n_ranks > 1 || n_programs++ % 2 == 0) return;
     assert_int_equal(ps_client_use_stream(client, NULL), PS_EINVAL);
-    assert_int_equal(stand_in.driver->stream_create(&stream, PS_CU_STREAM_NON_BLOCKING, 0), PS_CU_SUCCESS);
+    assert_int_equal(over.driver->stream_create(&stream, PS_CU_STREAM_NON_BLOCKING, 0), PS_CU_SUCCESS);
     assert_ok(ps_client_use_stream(client, stream));
     assert_int_equal(ps_client_use_stream(client, stream), PS_ESTATE);
 }
 
 static void end_stream(void)
 {
-    if (stream != NULL) assert_int_equal(stand_in.driver->stream_destroy(stream), PS_CU_SUCCESS);
+    if (stream != NULL) assert_int_equal(over.driver->stream_destroy(stream), PS_CU_SUCCESS);
     stream = NULL;
 }
-#else
-static void use_stream(ps_client *client)
-{
-    int somewhere;
-    assert_int_equal(ps_client_use_stream(client, &somewhere), PS_ENOSYS);
-}
-
-static void end_stream(void)
-{
-}
-#endif
 
 static ps_status create(walk *w, const char *changes)
 {
@@ -114,7 +108,7 @@ static ps_status create(walk *w, const char *changes)
         w->order[t] = t;
     }
     use_stream(w->client);
-    if (OVER_APART) PS_TRY(add_tensor(w->client, "gradients", LARGEST, PS_DTYPE_F32, 0, 1, &gradients_at));
+    if (OVER_DISCRETE) PS_TRY(add_tensor(w->client, "gradients", LARGEST, PS_DTYPE_F32, 0, 1, &gradients_at));
     PS_TRY(ps_client_begin(w->client));
     for (int32_t t = 0; t < TENSORS; t++) {
         memset(&arrays[t], 0, sizeof arrays[t]);
@@ -125,14 +119,12 @@ static ps_status create(walk *w, const char *changes)
             ps_to_floats(given[t % 3], rounded, 0, 1, &arrays[t].w[i]);
         }
     }
-#ifdef TEST_OVER_GPU
     if (stream != NULL) assert_ptr_equal(ps_gpu_stream(w->client->tiers.compute[PS_TIER_DEVICE]), stream);
-#endif
     w->dtype = info_of(w->client).dtype;
     return PS_OK;
 }
 
-/* Of an f32 client all values are known to the bit between updates. */
+/* All values of an f32 client are known to the bit between updates. */
 static void look(walk *w, int32_t t, const ps_client_place *p)
 {
     assert_int_equal(p->dtype, t == APART ? PS_DTYPE_F32 : w->dtype);
@@ -232,10 +224,10 @@ static void update_plainly(plain *a, int64_t n)
 }
 
 /* The library rounds in another order, and has 1 - beta2 as a float (0.00100004673), so that exp_avg_sq is 5e-5 off and
- * an update 3e-5 of 0.1 at most; then the arrays go on with what it has, so that the next step is exact. */
+ * an update 3e-5 of 0.1 at most; then the arrays continue with what it has, so that the next step is exact. */
 static void compare(walk *w, int32_t t, const char *state, float *want, double tolerance)
 {
-    assert_ok(ps_client_read(w->client, t, state, 0, sizes[t], buffer));
+    assert_ok(ps_client_read_state(w->client, t, state, 0, sizes[t], buffer));
     for (int64_t i = 0; i < sizes[t]; i++) {
         if (fabs((double)buffer[i] - (double)want[i]) > tolerance + 1e-6 * fabs((double)want[i]))
             fail_msg("step %d, %s of tensor %d, element %lld: %.9g, not %.9g", w->step, state == NULL ? "value" : state,
@@ -248,14 +240,14 @@ static void update(walk *w)
 {
     for (int32_t t = 0; t < TENSORS; t++) update_plainly(&arrays[t], sizes[t]);
     const ps_client_step_info info = stepped(w->client);
-    w->n_watched += info.is_watched;
+    w->n_recorded += info.is_recorded;
     w->n_deferred += info.n_deferred;
     w->n_early += info.n_early;
     assert_int_equal(info.is_skipped, 0);
     see(w, &info.grad_norm, sizeof info.grad_norm);
     forget_gradients();
     for (int32_t t = 0; t < TENSORS; t++) {
-        assert_int_equal(ps_client_get_steps(w->client, t), arrays[t].steps);
+        assert_int_equal(ps_client_get_update_count(w->client, t), arrays[t].steps);
         assert_false(ps_client_has_gradient(w->client, t));
         if (!w->is_plain) continue;
         compare(w, t, NULL, arrays[t].w, 3e-6);
@@ -272,7 +264,7 @@ static void write_somewhere(walk *w)
     const int64_t at = roll(w, (int)sizes[t]);
     const float value = (float)(roll(w, 2001) - 1000) / 1024; /* exact in f32; rounded alike by both otherwise */
     if (what == PS_CLIENT_MASTER && (t == FROZEN_FOR_EVER || t == FROZEN || w->n_ranks > 1)) return;
-    begin_moment(w, PS_CLIENT_ASIDE, t);
+    begin_moment(w, PS_CLIENT_OUTSIDE_STEP, t);
     const ps_client_place p = pinned(w->client, t, what, PS_CLIENT_WRITE);
     put_value(w->client, &p, at, value);
     ps_client_unpin(w->client, t, what);
@@ -285,7 +277,7 @@ static void write_from_outside(walk *w)
     const int64_t first = roll(w, (int)sizes[t]), n = 1 + roll(w, (int)(sizes[t] - first));
     for (int64_t i = 0; i < n; i++) buffer[i] = drawn((uint64_t)(5000 + w->step), i);
     memcpy(arrays[t].w + first, buffer, (size_t)n * sizeof *buffer);
-    assert_ok(ps_client_write(w->client, t, NULL, first, n, buffer));
+    assert_ok(ps_client_write_state(w->client, t, NULL, first, n, buffer));
 }
 
 static void backward(walk *w, bool is_last)
@@ -333,7 +325,7 @@ static void one_step(walk *w)
         return;
     }
     update(w);
-    for (int i = roll(w, 3); i > 0; i--) use(w, PS_CLIENT_ASIDE, w->order[roll(w, TENSORS)]);
+    for (int i = roll(w, 3); i > 0; i--) use(w, PS_CLIENT_OUTSIDE_STEP, w->order[roll(w, TENSORS)]);
     if (roll(w, 3) == 0) write_somewhere(w);
     if (roll(w, 3) == 0) write_from_outside(w);
 }
@@ -346,13 +338,13 @@ static void live(walk *w, const char *changes)
         if (w->after_step != NULL) w->after_step(w);
     }
     for (int32_t t = 0; t < TENSORS; t++) {
-        assert_ok(ps_client_read(w->client, t, NULL, 0, sizes[t], buffer));
+        assert_ok(ps_client_read_state(w->client, t, NULL, 0, sizes[t], buffer));
         see(w, buffer, sizes[t] * 4);
         assert_int_equal(ps_client_get_pin_counts(w->client)[t], 0);
     }
     const ps_client_info info = info_of(w->client);
     for (int tier = 0; tier < 3; tier++) assert_true(info.peak_bytes[tier] <= info.budget_bytes[tier]);
-    assert_true(w->n_watched > 1);
+    assert_true(w->n_recorded > 1);
     assert_int_equal(info.n_ranks, w->n_ranks);
     ps_client_destroy(w->client);
     end_stream();
@@ -398,8 +390,8 @@ static uint64_t walked_by(int n, const char *changes, const walk *first)
     return m[0].w.seen;
 }
 
-/* Beside what the library itself, and the tensor for gradients, take of a device that is apart. */
-#define LITTLE (OVER_APART ? "memory.device=860KB " : "memory.device=180KB ")
+/* In addition to what the library itself, and the tensor for gradients, take of a device that is apart. */
+#define LITTLE (OVER_DISCRETE ? "memory.device=860KB " : "memory.device=180KB ")
 #define THIRD "memory.host=100KB memory.disk=2MB"
 
 #endif

@@ -3,7 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/comm.h"
+#include "chunk/comm/comm.h"
+#include "chunk/store_stats.h"
 #include "external/client_fixture.h"
 
 enum { A, LONG, FROZEN, APART, TENSORS };
@@ -89,8 +90,8 @@ static void test_tensors_are_refused(void **state)
     for (int i = 0; i < 40; i++) assert_ok(add_tensor(c, NULL, 7, PS_DTYPE_F32, 0, 0, &n));
     assert_int_equal(info.shape[0], 50); /* it stays where it is */
     assert_string_equal(info.name, "known");
-    ps_client_rest(c, 77);
-    ps_client_rest(c, -1);
+    ps_client_release(c, 77);
+    ps_client_release(c, -1);
     end(c);
 }
 
@@ -122,7 +123,7 @@ static void test_names_and_drops(void **state)
     ps_client_place place = {.struct_size = sizeof place};
     assert_int_equal(ps_client_pin(c, 1, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_EINVAL);
     assert_int_equal(ps_client_give_gradient(c, 1, buffer, PS_DTYPE_F32, 0), PS_EINVAL);
-    assert_int_equal(ps_client_read(c, 1, NULL, 0, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read_state(c, 1, NULL, 0, 1, buffer), PS_EINVAL);
     assert_int_equal(ps_client_drop(c, 2), PS_ESTATE);
     assert_int_equal(ps_client_name(c, 2, "x", 0), PS_ESTATE);
     assert_int_equal(add_tensor(c, "late", 50, PS_DTYPE_F32, 0, 0, &n), PS_ESTATE);
@@ -158,8 +159,8 @@ static void test_before_and_after_begin(void **state)
     assert_int_equal(ps_client_moment(c, PS_CLIENT_FORWARD, "x", 0), PS_ESTATE);
     assert_int_equal(ps_client_give_gradient(c, 0, buffer, PS_DTYPE_F32, 0), PS_ESTATE);
     assert_int_equal(ps_client_step(c, NULL), PS_ESTATE);
-    assert_int_equal(ps_client_read(c, 0, NULL, 0, 1, buffer), PS_ESTATE);
-    assert_int_equal(ps_client_write(c, 0, NULL, 0, 1, buffer), PS_ESTATE);
+    assert_int_equal(ps_client_read_state(c, 0, NULL, 0, 1, buffer), PS_ESTATE);
+    assert_int_equal(ps_client_write_state(c, 0, NULL, 0, 1, buffer), PS_ESTATE);
     end(c);
     c = client_of(MEMORY); /* without a tensor */
     assert_int_equal(ps_client_begin(c), PS_EINVAL);
@@ -176,7 +177,7 @@ static void note_warning(void *user, ps_log_level level, const char *line)
     if (level == PS_LOG_WARNING) snprintf(warning, sizeof warning, "%s", line);
 }
 
-/* What only the program could carry out is refused by name; what has no effect is told. */
+/* What only the program could carry out is refused by name; what has no effect is reported. */
 static void test_options_are_refused(void **state)
 {
     (void)state;
@@ -263,9 +264,9 @@ static void test_written_places_follow(void **state)
             ps_client_place p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_WRITE);
             ps_from_floats(p.dtype, p.address, 7, 1, &two);
             ps_client_unpin(c, t, PS_CLIENT_PARAM);
-            assert_ok(ps_client_read(c, t, NULL, 7, 1, &value));
+            assert_ok(ps_client_read_state(c, t, NULL, 7, 1, &value));
             assert_true(value == 2);
-            assert_ok(ps_client_read(c, t, NULL, 8, 1, &value));
+            assert_ok(ps_client_read_state(c, t, NULL, 8, 1, &value));
             p = pinned(c, t, PS_CLIENT_MASTER, PS_CLIENT_WRITE);
             assert_int_equal(p.dtype, PS_DTYPE_F32);
             if (t != FROZEN || f == 0) assert_true(((float *)p.address)[8] == value);
@@ -277,7 +278,7 @@ static void test_written_places_follow(void **state)
             const size_t item = p.dtype == PS_DTYPE_F32 ? 4 : 2;
             assert_memory_equal((char *)p.address + 7 * item, rounded, item);
             ps_client_unpin(c, t, PS_CLIENT_PARAM);
-            assert_ok(ps_client_read(c, t, NULL, 7, 1, &value));
+            assert_ok(ps_client_read_state(c, t, NULL, 7, 1, &value));
             assert_true(value == third);
         }
         end(c);
@@ -295,15 +296,15 @@ static void test_written_before_a_gradient(void **state)
     ps_from_floats(p.dtype, p.address, 7, 1, &two);
     ps_client_unpin(c, A, PS_CLIENT_PARAM);
     give(c, A, 1, 0);
-    assert_ok(ps_client_read(c, A, NULL, 7, 1, &value));
+    assert_ok(ps_client_read_state(c, A, NULL, 7, 1, &value));
     assert_true(value == 2);
     (void)stepped(c);
-    assert_ok(ps_client_read(c, A, NULL, 7, 1, &value));
+    assert_ok(ps_client_read_state(c, A, NULL, 7, 1, &value));
     assert_true(fabs((double)value - 1.99) < 1e-6);
     end(c);
 }
 
-static void test_apart_stays(void **state)
+static void test_unmanaged_stays(void **state)
 {
     (void)state;
     ps_client *c = begun(MEMORY " bf16.enabled=true");
@@ -324,7 +325,7 @@ static void test_apart_stays(void **state)
     end(c);
 }
 
-static void test_apart_may_be_frozen(void **state)
+static void test_unmanaged_may_be_frozen(void **state)
 {
     (void)state;
     enum { CHUNKED, BY_ADD, BY_NAME, BY_PATTERN, N };
@@ -338,18 +339,18 @@ static void test_apart_may_be_frozen(void **state)
         ps_client_tensor_info info = {.struct_size = sizeof info};
         float before, after;
         assert_ok(ps_client_get_tensor_info(c, t, &info));
-        assert_true(info.is_frozen && info.is_apart);
+        assert_true(info.is_frozen && info.is_unmanaged);
         const ps_client_place p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
         assert_int_equal(p.dtype, PS_DTYPE_F32);
         ps_client_unpin(c, t, PS_CLIENT_PARAM);
-        assert_ok(ps_client_read(c, t, NULL, 7, 1, &before));
+        assert_ok(ps_client_read_state(c, t, NULL, 7, 1, &before));
         (void)stepped(c);
-        assert_ok(ps_client_read(c, t, NULL, 7, 1, &after));
+        assert_ok(ps_client_read_state(c, t, NULL, 7, 1, &after));
         assert_true(before == drawn((uint64_t)t, 7) && after == before);
         for (int64_t i = 0; i < 40; i++) buffer[i] = 1;
         give_gradient(c, t, buffer, 40, 0); /* it is trained from now on */
         (void)stepped(c);
-        assert_ok(ps_client_read(c, t, NULL, 7, 1, &after));
+        assert_ok(ps_client_read_state(c, t, NULL, 7, 1, &after));
         assert_true(after < before);
     }
     end(c);
@@ -397,8 +398,8 @@ static void test_a_parameter_comes_back(void **state)
         ps_client_unpin(c, LONG, PS_CLIENT_GRADIENT);
         for (int64_t k = 0; k < sizes[LONG]; k++) assert_true(other[k] == 0.5f);
         const ps_client_step_info info = stepped(c);
-        assert_int_equal(info.n_restored, i == 0); /* from then on the gradient comes beside it */
-        assert_int_equal(info.n_beside, 1);
+        assert_int_equal(info.n_restored, i == 0); /* from then on the gradient comes next to it */
+        assert_int_equal(info.n_separate, 1);
     }
     end(c);
 }
@@ -409,18 +410,18 @@ static void test_frozen_gets_trained(void **state)
     ps_client *c = begun(MEMORY " bf16.enabled=true");
     const int64_t without = info_of(c).model_data_bytes;
     float before[2], after[2];
-    assert_ok(ps_client_read(c, FROZEN, NULL, 0, 2, before));
-    assert_ok(ps_client_read(c, FROZEN, "exp_avg", 0, 2, after));
+    assert_ok(ps_client_read_state(c, FROZEN, NULL, 0, 2, before));
+    assert_ok(ps_client_read_state(c, FROZEN, "exp_avg", 0, 2, after));
     assert_true(after[0] == 0 && after[1] == 0);
     give(c, A, 1, 0);
     (void)stepped(c);
     give(c, FROZEN, 1, 0);
     (void)stepped(c);
-    assert_ok(ps_client_read(c, FROZEN, NULL, 0, 2, after));
+    assert_ok(ps_client_read_state(c, FROZEN, NULL, 0, 2, after));
     assert_true(fabs((double)(before[0] - after[0]) - 0.01) < 1e-6); /* the first step of Adam is the rate */
-    assert_int_equal(ps_client_get_steps(c, FROZEN), 1);
-    assert_int_equal(ps_client_get_steps(c, A), 1);
-    assert_int_equal(ps_client_get_steps(c, -1), 2);
+    assert_int_equal(ps_client_get_update_count(c, FROZEN), 1);
+    assert_int_equal(ps_client_get_update_count(c, A), 1);
+    assert_int_equal(ps_client_get_update_count(c, -1), 2);
     assert_true(info_of(c).model_data_bytes > without);
     end(c);
 }
@@ -445,7 +446,7 @@ static void test_step_is_refused_while_in_use(void **state)
     end(c);
 }
 
-/* Who is refused has made no step. */
+/* A call that is refused has made no step. */
 static void test_wrong_sizes(void **state)
 {
     (void)state;
@@ -453,11 +454,11 @@ static void test_wrong_sizes(void **state)
     ps_client_step_info info = {.struct_size = 0};
     ps_client_place place = {.struct_size = 0};
     float before, after;
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &before));
     give(c, A, 1, 0);
     assert_int_equal(ps_client_step(c, &info), PS_EINVAL);
     assert_int_equal(ps_client_has_gradient(c, A), 1);
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &after));
     assert_true(before == after);
     assert_int_equal(ps_client_pin(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_EINVAL);
     assert_int_equal(ps_client_get_pin_counts(c)[A], 0);
@@ -470,21 +471,21 @@ static void test_overflow_skips(void **state)
     ps_client *c = begun(MEMORY " fp16.enabled=true fp16.initial_scale_power=8 fp16.hysteresis=1");
     float before, after;
     assert_true(ps_client_get_loss_scale(c) == 256);
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &before));
     give(c, LONG, 256, 0);
     give(c, A, INFINITY, 0);
     ps_client_step_info info = stepped(c);
     assert_int_equal(info.is_skipped, 1);
     assert_true(isinf(info.grad_norm));
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &after));
     assert_true(before == after);
-    assert_int_equal(ps_client_get_steps(c, A), 0);
+    assert_int_equal(ps_client_get_update_count(c, A), 0);
     assert_true(ps_client_get_loss_scale(c) < 256);
     give(c, A, (float)ps_client_get_loss_scale(c), 0);
     info = stepped(c);
     assert_int_equal(info.is_skipped, 0);
     assert_true(fabs(info.grad_norm - sqrt((double)sizes[A])) < 1e-6 * sqrt((double)sizes[A]));
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &after));
     assert_true(fabs((double)(before - after) - 0.01) < 1e-6);
     end(c);
 }
@@ -500,7 +501,7 @@ static void test_a_step_without_gradients(void **state)
         assert_true(info.grad_norm == 0);
     }
     assert_true(ps_client_get_loss_scale(c) == 256);
-    assert_int_equal(ps_client_get_steps(c, -1), 0);
+    assert_int_equal(ps_client_get_update_count(c, -1), 0);
     give(c, A, 256, 0);
     assert_int_equal(stepped(c).step, 1);
     assert_int_equal(stepped(c).step, 1);
@@ -514,12 +515,12 @@ static void test_clipping(void **state)
     (void)state;
     ps_client *c = begun(MEMORY " optimizer.type=SGD gradient_clipping=1.0");
     float before, after;
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &before));
     give(c, A, 2, 0);
     const ps_client_step_info info = stepped(c);
     const double norm = 2 * sqrt((double)sizes[A]);
     assert_true(fabs(info.grad_norm - norm) < 1e-6 * norm);
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &after));
     assert_true(fabs((double)(before - after) - 0.01 * 2 / norm) < 1e-7);
     end(c);
 }
@@ -530,23 +531,23 @@ static void test_values_are_refused(void **state)
 {
     (void)state;
     ps_client *c = begun(MEMORY);
-    assert_int_equal(ps_client_read(c, A, NULL, -1, 1, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_read(c, A, NULL, 0, sizes[A] + 1, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_read(c, A, NULL, sizes[A], 1, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_read(c, A, NULL, 1, INT64_MAX, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_read(c, A, NULL, 0, -1, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_read(c, A, "momentum_buffer", 0, 1, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_read(c, A, "", 0, 1, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_write(c, A, NULL, INT64_MAX, 1, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_write(c, A, "exp", 0, 1, buffer), PS_EINVAL);
-    assert_int_equal(ps_client_set_steps(c, A, -1), PS_EINVAL);
-    assert_int_equal(ps_client_set_steps(c, TENSORS, 1), PS_EINVAL);
-    assert_int_equal(ps_client_set_steps(c, -2, 1), PS_EINVAL);
-    assert_ok(ps_client_read(c, A, NULL, sizes[A], 0, buffer));
+    assert_int_equal(ps_client_read_state(c, A, NULL, -1, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read_state(c, A, NULL, 0, sizes[A] + 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read_state(c, A, NULL, sizes[A], 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read_state(c, A, NULL, 1, INT64_MAX, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read_state(c, A, NULL, 0, -1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read_state(c, A, "momentum_buffer", 0, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_read_state(c, A, "", 0, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_write_state(c, A, NULL, INT64_MAX, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_write_state(c, A, "exp", 0, 1, buffer), PS_EINVAL);
+    assert_int_equal(ps_client_set_update_count(c, A, -1), PS_EINVAL);
+    assert_int_equal(ps_client_set_update_count(c, TENSORS, 1), PS_EINVAL);
+    assert_int_equal(ps_client_set_update_count(c, -2, 1), PS_EINVAL);
+    assert_ok(ps_client_read_state(c, A, NULL, sizes[A], 0, buffer));
     end(c);
 }
 
-/* A run that is saved by tensor and goes on in another client ends with the same bits. */
+/* A run that is saved by tensor and resumes in another client ends with the same bits. */
 static void test_saved_and_loaded(void **state)
 {
     (void)state;
@@ -559,15 +560,15 @@ static void test_saved_and_loaded(void **state)
     }
     for (int32_t t = 0; t < TENSORS; t++) {
         const char *name;
-        assert_ok(ps_client_read(c, t, NULL, 0, sizes[t], buffer));
-        assert_ok(ps_client_write(d, t, NULL, 0, sizes[t], buffer));
+        assert_ok(ps_client_read_state(c, t, NULL, 0, sizes[t], buffer));
+        assert_ok(ps_client_write_state(d, t, NULL, 0, sizes[t], buffer));
         for (int32_t s = 0; t != FROZEN && (name = ps_client_get_state_name(c, s)) != NULL; s++) {
-            assert_ok(ps_client_read(c, t, name, 0, sizes[t], buffer));
-            assert_ok(ps_client_write(d, t, name, 0, sizes[t], buffer));
+            assert_ok(ps_client_read_state(c, t, name, 0, sizes[t], buffer));
+            assert_ok(ps_client_write_state(d, t, name, 0, sizes[t], buffer));
         }
-        assert_ok(ps_client_set_steps(d, t, ps_client_get_steps(c, t)));
+        assert_ok(ps_client_set_update_count(d, t, ps_client_get_update_count(c, t)));
     }
-    assert_ok(ps_client_set_steps(d, -1, ps_client_get_steps(c, -1)));
+    assert_ok(ps_client_set_update_count(d, -1, ps_client_get_update_count(c, -1)));
     for (int32_t t = 0; t < TENSORS; t++) {
         if (t == FROZEN) continue;
         give(c, t, 0.25f, 0);
@@ -576,8 +577,8 @@ static void test_saved_and_loaded(void **state)
     assert_int_equal(stepped(c).step, 4);
     assert_int_equal(stepped(d).step, 4);
     for (int32_t t = 0; t < TENSORS; t++) {
-        assert_ok(ps_client_read(c, t, NULL, 0, sizes[t], want[t]));
-        assert_ok(ps_client_read(d, t, NULL, 0, sizes[t], buffer));
+        assert_ok(ps_client_read_state(c, t, NULL, 0, sizes[t], want[t]));
+        assert_ok(ps_client_read_state(d, t, NULL, 0, sizes[t], buffer));
         assert_memory_equal(buffer, want[t], (size_t)sizes[t] * sizeof *buffer);
     }
     ps_client_destroy(d);
@@ -599,22 +600,22 @@ static void test_groups(void **state)
     assert_ok(ps_client_join_group(c, A, 1));
     assert_int_equal(ps_client_get_group_count(c), 2);
     assert_ok(ps_client_get_group(c, 1, &g));
-    assert_true(g.lr == 0.01 && g.beta1 == 0.9 && g.beta2 == 0.999);
+    assert_true(g.learning_rate == 0.01 && g.beta1 == 0.9 && g.beta2 == 0.999);
     ps_client_group wrong = g;
     wrong.beta1 = 1.5;
     assert_int_equal(ps_client_set_group(c, 1, &wrong), PS_EINVAL);
     wrong = g;
-    wrong.lr = NAN;
+    wrong.learning_rate = NAN;
     assert_int_equal(ps_client_set_group(c, 1, &wrong), PS_EINVAL);
-    g.lr = 0.5;
+    g.learning_rate = 0.5;
     assert_ok(ps_client_set_group(c, 1, &g));
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before[0]));
-    assert_ok(ps_client_read(c, LONG, NULL, 0, 1, &before[1]));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &before[0]));
+    assert_ok(ps_client_read_state(c, LONG, NULL, 0, 1, &before[1]));
     give(c, A, 1, 0);
     give(c, LONG, 1, 0);
     (void)stepped(c);
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after[0]));
-    assert_ok(ps_client_read(c, LONG, NULL, 0, 1, &after[1]));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &after[0]));
+    assert_ok(ps_client_read_state(c, LONG, NULL, 0, 1, &after[1]));
     assert_true(fabs((double)(before[0] - after[0]) - 0.5) < 1e-5);
     assert_true(fabs((double)(before[1] - after[1]) - 0.01) < 1e-6);
     end(c);
@@ -633,9 +634,9 @@ static void test_decay(void **state)
         for (int64_t k = 0; k < sizes[t]; k++) buffer[k] = 0;
         assert_ok(ps_client_give_gradient(c, t, buffer, PS_DTYPE_F32, 0));
         (void)stepped(c);
-        assert_ok(ps_client_read(c, t, NULL, 5, 1, &after));
+        assert_ok(ps_client_read_state(c, t, NULL, 5, 1, &after));
         assert_true(fabs((double)after - before * (1 - 0.01 * 0.5)) < 1e-7);
-        assert_ok(ps_client_read(c, LONG, NULL, 5, 1, &after));
+        assert_ok(ps_client_read_state(c, LONG, NULL, 5, 1, &after));
         assert_true(after == drawn(LONG, 5));
     }
     end(c);
@@ -645,21 +646,21 @@ static double rate_of(const ps_client *c)
 {
     ps_client_group g = {.struct_size = sizeof g};
     assert_ok(ps_client_get_group(c, 0, &g));
-    return g.lr;
+    return g.learning_rate;
 }
 
 /* What an update of a gradient that stays the same changes is its rate. */
 static double changed_by_step(ps_client *c)
 {
     float before, after;
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &before));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &before));
     give(c, A, 1, 0);
     (void)stepped(c);
-    assert_ok(ps_client_read(c, A, NULL, 0, 1, &after));
+    assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &after));
     return (double)before - (double)after;
 }
 
-static void test_rates(void **state)
+static void test_throughput(void **state)
 {
     (void)state;
     ps_client *c = begun(MEMORY " scheduler.type=WarmupLR scheduler.params.warmup_num_steps=8"
@@ -672,7 +673,7 @@ static void test_rates(void **state)
         last = rate;
     }
     ps_client_group g = {
-        .struct_size = sizeof g, .lr = 0.125, .weight_decay = NAN, .beta1 = -1, .beta2 = -1, .eps = -1};
+        .struct_size = sizeof g, .learning_rate = 0.125, .weight_decay = NAN, .beta1 = -1, .beta2 = -1, .eps = -1};
     assert_ok(ps_client_set_group(c, 0, &g));
     assert_true(rate_of(c) == 0.125);
     assert_true(fabs(changed_by_step(c) - 0.125) < 1e-5);
@@ -680,12 +681,12 @@ static void test_rates(void **state)
     assert_ok(ps_client_set_group(c, 0, &g));
     assert_true(fabs(changed_by_step(c) - 0.125 / 4) < 1e-5);
     g.eps = -1;
-    g.lr = -1; /* by the scheduler again */
+    g.learning_rate = -1; /* by the scheduler again */
     assert_ok(ps_client_set_group(c, 0, &g));
     assert_true(rate_of(c) == 0.25);
     assert_ok(ps_client_get_group(c, 0, &g));
     assert_true(g.beta1 == 0.9 && g.beta2 == 0.999 && g.eps == 1e-8);
-    assert_ok(ps_client_set_steps(c, -1, 2)); /* of the schedule */
+    assert_ok(ps_client_set_update_count(c, -1, 2)); /* of the schedule */
     assert_true(rate_of(c) < 0.25);
     end(c);
 }
@@ -723,13 +724,13 @@ static void test_sgd(void **state)
     assert_string_equal(ps_client_get_state_name(c, 0), "momentum_buffer");
     assert_null(ps_client_get_state_name(c, 1));
     assert_null(ps_client_get_state_name(c, -1));
-    assert_ok(ps_client_read(c, LONG, NULL, 4999, 1, &before));
+    assert_ok(ps_client_read_state(c, LONG, NULL, 4999, 1, &before));
     give(c, LONG, 1, 0);
     (void)stepped(c);
     give(c, LONG, 1, 0);
     (void)stepped(c);
-    assert_ok(ps_client_read(c, LONG, NULL, 4999, 1, &after));
-    assert_ok(ps_client_read(c, LONG, "momentum_buffer", 4999, 1, &momentum));
+    assert_ok(ps_client_read_state(c, LONG, NULL, 4999, 1, &after));
+    assert_ok(ps_client_read_state(c, LONG, "momentum_buffer", 4999, 1, &momentum));
     assert_true(momentum == 1.5f);
     assert_true(fabs((double)(before - after) - 0.01 * 2.5) < 1e-7);
     end(c);
@@ -755,7 +756,7 @@ static void test_too_little_memory(void **state)
 }
 
 /* What is refused while others are in use works when they are not, and the message says which moment. */
-static void test_no_room_beside_what_is_in_use(void **state)
+static void test_no_room_for_more_than_what_is_in_use(void **state)
 {
     (void)state;
     ps_client *c = client_of("memory.device=100KB memory.host=400KB memory.disk=4MB");
@@ -765,7 +766,7 @@ static void test_no_room_beside_what_is_in_use(void **state)
     assert_ok(ps_client_begin(c));
     assert_ok(ps_client_moment(c, PS_CLIENT_FORWARD, "greedy", 0));
     while (fitting < 8 && ps_client_pin(c, fitting, PS_CLIENT_PARAM, PS_CLIENT_READ, &place) == PS_OK) fitting++;
-    assert_in_range(fitting, 4, 7); /* of 16 KB each, beside what the library needs itself */
+    assert_in_range(fitting, 4, 7); /* of 16 KB each, next to what the library needs itself */
     assert_fails(ps_client_pin(c, 7, PS_CLIENT_PARAM, PS_CLIENT_READ, &place), PS_EBUDGET, "greedy");
     assert_int_equal(ps_client_get_pin_counts(c)[7], 0);
     for (int32_t t = 0; t < fitting; t++) ps_client_unpin(c, t, PS_CLIENT_PARAM);
@@ -779,7 +780,7 @@ static void test_no_room_beside_what_is_in_use(void **state)
     end(c);
 }
 
-/* Before anything of a tensor has changed a gradient without room is refused, and the client goes on. */
+/* Before anything of a tensor has changed a gradient without room is refused, and the client continues. */
 static void test_no_room_for_a_gradient(void **state)
 {
     (void)state;
@@ -798,11 +799,11 @@ static void test_no_room_for_a_gradient(void **state)
     ps_client_unpin(c, 0, PS_CLIENT_PARAM);
     ps_client_unpin(c, 1, PS_CLIENT_PARAM);
     assert_ok(ps_client_give_gradient(c, 2, ones, PS_DTYPE_F32, 1));
-    assert_int_equal(stepped(c).n_beside, 1);
+    assert_int_equal(stepped(c).n_separate, 1);
     end(c);
 }
 
-/* What is let go before the next is pinned need not be there together, however few moments a program tells of. */
+/* What is let go before the next is pinned need not be there together, however few moments a program reports. */
 static void test_many_in_one_moment(void **state)
 {
     (void)state;
@@ -817,7 +818,7 @@ static void test_many_in_one_moment(void **state)
             assert_true(((const float *)p.address)[5] == drawn((uint64_t)t, 5));
             ps_client_unpin(c, t, PS_CLIENT_PARAM);
         }
-        assert_int_equal(stepped(c).is_watched, i == 0);
+        assert_int_equal(stepped(c).is_recorded, i == 0);
     }
     end(c);
 }
@@ -851,7 +852,7 @@ static void test_the_future_is_known(void **state)
     }
 }
 
-/* What the program allocates and fills counts as its own, until it is given back. */
+/* What the program allocates and fills counts as its own, until it is freed. */
 static void test_measured_memory(void **state)
 {
     (void)state;
@@ -876,12 +877,12 @@ static void test_measured_memory(void **state)
     end(c);
 }
 
-enum { ASIDE_TENSORS = 12 };
+enum { OUTSIDE_TENSORS = 12 };
 
-static void expect_aside_in_budget(ps_client *c, int64_t bytes)
+static void expect_evaluation_in_budget(ps_client *c, int64_t bytes)
 {
-    assert_ok(ps_client_moment(c, PS_CLIENT_ASIDE, "aside", bytes));
-    for (int32_t t = 0; t < ASIDE_TENSORS; t++) {
+    assert_ok(ps_client_moment(c, PS_CLIENT_OUTSIDE_STEP, "aside", bytes));
+    for (int32_t t = 0; t < OUTSIDE_TENSORS; t++) {
         (void)pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
         ps_client_unpin(c, t, PS_CLIENT_PARAM);
         const ps_client_info info = info_of(c);
@@ -892,53 +893,54 @@ static void expect_aside_in_budget(ps_client *c, int64_t bytes)
     }
 }
 
-/* Steps, and with_aside an evaluation in the midst of each and behind it. Gives the sum of what was learnt. */
-static double trained_beside(bool with_aside)
+/* Steps, and with_evaluation an evaluation within each and after it. Gives the sum of what was learnt. */
+static double trained_with_evaluation(bool with_evaluation)
 {
     static float value[4096];
     double sum = 0;
     ps_client *c = client_of("memory.device=100KB memory.host=400KB memory.disk=4MB");
     int32_t n;
-    for (int32_t t = 0; t < ASIDE_TENSORS; t++) assert_ok(add_tensor(c, NULL, 4096, PS_DTYPE_F32, 0, 0, &n));
+    for (int32_t t = 0; t < OUTSIDE_TENSORS; t++) assert_ok(add_tensor(c, NULL, 4096, PS_DTYPE_F32, 0, 0, &n));
     assert_ok(ps_client_begin(c));
     for (int i = 0; i < 4; i++) {
-        for (int32_t t = 0; t < 2 * ASIDE_TENSORS; t++) {
-            const bool is_forward = t < ASIDE_TENSORS;
-            const int32_t x = is_forward ? t : 2 * ASIDE_TENSORS - 1 - t;
+        for (int32_t t = 0; t < 2 * OUTSIDE_TENSORS; t++) {
+            const bool is_forward = t < OUTSIDE_TENSORS;
+            const int32_t x = is_forward ? t : 2 * OUTSIDE_TENSORS - 1 - t;
             assert_ok(ps_client_moment(c, is_forward ? PS_CLIENT_FORWARD : PS_CLIENT_BACKWARD, "one", 8192));
             const ps_client_place p = pinned(c, x, PS_CLIENT_PARAM, PS_CLIENT_READ);
             memcpy(value, p.address, sizeof value);
             ps_client_unpin(c, x, PS_CLIENT_PARAM);
             if (!is_forward) assert_ok(ps_client_give_gradient(c, x, value, PS_DTYPE_F32, 0));
-            if (with_aside && t == ASIDE_TENSORS - 1) expect_aside_in_budget(c, 50000);
+            if (with_evaluation && t == OUTSIDE_TENSORS - 1) expect_evaluation_in_budget(c, 50000);
         }
         ps_client_place place = {.struct_size = sizeof place};
-        if (with_aside) assert_fails(ps_client_moment(c, PS_CLIENT_ASIDE, "huge", 400000), PS_EBUDGET, "would do");
-        assert_int_equal(stepped(c).is_watched, i == 0);
-        if (!with_aside) continue;
-        expect_aside_in_budget(c, 60000);
-        assert_ok(ps_client_moment(c, PS_CLIENT_ASIDE, "held", 0));
+        if (with_evaluation)
+            assert_fails(ps_client_moment(c, PS_CLIENT_OUTSIDE_STEP, "huge", 400000), PS_EBUDGET, "suffices");
+        assert_int_equal(stepped(c).is_recorded, i == 0);
+        if (!with_evaluation) continue;
+        expect_evaluation_in_budget(c, 60000);
+        assert_ok(ps_client_moment(c, PS_CLIENT_OUTSIDE_STEP, "held", 0));
         for (int32_t t = 0; t < 3; t++) assert_ok(ps_client_pin(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ, &place));
-        assert_int_equal(ps_client_moment(c, PS_CLIENT_ASIDE, "beside what is held", 60000), PS_EBUDGET);
+        assert_int_equal(ps_client_moment(c, PS_CLIENT_OUTSIDE_STEP, "beside what is held", 60000), PS_EBUDGET);
         for (int32_t t = 0; t < 3; t++) ps_client_unpin(c, t, PS_CLIENT_PARAM);
     }
-    for (int32_t t = 0; t < ASIDE_TENSORS; t++) {
-        assert_ok(ps_client_read(c, t, NULL, 0, 4096, value));
+    for (int32_t t = 0; t < OUTSIDE_TENSORS; t++) {
+        assert_ok(ps_client_read_state(c, t, NULL, 0, 4096, value));
         for (int i = 0; i < 4096; i++) sum += (double)value[i] * (i % 17 + t);
     }
     end(c);
     return sum;
 }
 
-/* What the program has in use beside its steps counts, and steps go on as they were foretold. */
-static void test_memory_aside(void **state)
+/* What the program has in use outside of its steps counts, and steps run as they were predicted. */
+static void test_memory_outside_step(void **state)
 {
     (void)state;
-    assert_true(trained_beside(true) == trained_beside(false));
+    assert_true(trained_with_evaluation(true) == trained_with_evaluation(false));
 }
 
-/* What was freed and is still in the heap is given back where chunks may need it, and left alone where they all have room
- * beside it. */
+/* What was freed and is still in the heap is returned where chunks may need it, and left alone where they all have room
+ * next to it. */
 static void test_freed_memory(void **state)
 {
     (void)state;
@@ -975,10 +977,10 @@ static void test_freed_memory(void **state)
             memset(block[i], i, BLOCK_BYTES);
         }
         if (!has_room)
-            assert_int_equal(ps_client_moment(c, PS_CLIENT_ASIDE, "too much", PS_CLIENT_MEASURE), PS_EBUDGET);
+            assert_int_equal(ps_client_moment(c, PS_CLIENT_OUTSIDE_STEP, "too much", PS_CLIENT_MEASURE), PS_EBUDGET);
         for (int i = 0; i < BLOCKS; i++) free(block[i]);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ && defined __GLIBC__
-        assert_ok(ps_client_moment(c, PS_CLIENT_ASIDE, "aside", PS_CLIENT_MEASURE));
+        assert_ok(ps_client_moment(c, PS_CLIENT_OUTSIDE_STEP, "aside", PS_CLIENT_MEASURE));
 #endif
         free(block[BLOCKS]);
         end(c);
@@ -1016,8 +1018,8 @@ static void *start_main(void *argument)
     s->begun = ps_client_begin(c);
     snprintf(s->error, sizeof s->error, "%s", s->begun == PS_OK ? "" : ps_last_error());
     if (s->begun == PS_OK) {
-        assert_ok(ps_client_read(c, n[3], NULL, 63, 1, &s->first));
-        assert_ok(ps_client_read(c, n[2], NULL, 5, 1, &s->apart));
+        assert_ok(ps_client_read_state(c, n[3], NULL, 63, 1, &s->first));
+        assert_ok(ps_client_read_state(c, n[2], NULL, 5, 1, &s->apart));
     }
     ps_client_destroy(c);
     ps_comm_close(s->comm);
@@ -1025,7 +1027,7 @@ static void *start_main(void *argument)
 }
 
 /* All begin with the first rank's values, or with none. */
-static void test_ranks_start_alike(void **state)
+static void test_ranks_begin_with_the_same_values(void **state)
 {
     (void)state;
     static const char *const said[FAULTS] = {
@@ -1064,7 +1066,7 @@ static void test_info(void **state)
             ps_client_unpin(c, t, PS_CLIENT_PARAM);
             if (t != FROZEN) give(c, t, 1, 0);
         }
-        assert_int_equal(stepped(c).is_watched, i < 2); /* the second has the updates of the first */
+        assert_int_equal(stepped(c).is_recorded, i < 2); /* the second has the updates of the first */
     }
     const ps_client_info info = info_of(c);
     assert_int_equal(info.dtype, PS_DTYPE_BF16);
@@ -1075,7 +1077,7 @@ static void test_info(void **state)
     assert_int_equal(info.chunk_elements, 4096);
     assert_int_equal(info.framework_peak_bytes, 8192 * TENSORS);
     assert_int_equal(info.n_steps, 4);
-    assert_int_equal(info.n_watched_steps, 2);
+    assert_int_equal(info.n_recorded_steps, 2);
     assert_int_equal(info.n_moments >= TENSORS, 1);
     int64_t sum[3] = {0};
     ps_memory_use use = {.struct_size = sizeof use};
@@ -1104,7 +1106,7 @@ static void test_forked_child(void **state)
         ps_client_unpin(c, A, PS_CLIENT_PARAM);
         const bool good = ps_client_pin(c, A, PS_CLIENT_PARAM, PS_CLIENT_READ, &place) == PS_ESTATE &&
                           ps_client_step(c, NULL) == PS_ESTATE &&
-                          ps_client_read(c, A, NULL, 0, 1, buffer) == PS_ESTATE &&
+                          ps_client_read_state(c, A, NULL, 0, 1, buffer) == PS_ESTATE &&
                           ps_client_get_pin_counts(c) == NULL && ps_client_get_state_name(c, 0) == NULL;
         ps_client_destroy(c);
         _exit(good ? 0 : 1);
@@ -1130,8 +1132,8 @@ int main(void)
         cmocka_unit_test_setup(test_unpin_without_pin, note_live),
         cmocka_unit_test_setup(test_written_places_follow, note_live),
         cmocka_unit_test_setup(test_written_before_a_gradient, note_live),
-        cmocka_unit_test_setup(test_apart_stays, note_live),
-        cmocka_unit_test_setup(test_apart_may_be_frozen, note_live),
+        cmocka_unit_test_setup(test_unmanaged_stays, note_live),
+        cmocka_unit_test_setup(test_unmanaged_may_be_frozen, note_live),
         cmocka_unit_test_setup(test_gradients_add_up, note_live),
         cmocka_unit_test_setup(test_a_parameter_comes_back, note_live),
         cmocka_unit_test_setup(test_frozen_gets_trained, note_live),
@@ -1144,18 +1146,18 @@ int main(void)
         cmocka_unit_test_setup(test_saved_and_loaded, note_live),
         cmocka_unit_test_setup(test_groups, note_live),
         cmocka_unit_test_setup(test_decay, note_live),
-        cmocka_unit_test_setup(test_rates, note_live),
+        cmocka_unit_test_setup(test_throughput, note_live),
         cmocka_unit_test_setup(test_scaler, note_live),
         cmocka_unit_test_setup(test_sgd, note_live),
         cmocka_unit_test_setup(test_too_little_memory, note_live),
-        cmocka_unit_test_setup(test_no_room_beside_what_is_in_use, note_live),
+        cmocka_unit_test_setup(test_no_room_for_more_than_what_is_in_use, note_live),
         cmocka_unit_test_setup(test_no_room_for_a_gradient, note_live),
         cmocka_unit_test_setup(test_many_in_one_moment, note_live),
         cmocka_unit_test_setup(test_the_future_is_known, note_live),
         cmocka_unit_test_setup(test_measured_memory, note_live),
-        cmocka_unit_test_setup(test_memory_aside, note_live),
+        cmocka_unit_test_setup(test_memory_outside_step, note_live),
         cmocka_unit_test_setup(test_freed_memory, note_live),
-        cmocka_unit_test_setup(test_ranks_start_alike, note_live),
+        cmocka_unit_test_setup(test_ranks_begin_with_the_same_values, note_live),
         cmocka_unit_test_setup(test_info, note_live),
         cmocka_unit_test_setup(test_forked_child, note_live),
     };

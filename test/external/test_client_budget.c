@@ -19,15 +19,15 @@ static void test_more_than_the_machine(void **state)
 {
     (void)state;
     ps_machine_memory_info machine;
-    char changes[160], total[64];
+    char changes[160], total[64], text[PS_BYTES_TEXT_MAX];
     assert_ok(ps_machine_memory(NULL, &machine));
-    /* one chunk, of which a tensor takes little, but which lies there as a whole */
+    /* one chunk, of which a tensor takes little, but which is there as a whole */
     snprintf(changes, sizeof changes, "memory.device=900TB memory.host=0 default_chunk_size=%lld",
              (long long)(machine.total_bytes / 16 + 4096));
     ps_client *c = client_of(changes);
     assert_int_equal(begin(c, 1, 100), PS_EBUDGET);
     assert_non_null(strstr(ps_last_error(), "memory.device and memory.host: the plan takes"));
-    snprintf(total, sizeof total, "(%lld bytes): lower", (long long)machine.total_bytes);
+    snprintf(total, sizeof total, "has %s: lower", ps_bytes_format(machine.total_bytes, text));
     assert_non_null(strstr(ps_last_error(), total));
     ps_client_destroy(c);
     c = client_of("memory.device=900TB memory.host=900TB memory.disk=900TB");
@@ -44,10 +44,9 @@ static void test_expected(void **state)
     ps_client *c = client_of("memory.device=900TB memory.host=0 memory.disk=0");
     assert_ok(ps_client_expect(c, 15000, 100));
     assert_int_equal(ps_client_expect(c, many, 0), PS_EBUDGET);
-    assert_non_null(
-        strstr(ps_last_error(), "memory.device and memory.host: the plan takes 4.4 TB (4398046511104 bytes)"));
+    assert_non_null(strstr(ps_last_error(), "memory.device and memory.host: the plan takes 4.4 TB"));
     assert_int_equal(ps_client_expect(c, 0, many), PS_EBUDGET);
-    assert_non_null(strstr(ps_last_error(), "(1099511627776 bytes)"));
+    assert_non_null(strstr(ps_last_error(), "the plan takes 1.1 TB"));
     assert_int_equal(ps_client_expect(c, -1, 0), PS_EINVAL);
     assert_int_equal(ps_client_expect(c, 0, INT64_MAX), PS_EINVAL);
     assert_int_equal(ps_client_expect(c, INT64_MAX, 0), PS_EINVAL);
@@ -58,8 +57,8 @@ static void test_expected(void **state)
     c = client_of("memory.device=100KB memory.host=50KB memory.disk=10KB");
     assert_ok(ps_client_expect(c, 10000, 0));
     assert_int_equal(ps_client_expect(c, 10001, 0), PS_EBUDGET);
-    assert_non_null(strstr(ps_last_error(), "(10000 bytes), and parameters, fp32 values and optimizer "
-                                            "states take 160016 bytes"));
+    assert_non_null(strstr(ps_last_error(), "is 10 kB, and parameters, fp32 values and optimizer "
+                                            "states take 160 kB"));
     assert_ok(ps_client_expect(c, 0, 40000));
     assert_int_equal(ps_client_expect(c, 0, 40001), PS_EBUDGET);
     ps_client_destroy(c);
@@ -80,7 +79,7 @@ static void test_first_values_that_the_machine_has_no_memory_for(void **state)
     int32_t number;
     void *values;
     assert_int_equal(ps_client_add(c, &tensor, &number, &values), PS_EBUDGET);
-    assert_non_null(strstr(ps_last_error(), "first values of the model take 4.4 TB (4398046511104 bytes) of memory"));
+    assert_non_null(strstr(ps_last_error(), "first values of the model take 4.4 TB of memory"));
     assert_ok(begin(c, 3, 5000));
     ps_client_destroy(c);
     expect_nothing_left();

@@ -74,7 +74,7 @@ static ps_status pass(life *l, int step)
 
 static ps_status steps(life *l)
 {
-    void *lent = NULL;
+    void *exported = NULL;
     for (int step = 0; step < 4; step++) {
         PS_TRY(pass(l, step));
         TWICE(l, ps_client_step(l->client, NULL));
@@ -82,10 +82,10 @@ static ps_status steps(life *l)
     PS_TRY(pass(l, 3));
     TWICE(l, ps_client_drop_gradients(l->client, -1));
     buffer[0] = 2;
-    TWICE(l, ps_client_write(l->client, LONG, NULL, 4500, 1, buffer));
-    TWICE(l, ps_client_lend(l->client, A, PS_CLIENT_MASTER, PS_CLIENT_WRITE, &lent));
-    ((float *)((managed *)lent)->tensor.data)[3] = 1;
-    ((managed *)lent)->deleter(lent);
+    TWICE(l, ps_client_write_state(l->client, LONG, NULL, 4500, 1, buffer));
+    TWICE(l, ps_client_export_dlpack(l->client, A, PS_CLIENT_MASTER, PS_CLIENT_WRITE, &exported));
+    ((float *)((managed *)exported)->tensor.data)[3] = 1;
+    ((managed *)exported)->deleter(exported);
     TWICE(l, ps_client_join_group(l->client, A, 1));
     PS_TRY(pass(l, 4));
     TWICE(l, ps_client_step(l->client, NULL));
@@ -94,7 +94,7 @@ static ps_status steps(life *l)
         if (t == DROPPED) continue;
         for (int state = -1; state < 2; state++) {
             const char *name = state < 0 ? NULL : ps_client_get_state_name(l->client, state);
-            TWICE(l, ps_client_read(l->client, t, name, 0, sizes[t], buffer));
+            TWICE(l, ps_client_read_state(l->client, t, name, 0, sizes[t], buffer));
             for (int64_t i = 0; i < sizes[t] * 4; i++)
                 l->hash = (l->hash ^ ((unsigned char *)buffer)[i]) * 0x100000001b3u;
         }
@@ -135,14 +135,14 @@ static ps_status live(life *l, const ps_config *config)
     TWICE(l, ps_client_name(l->client, A, "another name", 0));
     TWICE(l, ps_client_drop(l->client, DROPPED));
     PS_TRY(begin(l));
-    TWICE(l, ps_client_profile_start(l->client));
+    TWICE(l, ps_client_start_profile(l->client));
     PS_TRY(steps(l));
-    TWICE(l, ps_client_profile_stop(l->client));
+    TWICE(l, ps_client_stop_profile(l->client));
     const temp_path path = temp_folder_file(&folder, "profile.json");
-    ps_status st = ps_client_profile_save(l->client, path.text);
+    ps_status st = ps_client_save_profile(l->client, path.text);
     if (st == PS_OK) return st;
-    note_failure(l, st, "ps_client_profile_save");
-    st = ps_client_profile_save(l->client, path.text);
+    note_failure(l, st, "ps_client_save_profile");
+    st = ps_client_save_profile(l->client, path.text);
     l->n_failed += st == PS_OK;
     /* records that found no memory are lost for good */
     return st == PS_ENOMEM_HOST && strstr(ps_last_error(), "records of the profile") != NULL ? PS_OK : st;

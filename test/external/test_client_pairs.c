@@ -53,9 +53,9 @@ static void call_forward(run *r)
     for (int32_t t = 0; t < TENSORS; t++) look(r, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
 }
 
-static void call_aside(run *r)
+static void call_outside_step(run *r)
 {
-    assert_ok(ps_client_moment(r->client, PS_CLIENT_ASIDE, "aside", 0));
+    assert_ok(ps_client_moment(r->client, PS_CLIENT_OUTSIDE_STEP, "aside", 0));
     look(r, LONG, PS_CLIENT_PARAM, PS_CLIENT_READ);
 }
 
@@ -117,7 +117,7 @@ static void call_read(run *r)
     static const char *const states[] = {NULL, "exp_avg", "exp_avg_sq"};
     for (int32_t t = 0; t < TENSORS; t++)
         for (size_t s = 0; s < PS_ARRAY_LEN(states); s++) {
-            assert_ok(ps_client_read(r->client, t, states[s], 0, sizes[t], buffer));
+            assert_ok(ps_client_read_state(r->client, t, states[s], 0, sizes[t], buffer));
             see(r, buffer, (size_t)sizes[t] * sizeof *buffer);
         }
 }
@@ -126,8 +126,8 @@ static void call_write(run *r)
 {
     const int32_t t = next_tensor(r);
     for (int64_t i = 0; i < sizes[t]; i++) buffer[i] = (float)((i * 5 + r->n_calls) % 13) / 16;
-    assert_ok(ps_client_write(r->client, t, NULL, 0, sizes[t], buffer));
-    assert_ok(ps_client_write(r->client, A, "exp_avg", 0, 9, buffer));
+    assert_ok(ps_client_write_state(r->client, t, NULL, 0, sizes[t], buffer));
+    assert_ok(ps_client_write_state(r->client, A, "exp_avg", 0, 9, buffer));
 }
 
 static void call_join(run *r)
@@ -137,18 +137,18 @@ static void call_join(run *r)
 
 static void call_record(run *r)
 {
-    assert_ok(r->is_recording ? ps_client_profile_stop(r->client) : ps_client_profile_start(r->client));
+    assert_ok(r->is_recording ? ps_client_stop_profile(r->client) : ps_client_start_profile(r->client));
     r->is_recording = !r->is_recording;
 }
 
 typedef void call(run *r);
 
-static call *const calls[] = {call_forward,     call_aside,        call_give,      call_give_first, call_step,
+static call *const calls[] = {call_forward,     call_outside_step, call_give,      call_give_first, call_step,
                               call_write_param, call_write_master, call_gradients, call_drop,       call_drop_all,
                               call_read,        call_write,        call_join,      call_record};
 enum { CALLS = (int)PS_ARRAY_LEN(calls) };
 
-/* Every pair of calls, one behind the other: from each call the next one that did not follow it yet. */
+/* Every pair of calls, one after the other: from each call the next one that did not follow it yet. */
 static void walk(run *r)
 {
     bool was[CALLS][CALLS] = {{false}};

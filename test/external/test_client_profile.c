@@ -1,8 +1,8 @@
 /* test_client_profile.c - a client's profile: what the program did, as a file that pstar report draws; and it changes
  * nothing. */
+#include "api/report/figures.h"
 #include "base/file.h"
 #include "external/client_fixture.h"
-#include "report/figures.h"
 
 enum { TENSORS = 6, FROZEN = 2, ELEMENTS = 5000 };
 #define MEMORY "memory.device=200KB memory.host=80KB memory.disk=4MB"
@@ -44,7 +44,7 @@ static ps_report_profile *saved(ps_client *c)
 {
     const temp_path path = temp_folder_file(&folder, "profile.json");
     ps_report_profile *p = NULL;
-    assert_ok(ps_client_profile_save(c, path.text));
+    assert_ok(ps_client_save_profile(c, path.text));
     assert_ok(ps_report_profile_read(path.text, &p));
     remove(path.text);
     return p;
@@ -57,7 +57,7 @@ static int found(ps_client *c, const char *what)
     char *text;
     int64_t n_bytes;
     int n = 0;
-    assert_ok(ps_client_profile_save(c, path.text));
+    assert_ok(ps_client_save_profile(c, path.text));
     assert_ok(ps_file_read_all(path.text, INT64_MAX, &text, &n_bytes));
     for (const char *at = text; (at = strstr(at, what)) != NULL; at++) n++;
     ps_mem_free(text);
@@ -66,7 +66,7 @@ static int found(ps_client *c, const char *what)
 }
 
 typedef struct count {
-    int ops[PS_REPORT_N_PHASES], aside, steps, copies, waits;
+    int ops[PS_REPORT_N_PHASES], offload_index, steps, copies, waits;
 } count;
 
 /* What ends before the first step or begins after the last is of none. */
@@ -86,7 +86,7 @@ static count count_of(const ps_report_profile *p)
             if (s->begin_ns >= first && s->end_ns <= last)
                 n.ops[s->phase]++;
             else
-                n.aside++;
+                n.offload_index++;
         }
         n.copies += s->lane >= PS_REPORT_HOST_TO_DEVICE && s->lane <= PS_REPORT_DISK_WRITE;
         n.waits += s->lane == PS_REPORT_WAITS;
@@ -125,13 +125,13 @@ static void test_what_it_says(void **state)
     (void)state;
     ps_client *c = begun(MEMORY " bf16.enabled=true");
     step(c, 0);
-    assert_ok(ps_client_profile_start(c));
+    assert_ok(ps_client_start_profile(c));
     const ps_client_info before = info_of(c);
     step(c, 0);
     step(c, 0);
-    pass(c, PS_CLIENT_ASIDE, 0);
+    pass(c, PS_CLIENT_OUTSIDE_STEP, 0);
     const ps_client_info after = info_of(c);
-    assert_ok(ps_client_profile_stop(c));
+    assert_ok(ps_client_stop_profile(c));
     step(c, 1); /* no longer */
     ps_report_profile *p = saved(c);
     ps_figures *figures = NULL;
@@ -143,7 +143,7 @@ static void test_what_it_says(void **state)
     assert_int_equal(n.ops[PS_REPORT_FORWARD], 2 * TENSORS);
     assert_int_equal(n.ops[PS_REPORT_BACKWARD], 2 * TENSORS);
     assert_true(n.ops[PS_REPORT_UPDATE] >= 2 && n.ops[PS_REPORT_UPDATE] % 2 == 0);
-    assert_int_equal(n.aside, TENSORS);
+    assert_int_equal(n.offload_index, TENSORS);
     assert_int_equal(found(c, "\"moment\":0,"), 2 + TENSORS); /* none of those aside is of a step */
     for (int k = 1; k < 2 * TENSORS; k++) {
         char moment[32];
@@ -180,28 +180,28 @@ static void test_from_any_time_on(void **state)
     (void)state;
     ps_client *c = begun(MEMORY);
     const temp_path path = temp_folder_file(&folder, "none");
-    assert_int_equal(ps_client_profile_stop(c), PS_ESTATE);
-    assert_int_equal(ps_client_profile_save(c, path.text), PS_ESTATE);
-    assert_ok(ps_client_profile_start(c));
-    assert_int_equal(ps_client_profile_start(c), PS_ESTATE);
+    assert_int_equal(ps_client_stop_profile(c), PS_ESTATE);
+    assert_int_equal(ps_client_save_profile(c, path.text), PS_ESTATE);
+    assert_ok(ps_client_start_profile(c));
+    assert_int_equal(ps_client_start_profile(c), PS_ESTATE);
     pass(c, PS_CLIENT_FORWARD, 0);
-    ps_report_profile *p = saved(c); /* while it goes on: no step so far */
+    ps_report_profile *p = saved(c); /* while it runs: no step so far */
     assert_int_equal(count_of(p).steps, 0);
     assert_true(p->measured.step_seconds <= 0);
     ps_report_profile_destroy(p);
     pass(c, PS_CLIENT_BACKWARD, 1);
     (void)stepped(c);
     pass(c, PS_CLIENT_FORWARD, 0);
-    assert_ok(ps_client_profile_stop(c)); /* in the midst of a step */
+    assert_ok(ps_client_stop_profile(c)); /* within a step */
     p = saved(c);
     assert_int_equal(count_of(p).steps, 2);
     assert_int_equal(chunks_of(p, "GRAD"), chunks_of(p, "MASTER"));
     check_places(p);
     ps_report_profile_destroy(p);
-    assert_int_equal(ps_client_profile_save(c, ""), PS_EINVAL);
-    assert_int_equal(ps_client_profile_save(c, "/no/such/folder/p.json"), PS_EIO);
+    assert_int_equal(ps_client_save_profile(c, ""), PS_EINVAL);
+    assert_int_equal(ps_client_save_profile(c, "/no/such/folder/p.json"), PS_EIO);
     pass(c, PS_CLIENT_BACKWARD, 1);
-    assert_ok(ps_client_profile_start(c)); /* what was recorded before is gone, and the rest of this step is of it */
+    assert_ok(ps_client_start_profile(c)); /* what was recorded before is gone, and the rest of this step is of it */
     (void)stepped(c);
     step(c, 1);
     p = saved(c);
@@ -219,9 +219,9 @@ static void test_it_changes_no_bit(void **state)
     float want[ELEMENTS];
     for (int records = 0; records < 2; records++) {
         ps_client *c = begun(MEMORY " bf16.enabled=true");
-        if (records) assert_ok(ps_client_profile_start(c));
+        if (records) assert_ok(ps_client_start_profile(c));
         for (int i = 0; i < 4; i++) step(c, i == 2);
-        assert_ok(ps_client_read(c, 3, NULL, 0, ELEMENTS, records ? buffer : want));
+        assert_ok(ps_client_read_state(c, 3, NULL, 0, ELEMENTS, records ? buffer : want));
         ps_client_destroy(c);
     }
     assert_memory_equal(buffer, want, sizeof want);

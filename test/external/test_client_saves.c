@@ -1,12 +1,12 @@
 /* test_client_saves.c - programs of client_walk.h save while they train, write to what is being saved, and go back: in the
  * same client, or in a new one with other budgets and other chunks. What they see is what a program sees that never
- * saved. Then what a checkpoint holds beside tensors, and other numbers of ranks. */
+ * saved. Then what a checkpoint holds in addition to tensors, and other numbers of ranks. */
 #include <fcntl.h>
 
+#include "api/checkpoint/checkpoint_check.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/folder.h"
-#include "checkpoint/checkpoint_check.h"
 #include "external/client_walk.h"
 
 enum { REWINDS = 3 };
@@ -15,7 +15,7 @@ enum { REWINDS = 3 };
 typedef struct saves {
     ps_rng_key dice; /* other than the walk's, which must not notice */
     uint64_t thrown;
-    const char *changes[3]; /* of clients that go on from a checkpoint, in turn */
+    const char *changes[3]; /* of clients that resume from a checkpoint, in turn */
     bool is_saving, goes_back;
     int until, n_saved, n_rewound;
     walk then;
@@ -46,11 +46,11 @@ static void write_everywhere(walk *w, saves *s)
         const int64_t at = throw_die(s, (int)sizes[t]), n = 1 + throw_die(s, (int)(sizes[t] - at));
         const int way = throw_die(s, 4);
         for (int64_t k = 0; k < n; k++) buffer[k] = 3;
-        if (way == 0) assert_ok(ps_client_write(w->client, t, NULL, at, n, buffer));
-        if (way == 1) assert_ok(ps_client_write(w->client, t, "exp_avg_sq", at, n, buffer));
+        if (way == 0) assert_ok(ps_client_write_state(w->client, t, NULL, at, n, buffer));
+        if (way == 1) assert_ok(ps_client_write_state(w->client, t, "exp_avg_sq", at, n, buffer));
         if (way < 2 || (way == 3 && w->n_ranks > 1)) continue;
         const ps_client_what what = way == 2 ? PS_CLIENT_PARAM : PS_CLIENT_MASTER;
-        begin_moment(w, PS_CLIENT_ASIDE, t);
+        begin_moment(w, PS_CLIENT_OUTSIDE_STEP, t);
         const ps_client_place p = pinned(w->client, t, what, PS_CLIENT_WRITE);
         put_value(w->client, &p, at, 3);
         ps_client_unpin(w->client, t, what);
@@ -92,7 +92,7 @@ static void go_back(walk *w, saves *s)
     *w = s->then;
     w->client = client;
     memcpy(arrays, s->arrays_then, sizeof arrays);
-    for (int32_t t = 0; t < TENSORS; t++) assert_int_equal(ps_client_get_steps(client, t), arrays[t].steps);
+    for (int32_t t = 0; t < TENSORS; t++) assert_int_equal(ps_client_get_update_count(client, t), arrays[t].steps);
     s->n_rewound++;
 }
 
@@ -134,7 +134,7 @@ static void expect_same(int n_ranks, const char *format, const char *const budge
     const uint64_t want = walk_of(n_ranks, all, seed, NULL);
     for (int i = 0; i < 3; i++) snprintf(changes[i], sizeof changes[i], "%s%s", format, budgets[i]);
     for (int i = 0; i < 3; i++) {
-        if (OVER_APART && !is_my_share()) continue;
+        if (OVER_DISCRETE && !is_my_share()) continue;
         for (int r = 0; r < n_ranks; r++)
             of_ranks[r] = (saves){.dice = {.seed = seed + (uint64_t)i, .stream = 6},
                                   .changes = {changes[1], changes[2], changes[0]}};
@@ -154,10 +154,10 @@ static const char *const formats[] = {"", "bf16.enabled=true ", "fp16.enabled=tr
 static void test_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const budgets[] = {ALL, OVER_APART ? "memory.device=860KB " THIRD : "memory.device=180KB " THIRD,
-                                          OVER_APART ? "memory.device=940KB memory.host=140KB memory.disk=2MB" BUFFERED
-                                                     : SMALLER
-                                              "memory.device=240KB memory.host=140KB memory.disk=2MB" BUFFERED};
+    static const char *const budgets[] = {
+        ALL, OVER_DISCRETE ? "memory.device=860KB " THIRD : "memory.device=180KB " THIRD,
+        OVER_DISCRETE ? "memory.device=940KB memory.host=140KB memory.disk=2MB" BUFFERED
+                      : SMALLER "memory.device=240KB memory.host=140KB memory.disk=2MB" BUFFERED};
     for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++)
         for (uint64_t seed = 40; seed < 42; seed++) expect_same(1, formats[f], budgets, seed);
 }
@@ -166,18 +166,18 @@ static void test_ranks_go_on_with_the_same_bits(void **state)
 {
     (void)state;
     static const char *const budgets[] = {"memory.device=4MB memory.host=70KB memory.disk=0",
-                                          OVER_APART ? "memory.device=900KB memory.host=400KB memory.disk=2MB"
-                                                     : "memory.device=360KB memory.host=400KB memory.disk=2MB",
-                                          OVER_APART
+                                          OVER_DISCRETE ? "memory.device=900KB memory.host=400KB memory.disk=2MB"
+                                                        : "memory.device=360KB memory.host=400KB memory.disk=2MB",
+                                          OVER_DISCRETE
                                               ? "memory.device=900KB memory.host=160KB memory.disk=2MB" BUFFERED
                                               : "memory.device=360KB memory.host=160KB memory.disk=2MB" BUFFERED};
-    for (int n = 2; n <= (OVER_APART ? 2 : RANKS_MAX); n++)
+    for (int n = 2; n <= (OVER_DISCRETE ? 2 : RANKS_MAX); n++)
         for (size_t f = 0; f < 2; f++) expect_same(n, formats[f], budgets, 50);
 }
 
 /* ---- a small client, in full ---- */
 
-enum { A, LONG, STILL, ASIDE, SMALL };
+enum { A, LONG, STILL, OUTSIDE_STEP, SMALL };
 
 static const int64_t small_sizes[SMALL] = {700, 9000, 300, 40};
 static const char *const small_names[SMALL] = {"a", "long", "still", "aside"};
@@ -187,8 +187,8 @@ static ps_client *small_client(const char *changes)
     ps_client *c = client_of(changes);
     int32_t n;
     for (int32_t t = 0; t < SMALL; t++)
-        assert_ok(add_tensor(c, small_names[t], small_sizes[t], PS_DTYPE_F32, t == STILL, t == ASIDE, &n));
-    if (OVER_APART) assert_ok(add_tensor(c, "gradients", LARGEST, PS_DTYPE_F32, 0, 1, &gradients_at));
+        assert_ok(add_tensor(c, small_names[t], small_sizes[t], PS_DTYPE_F32, t == STILL, t == OUTSIDE_STEP, &n));
+    if (OVER_DISCRETE) assert_ok(add_tensor(c, "gradients", LARGEST, PS_DTYPE_F32, 0, 1, &gradients_at));
     assert_ok(ps_client_begin(c));
     return c;
 }
@@ -224,17 +224,17 @@ static uint64_t hash_of_small(ps_client *c)
     for (int32_t t = 0; t < SMALL; t++)
         for (int state = -1; state < 2; state++) {
             const char *name = state < 0 ? NULL : ps_client_get_state_name(c, state);
-            assert_ok(ps_client_read(c, t, name, 0, small_sizes[t], buffer));
+            assert_ok(ps_client_read_state(c, t, name, 0, small_sizes[t], buffer));
             hash = XXH3_64bits_withSeed(buffer, (size_t)small_sizes[t] * sizeof *buffer, hash);
         }
     return hash;
 }
 
 #define SMALL_BUDGETS                                                                                                  \
-    (OVER_APART ? "memory.device=900KB memory.host=140KB memory.disk=4MB bf16.enabled=true"                            \
-                : "memory.device=120KB memory.host=60KB memory.disk=4MB bf16.enabled=true")
+    (OVER_DISCRETE ? "memory.device=900KB memory.host=140KB memory.disk=4MB bf16.enabled=true"                         \
+                   : "memory.device=120KB memory.host=60KB memory.disk=4MB bf16.enabled=true")
 
-static void test_what_is_beside_tensors(void **state)
+static void test_what_is_not_a_tensor(void **state)
 {
     (void)state;
     static const char extra[] = "of this rank";
@@ -273,7 +273,7 @@ static void test_what_is_beside_tensors(void **state)
     ps_mem_free(text);
     ps_client_group group = {.struct_size = sizeof group};
     assert_ok(ps_client_get_group(c, 1, &group));
-    assert_true(group.lr == 0.5 && group.weight_decay == 0.25 && group.beta1 == 0.5);
+    assert_true(group.learning_rate == 0.5 && group.weight_decay == 0.25 && group.beta1 == 0.5);
     assert_true(group.beta2 == 0.999 && group.eps == 1e-8);
     ps_free(found.path);
     ps_free(found.caller_json);
@@ -318,7 +318,7 @@ static void test_refused(void **state)
     expect_nothing_left();
 }
 
-/* Destroyed in the midst of a save: there is no checkpoint of it, and nothing else of it. */
+/* Destroyed during a save: there is no checkpoint of it, and nothing else of it. */
 static void test_given_up(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void test_saved_after_a_skipped_step(void **state)
     gradient[5] = INFINITY;
     give_gradient(c, A, gradient, small_sizes[A], 0);
     const ps_client_step_info info = stepped(c);
-    assert_true(info.is_skipped && (OVER_APART || info.n_deferred > 0));
+    assert_true(info.is_skipped && (OVER_DISCRETE || info.n_deferred > 0));
     assert_ok(ps_client_begin_checkpoint(c, checkpoints, NULL));
     train_small(c, 3, 2);
     assert_ok(ps_client_finish_checkpoint(c, NULL));
@@ -377,10 +377,10 @@ static void test_saved_while_all_is_held(void **state)
         snprintf(changes, sizeof changes, "memory.device=8MB memory.host=1MB memory.disk=0%s",
                  buffered ? " train.save_interval=1 memory.save_buffer=16KB" : "");
         ps_client *c = small_client(changes);
-        for (int32_t t = 0; t < ASIDE; t++) (void)pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_WRITE);
+        for (int32_t t = 0; t < OUTSIDE_STEP; t++) (void)pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_WRITE);
         const uint64_t hash = hash_of_small(c);
         assert_ok(ps_client_begin_checkpoint(c, checkpoints, NULL));
-        for (int32_t t = 0; t < ASIDE; t++) ps_client_unpin(c, t, PS_CLIENT_PARAM);
+        for (int32_t t = 0; t < OUTSIDE_STEP; t++) ps_client_unpin(c, t, PS_CLIENT_PARAM);
         train_small(c, 0, 1);
         assert_ok(ps_client_finish_checkpoint(c, NULL));
         assert_ok(ps_client_load_checkpoint(c, checkpoints, NULL));
@@ -400,9 +400,9 @@ static void test_counts_set_while_updates_wait(void **state)
         ps_client *c = small_client(SMALL_BUDGETS);
         train_small(c, 0, 2);
         give_all(c, 2);
-        assert_true(OVER_APART || stepped(c).n_deferred > 0);
+        assert_true(OVER_DISCRETE || stepped(c).n_deferred > 0);
         if (reads_first) (void)hash_of_small(c);
-        for (int32_t t = 0; t < SMALL; t++) assert_ok(ps_client_set_steps(c, t, 1));
+        for (int32_t t = 0; t < SMALL; t++) assert_ok(ps_client_set_update_count(c, t, 1));
         hashes[reads_first] = hash_of_small(c);
         ps_client_destroy(c);
     }
@@ -446,8 +446,8 @@ static void walk_faults(ps_fault_kind kind)
         if (st != PS_OK) {
             expect_status(kind, st, nth);
             n_loads++;
-            n_ended += c->is_half_made;
-            if (c->is_half_made) assert_int_equal(ps_client_moment(c, PS_CLIENT_FORWARD, "x", 0), PS_ESTATE);
+            n_ended += c->is_incomplete;
+            if (c->is_incomplete) assert_int_equal(ps_client_moment(c, PS_CLIENT_FORWARD, "x", 0), PS_ESTATE);
             assert_ok(ps_client_load_checkpoint(c, checkpoints, NULL));
         }
         assert_true(hash_of_small(c) == hash);
@@ -465,7 +465,7 @@ static void test_faults(void **state)
     (void)state;
     static const ps_fault_kind kinds[] = {PS_FAULT_ALLOC, PS_FAULT_READ, PS_FAULT_WRITE};
     for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++)
-        if (!OVER_APART || is_my_share()) walk_faults(kinds[i]);
+        if (!OVER_DISCRETE || is_my_share()) walk_faults(kinds[i]);
 }
 
 static int make_folders(void **state)
@@ -480,7 +480,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_goes_on_with_the_same_bits, note_live),
         cmocka_unit_test_setup(test_ranks_go_on_with_the_same_bits, note_live),
-        cmocka_unit_test_setup(test_what_is_beside_tensors, note_live),
+        cmocka_unit_test_setup(test_what_is_not_a_tensor, note_live),
         cmocka_unit_test_setup(test_refused, note_live),
         cmocka_unit_test_setup(test_given_up, note_live),
         cmocka_unit_test_setup(test_saved_after_a_skipped_step, note_live),

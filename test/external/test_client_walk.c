@@ -34,13 +34,13 @@ static void test_budgets(void **state)
     (void)state;
     static const char *const formats[] = {"", "bf16.enabled=true ", "fp16.enabled=true fp16.initial_scale_power=2 "};
     static const char *const budgets[] = {THIRD, "memory.host=4MB memory.disk=0", "memory.host=0 memory.disk=2MB",
-                                          THIRD " memory.prefetch=0", THIRD " memory.policy=lru"};
+                                          THIRD " memory.prefetch=0"};
     char changes[256];
     for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++)
         for (uint64_t seed = 10; seed < (f == 0 ? 12 : 11); seed++) {
             if (!is_my_share()) continue;
             snprintf(changes, sizeof changes, "%s%s%s", formats[f], ALL,
-                     OVER_APART && !OVER_GPU ? " train.backend=cpu" : "");
+                     OVER_DISCRETE && !OVER_GPU ? " train.backend=cpu" : "");
             const uint64_t want = walked(changes, seed, false);
             assert_int_equal(n_deferred, 0); /* all chunks are on the device */
             for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
@@ -59,21 +59,21 @@ static void test_ranks(void **state)
     static const char *const budgets[] = {"memory.host=400KB memory.disk=2MB", "memory.host=4MB memory.disk=0",
                                           "memory.host=70KB memory.disk=2MB"};
     static const char all[] = "memory.device=4MB memory.host=70KB memory.disk=0";
-    const char *little = OVER_APART ? "memory.device=900KB" : "memory.device=360KB";
+    const char *little = OVER_DISCRETE ? "memory.device=900KB" : "memory.device=360KB";
     char changes[256];
     for (int n = 2; n <= RANKS_MAX; n++) {
-        if (OVER_APART && n > 2) continue;
+        if (OVER_DISCRETE && n > 2) continue;
         (void)walked_by_ranks(n, all, 20, true);
-        (void)walked_by_ranks(n, all, 38, true); /* drops a gradient that lies over its parameter */
+        (void)walked_by_ranks(n, all, 38, true); /* drops a gradient that overlaps its parameter */
         snprintf(changes, sizeof changes, "%s %s", little, budgets[0]);
         (void)walked_by_ranks(n, changes, 21, true);
         for (int f = 0; f < 2; f++) {
             const char *format = f == 0 ? "" : "bf16.enabled=true";
-            if (OVER_APART && over.seed % 2 != f) continue;
+            if (OVER_DISCRETE && over.seed % 2 != f) continue;
             snprintf(changes, sizeof changes, "%s %s", format, all);
             const uint64_t want = walked_by_ranks(n, changes, 22, false);
             for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
-                if (OVER_APART && !is_my_share()) continue;
+                if (OVER_DISCRETE && !is_my_share()) continue;
                 snprintf(changes, sizeof changes, "%s %s %s", format, little, budgets[i]);
                 if (walked_by_ranks(n, changes, 22, false) != want) fail_msg("%d ranks, %s: other bits", n, changes);
             }
@@ -93,18 +93,17 @@ static uint64_t walked_early(const char *changes, uint64_t seed, bool is_plain, 
     return w.seen;
 }
 
-/* Updates within the backward pass, in all budgets, and never where nobody asks for them. */
+/* Updates within the backward pass, in all budgets, and never where they are not asked for. */
 static void test_early(void **state)
 {
     (void)state;
     static const char *const formats[] = {"", "bf16.enabled=true "};
     static const char *const budgets[] = {THIRD, "memory.host=0 memory.disk=2MB", "memory.host=4MB memory.disk=0",
-                                          "memory.host=0 memory.disk=2MB memory.policy=lru",
                                           THIRD " memory.defer_updates=false"};
     char changes[256];
     int64_t n_early;
     for (uint64_t seed = 50; seed < 54; seed++) {
-        if (OVER_APART && !is_my_share()) continue;
+        if (OVER_DISCRETE && !is_my_share()) continue;
         const char *format = formats[seed % 2];
         snprintf(changes, sizeof changes, LATE "%s%s", format, ALL);
         const uint64_t want = walked_early(changes, seed, false, &n_early);
@@ -118,7 +117,7 @@ static void test_early(void **state)
             if (n_early == 0) fail_msg("seed %d, %s: no update was early", (int)seed, changes);
         }
         snprintf(changes, sizeof changes, EARLY "%s%s", LITTLE, THIRD);
-        if (!OVER_APART) (void)walked_early(changes, seed, true, &n_early);
+        if (!OVER_DISCRETE) (void)walked_early(changes, seed, true, &n_early);
     }
 }
 
@@ -140,7 +139,7 @@ static void test_early_of_ranks(void **state)
                                           "memory.device=360KB memory.host=400KB memory.disk=2MB",
                                           "memory.device=360KB memory.host=70KB memory.disk=2MB"};
     char changes[256];
-    if (OVER_APART) return;
+    if (OVER_DISCRETE) return;
     for (int n = 2; n <= RANKS_MAX; n++)
         for (uint64_t seed = 60; seed < 62; seed++) {
             const char *format = seed % 2 == 0 ? "" : "bf16.enabled=true";

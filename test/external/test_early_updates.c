@@ -62,7 +62,7 @@ static void pass(ps_client *c, float value)
 static float value_of(ps_client *c, int32_t t)
 {
     float value;
-    assert_ok(ps_client_read(c, t, NULL, 7, 1, &value));
+    assert_ok(ps_client_read_state(c, t, NULL, 7, 1, &value));
     return value;
 }
 
@@ -73,7 +73,7 @@ static void expect_refused(ps_status st, const char *what)
         fail_msg("%s: \"%s\"", what, ps_last_error());
 }
 
-/* The first step is watched. The tensor that backward comes to last has no moment after it. */
+/* The first step is recorded. The tensor that backward comes to last has no moment after it. */
 static void test_when(void **state)
 {
     (void)state;
@@ -87,9 +87,9 @@ static void test_when(void **state)
             pass(c, 0.25f);
             const ps_client_step_info info = stepped(c);
             assert_int_equal(info.n_early, way == 2 && step > 0 ? 2 : 0);
-            assert_int_equal(info.is_watched, step == 0);
+            assert_int_equal(info.is_recorded, step == 0);
             assert_true(fabs(info.grad_norm - sqrt(ELEMENTS * (0.25 * 0.25 + 2 * 0.5 * 0.5))) < 1e-4);
-            for (int32_t t = A; t < TENSORS; t++) assert_int_equal(ps_client_get_steps(c, t), step + 1);
+            for (int32_t t = A; t < TENSORS; t++) assert_int_equal(ps_client_get_update_count(c, t), step + 1);
         }
         for (int32_t t = A; t < TENSORS; t++) {
             seen[way][t] = value_of(c, t);
@@ -121,20 +121,21 @@ static void test_refusals(void **state)
     expect_refused(ps_client_pin(c, C, PS_CLIENT_MASTER, PS_CLIENT_WRITE, &p), "c: its value is asked for");
     expect_refused(ps_client_pin(c, A, PS_CLIENT_GRADIENT, PS_CLIENT_READ, &p), "p.grad");
     expect_refused(give(c, C, 1), "c: another gradient has come");
-    expect_refused(ps_client_read(c, B, "exp_avg", 0, 1, &value), "b: its value or a state is read");
-    expect_refused(ps_client_write(c, B, NULL, 0, 1, &value), "b: its value or a state is written");
-    expect_refused(ps_client_set_steps(c, B, 7), "b: its count of updates is set");
+    expect_refused(ps_client_read_state(c, B, "exp_avg", 0, 1, &value), "b: its value or a state is read");
+    expect_refused(ps_client_write_state(c, B, NULL, 0, 1, &value), "b: its value or a state is written");
+    expect_refused(ps_client_set_update_count(c, B, 7), "b: its count of updates is set");
     expect_refused(ps_client_join_group(c, B, 1), "b: it joins another group");
     expect_refused(ps_client_drop_gradients(c, -1), "zero_grad");
     expect_refused(ps_client_drop_gradients(c, A), "zero_grad");
     expect_refused(ps_client_begin_last_backward(c), "has begun already");
+    expect_refused(ps_client_set_scaler(c, "{}"), "ps_client_set_scaler is not allowed between");
     assert_true(ps_client_has_gradient(c, C));
     assert_ok(ps_client_get_group(c, 0, &g));
-    const double rate = g.lr;
-    g.lr = rate * 2;
+    const double rate = g.learning_rate;
+    g.learning_rate = rate * 2;
     assert_ok(ps_client_set_group(c, 0, &g));
     expect_refused(ps_client_step(c, &info), "numbers of group 0");
-    g.lr = rate;
+    g.learning_rate = rate;
     g.beta2 = 0.5;
     assert_ok(ps_client_set_group(c, 0, &g));
     expect_refused(ps_client_step(c, &info), "numbers of group 0");
@@ -144,7 +145,7 @@ static void test_refusals(void **state)
     (void)stepped(late);
     for (int32_t t = A; t < TENSORS; t++) {
         assert_true(value_of(c, t) == value_of(late, t));
-        assert_int_equal(ps_client_get_steps(c, t), 3);
+        assert_int_equal(ps_client_get_update_count(c, t), 3);
         assert_false(ps_client_has_gradient(c, t));
     }
     ps_client_destroy(c);
@@ -167,7 +168,7 @@ static void test_another_way(void **state)
     assert_ok(give(c, C, 1));
     const ps_client_step_info info = stepped(c);
     assert_int_equal(info.n_early, 0);
-    assert_int_equal(info.is_watched, 1);
+    assert_int_equal(info.is_recorded, 1);
     ps_client_destroy(c);
     expect_nothing_left();
 }
@@ -195,21 +196,28 @@ static void remove_folders(const char *path)
     assert_int_equal(rmdir(path), 0);
 }
 
-/* The checkpoint is of the state at its beginning, and makes a client whole whose weights have changed in part. */
-static void test_checkpoint_and_nonfinite(void **state)
+/* After two steps a checkpoint begins, at `path`, of the values `saved`. */
+static ps_client *begun_to_save(char path[512], float saved[TENSORS])
 {
-    (void)state;
     ps_client *c = begun_with(EARLY "always", NULL);
-    ps_client_step_info info = {.struct_size = sizeof info};
-    char path[512];
-    float saved[TENSORS], after[TENSORS];
     for (int step = 0; step < 2; step++) {
         pass(c, 0.25f);
         (void)stepped(c);
     }
-    snprintf(path, sizeof path, "%s/checkpoints", folder.path);
+    snprintf(path, 512, "%s/checkpoints", folder.path);
     for (int32_t t = A; t < TENSORS; t++) saved[t] = value_of(c, t);
     assert_ok(ps_client_begin_checkpoint(c, path, NULL));
+    return c;
+}
+
+/* The checkpoint is of the state at its beginning, and makes a client whole whose weights have changed in part. */
+static void test_checkpoint_and_nonfinite(void **state)
+{
+    (void)state;
+    ps_client_step_info info = {.struct_size = sizeof info};
+    char path[512];
+    float saved[TENSORS], after[TENSORS];
+    ps_client *c = begun_to_save(path, saved);
     pass(c, 0.25f);
     assert_int_equal(stepped(c).n_early, 2);
     assert_ok(ps_client_finish_checkpoint(c, NULL));
@@ -285,7 +293,7 @@ static void test_ranks(void **state)
 {
     (void)state;
     member m[2];
-    run_ranks(false, m); /* c is with rank 0, who tells rank 1 */
+    run_ranks(false, m); /* c is with rank 0, which informs rank 1 */
     assert_true(m[0].n_early + m[1].n_early > 0);
     for (int r = 0; r < 2; r++) {
         assert_true(m[r].use_again != PS_OK);
@@ -295,9 +303,27 @@ static void test_ranks(void **state)
     for (int r = 0; r < 2; r++) assert_int_equal(m[r].step, PS_ENUMERIC);
 }
 
+/* Weights change in part while a checkpoint is being saved: it has them as they were before, and can be finished. */
+static void test_incomplete_while_saving(void **state)
+{
+    (void)state;
+    ps_client_step_info info = {.struct_size = sizeof info};
+    char path[512];
+    float saved[TENSORS];
+    ps_client *c = begun_to_save(path, saved);
+    pass(c, INFINITY);
+    assert_int_equal(ps_client_step(c, &info), PS_ENUMERIC);
+    assert_ok(ps_client_finish_checkpoint(c, NULL));
+    assert_int_equal(ps_client_step(c, &info), PS_ESTATE); /* values are still those of half a step */
+    assert_ok(ps_client_load_checkpoint(c, path, NULL));
+    for (int32_t t = A; t < TENSORS; t++) assert_true(value_of(c, t) == saved[t]);
+    ps_client_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_incomplete_while_saving, note_live),
         cmocka_unit_test_setup(test_when, note_live),
         cmocka_unit_test_setup(test_refusals, note_live),
         cmocka_unit_test_setup(test_another_way, note_live),

@@ -87,7 +87,7 @@ static double loss_with(network *n, int32_t tensor, const float *values)
 {
     int tokens[B], targets[B];
     double sum = 0;
-    assert_ok(ps_client_write(n->client, tensor, NULL, 0, elements_of(n, tensor), values));
+    assert_ok(ps_client_write_state(n->client, tensor, NULL, 0, elements_of(n, tensor), values));
     for (int micro = 0; micro < MICRO_BATCHES; micro++) {
         float loss;
         next_batch(micro, tokens, targets);
@@ -113,13 +113,13 @@ static void check_gradient(network *n, int32_t tensor, const float *gradient)
     const double step =
         0.02 / slope; /* the loss changes by 0.02: far above the rounding of its floats, and hardly bends */
     double loss[2];
-    assert_ok(ps_client_read(n->client, tensor, NULL, 0, count, values));
+    assert_ok(ps_client_read_state(n->client, tensor, NULL, 0, count, values));
     for (int side = 0; side < 2; side++) {
         for (int64_t i = 0; i < count; i++)
             moved[i] = (float)((double)values[i] + (side == 0 ? -step : step) * (double)direction[i]);
         loss[side] = loss_with(n, tensor, moved);
     }
-    assert_ok(ps_client_write(n->client, tensor, NULL, 0, count, values));
+    assert_ok(ps_client_write_state(n->client, tensor, NULL, 0, count, values));
     const double found = (loss[1] - loss[0]) / (2 * step);
     if (fabs(found - slope) > 0.01 * slope) fail_msg("tensor %d: %g, not %g", tensor, slope, found);
 }
@@ -177,7 +177,7 @@ static void test_updates(void **state)
     memset(all, 0, sizeof all);
     for (int32_t t = 0; t < TENSORS; t++) {
         const int64_t count = elements_of(&n, t);
-        assert_ok(ps_client_read(n.client, t, NULL, 0, count, all[t].w));
+        assert_ok(ps_client_read_state(n.client, t, NULL, 0, count, all[t].w));
         const int64_t columns = t == 0 ? WIDTH : t % 4 == 1 ? WIDTH : HIDDEN;
         for (int64_t i = 0; i < count && (t == 0 || t % 2 == 1); i++) /* not of biases */
             assert_true(all[t].w[i] == first_value(t, i) / sqrtf((float)columns));
@@ -193,11 +193,11 @@ static void test_updates(void **state)
             const int64_t count = elements_of(&n, t);
             for (int64_t i = 0; i < count; i++) squares += (double)gradients[t][i] * (double)gradients[t][i];
             adam_update(&all[t], gradients[t], count, step_number);
-            assert_ok(ps_client_read(n.client, t, NULL, 0, count, values));
+            assert_ok(ps_client_read_state(n.client, t, NULL, 0, count, values));
             expect_close(values, all[t].w, count, t, "value");
-            assert_ok(ps_client_read(n.client, t, "exp_avg", 0, count, values));
+            assert_ok(ps_client_read_state(n.client, t, "exp_avg", 0, count, values));
             expect_close(values, all[t].m, count, t, "exp_avg");
-            assert_int_equal(ps_client_get_steps(n.client, t), step_number);
+            assert_int_equal(ps_client_get_update_count(n.client, t), step_number);
         }
         assert_true(fabs(info.grad_norm - sqrt(squares)) < 1e-5 * sqrt(squares));
     }

@@ -8,7 +8,7 @@
 #include "assert_status.h"
 #include "base/base.h"
 #include "base/mem.h"
-#include "comm/comm.h"
+#include "chunk/comm/comm.h"
 #include "patrickstar_client.h"
 #include "patrickstar_own.h"
 
@@ -37,7 +37,7 @@ static int64_t size_of(int32_t t)
 #define CONFIG(...)                                                                                                    \
     config_of((const char *const[]){"optimizer.type=\"AdamW\"", "optimizer.params.lr=0.01", __VA_ARGS__, NULL})
 
-/* "key=value", NULL behind the last. */
+/* "key=value", NULL after the last. */
 static ps_config *config_of(const char *const *assignments)
 {
     ps_config *c = NULL;
@@ -66,7 +66,7 @@ static void build(network *n, ps_config *c, ps_comm *comm, ps_dtype given)
             const float v = first_value(t, i);
             ps_from_floats(given, values, i, 1, &v);
         }
-        ps_client_rest(n->client, n->number[t]);
+        ps_client_release(n->client, n->number[t]);
     }
     assert_ok(ps_client_begin(n->client));
     ps_client_info info = {.struct_size = sizeof info};
@@ -98,12 +98,12 @@ static void run_micro(network *n, bool reverses)
     }
 }
 
-static void step(network *n, bool is_watched, bool may_be_watched)
+static void step(network *n, bool is_recorded, bool may_be_recorded)
 {
     ps_client_step_info info = {.struct_size = sizeof info};
     assert_ok(ps_client_step(n->client, &info));
     assert_int_equal(info.is_skipped, 0);
-    if (!may_be_watched) assert_int_equal(info.is_watched, is_watched);
+    if (!may_be_recorded) assert_int_equal(info.is_recorded, is_recorded);
 }
 
 /* Decoupled decay of 0, in double. */
@@ -111,7 +111,7 @@ static void check_plain(const network *n)
 {
     for (int32_t t = 0; t < TENSORS; t++) {
         float *got = malloc((size_t)size_of(t) * sizeof *got);
-        assert_ok(ps_client_read(n->client, n->number[t], NULL, 0, size_of(t), got));
+        assert_ok(ps_client_read_state(n->client, n->number[t], NULL, 0, size_of(t), got));
         for (int64_t i = 0; i < size_of(t); i += 37) {
             double w = (double)first_value(t, i), m = 0, v = 0;
             for (int s = 1; s <= STEPS; s++) {
@@ -134,7 +134,7 @@ static uint64_t hash_values(network *n)
         for (const char *const *what = (const char *const[]){"", "exp_avg", "exp_avg_sq", NULL}; *what != NULL;
              what++) {
             float *got = malloc((size_t)size_of(t) * sizeof *got);
-            assert_ok(ps_client_read(n->client, n->number[t], **what != 0 ? *what : NULL, 0, size_of(t), got));
+            assert_ok(ps_client_read_state(n->client, n->number[t], **what != 0 ? *what : NULL, 0, size_of(t), got));
             for (int64_t i = 0; i < size_of(t); i++) {
                 uint32_t bits;
                 memcpy(&bits, &got[i], sizeof bits);
@@ -152,7 +152,7 @@ static double train(ps_config *c, ps_comm *comm, ps_dtype given, int n_micro, ui
     for (int s = 0; s < STEPS; s++) {
         for (int m = 0; m < n_micro; m++) run_micro(&n, false);
         /* the first time a parameter is read after its gradient, that one gets a place of its own; and where updates are
-         * deferred the second step has those of the first. With several ranks the next one has its groups gathered ahead,
+         * deferred the second step has those of the first. With several ranks the next one has its groups prefetched,
          * which gradients may come with in the one after it. */
         step(&n, s == 0, s == 1 || (comm != NULL && s <= 3));
     }

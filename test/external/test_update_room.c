@@ -57,7 +57,7 @@ static uint64_t hash_values(ps_client *c)
     uint64_t hash = 1;
     for (int32_t t = 0; t < TENSORS; t++)
         for (size_t s = 0; s < PS_ARRAY_LEN(states); s++) {
-            assert_ok(ps_client_read(c, t, states[s], 0, sizes[t], buffer));
+            assert_ok(ps_client_read_state(c, t, states[s], 0, sizes[t], buffer));
             hash = XXH3_64bits_withSeed(buffer, (size_t)sizes[t] * sizeof *buffer, hash);
         }
     return hash;

@@ -2,9 +2,11 @@
  * kind, nothing leaks, nothing crashes. */
 #include "engine/engine_fixture.h"
 
+#include <limits.h>
+
+#include "api/engine/engine.h"
 #include "base/fault.h"
 #include "device/disk.h"
-#include "engine/engine.h"
 #include "temp_folder.h"
 
 enum { T = 16, MOST_TOKENS = 4 * T };
@@ -59,7 +61,7 @@ static ps_status two_steps_offloading(ps_engine *e, void *model)
     return two_steps(e, model);
 }
 
-/* Of a model that is partly frozen, with groups of parameters; and the second one's gradients are changed. */
+/* Two steps of a model that is partly frozen, with groups of parameters; and the second one's gradients are changed. */
 static ps_status two_steps_partly(ps_engine *e, void *model)
 {
     int32_t tokens[2 * T], targets[2 * T];
@@ -78,7 +80,7 @@ static ps_status two_steps_partly(ps_engine *e, void *model)
     return ps_step(e);
 }
 
-/* Another shape and back. After a change that is refused the engine goes on as it was. */
+/* Another shape and back. After a change that is refused the engine continues as it was. */
 static ps_status two_shapes(ps_engine *e, void *model)
 {
     static const int64_t shapes[][2] = {{1, 8}, {2, T}};
@@ -95,11 +97,15 @@ static ps_status two_shapes(ps_engine *e, void *model)
     return PS_OK;
 }
 
-/* Initialise, run, destroy. Where it failed, and with what. */
-static stage run_engine(const ps_config *c, void *model, engine_run *run, ps_status *st)
+/* Initialise, run, destroy, with the call number `nth` failing. Where it failed, and with what; how many calls
+ * initialisation had. */
+static stage run_engine(const ps_config *c, void *model, engine_run *run, ps_fault_kind kind, long nth, bool persistent,
+                        ps_status *st, long *in_init)
 {
     ps_engine *e = (ps_engine *)(void *)&e;
+    ps_fault_arm(kind, nth, persistent);
     *st = ps_initialize_engine(ps_model_from_config, model, 0, c, &e);
+    *in_init = ps_fault_calls(kind);
     if (*st != PS_OK) {
         assert_null(e);
         return IN_INIT;
@@ -127,18 +133,46 @@ static bool right_status(ps_fault_kind kind, ps_status st)
 
 static const char *const names[] = {"alloc", "copy", "read", "write", "device", "lost"};
 
-/* Each call below all_below, then one in `stride`; over the fake GPU fewer, of which each seed has its own. */
+/* Initialisation makes the same few calls in trial after trial, so of its calls and of those of steps so many, evenly
+ * spread, are enough; with PS_TEST_LONG one in `stride` at least. Over the fake GPU each seed has its own. */
+enum { OF_INIT = OVER_DISCRETE ? 60 : 200, OF_STEPS = OVER_DISCRETE ? 60 : 200 };
+
+typedef struct walk {
+    long all_below; /* each call before this one */
+    long in_init, init_stride, step_stride;
+} walk;
+
+static walk walk_of(long all_below, long stride, long in_init, long in_steps)
+{
+    walk w = {all_below, in_init, 1 + in_init / OF_INIT, 1 + in_steps / OF_STEPS};
+    if (OVER_DISCRETE) {
+        w.all_below /= 15;
+        w.init_stride += (long)over.seed - 1;
+    } else if (getenv("PS_TEST_LONG") != NULL) {
+        w.init_stride = stride;
+        if (w.step_stride > stride) w.step_stride = stride;
+    }
+    return w;
+}
+
+static long walk_next(const walk *w, long n)
+{
+    if (n < w->all_below) return n + 1;
+    if (n >= w->in_init) return n + w->step_stride;
+    n += w->init_stride;
+    return n < w->in_init ? n : w->in_init + (OVER_DISCRETE ? (long)over.seed % w->step_stride : 0);
+}
+
 static void walk_faults(ps_fault_kind kind, engine_run *run, const char *disk_backend, const char *profile_path,
                         long all_below, long stride)
 {
-    if (OVER_APART) all_below /= 15, stride = 2 * stride + (long)over.seed;
     for (int persistent = 0; persistent < 2; persistent++) {
         if (!is_my_share_of(6)) continue;
-        ps_config *c =
-            TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=450KB", "memory.host=128KB", "memory.disk=20MB",
-                 "default_chunk_size=4096", "memory.prefetch=2", "train.threads=1", "memory.placement_trials=2");
+        ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=450KB", "memory.host=128KB",
+                            "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=2", "train.threads=1");
         assert_ok(ps_config_set(c, "memory.disk_backend", disk_backend));
-        if (OVER_APART) assert_ok(ps_config_set(c, "memory.host", "150KB")); /* as little, beside what the disk needs */
+        if (OVER_DISCRETE)
+            assert_ok(ps_config_set(c, "memory.host", "150KB")); /* as little, next to what the disk needs */
         if (run == two_steps_offloading) {
             assert_ok(ps_config_set(c, "activation_checkpointing.enabled", "true"));
             assert_ok(ps_config_set(c, "client.opts.with_activation_offload", "true"));
@@ -152,23 +186,24 @@ static void walk_faults(ps_fault_kind kind, engine_run *run, const char *disk_ba
             assert_ok(ps_config_set(c, "memory.disk", "0"));
         }
         const bool is_disk = kind == PS_FAULT_READ || kind == PS_FAULT_WRITE;
-        if (persistent && is_disk && !OVER_APART) /* failures come when all has ended on the timeline */
+        if (persistent && is_disk && !OVER_DISCRETE) /* failures come when all has ended on the timeline */
             assert_ok(ps_config_set(c, "hardware", "test/engine/endless_disk.json"));
         assert_ok(ps_config_set(c, "profile.path", profile_path));
         if (profile_path[0] != '\0') assert_ok(ps_config_set(c, "profile.steps", "1,2"));
         const int64_t live = ps_mem_live_bytes();
         stage reached = IN_INIT;
-        long n = 0, failures[2] = {0};
-        for (; reached != DONE; n += n < all_below ? 1 : stride) {
-            ps_status st;
-            ps_fault_arm(kind, n, persistent);
-            reached = run_engine(c, c, run, &st);
+        ps_status st;
+        long in_init, unused, n = 0, failures[2] = {0};
+        assert_int_equal(run_engine(c, c, run, kind, LONG_MAX, false, &st, &in_init), DONE);
+        const walk w = walk_of(all_below, stride, in_init, ps_fault_calls(kind) - in_init);
+        for (; reached != DONE; n = walk_next(&w, n)) {
+            reached = run_engine(c, c, run, kind, n, persistent, &st, &unused);
             const bool struck = ps_fault_has_struck(kind);
             ps_fault_arm(kind, -1, false);
             if (ps_mem_live_bytes() != live)
                 fail_msg("%s %ld: %lld bytes leak", names[kind], n, (long long)(ps_mem_live_bytes() - live));
             if (reached == DONE) {
-                if (struck) reached = IN_STEP; /* it struck what nobody waited for any more: on to the next */
+                if (struck) reached = IN_STEP; /* it struck what was no longer waited for: on to the next */
                 continue;
             }
             failures[reached]++;
@@ -206,7 +241,7 @@ static void test_shapes(void **state)
 }
 
 /* A larger shape than any before wants other addresses for its activations. Refused at each allocation of the change,
- * the engine goes on with those that it has. */
+ * the engine continues with those that it has. */
 static void test_growing_shape(void **state)
 {
     (void)state;
@@ -251,7 +286,7 @@ static void test_disk_uring(void **state)
     walk_faults(PS_FAULT_WRITE, two_steps, "io_uring", "", 300, 7);
 }
 
-/* A profile that cannot be written fails no step, and leaves nothing behind. */
+/* A profile that cannot be written fails no step, and leaves nothing. */
 static void test_profile(void **state)
 {
     (void)state;
@@ -264,11 +299,11 @@ static void test_profile(void **state)
     temp_folder_remove(&f);
 }
 
-/* Calls into the device fail, or it is lost: at a copy, a kernel, what is put there or got, memory given back. */
+/* Calls into the device fail, or it is lost: at a copy, a kernel, what is put there or got, memory freed. */
 static void test_device(void **state)
 {
     (void)state;
-    if (!OVER_APART) skip();
+    if (!OVER_DISCRETE) skip();
     for (ps_fault_kind kind = PS_FAULT_DEVICE; kind <= PS_FAULT_LOST; kind++) {
         walk_faults(kind, two_steps, "threads", "", 300, 7);
         walk_faults(kind, two_steps, "io_uring", "", 300, 7);

@@ -1,9 +1,10 @@
 /* test_half_done.c - a failure of the device between steps, when a part of what was asked for has been done: the engine
- * says that it has failed, and goes on with nothing that is half done or lost. */
+ * says that it has failed, and uses nothing that is half done or lost. */
+#include "cuda/fake_cpu.h"
 #include "engine/engine_fixture.h"
 
 #include "base/fault.h"
-#include "device/async.h"
+
 #include "temp_folder.h"
 
 enum { STEPS = 3, LAST_COPY = 40 };
@@ -34,7 +35,7 @@ static outcome run(between_func between, int64_t failing_copy)
 {
     const temp_folder f = temp_folder_make();
     ps_config *c = TINY("bf16.enabled=true", "default_chunk_size=2048", "memory.defer_updates=true",
-                        "memory.device=8MiB", "train.backend=cpu_async", "cpu_async.page_size=4KiB");
+                        "memory.device=8MiB", "train.backend=cuda");
     ps_engine *e = engine_of(c);
     int32_t tokens[2 * 16], targets[2 * 16];
     outcome o = {false, false, 0};
@@ -95,6 +96,6 @@ int main(void)
         cmocka_unit_test(test_checkpoint),
         cmocka_unit_test(test_write_tensor),
     };
-    ps_async_permit();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    fake_cpu_begin(&(fake_options){.seed = 1, .page_bytes = PS_PAGE_BYTES});
+    return cmocka_run_group_tests(tests, NULL, NULL) + !fake_cpu_end();
 }

@@ -1,6 +1,7 @@
 /* The n-th fallible call of any of several ranks fails: all of them fail, with an error that names the rank; nothing
- * leaks, nobody waits for ever. */
+ * leaks, no rank waits for ever. */
 #include "base/fault.h"
+#include "cuda/fake_cpu.h"
 #include "engine/ranks_fixture.h"
 
 enum { N_RANKS = 2 };
@@ -9,7 +10,7 @@ static const char *const names[PS_FAULT_COUNT] = {
     [PS_FAULT_ALLOC] = "alloc", [PS_FAULT_COPY] = "copy",     [PS_FAULT_READ] = "read",
     [PS_FAULT_WRITE] = "write", [PS_FAULT_DEVICE] = "device", [PS_FAULT_LOST] = "lost"};
 
-/* What a rank did, for what the others are told of it. */
+/* What a rank did, for what the others learn of it. */
 typedef struct faulty_rank {
     ps_comm *comm;
     ps_config *config;
@@ -90,9 +91,9 @@ static bool right_status(ps_fault_kind kind, ps_status st)
     return false;
 }
 
-/* True when all got through. One rank may tell of its own failure without a name, the others name it; where each call
- * from then on fails, who was told may fail itself before it says so. A rank that had only to wait for the others may
- * have been told of nothing. */
+/* True when all got through. One rank may report its own failure without a name, the others name it; where each call
+ * from then on fails, a rank that knows may fail before it says so. A rank that had only to wait for the others may
+ * have learnt of nothing. */
 static bool check_ranks(const faulty_rank ranks[N_RANKS], ps_fault_kind kind, bool persistent, long nth)
 {
     int n_failed = 0, n_unnamed = 0;
@@ -108,7 +109,7 @@ static bool check_ranks(const faulty_rank ranks[N_RANKS], ps_fault_kind kind, bo
     for (int i = 0; i < N_RANKS; i++)
         if (n_failed > 0 && ranks[i].st == PS_OK && !ranks[i].has_finished)
             fail_msg("%s %ld: rank %d does not know", names[kind], nth, i);
-    if (!persistent && n_unnamed > 1) fail_msg("%s %ld: nobody says who failed", names[kind], nth);
+    if (!persistent && n_unnamed > 1) fail_msg("%s %ld: no rank says which one failed", names[kind], nth);
     if (n_failed == 0) assert_true(ranks[0].hash == ranks[1].hash);
     return n_failed == 0;
 }
@@ -163,12 +164,12 @@ static void test_disk(void **state)
  * lost. All hear of it, those too whose devices wait for what was to come. */
 static void walk_faults_over_async(ps_fault_kind kind, long stride, bool persistent, const char *more)
 {
-    ps_async_permit();
+    fake_cpu_begin(&(fake_options){.seed = 1, .page_bytes = PS_PAGE_BYTES, .n_devices = N_RANKS, .are_alike = true});
     ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "memory.device=400KB", "memory.host=400KB",
-                        "default_chunk_size=4096", "train.threads=1", "comm.staging=65536", "train.backend=cpu_async",
-                        "cpu_async.page_size=4096", more);
+                        "default_chunk_size=4096", "train.threads=1", "comm.staging=65536", "train.backend=cuda", more);
     walk_faults_of(kind, 0, stride, persistent, c);
     ps_config_destroy(c);
+    assert_true(fake_cpu_end());
 }
 
 static void test_device(void **state)

@@ -1,11 +1,11 @@
-/* state.json of a checkpoint: as it is, and sealed with the right checksum, so that what lies behind it is reached.
+/* state.json of a checkpoint: as it is, and sealed with the right checksum, so that what follows is reached.
  * What is taken can be written and read again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/checkpoint/checkpoint_state.h"
 #include "base/mem.h"
-#include "checkpoint/checkpoint_state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -2,9 +2,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "api/report/figures.h"
 #include "base/mem.h"
 #include "fuzz_file.h"
-#include "report/figures.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,4 +1,4 @@
-/* data.pkl of an optimizer's file: if it is taken, numbers differ and every state lies in its storage and has a name. */
+/* data.pkl of an optimizer's file: if it is taken, numbers differ and every state is in its storage and has a name. */
 #include <stdint.h>
 #include <stdlib.h>
 

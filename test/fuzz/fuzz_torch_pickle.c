@@ -1,4 +1,4 @@
-/* data.pkl of a file of torch.save: if it is taken, every tensor lies in its storage and has a name. */
+/* data.pkl of a file of torch.save: if it is taken, every tensor is in its storage and has a name. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* A state_dict of the fuzzer's making, written as torch.save does and read again: the same tensors, or refused for a
- * reason that the header names. Of the bytes, each tensor takes: type, dimensions, their sizes, how long its name is, the name, and
+ * reason that the header names. Each tensor takes of the bytes: type, dimensions, their sizes, how long its name is, the name, and
  * whose storage it shares. */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 """The package for PyTorch on a GPU: the losses of plain PyTorch, the same bits in any budgets, peaks within them, and how
-long a step takes beside plain PyTorch's. tool/gpu_check.sh runs it where PyTorch sees a GPU.
+long a step takes next to plain PyTorch's. tool/gpu_check.sh runs it where PyTorch sees a GPU.
 
 usage: python3 test/gpu/check_pytorch.py
 
@@ -142,9 +142,9 @@ def check_format(is_bf16, folder):
                    {"device": tight, "host": "40MB", "disk": "2GB", "disk_path": folder}):
         try:
             got = package(is_bf16, memory)
-        except BudgetError as error:  # it names a budget that would do
+        except BudgetError as error:  # it names a budget that suffices
             print("%s, %s: %s" % (name, memory, error), flush=True)
-            named = [int(n) for n in re.findall(r"memory\.device = (\d{6,})", str(error))]
+            named = re.findall(r"memory\.device=([0-9.]+[kMGT]B)", str(error))
             if not named:
                 fail("no budget is named")
                 continue

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The program on a GPU beside the processor: losses within rounding; the same bits in any budgets, down to the smallest that
+# The program on a GPU and on the processor: losses within rounding; the same bits in any budgets, down to the smallest that
 # fits and with the disk, and when run twice; peaks and bytes moved as planned.
 #
 # usage: test/gpu/check_training.sh PSTAR_OF_GPU PSTAR MODEL FORMAT [small]
@@ -98,7 +98,7 @@ paste -d ' ' "$work/on_cpu" "$work/on_gpu" | awk -v most="$tolerance" -v what="$
     wrong "not the processor's losses (allowed: $tolerance of each)"
 
 # ---- bits ----
-# same WHAT KEY=VALUE...: trained with those, beside the resident run
+# same WHAT KEY=VALUE...: trained with those, compared with the resident run
 same() {
     what=$1
     shift

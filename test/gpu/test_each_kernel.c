@@ -1,7 +1,7 @@
 /* test_each_kernel.c - launches every kernel there is at least once, on small arrays of odd sizes: little enough work for
  * compute-sanitizer, under which tool/gpu_check.sh runs it. That numbers are right is what op_NAME look at; here, that
  * no kernel fails, that none writes outside its arrays, and that none is left out. */
-#include "comm/sum.h"
+#include "chunk/comm/sum.h"
 #include "kernel/op_check.h"
 
 enum { B = 2, T = 37, H = 4, KV = 2, V = 301, ROWS = B * T, C = 72 };
@@ -29,13 +29,13 @@ static ps_cu_result watch_launch(ps_cu_function f, unsigned grid_x, unsigned gri
     return watched->launch(f, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, args, extra);
 }
 
-static ps_status (*open_watched)(const ps_cuda_driver **out);
+static ps_status (*open_observed)(const ps_cuda_driver **out);
 
 static ps_status open_driver(const ps_cuda_driver **out)
 {
     static ps_cuda_driver table;
     *out = NULL;
-    PS_TRY(open_watched(&watched));
+    PS_TRY(open_observed(&watched));
     table = *watched;
     table.function_get = watch_function_get;
     table.launch = watch_launch;
@@ -46,9 +46,9 @@ static ps_status open_driver(const ps_cuda_driver **out)
 static void begin_watching(void)
 {
     static ps_cuda_parts parts;
-    stand_in_begin(&(fake_options){.seed = 1});
+    mock_gpu_begin(&(fake_options){.seed = 1});
     parts = *ps_cuda_get_parts();
-    open_watched = parts.driver;
+    open_observed = parts.driver;
     parts.driver = open_driver;
     ps_cuda_use_parts(&parts);
     op_gpu_has_parts = true;
@@ -115,7 +115,7 @@ static int32_t *mask(void)
     return op_indices(ROWS, 2, 0, 5);
 }
 
-static void run_products(void)
+static void run_gemms(void)
 {
     enum { OUT = 41, M = ROWS * OUT };
     RUN_SCRATCH(linear_fwd, .y = out(M), .x = in(N), .w = in(C * OUT), .b = in(OUT), .rows = ROWS, .n_in = C,
@@ -285,7 +285,7 @@ static void run_all(void)
 {
     for (t = 0; t < PS_DTYPE_COUNT; t++) {
         t_grad = t;
-        run_products();
+        run_gemms();
         run_norms();
         run_elementwise();
         for (int64_t D = 64; D <= 256; D *= 2) {

@@ -1,5 +1,5 @@
 /* test_gpu_device.c - memory and queues of an opened GPU, whether it is there or not: contents after any order of work on
- * several queues, that only events make; memory that is given back while it is used; waits for host code; NCCL with one
+ * several queues, that only events make; memory that is freed while it is used; waits for host code; NCCL with one
  * rank; a device that is lost. test/cuda looks at the same over the fake driver alone, and at what the driver is called for. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "assert_status.h"
-#include "cuda/nccl_collectives.h"
-#include "gpu/stand_in.h"
+#include "device/cuda/nccl_collectives.h"
+#include "gpu/mock_gpu.h"
 
 typedef struct fixture {
     ps_backend *backend;
@@ -25,7 +25,7 @@ static fixture begin(int64_t device_pages, int64_t host_bytes)
 {
     fixture f;
     ps_backend *host;
-    stand_in_begin(&(fake_options){.seed = 3});
+    mock_gpu_begin(&(fake_options){.seed = 3});
     assert_ok(ps_backend_create_ref(&host));
     assert_ok(ps_backend_open_cuda(0, PS_CUDA_ATTENTION_OWN, host, &f.backend));
     const ps_space *s = ps_backend_space(f.backend);
@@ -40,7 +40,7 @@ static void end(fixture *f)
     ps_device_destroy(f->host);
     ps_device_destroy(f->device);
     ps_backend_destroy(f->backend);
-    assert_true(stand_in_end());
+    assert_true(mock_gpu_end());
 }
 
 static uint32_t random_below(uint32_t *state, uint32_t n)
@@ -160,7 +160,7 @@ static void test_any_order_of_work(void **state)
             all[i].bytes = f.page;
         }
     }
-    const int n_items = stand_in_is_hardware() ? 8000 : 4000;
+    const int n_items = mock_gpu_is_hardware() ? 8000 : 4000;
     for (int item = 0; item < n_items; item++) {
         array *a = &all[random_below(&random, N_ARRAYS)], *b = &all[random_below(&random, N_ARRAYS)];
         ps_queue *on = q[random_below(&random, N_QUEUES)];
@@ -276,7 +276,7 @@ static void test_what_repeats_is_there_already(void **state)
 
 /* ---- a device that is lost ---- */
 
-/* A kernel that writes where nothing is: who waits is told what happened, and so is every later call; what was opened can
+/* A kernel that writes where nothing is: a wait reports what happened, and so does every later call; what was opened can
  * be closed. The last test: the driver's context is of no use after it. */
 /* One rank by itself has to send nothing; but it meets itself, issues groups, and ends in order, or is aborted. */
 static void test_nccl_of_one_rank(void **state)
@@ -285,13 +285,12 @@ static void test_nccl_of_one_rank(void **state)
     enum { N = 1001 };
     const ps_nccl *library;
     float values[N], got[N];
-    if (ps_cuda_get_parts()->nccl(&library) != PS_OK && stand_in_is_hardware()) {
+    if (ps_cuda_get_parts()->nccl(&library) != PS_OK && mock_gpu_is_hardware()) {
         print_message("%s\n", ps_last_error());
         skip();
     }
     for (int i = 0; i < N; i++) values[i] = (float)i;
-    for (int way = 0; way < 4; way++) {
-        const bool library_adds = way % 2 != 0, is_aborted = way / 2 != 0;
+    for (int is_aborted = 0; is_aborted < 2; is_aborted++) {
         fixture f = begin(8, 64 * PS_MIB);
         ps_comm *comm = NULL;
         ps_queue *q, *exchange;
@@ -302,14 +301,13 @@ static void test_nccl_of_one_rank(void **state)
         assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 65536}, 1, &comm));
         assert_ok(ps_device_alloc(f.device, f.page, &p));
         assert_ok(ps_queue_create(f.device, "work", PS_QUEUE_COMPUTE, &q));
-        assert_ok(ps_queue_create(f.device, "exchange", PS_QUEUE_EXCHANGE, &exchange));
+        assert_ok(ps_queue_create(f.device, "exchange", PS_QUEUE_COLLECTIVES, &exchange));
         assert_ok(ps_nccl_collectives_open(&(ps_nccl_options){.library = library,
                                                               .backend = f.backend,
                                                               .comm = comm,
                                                               .queue = exchange,
                                                               .staging = p,
-                                                              .staging_bytes = 4096,
-                                                              .library_adds = library_adds},
+                                                              .staging_bytes = 4096},
                                            &x));
         ps_comm_set_collectives(comm, x);
         assert_ok(ps_queue_wait(q, ps_device_gave_after(f.device)));
@@ -340,7 +338,7 @@ static void test_nccl_of_one_rank(void **state)
 static void test_lost(void **state)
 {
     (void)state;
-    if (!stand_in_is_hardware()) skip(); /* test/cuda has it: there kernels run in this process */
+    if (!mock_gpu_is_hardware()) skip(); /* test/cuda has it: there kernels run in this process */
     fixture f = begin(8, 64 * PS_MIB);
     ps_queue *q;
     void *p;

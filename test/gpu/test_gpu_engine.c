@@ -84,9 +84,7 @@ static int64_t least_device(const model *m, const char *const *changes)
     const ps_status st = ps_initialize_engine(ps_model_from_config, c, 0, c, &e);
     ps_config_destroy(c);
     assert_int_equal(st, PS_EBUDGET);
-    const char *number = strstr(ps_last_error(), "memory.device = ");
-    if (number == NULL) fail_msg("no smallest device budget in: %s", ps_last_error());
-    return strtoll(number + strlen("memory.device = "), NULL, 10);
+    return named_bytes(ps_last_error(), "memory.device=");
 }
 
 static void expect_planned(const char *what, const ps_memory_info *m)
@@ -142,15 +140,57 @@ static void test_budgets(void **state)
     }
 }
 
+/* ---- products ---- */
+
+/* Slices of the loss are products of the same shape, whether the logits are kept or computed again. */
+static void test_kept_logits(void **state)
+{
+    (void)state;
+    uint64_t hash[2];
+    for (int i = 0; i < 2; i++)
+        hash[i] =
+            train(tiny_with(CHANGES("bf16.enabled=false", "model.n_layer=1", "model.n_embd=12", "model.vocab_size=4250",
+                                    "model.n_positions=4", "train_micro_batch_size_per_gpu=1",
+                                    i == 0 ? "memory.keep_logits=always" : "memory.keep_logits=never")),
+                  STEPS)
+                .hash;
+    assert_true(hash[0] == hash[1]);
+}
+
+/* Additions and gelu's derivative are the product's or kernels', by what the library has: seen in bits, and the same
+ * however a model is run. */
+static void test_what_follows_a_gemm(void **state)
+{
+    (void)state;
+    if (mock_gpu_is_hardware()) skip(); /* whose library lacks what it lacks */
+    static const fake_cublaslt_lack lacks[] = {FAKE_CUBLASLT_NOTHING, FAKE_CUBLASLT_DGELU, FAKE_CUBLASLT_ADDEND_LATE};
+    static const char *const ways[] = {"memory.prefetch=2", "activation_checkpointing.enabled=true",
+                                       "memory.device=300KB", "default_chunk_size=4096"};
+    uint64_t hash[PS_ARRAY_LEN(lacks)];
+    for (size_t i = 0; i < PS_ARRAY_LEN(lacks); i++) {
+        fake_cublaslt_without(lacks[i]);
+        for (size_t w = 0; w < PS_ARRAY_LEN(ways); w++) {
+            const uint64_t h = train(tiny_with(CHANGES("bf16.enabled=true", "model.n_layer=2", "model.n_embd=24",
+                                                       "memory.host=64MB", ways[w])),
+                                     STEPS)
+                                   .hash;
+            if (w == 0) hash[i] = h;
+            if (h != hash[i]) fail_msg("lack %d: %s", (int)lacks[i], ways[w]);
+        }
+        for (size_t k = 0; k < i; k++) assert_true(hash[k] != hash[i]);
+    }
+    fake_cublaslt_without(FAKE_CUBLASLT_NOTHING);
+}
+
 /* ---- with cuDNN ---- */
 
 /* False: this machine has none. */
 static bool use_cudnn(void)
 {
     const ps_cudnn *dnn;
-    stand_in_install_cudnn();
+    mock_gpu_install_cudnn();
     attention = "train.attention=cudnn";
-    return !stand_in_is_hardware() || ps_cudnn_load(&dnn) == PS_OK;
+    return !mock_gpu_is_hardware() || ps_cudnn_load(&dnn) == PS_OK;
 }
 
 static void use_own(void)
@@ -164,11 +204,11 @@ static void test_cudnn_losses(void **state)
     (void)state;
     if (!use_cudnn()) skip();
     compare_with_processor("bf16.enabled=false", 1e-5);
-    if (!stand_in_is_hardware()) assert_int_equal(fake_cudnn_calls("execute"), 0);
+    if (!mock_gpu_is_hardware()) assert_int_equal(fake_cudnn_calls("execute"), 0);
     compare_with_processor("bf16.enabled=true", 2e-2);
     compare_with_processor("fp16.enabled=true", 2e-2);
     /* steps of two formats, models that have no masks, layers, forward and backward */
-    if (!stand_in_is_hardware()) assert_true(fake_cudnn_calls("execute") >= 2 * STEPS * 2 * 2 * 2);
+    if (!mock_gpu_is_hardware()) assert_true(fake_cudnn_calls("execute") >= 2 * STEPS * 2 * 2 * 2);
     use_own();
 }
 
@@ -193,13 +233,14 @@ static ps_engine *engine_with(const char *const *changes)
 static void test_choice_of_attention(void **state)
 {
     (void)state;
-    if (stand_in_is_hardware()) skip(); /* which has a library or not */
+    if (mock_gpu_is_hardware()) skip(); /* which has a library or not */
     ps_engine *e = engine_with(CHANGES("bf16.enabled=true"));
     assert_string_equal(ps_backend_cuda_attention(e->settings.backend), "own kernels");
     assert_string_equal(e->settings.gpu.found.attention, "own kernels");
     ps_engine_destroy(e);
-    expect_refused(CHANGES("train.attention=cudnn"), PS_ENOSYS, "train.attention = cudnn: there is no library for it");
-    stand_in_install_cudnn();
+    expect_refused(CHANGES("train.attention=cudnn"), PS_ENOSYS,
+                   "train.attention = cudnn: no library for it is available");
+    mock_gpu_install_cudnn();
     e = engine_with(CHANGES("bf16.enabled=true"));
     assert_string_equal(ps_backend_cuda_attention(e->settings.backend), "cuDNN 9.20.0");
     assert_string_equal(e->settings.gpu.found.attention, "cuDNN 9.20.0");
@@ -230,7 +271,7 @@ static void expect_refused(const char *const *changes, ps_status st, const char 
 static void test_budget_beyond_the_gpu(void **state)
 {
     (void)state;
-    expect_refused(CHANGES("memory.device=4TB"), PS_EBUDGET, "memory.device = 4.0 TB, but of the ");
+    expect_refused(CHANGES("memory.device=4TB"), PS_EBUDGET, "memory.device = 4 TB, but of the ");
     expect_refused(CHANGES("train.reproducible=machine"), PS_EINVAL, "train.reproducible = machine: a GPU adds");
 }
 
@@ -261,6 +302,8 @@ int main(void)
         cmocka_unit_test(test_losses_bf16),
         cmocka_unit_test(test_losses_f16),
         cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_kept_logits),
+        cmocka_unit_test(test_what_follows_a_gemm),
         cmocka_unit_test(test_auto),
         cmocka_unit_test(test_budget_beyond_the_gpu),
         cmocka_unit_test(test_choice_of_attention),

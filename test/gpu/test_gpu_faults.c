@@ -1,4 +1,4 @@
-/* test_gpu_faults.c - a GPU that is lost, memory that somebody else takes, and calls of the driver that fail while an
+/* test_gpu_faults.c - a GPU that is lost, memory that another process takes, and calls of the driver that fail while an
  * engine works: one error that says what it was, nothing left, and a checkpoint that can be resumed. Over the fake driver
  * only, which is begun anew for each. */
 #include "engine/engine_fixture.h"
@@ -15,9 +15,9 @@ enum { T = 16 };
 
 static void again(fake_options o)
 {
-    assert_true(stand_in_end());
+    assert_true(mock_gpu_end());
     if (o.page_bytes == 0) o.page_bytes = ASYNC_PAGE_BYTES;
-    stand_in_begin(&o);
+    mock_gpu_begin(&o);
 }
 
 static void assert_message(const char *text)
@@ -46,7 +46,7 @@ static void expect_no_gpu(const char *text)
     assert_message("train.backend = cuda: ");
     assert_message(text);
     assert_message("; or set train.backend = cpu");
-    over_set(c, "train.backend", "auto"); /* goes on without, and has a word for it */
+    over_set(c, "train.backend", "auto"); /* continues without, and says so */
     e = engine_of(c);
     assert_int_equal(e->settings.backend_kind, PS_BACKEND_CPU);
     assert_non_null(strstr(e->settings.gpu.why_not, text));
@@ -119,7 +119,7 @@ static void test_lost_meanwhile(void **state)
 
 /* ---- memory ---- */
 
-/* Somebody else has what is wanted next: it is said, and when that has ended an engine works again. */
+/* Another process has what is wanted next: an error says so, and after its end an engine works again. */
 static void test_memory_taken(void **state)
 {
     (void)state;
@@ -144,11 +144,11 @@ static void test_memory_taken(void **state)
 
 static const char *const functions[] = {
 #define XX(is_needed, name, symbol, params) #name,
-#include "cuda/driver.def"
+#include "device/cuda/driver.def"
 #undef XX
 };
 
-/* What it could not give back is left. */
+/* What it could not free is left. */
 static bool gives_back(const char *function)
 {
     static const char *const words[] = {"unmap", "free", "release", "destroy", "unregister", "unload"};
@@ -157,13 +157,13 @@ static bool gives_back(const char *function)
     return false;
 }
 
-/* After which nobody could know what is still under way: drivers fail there only when all is lost. */
+/* After which it is unknown what is still under way: drivers fail there only when all is lost. */
 static bool is_wait(const char *function)
 {
     return strcmp(function, "event_wait") == 0 || strcmp(function, "event_query") == 0;
 }
 
-/* Each call of the driver, at its first, third, ninth ... time: an error, or nobody has minded; then all is given back. */
+/* Each call of the driver, at its first, third, ninth ... time: an error, or no effect; then all is released. */
 static void test_each_call_fails(void **state)
 {
     (void)state;
@@ -183,8 +183,8 @@ static void test_each_call_fails(void **state)
             ps_engine_destroy(e);
             ps_config_destroy(c);
             if (ps_mem_live_bytes() != 0) fail_msg("%s, call %d: memory leaks", functions[f], nth);
-            const bool is_clean = stand_in_end();
-            stand_in_begin(&(fake_options){.seed = 1, .page_bytes = ASYNC_PAGE_BYTES});
+            const bool is_clean = mock_gpu_end();
+            mock_gpu_begin(&(fake_options){.seed = 1, .page_bytes = ASYNC_PAGE_BYTES});
             if (!is_clean && !gives_back(functions[f]))
                 fail_msg("%s, call %d: something of the driver's is left", functions[f], nth);
             if (!was_called) break;
@@ -220,7 +220,7 @@ int main(void)
         cmocka_unit_test(test_memory_taken), cmocka_unit_test(test_each_call_fails),
         cmocka_unit_test(test_missing_wait),
     };
-    if (!stand_in_is_hardware()) return RUN_ON_BACKENDS(tests);
+    if (!mock_gpu_is_hardware()) return RUN_ON_BACKENDS(tests);
     printf("not tried: failures are those of the fake driver\n");
     return 0;
 }

@@ -11,7 +11,7 @@
 typedef struct random_graph {
     uint32_t seed;
     /* Drawn with equal odds: l linear, c conv1d, n layer norm, g gelu, p position embedding, h RMS norm of heads of two
-     * columns, r rotation of these, d dropout; behind them + for add, of two values. */
+     * columns, r rotation of these, d dropout; after them + for add, of two values. */
     const char *operators;
     bool is_chained; /* two of three read what the one before has made, else any value */
     int64_t V, T, C;

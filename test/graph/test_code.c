@@ -4,9 +4,9 @@
 
 #include <math.h>
 
-#include "graph/code.h"
 #include "kernel/backend.h"
 #include "random_graph.h"
+#include "train/graph/code.h"
 
 enum { V = 13, T = 4, C = 6, B = 2 };
 
@@ -58,7 +58,7 @@ static ps_status model_thrice(ps_builder *b, void *user)
     return PS_OK;
 }
 
-/* One reads a product alone, so its result lies over it; one reads a value that others read; one is run again. */
+/* One reads a product alone, so its result overwrites it; one reads a value that others read; one is run again. */
 static ps_status model_relu(ps_builder *b, void *user)
 {
     (void)user;
@@ -112,7 +112,7 @@ static ps_status model_positions(ps_builder *b, void *user)
     return PS_OK;
 }
 
-/* Behind a block, each of the other ends. */
+/* After a block, each of the other ends. */
 typedef enum other_end {
     END_SQUARED,
     END_LOGISTIC,
@@ -339,26 +339,26 @@ static void check_code(const ps_code *p)
         }
     }
     free(written);
-    /* what is fetched has been put aside before, once, and lies nowhere else in between */
-    int32_t n_fetched = 0, *offloaded_at = calloc((size_t)p->n_aside + 1, sizeof *offloaded_at);
+    /* what is fetched has been offloaded before, once, and is nowhere else in between */
+    int32_t n_fetched = 0, *offloaded_at = calloc((size_t)p->n_offloaded + 1, sizeof *offloaded_at);
     for (int32_t m = 0; m < p->n_instrs; m++) {
         const ps_instr *in = &p->instrs[m];
         if (in->kind != PS_INSTR_OFFLOAD && in->kind != PS_INSTR_FETCH) continue;
-        assert_in_range(in->aside, 0, p->n_aside - 1);
-        assert_in_range(in->aside_bytes, 1, p->aside_bytes);
+        assert_in_range(in->offload_index, 0, p->n_offloaded - 1);
+        assert_in_range(in->offload_bytes, 1, p->offload_bytes);
         if (in->kind == PS_INSTR_OFFLOAD) {
-            assert_int_equal(offloaded_at[in->aside], 0);
+            assert_int_equal(offloaded_at[in->offload_index], 0);
             assert_int_equal(p->buffers[in->x[0]].last, m);
-            offloaded_at[in->aside] = m;
+            offloaded_at[in->offload_index] = m;
         } else {
-            const ps_instr *from = &p->instrs[offloaded_at[in->aside]];
+            const ps_instr *from = &p->instrs[offloaded_at[in->offload_index]];
             assert_int_equal(from->kind, PS_INSTR_OFFLOAD);
-            assert_int_equal(from->aside_bytes, in->aside_bytes);
+            assert_int_equal(from->offload_bytes, in->offload_bytes);
             assert_int_equal(p->buffers[in->y].first, m);
             n_fetched++;
         }
     }
-    assert_int_equal(n_fetched, p->n_aside);
+    assert_int_equal(n_fetched, p->n_offloaded);
     free(offloaded_at);
     /* each parameter's gradient is completed exactly once */
     int *completed = calloc((size_t)p->program->n_params, sizeof *completed);
@@ -417,7 +417,7 @@ static void test_recomputation(void **state)
     static const char *const once[] = {"a.ln_1", "a.qkv",  "a.attention", "a.proj", "a.ln_2",
                                        "a.fc",   "a.gelu", "b.ln_1",      "b.gelu"};
     for (size_t i = 0; i < PS_ARRAY_LEN(once); i++) assert_int_equal(recomputed(p, once[i]), 1);
-    /* nobody's backward reads what these made, and nothing outside a segment runs twice */
+    /* no backward reads what these made, and nothing outside a segment runs twice */
     static const char *const never[] = {"a.out", "b.out", "gelu", "wte", "wpe", "ln_f", "loss"};
     for (size_t i = 0; i < PS_ARRAY_LEN(never); i++) assert_int_equal(recomputed(p, never[i]), 0);
     ps_code_destroy(p);
@@ -444,7 +444,7 @@ static void test_overwriting(void **state)
     (void)state;
     ps_program *program = NULL;
     ps_code *p = code_of(model_blocks, NULL, CHECKPOINTS, 0, &program);
-    /* nobody reads a parameter after its first gradient, not even the tied one: the embedding's backward only adds */
+    /* no node reads a parameter after its first gradient, not even the tied one: the embedding's backward only adds */
     for (int32_t w = 0; w < program->n_params; w++) assert_true(p->grad_overwrites_param[w]);
     for (int32_t w = 0; w < program->n_params; w++) {
         int32_t first_grad = INT32_MAX;
@@ -493,7 +493,7 @@ static void test_guards_name_operator_and_buffer(void **state)
             assert_int_equal(ps_code_guard_check(p, instr, base), PS_ESTATE);
             assert_non_null(strstr(ps_last_error(), instr->label));
             if (i != instr->workspace) continue;
-            assert_non_null(strstr(ps_last_error(), "behind its workspace"));
+            assert_non_null(strstr(ps_last_error(), "past its workspace"));
             n_workspaces++;
         }
     }
@@ -574,7 +574,7 @@ static void test_builder_errors(void **state)
                                   {"wte.weight has shape", 1},
                                   {"fc.weight has shape", 2},
                                   {"6 and 7 columns", 3},
-                                  {"nobody uses the result of unused", 4},
+                                  {"the result of unused is not used", 4},
                                   {"declares no end", 5},
                                   {"not ended", 6},
                                   {"without ps_begin_block", 7},

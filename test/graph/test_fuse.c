@@ -2,10 +2,10 @@
  * grow. */
 #include "engine/engine_fixture.h"
 
-#include "graph/code.h"
-#include "graph/fuse.h"
 #include "kernel/backend.h"
 #include "random_graph.h"
+#include "train/graph/code.h"
+#include "train/graph/fuse.h"
 
 enum { V = 13, T = 5, C = 6, B = 2 };
 
@@ -34,7 +34,7 @@ static ps_status model_blocks(ps_builder *b, void *user)
 
 /* Neighbours that stay apart: a value with two readers, others between, segments between, a gelu with another reader of
  * its input. */
-static ps_status model_apart(ps_builder *b, void *user)
+static ps_status model_unfused(ps_builder *b, void *user)
 {
     (void)user;
     ps_set_initializer_range(b, 0.3);
@@ -192,7 +192,7 @@ static outcome run(const ps_program *program, const setting *s)
 }
 
 /* The same backend with nothing on its list. Its state has to stay where it is: the table alone is exchanged. */
-static outcome run_apart(const ps_program *program, const setting *s)
+static outcome run_unfused(const ps_program *program, const setting *s)
 {
     const ps_backend_ops *lists = s->backend->ops;
     ps_backend_ops ops = *lists;
@@ -212,7 +212,7 @@ static void check_same(ps_model_func model, void *user, ps_backend *backend, con
                            .dtype = flags & 1 ? PS_DTYPE_BF16 : PS_DTYPE_F32,
                            .training = flags < 4,
                            .checkpointing = flags & 2};
-        outcome one = run(program, &s), two = run_apart(program, &s);
+        outcome one = run(program, &s), two = run_unfused(program, &s);
         for (int i = 0; i < B * T; i++) assert_true(one.losses[i] > 0);
         if (memcmp(one.losses, two.losses, sizeof one.losses) != 0 ||
             memcmp(one.grads, two.grads, (size_t)one.n_grads * sizeof(float)) != 0)
@@ -231,7 +231,7 @@ static void test_same_bits(void **state)
         assert_ok(i == 0 ? ps_backend_create_ref(&backend)
                          : ps_backend_create_cpu(ps_cpu_isa_detect(), ps_cpu_threads(), &backend));
         check_same(model_blocks, NULL, backend, "blocks");
-        check_same(model_apart, NULL, backend, "apart");
+        check_same(model_unfused, NULL, backend, "apart");
         check_same(model_pairs, NULL, backend, "pairs");
         for (uint32_t seed = 0; seed < 100; seed++) {
             random_graph graph = {seed, "llcngg++", .is_chained = true, .V = V, .T = T, .C = C};
@@ -303,7 +303,7 @@ static void test_patterns(void **state)
     ps_code_destroy(p);
     ps_program_destroy(program);
 
-    assert_ok(ps_program_build(model_apart, NULL, B, T, &program));
+    assert_ok(ps_program_build(model_unfused, NULL, B, T, &program));
     s.training = s.checkpointing = true;
     p = code_of(program, &s);
     assert_int_equal(n_fused(p), 0);
@@ -328,7 +328,7 @@ static void test_pairs(void **state)
         const ps_instr *q = find_fused(p, label), *back = find_fused(p, "a.q_norm+rope backward");
         assert_true(q->between < 0 && q->saved[0] >= 0);
         assert_true(back->saved[0] == q->saved[0] && back->x[0] == q->x[0]);
-        assert_true(back->dx[0] == back->dy); /* which nobody else waits for */
+        assert_true(back->dx[0] == back->dy); /* which no other node waits for */
         assert_non_null(find_fused(p, "a.k_norm+rope backward"));
         assert_true(find_fused(p, "a.dropout+add forward")->x[1] >= 0);
         assert_non_null(find(p, "a.dropout backward"));
@@ -350,7 +350,7 @@ static void test_pairs(void **state)
         ps_code_destroy(p);
     }
     s.backend->ops = lists;
-    const outcome one = run(program, &s), two = run_apart(program, &s);
+    const outcome one = run(program, &s), two = run_unfused(program, &s);
     assert_true(one.non_model_bytes <= two.non_model_bytes);
     free(one.grads);
     free(two.grads);
@@ -467,7 +467,7 @@ static void test_memory(void **state)
     assert_ok(ps_program_build(model_blocks, NULL, B, T, &program));
     for (int training = 0; training < 2; training++) {
         s.training = training;
-        outcome one = run(program, &s), two = run_apart(program, &s);
+        outcome one = run(program, &s), two = run_unfused(program, &s);
         if (training)
             assert_true(one.non_model_bytes <= two.non_model_bytes);
         else

@@ -2,8 +2,8 @@
  * layers, for which that would take minutes. */
 #include "engine/engine_fixture.h"
 
-#include "graph/code.h"
 #include "random_graph.h"
+#include "train/graph/code.h"
 
 enum { ALIGN = 64 };
 
@@ -29,7 +29,7 @@ static int by_size(const void *a, const void *b)
     return p->buffer < q->buffer ? -1 : 1;
 }
 
-static int by_life(const void *a, const void *b)
+static int by_heartbeat(const void *a, const void *b)
 {
     const item *p = a, *q = b;
     const int32_t x = p->last - p->first, y = q->last - q->first;
@@ -73,7 +73,7 @@ static cost cost_of(const ps_code *p, const item *items, int32_t n)
 
 static void assert_first_fit(const ps_code *p)
 {
-    int (*const orders[])(const void *, const void *) = {by_birth, by_size, by_life};
+    int (*const orders[])(const void *, const void *) = {by_birth, by_size, by_heartbeat};
     item *items = calloc((size_t)p->n_buffers, sizeof *items), *best = calloc((size_t)p->n_buffers, sizeof *best);
     cost least = {INT64_MAX, INT64_MAX};
     int32_t n = 0;
@@ -161,7 +161,7 @@ static void deep_models_have_offsets_of_first_fit(void **state)
 }
 
 /* Work that grew with the square or more of the layers took many minutes here: names of parameters were compared with
- * each other, nodes asked all others who reads their result, buffers sorted all that live anew. */
+ * each other, nodes searched all others for readers, buffers sorted all that live anew. */
 static void thousands_of_layers_are_planned(void **state)
 {
     (void)state;

@@ -3,7 +3,7 @@
  * A test describes a case in a struct of its own and writes a function of type op_case_fn, which makes the arrays
  * (op_input, op_output), runs one operator of the given backend on them and names its outputs (op_record). Inputs
  * depend on the case alone, so the function can run again for another backend, or with all arrays moved.
- * Outputs that the operator overwrites start as NaN; behind and before each array lie guard bytes; inputs carry a
+ * Outputs that the operator overwrites start as NaN; guard bytes are before and after each array; inputs carry a
  * checksum. op_release checks guards and checksums and frees everything. */
 #ifndef TEST_OP_OP_CHECK_H
 #define TEST_OP_OP_CHECK_H
@@ -299,8 +299,6 @@ static inline ps_backend *op_threaded_backend(int i)
     return made[i] != NULL ? made[i] : k;
 }
 
-static inline ps_backend *op_async(void);
-
 /* The highest instruction set as ps_backend_create_cpu_same makes it; NULL where it is below avx2. Made once a
  * program. */
 static inline ps_backend *op_same(void)
@@ -330,12 +328,12 @@ static inline void op_compare_all_bits(const op_result *got, const op_result *wa
 
 /* Every backend against the reference; and each gives the same bits again, with all arrays elsewhere and another number
  * of threads. From avx2 on all have the same bits (op_has_bits_of_avx2), and those of ps_backend_create_cpu_same
- * always. The fake GPU has those of the highest instruction set. */
+ * always. */
 static inline void op_check_backends(op_case_fn run, const void *c)
 {
     ps_backend *k;
     char name[64], why[96];
-    op_result want = {.n = 0}, highest = {.n = 0}, avx2 = {.n = 0}, other = {.n = 0};
+    op_result want = {.n = 0}, avx2 = {.n = 0}, other = {.n = 0};
     for (int i = 0; op_backend(i, &k, name); i++) {
         op_result got = {.n = 0}, moved = {.n = 0};
         run(k, c, &got);
@@ -348,18 +346,14 @@ static inline void op_check_backends(op_case_fn run, const void *c)
         if (strcmp(name, "cpu avx2") == 0) avx2 = got;
         snprintf(why, sizeof why, "%s, not as with avx2", name);
         if (avx2.n > 0 && op_has_bits_of_avx2(k)) op_compare_all_bits(&got, &avx2, why);
-        highest = got;
     }
 #ifndef TEST_OVER_CUDA
-    run(op_async(), c, &other);
-    op_compare_all_bits(&other, &highest, "cpu_async");
     if (op_same() != NULL) {
-        other.n = 0;
         run(op_same(), c, &other);
         op_compare_all_bits(&other, &avx2, "the same bits on every processor, not as with avx2");
     }
 #else
-    (void)other, (void)highest;
+    (void)other;
 #endif
     op_release();
 }
@@ -385,8 +379,9 @@ static inline void op_check_same_bits(op_case_fn run, const void *c, const void 
     op_check_same_bits_but(run, c, other, why, NULL);
 }
 
+#ifdef TEST_OVER_GPU
 #include "kernel/op_visit.h" /* which needs all of the above */
-#if defined TEST_OVER_CUDA && !defined TEST_OVER_GPU
+#elif defined TEST_OVER_CUDA
 #include "cuda/op_cuda.h"
 #endif
 

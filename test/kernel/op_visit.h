@@ -1,22 +1,16 @@
-/* op_visit.h - backends for operator tests whose memory the host cannot touch: they bring the arrays of a case to device
- * memory, with their guards, run the operator there, and bring them back. Tests see arrays of their own only, and that a
- * call has computed when it returns.
- *
- *     op_async   the fake GPU (device/async.h)
- *     op_gpu     with TEST_OVER_GPU: one of NVIDIA's, or the fake driver's (gpu/stand_in.h) */
+/* op_visit.h - with TEST_OVER_GPU, a GPU for operator tests, NVIDIA's or the fake driver's (gpu/mock_gpu.h): it brings the
+ * arrays of a case to device memory, with their guards, runs the operator there, and brings them back. Tests see arrays
+ * of their own only, and that a call has computed when it returns. */
 #ifndef TEST_KERNEL_OP_VISIT_H
 #define TEST_KERNEL_OP_VISIT_H
 
-#include "device/async.h"
-#include "kernel/op_check.h"
-#ifdef TEST_OVER_GPU
-#include "gpu/stand_in.h"
+#include "gpu/mock_gpu.h"
 #include "kernel/cuda/cuda_operator.h"
-#endif
+#include "kernel/op_check.h"
 
 #define OP_VISIT_BYTES (1 * PS_GIB)
 
-/* Memory of the device for an array of a case, kept for later ones: committed pages, and behind them addresses without
+/* Memory of the device for an array of a case, kept for later ones: committed pages, and after them addresses without
  * memory. Arrays lie at the end of it, so that a kernel that reads far past one fails. */
 typedef struct op_place {
     ps_region *region;
@@ -54,7 +48,7 @@ static inline void op_place_grow(op_visit_backend *b, op_place *p, int64_t bytes
     op_expect_ok(ps_queue_wait(b->queue, ps_device_gave_after(b->device)));
 }
 
-/* Of scratch only the guards are brought; what is between them is NaN, as op_alloc has it. */
+/* Only the guards of scratch are brought; what is between them is NaN, as op_alloc has it. */
 static inline ps_status op_visit_come(op_visit_backend *b, const op_array *a, bool is_scratch)
 {
     assert_true(b->n_places < (int)PS_ARRAY_LEN(b->places));
@@ -150,19 +144,6 @@ static inline ps_backend *op_visit_begin(op_visit_backend *b, const ps_backend_o
     return &b->base;
 }
 
-/* With the highest instruction set. Made once a program, and there until it ends. */
-static inline ps_backend *op_async(void)
-{
-    static const ps_backend_ops ops = {
-        .name = "cpu_async of test", .kernels = op_visit_kernels, .epilogues = PS_EPILOGUES_ALL};
-    static op_visit_backend b;
-    if (b.inner != NULL) return &b.base;
-    const ps_async_options o = {.seed = 1, .page_bytes = PS_PAGE_BYTES};
-    op_expect_ok(ps_backend_create_async(&o, ps_cpu_isa_detect(), false, 1, &b.inner));
-    return op_visit_begin(&b, &ops);
-}
-
-#ifdef TEST_OVER_GPU
 /* A test that has parts of its own to open it by has put them in place. */
 static bool op_gpu_has_parts;
 
@@ -173,13 +154,12 @@ static inline ps_backend *op_gpu(void)
         .name = "cuda", .kernels = op_visit_kernels, .epilogues = PS_EPILOGUES_ALL, .unrounded = PS_CUDA_UNROUNDED};
     static op_visit_backend b;
     if (b.inner != NULL) return &b.base;
-    if (!op_gpu_has_parts) stand_in_begin(&(fake_options){.seed = 1});
+    if (!op_gpu_has_parts) mock_gpu_begin(&(fake_options){.seed = 1});
     ps_backend *host = NULL;
-    if (stand_in_choice() == PS_CUDA_ATTENTION_CUDNN) stand_in_install_cudnn();
+    if (mock_gpu_choice() == PS_CUDA_ATTENTION_CUDNN) mock_gpu_install_cudnn();
     op_expect_ok(ps_backend_create_ref(&host));
-    op_expect_ok(ps_backend_open_cuda(0, stand_in_choice(), host, &b.inner));
+    op_expect_ok(ps_backend_open_cuda(0, mock_gpu_choice(), host, &b.inner));
     return op_visit_begin(&b, &ops);
 }
-#endif
 
 #endif

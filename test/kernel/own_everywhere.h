@@ -6,7 +6,7 @@
 #include "patrickstar.h"
 
 #ifdef TEST_OVER_GPU
-#include "gpu/stand_in.h"
+#include "gpu/mock_gpu.h"
 
 /* One operator a program. Options of the call do not outlast it. */
 static ps_own_operator own_of_cpu;
@@ -29,7 +29,7 @@ static inline void own_kernel(void *user, const unsigned grid[3], const unsigned
 
 static inline ps_status own_launch(const ps_own_call *call, ps_own_func f)
 {
-    const ps_cuda_driver *d = stand_in.driver;
+    const ps_cuda_driver *d = mock_gpu.driver;
     own_kernel_args a = {.f = f, .call = *call};
     void *args[] = {&a};
     ps_cu_module module;

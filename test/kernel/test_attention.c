@@ -64,7 +64,7 @@ typedef struct projections {
     int64_t q_stride, kv_stride;
 } projections;
 
-/* Apart, q has a gap of 3 elements behind each row, and k and v of a row lie 1 apart with 5 behind: odd strides, so
+/* Apart, q has a gap of 3 elements after each row, and k and v of a row are 1 apart with 5 after: odd strides, so
  * that rows begin at any alignment. `make` makes an array of a number of elements. */
 static projections lay_projections(const attention_case *c, void *(*make)(ps_dtype t, int64_t n, uint64_t stream),
                                    uint64_t stream)
@@ -90,7 +90,7 @@ static void *make_variable(ps_dtype t, int64_t n, uint64_t stream)
     return op_random(t, n, 0.0, 1.0, stream);
 }
 
-/* Zeros: what lies between the rows must stay zero. */
+/* Zeros: what is between the rows must stay zero. */
 static void *make_output(ps_dtype t, int64_t n, uint64_t stream)
 {
     (void)stream;
@@ -267,7 +267,7 @@ static void test_sizes(void **state)
 }
 
 /* Many tiles, with whole ones out of sight on both sides: window 70 of 200, and a tail of padding. */
-static void test_tiles_out_of_sight(void **state)
+static void test_tiles_that_are_masked(void **state)
 {
     (void)state;
     for (int flags = 0; flags < 8; flags++) {
@@ -329,7 +329,7 @@ static void test_what_libraries_have(void **state)
         check_both(&c);
     }
 #ifdef TEST_OVER_GPU
-    if (stand_in.has_cudnn) assert_true(fake_cudnn_calls("execute") > 2 * 2 * 20);
+    if (mock_gpu.has_cudnn) assert_true(fake_cudnn_calls("execute") > 2 * 2 * 20);
 #endif
 }
 
@@ -427,26 +427,28 @@ static void test_mask_of_ones_and_wide_windows(void **state)
     (void)state;
 #ifdef TEST_OVER_GPU
     /* cuDNN does without masks and windows to both sides, which are then our kernels', with bits of their own */
-    if (stand_in_is_hardware() && getenv("PS_TEST_ATTENTION") != NULL) skip();
+    if (mock_gpu_is_hardware() && getenv("PS_TEST_ATTENTION") != NULL) skip();
 #endif
     /* D, T: of the last two more than a tile of tensor cores */
     static const int64_t sizes_of_kind[][2] = {{8, 70}, {64, 136}, {128, 72}};
-    for (int n = 0; n < 3 * 2 * 2 * PS_DTYPE_COUNT; n++) {
+    for (int n = 0; n < 3 * PS_DTYPE_COUNT * 2; n++) {
+        const int size = n / 2 % 3,
+                  flags = n % 2 == 0 ? n / 2 % 4 : 3 - n / 2 % 4; /* two of the four, which go round */
         const attention_case c = {.B = 1,
-                                  .T = sizes_of_kind[n % 3][1],
-                                  .H = n % 3 == 0 ? 3 : 2,
-                                  .KV = n % 3 == 0 ? 3 : 1,
-                                  .D = sizes_of_kind[n % 3][0],
-                                  .causal = n / 3 % 2,
+                                  .T = sizes_of_kind[size][1],
+                                  .H = size == 0 ? 3 : 2,
+                                  .KV = size == 0 ? 3 : 1,
+                                  .D = sizes_of_kind[size][0],
+                                  .causal = flags % 2,
                                   .packed = true,
-                                  .dropout_p = n / 6 % 2 ? 0.3f : 0.0f,
-                                  .dtype = (ps_dtype)(n / 12)};
+                                  .dropout_p = flags / 2 ? 0.3f : 0.0f,
+                                  .dtype = (ps_dtype)(n / 6)};
         attention_case other = c;
         other.mask = MASK_ONES;
         check_same_bits(&c, &other, "a mask of ones and none");
         other = c, other.window = c.T;
         check_same_bits(&c, &other, "a window of T and none");
-        other = c, other.window = INT64_MAX;
+        other.window = INT64_MAX;
         check_same_bits(&c, &other, "the widest window and none");
     }
 }
@@ -684,7 +686,7 @@ int main(void)
         cmocka_unit_test(test_probabilities),
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_tiles_out_of_sight),
+        cmocka_unit_test(test_tiles_that_are_masked),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_what_libraries_have),
         cmocka_unit_test(test_instruction_sets),

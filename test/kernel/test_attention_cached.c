@@ -13,7 +13,7 @@ static void label_case(const cached_case *c)
              c->packed ? "packed" : "apart", ps_dtype_name(c->dtype));
 }
 
-/* Packed as GPT-2's, or with gaps behind the rows. */
+/* Packed as GPT-2's, or with gaps after the rows. */
 static ps_attention_cached_args args_of(const cached_case *c)
 {
     const int64_t q = c->H * c->D, kv = c->KV * c->D, bytes = (int64_t)ps_dtype_bytes(c->dtype);

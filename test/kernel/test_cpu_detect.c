@@ -221,7 +221,7 @@ static void test_another_vendor(void **state)
     assert_string_equal(ps_cpu_kind_name(&k), "amd-avx512_bf16");
 }
 
-/* Refused with what was asked for, what there is, and the names; the machine's own kind is told all the same. */
+/* Refused with what was asked for, what there is, and the names; the machine's own kind is named all the same. */
 static void test_what_is_refused(void **state)
 {
     (void)state;
@@ -289,7 +289,7 @@ static void test_the_variable(void **state)
         assert_int_equal(ps_backend_create_cpu(PS_CPU_AVX512_BF16, 1, &b), PS_OK);
         assert_int_equal(ps_cpu_of(b)->uses_dpbf16, amd);
         ps_backend_destroy(b);
-        assert_string_equal(ps_cpu_bf16_products(PS_CPU_AVX512_BF16), amd ? "by vdpbf16ps" : "in f32");
+        assert_string_equal(ps_cpu_bf16_gemms(PS_CPU_AVX512_BF16), amd ? "by vdpbf16ps" : "in f32");
     }
     set_test_cpu(before[0] != '\0' ? before : NULL);
     assert_int_equal(ps_mem_live_bytes(), 0);

@@ -1,4 +1,4 @@
-/* Every item is done once, by the threads there are, whoever calls and however short the run. */
+/* Every item is done once, by the threads there are, whichever thread calls and however short the run. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -80,7 +80,7 @@ static void test_extremes(void **state)
     }
 }
 
-/* Of several tensors the first one is named that had an element which is not finite. */
+/* The first of several tensors that has an element which is not finite is named. */
 static void test_first_nonfinite(void **state)
 {
     (void)state;

@@ -62,10 +62,10 @@ static void test_scratch_of_gpus(void **state)
     (void)state;
     enum { PRODUCT = 4096, ROWS = 130, BIG_V = 100000 };
     ps_backend *b;
-    assert_int_equal(ps_backend_create_sim(&(ps_sim_options){.page_bytes = 2 * PS_MIB, .product_bytes = PRODUCT}, &b),
+    assert_int_equal(ps_backend_create_sim(&(ps_sim_options){.page_bytes = 2 * PS_MIB, .gemm_bytes = PRODUCT}, &b),
                      PS_OK);
     assert_int_equal(ps_backend_space(b)->page_bytes, 2 * PS_MIB);
-    assert_true(ps_backend_space(b)->device->works_later && !ps_backend_space(b)->device->host_can_touch);
+    assert_true(ps_backend_space(b)->device->is_asynchronous && !ps_backend_space(b)->device->host_can_touch);
     const ps_linear_fwd_args f = {.rows = ROWS, .n_in = 20, .n_out = 10};
     const ps_linear_bwd_weight_args w = {.rows = ROWS, .n_in = 20, .n_out = 10};
     assert_int_equal(scratch(b, PS_OP_linear_fwd, &f), PRODUCT);

@@ -54,7 +54,7 @@ static void label_case(const loss_case *c)
              c->forbids ? " -inf" : "", c->terms ? " terms" : "");
 }
 
-/* Room for the logits that a case keeps, behind which a kernel that writes too far is found out. */
+/* Room for the logits that a case keeps, after which a kernel that writes too far is found. */
 static float *room_for_logits(const loss_case *c)
 {
     return c->kept ? op_output(PS_DTYPE_F32, ps_lm_logits_count(c->rows, c->V), false, 0) : NULL;

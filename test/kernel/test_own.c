@@ -81,7 +81,7 @@ static void test_backends(void **state)
         }
 }
 
-/* A gradient that nobody wants: the function is not asked for it, it takes no scratch, and dx has the same bits. */
+/* A gradient that is not wanted: the function is not asked for it, it takes no scratch, and dx has the same bits. */
 static void test_frozen(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static int begin(void **state)
     (void)state;
     op = own_everywhere(&snake);
 #ifdef TEST_OVER_GPU
-    if (stand_in_is_hardware()) skip(); /* its functions for a GPU are of the fake driver */
+    if (mock_gpu_is_hardware()) skip(); /* its functions for a GPU are of the fake driver */
     (void)op_gpu();
 #endif
     own_add_kernels();

@@ -4,7 +4,7 @@ typedef struct norm_case {
     int64_t rows, cols;
     ps_dtype dtype, grad_dtype;
     bool accumulate_dx, accumulate_grad;
-    bool over, in_place; /* dw lies over w, dx over dy */
+    bool over, in_place; /* dw overlaps w, dx over dy */
 } norm_case;
 
 static const float eps = 1e-5f;
@@ -100,7 +100,7 @@ static void test_outputs_over_inputs(void **state)
             }
 }
 
-/* A row of equal elements c has rms |c|: y = sign(c) w, whatever c is, as far as eps is small beside it. */
+/* A row of equal elements c has rms |c|: y = sign(c) w, whatever c is, as far as eps is small next to it. */
 static void test_equal_elements(void **state)
 {
     (void)state;

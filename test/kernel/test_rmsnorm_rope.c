@@ -4,7 +4,7 @@ typedef struct pair_case {
     int64_t B, T, H, D, first;
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad;
-    bool over, in_place; /* dw lies over w, dx over dy */
+    bool over, in_place; /* dw overlaps w, dx over dy */
     bool apart;          /* by rmsnorm and rope, one after the other */
     bool leaves_dw;      /* looks at dx alone */
     float scale;         /* 0: 1 */
@@ -92,7 +92,7 @@ static void run_fwd(ps_backend *k, const void *context, op_result *result)
     op_record(result, "y", c->dtype, a.y, n, op_sum_error(2.0 * 8.0) + between_error(c->dtype));
 }
 
-static void run_bwd_apart(ps_backend *k, const ps_rmsnorm_rope_bwd_args *a)
+static void run_bwd_unfused(ps_backend *k, const ps_rmsnorm_rope_bwd_args *a)
 {
     ps_rope_args rope = {.y = a->dx,
                          .x = a->dy,
@@ -145,7 +145,7 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
                                   .grad_dtype = c->grad_dtype,
                                   .accumulate_grad = c->accumulate_grad};
     if (c->apart)
-        run_bwd_apart(k, &a);
+        run_bwd_unfused(k, &a);
     else
         OP_RUN(k, rmsnorm_rope_bwd, &a);
     op_record(result, "dx", c->dtype, a.dx, n, op_sum_error(16.0) + between_error(c->dtype));

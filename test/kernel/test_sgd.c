@@ -4,7 +4,7 @@ typedef struct sgd_case {
     int64_t n;
     ps_dtype param_dtype, grad_dtype;
     bool has_buffer, nesterov;
-    bool over;     /* param lies over grad */
+    bool over;     /* param overlaps grad */
     int64_t piece; /* 0: in one call; else the longest piece */
 } sgd_case;
 

@@ -33,7 +33,7 @@ static void check_addresses(ps_op op, const void *args, const ps_uses *u)
     }
 }
 
-/* Each use lies in an array, and together they are all of it. */
+/* Each use is in an array, and together they are all of it. */
 static void check_ranges(ps_op op, const ps_uses *u)
 {
     for (int i = 0; i < op_now.n_arrays; i++) {
@@ -149,7 +149,7 @@ static int32_t *mask(void)
     return op_indices(ROWS, 2, 0, 5);
 }
 
-static void check_products(void)
+static void check_gemms(void)
 {
     enum { OUT = 5, M = ROWS * OUT };
     CHECK_SCRATCH(linear_fwd, .y = out(M), .x = in(N), .w = in(C * OUT), .b = in(OUT), .rows = ROWS, .n_in = C,
@@ -362,7 +362,7 @@ static void test_all_operators(void **state)
     for (int i = 0; op_backend(i, &backend, name); i++) {
         memset(is_covered, 0, sizeof is_covered);
         op_label("%s", name);
-        check_products();
+        check_gemms();
         check_norms();
         check_elementwise();
         check_attention();

@@ -1,9 +1,9 @@
-/* Measuring: the arithmetic of samples, that every part gives sound figures and gives back what it took, whatever
+/* Measuring: the arithmetic of samples, that every part gives sound figures and frees what it took, whatever
  * fails. No rate is compared with another or with a limit: this machine may be busy. */
 #include "base/fault.h"
 #include "base/machine.h"
 #include "base/mem.h"
-#include "measure/measure_impl.h"
+#include "train/measure/measure_impl.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -33,7 +33,7 @@ static void begin(fixture *f, const char *disk_folder)
     assert_int_equal(ps_measure_open_places(&f->m), PS_OK);
 }
 
-/* Everything that was taken has been given back. */
+/* Everything that was taken has been freed. */
 static void end(fixture *f)
 {
     assert_int_equal(f->m.n_blocks, 0);
@@ -72,7 +72,7 @@ static void samples_have_a_median_and_a_spread(void **state)
 }
 
 /* With memory and latency that cost nothing, rate times seconds is the arithmetic of the block: its products are 3 x 2
- * x rows x 12 C^2, of which 8 of 36 have gelu behind them, and those of the loss 4 x 2 x rows x C V; attention and the
+ * x rows x 12 C^2, of which 8 of 36 have gelu after them, and those of the loss 4 x 2 x rows x C V; attention and the
  * rest add a little. */
 static void assert_close(double a, double b)
 {
@@ -82,7 +82,7 @@ static void assert_close(double a, double b)
 static void the_block_counts_the_products_of_a_transformer(void **state)
 {
     (void)state;
-    const double rows = 512, C = 512, V = 4096, products = 28 * 2 * rows * C * C,
+    const double rows = 512, C = 512, V = 4096, gemms = 28 * 2 * rows * C * C,
                  with_gelu = 8 * 2 * rows * C * C + (20 + 30) * rows * 4 * C;
     const double scores = 3.5 * 8 * 2 * 256 * 256 / 2; /* forward, and five products of scores for two backward */
     for (ps_dtype t = 0; t < PS_DTYPE_F16; t++) {
@@ -95,7 +95,7 @@ static void the_block_counts_the_products_of_a_transformer(void **state)
         const ps_measure_figure *of = f.report.figures;
         const double whole_s = of[0].median * 1e-3;
         const double least = of[1].least + of[2].least + of[3].least + of[4].least + of[5].least;
-        assert_close(reached * whole_s * of[2].least / least, products);
+        assert_close(reached * whole_s * of[2].least / least, gemms);
         /* what is left of the others' times is of scores and logits */
         const ps_hardware_device *d = &f.report.hardware.device;
         if (d->score_ns > 0)
@@ -162,7 +162,7 @@ static void little_memory_is_enough(void **state)
     const temp_folder folder = temp_folder_make();
     f.options.disk_folder = folder.path;
     if (ps_measure_memory(&f.m) != PS_OK) fail_msg("%s", ps_last_error());
-    assert_int_equal(ps_measure_products(&f.m), PS_OK);
+    assert_int_equal(ps_measure_gemms(&f.m), PS_OK);
     assert_int_equal(ps_measure_link(&f.m), PS_OK);
     assert_int_equal(ps_measure_disk(&f.m), PS_OK);
     end(&f);

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "config/hf_config.h"
-#include "model/model.h"
+#include "config/model/model.h"
 #include "temp_folder.h"
 #include "weights/weight_names.h"
 

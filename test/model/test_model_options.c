@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "config/config.h"
-#include "graph/node.h"
-#include "graph/program.h"
+#include "train/graph/node.h"
+#include "train/graph/program.h"
 
 static ps_program *program_of(ps_config *c)
 {

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "optim/grad_clip.h"
+#include "train/optim/grad_clip.h"
 
 /* assert_true of == : the values are exact in double, or must be this very double. */
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "optim/loss_scaler.h"
+#include "train/optim/loss_scaler.h"
 
 static const ps_loss_scaler_options dynamic_options = {
     .initial_scale = 16.0f,

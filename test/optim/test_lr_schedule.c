@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "optim/lr_schedule.h"
+#include "train/optim/lr_schedule.h"
 
 #define TOLERANCE 1e-15 /* relative; the formulas take a handful of double operations */
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "config/config.h"
-#include "optim/optimizer.h"
+#include "train/optim/optimizer.h"
 
 static ps_status read(const char *optimizer, ps_optimizer_setup *out)
 {

@@ -41,9 +41,10 @@ static void test_hiding(void **state)
                  {"streamed Adam", 28.65e3, true, 16, 0, 0},
                  {"Adam on the host", 27.58e3, true, 0, 0, 28}};
     const roofline_model no_attention = {.parameters = 13e9, .sequence = 4096};
-    const roofline_rates rates = {.flop_per_s = 788e12,
-                                  .host_memory_bytes_per_s = 100e9,
-                                  .link = {.in_bytes_per_s = 55e9, .out_bytes_per_s = 55e9, .full_duplex = true}};
+    const roofline_throughput throughput = {
+        .flop_per_s = 788e12,
+        .host_memory_bytes_per_s = 100e9,
+        .link = {.in_bytes_per_s = 55e9, .out_bytes_per_s = 55e9, .full_duplex = true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const double P = no_attention.parameters;
         const roofline_work w = {.tokens = cases[i].tokens,
@@ -52,7 +53,7 @@ static void test_hiding(void **state)
                                  .to_device_bytes = cases[i].to_device * P,
                                  .to_host_bytes = cases[i].to_host * P,
                                  .updated_on_host_bytes = cases[i].updated * P};
-        const roofline r = roofline_of(&no_attention, &w, &rates);
+        const roofline r = roofline_of(&no_attention, &w, &throughput);
         const double flow = cases[i].updated > 0 ? r.part_s[ROOFLINE_HOST] : r.part_s[ROOFLINE_LINK];
         assert_near(flow, r.part_s[ROOFLINE_GPU], 2e-3);
     }
@@ -62,32 +63,34 @@ static void test_hiding(void **state)
 static void test_parts(void **state)
 {
     (void)state;
-    const roofline_rates rates = {.flop_per_s = 1e12,
-                                  .host_memory_bytes_per_s = 1e9,
-                                  .link = {.in_bytes_per_s = 2e9, .out_bytes_per_s = 1e9, .full_duplex = false},
-                                  .disk = {.in_bytes_per_s = 1e8, .out_bytes_per_s = 1e8, .full_duplex = true}};
+    const roofline_throughput throughput = {
+        .flop_per_s = 1e12,
+        .host_memory_bytes_per_s = 1e9,
+        .link = {.in_bytes_per_s = 2e9, .out_bytes_per_s = 1e9, .full_duplex = false},
+        .disk = {.in_bytes_per_s = 1e8, .out_bytes_per_s = 1e8, .full_duplex = true}};
     roofline_work w = {.tokens = 500, .micro_batches = 3};
-    roofline r = roofline_of(&model, &w, &rates);
+    roofline r = roofline_of(&model, &w, &throughput);
     assert_int_equal(r.by, ROOFLINE_GPU);
     assert_near(r.part_s[ROOFLINE_GPU], 700663296e-12 * 1500, 1e-12);
     assert_true(r.part_s[ROOFLINE_LINK] == 0 && r.part_s[ROOFLINE_HOST] == 0 && r.part_s[ROOFLINE_DISK] == 0);
     w.recomputes = true;
-    assert_near(roofline_of(&model, &w, &rates).part_s[ROOFLINE_GPU], 700663296e-12 * 2000, 1e-12);
+    assert_near(roofline_of(&model, &w, &throughput).part_s[ROOFLINE_GPU], 700663296e-12 * 2000, 1e-12);
 
     w.to_device_bytes = 4e9, w.to_host_bytes = 3e9; /* in turns: 2 + 3 s; of the memory: 7 s */
-    r = roofline_of(&model, &w, &rates);
+    r = roofline_of(&model, &w, &throughput);
     assert_near(r.part_s[ROOFLINE_LINK], 5, 1e-12);
     assert_near(r.part_s[ROOFLINE_HOST], 7, 1e-12);
     assert_int_equal(r.by, ROOFLINE_HOST);
     w.updated_on_host_bytes = 2e9;
-    assert_near(roofline_of(&model, &w, &rates).part_s[ROOFLINE_HOST], 9, 1e-12);
+    assert_near(roofline_of(&model, &w, &throughput).part_s[ROOFLINE_HOST], 9, 1e-12);
 
     w.disk_read_bytes = 1e9, w.disk_write_bytes = 0.5e9; /* at once: 10 s and 5 s */
-    r = roofline_of(&model, &w, &rates);
+    r = roofline_of(&model, &w, &throughput);
     assert_near(r.part_s[ROOFLINE_DISK], 10, 1e-12);
     assert_int_equal(r.by, ROOFLINE_DISK);
 
-    const roofline_rates fast_memory = {.flop_per_s = 1e15, .host_memory_bytes_per_s = 1e12, .link = rates.link};
+    const roofline_throughput fast_memory = {
+        .flop_per_s = 1e15, .host_memory_bytes_per_s = 1e12, .link = throughput.link};
     w.disk_read_bytes = w.disk_write_bytes = 0;
     assert_int_equal(roofline_of(&model, &w, &fast_memory).by, ROOFLINE_LINK);
 }

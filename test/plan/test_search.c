@@ -2,7 +2,7 @@
  * placements. On two memories, between which chunks are copied; of one, where nothing waits, there is nothing to find. */
 #include "engine/engine_fixture.h"
 
-#include "plan/search.h"
+#include "train/plan/search.h"
 
 typedef struct planned {
     ps_config *config;
@@ -16,7 +16,7 @@ static const ps_space *space_of_two(const ps_backend *self)
     static ps_space two;
     (void)self;
     two = ps_space_ram;
-    two.is_one_memory = false;
+    two.is_unified_memory = false;
     return &two;
 }
 
@@ -48,31 +48,32 @@ static void end(planned *p)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-static ps_status search(const planned *p, ps_blueprint **b, ps_forecast *f)
+static ps_status search(const planned *p, ps_exec_plan **b, ps_forecast *f)
 {
-    return ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, NULL, b, f);
+    return ps_search_exec_plan(&p->settings, p->program, p->code, &p->settings.budgets, NULL, b, f);
 }
 
-/* The first that fits; the one found; and the fastest of all numbers of device updates, in each way to run a step. */
+/* The first that fits; the one found; and the fastest of all numbers of chunks that pass through the device, in each way
+ * to run a step. */
 typedef struct outcome {
     int64_t first_ns, found_ns, best_ns;
-    int32_t first_resident, found_resident;
 } outcome;
 
-static int64_t best_of_all(const planned *p, const ps_blueprint *like)
+static int64_t best_of_all(const planned *p, const ps_exec_plan *like)
 {
     int64_t best = INT64_MAX;
-    for (int32_t n = 0; n <= like->n_margin; n++)
+    for (int32_t n = 0; n <= like->n_kept_on_host; n++)
         for (int way = 0; way < 3; way++) {
-            const ps_variant v = {
-                .update_time = way < 2 ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER, .lead = way == 1, .n_resident = n};
-            ps_blueprint *b;
+            const ps_candidate v = {.update_time = way < 2 ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER,
+                                    .update_lead_chunks = way == 1,
+                                    .n_streamed = n};
+            ps_exec_plan *b;
             ps_forecast f;
             const ps_status st = ps_search_try(&p->settings, p->program, p->code, &p->settings.budgets,
                                                like->layout->chunk_elements, v, NULL, &b, &f);
             assert_true(st == PS_OK || st == PS_EBUDGET);
             if (st == PS_OK) best = ps_min_i64(best, f.step.all_ns);
-            ps_blueprint_destroy(b);
+            ps_exec_plan_destroy(b);
         }
     return best;
 }
@@ -81,45 +82,23 @@ static outcome outcome_of(const char *device, const char *accumulation, double l
 {
     outcome o;
     planned p;
-    ps_blueprint *b;
+    ps_exec_plan *b;
     ps_forecast f;
     begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "default_chunk_size=4096",
                                     "client.mem_tracer.margin_use_ratio=1", device, accumulation, NULL});
-    ps_link_rate *links = p.settings.rates.links.link;
+    ps_link_bandwidth *links = p.settings.throughput.links.link;
     links[PS_LINK_HOST_TO_DEVICE].bytes_per_s = links[PS_LINK_DEVICE_TO_HOST].bytes_per_s = link_bytes_per_s;
-    const int32_t trials = p.settings.placement_trials;
-    p.settings.placement_trials = 0;
+    p.settings.takes_first_plan = true;
     assert_ok(search(&p, &b, &f));
-    assert_int_equal(b->n_resident_updates, b->n_margin);
     o.first_ns = f.step.all_ns;
-    o.first_resident = b->n_resident_updates;
-    ps_blueprint_destroy(b);
-    p.settings.placement_trials = trials;
+    ps_exec_plan_destroy(b);
+    p.settings.takes_first_plan = false;
     assert_ok(search(&p, &b, &f));
     o.found_ns = f.step.all_ns;
-    o.found_resident = b->n_resident_updates;
     o.best_ns = best_of_all(&p, b);
-    ps_blueprint_destroy(b);
+    ps_exec_plan_destroy(b);
     end(&p);
     return o;
-}
-
-/* Gradients that may not overwrite parameters (two micro-batches a step) crowd the device, which the margin does not
- * know: with all the updates it allows, chunks push each other out. */
-static void fewer_device_updates_are_found(void **state)
-{
-    (void)state;
-    static const char *const devices[] = {"memory.device=600KB", "memory.device=900KB", "memory.device=1300KB"};
-    int n_fewer = 0;
-    for (size_t i = 0; i < PS_ARRAY_LEN(devices); i++) {
-        const outcome o = outcome_of(devices[i], "gradient_accumulation_steps=2", 2e9);
-        /* guards of debug builds crowd these few bytes further, where the search comes less close */
-        const bool crowded = PS_CODE_GUARD_BYTES > 0;
-        assert_true((double)o.found_ns < (crowded ? 0.98 : 0.96) * (double)o.first_ns);
-        assert_true((double)o.found_ns <= (crowded ? 1.05 : 1.02) * (double)o.best_ns);
-        n_fewer += o.found_resident < o.first_resident;
-    }
-    assert_true(n_fewer >= (PS_CODE_GUARD_BYTES > 0 ? 1 : 2)); /* elsewhere as many, but of other chunks */
 }
 
 /* One chunk ahead is too few where an update wants four from disk: the search looks farther. */
@@ -127,20 +106,19 @@ static void look_ahead_is_as_deep_as_helps(void **state)
 {
     (void)state;
     planned p;
-    ps_blueprint *usual, *found;
+    ps_exec_plan *usual, *found;
     ps_forecast f, g;
     begin(&p, (const char *const[]){"bf16.enabled=true", "memory.device=400KB", "memory.host=0", "memory.disk=20MB",
                                     "default_chunk_size=4096", "memory.prefetch=1", NULL});
-    const int32_t trials = p.settings.placement_trials;
-    p.settings.placement_trials = 0;
+    p.settings.takes_first_plan = true;
     assert_ok(search(&p, &usual, &f));
-    assert_int_equal(ps_blueprint_prefetch(usual), 1);
-    p.settings.placement_trials = trials;
+    assert_int_equal(ps_exec_plan_store_options(usual).prefetch, 1);
+    p.settings.takes_first_plan = false;
     assert_ok(search(&p, &found, &g));
-    assert_true(ps_blueprint_prefetch(found) > 1);
+    assert_true(ps_exec_plan_store_options(found).prefetch > 1);
     assert_true(g.step.all_ns < f.step.all_ns);
-    ps_blueprint_destroy(usual);
-    ps_blueprint_destroy(found);
+    ps_exec_plan_destroy(usual);
+    ps_exec_plan_destroy(found);
     end(&p);
 }
 
@@ -164,12 +142,12 @@ static void updates_lead(void **state)
 {
     (void)state;
     planned p;
-    ps_blueprint *b[2];
+    ps_exec_plan *b[2];
     ps_forecast f[2];
     begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "default_chunk_size=4096",
                                     "memory.device=500KB", NULL});
     for (int lead = 0; lead < 2; lead++) {
-        const ps_variant v = {.update_time = PS_UPDATE_DEFERRED, .lead = lead};
+        const ps_candidate v = {.update_time = PS_UPDATE_DEFERRED, .update_lead_chunks = lead};
         assert_ok(
             ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b[lead], &f[lead]));
     }
@@ -183,17 +161,17 @@ static void updates_lead(void **state)
         const int32_t c = b[0]->update_order[i];
         assert_true(b[1]->update_moment[c] <= b[0]->update_moment[c]);
     }
-    for (int lead = 0; lead < 2; lead++) ps_blueprint_destroy(b[lead]);
+    for (int lead = 0; lead < 2; lead++) ps_exec_plan_destroy(b[lead]);
     end(&p);
 }
 
 /* Where device and host are one memory, a chunk goes from one to the other in no time. */
-static void one_memory_waits_for_nothing(void **state)
+static void unified_memory_waits_for_nothing(void **state)
 {
     (void)state;
     for (int defers = 0; defers < 2; defers++) {
         planned p;
-        ps_blueprint *b;
+        ps_exec_plan *b;
         ps_forecast f;
         begin_on_one(&p,
                      (const char *const[]){"bf16.enabled=true", "memory.host=2MB", "memory.device=400KB",
@@ -203,40 +181,16 @@ static void one_memory_waits_for_nothing(void **state)
         assert_true(f.moved_bytes[PS_LINK_HOST_TO_DEVICE] > 0);
         assert_int_equal(f.moved_bytes[PS_LINK_DEVICE_TO_HOST], f.moved_bytes[PS_LINK_HOST_TO_DEVICE]);
         assert_int_equal(f.step.all_ns, f.step.compute_ns);
-        ps_blueprint_destroy(b);
+        ps_exec_plan_destroy(b);
         end(&p);
     }
 }
 
-static int32_t n_on_device(const ps_blueprint *b)
+static int32_t n_on_device(const ps_exec_plan *b)
 {
     int32_t n = 0;
     for (int32_t c = 0; c < b->layout->n_chunks; c++) n += b->update_tier[c] == PS_TIER_DEVICE;
     return n;
-}
-
-static void the_variant_says_which_chunks(void **state)
-{
-    (void)state;
-    planned p;
-    begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "memory.device=900KB",
-                                    "default_chunk_size=4096", NULL});
-    for (int choice = PS_RESIDENT_FIRST; choice <= PS_RESIDENT_LAST; choice++)
-        for (int32_t n = 0; n <= 6; n++) {
-            ps_blueprint *b;
-            const ps_variant v = {.n_resident = n, .resident = (ps_resident_choice)choice};
-            assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b));
-            assert_true(b->n_margin >= 6 && b->layout->n_chunks > 12);
-            assert_int_equal(n_on_device(b), n);
-            const int32_t last = b->layout->n_chunks - 1;
-            if (n > 0 && choice != PS_RESIDENT_SPREAD)
-                assert_int_equal(b->update_tier[choice == PS_RESIDENT_FIRST ? 0 : last], PS_TIER_DEVICE);
-            if (choice != PS_RESIDENT_FIRST) assert_int_equal(b->update_tier[0], PS_TIER_HOST);
-            for (int32_t c = 0; choice == PS_RESIDENT_SPREAD && c < last; c++)
-                assert_false(b->update_tier[c] == PS_TIER_DEVICE && b->update_tier[c + 1] == PS_TIER_DEVICE);
-            ps_blueprint_destroy(b);
-        }
-    end(&p);
 }
 
 static void so_many_pass_through_the_device(void **state)
@@ -246,19 +200,21 @@ static void so_many_pass_through_the_device(void **state)
     begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "memory.device=900KB",
                                     "default_chunk_size=4096", NULL});
     for (int32_t n = 0; n <= 12; n += 3) {
-        ps_blueprint *b;
-        const ps_variant v = {.n_resident = 2, .n_streamed = n};
-        assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b));
-        assert_int_equal(b->n_kept_on_host, b->layout->n_chunks - 2);
+        ps_exec_plan *b;
+        const ps_candidate v = {.n_streamed = n};
+        assert_ok(ps_exec_plan_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b));
+        const int32_t n_resident = b->n_resident_updates;
+        assert_true(n_resident > 0);
+        assert_int_equal(b->n_kept_on_host, b->layout->n_chunks - n_resident);
         assert_true(b->n_kept_on_host >= 12);
-        assert_int_equal(n_on_device(b), 2 + n);
+        assert_int_equal(n_on_device(b), n_resident + n);
         int32_t longest = 0, run = 0;
-        for (int32_t c = 2; c < b->layout->n_chunks; c++) {
+        for (int32_t c = n_resident; c < b->layout->n_chunks; c++) {
             run = b->update_tier[c] == PS_TIER_HOST ? run + 1 : 0;
             if (run > longest) longest = run;
         }
         if (n > 0) assert_true(longest <= ps_ceil_div(b->n_kept_on_host, n)); /* evenly */
-        ps_blueprint_destroy(b);
+        ps_exec_plan_destroy(b);
     }
     end(&p);
 }
@@ -269,60 +225,60 @@ static void the_disk_is_spared(void **state)
 {
     (void)state;
     planned p;
-    ps_blueprint *b[2], *found;
+    ps_exec_plan *b[2], *found;
     ps_forecast f[2], g;
     begin_on_one(&p, (const char *const[]){"bf16.enabled=true", "memory.host=0", "memory.device=600KB",
                                            "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=8", NULL});
-    for (int hurries = 0; hurries < 2; hurries++) {
-        const ps_variant v = {.update_time = PS_UPDATE_DEFERRED, .hurries = hurries};
-        assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b[hurries],
-                                &f[hurries]));
+    for (int evicts_dirty = 0; evicts_dirty < 2; evicts_dirty++) {
+        const ps_candidate v = {.update_time = PS_UPDATE_DEFERRED, .evicts_dirty = evicts_dirty};
+        assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b[evicts_dirty],
+                                &f[evicts_dirty]));
     }
     const int64_t *const spared = f[0].moved_bytes, *const hurried = f[1].moved_bytes;
     assert_true((double)spared[PS_LINK_DISK_WRITE] < 0.95 * (double)hurried[PS_LINK_DISK_WRITE]);
     assert_true(spared[PS_LINK_DISK_READ] < hurried[PS_LINK_DISK_READ]);
     assert_ok(search(&p, &found, &g));
-    if (found->variant.hurries) assert_true(1.02 * (double)g.step.all_ns < (double)f[0].step.all_ns);
-    for (int i = 0; i < 2; i++) ps_blueprint_destroy(b[i]);
-    ps_blueprint_destroy(found);
+    if (found->candidate.evicts_dirty) assert_true(1.02 * (double)g.step.all_ns < (double)f[0].step.all_ns);
+    for (int i = 0; i < 2; i++) ps_exec_plan_destroy(b[i]);
+    ps_exec_plan_destroy(found);
     end(&p);
 }
 
 /* Does the group of span i have its memory at this moment? */
-static bool holds(const ps_blueprint *b, int32_t i, int32_t moment)
+static bool holds(const ps_exec_plan *b, int32_t i, int32_t moment)
 {
     for (int64_t micro = 0; micro < b->settings->accumulation; micro++)
-        if (b->span_moment[micro * b->spans.n + i] <= moment &&
-            moment <= b->instr_moment[micro * b->code->n_instrs + b->spans.spans[i].release_at])
+        if (b->window_moment[micro * b->windows.n + i] <= moment &&
+            moment <= b->instr_moment[micro * b->code->n_instrs + b->windows.windows[i].release_at])
             return true;
     return false;
 }
 
 /* What a moment wants, by the definition: its chunks and those of all held groups, each once. */
-static int64_t wanted_by_definition(const ps_blueprint *b, int32_t moment, ps_tier tier)
+static int64_t wanted_by_definition(const ps_exec_plan *b, int32_t moment, ps_tier tier)
 {
     const ps_moment *m = &b->trace->moments[moment];
     const int32_t n_ids = ps_lists_n_ids(&b->lists, b->layout);
     int64_t bytes = 0;
     bool held[4096] = {false};
     assert_true(n_ids <= (int32_t)PS_ARRAY_LEN(held));
-    for (int32_t i = 0; i < b->spans.n; i++) {
-        const ps_span *span = &b->spans.spans[i];
-        for (int32_t c = span->chunk; c < span->chunk + span->n_chunks && holds(b, i, moment); c++) {
+    for (int32_t i = 0; i < b->windows.n; i++) {
+        const ps_gather_window *window = &b->windows.windows[i];
+        for (int32_t c = window->chunk; c < window->chunk + window->n_chunks && holds(b, i, moment); c++) {
             held[ps_store_chunk(b->layout, PS_LIST_PARAM16, c)] = true;
-            for (ps_list l = ps_lists_grad(&b->lists); l <= ps_lists_grad_sum(&b->lists) && span->reduces; l++)
+            for (ps_list l = ps_lists_grad(&b->lists); l <= ps_lists_grad_sum(&b->lists) && window->reduces; l++)
                 held[ps_store_chunk(b->layout, l, c)] = true;
             if (tier != PS_TIER_DEVICE) continue;
-            bytes += ps_blueprint_chunk_bytes(b, PS_LIST_PARAM16);
-            if (!span->reduces || !b->uses_grad_list[c]) continue;
-            bytes += ps_blueprint_chunk_bytes(b, ps_lists_grad(&b->lists));
-            if (ps_blueprint_owns(b, c)) bytes += ps_blueprint_chunk_bytes(b, ps_lists_grad_sum(&b->lists));
+            bytes += ps_exec_plan_chunk_bytes(b, PS_LIST_PARAM16);
+            if (!window->reduces || !b->uses_grad_list[c]) continue;
+            bytes += ps_exec_plan_chunk_bytes(b, ps_lists_grad(&b->lists));
+            if (ps_exec_plan_owns(b, c)) bytes += ps_exec_plan_chunk_bytes(b, ps_lists_grad_sum(&b->lists));
         }
     }
     for (int32_t i = m->first_access; i < m->first_access + m->n_accesses; i++) {
         const ps_access *a = &b->trace->accesses[i];
         if (a->tier == tier && !held[a->chunk])
-            bytes += ps_blueprint_chunk_bytes(b, ps_lists_list_of(&b->lists, b->layout, a->chunk));
+            bytes += ps_exec_plan_chunk_bytes(b, ps_lists_list_of(&b->lists, b->layout, a->chunk));
     }
     return bytes;
 }
@@ -334,19 +290,20 @@ static void moments_want_their_chunks_and_groups(void **state)
     for (int32_t n_ranks = 1; n_ranks <= 3; n_ranks++)
         for (int way = 0; way < 2 * (PS_UPDATE_EARLY + 1); way++) {
             planned p;
-            ps_blueprint *b;
+            ps_exec_plan *b;
             begin_on_one(&p, (const char *const[]){"bf16.enabled=true", "memory.host=8MB", "memory.device=900KB",
                                                    "gradient_accumulation_steps=3", "train.max_nonfinite_steps=1",
                                                    "gradient_clipping=0", NULL});
-            assert_ok(ps_settings_imagine(&p.settings, p.config, n_ranks - 1, n_ranks));
-            const ps_variant v = {.update_time = (ps_update_time)(way / 2), .ahead = n_ranks > 1 ? way % 2 : 0};
-            assert_ok(ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b));
-            assert_int_equal(b->spans.n > 0, n_ranks > 1);
+            assert_ok(ps_settings_plan_as_rank(&p.settings, p.config, n_ranks - 1, n_ranks));
+            const ps_candidate v = {.update_time = (ps_update_time)(way / 2),
+                                    .groups_ahead = n_ranks > 1 ? way % 2 : 0};
+            assert_ok(ps_exec_plan_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b));
+            assert_int_equal(b->windows.n > 0, n_ranks > 1);
             for (int32_t m = 0; m < b->trace->n_moments; m++)
                 for (int tier = 0; tier < PS_RAM_TIER_COUNT; tier++)
-                    assert_int_equal(ps_blueprint_wanted_bytes(b, m, (ps_tier)tier),
+                    assert_int_equal(ps_exec_plan_wanted_bytes(b, m, (ps_tier)tier),
                                      wanted_by_definition(b, m, (ps_tier)tier));
-            ps_blueprint_destroy(b);
+            ps_exec_plan_destroy(b);
             end(&p);
         }
 }
@@ -356,12 +313,12 @@ static void a_deadline_ends_recording(void **state)
 {
     (void)state;
     planned p;
-    ps_blueprint *b;
+    ps_exec_plan *b;
     ps_deadline past = {.at_ns = 0};
     begin_on_one(
         &p, (const char *const[]){"memory.host=8MB", "memory.device=8MB", "gradient_accumulation_steps=1048576", NULL});
     assert_int_equal(
-        ps_blueprint_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, (ps_variant){0}, &past, &b),
+        ps_exec_plan_create(&p.settings, p.program, p.code, &p.settings.budgets, 4096, (ps_candidate){0}, &past, &b),
         PS_EBUDGET);
     assert_null(b);
     assert_true(past.timed_out);
@@ -372,23 +329,21 @@ static void a_deadline_ends_recording(void **state)
 static void searching_is_deterministic(void **state)
 {
     (void)state;
-    ps_variant found[2];
+    ps_candidate found[2];
     for (int i = 0; i < 2; i++) {
         planned p;
-        ps_blueprint *b;
+        ps_exec_plan *b;
         ps_forecast f;
         begin(&p, (const char *const[]){"bf16.enabled=true", "memory.host=2MB", "memory.device=600KB",
                                         "memory.disk=20MB", "gradient_accumulation_steps=2", NULL});
         assert_ok(search(&p, &b, &f));
         assert_in_range(f.cycle, 1, f.steps);
-        found[i] = b->variant;
-        ps_blueprint_destroy(b);
+        found[i] = b->candidate;
+        ps_exec_plan_destroy(b);
         end(&p);
     }
     assert_int_equal(found[0].update_time, found[1].update_time);
-    assert_int_equal(found[0].lead, found[1].lead);
-    assert_int_equal(found[0].n_resident, found[1].n_resident);
-    assert_int_equal(found[0].resident, found[1].resident);
+    assert_int_equal(found[0].update_lead_chunks, found[1].update_lead_chunks);
     assert_int_equal(found[0].n_streamed, found[1].n_streamed);
 }
 
@@ -403,17 +358,17 @@ static void early_updates_are_found(void **state)
         int64_t ns[3];
         for (int way = 0; way < 3; way++) {
             planned p;
-            ps_blueprint *b;
+            ps_exec_plan *b;
             ps_forecast f;
             char change[64];
             snprintf(change, sizeof change, "memory.update_in_backward=%s", ways[way]);
             begin(&p, (const char *const[]){"bf16.enabled=true", "gradient_clipping=0", "train.max_nonfinite_steps=1",
                                             "memory.device=600KB", tiers[t], "default_chunk_size=4096", change, NULL});
-            for (int l = 0; l < PS_LINK_COUNT; l++) p.settings.rates.links.link[l].bytes_per_s = 2e9;
+            for (int l = 0; l < PS_LINK_COUNT; l++) p.settings.throughput.links.link[l].bytes_per_s = 2e9;
             assert_ok(search(&p, &b, &f));
-            if (way != 1) assert_int_equal(b->variant.update_time == PS_UPDATE_EARLY, way == 2);
+            if (way != 1) assert_int_equal(b->candidate.update_time == PS_UPDATE_EARLY, way == 2);
             ns[way] = f.step.all_ns;
-            ps_blueprint_destroy(b);
+            ps_exec_plan_destroy(b);
             end(&p);
         }
         assert_true(ns[1] == ps_min_i64(ns[0], ns[2]));
@@ -424,15 +379,13 @@ static void early_updates_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fewer_device_updates_are_found),
         cmocka_unit_test(look_ahead_is_as_deep_as_helps),
         cmocka_unit_test(the_search_is_never_slower),
         cmocka_unit_test(updates_lead),
-        cmocka_unit_test(the_variant_says_which_chunks),
         cmocka_unit_test(moments_want_their_chunks_and_groups),
         cmocka_unit_test(a_deadline_ends_recording),
         cmocka_unit_test(searching_is_deterministic),
-        cmocka_unit_test(one_memory_waits_for_nothing),
+        cmocka_unit_test(unified_memory_waits_for_nothing),
         cmocka_unit_test(so_many_pass_through_the_device),
         cmocka_unit_test(the_disk_is_spared),
         cmocka_unit_test(early_updates_are_found),

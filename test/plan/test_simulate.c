@@ -1,5 +1,6 @@
-/* Plans beside runs: peaks and moved bytes are those of the run; several ranks; advice that holds; the largest
+/* Plans and runs: peaks and moved bytes are those of the run; several ranks; advice that holds; the largest
  * model. */
+#include "cuda/fake_cpu.h"
 #include "engine/engine_fixture.h"
 
 #include <jansson.h>
@@ -7,14 +8,13 @@
 
 #include "base/file.h"
 #include "config/config.h"
-#include "device/async.h"
-#include "plan/advise.h"
-#include "plan/hiding.h"
-#include "plan/largest.h"
-#include "plan/model_data_min.h"
-#include "plan/variation.h"
-#include "settings/params.h"
 #include "temp_folder.h"
+#include "train/plan/advise.h"
+#include "train/plan/hiding.h"
+#include "train/plan/largest.h"
+#include "train/plan/model_data_min.h"
+#include "train/plan/variation.h"
+#include "train/settings/params.h"
 
 #define BF16 "bf16.enabled=true"
 
@@ -107,7 +107,6 @@ static void a_plan_is_what_happens(void **state)
     COMPARE("inputs, two micro-batches", DEEP_OFFLOAD, "memory.device=500KB", "memory.host=8MB",
             "gradient_accumulation_steps=2");
     COMPARE("updates at once", BF16, "memory.defer_updates=false", "memory.device=500KB", "memory.host=4MB");
-    COMPARE("lru", BF16, "memory.policy=lru", "memory.device=500KB", "memory.disk=20MB", "default_chunk_size=2048");
     COMPARE("no prefetch", BF16, "memory.prefetch=0", "memory.device=500KB", "memory.host=4MB");
     n_phases = 0;
     COMPARE("a disk for most", FEW_ACTIVATIONS, "memory.device=600KB", "memory.disk=20MB", "default_chunk_size=2048");
@@ -120,21 +119,24 @@ static void a_plan_is_what_happens(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-#define LATER BF16, "train.backend=cpu_async", "cpu_async.page_size=4KiB", "default_chunk_size=2048"
+#define LATER BF16, "train.backend=cuda", "default_chunk_size=2048"
 
 /* On a device that works later: results lie there, what goes to the disk goes through host memory, updates on the host
  * have a queue of their own. */
 static void a_plan_is_what_happens_later(void **state)
 {
     (void)state;
-    ps_async_permit();
+    fake_cpu_begin(&(fake_options){.seed = 1, .page_bytes = PS_PAGE_BYTES});
     COMPARE("in memory, later", LATER);
     COMPARE("inputs on the host, later", LATER, "model.n_layer=8", OFFLOAD, "memory.device=400KB", "memory.host=4MB");
     COMPARE("host, later", LATER, "memory.device=400KB", "memory.host=4MB");
     COMPARE("three tiers, later", LATER, "memory.device=400KB", "memory.host=700KB", "memory.disk=20MB");
     COMPARE("accumulation, later", LATER, "memory.device=600KB", "memory.host=4MB", "gradient_accumulation_steps=2");
     COMPARE("updates at once, later", LATER, "memory.defer_updates=false", "memory.device=500KB", "memory.host=4MB");
-    COMPARE("large pages", BF16, "train.backend=cpu_async", "memory.device=80MB", "memory.host=80MB");
+    assert_true(fake_cpu_end());
+    fake_cpu_begin(&(fake_options){.seed = 1, .page_bytes = 2 * PS_MIB});
+    COMPARE("large pages", BF16, "train.backend=cuda", "memory.device=80MB", "memory.host=80MB");
+    assert_true(fake_cpu_end());
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
@@ -169,13 +171,12 @@ static void hardware_changes_the_plan_and_the_run_alike(void **state)
 static void a_step_is_computing_and_waiting(void **state)
 {
     (void)state;
-    ps_config *c =
-        TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048", "memory.placement_trials=0");
+    ps_config *c = TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048");
     ps_hardware hw = test_bed(1, 1);
     ps_simulation s, faster;
     hw.link.to_device_bytes_per_s = 1e8;
     hw.link.compute_interference = 0.25;
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .takes_first_plan = true}, false, NULL, &s));
     assert_true(s.fits);
     int64_t sum = s.forecast.step.compute_ns + s.forecast.step.lost_ns;
     for (int l = 0; l < PS_LINK_COUNT; l++) sum += s.forecast.step.wait_ns[l];
@@ -188,11 +189,11 @@ static void a_step_is_computing_and_waiting(void **state)
     hw.link.to_host_bytes_per_s = 1e12;
     hw.link.latency_ns = 0;
     hw.link.compute_interference = 0;
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &faster));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .takes_first_plan = true}, false, NULL, &faster));
     assert_string_equal(ps_step_time_critical(&faster.forecast.step), "host updates");
     assert_true(faster.forecast.step.host_wait_ns < faster.forecast.step.host_ns); /* while the device computes */
     hw.host.memory_bytes_per_s = 1e13;
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &faster));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .takes_first_plan = true}, false, NULL, &faster));
     assert_int_equal(faster.forecast.step.lost_ns, 0);
     assert_true(faster.forecast.step.all_ns < s.forecast.step.all_ns);
     assert_string_equal(ps_step_time_critical(&faster.forecast.step), "compute");
@@ -200,7 +201,7 @@ static void a_step_is_computing_and_waiting(void **state)
     hw.device.memory_bytes_per_s *= 1e3;
     hw.device.op_latency_ns = 0;
     hw.host.memory_bytes_per_s *= 1e3;
-    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s));
+    assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .takes_first_plan = true}, false, NULL, &s));
     assert_true(s.forecast.step.compute_ns * 100 < faster.forecast.step.compute_ns);
     ps_config_destroy(c);
 }
@@ -216,31 +217,29 @@ static void updates_pass_through_a_quick_device(void **state)
 {
     (void)state;
     ps_hardware hw = test_bed(1, 1);
-    const double host_rates[] = {1e9, 1e10, 1e13}, link_rates[] = {1e8, 1e10, 1e12};
+    const double host_throughput[] = {1e9, 1e10, 1e13}, link_bandwidths[] = {1e8, 1e10, 1e12};
     int32_t n_passing[3][3];
     for (int h = 0; h < 3; h++)
         for (int l = 0; l < 3; l++) {
-            ps_config *c = TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048",
-                                "memory.placement_trials=100");
+            ps_config *c = TINY(BF16, "memory.device=400KB", "memory.host=4MB", "default_chunk_size=2048");
             ps_simulation s, first;
-            hw.host.memory_bytes_per_s = host_rates[h];
-            hw.link.to_device_bytes_per_s = hw.link.to_host_bytes_per_s = link_rates[l];
+            hw.host.memory_bytes_per_s = host_throughput[h];
+            hw.link.to_device_bytes_per_s = hw.link.to_host_bytes_per_s = link_bandwidths[l];
             hw.link.latency_ns = 0;
             assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s));
             n_passing[h][l] = n_passing_through(&s);
-            assert_ok(ps_config_set(c, "memory.placement_trials", "0"));
-            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &first));
+            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .takes_first_plan = true}, false, NULL, &first));
             n_passing[h][l] -= n_passing_through(&first); /* for which the host has no room */
             assert_true(s.forecast.step.all_ns <= first.forecast.step.all_ns);
             if (h == 0 && l == 2) assert_true(s.forecast.step.all_ns * 2 < first.forecast.step.all_ns);
             ps_config_destroy(c);
         }
-    assert_int_equal(n_passing[2][2], 0); /* who updates at once needs no help */
+    assert_int_equal(n_passing[2][2], 0); /* updating at once needs no help */
     assert_true(n_passing[0][2] > n_passing[1][2] && n_passing[1][2] > n_passing[2][2]);
     assert_true(n_passing[0][2] > n_passing[0][0]); /* a link that is slow carries few */
 }
 
-/* The more one way loses beside the other the longer a step takes: over the link of a GPU, with the disk of a
+/* The more one way loses against the other the longer a step takes: over the link of a GPU, with the disk of a
  * processor. */
 static void what_both_ways_cost_each_other_costs_a_step(void **state)
 {
@@ -259,7 +258,7 @@ static void what_both_ways_cost_each_other_costs_a_step(void **state)
             hw.link.to_device_both_ways_bytes_per_s = hw.link.to_host_both_ways_bytes_per_s = at_once / 5;
             hw.disk.read_both_ways_bytes_per_s = hw.disk.write_both_ways_bytes_per_s = at_once;
             assert_ok(ps_hardware_check(&hw));
-            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s));
+            assert_ok(ps_simulate(c, &(ps_site){.hardware = &hw, .takes_first_plan = true}, false, NULL, &s));
             assert_true(s.fits && s.forecast.step.all_ns * 100 > before_ns * 102);
             before_ns = s.forecast.step.all_ns;
         }
@@ -288,6 +287,18 @@ static void check_ranks(const ps_config *c, int32_t p, int64_t *held)
     }
     /* tensors are aligned to 32 elements */
     if (sent < expected || sent > 1.02 * expected) fail_msg("%d ranks: %.0f, not %.0f", p, sent, expected);
+}
+
+/* What ranks refuse at their start, a plan for them refuses too. */
+static void what_ranks_refuse_is_not_planned(void **state)
+{
+    (void)state;
+    const ps_hardware hw = test_bed(1, 2);
+    ps_simulation s;
+    ps_config *c = TINY(BF16, "memory.device=auto", "memory.host=auto", "use_cpu_embedding=true");
+    assert_int_equal(ps_simulate(c, &(ps_site){.hardware = &hw}, false, NULL, &s), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "use_cpu_embedding is for one rank: 2 ranks"));
+    ps_config_destroy(c);
 }
 
 static void ranks_send_six_bytes_a_parameter(void **state)
@@ -446,7 +457,7 @@ static void a_larger_disk_is_advised(void **state)
     ps_hardware hw = test_bed(1, 0);
     hw.disk = (ps_hardware_disk){.present = true, .read_bytes_per_s = 1e9, .write_bytes_per_s = 1e9};
     const int64_t disks[] = {0, 100000, 300000, PS_GIB}; /* 0: this machine */
-    const char *const advised[] = {"memory.disk=800KB", NULL, NULL, "memory.disk=800KB"};
+    const char *const advised[] = {"memory.disk=800kB", NULL, NULL, "memory.disk=800kB"};
     for (size_t i = 0; i < PS_ARRAY_LEN(disks); i++) {
         ps_simulation base;
         ps_advice advice[PS_ADVICE_MAX];
@@ -551,7 +562,7 @@ static ps_simulation tight(const char *change)
 {
     ps_simulation s;
     ps_config *c = TINY(TIGHT, change);
-    assert_ok(ps_simulate(c, NULL, false, NULL, &s));
+    assert_ok(ps_simulate(c, &(ps_site){.takes_first_plan = true}, false, NULL, &s));
     if (!s.fits) fail_msg("%s: %s", change, s.refusal);
     ps_config_destroy(c);
     return s;
@@ -564,25 +575,15 @@ static int64_t sum_of_links(const int64_t values[PS_LINK_COUNT])
     return sum;
 }
 
-/* Computing stands still for every copy that does not overlap it, and for less where copies do. */
-static void copies_wait_without_async_move(void **state)
-{
-    (void)state;
-    const ps_step_time waits = tight("client.opts.with_async_move=false").forecast.step;
-    const ps_step_time overlaps = tight("client.opts.with_async_move=true").forecast.step;
-    assert_true(sum_of_links(waits.wait_ns) >= sum_of_links(waits.busy_ns));
-    assert_true(sum_of_links(overlaps.wait_ns) < sum_of_links(overlaps.busy_ns));
-}
-
 static void chunks_come_and_leave_as_asked(void **state)
 {
     (void)state;
     const ps_simulation usual = tight("train.seed=7"), unasked = tight("memory.prefetch=0");
-    const ps_simulation lru = tight("memory.policy=lru");
-    const ps_simulation first = tight("memory.placement_trials=0"), at_once = tight("memory.defer_updates=false");
+    const ps_step_time *step = &usual.forecast.step;
+    const ps_simulation at_once = tight("memory.defer_updates=false");
     assert_true(ps_simulation_step_s(&unasked) > 1.2 * ps_simulation_step_s(&usual));
-    assert_true(sum_of_links(lru.forecast.moved_bytes) > sum_of_links(usual.forecast.moved_bytes));
-    assert_true(first.variant.update_time == PS_UPDATE_DEFERRED && at_once.variant.update_time == PS_UPDATE_AFTER);
+    assert_true(sum_of_links(step->wait_ns) < sum_of_links(step->busy_ns)); /* copies overlap computing */
+    assert_true(usual.candidate.update_time == PS_UPDATE_DEFERRED && at_once.candidate.update_time == PS_UPDATE_AFTER);
 }
 
 /* ---- what is not searched for ---- */
@@ -618,8 +619,7 @@ static void the_total_is_refused_by_arithmetic(void **state)
     ps_set_progress(count_trial, &t);
     assert_ok(ps_simulate(c, NULL, false, NULL, &s));
     assert_false(s.fits);
-    assert_non_null(strstr(s.refusal, "parameters and optimizer states need at least "));
-    assert_non_null(strstr(s.refusal, "memory.disk together hold "));
+    assert_non_null(strstr(s.refusal, " of model data, room for "));
     assert_ok(ps_advise(c, NULL, &s, NULL, advice, &n));
     assert_int_equal(n, 0);
     assert_int_equal(t.n, 0);
@@ -799,6 +799,7 @@ int main(void)
         cmocka_unit_test(a_step_is_computing_and_waiting),
         cmocka_unit_test(updates_pass_through_a_quick_device),
         cmocka_unit_test(what_both_ways_cost_each_other_costs_a_step),
+        cmocka_unit_test(what_ranks_refuse_is_not_planned),
         cmocka_unit_test(ranks_send_six_bytes_a_parameter),
         cmocka_unit_test(ranks_of_this_machine),
         cmocka_unit_test(saving_memory_holds_less_at_once),
@@ -806,7 +807,6 @@ int main(void)
         cmocka_unit_test(advice_holds_when_it_is_followed),
         cmocka_unit_test(a_larger_disk_is_advised),
         cmocka_unit_test(the_batch_that_hides_the_disk_does),
-        cmocka_unit_test(copies_wait_without_async_move),
         cmocka_unit_test(chunks_come_and_leave_as_asked),
         cmocka_unit_test(the_total_is_refused_by_arithmetic),
         cmocka_unit_test(a_deadline_ends_a_search),

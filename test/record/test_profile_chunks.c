@@ -1,5 +1,5 @@
-/* test_profile_chunks.c - a profile without a blueprint: chunks of a foreign framework, driven by hand, as a file that
- * a report reads; and who takes which memory then. */
+/* test_profile_chunks.c - a profile without an execution plan: chunks of a foreign framework, driven by hand, as a file that
+ * a report reads; and what takes which memory then. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,15 +7,16 @@
 
 #include <cmocka.h>
 
+#include "api/report/figures.h"
 #include "assert_status.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "record/profile_write.h"
-#include "report/figures.h"
-#include "run/memory_dump.h"
+#include "chunk/store_stats.h"
 #include "temp_folder.h"
+#include "train/record/profile_write.h"
+#include "train/run/memory_dump.h"
 
-/* chunks of 2048: wte in 0, 1 and the begin of 2, b behind it, c in 3, d in 4 of PARAM16 alone */
+/* chunks of 2048: wte in 0, 1 and the begin of 2, b after it, c in 3, d in 4 of PARAM16 alone */
 enum { TENSORS = 4, CHUNKS = 5, MIRRORED = 4, WORDS = 2048 };
 enum { VALUES, STATE, GRADIENTS, LISTS }; /* the last one has chunk 3 alone */
 
@@ -27,8 +28,8 @@ static ps_layout *layout_of(void)
 {
     ps_layout *l = NULL;
     const int64_t elements[TENSORS] = {2 * WORDS + 1000, 1000, WORDS, 700};
-    const bool is_alone[TENSORS] = {false, false, false, true};
-    assert_ok(ps_layout_create_parted(elements, is_alone, TENSORS, WORDS, &l));
+    const bool in_first_list_only[TENSORS] = {false, false, false, true};
+    assert_ok(ps_layout_create(elements, in_first_list_only, TENSORS, WORDS, &l));
     assert_int_equal(l->n_chunks, CHUNKS);
     assert_int_equal(l->n_mirrored, MIRRORED);
     return l;
@@ -84,16 +85,15 @@ static void open_world(world *w)
     w->folder = temp_folder_make();
     w->layout = layout_of();
     assert_ok(ps_profile_create(NULL, &w->recorder));
-    const ps_tiers_options o = {.space = &ps_space_ram,
-                                .budgets.bytes = {12 * PS_PAGE_BYTES, 8 * PS_PAGE_BYTES, PS_MIB},
-                                .disk_folders = w->folder.path,
-                                .disk_backend = PS_DISK_THREADS,
-                                .queue_depth = 2,
-                                .layout = w->layout,
-                                .lists = lists,
-                                .policy = ps_policy_find("lru"),
-                                .staging_bytes = PS_PAGE_BYTES,
-                                .profile = w->recorder};
+    ps_tier_options tiers = {.disk_backend = PS_DISK_THREADS};
+    strcpy(tiers.disk_folders, w->folder.path);
+    const ps_tiers_desc o = {.space = &ps_space_ram,
+                             .budgets.bytes = {12 * PS_PAGE_BYTES, 8 * PS_PAGE_BYTES, PS_MIB},
+                             .options = &tiers,
+                             .layout = w->layout,
+                             .lists = lists,
+                             .staging_bytes = PS_PAGE_BYTES,
+                             .profile = w->recorder};
     void *activations;
     assert_ok(ps_tiers_open(&o, &w->tiers));
     assert_ok(ps_store_reserve_non_model(w->tiers.store, 2 * PS_PAGE_BYTES, &activations));
@@ -137,7 +137,7 @@ static void run(world *w)
     operate(w, PS_PHASE_UPDATE, "update", moment++, ps_store_chunk(w->layout, GRADIENTS, 3), 0);
     ps_work_record(&w->tiers, PS_TIER_DEVICE, &begin,
                    &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = -1, .step = 1});
-    ps_store_profile_settle(w->tiers.store);
+    ps_store_profile_synchronize(w->tiers.store);
     ps_profile_stop(w->recorder);
 }
 
@@ -154,7 +154,7 @@ static void check_chunks(const ps_report_profile *p)
     assert_int_equal(p->chunks[p->n_chunks - 1].index, 3);
 }
 
-/* Chunks that come and go add up to the counters, and nobody has foretold anything. */
+/* Chunks that come and go add up to the counters, and nothing was predicted. */
 static void check_records(const ps_report_profile *p)
 {
     int n_ops[PS_REPORT_N_PHASES] = {0}, n_copies = 0;
@@ -178,7 +178,7 @@ static void check_records(const ps_report_profile *p)
     assert_true(counted[PS_REPORT_DEVICE] > 0 && counted[PS_REPORT_DISK] > 0);
     assert_true(p->predicted.step_seconds < 0 && p->measured.step_seconds > 0);
     assert_int_equal(p->bound.n, 0);
-    assert_int_equal(p->n_rates, 0);
+    assert_int_equal(p->n_throughputs, 0);
 }
 
 static void test_a_file_without_a_plan(void **state)
@@ -211,7 +211,7 @@ static void test_a_file_without_a_plan(void **state)
     close_world(&w);
 }
 
-static void test_who_takes_memory(void **state)
+static void test_what_takes_memory(void **state)
 {
     (void)state;
     world w;
@@ -239,7 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_which_chunks),
         cmocka_unit_test(test_a_file_without_a_plan),
-        cmocka_unit_test(test_who_takes_memory),
+        cmocka_unit_test(test_what_takes_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

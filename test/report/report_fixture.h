@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/report/figures.h"
 #include "base/file.h"
-#include "report/figures.h"
 #include "temp_folder.h"
 
 #define FACTS                                                                                                          \

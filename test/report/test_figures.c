@@ -57,9 +57,6 @@ static void test_chunks(void **state)
         assert_int_equal(f->stays[i].end_ns, want[i].end_ns);
         assert_int_equal(f->stays[i].tiers, want[i].tiers);
     }
-    assert_int_equal(ps_figure_main_tier(1 | 4), PS_REPORT_DEVICE);
-    assert_int_equal(ps_figure_main_tier(2 | 4), PS_REPORT_HOST);
-    assert_int_equal(ps_figure_main_tier(4), PS_REPORT_DISK);
     /* by list, then by index */
     static const int rows[] = {0, 1, 2, 3};
     assert_memory_equal(f->rows, rows, sizeof rows);
@@ -94,7 +91,7 @@ static void test_parts_sum_up_to_the_step(void **state)
 {
     (void)state;
     ps_report_profile *p;
-    /* the first begins before the steps, the last ends after them, a wait overlaps an operator; one lies across both */
+    /* the first begins before the steps, the last ends after them, a wait overlaps an operator; one spans both */
     ps_figures *f = make(
         PROFILE(STEPS "," OP(80, 30, "adam") "," OP(120, 20, "forward") "," WAIT(130, 30, "disk read") "," OP(
             190, 20, "backward") "," WAIT(240, 10, "disk write") "," OP(290, 50, "forward") "," OP(400, 50, "forward")),

@@ -39,9 +39,9 @@ static void test_what_is_read(void **state)
     assert_int_equal(p->bound.n, 2);
     assert_string_equal(p->bound.names[p->bound.by], "the <disk>");
     assert_true(p->bound.seconds[p->bound.by] == 0.00005 && p->bound.seconds[1 - p->bound.by] == 0.00004);
-    assert_int_equal(p->n_rates, 1);
-    assert_string_equal(p->rates[0].of, "disk <read>");
-    assert_true(p->rates[0].reckoned == 2e9 && p->rates[0].seen == 5e8);
+    assert_int_equal(p->n_throughputs, 1);
+    assert_string_equal(p->throughput[0].of, "disk <read>");
+    assert_true(p->throughput[0].reckoned == 2e9 && p->throughput[0].seen == 5e8);
     assert_int_equal(p->n_spans, 3);
     assert_int_equal(p->spans[0].lane, PS_REPORT_STEPS); /* by begin */
     assert_int_equal(p->spans[1].lane, PS_REPORT_DISK_READ);

@@ -5,15 +5,16 @@
 
 #include <cmocka.h>
 
+#include "api/report/report.h"
 #include "base/base.h"
 #include "base/fault.h"
 #include "base/mem.h"
-#include "report/report.h"
 #include "report_fixture.h"
 
 #define STEP SPAN(0, "step", 10, 200, "</script><svg>", "\"step\":2")
 #define UPDATE SPAN(2, "op", 20, 30.5, "update", "\"moment\":1,\"phase\":\"adam\",\"step\":2,\"chunk\":1")
 #define COPY SPAN(6, "copy", 12, 5, "MOMENTUM 0", COPY_ARGS)
+#define WAIT SPAN(3, "wait", 60, 5, "wait for MOMENTUM 0", "\"chunk\":4,\"link\":\"disk read\"")
 #define EVENTS STEP "," UPDATE "," COPY "," CHANGE(7, "place", 0, "host") "," SAMPLE(3, "device bytes", "\"chunks\":5")
 
 static temp_folder folder;
@@ -50,7 +51,7 @@ static void test_names_cannot_break_the_page(void **state)
     assert_int_equal(count(text, "\"\\u003c/script\\u003e\""), 1);
     assert_int_equal(count(text, "@data@"), 0);
     assert_non_null(strstr(text, "<td>time</td><td>0.0002 s</td><td>0.0001 s</td><td>0.50</td>"));
-    assert_non_null(strstr(text, "<td>moved: disk read</td><td>–</td><td>0.0 MB</td><td>–</td>"));
+    assert_non_null(strstr(text, "<td>moved: disk read</td><td>–</td><td>400 B</td><td>–</td>"));
     /* the step's 200 us: 30.5 computing */
     assert_non_null(strstr(text, "Bound: 0.0001 s a step by the &lt;disk&gt; (computing 0.0000 s), at the rates that"));
     assert_non_null(strstr(text, "A step took 4.00 x that long: computing 0.0000 s, the rest 0.0002 s."));
@@ -63,7 +64,7 @@ static void test_names_cannot_break_the_page(void **state)
 }
 
 /* Lists apart have chunks of a size of their own. */
-static void test_lists_apart_are_counted_apart(void **state)
+static void test_standalone_lists_are_counted(void **state)
 {
     (void)state;
     static const char plain[] = PROFILE(EVENTS);
@@ -91,27 +92,24 @@ static void test_lists_apart_are_counted_apart(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-static void test_figures_have_their_parts(void **state)
+static void test_data_say_where_the_time_went(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name, *what;
-        int n;
-    } parts[] = {{"memory.svg", "device (MB)", 1},   {"chunks.svg", ">PARAM16<", 1},
-                 {"chunks.svg", ">VARIANCE<", 1},    {"chunks.svg", ">MASTER<", 0},
-                 {"timeline.svg", ">disk read<", 1}, {"timeline.svg", "&lt;/script&gt;&lt;svg&gt;", 1},
-                 {"time.svg", " measured<", 1},      {"time.svg", " predicted<", 2}};
     ps_report_profile *p;
     ps_figures *f;
-    assert_int_equal(read_text(PROFILE(EVENTS), &p), PS_OK);
+    const temp_path page = temp_folder_file(&folder, "page.html");
+    assert_int_equal(read_text(PROFILE(EVENTS "," WAIT), &p), PS_OK);
     assert_int_equal(ps_figures_create(p, &f), PS_OK);
-    assert_int_equal(ps_report_write_svg(f, folder.path), PS_OK);
-    for (size_t i = 0; i < PS_ARRAY_LEN(parts); i++) {
-        char *text = read_back(temp_folder_file(&folder, parts[i].name).text);
-        if (count(text, parts[i].what) != parts[i].n)
-            fail_msg("%s: %d times %s", parts[i].name, count(text, parts[i].what), parts[i].what);
-        ps_mem_free(text);
-    }
+    assert_int_equal(ps_report_write_html(f, page.text), PS_OK);
+    char *text = read_back(page.text);
+    assert_int_equal(count(text, "\"measured\":\"measured\",\n\"parts\":[[\"forward\",0.000000000],"
+                                 "[\"backward\",0.000000000],[\"update\",0.000030500],"
+                                 "[\"wait: disk read\",0.000005000],[\"other\",0.000164500]],\n"),
+                     1);
+    assert_int_equal(count(text, "\"busy\":[[\"whole step\",0.000200000,0.000100000],"
+                                 "[\"compute\",0.000100000,-1.000000000]],\n"),
+                     1);
+    ps_mem_free(text);
     ps_figures_destroy(f);
     ps_report_profile_destroy(p);
     assert_int_equal(ps_mem_live_bytes(), 0);
@@ -154,8 +152,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_cannot_break_the_page),
-        cmocka_unit_test(test_lists_apart_are_counted_apart),
-        cmocka_unit_test(test_figures_have_their_parts),
+        cmocka_unit_test(test_standalone_lists_are_counted),
+        cmocka_unit_test(test_data_say_where_the_time_went),
         cmocka_unit_test(test_a_page_is_complete_or_not_there),
     };
     folder = temp_folder_make();

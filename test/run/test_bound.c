@@ -1,5 +1,5 @@
 /* The least time of a step: by hand, from bytes and rates; and what it says. */
-#include "run/bound.h"
+#include "train/run/bound.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 /* 1 GB/s everywhere, the disk writes 0.5 GB/s: a byte takes 1 or 2 ns. */
-static ps_link_rates rates(double ram_contention, double disk_contention)
+static ps_link_bandwidths throughput(double ram_contention, double disk_contention)
 {
-    ps_link_rates r = {.ram_contention = ram_contention, .disk_contention = disk_contention};
-    for (int l = 0; l < PS_LINK_COUNT; l++) r.link[l] = (ps_link_rate){.bytes_per_s = 1e9, .latency_ns = 1000000};
+    ps_link_bandwidths r = {.ram_contention = ram_contention, .disk_contention = disk_contention};
+    for (int l = 0; l < PS_LINK_COUNT; l++) r.link[l] = (ps_link_bandwidth){.bytes_per_s = 1e9, .latency_ns = 1000000};
     r.link[PS_LINK_DISK_WRITE].bytes_per_s = 0.5e9;
     return r;
 }
@@ -27,41 +27,41 @@ static ps_forecast forecast(int64_t compute_ns, int64_t read_bytes, int64_t writ
     return f;
 }
 
-static void assert_bound(const ps_link_rates *r, const ps_forecast *f, int64_t ns, ps_bound_part by)
+static void assert_bound(const ps_link_bandwidths *r, const ps_forecast *f, int64_t ns, ps_bound_part by)
 {
     const ps_bound b = ps_bound_of(r, f);
     assert_int_equal(ps_bound_ns(&b), ns);
     assert_int_equal(b.by, by);
 }
 
-static void whoever_has_most_to_do(void **state)
+static void the_one_with_most_to_do(void **state)
 {
     (void)state;
-    const ps_link_rates apart = rates(0, 0);
+    const ps_link_bandwidths standalone = throughput(0, 0);
     ps_forecast f = forecast(1000, 800, 300);
-    assert_bound(&apart, &f, 1000, PS_BOUND_COMPUTE);
+    assert_bound(&standalone, &f, 1000, PS_BOUND_COMPUTE);
     f = forecast(1000, 800, 700);
-    assert_bound(&apart, &f, 1400, PS_BOUND_DISK);
+    assert_bound(&standalone, &f, 1400, PS_BOUND_DISK);
     f.step.host_ns = 1500;
-    assert_bound(&apart, &f, 1500, PS_BOUND_HOST);
+    assert_bound(&standalone, &f, 1500, PS_BOUND_HOST);
     f.moved_bytes[PS_LINK_COLLECTIVES] = 1;
     f.step.busy_ns[PS_LINK_COLLECTIVES] = 1600;
-    assert_bound(&apart, &f, 1600, PS_BOUND_COLLECTIVES);
+    assert_bound(&standalone, &f, 1600, PS_BOUND_COLLECTIVES);
     f.moved_bytes[PS_LINK_HOST_TO_DEVICE] = 1700;
-    assert_bound(&apart, &f, 1600, PS_BOUND_COLLECTIVES); /* a link that takes no time */
+    assert_bound(&standalone, &f, 1600, PS_BOUND_COLLECTIVES); /* a link that takes no time */
     f.step.busy_ns[PS_LINK_HOST_TO_DEVICE] = 1;
-    assert_bound(&apart, &f, 1700, PS_BOUND_RAM);
+    assert_bound(&standalone, &f, 1700, PS_BOUND_RAM);
 }
 
 static void both_ways_at_once(void **state)
 {
     (void)state;
     ps_forecast f = forecast(1, 800, 400); /* 800 ns each */
-    const ps_link_rates apart = rates(0, 0), turns = rates(0, 1), some = rates(1, 0.4);
-    assert_bound(&apart, &f, 800, PS_BOUND_DISK);
+    const ps_link_bandwidths standalone = throughput(0, 0), turns = throughput(0, 1), some = throughput(1, 0.4);
+    assert_bound(&standalone, &f, 800, PS_BOUND_DISK);
     assert_bound(&turns, &f, 1600, PS_BOUND_DISK);
     assert_bound(&some, &f, 1000, PS_BOUND_DISK);
-    f = forecast(1, 800, 100); /* so little is written that reading goes on alone most of the time */
+    f = forecast(1, 800, 100); /* so little is written that reading runs alone most of the time */
     assert_bound(&some, &f, 800, PS_BOUND_DISK);
     f.moved_bytes[PS_LINK_HOST_TO_DEVICE] = f.moved_bytes[PS_LINK_DEVICE_TO_HOST] = 450;
     f.step.busy_ns[PS_LINK_HOST_TO_DEVICE] = f.step.busy_ns[PS_LINK_DEVICE_TO_HOST] = 1;
@@ -73,51 +73,51 @@ static void the_disk_has_phases(void **state)
 {
     (void)state;
     char text[PS_BOUND_TEXT_MAX];
-    const ps_link_rates apart = rates(0, 0), turns = rates(0, 1), some = rates(1, 0.5);
-    assert_int_equal(ps_bound_phases_ns(&apart, 1000, 700, 50), 650);
+    const ps_link_bandwidths standalone = throughput(0, 0), turns = throughput(0, 1), some = throughput(1, 0.5);
+    assert_int_equal(ps_bound_phases_ns(&standalone, 1000, 700, 50), 650);
     assert_int_equal(ps_bound_phases_ns(&turns, 1000, 700, 50), 950);
     assert_int_equal(ps_bound_phases_ns(&some, 1000, 700, 50), 650);
-    assert_int_equal(ps_bound_phases_ns(&apart, 1000, 1000, 50), 0);
-    assert_int_equal(ps_bound_phases_ns(&apart, 1000, 2000, 50), 0);
+    assert_int_equal(ps_bound_phases_ns(&standalone, 1000, 1000, 50), 0);
+    assert_int_equal(ps_bound_phases_ns(&standalone, 1000, 2000, 50), 0);
     ps_forecast f = {.step = {.compute_ns = 100000000}};
-    ps_bound b = ps_bound_of(&apart, &f);
+    ps_bound b = ps_bound_of(&standalone, &f);
     b.phases_ns = 300000000;
-    assert_string_equal(ps_bound_text(&b, text), "0.1000 s a step by computing; the disk's phases 0.3000 s");
+    assert_string_equal(ps_bound_text(&b, text), "0.100 s for computing alone; 0.300 s for the backward pass and the "
+                                                 "disk traffic of updates, one after the other");
 }
 
 static void what_stands_between_is_said(void **state)
 {
     (void)state;
     char text[PS_BOUND_TEXT_MAX];
-    const ps_link_rates apart = rates(0, 0);
+    const ps_link_bandwidths standalone = throughput(0, 0);
     ps_forecast f = {.step = {.all_ns = 2000000000, .compute_ns = 1500000000, .lost_ns = 100000000}};
     f.moved_bytes[PS_LINK_DISK_READ] = 1200000000;
     f.step.busy_ns[PS_LINK_DISK_READ] = 1;
     f.step.wait_ns[PS_LINK_DISK_READ] = 100000000;
     f.step.wait_ns[PS_LINK_DEVICE_TO_HOST] = 299000000;
     f.step.wait_ns[PS_LINK_DISK_WRITE] = 1000000; /* too little to be said */
-    ps_bound b = ps_bound_of(&apart, &f);
-    assert_string_equal(ps_bound_text(&b, text), "1.5000 s a step by computing; the disk 1.2000 s");
-    assert_string_equal(
-        ps_bound_between(&b, &f.step, text),
-        "computing waits 0.2990 s for device->host, 0.1000 s for disk read; copies slow it by 0.1000 s");
+    ps_bound b = ps_bound_of(&standalone, &f);
+    assert_string_equal(ps_bound_text(&b, text), "1.50 s for computing alone; 1.20 s for the disk");
+    assert_string_equal(ps_bound_between(&b, &f.step, text),
+                        "computing waits 0.299 s for device->host, 0.100 s for disk read; copies slow it by 0.100 s");
     f.moved_bytes[PS_LINK_DISK_READ] = 1800000000;
     f.step = (ps_step_time){.all_ns = 2000000000, .compute_ns = 1500000000, .idle_ns = 500000000};
     f.step.busy_ns[PS_LINK_DISK_READ] = 1;
-    b = ps_bound_of(&apart, &f);
-    assert_string_equal(ps_bound_text(&b, text), "1.8000 s a step by the disk; computing 1.5000 s");
+    b = ps_bound_of(&standalone, &f);
+    assert_string_equal(ps_bound_text(&b, text), "1.80 s for the disk alone; 1.50 s for computing");
     assert_string_equal(
         ps_bound_between(&b, &f.step, text),
-        "computing waits 0.5000 s for the host; for 0.2000 s the disk stands still, or goes one way only");
+        "computing waits 0.500 s for the host; the disk is idle, or busy in one direction only, for 0.200 s");
     f.step = (ps_step_time){.all_ns = 1000, .compute_ns = 1000};
-    b = ps_bound_of(&apart, &f);
+    b = ps_bound_of(&standalone, &f);
     assert_string_equal(ps_bound_between(&b, &f.step, text), "");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whoever_has_most_to_do),
+        cmocka_unit_test(the_one_with_most_to_do),
         cmocka_unit_test(both_ways_at_once),
         cmocka_unit_test(the_disk_has_phases),
         cmocka_unit_test(what_stands_between_is_said),

@@ -1,9 +1,8 @@
 /* Options that steer where a run keeps its data and how it moves: each does what it says. */
 #include "engine/engine_fixture.h"
 
-#include <dirent.h>
-
-#include "engine/engine.h"
+#include "api/engine/engine.h"
+#include "chunk/store_stats.h"
 
 /* An engine that has made so many steps. */
 static ps_engine *engine_after(int n_steps, ps_config *c)
@@ -41,7 +40,7 @@ static int64_t chunks_at_first(const char *change)
 /* What is used of it at most until two steps are done. */
 static int64_t peak_of_steps(const char *change)
 {
-    ps_engine *e = engine_after(2, TINY(ROOMY, "client.mem_tracer.warmup_gpu_chunk_mem_ratio=0.02", change));
+    ps_engine *e = engine_after(2, TINY(ROOMY, change));
     const int64_t bytes = device_of(e).peak_bytes;
     ps_engine_destroy(e);
     return bytes;
@@ -57,25 +56,13 @@ static void warmup_ratio_limits_the_beginning(void **state)
     assert_true(chunks_at_first("zero.warmup_non_model_data_ratio=0.9875") == some);
 }
 
-static void static_partition_limits_the_steps_too(void **state)
+/* The device holds the chunks that the largest moment needs. */
+static void placement_cpu_limits_the_steps_too(void **state)
 {
     (void)state;
-    const int64_t scheduled = peak_of_steps("client.mem_tracer.with_static_partition=false");
-    const int64_t fixed = peak_of_steps("client.mem_tracer.with_static_partition=true");
+    const int64_t scheduled = peak_of_steps("zero.tensor_placement_policy=auto");
+    const int64_t fixed = peak_of_steps("zero.tensor_placement_policy=cpu");
     if (2 * fixed > scheduled) fail_msg("%lld bytes, scheduled %lld", (long long)fixed, (long long)scheduled);
-}
-
-/* A gradient list comes and goes in each step. */
-static void mem_cache_keeps_freed_memory(void **state)
-{
-    (void)state;
-    static const char *const changes[] = {"client.opts.with_mem_cache=false", "client.opts.with_mem_cache=true"};
-    for (int keeps = 0; keeps < 2; keeps++) {
-        ps_engine *e = engine_after(
-            2, TINY("memory.device=8MB", "zero.reuse_fp16_shard=false", "memory.defer_updates=false", changes[keeps]));
-        assert_int_equal(device_of(e).kept_bytes > 0, keeps);
-        ps_engine_destroy(e);
-    }
 }
 
 /* Where the device has room for all optimizer data. */
@@ -86,7 +73,7 @@ static void hybrid_adam_updates_on_the_device(void **state)
                                           "optimizer.params.use_hybrid_adam=true"};
     for (int hybrid = 0; hybrid < 2; hybrid++) {
         ps_engine *e = engine_after(1, TINY(ROOMY, changes[hybrid]));
-        const ps_blueprint *b = e->blueprint;
+        const ps_exec_plan *b = e->exec_plan;
         for (int32_t c = 0; c < b->layout->n_chunks; c++)
             assert_int_equal(b->update_tier[c], hybrid ? PS_TIER_DEVICE : PS_TIER_HOST);
         ps_engine_destroy(e);
@@ -107,36 +94,13 @@ static void cpu_embedding_needs_no_device_memory(void **state)
     (void)train(TABLE("use_cpu_embedding=true"), 2);
 }
 
-static int n_threads(void)
-{
-    int n = 0;
-    DIR *dir = opendir("/proc/self/task");
-    assert_non_null(dir);
-    while (readdir(dir) != NULL) n++;
-    closedir(dir);
-    return n;
-}
-
-/* Without io_uring each request in flight has a thread. */
-static void queue_depth_is_requests_in_flight(void **state)
-{
-    (void)state;
-    int n[2];
-    static const char *const depths[2] = {"memory.queue_depth=3", "memory.queue_depth=8"};
-    for (int i = 0; i < 2; i++) {
-        ps_engine *e = engine_after(0, TINY("memory.disk=20MB", "memory.disk_backend=threads", depths[i]));
-        n[i] = n_threads();
-        ps_engine_destroy(e);
-    }
-    assert_int_equal(n[1] - n[0], 5);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(warmup_ratio_limits_the_beginning),    cmocka_unit_test(static_partition_limits_the_steps_too),
-        cmocka_unit_test(mem_cache_keeps_freed_memory),         cmocka_unit_test(hybrid_adam_updates_on_the_device),
-        cmocka_unit_test(cpu_embedding_needs_no_device_memory), cmocka_unit_test(queue_depth_is_requests_in_flight),
+        cmocka_unit_test(warmup_ratio_limits_the_beginning),
+        cmocka_unit_test(placement_cpu_limits_the_steps_too),
+        cmocka_unit_test(hybrid_adam_updates_on_the_device),
+        cmocka_unit_test(cpu_embedding_needs_no_device_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

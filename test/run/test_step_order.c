@@ -1,11 +1,12 @@
 /* test_step_order.c - what a step issues to the queues of a device that works later is ordered by its waits, by all of
  * them and by nothing else: a trial of it is looked at by the checker of order (device/order.h), with each kind of wait
  * switched off in turn. */
+#include "cuda/fake_cpu.h"
 #include "engine/engine_fixture.h"
 
 #include "device/order.h"
-#include "plan/search.h"
-#include "run/runner.h"
+#include "train/plan/search.h"
+#include "train/run/runner.h"
 
 #define N_STEPS 4
 
@@ -19,7 +20,7 @@ typedef struct planned {
     ps_settings settings;
     ps_program *program;
     ps_code *code;
-    ps_blueprint *blueprint;
+    ps_exec_plan *exec_plan;
 } planned;
 
 static void begin(planned *p, const planned_run *run)
@@ -27,17 +28,17 @@ static void begin(planned *p, const planned_run *run)
     ps_forecast f;
     *p = (planned){.config = tiny_with(run->changes)};
     assert_ok(ps_settings_read(p->config, true, &p->settings));
-    assert_ok(ps_settings_imagine(&p->settings, p->config, run->rank, run->n_ranks));
+    assert_ok(ps_settings_plan_as_rank(&p->settings, p->config, run->rank, run->n_ranks));
     assert_ok(ps_settings_open_backend(&p->settings));
     const ps_code_options o = ps_settings_code_options(&p->settings);
     assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
     assert_ok(ps_code_create(p->program, &o, &p->code));
-    assert_ok(ps_search_blueprint(&p->settings, p->program, p->code, &p->settings.budgets, NULL, &p->blueprint, &f));
+    assert_ok(ps_search_exec_plan(&p->settings, p->program, p->code, &p->settings.budgets, NULL, &p->exec_plan, &f));
 }
 
 static void end(planned *p)
 {
-    ps_blueprint_destroy(p->blueprint);
+    ps_exec_plan_destroy(p->exec_plan);
     ps_code_destroy(p->code);
     ps_program_destroy(p->program);
     ps_settings_close_backend(&p->settings);
@@ -66,7 +67,8 @@ typedef struct outcome {
 /* Steps on simulated tiers in place of a device that works later; skipped: PS_WAIT_SITE_COUNT for none. */
 static outcome look_at(const planned *p, ps_wait_site skipped)
 {
-    static const ps_device_ops ops = {.name = "later", .works_later = true}; /* simulated: of these nothing is called */
+    static const ps_device_ops ops = {.name = "later",
+                                      .is_asynchronous = true}; /* simulated: of these nothing is called */
     static const ps_space later = {.device = &ops, .host = &ops, .page_bytes = PS_PAGE_BYTES};
     outcome out = {.text = ""};
     ps_order *order = NULL;
@@ -74,12 +76,12 @@ static outcome look_at(const planned *p, ps_wait_site skipped)
     ps_runner *r = NULL;
     assert_ok(ps_order_create(true, &order));
     if (skipped < PS_WAIT_SITE_COUNT) ps_order_skip(order, skipped);
-    ps_tiers_options o = ps_blueprint_tiers(p->blueprint, &p->settings.budgets);
+    ps_tiers_desc o = ps_exec_plan_tiers(p->exec_plan, &p->settings.budgets);
     o.simulated = true;
     o.space = &later;
     o.order = order;
     assert_ok(ps_tiers_open(&o, &tiers));
-    assert_ok(ps_runner_create(p->blueprint, &tiers, &(ps_runner_options){.compute = false}, &r));
+    assert_ok(ps_runner_create(p->exec_plan, &tiers, &(ps_runner_options){.compute = false}, &r));
     run_steps(r);
     ps_runner_destroy(r);
     out.stats = ps_order_get_stats(order);
@@ -114,10 +116,14 @@ static const char *const saving[] = {"bf16.enabled=true",
                                      NULL};
 static const char *const dealt_out[] = {"bf16.enabled=true",  "memory.device=450KB",     "memory.host=1MB",
                                         "comm.staging=65536", "default_chunk_size=4096", NULL};
-/* Embeddings by the host's kernels, beside a device that they cannot reach. */
-static const char *const on_host[] = {
-    "bf16.enabled=true",       "memory.device=400KB",      "memory.host=2MB",        "default_chunk_size=4096",
-    "train.backend=cpu_async", "cpu_async.page_size=4KiB", "use_cpu_embedding=true", NULL};
+/* Embeddings by the host's kernels, next to a device that they cannot reach. */
+static const char *const on_host[] = {"bf16.enabled=true",
+                                      "memory.device=400KB",
+                                      "memory.host=2MB",
+                                      "default_chunk_size=4096",
+                                      "train.backend=cuda",
+                                      "use_cpu_embedding=true",
+                                      NULL};
 static const planned_run runs[] = {{0, 1, tight},  {0, 1, with_disk}, {0, 1, accumulating},
                                    {1, 2, saving}, {0, 3, dealt_out}, {0, 1, on_host}};
 
@@ -169,6 +175,6 @@ int main(void)
         cmocka_unit_test(test_a_step_is_ordered),
         cmocka_unit_test(test_each_wait_is_needed),
     };
-    ps_async_permit();
+    if (!OVER_DISCRETE) fake_cpu_begin(&(fake_options){.page_bytes = PS_PAGE_BYTES});
     return RUN_ON_BACKENDS(tests);
 }

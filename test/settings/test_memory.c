@@ -4,7 +4,7 @@
 #include <sys/statfs.h>
 
 #include "config/config.h"
-#include "settings/settings.h"
+#include "train/settings/settings.h"
 
 #define MB ((int64_t)1000000)
 
@@ -31,7 +31,7 @@ static void total_is_for_the_device_tier_and_the_process(void **state)
 {
     (void)state;
     const ps_settings s = ALONE("memory.total=500MB");
-    assert_true(s.memory.dial == PS_DIAL_TOTAL && s.memory.total_bytes == 500 * MB);
+    assert_true(s.memory.limit_kind == PS_LIMIT_TOTAL && s.memory.total_bytes == 500 * MB);
     assert_in_range(s.memory.process_bytes, 16 * MB, 200 * MB);
     assert_true(budget(&s, PS_TIER_DEVICE) == 500 * MB - s.memory.process_bytes);
     assert_true(budget(&s, PS_TIER_HOST) == 0);
@@ -70,7 +70,7 @@ static void one_budget_of_a_processor_is_all(void **state)
             ps_config *c = TINY(OPEN(given[i]));
             assert_ok(ps_config_set(c, "train.backend", ref ? "ref" : "cpu"));
             assert_ok(ps_settings_read(c, true, &s));
-            assert_true(s.memory.dial == PS_DIAL_TIERS);
+            assert_true(s.memory.limit_kind == PS_LIMIT_TIERS);
             assert_true(budget(&s, PS_TIER_DEVICE) == 50 * MB && budget(&s, PS_TIER_HOST) == 0);
             assert_ok(ps_config_set(c, "use_cpu_embedding", "true"));
             assert_ok(ps_settings_read(c, true, &s));
@@ -96,16 +96,15 @@ static void refused(const char *total, const char *change, ps_status expected, c
     ps_config_destroy(c);
 }
 
-static void total_has_no_tiers_beside_it(void **state)
+static void total_excludes_tiers(void **state)
 {
     (void)state;
-    refused("memory.total=500MB", "memory.device=50MB", PS_EINVAL,
-            "memory.total = 500.0 MB and memory.device = 50.0 MB");
-    refused("memory.total=500MB", "memory.host=50MB", PS_EINVAL, "memory.total = 500.0 MB and memory.host = 50.0 MB");
-    refused("memory.total=5MB", "train.seed=1", PS_EBUDGET, "memory.total = 5.0 MB: the process itself takes ");
+    refused("memory.total=500MB", "memory.device=50MB", PS_EINVAL, "memory.total = 500 MB and memory.device = 50 MB");
+    refused("memory.total=500MB", "memory.host=50MB", PS_EINVAL, "memory.total = 500 MB and memory.host = 50 MB");
+    refused("memory.total=5MB", "train.seed=1", PS_EBUDGET, "memory.total = 5 MB: the process itself takes ");
 }
 
-/* Of ranks each has the total; what is the machine's they divide. */
+/* Each rank has the total; ranks divide what is the machine's. */
 static void ranks_divide_what_is_the_machines(void **state)
 {
     (void)state;
@@ -116,15 +115,15 @@ static void ranks_divide_what_is_the_machines(void **state)
         assert_ok(ps_config_set(c, "train.backend", "cpu"));
         assert_ok(ps_settings_read(c, true, &s));
         alone = s;
-        assert_ok(ps_settings_imagine(&s, c, 0, 4));
+        assert_ok(ps_settings_plan_as_rank(&s, c, 0, 4));
         assert_true(budget(&s, PS_TIER_DEVICE) == budget(&alone, PS_TIER_DEVICE) / (open ? 4 : 1));
         assert_true(s.memory.spare_disk_bytes == alone.memory.spare_disk_bytes / 4);
-        assert_true((s.memory.dial == PS_DIAL_MACHINE) == open);
+        assert_true((s.memory.limit_kind == PS_LIMIT_MACHINE) == open);
         ps_config_destroy(c);
     }
 }
 
-static void disk_is_there_for_who_leaves_all_open(void **state)
+static void disk_is_there_where_all_is_left_open(void **state)
 {
     (void)state;
     static const struct {
@@ -170,7 +169,7 @@ static void disk_is_never_on_tmpfs(void **state)
     assert_ok(ps_config_set(c, "train.backend", "cpu"));
     assert_ok(ps_config_set_disk_folder(c, "build"));
     assert_ok(ps_settings_read(c, true, &s));
-    assert_true(ps_disk_folder_look("build") != PS_DISK_FOLDER_GOOD || strcmp(s.disk_folders, "build") == 0);
+    assert_true(ps_disk_folder_look("build") != PS_DISK_FOLDER_GOOD || strcmp(s.tiers.disk_folders, "build") == 0);
     assert_true(statfs("/dev/shm", &fs) != 0 || fs.f_type != 0x01021994 ||
                 ps_disk_folder_look("/dev/shm/a/folder") == PS_DISK_FOLDER_IS_RAM);
     assert_ok(ps_config_set_disk_folder(c, "/dev/shm/a/folder"));
@@ -179,7 +178,7 @@ static void disk_is_never_on_tmpfs(void **state)
         skip();
     }
     assert_ok(ps_settings_read(c, true, &s));
-    assert_string_equal(s.disk_folders, "/var/tmp");
+    assert_string_equal(s.tiers.disk_folders, "/var/tmp");
     assert_non_null(strstr(s.memory.disk_note, "/dev/shm/a/folder "));
     ps_config_destroy(c);
 }
@@ -207,7 +206,7 @@ static void reserved_memory_of_a_laptop_counts(void **state)
     assert_ok(ps_settings_use_hardware(&s, c, &hw));
     assert_in_range(budget(&s, PS_TIER_DEVICE), 7900 * MB, 8000 * MB);
 
-    /* beside a described GPU the total is the host's */
+    /* next to a described GPU the total is the host's */
     hw.gpus_per_node = 1;
     assert_ok(ps_config_set(c, "memory.device", "2GB"));
     assert_ok(ps_settings_read(c, true, &s));
@@ -217,7 +216,7 @@ static void reserved_memory_of_a_laptop_counts(void **state)
     assert_ok(ps_config_set(c, "memory.host", "9GB"));
     assert_ok(ps_settings_read(c, true, &s));
     assert_int_equal(ps_settings_use_hardware(&s, c, &hw), PS_EBUDGET);
-    assert_non_null(strstr(ps_last_error(), "memory.host = 9.0 GB does not fit into the rest"));
+    assert_non_null(strstr(ps_last_error(), "memory.host = 9 GB does not fit into the rest"));
     ps_config_destroy(c);
 }
 
@@ -227,9 +226,9 @@ int main(void)
         cmocka_unit_test(total_is_for_the_device_tier_and_the_process),
         cmocka_unit_test(total_for_budgets_gives_them),
         cmocka_unit_test(one_budget_of_a_processor_is_all),
-        cmocka_unit_test(total_has_no_tiers_beside_it),
+        cmocka_unit_test(total_excludes_tiers),
         cmocka_unit_test(ranks_divide_what_is_the_machines),
-        cmocka_unit_test(disk_is_there_for_who_leaves_all_open),
+        cmocka_unit_test(disk_is_there_where_all_is_left_open),
         cmocka_unit_test(disk_is_never_on_tmpfs),
         cmocka_unit_test(reserved_memory_of_a_laptop_counts),
     };

@@ -2,7 +2,7 @@
 #include "engine/engine_fixture.h"
 
 #include "config/config.h"
-#include "settings/settings.h"
+#include "train/settings/settings.h"
 
 static ps_settings settings_of(const char *change)
 {
@@ -53,17 +53,14 @@ static void memory_arrives(void **state)
     SAYS("memory.device=5MB", s.budgets.bytes[PS_TIER_DEVICE] == 5000000);
     SAYS("memory.host=6MB", s.budgets.bytes[PS_TIER_HOST] == 6000000);
     SAYS("memory.disk=7MB", s.budgets.bytes[PS_TIER_DISK] == 7000000);
-    SAYS("memory.disk_path=/somewhere", strcmp(s.disk_folders, "/somewhere") == 0);
-    SAYS("memory.disk_path=/somewhere,/else", strcmp(s.disk_folders, "/somewhere,/else") == 0);
-    SAYS("memory.disk_backend=threads", s.disk_backend == PS_DISK_THREADS);
-    SAYS("memory.disk_backend=io_uring", s.disk_backend == PS_DISK_URING);
-    SAYS("memory.queue_depth=3", s.queue_depth == 3);
-    SAYS("memory.policy=lru", s.policy == &ps_policy_lru);
-    SAYS("memory.prefetch=9", s.prefetch == 9);
+    SAYS("memory.disk_path=/somewhere", strcmp(s.tiers.disk_folders, "/somewhere") == 0);
+    SAYS("memory.disk_path=/somewhere,/else", strcmp(s.tiers.disk_folders, "/somewhere,/else") == 0);
+    SAYS("memory.disk_backend=threads", s.tiers.disk_backend == PS_DISK_THREADS);
+    SAYS("memory.disk_backend=io_uring", s.tiers.disk_backend == PS_DISK_URING);
+    SAYS("memory.prefetch=9", s.tiers.store.prefetch == 9);
     SAYS("memory.defer_updates=false", !s.defer_updates);
     SAYS("memory.keep_logits=always", s.keep_logits == PS_KEEP_LOGITS_ALWAYS);
     SAYS("memory.keep_logits=never", s.keep_logits == PS_KEEP_LOGITS_NEVER);
-    SAYS("memory.placement_trials=3", s.placement_trials == 3);
     SAYS("default_chunk_size=4096", s.chunk_elements == 4096);
     SAYS("profile.path=p.json", strcmp(s.profile_path, "p.json") == 0);
 }
@@ -96,7 +93,7 @@ static void updates_may_be_early(void **state)
     }
 }
 
-static void save_buffer_is_for_who_saves(void **state)
+static void save_buffer_is_for_runs_that_save(void **state)
 {
     (void)state;
     ps_settings s;
@@ -182,61 +179,30 @@ static void shares_of_the_machine_arrive(void **state)
     if (!(device > 1.5 && device < 2.7 && host > 3 && host < 5.3)) fail_msg("device %g, host %g", device, host);
 }
 
-static void fake_gpu_arrives(void **state)
-{
-    (void)state;
-    ps_settings s;
-    ps_config *c = TINY("train.backend=cpu_async");
-    if (PS_DEBUG < 1) {
-        assert_int_equal(ps_settings_read(c, true, &s), PS_EINVAL);
-        assert_non_null(strstr(ps_last_error(), "debug builds only"));
-    }
-    ps_async_permit();
-    assert_ok(ps_settings_read(c, true, &s));
-    assert_true(s.backend_kind == PS_BACKEND_CPU_ASYNC && s.async.seed == 0 && s.async.page_bytes == 2 * PS_MIB);
-    ps_config_destroy(c);
-    c = TINY("train.backend=cpu_async", "cpu_async.seed=3", "cpu_async.page_size=4KiB");
-    assert_ok(ps_settings_read(c, true, &s));
-    assert_true(s.async.seed == 3 && s.async.page_bytes == 4096 && !s.checks_order);
-    assert_ok(ps_config_set(c, "cpu_async.check_order", "true"));
-    assert_ok(ps_settings_read(c, true, &s));
-    assert_true(s.checks_order);
-    assert_ok(ps_config_set(c, "train.backend", "cpu"));
-    assert_ok(ps_settings_read(c, true, &s));
-    assert_false(s.checks_order);
-    assert_ok(ps_config_set(c, "train.backend", "cpu_async"));
-    assert_ok(ps_settings_read(c, true, &s));
-    ps_config_destroy(c);
-    c = TINY("train.backend=cpu_async", "cpu_async.page_size=5000");
-    assert_int_equal(ps_settings_read(c, true, &s), PS_EINVAL);
-    assert_non_null(strstr(ps_last_error(), "expected a power of two"));
-    ps_config_destroy(c);
-}
-
-/* auto is what a program has told of the machine; nobody's rates where it has told nothing. */
+/* auto is the machine as a program describes it; the default throughput without a description. */
 static void hardware_arrives(void **state)
 {
     (void)state;
     ps_settings s;
     ps_hardware hw;
-    const ps_rates nobody = ps_rates_default();
+    const ps_throughput defaults = ps_throughput_default();
     assert_ok(ps_hardware_load("examples/hardware/laptop.json", &hw));
     hw.link.to_device_bytes_per_s = 123e9;
     ps_config *c = TINY("memory.host=0");
     assert_ok(ps_settings_read(c, true, &s));
-    assert_memory_equal(&s.rates, &nobody, sizeof nobody);
+    assert_memory_equal(&s.throughput, &defaults, sizeof defaults);
     ps_config_know_machine(c, &hw);
     assert_ok(ps_settings_read(c, true, &s));
-    assert_true(s.rates.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s == 123e9);
+    assert_true(s.throughput.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s == 123e9);
     assert_ok(ps_config_set(c, "hardware", "auto"));
     assert_ok(ps_settings_read(c, true, &s));
-    assert_true(s.rates.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s == 123e9);
+    assert_true(s.throughput.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s == 123e9);
     assert_ok(ps_config_set(c, "hardware", "none"));
     assert_ok(ps_settings_read(c, true, &s));
-    assert_memory_equal(&s.rates, &nobody, sizeof nobody);
+    assert_memory_equal(&s.throughput, &defaults, sizeof defaults);
     assert_ok(ps_config_set(c, "hardware", "examples/hardware/laptop.json"));
     assert_ok(ps_settings_read(c, true, &s));
-    assert_true(s.rates.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s != 123e9);
+    assert_true(s.throughput.links.link[PS_LINK_HOST_TO_DEVICE].bytes_per_s != 123e9);
     ps_config_destroy(c);
 }
 
@@ -293,11 +259,10 @@ int main(void)
         cmocka_unit_test(step_arrives),
         cmocka_unit_test(memory_arrives),
         cmocka_unit_test(updates_may_be_early),
-        cmocka_unit_test(save_buffer_is_for_who_saves),
+        cmocka_unit_test(save_buffer_is_for_runs_that_save),
         cmocka_unit_test(loss_scale_arrives),
         cmocka_unit_test(schedule_arrives),
         cmocka_unit_test(communication_arrives),
-        cmocka_unit_test(fake_gpu_arrives),
         cmocka_unit_test(hardware_arrives),
         cmocka_unit_test(shares_of_the_machine_arrive),
         cmocka_unit_test(described_processor_arrives),

@@ -1,5 +1,5 @@
 /* Pieces: each element of each tensor is in one of them, where the layout puts it. */
-#include "state/pieces.h"
+#include "train/state/pieces.h"
 
 #include "assert_status.h"
 #include "base/base.h"
@@ -18,7 +18,7 @@ static ps_layout *random_layout(uint64_t seed, int32_t *n)
         const uint64_t word = 1 + 2 * (uint64_t)i;
         sizes[i] = 1 + ps_rng_u32(key, word) % most[ps_rng_u32(key, word + 1) % PS_ARRAY_LEN(most)];
     }
-    assert_ok(ps_layout_create(sizes, *n, 2048, &l));
+    assert_ok(ps_layout_create(sizes, NULL, *n, 2048, &l));
     return l;
 }
 
@@ -63,7 +63,7 @@ static void test_part_of_a_tensor(void **state)
     (void)state;
     const int64_t size = 5000;
     ps_layout *l;
-    assert_ok(ps_layout_create(&size, 1, 2048, &l));
+    assert_ok(ps_layout_create(&size, NULL, 1, 2048, &l));
     const ps_piece first = ps_piece_from(l, 0, 2000, 3000), second = ps_piece_from(l, 0, 2048, 100);
     assert_int_equal(first.n, 48);
     assert_int_equal(first.chunk_offset, 2000);

@@ -4,9 +4,9 @@
 #include "engine/engine_fixture.h"
 
 #include "config/config.h"
-#include "plan/shape.h"
-#include "run/runner.h"
-#include "state/results.h"
+#include "train/plan/shape.h"
+#include "train/run/runner.h"
+#include "train/state/results.h"
 
 enum { B = 2, T = 16, V = TINY_VOCABULARY, K = 2 };
 
@@ -14,7 +14,7 @@ enum { B = 2, T = 16, V = TINY_VOCABULARY, K = 2 };
 
 static ps_backend *cpu;
 
-static ps_status apart_run(ps_op op, const void *args, size_t workspace_bytes)
+static ps_status discrete_run(ps_op op, const void *args, size_t workspace_bytes)
 {
     return ps_kernel_run(cpu, op, NULL, args, workspace_bytes);
 }
@@ -23,7 +23,7 @@ static ps_status apart_run(ps_op op, const void *args, size_t workspace_bytes)
     static ps_status run_##op(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)             \
     {                                                                                                                  \
         (void)self, (void)queue;                                                                                       \
-        return apart_run(PS_OP_##op, args, workspace_bytes);                                                           \
+        return discrete_run(PS_OP_##op, args, workspace_bytes);                                                        \
     }                                                                                                                  \
     static ps_status bytes_##op(ps_backend *self, const void *args, size_t *out)                                       \
     {                                                                                                                  \
@@ -40,13 +40,13 @@ static const ps_kernel *const kernels[PS_OP_COUNT] = {
 #undef XX
 };
 
-static ps_device_ops apart_device;
-static ps_space apart_space;
+static ps_device_ops discrete_device;
+static ps_space discrete_space;
 
 static const ps_space *space_of(const ps_backend *b)
 {
     (void)b;
-    return &apart_space;
+    return &discrete_space;
 }
 
 static void destroy_nothing(ps_backend *b)
@@ -54,9 +54,9 @@ static void destroy_nothing(ps_backend *b)
     (void)b;
 }
 
-static const ps_backend_ops apart_ops = {
+static const ps_backend_ops discrete_ops = {
     .name = "apart", .kernels = kernels, .epilogues = PS_EPILOGUES_ALL, .destroy = destroy_nothing, .space = space_of};
-static ps_backend apart = {.ops = &apart_ops};
+static ps_backend unmanaged = {.ops = &discrete_ops};
 
 /* ---- a run ---- */
 
@@ -65,30 +65,30 @@ typedef struct run {
     ps_shapes shapes;
     ps_tiers tiers;
     ps_runner *runner;
-    ps_groups groups;
+    ps_param_groups groups;
 } run;
 
-static void open_run(run *r, ps_config *c, bool training, bool is_apart)
+static void open_run(run *r, ps_config *c, bool training, bool is_discrete)
 {
     *r = (run){0};
     assert_ok(ps_settings_read(c, training, &r->settings));
     assert_ok(ps_settings_set_ranks(&r->settings, c, 0, 1));
-    r->settings.backend = is_apart ? &apart : cpu;
-    assert_ok(ps_shapes_open(&r->shapes, &r->settings, ps_model_from_config, c));
-    const ps_blueprint *b = r->shapes.all[0]->blueprint;
-    const ps_tiers_options o = ps_blueprint_tiers(b, &r->settings.budgets);
-    assert_true(is_apart == (o.results_bytes > 0));
-    assert_true(is_apart == (b->code->n_constants > 0));
+    r->settings.backend = is_discrete ? &unmanaged : cpu;
+    assert_ok(ps_shapes_open(&r->shapes, &r->settings, c, ps_model_from_config, c));
+    const ps_exec_plan *b = r->shapes.all[0]->exec_plan;
+    const ps_tiers_desc o = ps_exec_plan_tiers(b, &r->settings.budgets);
+    assert_true(is_discrete == (o.results_bytes > 0));
+    assert_true(is_discrete == (b->code->n_constants > 0));
     assert_ok(ps_tiers_open(&o, &r->tiers));
     assert_ok(ps_runner_create(b, &r->tiers, &(ps_runner_options){.compute = true}, &r->runner));
     assert_ok(ps_runner_create_params(r->runner, true));
-    assert_ok(ps_groups_init(&r->groups, &r->settings));
+    assert_ok(ps_param_groups_init(&r->groups, &r->settings));
 }
 
 static void close_run(run *r)
 {
     ps_runner_destroy(r->runner);
-    ps_groups_deinit(&r->groups);
+    ps_param_groups_deinit(&r->groups);
     ps_tiers_close(&r->tiers);
     ps_shapes_close(&r->shapes);
 }
@@ -107,7 +107,7 @@ static const ps_batch *batch_of(int64_t index)
 
 typedef struct seen {
     ps_loss_sums losses[K];
-    ps_eval_info aside;
+    ps_eval_info offload_index;
     ps_grad_sums sums;
 } seen;
 
@@ -124,11 +124,11 @@ static void one_step(run *r, int64_t step, seen *s)
     assert_ok(ps_runner_grad_sums(r->runner, &s->sums));
     for (int64_t m = 0; m < K; m++) assert_ok(ps_runner_loss_sums(r->runner, m, &s->losses[m]));
     r->groups.all[0].lr = 1e-2;
-    ps_groups_decide(&r->groups, step, false, 1);
+    ps_param_groups_decide(&r->groups, step, false, 1);
     assert_ok(ps_runner_update(r->runner, &r->groups));
     assert_ok(ps_runner_flush(r->runner));
     assert_ok(ps_runner_forward(r->runner, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch_of(0)}));
-    assert_ok(ps_runner_eval(r->runner, &s->aside));
+    assert_ok(ps_runner_eval(r->runner, &s->offload_index));
 }
 
 static void test_training(void **state)
@@ -147,7 +147,7 @@ static void test_training(void **state)
         assert_true(ps_exact_sum_value(&a.sums.sum_squares) == ps_exact_sum_value(&b.sums.sum_squares));
         for (int m = 0; m < K; m++) assert_memory_equal(&a.losses[m], &b.losses[m], sizeof a.losses[m]);
         assert_true(a.losses[0].loss != a.losses[1].loss && a.losses[0].n_targets == B * T - 1);
-        assert_memory_equal(&a.aside, &b.aside, sizeof a.aside);
+        assert_memory_equal(&a.offload_index, &b.offload_index, sizeof a.offload_index);
     }
     const ps_shape *shape = there.shapes.all[0];
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) {
@@ -165,12 +165,12 @@ static void test_inference(void **state)
     (void)state;
     static float all[2][B * T * V], one[2][V];
     ps_config *c = TINY("model.type=llama", "model.num_key_value_heads=1", "model.intermediate_size=100");
-    for (int is_apart = 0; is_apart < 2; is_apart++) {
+    for (int is_discrete = 0; is_discrete < 2; is_discrete++) {
         run r;
-        open_run(&r, c, false, is_apart != 0);
-        ps_pass pass = {.kind = PS_PASS_INFER, .batch = *batch_of(5), .output = all[is_apart], .output_row = -1};
+        open_run(&r, c, false, is_discrete != 0);
+        ps_pass pass = {.kind = PS_PASS_INFER, .batch = *batch_of(5), .output = all[is_discrete], .output_row = -1};
         assert_ok(ps_runner_forward(r.runner, &pass));
-        pass.output = one[is_apart], pass.output_row = 7;
+        pass.output = one[is_discrete], pass.output_row = 7;
         assert_ok(ps_runner_forward(r.runner, &pass));
         ps_eval_info loss = {.struct_size = sizeof loss};
         assert_ok(ps_runner_forward(r.runner, &(ps_pass){.kind = PS_PASS_EVALUATE, .batch = *batch_of(5)}));
@@ -201,7 +201,7 @@ static ps_grad_sums read_grads(ps_results *r)
     return all->grads;
 }
 
-/* Beside a block of the device the host has sums of its own, which make no difference to who reads. */
+/* The host has sums of its own next to the device's block, which make no difference to a reader. */
 static void test_two_places(void **state)
 {
     (void)state;
@@ -241,10 +241,10 @@ static void test_two_places(void **state)
 int main(void)
 {
     assert_ok(ps_backend_create_cpu(ps_cpu_isa_detect(), 2, &cpu));
-    apart_device = ps_device_cpu_ops;
-    apart_device.name = "apart";
-    apart_device.host_can_touch = false;
-    apart_space = (ps_space){.device = &apart_device, .host = &ps_device_cpu_ops, .page_bytes = PS_PAGE_BYTES};
+    discrete_device = ps_device_cpu_ops;
+    discrete_device.name = "apart";
+    discrete_device.host_can_touch = false;
+    discrete_space = (ps_space){.device = &discrete_device, .host = &ps_device_cpu_ops, .page_bytes = PS_PAGE_BYTES};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training),
         cmocka_unit_test(test_inference),

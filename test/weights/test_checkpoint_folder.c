@@ -87,7 +87,7 @@ static void test_killed_at_every_change(void **state)
 }
 
 /* A reader does not wait for the next save, and changes nothing. */
-static void test_read_while_aside(void **state)
+static void test_read_while_displaced(void **state)
 {
     (void)state;
     begin();
@@ -95,19 +95,19 @@ static void test_read_while_aside(void **state)
     save(1, "1");
     step_saved = 1;
     said = "2";
-    int n_aside = 0;
+    int n_offloaded = 0;
     for (long n = 0; crash_at(n, save_one); n++) {
-        const bool is_aside = !work_has(root, "step-000001");
-        n_aside += is_aside;
-        assert_true(latest_says() == '1' || !is_aside);
-        assert_int_equal(is_aside, !work_has(root, "step-000001"));
+        const bool is_displaced = !work_has(root, "step-000001");
+        n_offloaded += is_displaced;
+        assert_true(latest_says() == '1' || !is_displaced);
+        assert_int_equal(is_displaced, !work_has(root, "step-000001"));
     }
-    assert_true(n_aside > 0);
+    assert_true(n_offloaded > 0);
     crash.cannot_swap = false;
 }
 
 /* What has stepped aside and cannot get its name back may be the only checkpoint. */
-static void test_aside_stays_without_its_name(void **state)
+static void test_displaced_stays_without_its_name(void **state)
 {
     (void)state;
     begin();
@@ -115,10 +115,10 @@ static void test_aside_stays_without_its_name(void **state)
     save(1, "1");
     step_saved = 1;
     said = "2";
-    int n_aside = 0;
+    int n_offloaded = 0;
     for (long n = 0; crash_at(n, save_one); n++) {
         if (work_has(root, "step-000001")) continue;
-        n_aside++;
+        n_offloaded++;
         crash.cannot_rename = true;
         ps_checkpoint_folder_clean(root);
         assert_int_equal(latest_says(), '1');
@@ -127,7 +127,7 @@ static void test_aside_stays_without_its_name(void **state)
         assert_int_equal(latest_says(), '1');
         assert_true(work_has(root, "step-000001"));
     }
-    assert_true(n_aside > 0);
+    assert_true(n_offloaded > 0);
     crash.cannot_swap = false;
 }
 
@@ -153,13 +153,13 @@ static void test_find(void **state)
     char mark[PS_LEFTOVER_MARK_MAX], hidden[160];
     snprintf(hidden, sizeof hidden, ".tmp-old-%s-step-000003", ps_leftover_mark(mark));
     const work_path latest = work_file(root, "latest"), name = work_file(root, "step-000003"),
-                    aside = work_file(root, hidden);
+                    offload_index = work_file(root, hidden);
     assert_int_equal(unlink(latest.text), 0);
-    for (int is_aside = 0; is_aside < 2; is_aside++) {
-        if (is_aside) assert_int_equal(rename(name.text, aside.text), 0);
+    for (int is_displaced = 0; is_displaced < 2; is_displaced++) {
+        if (is_displaced) assert_int_equal(rename(name.text, offload_index.text), 0);
         assert_ok(ps_checkpoint_find(root, &path, &is_latest));
         assert_non_null(path);
-        assert_string_equal(path, is_aside ? aside.text : name.text);
+        assert_string_equal(path, is_displaced ? offload_index.text : name.text);
         assert_int_equal(is_latest, 0);
         ps_free(path);
         assert_int_equal(latest_says(), '3');
@@ -235,8 +235,8 @@ int main(void)
         cmocka_unit_test(test_remove_all),
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_killed_at_every_change),
-        cmocka_unit_test(test_read_while_aside),
-        cmocka_unit_test(test_aside_stays_without_its_name),
+        cmocka_unit_test(test_read_while_displaced),
+        cmocka_unit_test(test_displaced_stays_without_its_name),
         cmocka_unit_test(test_links_are_not_followed),
         cmocka_unit_test(test_new_folder_is_synced),
     };

@@ -9,11 +9,11 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "base/dtype.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "temp_folder.h"
-#include "tensor/dtype.h"
 #include "weights/torch_pickle.h"
 #include "weights/weight_source.h"
 

@@ -288,7 +288,7 @@ static void test_faults(void **state)
 
 #define GIB ((int64_t)1 << 30)
 
-/* Records of 5 GiB that are all holes but for their ends, and small ones behind them: sizes and offsets that need zip64
+/* Records of 5 GiB that are all holes but for their ends, and small ones after them: sizes and offsets that need zip64
  * fields, both, or one of them. */
 static void test_zip64(void **state)
 {
@@ -333,7 +333,7 @@ static void test_zip64(void **state)
         assert_int_equal(last, 'A' + i);
     }
     /* Where the directory says that each header is, it is. APPNOTE 4.3.12: sizes at 20 and 24, the header's offset at 42,
-     * fields of all ones in the extra field behind the name. */
+     * fields of all ones in the extra field after the name. */
     uint8_t directory[1024];
     const int64_t n_directory = ps_min_i64((int64_t)sizeof directory, ps_file_bytes(file) - end);
     assert_ok(ps_file_read(file, end, directory, n_directory));

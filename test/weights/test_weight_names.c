@@ -112,7 +112,7 @@ static const match_case match_cases[] = {
               "bert.embeddings.word_embeddings.weight"},
      .want = {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias"},
      .of_have = {-1, -1, 1, 0}},
-    /* an output table of its own: the class computes with decoder.bias, and has the other in vain; whatever their
+    /* an output table of its own: the class computes with decoder.bias, and does not use the other; whatever their
      * order */
     {.have = {"cls.predictions.bias", "cls.predictions.decoder.bias", "cls.predictions.decoder.weight"},
      .want = {"cls.predictions.decoder.weight", "cls.predictions.bias"},

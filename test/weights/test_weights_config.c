@@ -1,4 +1,4 @@
-/* The configuration that lies with weights: of a checkpoint, a run, a Hugging Face model, a file; and its names of classes. */
+/* The configuration that is with weights: of a checkpoint, a run, a Hugging Face model, a file; and its names of classes. */
 #include "assert_status.h"
 
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static void runs_and_checkpoints(void **state)
     labels_are(path_of("run/model.safetensors"), "d,e,f");
     is_refused(PS_EIO, path_of("run/nowhere.safetensors"), "No such file");
 
-    /* what is damaged in a folder is an error; beside a file it may be anybody's */
+    /* what is damaged in a folder is an error; next to a file it may be another model's */
     write_file("run/summary.json", "{");
     is_refused(PS_EFORMAT, path_of("run"), "summary.json:1");
     nothing_says_it(path_of("run/model.safetensors"));

@@ -1,5 +1,5 @@
 # Completion of pstar for bash; zsh takes it with bashcompinit. Commands, options and keys are those that the program
-# itself tells (--help, --help-config), so that nothing here knows them.
+# itself prints (--help, --help-config), so that nothing here knows them.
 
 _pstar_commands() {
     "$1" --help 2>/dev/null | sed -n 's/^  \([a-z]*\)  *[^ ].*/\1/p'

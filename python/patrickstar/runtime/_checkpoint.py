@@ -1,5 +1,5 @@
-"""Checkpoints of an engine: what the library saves, and beside it what only PyTorch knows of: buffers, generators, and
-what the program gives. That lies in one file a rank, which torch.load(weights_only=True) reads."""
+"""Checkpoints of an engine: those of the library, and state of PyTorch in addition: buffers, random generators, and
+data of the program. The latter are in one file a rank, which torch.load(weights_only=True) reads."""
 import atexit
 import contextlib
 import io
@@ -13,14 +13,14 @@ import torch.nn as nn
 
 from .._front import Front
 from .._library import PatrickStarError, find_checkpoint
-from .._ranks import tell_why_this_rank_ends
+from .._ranks import report_failure_to_ranks
 from .._state import names_of
 from .._torch import load_plain
 from .._weights import config_of
 
 
 class Checkpoints:
-    """Of one engine. Several ranks: all call."""
+    """The checkpoints of one engine. Several ranks: all call."""
 
     def __init__(self, module: nn.Module, front: Front, config: Any, ranks: Any) -> None:
         self._module, self._front, self._client, self._ranks = module, front, front.client, ranks
@@ -29,9 +29,10 @@ class Checkpoints:
         self._folder = os.path.join(config.get_string("train.output_dir"), "checkpoints")
         self._client_state: Callable[[], Optional[Dict[str, Any]]] = dict
         self._is_saving = False
-        self._due: Optional[Dict[str, Any]] = None  # generators as they were after the step that is to be saved
-        self._step = 0  # that is being saved
-        self._knows_folder = False  # it has no checkpoint of another run
+        self._due: Optional[Dict[str, Any]] = None  # state of generators after the step that is to be saved
+        self._hooks: List[Any] = []  # hooks that begin it
+        self._step = 0  # the step that is being saved
+        self._knows_folder = False  # the folder has been checked for checkpoints of another run
         self.optimizer: Any = None  # weak reference
 
     # ---- at any time
@@ -44,12 +45,12 @@ class Checkpoints:
 
     def load(self, folder: str, tag: Optional[str]) -> Tuple[Optional[str], Dict[str, Any]]:
         self.finish()
-        path = os.path.join(folder, str(tag)) if tag is not None else self._find(folder)
+        path = self._find(folder) if tag is None else self._find_tagged(folder, str(tag))
         if path is None:
             logging.getLogger("patrickstar").warning(
-                "load_checkpoint: %s has no checkpoint: training begins with the values that there are", folder)
+                "load_checkpoint: %s has no checkpoint: training begins with the present values", folder)
             return None, {}
-        self._front.let_gradients_go()
+        self._front.copy_exported_gradients()
         found = self._client.load_checkpoint(path)
         for slot in self._front.slots:
             self._front.note_written(slot)
@@ -60,15 +61,19 @@ class Checkpoints:
             optimizer.note_loaded()
         return found.path, client_state
 
+    def _find_tagged(self, folder: str, tag: str) -> str:
+        self._ranks.agree(_tag_error(folder, tag), "load_checkpoint")
+        return os.path.join(folder, tag)
+
     def _find(self, folder: str) -> Optional[str]:
-        """The same on all ranks."""
+        """Checks that it is the same on all ranks."""
         failure, path = None, None
         try:
             path = find_checkpoint(folder)
         except PatrickStarError as error:
             failure = error
         if path is None and failure is None:
-            failure = _mistaken(folder)
+            failure = _folder_error(folder)
         self._ranks.agree(failure, "load_checkpoint")
         if self._ranks.size > 1:
             names = self._ranks.gather(os.path.basename(path) if path is not None else "none")
@@ -83,75 +88,82 @@ class Checkpoints:
         self._client_state = function
 
     def before_step(self) -> None:
-        """The run may not begin where it would replace checkpoints of another one."""
+        """Refuse a folder where the run would replace checkpoints of another one."""
         if self._interval == 0 or self._knows_folder:
             return
         found = find_checkpoint(self._folder)
         if found is not None:
             raise PatrickStarError("EINVAL", "%s is a checkpoint of an earlier run, which train.save_interval would "
-                                   "replace: go on from it by model.load_checkpoint(%r), or name another "
+                                   "replace: continue from it by model.load_checkpoint(%r), or name another "
                                    "train.output_dir" % (found, self._folder))
         self._knows_folder = True
 
     def after_step(self) -> None:
-        """Generators are saved as they are now; all else when the next forward pass begins, so that what the program
-        does after the step, such as scheduler.step(), is in it."""
+        """Saves the state of generators now; all else when the next forward pass begins, so that it includes the
+        effects of calls after the step, such as scheduler.step()."""
         if self._is_saving and self._client.checkpoint_is_done():
             self.finish()
         if self._interval == 0 or self._client.get_info().n_steps % self._interval != 0:
             return
         self.finish()
         self._due = _generators(self._client.device)
-        self._front.before_pass = self._begin_due
+        self._front.before_pass = self._begin_due  # also if a module's forward is called directly, without hooks
+        # A module that counts in a buffer may do so before any parameter is used. Functions, as a copy of the module
+        # would copy the objects of methods.
+        self._hooks = [module.register_forward_pre_hook(lambda *_: self._begin_due())
+                       for module in self._module.modules()]
         atexit.register(self._finish_at_exit)
 
     def _begin_due(self) -> None:
+        if self._due is None:
+            return
         generators, self._due = self._due, None
         self._front.before_pass = None
+        for hook in self._hooks:
+            hook.remove()
         self._step = self._client.get_info().n_steps
         try:
             self._begin(self._folder, None, self._keep_last, self._client_state, generators)
         except (PatrickStarError, OSError) as error:
-            self._tell_failure(error)
+            self._log_failure(error)
             return
         self._is_saving = True
 
     def get_optimizer(self) -> Any:
-        """None where the program has let go of it."""
+        """None after the program has dropped it."""
         return self.optimizer() if self.optimizer is not None else None
 
     def _finish_at_exit(self) -> None:
-        tell_why_this_rank_ends()
+        report_failure_to_ranks()
         self.finish()
 
     def finish(self) -> None:
-        """The save of train.save_interval that is due or under way is completed. What fails is told, and training goes
-        on."""
+        """Completes a save of train.save_interval that is due or in progress. A failure is logged, and training
+        continues."""
         atexit.unregister(self._finish_at_exit)
         if not self._client.is_open():
             return
-        if self._due is not None:
-            self._begin_due()
+        self._begin_due()
         if not self._is_saving:
             return
         self._is_saving = False
         try:
             self._client.finish_checkpoint()
         except PatrickStarError as error:
-            self._tell_failure(error)
+            self._log_failure(error)
 
-    def _tell_failure(self, error: BaseException) -> None:
+    def _log_failure(self, error: BaseException) -> None:
         logging.getLogger("patrickstar").warning("no checkpoint of step %d: %s", self._step, error)
 
-    # ---- what goes into it
+    # ---- content
 
     def _begin(self, folder: str, tag: Optional[str], keep_last: int, give: Callable[[], Optional[Dict[str, Any]]],
                generators: Optional[Dict[str, Any]]) -> None:
-        self._front.let_gradients_go()
+        self._front.copy_exported_gradients()
         try:
             extra = self._extra(give(), generators)
         except BaseException:
-            if self._ranks.size > 1:  # the others come to the library's call, and are to fail with this rank
+            if self._ranks.size > 1:  # the others make the library's call, and must fail with this rank
                 with contextlib.suppress(PatrickStarError):
                     self._client.begin_checkpoint(folder, tag, keep_last, None, None)
             raise
@@ -191,7 +203,7 @@ class Checkpoints:
         for name, module in _with_extra_state(self._module):
             if name in state["module_extra_state"]:
                 module.set_extra_state(state["module_extra_state"][name])
-        if is_same_world:  # else ranks would draw the same
+        if is_same_world:  # otherwise ranks would draw the same numbers
             torch.set_rng_state(state["rng"])
             if state["cuda_rng"] is not None and self._client.device.type == "cuda":
                 torch.cuda.set_rng_state(state["cuda_rng"], self._client.device)
@@ -226,23 +238,23 @@ def _save(extra: Dict[str, Any]) -> bytes:
 
 
 def _check_that_it_loads(what: str, part: Any) -> None:
-    """Before there is a checkpoint of which it cannot be read again."""
-    error = _why_it_does_not_load(part)
+    """Refuse it before a checkpoint is written that cannot be read."""
+    error = _load_error(part)
     if error is None:
         return
     where, part = "", part
-    while isinstance(part, (dict, list, tuple)):  # what in it is it?
+    while isinstance(part, (dict, list, tuple)):  # find the offending element
         items = part.items() if isinstance(part, dict) else enumerate(part)
-        inner = next(((key, value) for key, value in items if _why_it_does_not_load(value) is not None), None)
+        inner = next(((key, value) for key, value in items if _load_error(value) is not None), None)
         if inner is None:
             break
         where, part = "%s[%r]" % (where, inner[0]), inner[1]
     raise PatrickStarError("EINVAL", "save_checkpoint: %s%s is %s, which torch.load(weights_only=True) does not read: "
-                           "keep numbers of Python's, texts, tensors, lists and dictionaries (%s)"
+                           "keep Python numbers, texts, tensors, lists and dictionaries (%s)"
                            % (what, where, type(part).__name__, error))
 
 
-def _why_it_does_not_load(part: Any) -> Optional[Exception]:
+def _load_error(part: Any) -> Optional[Exception]:
     out = io.BytesIO()
     try:
         torch.save(part, out)
@@ -258,8 +270,8 @@ def _generators(device: torch.device) -> Dict[str, Any]:
             "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None}
 
 
-def _mistaken(folder: str) -> Optional[PatrickStarError]:
-    """A path that was meant for something else. A folder that is not there, or has nothing like weights, is none."""
+def _folder_error(folder: str) -> Optional[PatrickStarError]:
+    """An error for a path of another kind. A missing folder, or one without weights, is no error."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     if os.path.isfile(folder):
         return PatrickStarError("EINVAL", "load_checkpoint: %s is a file; give the folder of checkpoints, or of one"
@@ -270,6 +282,26 @@ def _mistaken(folder: str) -> Optional[PatrickStarError]:
     if any(name.endswith((".safetensors", ".bin", ".pt", ".safetensors.index.json")) for name in names):
         return PatrickStarError("EINVAL", "load_checkpoint: %s has files of weights, and no checkpoint: they go to "
                                 "from_pretrained or model.load_state_dict" % folder)
+    tags = _tags_in(folder)
+    if tags:
+        return PatrickStarError("EINVAL", "load_checkpoint: %s has no file latest, which names the newest of its "
+                                "checkpoints: %s; give one of them by tag=" % (folder, ", ".join(tags)))
+    return None
+
+
+def _tags_in(folder: str) -> List[str]:
+    return sorted(name for name in (os.listdir(folder) if os.path.isdir(folder) else [])
+                  if not name.startswith(".") and os.path.exists(os.path.join(folder, name, "state.json")))
+
+
+def _tag_error(folder: str, tag: str) -> Optional[PatrickStarError]:
+    tags = _tags_in(folder)
+    if tag in ("", ".", "..") or os.path.basename(tag) != tag:
+        return PatrickStarError("EINVAL", "load_checkpoint: tag=%r: expected the name of a folder in %s"
+                                % (tag, folder))
+    if tags and not os.path.exists(os.path.join(folder, tag)):
+        return PatrickStarError("EINVAL", "load_checkpoint: %s has no checkpoint %s; it has %s"
+                                % (folder, tag, ", ".join(tags)))
     return None
 
 

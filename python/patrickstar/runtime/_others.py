@@ -1,5 +1,5 @@
-"""What else of PyTorch's takes a model's parameters in hand, where they lie in chunks: refused by name; or, what takes
-them past functions of PyTorch, given their places."""
+"""Other code of PyTorch that processes a model's parameters, if they are in chunks: refused by name; or, if it bypasses
+functions of PyTorch, given resident parameters."""
 import contextlib
 import functools
 from typing import Any, Iterable, Optional, Type
@@ -31,8 +31,8 @@ def _refuse_optimizers() -> None:
         slot = None if isinstance(self, Optimizer) else _first_in_chunks(self.param_groups[-1]["params"])
         if slot is not None:
             self.param_groups.pop()
-            raise Refused("%s over %s, which lies in chunks: the optimizer that initialize_engine gave updates it, and "
-                          "optimizer.type of the configuration says which kind (a Trainer makes its own: give it "
+            raise Refused("%s over %s, which is in chunks: the optimizer of initialize_engine updates it, and "
+                          "optimizer.type of the configuration sets its kind (a Trainer creates its own: give it "
                           "optimizers=(optimizer, scheduler), as doc/pytorch.md does)"
                           % (type(self).__name__, slot.name))
 
@@ -46,14 +46,14 @@ def _refuse_wrapper(wrapper: Type[nn.Module], instead: str) -> None:
     def init_unless_in_chunks(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         slot = _first_in_chunks(module.parameters()) if isinstance(module, nn.Module) else None
         if slot is not None:
-            raise Refused("%s over %s, which lies in chunks: %s" % (wrapper.__name__, slot.name, instead))
+            raise Refused("%s over %s, which is in chunks: %s" % (wrapper.__name__, slot.name, instead))
         init(self, module, *args, **kwargs)
 
     wrapper.__init__ = init_unless_in_chunks  # type: ignore[method-assign]
 
 
 def _pin_for_script_functions() -> None:
-    """A function of torch.jit.script computes with what parameters it is given, as they are."""
+    """A function of torch.jit.script uses its parameter arguments directly."""
     call = torch.jit.ScriptFunction.__call__
 
     @functools.wraps(call)
@@ -75,8 +75,8 @@ def _refuse_function_transforms() -> None:
     def wrap_unless_in_chunks(tensor: Any, level: int) -> Any:
         slot = _first_in_chunks([tensor])
         if slot is not None:
-            raise Refused("torch.func (grad, vjp, jacrev, hessian) of parameter %s, which lies in chunks: take "
-                          "torch.autograd.grad, or give a copy, %s.detach().clone()" % (slot.name, slot.name))
+            raise Refused("torch.func (grad, vjp, jacrev, hessian) of parameter %s, which is in chunks: use "
+                          "torch.autograd.grad, or pass a copy, %s.detach().clone()" % (slot.name, slot.name))
         return wrap(tensor, level)
 
     transforms._wrap_tensor_for_grad = wrap_unless_in_chunks
@@ -89,10 +89,10 @@ def _refuse_compilation() -> None:
 
     @functools.wraps(compile_)
     def compile_unless_in_chunks(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-        module = getattr(model, "__self__", model)  # module.compile() gives a method
+        module = getattr(model, "__self__", model)  # module.compile() passes a method
         slot = _first_in_chunks(module.parameters()) if isinstance(module, nn.Module) else None
         if slot is not None:
-            raise Refused("torch.compile of a module with %s, which lies in chunks: parameters change their places "
+            raise Refused("torch.compile of a module with %s, which is in chunks: parameters change their addresses "
                           "between operators, which a compiled graph does not see; compile functions that have no "
                           "parameters" % slot.name)
         return compile_(model, *args, **kwargs)

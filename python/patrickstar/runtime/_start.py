@@ -1,4 +1,4 @@
-"""From a configuration and a function that builds a module to a model in chunks."""
+"""Creation of a model in chunks from a configuration and a function that builds a module."""
 import functools
 from typing import Any, Optional, Tuple
 
@@ -27,7 +27,7 @@ def start(model_func: Any, local_rank: Optional[int], given: Any,
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if local_rank is not None and 0 <= local_rank < n_gpus:
         torch.cuda.set_device(local_rank)
-    ranks = _ranks.meet(config.handle, process_group)
+    ranks = _ranks.init(config.handle, process_group)
     client: Optional[Client] = None
     builder: Optional[Builder] = None
     lock: Optional[OutputLock] = None
@@ -40,7 +40,7 @@ def start(model_func: Any, local_rank: Optional[int], given: Any,
         with builder.open():
             model = model_func if isinstance(model_func, nn.Module) else model_func()
             if not isinstance(model, nn.Module):
-                raise PatrickStarError("EINVAL", "model_func gave %s; expected a torch.nn.Module"
+                raise PatrickStarError("EINVAL", "model_func returned %s; expected a torch.nn.Module"
                                        % type(model).__name__)
             _check_module(model)
             builder.adopt(model)
@@ -48,7 +48,7 @@ def start(model_func: Any, local_rank: Optional[int], given: Any,
             client.use_stream()
         front = builder.finish(model, dtype)
         profiler._attach(client)
-        _equip(model, front)
+        _install_hooks(model, front)
         builder.done()
     except BaseException as error:
         if lock is not None:
@@ -58,7 +58,7 @@ def start(model_func: Any, local_rank: Optional[int], given: Any,
     return model, front, config, ranks, lock
 
 
-def _equip(model: nn.Module, front: Front) -> None:
+def _install_hooks(model: nn.Module, front: Front) -> None:
     for name, module in model.named_modules():
         slots = list(dict.fromkeys(param._ps for param in module._parameters.values() if hasattr(param, "_ps")))
         save_by(front, module)
@@ -74,14 +74,14 @@ def _equip(model: nn.Module, front: Front) -> None:
 
 
 def _refuse_scripting(name: str) -> None:
-    raise Refused("torch.jit.script of %s, whose parameters lie in chunks: a script keeps their places, which change; "
-                  "load model.state_dict() into a module outside of chunks, or script a "
+    raise Refused("torch.jit.script of %s, whose parameters are in chunks: a script keeps their addresses, which "
+                  "change; load model.state_dict() into a module outside of chunks, or script a "
                   "function that takes the parameters as arguments" % name)
 
 
 def _give_back(ranks: _ranks.Ranks, client: Optional[Client], builder: Optional[Builder], model: Any,
                error: BaseException) -> None:
-    """There will be no engine: the other ranks hear why, at once, and the module is as it was before."""
+    """Creation has failed: the other ranks are notified at once, and the module is restored."""
     ranks.fail(error)
     is_kept = builder is not None and builder.undo(model if isinstance(model, nn.Module) else None)
     if client is None:
@@ -102,18 +102,18 @@ def _check_number_format(config: Config) -> torch.dtype:
         try:
             half @ half
         except RuntimeError as error:
-            raise Refused("fp16.enabled: PyTorch %s does not multiply fp16 on this processor (%s); take bf16.enabled, "
+            raise Refused("fp16.enabled: PyTorch %s does not multiply fp16 on this processor (%s); use bf16.enabled, "
                           "which needs no loss scale, or a newer PyTorch" % (torch.__version__, error)) from None
     return torch.float16
 
 
-def _check_local_rank(local_rank: Optional[int], is_alone: bool, n_gpus: int) -> None:
+def _check_local_rank(local_rank: Optional[int], is_single_rank: bool, n_gpus: int) -> None:
     if local_rank is None or local_rank <= 0:
         return
-    if is_alone:
-        raise Refused("local_rank=%d, but this process is alone: each of several would train a model of its own. Start "
-                      "them together, by torchrun or mpirun, or call torch.distributed.init_process_group before; one "
-                      "process has local_rank=0, and CUDA_VISIBLE_DEVICES chooses its GPU" % local_rank)
+    if is_single_rank:
+        raise Refused("local_rank=%d, but this is a single process: each of several would train a separate model. "
+                      "Start them together, by torchrun or mpirun, or call torch.distributed.init_process_group "
+                      "before; one process has local_rank=0, and CUDA_VISIBLE_DEVICES chooses its GPU" % local_rank)
     if 0 < n_gpus <= local_rank:
         raise PatrickStarError("EINVAL", "local_rank=%d: expected a number below %d, as this machine has that many "
                                "GPUs; start so many processes on it at most" % (local_rank, n_gpus))
@@ -129,12 +129,12 @@ def _check_module(model: nn.Module) -> None:
         if next(module.parameters(), None) is None:
             continue
         if kind in _WRAPPERS:
-            raise Refused("%s is a %s: give the module that is in it; ranks and chunks are initialize_engine's matter, "
-                          "and parameters in chunks change their places, which a compiled graph does not see"
+            raise Refused("%s is a %s: pass the module in it; initialize_engine handles ranks and chunks, "
+                          "and parameters in chunks change their addresses, which a compiled graph does not see"
                           % (name, kind))
         if getattr(module, "_compiled_call_impl", None) is not None:
             raise Refused("%s is compiled by its method compile(): leave that out; parameters in chunks change their "
-                          "places, which a compiled graph does not see" % name)
+                          "addresses, which a compiled graph does not see" % name)
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, SpectralNorm):
                 raise Refused("the hook form of spectral_norm on %s stores the weight as a plain attribute, which the "

@@ -1,4 +1,4 @@
-"""The engine: a module of PyTorch whose parameters lie in chunks."""
+"""The engine: a module of PyTorch whose parameters are in chunks."""
 import atexit
 import collections
 import contextlib
@@ -14,9 +14,9 @@ from .. import _parts
 from .._build import _Parameters
 from .._client import Config
 from .._front import Front
-from .._library import ASIDE, BACKWARD, FORWARD, Refused, raised
+from .._library import OUTSIDE_STEP, BACKWARD, FORWARD, Refused, raised
 from .._parked import Parked
-from .._ranks import tell_why_this_rank_ends
+from .._ranks import report_failure_to_ranks
 from .._state import names_of
 from .._torch import exclude_from_compile, not_compiled
 from .._weights import config_of
@@ -25,8 +25,9 @@ from ._checkpoint import Checkpoints
 
 
 class Engine(nn.Module):
-    """What initialize_engine gives: called as the module that model_func built, which is its attribute `module`. Other
-    attributes are that module's, to read (engine.generate(...), engine.config) and to write (engine.scale = 2)."""
+    """The result of initialize_engine: called as the module that model_func built, which is its attribute `module`.
+    Other attributes are that module's, to read (engine.generate(...), engine.config) and to write (engine.scale =
+    2)."""
 
     def __init__(self, module: nn.Module, front: Front, config: Config, ranks: Any, lock: Any) -> None:
         super().__init__()
@@ -37,38 +38,38 @@ class Engine(nn.Module):
         front.accumulation_steps = config.get_int("gradient_accumulation_steps")
         self._updates_early = config.to_dict()["memory"]["update_in_backward"] == "always"
         module.zero_grad = front.zero_grad  # type: ignore[method-assign]
-        # Before PyTorch 2.1 the collector cannot follow what gradients are taken by back to their parameters.
+        # Before PyTorch 2.1 the collector cannot trace the references from gradient hooks back to parameters.
         weakref.finalize(self, front.unwatch).atexit = False
         if ranks.size > 1:
             atexit.register(self._close_at_exit)
         _empty_autograd_at_exit()
         exclude_from_compile(Parked)
-        self.module = module  # the last of the engine's own: __setattr__
+        self.module = module  # the last own attribute: __setattr__
 
-    # ---- the guide's calls
+    # ---- calls of PatrickStar's guide
 
     @not_compiled
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives. With gradients, and in training mode, it is part of a step; else it is an evaluation,
-        from which the schedule learns nothing."""
+        """The module's result. With gradients, and in training mode, it is part of a step; otherwise it is an
+        evaluation, which is not recorded for the schedule."""
         exclude_from_compile(Parked)
         front, before = self.front, self.front.phase
-        front.let_gradients_go()
-        front.phase = FORWARD if torch.is_grad_enabled() and self.training else ASIDE
+        front.copy_exported_gradients()
+        front.phase = FORWARD if torch.is_grad_enabled() and self.training else OUTSIDE_STEP
         try:
             out = self.module(*args, **kwargs)
-            if front.phase == FORWARD:  # what the loss was computed with is still there
+            if front.phase == FORWARD:  # graphs of the loss are still alive
                 self.client.moment(FORWARD, "(output)")
             return out
         finally:
             front.phase = before
 
     def backward(self, loss: torch.Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True) -> None:
-        """Gradients of the loss, times the loss scale of fp16, go into chunks, added to those that are there since the
-        last step. With gradient_accumulation_steps in the configuration the loss counts divided by it, and the
+        """Gradients of the loss, times the loss scale of fp16, are stored in chunks, added to those since the last
+        step. With gradient_accumulation_steps in the configuration the loss counts divided by it, and the
         optimizer steps in every so-many-th call of step(), as DeepSpeed's engine does. scale_wrt_gas=False, as there:
         the loss is not divided, for one that is a share of the step's loss already (doc/pytorch.md, accumulation)."""
-        self.front.check_lent_gradients()
+        self.front.check_exported_gradients()
         scale = self.client.get_loss_scale() / (self.front.accumulation_steps if scale_wrt_gas else 1)
         if self.front.completes_micro_batches():
             self._begin_last_backward()
@@ -78,10 +79,10 @@ class Engine(nn.Module):
         self.front.n_backward += 1
 
     def _begin_last_backward(self) -> None:
-        """Updates within it compute with what the program has written to the groups so far."""
+        """Updates within it use the numbers that the program has written to the groups so far."""
         optimizer = self.checkpoints.get_optimizer() if self._updates_early else None
         if optimizer is not None:
-            optimizer.tell_groups()
+            optimizer.apply_groups()
         self.client.begin_last_backward()
 
     @contextlib.contextmanager
@@ -91,7 +92,7 @@ class Engine(nn.Module):
         try:
             yield
         except RuntimeError as error:
-            # Before PyTorch 2 what hooks of saved tensors raise comes out as a RuntimeError with its text.
+            # Before PyTorch 2 exceptions in saved-tensor hooks come out as a RuntimeError with their text.
             if type(error) is RuntimeError and raised and str(raised[0]) in str(error):
                 raise raised[0] from None
             raise
@@ -120,8 +121,8 @@ class Engine(nn.Module):
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Values of parameters, fp32 or other types, and buffers. Several ranks: all call, with all that is loaded, or
-        each with what its own state_dict(whole=False) gave. Where one is refused, nothing is loaded on any."""
+        """Values of parameters, fp32 or other types, and buffers. Several ranks: all call, with all values, or each
+        with its result of state_dict(whole=False). If one refuses, nothing is loaded on any."""
         if assign:
             raise Refused("load_state_dict(assign=True): parameters keep their places in chunks, and values are copied "
                           "there; leave assign out")
@@ -129,10 +130,10 @@ class Engine(nn.Module):
         return self.module.load_state_dict(filled, strict=strict)
 
     def agree(self, check: Callable[[], Any], what: str) -> Any:
-        """What check gives, where it raises nothing on any rank. All call."""
+        """The result of check, if it raises on no rank. All call."""
         failure, result = None, None
         if self.ranks.size > 1:
-            self.client.announce(next(slot.number for slot in self.front.slots if not slot.is_apart))
+            self.client.announce(next(slot.number for slot in self.front.slots if not slot.is_unmanaged))
         try:
             result = check()
         except Exception as error:
@@ -141,8 +142,8 @@ class Engine(nn.Module):
         return result
 
     def _fill_part(self, state: Mapping[str, Any], strict: bool) -> Mapping[str, Any]:
-        """state_dict(whole=False) of this rank, with something of the right shape for what others keep: each rank takes
-        only its own of what is written. Anything else: as it is. Refused where it is of another rank."""
+        """state_dict(whole=False) of this rank, with placeholders of the right shape for parameters of others: each
+        rank uses only its own. Anything else is returned unchanged. Refused if it is of another rank."""
         mark = _parts.mark_of_model(state)
         if mark is None:
             return state
@@ -155,7 +156,7 @@ class Engine(nn.Module):
         except Refused:
             if strict:
                 raise
-            return state  # what it has, as PyTorch does
+            return state  # with its missing entries, as PyTorch does
         kept = [slot for slot in names if self.client.keeps(slot.number)]
         if strict:
             _parts.check_kept(mark, self.client, "model state",
@@ -171,17 +172,17 @@ class Engine(nn.Module):
     def save_checkpoint(self, save_dir: str, tag: Optional[str] = None,
                         client_state: Optional[Dict[str, Any]] = None) -> str:
         """Write a checkpoint: fp32 values, optimizer states, counts, loss scale, buffers, torch's random generators,
-        and client_state, a dictionary that load_checkpoint gives back (the position in the data, a scheduler's
+        and client_state, a dictionary that load_checkpoint returns (the position in the data, a scheduler's
         state_dict()). Returns its folder, save_dir/tag, by default save_dir/step-000100. It is streamed from chunks:
         memory for one piece of a tensor, whatever the model's size. A checkpoint is complete or not there at all,
         whenever the process is killed. Between step() and the next backward pass. Several ranks: all call."""
         return self.checkpoints.save(os.fspath(save_dir), tag, client_state)
 
     def load_checkpoint(self, load_dir: str, tag: Optional[str] = None) -> Tuple[Optional[str], Dict[str, Any]]:
-        """Go on from a checkpoint: the newest in load_dir, that of the tag, or load_dir itself. Its folder, and the
-        client_state of this rank; (None, {}) where load_dir has none. Training goes on with the bits of a run that was
-        never stopped; budgets, chunk sizes and the number of ranks may be others (random generators stay as they are
-        then). A checkpoint of pstar is read too, without client_state. Several ranks: all call."""
+        """Continue from a checkpoint: the newest in load_dir, that of the tag, or load_dir itself. Returns its folder,
+        and the client_state of this rank; (None, {}) if load_dir has none. Training continues with the bits of a run
+        that was never stopped; budgets, chunk sizes and the number of ranks may differ (random generators are not
+        restored then). A checkpoint of pstar is read too, without client_state. Several ranks: all call."""
         return self.checkpoints.load(os.fspath(load_dir), tag)
 
     def save_weights(self, path: str, max_shard_size: Union[int, str] = "5GB",
@@ -198,7 +199,7 @@ class Engine(nn.Module):
         if options or config is None or not hasattr(self.module, "base_model_prefix"):
             if not hasattr(self.module, "save_pretrained"):
                 raise Refused("save_pretrained: %s has none; model.save_weights(path) writes safetensors, and "
-                              "model.save_checkpoint(folder) what training goes on from" % type(self.module).__name__)
+                              "model.save_checkpoint(folder) all that resuming needs" % type(self.module).__name__)
             return self.module.save_pretrained(save_directory, max_shard_size=max_shard_size, **options)
         folder = os.fspath(save_directory)
         if self.ranks.rank == 0:
@@ -210,12 +211,12 @@ class Engine(nn.Module):
         return None
 
     def client_state_from(self, function: Callable[[], Optional[Dict[str, Any]]]) -> None:
-        """Have the checkpoints of train.save_interval hold the client_state that this function gives."""
+        """Have the checkpoints of train.save_interval hold the client_state that this function returns."""
         self.checkpoints.take_client_state_from(function)
 
     def close(self) -> None:
-        """Give memory and files back; the model cannot be used any more. Several ranks: all call. An engine that nobody
-        refers to any more is closed by itself, those of several ranks at the end of the program."""
+        """Free memory and files; the model is unusable afterwards. Several ranks: all call. An engine without
+        references is closed automatically, those of several ranks at the end of the program."""
         self.checkpoints.finish()
         self.client.close()
         if self.output_lock is not None:
@@ -224,11 +225,11 @@ class Engine(nn.Module):
         atexit.unregister(self._close_at_exit)
 
     def _close_at_exit(self) -> None:
-        tell_why_this_rank_ends()
+        report_failure_to_ranks()
         self.close()
 
     def check_modules(self) -> None:
-        """Refuse modules that were added after initialize_engine: nothing would train them."""
+        """Refuse modules that were added after initialize_engine: they would not be trained."""
         for name, module in self.module.named_modules():
             if module._parameters and type(module._parameters) is not _Parameters:
                 raise Refused("module %s was added after initialize_engine; create it in model_func, adapters too "
@@ -243,7 +244,7 @@ class Engine(nn.Module):
             return getattr(super().__getattr__("module"), name)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
-        """By the names of the module, as state_dict has them."""
+        """With the names of the module, as in state_dict."""
         return self.module.named_parameters(*args, **kwargs)
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Any:
@@ -280,10 +281,10 @@ class Engine(nn.Module):
 
 @functools.lru_cache(maxsize=None)  # once a process
 def _empty_autograd_at_exit() -> None:
-    """A backward pass that ends by an exception leaves what it has not come to in a queue of its thread, hooks of saved
-    tensors among it. PyTorch empties that in the thread's next backward pass; or when the thread ends, which for the
-    first one is after the interpreter, and these hooks are Python's: a program that has done all its work would crash
-    (PyTorch 2.15, also with plain hooks)."""
+    """A backward pass that ends by an exception leaves the remaining nodes in a queue of its thread, with hooks of
+    saved tensors. PyTorch clears that queue in the thread's next backward pass; or when the thread ends, which for the
+    main thread is after the interpreter, while these hooks are Python objects: a finished program would crash (PyTorch
+    2.15, also with plain hooks)."""
     process = os.getpid()
 
     def empty() -> None:

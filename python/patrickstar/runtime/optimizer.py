@@ -1,4 +1,4 @@
-"""The optimizer: the library's, in the clothes of torch.optim."""
+"""The library's optimizer with the interface of torch.optim."""
 import logging
 import weakref
 from dataclasses import dataclass
@@ -13,35 +13,35 @@ from .._slot import Slot
 from .._torch import not_compiled
 from .engine import Engine
 
-_NUMBERS = ("lr", "weight_decay", "beta1", "beta2", "eps")  # of ClientGroup
-_OWN_KEY = "patrickstar"  # of state_dict: what torch.optim has no place for
+_NUMBERS = ("lr", "weight_decay", "beta1", "beta2", "eps")  # members of ClientGroup
+_OWN_KEY = "patrickstar"  # key of state_dict for data that torch.optim does not have
 
-# What torch.optim's groups may ask for and this optimizer does not do, and what they have where they do not ask.
+# Options of torch.optim's groups that this optimizer does not support, and their values when unset.
 _NOT_DONE = {"amsgrad": False, "maximize": False, "momentum": 0, "dampening": 0, "nesterov": False}
 
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What the last step did. Before the first one: the count of updates, the loss scale, and a norm of 0."""
+    """Information on the last step. Before the first one: the count of updates, the loss scale, and a norm of 0."""
     step: int  # updates made, this one included
-    is_skipped: bool  # gradients were not finite: parameters are as before
+    is_skipped: bool  # gradients were not finite: parameters are unchanged
     grad_norm: float  # of all gradients, without the loss scale, before clipping
     loss_scale: float  # of this step
-    is_watched: bool  # it went another way than the step before, or was the first
+    is_recorded: bool  # it differs from the recorded step, or was the first
     n_restored: int  # parameters that were read after their gradients had overwritten them
-    n_beside: int  # gradients with memory of their own
-    n_deferred: int  # chunks whose updates wait for the next forward pass (memory.defer_updates)
+    n_separate: int  # gradients in separate memory
+    n_deferred: int  # chunks whose updates are deferred to the next forward pass (memory.defer_updates)
     n_gathered: int  # all-gathers of groups of chunks, with several ranks
-    n_gathered_ahead: int  # of these: begun before the group was asked for
+    n_gathered_ahead: int  # of these: begun before the group was used
     n_early: int  # chunks updated within the backward pass (memory.update_in_backward = always)
 
 
 class Optimizer(torch.optim.Optimizer):
-    """What initialize_engine gives: Adam, AdamW or SGD (optimizer.type of the configuration) in chunks.
+    """The optimizer of initialize_engine: Adam, AdamW or SGD (optimizer.type of the configuration) in chunks.
 
     param_groups are those of the configuration (optimizer.param_groups; the first has the parameters that no pattern
-    names). What a program or a torch.optim.lr_scheduler writes to a group's lr, weight_decay, betas or eps acts from
-    the next step on, in place of what the configuration says."""
+    names). Values that a program or a torch.optim.lr_scheduler writes to a group's lr, weight_decay, betas or eps take
+    effect from the next step on, in place of the configuration's."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.client = engine, engine.client
@@ -73,8 +73,8 @@ class Optimizer(torch.optim.Optimizer):
     @not_compiled
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Update all parameters that have a gradient; what closure gave, or None. `last_step` says what it did. Where
-        no parameter has one it is no update: the count and the rates stay."""
+        """Update all parameters that have a gradient; returns the closure's result, or None. `last_step` describes it.
+        If no parameter has one it is no update: the count and the learning rates stay."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -84,16 +84,16 @@ class Optimizer(torch.optim.Optimizer):
             return loss
         engine.check_modules()
         self._warn_of_evaluation()
-        self.tell_groups()
+        self.apply_groups()
         engine.checkpoints.before_step()
-        front.let_gradients_go()
+        front.copy_exported_gradients()
         info, trouble = self.client.step()
         front.end_step()
         self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
-                                  bool(info.is_watched), info.n_restored, info.n_beside, info.n_deferred,
+                                  bool(info.is_recorded), info.n_restored, info.n_separate, info.n_deferred,
                                   info.n_gathered, info.n_gathered_ahead, info.n_early)
         self._learn_groups()
-        if trouble is None or info.is_skipped:  # else weights have changed in part
+        if trouble is None or info.is_skipped:  # otherwise weights have changed in part
             engine.checkpoints.after_step()
         if trouble is not None:
             raise trouble
@@ -104,9 +104,9 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._has_warned = True
         logging.getLogger("patrickstar").warning(
-            "a training step in model.eval(): its forward pass counts as an evaluation, from which no schedule is "
-            "learnt, so that chunks come when they are asked for and no sooner. Call model.train(); to leave dropout "
-            "out, call eval() of those modules only")
+            "a training step in model.eval(): its forward pass counts as an evaluation, which is not recorded, "
+            "so that chunks are loaded only when they are used. Call model.train(); to disable dropout, "
+            "call eval() of those modules only")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """The same as model.zero_grad(); no gradients are left after a step."""
@@ -115,7 +115,7 @@ class Optimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         if getattr(self, "_is_built", True):
             raise Refused("add_param_group: all parameters have a group already; optimizer.param_groups of the "
-                          "configuration makes groups by patterns of names")
+                          "configuration creates groups by patterns of names")
         super().add_param_group(param_group)
 
     # ---- numbers of groups
@@ -127,7 +127,7 @@ class Optimizer(torch.optim.Optimizer):
         return numbers
 
     def _learn_groups(self) -> None:
-        """What the configuration's schedule made of the rates."""
+        """Updates the groups with the learning rates of the configuration's schedule."""
         for number, client_group in enumerate(self.client.get_groups()):
             group, numbers = self.param_groups[number], self._read_group(client_group)
             for key, value in numbers.items():
@@ -135,28 +135,28 @@ class Optimizer(torch.optim.Optimizer):
                     group[key] = value
             self._known[number] = numbers
 
-    def tell_groups(self) -> None:
-        """What the program wrote."""
+    def apply_groups(self) -> None:
+        """Passes the program's values to the library."""
         self._check_options(self.param_groups)
-        for number, (group, known, told) in enumerate(zip(self.param_groups, self._known, self._set)):
+        for number, (group, known, numbers) in enumerate(zip(self.param_groups, self._known, self._set)):
             for key, value in self._fixed.items():
                 if group[key] != value:
                     raise Refused("param_groups[%d][%r] = %r: it is fixed, %r; set optimizer.params.%s of the "
                                   "configuration" % (number, key, group[key], value, key))
             changed = [key for key in known if not _same(group[key], known[key])]
-            told = ClientGroup.from_buffer_copy(told)  # what is refused leaves no trace
+            numbers = ClientGroup.from_buffer_copy(numbers)  # a refused value has no effect
             for key in changed:
                 value = group[key]
                 if key == "betas":
-                    told.beta1, told.beta2 = float(value[0]), float(value[1])
+                    numbers.beta1, numbers.beta2 = float(value[0]), float(value[1])
                 else:
-                    setattr(told, key, float(value))
+                    setattr(numbers, key, float(value))
                 if key == "lr" and not float(value) >= 0:
                     raise PatrickStarError("EINVAL", "param_groups[%d]['lr'] is %r; it must be at least 0"
                                            % (number, value))
             if changed:
-                self.client.set_group(number, told)
-                self._set[number] = told
+                self.client.set_group(number, numbers)
+                self._set[number] = numbers
                 self._known[number] = self._read_group(self.client.get_groups()[number])
                 for key in changed:
                     self._known[number][key] = group[key]
@@ -164,12 +164,12 @@ class Optimizer(torch.optim.Optimizer):
     # ---- checkpoints
 
     def get_written(self) -> List[Dict[str, float]]:
-        """What the program has written to the groups so far; below 0, or NaN: nothing."""
-        self.tell_groups()
+        """Values that the program has written to the groups so far; below 0, or NaN: none."""
+        self.apply_groups()
         return [{key: getattr(group, key) for key in _NUMBERS} for group in self._set]
 
     def set_written(self, written: List[Dict[str, float]]) -> None:
-        """The library has these numbers already."""
+        """Record that the library has these numbers."""
         self._set = [ClientGroup(**numbers) for numbers in written]
 
     def describe(self) -> Dict[str, Any]:
@@ -179,7 +179,7 @@ class Optimizer(torch.optim.Optimizer):
         return {"type": self._kind, "param_groups": groups}
 
     def note_loaded(self) -> None:
-        """Values, counts and numbers of groups have come from a checkpoint."""
+        """Values, counts and numbers of groups were loaded from a checkpoint."""
         self._known = [self._read_group(group) for group in self.client.get_groups()]
         for group, numbers in zip(self.param_groups, self._known):
             group.update(numbers)
@@ -189,16 +189,16 @@ class Optimizer(torch.optim.Optimizer):
         for number, group in enumerate(groups):
             for key, value in _NOT_DONE.items():
                 if key not in self._fixed and group.get(key, value) != value:
-                    raise Refused("param_groups[%d][%r] = %r: %s of this library does not do that; leave it out"
+                    raise Refused("param_groups[%d][%r] = %r: %s of this library does not support that; leave it out"
                                   % (number, key, group[key], self._kind))
 
     # ---- state
 
     def state_dict(self, whole: bool = True) -> Dict[str, Any]:
-        """As that of torch.optim's class of the same name, which loads it; beside it, under "patrickstar", the count of
-        updates and the loss scaler. whole=False: of the states only those that this rank keeps, or a part of: for one
-        file a rank, which the same rank of as many loads again, and python -m patrickstar.merge joins to a whole.
-        Several ranks: all call."""
+        """That of torch.optim's class of the same name, which can load it; in addition, under "patrickstar", the count
+        of updates and the loss scaler. whole=False: only the states that this rank keeps, or a part of: for one file a
+        rank, which the same rank of as many loads again, and python -m patrickstar.merge joins to a whole. Several
+        ranks: all call."""
         numbers = self._number_params()
         state: Dict[int, Dict[str, Any]] = {}
         names = self.client.get_state_names()
@@ -227,9 +227,9 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """That of state_dict, or of a torch.optim optimizer of the same kind over the same parameters, in the same
-        order of groups. Several ranks: all call, with the whole, or each with what its own state_dict(whole=False)
-        gave. Where one is refused, nothing is loaded on any."""
+        """A result of state_dict, or of a torch.optim optimizer of the same kind over the same parameters, in the same
+        order of groups. Several ranks: all call, with the whole, or each with its result of state_dict(whole=False). If
+        one refuses, nothing is loaded on any."""
         slot_of = self.engine.agree(lambda: self._check_state(state_dict), "load_state_dict of the optimizer")
         groups, own, names = state_dict["param_groups"], state_dict.get(_OWN_KEY, {}), self.client.get_state_names()
         most = 0
@@ -246,7 +246,8 @@ class Optimizer(torch.optim.Optimizer):
             self.client.set_steps(slot.number, steps)
             most = max(most, steps)
         self.client.set_steps(-1, own.get("steps", most))
-        self._known = [self._read_group(group) for group in self.client.get_groups()]  # the schedule's rates of then
+        self._known = [self._read_group(group) for group in self.client.get_groups()]  # the schedule's rates at that
+        # time
         if "scaler" in own:
             self.client.set_scaler(own["scaler"])
         for group, packed in zip(self.param_groups, groups):
@@ -255,7 +256,7 @@ class Optimizer(torch.optim.Optimizer):
         self.last_step = self._initial_step_info()
 
     def _check_state(self, state_dict: Dict[str, Any]) -> Dict[Any, Slot]:
-        """Does it fit? The parameters by their numbers there."""
+        """Checks it; returns the parameters by their numbers in it."""
         if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
             found = [str(key) for key in list(state_dict)[:4]] if isinstance(state_dict, dict) else []
             raise ValueError("optimizer state: expected a dictionary with 'state' and 'param_groups', as "
@@ -265,7 +266,7 @@ class Optimizer(torch.optim.Optimizer):
         groups = state_dict["param_groups"]
         sizes, mine = [len(group["params"]) for group in groups], [len(group["params"]) for group in self.param_groups]
         if sizes != mine:
-            raise ValueError("optimizer state: groups of %s parameters, this optimizer has %s; make its groups by "
+            raise ValueError("optimizer state: groups of %s parameters, this optimizer has %s; create its groups by "
                              "optimizer.param_groups of the configuration" % (sizes, mine))
         self._check_options(groups)
         saved = [number for group in groups for number in group["params"]]
@@ -298,13 +299,13 @@ class Optimizer(torch.optim.Optimizer):
                 continue
             missing = [name for name in names if values.get(name) is None]
             if missing:
-                raise ValueError("optimizer state: %s of %s is missing; %s keeps %s of each parameter: load a file that "
-                                 "has all of them" % (" and ".join(missing), slot_of[number].name, self._kind,
+                raise ValueError("optimizer state: %s of %s is missing; %s keeps %s of each parameter: load a file "
+                                 "that has all of them" % (" and ".join(missing), slot_of[number].name, self._kind,
                                                       " and ".join(names)))
 
     def _check_that_none_is_missing(self, states: Dict[Any, Any], slot_of: Dict[Any, Slot], names: List[str],
                                     own: Dict[str, Any]) -> None:
-        """Of the parameters that were updated. Where one is, it is the state of one rank."""
+        """Of the updated parameters. If one is missing, it is the state of one rank."""
         updated = [number for number, steps in own.get("tensor_steps", {}).items() if steps > 0 and number in slot_of]
         if not names or all(states.get(number) for number in updated):
             return
@@ -322,7 +323,7 @@ class Optimizer(torch.optim.Optimizer):
                 numbers[id(param)] = len(numbers)
         return numbers
 
-    # ---- what would take it for another
+    # ---- unsupported uses
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -330,10 +331,10 @@ class Optimizer(torch.optim.Optimizer):
                       "leave the scaler out")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise Refused("pickle of an optimizer whose states lie in chunks: save its state_dict()")
+        raise Refused("pickle of an optimizer whose states are in chunks: save its state_dict()")
 
     def __deepcopy__(self, memo: Any) -> Any:
-        raise Refused("deepcopy of an optimizer whose states lie in chunks: copy its state_dict()")
+        raise Refused("deepcopy of an optimizer whose states are in chunks: copy its state_dict()")
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -4,18 +4,18 @@
  * B has 16 rows of 16 pairs of k: [k / 2][column][k % 2]; a tile of C has 16 rows of 16 floats. PS_TILE_DP(c, a, b): c
  * += a b over 32 k.
  *
- * Its order of arithmetic is this library's for all products of bf16: of 32 k, the products of even k and those of odd
- * k are summed apart, k ascending, by FMA from zero; the sum of both is added to c. Subnormal numbers are zero, as
- * operands and as results.
+ * Its order of arithmetic is that of all bf16 matrix multiplication of this library: for each 32 k, products of even k
+ * and of odd k are summed separately, k ascending, by FMA from zero; the sum of both is added to c. Subnormal numbers
+ * are zero, as operands and as results.
  *
  *     ps_tiles_begin();                       in each thread, before its first tile
  *     PS_TILE_ZERO(0);
  *     PS_TILE_LOAD(4, a, stride_bytes); PS_TILE_STREAM(6, b, stride_bytes); PS_TILE_DP(0, 4, 6);
  *     PS_TILE_STORE(0, c, stride_bytes);
- *     ps_tiles_end();                         tiles kept would be saved at each switch of threads
+ *     ps_tiles_end();                         otherwise context switches save the tiles
  *
- * Tiles are numbers in the text of the instructions, hence macros. The compiler's intrinsics are not used: those of gcc
- * 12 do not tell it that a load reads memory, nor that the configuration reads more than 8 of its 64 bytes.
+ * Tile numbers are immediates of the instructions, hence macros. The intrinsics of gcc 12 are not used, as they do not
+ * declare that a load reads memory, or that the configuration reads more than 8 of its 64 bytes.
  *
  * The instructions may be used only where the backend's level is PS_CPU_AMX. With PS_TILES_EMULATED defined before,
  * plain C is used instead. */
@@ -33,7 +33,7 @@
 
 #include <math.h>
 
-#include "tensor/dtype.h"
+#include "base/dtype.h"
 
 static _Thread_local float ps_tile_data[8][PS_TILE_ROWS][PS_TILE_ROW_BYTES / sizeof(float)];
 
@@ -108,7 +108,7 @@ static inline void ps_tiles_end(void)
 #define PS_TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
 #define PS_TILE_LOAD(t, p, stride)                                                                                     \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
-/* The same for what is read once: it does not displace the first-level cache. */
+/* The same for data that is read once, without displacing the L1 cache. */
 #define PS_TILE_STREAM(t, p, stride)                                                                                   \
     __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define PS_TILE_STORE(t, p, stride)                                                                                    \

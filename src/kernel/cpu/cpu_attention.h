@@ -1,8 +1,8 @@
-/* cpu_attention.h - what forward and backward attention share; for the files in isa/.
+/* cpu_attention.h - shared by forward and backward attention; for the files in isa/.
  *
- * Scores are computed transposed, s[key][query]: queries are lanes, so that maxima, sums and the factors of a query go
- * down the columns without crossing lanes. Tiles are square and begin at multiples of their size, whatever is seen;
- * those in which nobody sees anything are left out, so the work falls with the window and with padding.
+ * Scores are computed transposed, s[key][query]: queries are lanes, so that maxima, sums and factors of a query need no
+ * operations across lanes. Tiles are square and begin at multiples of their size. Fully masked tiles are skipped, so
+ * the work decreases with the window and with padding.
  *
  *            keys                  causal, window of 3 tiles: # every query sees every key, / some pairs do not
  *          . . . . . .
@@ -13,10 +13,10 @@
  *   i        / # # /
  *   es         / # # /
  *
- * Keys and values that the mask hides are read as zeros: not even a NaN in padding is seen.
+ * Masked keys and values are read as zeros, so that a NaN in padding has no effect.
  *
- * Tiles, and the order of every sum, are of the shape alone: neither the number of threads nor the width of the vectors
- * changes a bit, and for bf16 neither does what multiplies (but TILE_DP). */
+ * Tiles and the order of every sum depend on the shape only, so bits depend neither on the number of threads nor on the
+ * vector width, and for bf16 not on the kind of multiplication (except TILE_DP). */
 #ifndef PS_KERNEL_CPU_ATTENTION_H
 #define PS_KERNEL_CPU_ATTENTION_H
 
@@ -28,8 +28,8 @@ typedef struct attention_shape {
     const int32_t *mask;
     int64_t B, T, H, KV, D;
     int64_t q_stride, kv_stride;
-    int64_t window; /* T when there is none: the same */
-    int64_t tile;   /* queries, and keys, of a tile: short sequences get small ones, and little scratch */
+    int64_t window; /* T when there is none, which is equivalent */
+    int64_t tile;   /* queries, and keys, of a tile; small for short sequences, which then need little scratch */
     int64_t rows;   /* T padded to tiles */
     int64_t width;  /* D padded to 32 */
     float scale, dropout_p;
@@ -56,7 +56,7 @@ static inline int64_t attention_tile(int64_t T)
         .kind = tile_kind_of(ps_cpu_of(self), (a)->dtype), .dtype = (a)->dtype                                         \
     }
 
-/* ---- where things lie, in elements ------------------------------------------------------------------------------- */
+/* ---- offsets, in elements ---------------------------------------------------------------------------------------- */
 
 /* Query head `head` at time t, in q and dq. */
 static inline int64_t attention_q_offset(const attention_shape *h, int64_t b, int64_t head, int64_t t)
@@ -70,7 +70,7 @@ static inline int64_t attention_kv_offset(const attention_shape *h, int64_t b, i
     return (b * h->T + t) * h->kv_stride + group * h->D;
 }
 
-/* Query head `head` at time t, in y and dy, whose rows are H D apart. */
+/* Query head `head` at time t, in y and dy, whose row stride is H D. */
 static inline int64_t attention_y_offset(const attention_shape *h, int64_t b, int64_t head, int64_t t)
 {
     return ((b * h->T + t) * h->H + head) * h->D;
@@ -82,15 +82,15 @@ static inline int64_t attention_lse_offset(const attention_shape *h, int64_t b, 
     return (b * h->H + head) * h->T + t;
 }
 
-/* ---- who sees what ----------------------------------------------------------------------------------------------- */
+/* ---- the attention mask ------------------------------------------------------------------------------------------ */
 
-/* First key of the first tile that queries from query0 on see. */
+/* First key of the first tile to which queries from query0 on attend. */
 static inline int64_t attention_first_key(const attention_shape *h, int64_t query0)
 {
     return ps_max_i64(0, query0 - h->window + 1) / h->tile * h->tile;
 }
 
-/* End of the keys that queries before query_end see. */
+/* End of the keys to which queries before query_end attend. */
 static inline int64_t attention_end_key(const attention_shape *h, int64_t query_end)
 {
     const int64_t end = ps_min_i64(h->T, query_end);
@@ -103,11 +103,11 @@ static inline const int32_t *attention_mask(const attention_shape *h, int64_t b)
     return h->mask == NULL ? NULL : h->mask + b * h->T;
 }
 
-typedef enum attention_sight { ATTENTION_NONE, ATTENTION_SOME, ATTENTION_ALL } attention_sight;
+typedef enum attention_mask_kind { ATTENTION_NONE, ATTENTION_SOME, ATTENTION_ALL } attention_mask_kind;
 
-/* How many pairs of a tile of queries and one of keys see each other. */
-static inline attention_sight attention_sight_of(const attention_shape *h, const int32_t *mask, int64_t query0,
-                                                 int64_t key0)
+/* Whether none, some or all pairs of a tile of queries and a tile of keys are unmasked. */
+static inline attention_mask_kind attention_mask_kind_of(const attention_shape *h, const int32_t *mask, int64_t query0,
+                                                         int64_t key0)
 {
     const int64_t key_end = key0 + h->tile, last_query = query0 + h->tile - 1;
     int64_t n_hidden = ps_max_i64(0, key_end - h->T);
@@ -117,7 +117,7 @@ static inline attention_sight attention_sight_of(const attention_shape *h, const
     return n_hidden > 0 || ahead || behind ? ATTENTION_SOME : ATTENTION_ALL;
 }
 
-/* Lanes of the queries query, query + 1, ... that see the key. */
+/* Lanes of the queries query, query + 1, ... that attend to the key. */
 PS_CPU_INLINE vi attention_visible(const attention_shape *h, const int32_t *mask, int64_t query, int64_t key)
 {
     if (key >= h->T || (mask != NULL && mask[key] == 0)) return (vi){0};
@@ -149,15 +149,15 @@ PS_CPU_INLINE vf attention_exp2(vf x)
 
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
-/* Right operand [width][tile] of a tile of rows: the transpose, for products over D. */
+/* Right operand [width][tile] of a tile of rows: the transpose, for multiplication over D. */
 static inline void attention_pack_transposed(const attention_shape *h, void *dst, const void *rows)
 {
     const int64_t words = h->width * tile_cell_bytes(h->kind) / 4;
     tile_transpose(dst, h->tile, rows, words, h->tile, words);
 }
 
-/* Left operand [width][tile] of a tile of rows: the transpose, for products over keys. `pairs` is room for a tile of
- * rows. */
+/* Left operand [width][tile] of a tile of rows: the transpose, for multiplication over keys. `pairs` is room for a tile
+ * of rows. */
 static inline void attention_pack_columns(const attention_shape *h, void *dst, const void *rows, void *pairs)
 {
     const int64_t words = h->tile * tile_cell_bytes(h->kind) / 4;

@@ -6,13 +6,13 @@
 #include "base/mem.h"
 #include "kernel/cpu/cpu_isa.h"
 
-/* The lowest six bits are flags of exceptions that have occurred, no settings. */
+/* The lowest six bits are exception flags, not settings. */
 static bool is_own_rounding(unsigned mxcsr)
 {
     return (mxcsr & ~0x3Fu) == PS_CPU_ROUNDING;
 }
 
-/* The calling thread may flush subnormal numbers (-ffast-math makes a whole program do so), or round otherwise. */
+/* The calling thread may flush subnormal numbers (as programs with -ffast-math do), or have another rounding mode. */
 static int64_t begin(ps_backend *self)
 {
     const unsigned rounding = _mm_getcsr();
@@ -98,7 +98,7 @@ ps_status ps_backend_create_cpu_same(ps_cpu_isa isa, int n_threads, bool plans_o
     return create(isa, n_threads, !plans_only, true, out);
 }
 
-/* What measures scratch executes no instruction of tiles. */
+/* Measuring scratch executes no tile instructions. */
 ps_status ps_backend_create_cpu_described(const ps_cpu_kind *kind, int n_threads, bool same, ps_backend **out)
 {
     const ps_cpu_isa needed = kind->isa == PS_CPU_AMX ? PS_CPU_AVX512_BF16 : kind->isa;

@@ -1,5 +1,5 @@
-/* What this processor and its operating system allow: CPUID, and XCR0 for whether the system saves the wide registers.
- * PS_TEST_CPU makes it another processor, for tests: what one machine finds can be tried on others. */
+/* Detects the features that CPU and operating system support: CPUID, and XCR0 for whether the system saves the wide
+ * registers. PS_TEST_CPU simulates another CPU for tests. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +119,7 @@ ps_status ps_cpu_kind_of(const ps_cpu_probe *probe, const char *forced, ps_cpu_k
     const bool is_forced = forced != NULL && forced[0] != '\0';
     *out = (ps_cpu_kind){.isa = isa_without_tiles(probe)};
     read_vendor(probe, out->vendor);
-    /* The permission is for the whole process: it is left alone where tiles are not wanted. */
+    /* The permission is for the whole process, so it is requested only where tiles are used. */
     const bool wants_tiles = !is_forced || ps_cpu_kind_read(forced, &lower) != PS_OK || lower.isa == PS_CPU_AMX;
     if (out->isa == PS_CPU_AVX512_BF16 && wants_tiles && ps_cpu_tiles_permit(probe)) out->isa = PS_CPU_AMX;
     if (!is_forced) return PS_OK;
@@ -154,7 +154,7 @@ static ps_cpu_kind kind_or_own(void)
     return kind;
 }
 
-const char *ps_cpu_bf16_products(ps_cpu_isa isa)
+const char *ps_cpu_bf16_gemms(ps_cpu_isa isa)
 {
     const ps_cpu_kind kind = kind_or_own();
     if (isa == PS_CPU_AMX) return "by tiles of AMX";

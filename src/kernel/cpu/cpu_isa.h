@@ -1,9 +1,9 @@
-/* cpu_isa.h - how one source becomes a kernel for each instruction set.
+/* cpu_isa.h - compiles one source to a kernel for each instruction set.
  *
- * The files in isa/ are compiled once for each level of ps_cpu_isa but the last, with PS_ISA naming it and the
- * compiler's flags to match; PS_CPU_AMX has the objects of avx512_bf16, which ask for the backend's level before they
- * use tiles. PS_CPU_NAME(add) is then ps_cpu_add_avx2 or alike, so that all levels live side by side in one library and
- * a program chooses at run time. Nothing else is compiled with these flags, or may include cpu_vec.h. */
+ * The files in isa/ are compiled once for each level of ps_cpu_isa except the last, with PS_ISA as its name and with
+ * its compiler flags. PS_CPU_AMX uses the objects of avx512_bf16, which check the backend's level before they use
+ * tiles. PS_CPU_NAME(add) is then ps_cpu_add_avx2 and so on, so that one library has all levels, and the level is
+ * chosen at run time. No other file is compiled with these flags, or may include cpu_vec.h. */
 #ifndef PS_KERNEL_CPU_ISA_H
 #define PS_KERNEL_CPU_ISA_H
 
@@ -16,7 +16,7 @@
 
 #define PS_CPU_INLINE static inline __attribute__((always_inline))
 
-/* [PS_OP_COUNT] The kernels of each level; NULL: the reference stands in. */
+/* [PS_OP_COUNT] kernels of each level; NULL: the reference is used. */
 extern const ps_kernel *const ps_cpu_kernels_portable[];
 extern const ps_kernel *const ps_cpu_kernels_avx2[];
 extern const ps_kernel *const ps_cpu_kernels_avx512[];
@@ -24,20 +24,20 @@ extern const ps_kernel *const ps_cpu_kernels_avx512_bf16[];
 
 #ifdef PS_ISA
 
-/* Those that isa_table.c lists are defined in isa/. */
+/* Kernels of isa_table.c, defined in isa/. */
 #define XX(op) extern const ps_kernel PS_CPU_NAME(op);
 PS_OPS(XX)
 #undef XX
 
 #endif
 
-/* Elements below which a second thread costs more than it brings. */
+/* Number of elements below which a second thread costs more than it gains. */
 #define PS_CPU_PARALLEL_MIN 16384
 
 /* Elements of one block of elementwise work. */
 #define PS_CPU_BLOCK 4096
 
-/* Call range for all of [0, n), cut between blocks, on all threads. */
+/* Call range for all of [0, n), divided at block boundaries, on all threads. */
 static inline void ps_cpu_for_blocks(ps_backend *self, int64_t n, ps_cpu_range range, const void *args)
 {
     ps_cpu_pool_run_range(ps_cpu_of(self)->pool, n, PS_CPU_BLOCK, PS_CPU_PARALLEL_MIN, range, args);
@@ -50,7 +50,7 @@ static inline void ps_cpu_for_rows(ps_backend *self, int64_t rows, int64_t cols,
                           args);
 }
 
-/* Run call(dtype constant) for the dtype at hand: one body, specialised by the compiler for each type. */
+/* Run call(dtype constant) for a dtype: one body, which the compiler specialises for each type. */
 #define PS_CPU_BY_DTYPE(dtype, call)                                                                                   \
     do {                                                                                                               \
         if ((dtype) == PS_DTYPE_F32)                                                                                   \
@@ -72,7 +72,7 @@ static inline const void *ps_cpu_at_const(ps_dtype t, const void *array, int64_t
     return (const char *)array + i * (int64_t)ps_dtype_bytes(t);
 }
 
-/* Carve `bytes` from *workspace; pieces start at multiples of 64. */
+/* Allocate `bytes` from *workspace, aligned to 64. */
 static inline void *ps_cpu_take(char **workspace, int64_t bytes)
 {
     char *const p = *workspace;
@@ -80,8 +80,8 @@ static inline void *ps_cpu_take(char **workspace, int64_t bytes)
     return p;
 }
 
-/* Bytes of the workspace behind `at`: what was taken lies before it. */
-static inline size_t ps_cpu_rest(const void *workspace, size_t workspace_bytes, const char *at)
+/* Remaining bytes of the workspace from `at` on. */
+static inline size_t ps_cpu_remainder(const void *workspace, size_t workspace_bytes, const char *at)
 {
     const size_t taken = (size_t)(at - (const char *)workspace);
     return taken < workspace_bytes ? workspace_bytes - taken : 0;

@@ -1,8 +1,8 @@
-/* cpu_pack.h - operands of 16 bits in the order that tiles read (cpu_amx.h); for the files in isa/.
+/* cpu_pack.h - packs 16-bit operands in the order of tiles (cpu_amx.h); for the files in isa/.
  *
- * A step is 32 rows (or columns) by 32 k: two tiles, of 16 rows or columns each. What the matrix does not have is zero.
- * The functions on quarters and units do a part of it, so that the caller can deal the work out between instructions of
- * the tile unit. */
+ * A step is 32 rows (or columns) by 32 k: two tiles, of 16 rows or columns each. Elements outside of the matrix are
+ * zero. The functions on quarters and units do a part of a step, so that the caller can interleave packing with tile
+ * instructions. */
 #ifndef PS_KERNEL_CPU_PACK_H
 #define PS_KERNEL_CPU_PACK_H
 
@@ -13,7 +13,7 @@
 
 #define PACK_STEP_BYTES (2 * PS_TILE_BYTES)
 
-/* 4 x 4 words of rows `stride` bytes apart, turned. */
+/* Transpose 4 x 4 words, rows at `stride` bytes. */
 PS_CPU_INLINE void pack_turn_quad(const char *src, int64_t stride, __m128i out[4])
 {
     const __m128i a = _mm_loadu_si128((const void *)src), b = _mm_loadu_si128((const void *)(src + stride));
@@ -25,7 +25,7 @@ PS_CPU_INLINE void pack_turn_quad(const char *src, int64_t stride, __m128i out[4
     out[2] = _mm_unpacklo_epi64(ab_high, cd_high), out[3] = _mm_unpackhi_epi64(ab_high, cd_high);
 }
 
-/* Columns 4 q .. 4 q + 3 of 16 x 16 words of 32 bits become rows of dst. Aligned to 64: dst and its stride. */
+/* Store columns 4 q .. 4 q + 3 of 16 x 16 words of 32 bits as rows of dst. dst and its stride are aligned to 64. */
 PS_CPU_INLINE void pack_transpose_quarter(const char *src, int64_t src_stride, char *dst, int64_t dst_stride, int q)
 {
     src += 16 * q, dst += 4 * q * dst_stride;
@@ -60,7 +60,7 @@ PS_CPU_INLINE void pack_transpose(const char *src, int64_t src_stride, char *dst
     for (int q = 0; q < 4; q++) pack_transpose_quarter(src, src_stride, dst, dst_stride, q);
 }
 
-/* src[k][column], n_k by n_columns of it there, into tiles of [k / 2][column][k % 2]. */
+/* Pack src[k][column], n_k by n_columns, into tiles of [k / 2][column][k % 2]. */
 PS_CPU_INLINE void pack_interleave_quarter(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_columns, char *dst,
                                            int q)
 {
@@ -85,7 +85,7 @@ PS_CPU_INLINE void pack_interleave_quarter(const uint16_t *src, int64_t ld, int6
 #endif
 }
 
-/* src[row][k], n_rows by n_k of it there, into tiles of [row][k]. */
+/* Pack src[row][k], n_rows by n_k, into tiles of [row][k]. */
 PS_CPU_INLINE void pack_copy_quarter(const uint16_t *src, int64_t ld, int64_t n_k, int64_t n_rows, char *dst, int q)
 {
     for (int64_t r = 8 * q; r < 8 * q + 8; r++) {
@@ -109,9 +109,8 @@ PS_CPU_INLINE void pack_columns_along(const uint16_t *src, int64_t ld, int64_t n
     pack_transpose(copy + PS_TILE_BYTES, PS_TILE_ROW_BYTES, dst + PS_TILE_BYTES, PS_TILE_ROW_BYTES);
 }
 
-/* Panels of 32 columns of operand B, panel_bytes apart, packed a unit at a time: along k where neighbours in memory are
- * neighbours in k, a panel after the other; else across them, eight k at a time, as memory answers several streams at
- * once. */
+/* Panels of 32 columns of operand B, panel_bytes apart, packed a unit at a time: along k, panel by panel, where k is
+ * contiguous in memory; else across panels, eight k at a time, as memory serves several streams at once. */
 typedef struct pack_columns {
     const uint16_t *src;
     int64_t ld, n_k, n_columns, n_steps;
@@ -153,7 +152,7 @@ PS_CPU_INLINE void pack_columns_unit_along(pack_columns *w, char *dst)
     if (w->quarter == 0 && ++w->step == w->n_steps) w->step = 0, w->column += 32, w->dst += w->panel_bytes;
 }
 
-/* Eight k of a panel; those that come after them are asked for. */
+/* Pack eight k of a panel, and prefetch the following ones. */
 PS_CPU_INLINE void pack_columns_unit_across(pack_columns *w, char *dst)
 {
     const uint16_t *const src = w->src + 32 * w->step * w->ld + w->column;

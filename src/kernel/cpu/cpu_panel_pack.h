@@ -1,16 +1,16 @@
-/* cpu_panel_pack.h - panels of f32, from operands of any type (isa_product_panels.c); for the files in isa/.
+/* cpu_panel_pack.h - packs operands of any type into panels of f32 (isa_gemm_panels.c); for the files in isa/.
  *
- * A panel has PANEL_ROWS rows of a, or PANEL_COLUMNS columns of b, one k after the other. Of bf16, each 32 k are the 16
- * even ones and then the 16 odd ones. n_k of k are there, up to n_padded follow zeros; other rows and columns that the
- * matrix does not have are anything. */
+ * A panel has PANEL_ROWS rows of a, or PANEL_COLUMNS columns of b, one k after the other. For bf16, each 32 k are
+ * stored as the 16 even ones, then the 16 odd ones. Zeros follow from n_k to n_padded; other rows and columns outside
+ * of the matrix are undefined. */
 #ifndef PS_KERNEL_CPU_PANEL_PACK_H
 #define PS_KERNEL_CPU_PANEL_PACK_H
 
 #include "kernel/cpu/cpu_pack.h"
 
-/* Sums fill the registers, but for the vectors of b and one of a. PANEL_READS_AGAIN: whether each product of a row
- * reads a for itself. A load within FMA costs no instruction, of which a core that two programs share has few to spare
- * (114 GFLOP/s for 105 then, Emerald Rapids); in all rows it would be more loads than there is time for. */
+/* Sums use all registers except those for the vectors of b and one of a. PANEL_READS_AGAIN: whether each FMA of a row
+ * loads a itself. A load within FMA needs no additional instruction, which helps when two threads share a core (114
+ * instead of 105 GFLOP/s, Emerald Rapids); doing so in all rows would be limited by loads. */
 #if defined(PS_VEC_AVX512)
 #define PANEL_ROWS 14
 #define PANEL_VECTORS 2
@@ -23,14 +23,14 @@
 #define PANEL_VECTORS 4
 #endif
 #ifndef PANEL_READS_AGAIN
-#define PANEL_READS_AGAIN(row) 0 /* an instruction of AVX2 reads no number for all lanes */
+#define PANEL_READS_AGAIN(row) 0 /* AVX2 has no broadcast operand */
 #endif
 #define PANEL_COLUMNS (PANEL_VECTORS * VF_LANES)
 
 /* Words of 32 bits in which k is packed: an f32, or two bf16. */
 #define PANEL_WORDS 16
 
-/* Which k of a block is number `index` of a panel. */
+/* The k of a block at position `index` of a panel. */
 PS_CPU_INLINE int64_t panel_k_at(ps_dtype t, int64_t index)
 {
     const int64_t i = index % (2 * PANEL_WORDS);
@@ -53,8 +53,9 @@ PS_CPU_INLINE void words_split(const void *words, float *even, float *odd)
     }
 }
 
-/* n rows or columns that are neighbours in memory into panels of `width`, [k][width], `panel` floats apart: all of a k
- * after the other, as memory answers best. A vector may write beyond the width: what belongs there comes after it. */
+/* Pack n rows or columns that are contiguous in memory into panels of `width`, [k][width], `panel` floats apart: all
+ * panels of one k, then the next k, as memory is fastest this way. A vector may write past the width, before the
+ * elements there are written. */
 PS_CPU_INLINE void panels_pack_across(ps_dtype t, const void *src, int64_t ld, int64_t n_k, int64_t n_padded, int64_t n,
                                       int64_t width, int64_t panel, float *dst)
 {
@@ -67,8 +68,8 @@ PS_CPU_INLINE void panels_pack_across(ps_dtype t, const void *src, int64_t ld, i
     }
 }
 
-/* `width` rows or columns, at most 16, by 16 words of k from src on; n and n_k of them there. Returns where they lie,
- * *stride bytes apart. */
+/* `width` rows or columns, at most 16, by 16 words of k from src on, of which n and n_k exist. Returns their address;
+ * they are *stride bytes apart. */
 PS_CPU_INLINE const char *words_find(ps_dtype t, const void *src, int64_t ld, int64_t n_k, int64_t n, int64_t width,
                                      float *copy, int64_t *stride)
 {
@@ -91,7 +92,7 @@ PS_CPU_INLINE const char *words_find(ps_dtype t, const void *src, int64_t ld, in
     return (const char *)copy;
 }
 
-/* A panel of b whose neighbours are neighbours in k. */
+/* Pack a panel of b whose k is contiguous. */
 PS_CPU_INLINE void panel_pack_turned(ps_dtype t, const void *src, int64_t ld, int64_t n_k, int64_t n_padded,
                                      int64_t n_columns, float *dst)
 {
@@ -113,7 +114,7 @@ PS_CPU_INLINE void panel_pack_turned(ps_dtype t, const void *src, int64_t ld, in
         }
 }
 
-/* A panel of rows of a whose neighbours are neighbours in k. */
+/* Pack a panel of rows of a whose k is contiguous. */
 PS_CPU_INLINE void rows_pack_turned(ps_dtype t, const void *src, int64_t ld, int64_t n_k, int64_t n_padded,
                                     int64_t n_rows, float *dst)
 {

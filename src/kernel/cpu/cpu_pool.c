@@ -1,6 +1,6 @@
-/* One atomic word says how many items of which run are left to deal. A thread takes one by counting that word down from
- * the value it saw, which fails when anything has changed; so it may have read the run's description in between, and
- * nothing has to wait for threads that come late. The run is over when its items are done, counted in another word. */
+/* One atomic word has the number of the deal and its remaining items. A thread takes an item by a compare-and-swap that
+ * decrements the word; it fails when anything has changed, so the thread may read the run's description before it, and
+ * a run need not wait for late threads. The run ends when all items are done, which another word counts. */
 #include "kernel/cpu/cpu_pool.h"
 
 #include <errno.h>
@@ -22,23 +22,23 @@
 #define AT_MINSIGSTKSZ 51
 #endif
 
-/* Who waits spins for about the time between two kernels of a step, which is about what waking a sleeper takes. */
+/* A waiting thread spins for about the time between two kernels of a step, which is about the time of waking a
+ * thread. */
 #define SPIN_NS 50000
 
-/* Pauses between two looks at the clock. */
+/* Pauses between two readings of the clock. */
 #define PAUSES 8
 
-/* Without what a signal's frame needs: hundreds of kilobytes more than any kernel uses. */
+/* Without a signal frame; hundreds of kilobytes more than any kernel uses. */
 #define STACK_BYTES ((size_t)1 << 20)
 
-/* Most items that are dealt in one go: they are counted in half a word. */
+/* Maximum number of items of a deal: they are counted in half a word. */
 #define DEAL_ITEMS (INT64_C(1) << 31)
 
-/* Items of elementwise work for each thread: several, so that a thread that comes late does not keep the others
- * waiting. */
+/* Items of elementwise work per thread; several, so that a late thread does not delay the others. */
 #define SHARES_A_THREAD 8
 
-/* Keeps words that different threads write out of each other's cache lines. */
+/* Keeps words that different threads write in separate cache lines. */
 #define LINE_BYTES 64
 
 typedef struct pool_thread {
@@ -48,27 +48,27 @@ typedef struct pool_thread {
 } pool_thread;
 
 struct ps_cpu_pool {
-    pthread_mutex_t turn; /* held by the caller whose run it is */
+    pthread_mutex_t turn; /* held by the caller of the active run */
     int n_threads, n_started;
-    pid_t process; /* that has the threads */
+    pid_t process; /* the process of the threads */
 #if PS_DEBUG >= 1
-    _Atomic pid_t running; /* the process of the run under way; 0: none */
+    _Atomic pid_t running; /* the process of the active run; 0: none */
 #endif
 
-    /* The run at hand: written while nothing is left to deal, read by who may take an item. */
+    /* The active run: written while no items remain, read by threads that may take an item. */
     _Atomic(ps_cpu_work) work;
     _Atomic(const void *) args;
     _Atomic int64_t first;   /* item of this deal */
     _Atomic uint32_t n_deal; /* items */
 
     char line_of_left[LINE_BYTES];
-    _Atomic uint64_t left; /* number of the deal << 32 | items that nobody has taken */
+    _Atomic uint64_t left; /* number of the deal << 32 | items not taken yet */
     char line_of_undone[LINE_BYTES];
     _Atomic uint32_t n_undone;  /* items; the caller sleeps on it */
     _Atomic bool caller_sleeps; /* or is about to */
     char line_of_call[LINE_BYTES];
-    _Atomic uint32_t call;     /* counts up to wake the threads, which sleep on it */
-    _Atomic uint32_t n_asleep; /* or about to be */
+    _Atomic uint32_t call;     /* futex word, incremented to wake the threads */
+    _Atomic uint32_t n_asleep; /* or about to sleep */
     _Atomic bool is_ending;
     char line_of_threads[LINE_BYTES];
     pool_thread threads[]; /* [n_threads - 1] */
@@ -84,17 +84,17 @@ static void futex_wake(_Atomic uint32_t *word, int64_t n)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, (int)n, NULL, NULL, 0);
 }
 
-/* ---- what the contract forbids ---- */
+/* ---- checks of the contract ---- */
 
 #if PS_DEBUG >= 1
 
-static _Thread_local bool is_at_work; /* this thread does items */
+static _Thread_local bool is_at_work; /* this thread executes items */
 
 static void check_call(const ps_cpu_pool *pool)
 {
     const pid_t process = atomic_load(&pool->running);
     PS_ASSERT(!is_at_work);                         /* work must not run a pool */
-    PS_ASSERT(process == 0 || process == getpid()); /* forked in the midst of a run, which nobody will end */
+    PS_ASSERT(process == 0 || process == getpid()); /* forked during a run, which cannot end in the child */
 }
 
 static void note_work(bool begins)
@@ -133,8 +133,7 @@ static bool has_items(const ps_cpu_pool *pool)
     return (uint32_t)atomic_load(&pool->left) != 0;
 }
 
-/* Does items until none is left to take. The run cannot end, nor another begin, before what was taken is counted as
- * done. */
+/* Execute items until none is left. The run cannot end, nor another begin, before taken items are counted as done. */
 static void do_items(ps_cpu_pool *pool, int64_t thread)
 {
     uint32_t n_done = 0;
@@ -179,8 +178,8 @@ static bool spin(const ps_cpu_pool *pool, bool (*has_come)(const ps_cpu_pool *))
     return false;
 }
 
-/* Returns when there may be something to do. Either this thread sees the items, or who dealt them sees that it sleeps;
- * and a call between the look and the sleep changes the word. */
+/* Returns when there may be items. Either this thread sees the items, or the dealing thread sees that it sleeps; a call
+ * between the check and the sleep changes the futex word. */
 static void await_call(ps_cpu_pool *pool)
 {
     if (spin(pool, is_called)) return;
@@ -222,7 +221,7 @@ static void deal_items(ps_cpu_pool *pool, int64_t first, int64_t n, ps_cpu_work 
     await_done(pool);
 }
 
-static void run_alone(int64_t n_items, ps_cpu_work work, const void *args)
+static void run_single_rank(int64_t n_items, ps_cpu_work work, const void *args)
 {
     note_work(true);
     for (int64_t i = 0; i < n_items; i++) work(args, i, 0);
@@ -233,7 +232,7 @@ void ps_cpu_pool_run_if(ps_cpu_pool *pool, bool is_worthwhile, int64_t n_items, 
 {
     check_call(pool);
     if (pool->n_threads == 1 || n_items <= 1 || !is_worthwhile) {
-        run_alone(n_items, work, args);
+        run_single_rank(n_items, work, args);
         return;
     }
     pthread_mutex_lock(&pool->turn);
@@ -291,7 +290,7 @@ static void *thread_main(void *arg)
     char name[16];
     snprintf(name, sizeof name, "ps-cpu-%d", (int)t->number);
     pthread_setname_np(pthread_self(), name);
-    _mm_setcsr(PS_CPU_ROUNDING); /* that of who started it until now */
+    _mm_setcsr(PS_CPU_ROUNDING); /* inherited from the starting thread until now */
     while (!atomic_load(&t->pool->is_ending)) {
         do_items(t->pool, t->number);
         await_call(t->pool);
@@ -299,13 +298,13 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* A signal's frame holds all registers, of tiles too. */
+/* A signal frame has all registers, tiles included. */
 static size_t stack_bytes(void)
 {
     return STACK_BYTES + (size_t)ps_round_up((int64_t)getauxval(AT_MINSIGSTKSZ), 4096);
 }
 
-/* Signals that a thread's own doing brings cannot wait; all others are for the program's threads. */
+/* Synchronous signals (faults) cannot be blocked; all others are left to the program's threads. */
 static void get_blocked_signals(sigset_t *out)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT};
@@ -313,7 +312,7 @@ static void get_blocked_signals(sigset_t *out)
     for (size_t i = 0; i < PS_ARRAY_LEN(faults); i++) sigdelset(out, faults[i]);
 }
 
-/* As many as the system gives; the error of the first that it does not give. */
+/* Starts as many threads as the system allows; returns the error of the first failure. */
 static int start_threads(ps_cpu_pool *pool)
 {
     pthread_attr_t attr;
@@ -322,7 +321,7 @@ static int start_threads(ps_cpu_pool *pool)
     if (error != 0) return error;
     pthread_attr_setstacksize(&attr, stack_bytes());
     get_blocked_signals(&blocked);
-    pthread_sigmask(SIG_BLOCK, &blocked, &before); /* threads begin with the mask of who starts them */
+    pthread_sigmask(SIG_BLOCK, &blocked, &before); /* threads inherit the signal mask */
     while (error == 0 && pool->n_started < pool->n_threads - 1) {
         pool_thread *const t = &pool->threads[pool->n_started];
         *t = (pool_thread){.pool = pool, .number = pool->n_started + 1};

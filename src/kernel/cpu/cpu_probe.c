@@ -5,8 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A processor answers for a leaf that it does not have with another one; __get_cpuid_count looks at the highest
- * first. */
+/* A CPU answers for a missing leaf with another one; __get_cpuid_count checks the highest leaf first. */
 static void cpuid(uint32_t leaf, uint32_t subleaf, uint32_t out[PS_CPUID_REGISTERS])
 {
     if (!__get_cpuid_count(leaf, subleaf, &out[PS_CPUID_EAX], &out[PS_CPUID_EBX], &out[PS_CPUID_ECX],

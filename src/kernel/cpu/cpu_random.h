@@ -1,4 +1,4 @@
-/* cpu_random.h - many random words at once; same numbers as ps_rng_block. For the files in isa/. */
+/* cpu_random.h - vectorised random words, equal to those of ps_rng_block. For the files in isa/. */
 #ifndef PS_KERNEL_CPU_RANDOM_H
 #define PS_KERNEL_CPU_RANDOM_H
 
@@ -7,7 +7,7 @@
 #define PS_RANDOM_BLOCKS 16
 #define PS_RANDOM_WORDS (4 * PS_RANDOM_BLOCKS)
 
-/* A word of as many blocks, each in the lower half of its lane; what the upper halves have does not matter. */
+/* A word of several blocks, each in the lower half of its lane; upper halves are undefined. */
 #define PS_RANDOM_LANES (VF_LANES / 2)
 typedef uint64_t ps_random_vec __attribute__((vector_size(PS_RANDOM_LANES * 8)));
 

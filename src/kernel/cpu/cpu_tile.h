@@ -1,7 +1,7 @@
-/* cpu_tile.h - small matrix products on tiles in scratch, for attention; for the files in isa/.
+/* cpu_tile.h - small matrix multiplication on tiles in scratch, for attention; for the files in isa/.
  *
- * The elements of tiles ("cells") are bf16 where the processor multiplies pairs of them (paired), else f32:
- *   left operand   a[m][k], rows at lda cells: what is natural in memory
+ * The elements of tiles ("cells") are bf16 where the CPU multiplies pairs of them (paired), else f32:
+ *   left operand   a[m][k], rows at lda cells: the natural layout
  *   right operand  b[k / 2][n][2] when paired ("interleaved": two rows of b zipped), b[k][n] when not
  *   result         c[m][n] in f32
  * m, n and k are multiples of 32, of 16 for TILE_F32: tiles are padded with zeros.
@@ -13,7 +13,7 @@
 #include "kernel/cpu/cpu_amx.h"
 #include "kernel/cpu/cpu_vec.h"
 
-/* Queries, and keys, of the largest tile. */
+/* Maximum number of queries, and of keys, of a tile. */
 #define TILE 64
 #define TILE_M 4
 
@@ -26,11 +26,11 @@
 typedef enum tile_kind {
     TILE_F32, /* cells of f32; sums over ascending k */
     TILE_FMA, /* bf16 widened to cells of f32; sums in the order of the tile instructions */
-    TILE_DP,  /* pairs; the processor's dot product of pairs, which has an order of its own */
+    TILE_DP,  /* pairs; the CPU's dot product of pairs, with a different order */
     TILE_AMX, /* pairs; the tile instructions */
 } tile_kind;
 
-/* How tiles of t are multiplied. */
+/* Multiplication of tiles of type t. */
 PS_CPU_INLINE tile_kind tile_kind_of(const ps_cpu *cpu, ps_dtype t)
 {
     (void)cpu;
@@ -56,12 +56,12 @@ PS_CPU_INLINE int64_t tile_cell_bytes(tile_kind kind)
     return tile_is_paired(kind) ? 2 : 4;
 }
 
-/* ---- what a thread needs while it multiplies --------------------------------------------------------------------- */
+/* ---- thread state during multiplication -------------------------------------------------------------------------- */
 
 #define TILE_FLUSH_SUBNORMAL 0x8040u /* MXCSR: of results, and of operands */
 
-/* Before products: subnormal numbers become zero, as the tile instructions have it, but not with f32 and f16. Returns
- * what tile_end wants. */
+/* Call before multiplication: flush subnormal numbers to zero, as the tile instructions do, except for f32 and f16.
+ * Returns the argument of tile_end. */
 static inline unsigned tile_begin(tile_kind kind)
 {
     unsigned saved = 0;
@@ -87,7 +87,7 @@ static inline void tile_end(tile_kind kind, unsigned saved)
     (void)kind, (void)saved;
 }
 
-/* ---- products ---------------------------------------------------------------------------------------------------- */
+/* ---- multiplication ---------------------------------------------------------------------------------------------- */
 
 /* `words` floats from a[r][0], steps of `stride` floats over k: sum[r][j] += a[r][k] b[k][j], TILE_M rows by `width`
  * vectors. */
@@ -116,7 +116,7 @@ PS_CPU_INLINE void tile_block_f32(int width, float *c, int64_t ldc, const float 
         for (int j = 0; j < width; j++) vf_store(c + r * ldc + j * VF_LANES, sum[r][j]);
 }
 
-/* Of each 32 k even and odd ones summed apart, both together added to c. */
+/* For each 32 k, even and odd ones are summed separately, and the sum of both is added to c. */
 PS_CPU_INLINE void tile_block_fma(int width, float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
                                   int64_t n, int64_t k, bool accumulate)
 {
@@ -134,7 +134,7 @@ PS_CPU_INLINE void tile_block_fma(int width, float *c, int64_t ldc, const float 
     }
 }
 
-/* lda in cells, as in what follows. */
+/* lda in cells, also below. */
 PS_CPU_INLINE void tile_block_dp(int width, float *c, int64_t ldc, const void *a, int64_t lda, const void *b, int64_t n,
                                  int64_t k, bool accumulate)
 {
@@ -146,7 +146,7 @@ PS_CPU_INLINE void tile_block_dp(int width, float *c, int64_t ldc, const void *a
         __m512bh right[TILE_WIDTH];
         for (int j = 0; j < width; j++) memcpy(&right[j], (const float *)b + pair * n + j * VF_LANES, sizeof right[j]);
         for (int r = 0; r < TILE_M; r++) {
-            int32_t both; /* not through a float: the bits must pass unchanged */
+            int32_t both; /* integer, not float, to keep the bits */
             memcpy(&both, (const uint16_t *)a + r * lda + 2 * pair, sizeof both);
             for (int j = 0; j < width; j++)
                 sum[r][j] = _mm512_dpbf16_ps(sum[r][j], (__m512bh)_mm512_set1_epi32(both), right[j]);
@@ -207,8 +207,8 @@ PS_CPU_INLINE void tile_block(tile_kind kind, int width, float *c, int64_t ldc, 
         tile_block_f32(width, c, ldc, a, lda, b, n, k, accumulate);
 }
 
-PS_CPU_INLINE void tile_product_of(tile_kind kind, float *c, int64_t ldc, const void *a, int64_t lda, const void *b,
-                                   int64_t m, int64_t n, int64_t k, bool accumulate)
+PS_CPU_INLINE void tile_gemm_of(tile_kind kind, float *c, int64_t ldc, const void *a, int64_t lda, const void *b,
+                                int64_t m, int64_t n, int64_t k, bool accumulate)
 {
     const int64_t cell = tile_cell_bytes(kind);
     for (int64_t j = 0; j < n;) {
@@ -227,13 +227,13 @@ PS_CPU_INLINE void tile_product_of(tile_kind kind, float *c, int64_t ldc, const 
 }
 
 /* c[m][n] (+)= a b. ldc in floats, lda in cells. */
-static inline void tile_product(tile_kind kind, float *c, int64_t ldc, const void *a, int64_t lda, const void *b,
-                                int64_t m, int64_t n, int64_t k, bool accumulate)
+static inline void tile_gemm(tile_kind kind, float *c, int64_t ldc, const void *a, int64_t lda, const void *b,
+                             int64_t m, int64_t n, int64_t k, bool accumulate)
 {
     switch (kind) {
-    case TILE_F32: tile_product_of(TILE_F32, c, ldc, a, lda, b, m, n, k, accumulate); break;
-    case TILE_FMA: tile_product_of(TILE_FMA, c, ldc, a, lda, b, m, n, k, accumulate); break;
-    case TILE_DP: tile_product_of(TILE_DP, c, ldc, a, lda, b, m, n, k, accumulate); break;
+    case TILE_F32: tile_gemm_of(TILE_F32, c, ldc, a, lda, b, m, n, k, accumulate); break;
+    case TILE_FMA: tile_gemm_of(TILE_FMA, c, ldc, a, lda, b, m, n, k, accumulate); break;
+    case TILE_DP: tile_gemm_of(TILE_DP, c, ldc, a, lda, b, m, n, k, accumulate); break;
     case TILE_AMX:
         for (int64_t j = 0; j < n; j += 32)
             for (int64_t i = 0; i < m; i += 32)

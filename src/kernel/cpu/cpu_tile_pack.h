@@ -1,4 +1,4 @@
-/* cpu_tile_pack.h - between rows in memory and the operands of cpu_tile.h; for the files in isa/. */
+/* cpu_tile_pack.h - converts rows in memory to the operands of cpu_tile.h; for the files in isa/. */
 #ifndef PS_KERNEL_CPU_TILE_PACK_H
 #define PS_KERNEL_CPU_TILE_PACK_H
 
@@ -71,7 +71,7 @@ static inline void tile_gather(tile_kind kind, void *dst, int64_t width, int64_t
     }
 }
 
-/* Rows of cells src[k][n] to a right operand. Without pairs they are one already: a copy. */
+/* Convert rows of cells src[k][n] to a right operand. Without pairs this is a copy. */
 static inline void tile_interleave(tile_kind kind, void *dst, const void *src, int64_t k, int64_t n)
 {
     if (!tile_is_paired(kind)) {
@@ -86,7 +86,7 @@ static inline void tile_interleave(tile_kind kind, void *dst, const void *src, i
     }
 }
 
-/* v rounded to bf16, still in 32 bits; as the processor's conversion. Subnormal numbers are flushed already. */
+/* v rounded to bf16, in 32 bits, as by the CPU's conversion. Subnormal numbers are flushed already. */
 PS_CPU_INLINE vf tile_round(vf v)
 {
     const vu u = (vu)v, is_nan = (vu)(v != v);
@@ -125,8 +125,8 @@ PS_CPU_INLINE void tile_store_pairs(void *interleaved, void *natural, int64_t ti
 #endif
 
 /* One vector of the rows `row` (even) and row + 1 of a tile, from column j on, as cells: to `interleaved`, a right
- * operand, and to `natural`, rows at `tile` cells; either may be NULL. Without pairs both look the same and may be one
- * array. */
+ * operand, and to `natural`, rows at `tile` cells; either may be NULL. Without pairs both have the same layout, and may
+ * be one array. */
 PS_CPU_INLINE void tile_store_rows(tile_kind kind, void *interleaved, void *natural, int64_t tile, int64_t row,
                                    int64_t j, vf even, vf odd)
 {

@@ -1,9 +1,9 @@
-/* cpu_vec.h - a vector of floats of the width of the instruction set being compiled for.
+/* cpu_vec.h - a float vector of the width of the instruction set that is compiled for.
  *
  * Kernels are written once on `vf`; arithmetic is + - * / of the compiler's vector types. Lanes are explicit, instead
- * of left to the vectoriser, for two promises of kernel.h: sums add the same elements in the same order wherever an
- * array lies, and the last, incomplete vector of an array goes through the same instructions as all others, so that the
- * bits do not depend on how an array is cut. */
+ * of left to the vectoriser, for two promises of kernel.h: sums add the same elements in the same order for every
+ * address, and the last, incomplete vector of an array uses the same instructions as all others, so that bits do not
+ * depend on the division of an array. */
 #ifndef PS_KERNEL_CPU_VEC_H
 #define PS_KERNEL_CPU_VEC_H
 
@@ -54,7 +54,7 @@ PS_CPU_INLINE void vf_store(float *p, vf v)
     memcpy(p, &v, sizeof v);
 }
 
-/* Past the caches, where p is aligned to the vector; others see it after _mm_sfence. */
+/* Non-temporal store, where p is aligned to the vector; visible to other threads after _mm_sfence. */
 PS_CPU_INLINE void vf_stream(float *p, vf v)
 {
     if ((uintptr_t)p % sizeof v != 0) {
@@ -84,7 +84,7 @@ PS_CPU_INLINE vf vf_where(vi mask, vf a, vf b)
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
 }
 
-/* Some lane of a mask is set. */
+/* Whether any lane of a mask is set. */
 PS_CPU_INLINE bool vi_any(vi mask)
 {
 #if defined(PS_VEC_AVX512)
@@ -145,8 +145,8 @@ PS_CPU_INLINE vf vf_sqrt(vf a)
 #endif
 }
 
-/* Sums over a row have one shape whatever the width of a vector: element i is added to number i mod VF_SUM of so many
- * running sums, which are folded by halves at the end.
+/* Sums over a row have the same order for every vector width: element i is added to running sum i mod VF_SUM; the
+ * VF_SUM running sums are reduced by halves at the end.
  *
  *     vf sum[VF_SUMS] = {{0}};
  *     for (int64_t c0 = 0; c0 < n; c0 += VF_SUM)
@@ -157,10 +157,10 @@ PS_CPU_INLINE vf vf_sqrt(vf a)
  *     total = vf_fold(sum); */
 #define VF_SUM 32
 
-/* Vectors of running sums: several, which also keeps additions from waiting for each other. */
+/* Vectors of running sums; several, so that additions are independent. */
 #define VF_SUMS (VF_SUM / VF_LANES)
 
-/* Sum of the lanes of one vector, as a tree. Its shape depends on the width of a vector; that of vf_fold does not. */
+/* Sum of the lanes of one vector, as a tree. Its order depends on the vector width; that of vf_fold does not. */
 PS_CPU_INLINE float vf_sum(vf v)
 {
     float x[VF_LANES];
@@ -207,7 +207,7 @@ PS_CPU_INLINE vf vf_load_bf16(const uint16_t *p)
 #endif
 }
 
-/* As ps_bf16_from_f32. The hardware's conversion agrees but for subnormal numbers, which it would flush to zero. */
+/* As ps_bf16_from_f32. The hardware conversion is equal except for subnormal numbers, which it flushes to zero. */
 PS_CPU_INLINE void vf_store_bf16(uint16_t *p, vf v)
 {
 #if defined(PS_VEC_AVX512) && defined(__AVX512BF16__)
@@ -354,7 +354,7 @@ PS_CPU_INLINE vf vf_tanh(vf x)
     return (vf)((vi)vf_where(a < 0.625f, near, far) | sign);
 }
 
-/* e^x and ln x of one number: rounded from double, and the same on every level too. */
+/* e^x and ln x of one number: rounded from double; the same bits on every level. */
 PS_CPU_INLINE float vf_exp_of(float x)
 {
     return (float)ps_same_exp((double)x);
@@ -365,8 +365,8 @@ PS_CPU_INLINE float vf_log_of(float x)
     return (float)ps_same_log((double)x);
 }
 
-/* ln x within 2 ulp for normal x > 0, with nothing fused: the same bits on every level. x = 2^k m, sqrt(1/2) <= m <
- * sqrt 2; ln m by the polynomial of Cephes' logf (Moshier). */
+/* ln x within 2 ulp for normal x > 0, without FMA: the same bits on every level. x = 2^k m, sqrt(1/2) <= m < sqrt 2; ln
+ * m by the polynomial of Cephes' logf (Moshier). */
 PS_CPU_INLINE vf vf_log(vf x)
 {
     const vi root = vi_set1(0x3f3504f3); /* sqrt(1/2) */
@@ -386,8 +386,8 @@ PS_CPU_INLINE vf vf_log(vf x)
     return (f + y) + 0.693359375f * k;
 }
 
-/* Cosine and sine of 2 pi x within 1e-7, |x| <= 2^20, with nothing fused. 4 x = k + r, both exact, |r| <= 1/2: k
- * quarters, and the rest by the polynomials of Cephes' sinf (Moshier). */
+/* Cosine and sine of 2 pi x within 1e-7, |x| <= 2^20, without FMA. 4 x = k + r, both exact, |r| <= 1/2: k quarters, and
+ * the rest by the polynomials of Cephes' sinf (Moshier). */
 PS_CPU_INLINE void vf_cos_sin_turns(vf x, vf *cosine, vf *sine)
 {
     const vf magic = vf_set1(0x1.8p23f), shifted = 4.0f * x + magic;

@@ -5,7 +5,7 @@
 
 #define WARPS(kernel) (PS_CUDA_THREADS_##kernel / PS_CUDA_WARP)
 
-/* Which of the three kernels a head size takes, and its width. */
+/* The kernel of a head size, of three, and its width. */
 static int64_t width_of(int64_t D)
 {
     return D <= 64 ? 64 : D <= 128 ? 128 : 256;
@@ -26,7 +26,7 @@ static ps_status check_head(int64_t D)
     return PS_FAIL(PS_EINVAL, "heads of %lld elements: attention on a GPU has at most 256", (long long)D);
 }
 
-/* Of a block: n arrays of its rows and as many of their weights, and two of the others of a tile. */
+/* Of a block: n arrays of its rows and n of their weights, and two of the others of a tile. */
 static int64_t shared_bytes(int64_t D, int n)
 {
     const int64_t rows = PS_CUDA_ATTENTION_ROWS(width_of(D)), others = PS_CUDA_WARP;
@@ -44,14 +44,14 @@ static bool is_aligned(const void *p)
     return (uintptr_t)p % UNIT_BYTES == 0;
 }
 
-/* By shape alone, where arrays lie as plans lay them. Scores are compared before they are scaled, so the scale must be
- * above 0. */
+/* Depends on the shape only, given the layout of arrays in plans. Scores are compared before scaling, so the scale must
+ * be above 0. */
 #define IS_FOR_MMA(a)                                                                                                  \
     ((a)->dtype != PS_DTYPE_F32 && (a)->D > 0 && (a)->D <= PS_CUDA_MMA_WIDTH_MAX && (a)->D % UNIT == 0 &&              \
      (a)->q_stride % UNIT == 0 && (a)->kv_stride % UNIT == 0 && (a)->T < (1 << 30) && (a)->scale > 0.0f &&             \
      is_aligned((a)->q) && is_aligned((a)->k) && is_aligned((a)->v) && is_aligned((a)->y))
 
-/* The kernels of a name: of heads up to 64, up to 128, and both with dropout; each for two formats, one after the other. */
+/* The kernels of a name: heads up to 64, up to 128, and both with dropout; each for two formats, consecutively. */
 typedef struct mma_kernels {
     ps_cuda_kernel first;
     int n_arrays; /* of a block's rows */
@@ -77,8 +77,8 @@ MMA_KERNELS(fwd_mma, FWD, 1);
 MMA_KERNELS(dq_mma, DQ, 2);
 MMA_KERNELS(dkv_mma, DKV, 2);
 
-/* Over T rows of so many heads. Shared memory: rows of the block; others of two tiles, two arrays of each, and two numbers
- * for each row of these. */
+/* A grid over T rows of `heads` heads. Shared memory: rows of the block; two tiles of the others, with two arrays each,
+ * and two numbers for each row of these. */
 static ps_status launch_mma(const ps_cuda_issuer *to, const mma_kernels *k, int64_t D, ps_dtype t, float dropout_p,
                             int64_t heads, int64_t T, const void *args, size_t args_bytes)
 {
@@ -103,10 +103,10 @@ static ps_status attention_fwd(const ps_cuda_issuer *to, const void *args)
 
 const ps_cuda_operator ps_cuda_attention_fwd = {.run = attention_fwd};
 
-static int64_t attention_bwd_bytes(const void *args, int64_t product_bytes)
+static int64_t attention_bwd_bytes(const void *args, int64_t gemm_bytes)
 {
     const ps_attention_bwd_args *const a = args;
-    (void)product_bytes;
+    (void)gemm_bytes;
     return ps_cuda_floats(a->B * a->H * a->T);
 }
 
@@ -137,17 +137,17 @@ const ps_cuda_operator ps_cuda_attention_bwd = {.run = attention_bwd, .workspace
 #define KEYS_A_PART 256
 #define PARTS_MAX 128
 
-/* Parts of the positions that may come to be, not of those that are there: scratch does not depend on `first`. */
+/* Parts of all possible positions, not only of present ones, as scratch does not depend on `first`. */
 static int64_t parts_of(int64_t n_positions)
 {
     return ps_min_i64(ps_ceil_div(n_positions, KEYS_A_PART), PARTS_MAX);
 }
 
-static int64_t attention_cached_bytes(const void *args, int64_t product_bytes)
+static int64_t attention_cached_bytes(const void *args, int64_t gemm_bytes)
 {
     const ps_attention_cached_args *const a = args;
     const int64_t rows = parts_of(a->n_positions) * a->T * a->H;
-    (void)product_bytes;
+    (void)gemm_bytes;
     return ps_cuda_floats(rows * a->D) + 2 * ps_cuda_floats(rows);
 }
 

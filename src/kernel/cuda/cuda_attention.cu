@@ -1,7 +1,8 @@
 /* cuda_attention.cu - attention without a [T, T] array (Dao et al., "FlashAttention", 2022), by the tiles of
- * cuda_tile.cuh: of f32, and of what cuda_attention_mma.cu does not take. Backward goes over the scores twice, once for dq and once for dk and dv, so that each is a sum of one
- * block in one order; and has delta = dy . y from a pass before (Dao, "FlashAttention-2", 2023). */
-#include "kernel/cuda/cuda_sight.cuh"
+ * cuda_tile.cuh: for f32, and for shapes that cuda_attention_mma.cu does not support. Backward computes the scores
+ * twice, once for dq and once for dk and dv, so that each gradient is a sum of one block in one order; delta = dy . y
+ * comes from an earlier pass (Dao, "FlashAttention-2", 2023). */
+#include "kernel/cuda/cuda_attention_mask.cuh"
 #include "kernel/cuda/cuda_tile.cuh"
 
 namespace
@@ -34,7 +35,7 @@ template <typename T, int WIDTH> __device__ void attention_fwd(const ps_attentio
     const tile_shared s = tile_arrays<WIDTH>(memory, a.D, 1);
     const place at = place_of<tile_of<WIDTH>::rows>(a.T, a.H, a.causal);
     const int64_t kv = at.h / (a.H / a.KV), lane = lane_of_thread(), first = at.first + warp_of_thread() * R;
-    const sight view = sight_of(a, at.b, at.h);
+    const attention_mask view = attention_mask_of(a, at.b, at.h);
     int64_t from, to;
     view.keys_of(at.first, at.end, &from, &to);
     load_rows<T, WIDTH>(s.rows[0], at.end - at.first, a.D, q_rows<T>(a, a.q, at.b, at.h, at.first));
@@ -43,7 +44,7 @@ template <typename T, int WIDTH> __device__ void attention_fwd(const ps_attentio
 #pragma unroll
     for (int r = 0; r < R; r++) softmax[r].start();
     for (int64_t j = from; j < to; j += PS_CUDA_WARP) {
-        __syncthreads(); /* the tile before has been read, the rows are there */
+        __syncthreads(); /* the previous tile has been read, the rows are loaded */
         load_others<T>(s.others[0], a.T - j, a.D, kv_rows<T>(a, a.k, at.b, kv, j));
         load_others<T>(s.others[1], a.T - j, a.D, kv_rows<T>(a, a.v, at.b, kv, j));
         __syncthreads();
@@ -70,7 +71,7 @@ template <typename T, int WIDTH> __device__ void attention_fwd(const ps_attentio
 
 /* ---- backward ---- */
 
-/* A warp a row of y. */
+/* One warp per row of y. */
 template <typename T> __device__ void attention_delta(const ps_cuda_attention_delta_args &a)
 {
     const int64_t row = warp_of_grid();
@@ -83,9 +84,9 @@ template <typename T> __device__ void attention_delta(const ps_cuda_attention_de
     if (lane_of_thread() == 0) a.delta[(b * a.H + h) * a.T + t] = sum;
 }
 
-/* Of one pair: score = q . k, dp = dy . v. Returns its part of dS; *weight: P as dropout left it. */
-__device__ inline float pair_gradient(const sight &view, int64_t i, int64_t j, float score, float dp, float lse,
-                                      float delta, float *weight)
+/* Of one pair: score = q . k, dp = dy . v. Returns its part of dS; *weight: P after dropout. */
+__device__ inline float pair_gradient(const attention_mask &view, int64_t i, int64_t j, float score, float dp,
+                                      float lse, float delta, float *weight)
 {
     *weight = 0.0f;
     if (!view.sees(i, j)) return 0.0f;
@@ -103,7 +104,7 @@ template <typename T, int WIDTH> __device__ void attention_dq(const ps_cuda_atte
     const place at = place_of<tile_of<WIDTH>::rows>(a.T, a.H, a.causal);
     const int64_t kv = at.h / (a.H / a.KV), lane = lane_of_thread(), first = at.first + warp_of_thread() * R;
     const int64_t sums = (at.b * a.H + at.h) * a.T; /* of lse and delta */
-    const sight view = sight_of(a, at.b, at.h);
+    const attention_mask view = attention_mask_of(a, at.b, at.h);
     int64_t from, to;
     view.keys_of(at.first, at.end, &from, &to);
     load_rows<T, WIDTH>(s.rows[0], at.end - at.first, a.D, q_rows<T>(a, a.q, at.b, at.h, at.first));
@@ -146,7 +147,7 @@ template <typename T, int WIDTH> __device__ void attention_dkv(const ps_cuda_att
     load_rows<T, WIDTH>(s.rows[1], at.end - at.first, a.D, kv_rows<T>(a, a.v, at.b, at.h, at.first));
     float dk[R][SLOTS] = {}, dv[R][SLOTS] = {};
     for (int64_t h = at.h * group; h < (at.h + 1) * group; h++) {
-        const sight view = sight_of(a, at.b, h);
+        const attention_mask view = attention_mask_of(a, at.b, h);
         int64_t from, to;
         view.queries_of(at.first, at.end, &from, &to);
         for (int64_t first_query = from; first_query < to; first_query += PS_CUDA_WARP) {

@@ -1,11 +1,11 @@
-/* cuda_attention_cached.cu - attention of new tokens to all before: keys are divided among blocks, whose results are
- * joined after (Dao et al., "Flash-Decoding", 2023). The tokens of all heads that share a key are rows of one block. */
+/* cuda_attention_cached.cu - attention with a KV cache: keys are divided among blocks, whose results are combined
+ * afterwards (Dao et al., "Flash-Decoding", 2023). The tokens of all heads that share a key are rows of one block. */
 #include "kernel/cuda/cuda_tile.cuh"
 
 namespace
 {
 
-/* A block a token and head of keys. */
+/* One block per token and key head. */
 template <typename T> __device__ void attention_append(const ps_attention_cached_args &a)
 {
     const int64_t kv = blockIdx.x % a.KV, t = blockIdx.x / a.KV;
@@ -34,7 +34,7 @@ template <typename T> struct query_rows {
     }
 };
 
-/* Keys [from, to) of the part that any token of [t, t_end) sees; from begins a tile of it. */
+/* Keys [from, to) of the part to which tokens [t, t_end) attend; from begins a tile of the part. */
 __device__ inline void keys_of_part(const ps_cuda_attention_part_args &p, int64_t part, int64_t t, int64_t t_end,
                                     int64_t window, int64_t *from, int64_t *to)
 {
@@ -88,7 +88,7 @@ template <typename T, int WIDTH> __device__ void attention_part(const ps_cuda_at
     }
 }
 
-/* A warp a token and head: the parts together, in their order. Each token sees itself, so some part has a sum. */
+/* One warp per token and head combines the parts in order. Each token attends to itself, so some part has a sum. */
 template <typename T> __device__ void attention_join(const ps_cuda_attention_part_args &p)
 {
     const ps_attention_cached_args &a = p.a;

@@ -1,25 +1,25 @@
-/* cuda_attention_mma.cu - attention of 16 bits by tensor cores (Dao, "FlashAttention-2", 2023), for heads that are
- * multiples of 8 up to 128, in rows that are aligned to 16 bytes. Sums and softmax in float; scores as they come, weights
- * of a pair rounded to 16 bits before they are a factor.
+/* cuda_attention_mma.cu - 16-bit attention by tensor cores (Dao, "FlashAttention-2", 2023), for head sizes that are
+ * multiples of 8 up to 128, in rows aligned to 16 bytes. Sums and softmax are in float; scores are not rounded, weights
+ * are rounded to 16 bits before multiplication.
  *
- * A block has some rows, 16 M a warp, and goes over the others in tiles of N, of which it has room for two: while it
- * computes with one, the next is copied.
+ * A block has some rows, 16 M per warp, and loops over the others in tiles of N, double-buffered: while it computes
+ * with one tile, the next is copied.
  *
  *     copies     |== tile 0 ==|== tile 1 ==|......|== tile 2 ==|
  *     products                |== tile 0 ==|......|== tile 1 ==|......
  *
- *                rows       others        products a pair of tiles
+ *                rows       others        multiplications per pair of tiles
  *     forward    queries    keys          q k^T, P v
  *     dq         queries    keys          q k^T, dy v^T, dS k
  *     dk, dv     keys       queries       k q^T, v dy^T, P^T dy, dS^T q
  *
  * Backward computes scores twice, so that each gradient is a sum of one block in one order, without scratch: 7 products
- * instead of the 5 of a backward that adds by atomics. A tile that is seen by all, of heads as wide as the tile, is
- * computed without asking whether; elsewhere what is not there is skipped in steps of 16, or zero. Both ways have the
- * same bits: what is rounded when is written out. */
+ * instead of the 5 of a backward that adds by atomics. A tile without masked pairs, and with heads as wide as the tile,
+ * is computed without checks; elsewhere missing elements are skipped in steps of 16, or zero. Both paths have the same
+ * bits, as every rounding is explicit. */
 #include "kernel/cuda/cuda_attention.h"
+#include "kernel/cuda/cuda_attention_mask.cuh"
 #include "kernel/cuda/cuda_mma.cuh"
-#include "kernel/cuda/cuda_sight.cuh"
 
 namespace
 {
@@ -27,26 +27,26 @@ namespace
 constexpr int warps = PS_CUDA_ATTENTION_WARPS, threads = warps * PS_CUDA_WARP;
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-/* Rows of the others, [from, to), that a row sees. */
+/* Rows of the others, [from, to), to which a row attends. */
 struct interval {
     int from, to;
 };
 
-/* Of sequences below 2^30: numbers of rows are ints here. */
-__device__ inline interval keys_of_query(const sight &view, int i)
+/* For sequences below 2^30, as row numbers are ints. */
+__device__ inline interval keys_of_query(const attention_mask &view, int i)
 {
     const int T = (int)view.T, window = (int)view.window;
     return {max(i - window + 1, 0), min(view.causal ? i + 1 : i + window, T)};
 }
 
-__device__ inline interval queries_of_key(const sight &view, int j)
+__device__ inline interval queries_of_key(const attention_mask &view, int j)
 {
     const int T = (int)view.T, window = (int)view.window;
     return {max(view.causal ? j : j - window + 1, 0), min(j + window, T)};
 }
 
 /* Of a pair, by their distance. */
-__device__ inline bool is_near(const sight &view, int query, int key)
+__device__ inline bool is_near(const attention_mask &view, int query, int key)
 {
     const int ahead = key - query, window = (int)view.window;
     return -ahead < window && ahead <= (view.causal ? 0 : window - 1);
@@ -83,8 +83,8 @@ template <typename T, int WIDTH, int ROWS, int N> struct shared_tiles {
     }
 };
 
-/* Begins to copy n rows of D elements from `from`; what is not there, or hidden by the mask, becomes zeros: what padding
- * holds, NaN perhaps, gets into no sum. */
+/* Begin to copy n rows of D elements from `from`. Missing and masked rows become zeros, so that NaN in padding has no
+ * effect. */
 template <int WIDTH, int ROWS, typename T>
 __device__ inline void fill_tile(T *tile, const T *from, int64_t stride, int n, int D, const int32_t *mask)
 {
@@ -103,8 +103,8 @@ template <int N, typename W> __device__ inline void fill_numbers(unsigned *numbe
     for (int i = (int)threadIdx.x; i < N; i += threads) copy_begin<4>(numbers + i, i < n ? from + i : from, i < n);
 }
 
-/* Calls fill(tile, turn) and, when its tile is there for all threads, use(tile, turn), for n tiles by turns. The first
- * fill may have copies before it. */
+/* Calls fill(tile, turn) and, when the tile is visible to all threads, use(tile, turn), for n tiles with alternating
+ * buffers. Copies may precede the first fill. */
 template <class Fill, class Use> __device__ inline void for_tiles(int n, const Fill &fill, const Use &use)
 {
     if (n > 0) fill(0, 0);
@@ -115,11 +115,11 @@ template <class Fill, class Use> __device__ inline void for_tiles(int n, const F
         copies_wait<1>();
         __syncthreads();
         use(tile, tile % 2);
-        __syncthreads(); /* the next but one is copied over this one */
+        __syncthreads(); /* the tile after the next is copied over this one */
     }
 }
 
-/* ---- products of a warp ---- */
+/* ---- matrix multiplication of a warp ---- */
 
 /* Sums of M matrices of 16 rows, N columns. */
 template <int M, int N> struct sums {
@@ -197,7 +197,7 @@ __device__ inline void multiply_rows(sums<M, N> &s, const T *rows, int row, cons
 
 /* y += p others, with p rounded. */
 template <bool WHOLE, int WIDTH, int M, int N, typename T>
-__device__ inline void add_products(sums<M, WIDTH> &y, const sums<M, N> &p, const T *others, int n, int D)
+__device__ inline void add_gemms(sums<M, WIDTH> &y, const sums<M, N> &p, const T *others, int n, int D)
 {
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
@@ -222,7 +222,7 @@ __device__ inline void add_products(sums<M, WIDTH> &y, const sums<M, N> &p, cons
     }
 }
 
-/* Rows of y, `row` elements apart and n in all, times factor(row of this lane). */
+/* Store n rows of y, at stride `row`, times factor(row of this lane). */
 template <int WIDTH, int M, typename T, class F>
 __device__ inline void store_rows(T *y, int64_t stride, int n, int D, const sums<M, WIDTH> &s, const F &factor)
 {
@@ -255,15 +255,15 @@ __device__ inline float max_of_row(float x)
 
 /* ---- where a warp is ---- */
 
-/* The rows of a warp, and how they meet a tile [other, other + N) of the others. */
+/* The rows of a warp, and their mask for a tile [other, other + N) of the others. */
 template <int M, int N> struct warp_rows {
-    interval ends[2]; /* what the first and the last of them see */
+    interval ends[2]; /* intervals of the first and the last row */
 
     template <class F>
     __device__ warp_rows(int first, const F &seen_of) : ends{seen_of(first), seen_of(first + 16 * M - 1)}
     {
     }
-    /* Intervals only move on with the row: none sees the tile, or all see all of it. */
+    /* Interval bounds increase with the row: no row attends to the tile, or all attend to all of it. */
     __device__ bool sees_none(int other) const
     {
         return other >= ends[1].to || other + N <= ends[0].from;
@@ -291,9 +291,9 @@ using dq_shape = block_shape<PS_CUDA_MMA_DQ_ROWS(W, DROPS), PS_CUDA_MMA_DQ_OTHER
 template <int W, bool DROPS>
 using dkv_shape = block_shape<PS_CUDA_MMA_DKV_ROWS(W, DROPS), PS_CUDA_MMA_DKV_OTHERS(W, DROPS)>;
 
-/* Begins to copy the tile of keys and values from `key` on, before `end`, and their mask. */
+/* Begin to copy the tile of keys and values from `key` on, before `end`, and their mask. */
 template <typename T, int WIDTH, int ROWS, int N, class A>
-__device__ inline void fill_keys(const A &a, const sight &view, const place &at,
+__device__ inline void fill_keys(const A &a, const attention_mask &view, const place &at,
                                  const shared_tiles<T, WIDTH, ROWS, N> &shared, int key, int end, int turn)
 {
     const int64_t row = (at.b * a.T + key) * a.kv_stride + at.h / (a.H / a.KV) * a.D;
@@ -305,7 +305,7 @@ __device__ inline void fill_keys(const A &a, const sight &view, const place &at,
 
 /* ---- forward ---- */
 
-/* The softmax of a warp's rows as far as keys have been seen: y and sum, of this lane's columns, in units of 2^(max c). */
+/* Online softmax of a warp's rows over the keys so far: y and sum, of this lane's columns, in units of 2^(max c). */
 template <int WIDTH, bool DROPS> struct softmax_rows {
     static constexpr int M = fwd_shape<WIDTH, DROPS>::M, N = fwd_shape<WIDTH, DROPS>::N;
     sums<M, WIDTH> y;
@@ -317,7 +317,7 @@ template <int WIDTH, bool DROPS> struct softmax_rows {
 #pragma unroll
         for (int r = 0; r < 2 * M; r++) max[r] = -PS_INFINITY, sum[r] = 0.0f;
     }
-    /* max c; of a row of which nothing has been seen 0: then 2^(-infinity - 0) is 0. */
+    /* max c; 0 for a row without unmasked keys so far, as 2^(-infinity - 0) is 0. */
     __device__ float base(int r, float c) const
     {
         return max[r] == -PS_INFINITY ? 0.0f : __fmul_rn(max[r], c);
@@ -333,7 +333,8 @@ template <int WIDTH, bool DROPS> struct softmax_rows {
 #pragma unroll
             for (int n = 0; n < N / 8; n++) max[r] = fmaxf(max[r], fmaxf(s.v[m][n][e], s.v[m][n][e + 1]));
             max[r] = max_of_row(max[r]);
-            /* Of units as they are rounded: a tile that does not raise the maximum leaves what is there, to the bit. */
+            /* From rounded units, so that a tile that does not raise the maximum leaves y and sum unchanged to the
+             * bit. */
             const float unit = base(r, c), factor = is_first ? 0.0f : exp2_fast(__fsub_rn(unit_before, unit));
             sum[r] = __fmul_rn(sum[r], factor);
 #pragma unroll
@@ -353,8 +354,8 @@ template <int WIDTH, bool DROPS> struct softmax_rows {
 
 /* One tile: n keys from `key` on, the tile's array of this turn. */
 template <bool WHOLE, typename T, int WIDTH, bool DROPS, class SHARED>
-__device__ inline void fwd_step(const ps_attention_fwd_args &a, const sight &view, const SHARED &shared, int first,
-                                int key, int n, int turn, softmax_rows<WIDTH, DROPS> &state)
+__device__ inline void fwd_step(const ps_attention_fwd_args &a, const attention_mask &view, const SHARED &shared,
+                                int first, int key, int n, int turn, softmax_rows<WIDTH, DROPS> &state)
 {
     constexpr int M = fwd_shape<WIDTH, DROPS>::M, N = fwd_shape<WIDTH, DROPS>::N;
     const int D = (int)a.D;
@@ -374,7 +375,7 @@ __device__ inline void fwd_step(const ps_attention_fwd_args &a, const sight &vie
             const int query = first + row_of_lane(row_of_place(m, e));
             s.v[m][i][e] = __fmul_rn(s.v[m][i][e], view.dropped(query, key + column_of_place(i, e)));
         });
-    add_products<WHOLE, WIDTH>(state.y, s, shared.other(turn, 1), n, D);
+    add_gemms<WHOLE, WIDTH>(state.y, s, shared.other(turn, 1), n, D);
 }
 
 template <typename T, int WIDTH, bool DROPS> __device__ void attention_fwd_mma(const ps_attention_fwd_args &a)
@@ -383,7 +384,7 @@ template <typename T, int WIDTH, bool DROPS> __device__ void attention_fwd_mma(c
     PS_SHARED_SIZED(T, memory);
     const shared_tiles<T, WIDTH, ROWS, N> shared(memory, 1);
     const place at = place_of<ROWS>(a.T, a.H, a.causal);
-    const sight view = sight_of(a, at.b, at.h);
+    const attention_mask view = attention_mask_of(a, at.b, at.h);
     const auto seen_of = [&](int i) { return keys_of_query(view, i); };
     const int first = (int)at.first + first_row<M>(), D = (int)a.D, end = (int)at.end;
     const interval keys = seen_by(at, seen_of);
@@ -417,10 +418,10 @@ template <typename T, int WIDTH, bool DROPS> __device__ void attention_fwd_mma(c
 
 /* ---- backward ---- */
 
-/* Of query i and key j, whose score and dp = dy . v are given: P as dropout left it, and its part of dS but for the
- * scale. */
+/* For query i and key j with their score and dp = dy . v: P after dropout, and their part of dS without the scale. */
 template <bool DROPS>
-__device__ inline void become_gradient(const sight &view, int i, int j, float lse, float delta, float &score, float &dp)
+__device__ inline void become_gradient(const attention_mask &view, int i, int j, float lse, float delta, float &score,
+                                       float &dp)
 {
     const float p = exp2_fast(fmaf(score, view.scale * log2_e, __fmul_rn(lse, -log2_e)));
     const float dropped = DROPS ? view.dropped(i, j) : 1.0f;
@@ -429,8 +430,8 @@ __device__ inline void become_gradient(const sight &view, int i, int j, float ls
 }
 
 template <bool WHOLE, bool DROPS, typename T, int WIDTH, int M, int N, class SHARED>
-__device__ inline void dq_step(const sight &view, const SHARED &shared, int D, int first, int key, int n, int turn,
-                               const float (&lse)[2 * M], const float (&delta)[2 * M], sums<M, WIDTH> &dq)
+__device__ inline void dq_step(const attention_mask &view, const SHARED &shared, int D, int first, int key, int n,
+                               int turn, const float (&lse)[2 * M], const float (&delta)[2 * M], sums<M, WIDTH> &dq)
 {
     const unsigned *const mask = shared.number(turn, 0);
     sums<M, N> s, ds;
@@ -443,7 +444,7 @@ __device__ inline void dq_step(const sight &view, const SHARED &shared, int D, i
         else
             ds.v[m][k][e] = 0.0f;
     });
-    add_products<WHOLE, WIDTH>(dq, ds, shared.other(turn, 0), n, D);
+    add_gemms<WHOLE, WIDTH>(dq, ds, shared.other(turn, 0), n, D);
 }
 
 template <typename T, int WIDTH, bool DROPS> __device__ void attention_dq_mma(const ps_cuda_attention_gradient_args &g)
@@ -453,7 +454,7 @@ template <typename T, int WIDTH, bool DROPS> __device__ void attention_dq_mma(co
     PS_SHARED_SIZED(T, memory);
     const shared_tiles<T, WIDTH, ROWS, N> shared(memory, 2);
     const place at = place_of<ROWS>(a.T, a.H, a.causal);
-    const sight view = sight_of(a, at.b, at.h);
+    const attention_mask view = attention_mask_of(a, at.b, at.h);
     const auto seen_of = [&](int i) { return keys_of_query(view, i); };
     const int first = (int)at.first + first_row<M>(), D = (int)a.D, end = (int)at.end;
     const interval keys = seen_by(at, seen_of);
@@ -487,8 +488,8 @@ template <typename T, int WIDTH, bool DROPS> __device__ void attention_dq_mma(co
 }
 
 template <bool WHOLE, bool DROPS, typename T, int WIDTH, int M, int N, class SHARED>
-__device__ inline void dkv_step(const sight &view, const SHARED &shared, int D, int first, int query, int n, int turn,
-                                unsigned hidden, sums<M, WIDTH> &dk, sums<M, WIDTH> &dv)
+__device__ inline void dkv_step(const attention_mask &view, const SHARED &shared, int D, int first, int query, int n,
+                                int turn, unsigned hidden, sums<M, WIDTH> &dk, sums<M, WIDTH> &dv)
 {
     const unsigned *const lse = shared.number(turn, 0), *const delta = shared.number(turn, 1);
     sums<M, N> p, ds;
@@ -502,8 +503,8 @@ __device__ inline void dkv_step(const sight &view, const SHARED &shared, int D, 
         else
             p.v[m][k][e] = ds.v[m][k][e] = 0.0f;
     });
-    add_products<WHOLE, WIDTH>(dv, p, shared.other(turn, 1), n, D);
-    add_products<WHOLE, WIDTH>(dk, ds, shared.other(turn, 0), n, D);
+    add_gemms<WHOLE, WIDTH>(dv, p, shared.other(turn, 1), n, D);
+    add_gemms<WHOLE, WIDTH>(dk, ds, shared.other(turn, 0), n, D);
 }
 
 /* Rows are keys here, of head at.h of keys; the queries of all heads that share it are the others. */
@@ -515,7 +516,7 @@ template <typename T, int WIDTH, bool DROPS> __device__ void attention_dkv_mma(c
     const shared_tiles<T, WIDTH, ROWS, N> shared(memory, 2);
     const place at = place_of<ROWS>(a.T, a.KV, false);
     const int64_t group = a.H / a.KV;
-    sight view = sight_of(a, at.b, at.h * group);
+    attention_mask view = attention_mask_of(a, at.b, at.h * group);
     const auto seen_of = [&](int j) { return queries_of_key(view, j); };
     const int first = (int)at.first + first_row<M>(), D = (int)a.D, end = (int)at.end;
     const interval queries = seen_by(at, seen_of);

@@ -1,15 +1,15 @@
-/* cuda_device.cuh - what kernels share: element types, vectors of them, sums over a warp.
+/* cuda_device.cuh - shared by kernels: element types, vectors, sums over a warp.
  *
- * The same sources are compiled by nvcc, and by a C++ compiler of the host for tests: then an emulator's header, which
- * is included before, says what the words of CUDA mean. They use rows of blocks and threads only (threadIdx.x), whole
- * warps in shuffles, and PS_SHARED for shared memory. */
+ * The same sources are compiled by nvcc, and for tests by a host C++ compiler, with an emulator's header included
+ * before that defines the words of CUDA. They use one-dimensional grids and blocks only (threadIdx.x), whole warps in
+ * shuffles, and PS_SHARED for shared memory. */
 #ifndef PS_KERNEL_CUDA_CUDA_DEVICE_CUH
 #define PS_KERNEL_CUDA_CUDA_DEVICE_CUH
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-/* Memory of a block, not set on entry; and that whose size the launch says, for one array of `type`. */
+/* Shared memory of a block, undefined on entry; and dynamic shared memory, for one array of `type`. */
 #define PS_SHARED(type, name) __shared__ type name
 #define PS_SHARED_SIZED(type, name)                                                                                    \
     extern __shared__ __align__(256) unsigned char ps_shared_sized[];                                                  \
@@ -113,7 +113,7 @@ template <> inline ps_f16 from_float<ps_f16>(float x)
 }
 #endif
 
-/* Element i of an array whose type is known when it runs: for what is small. */
+/* Element i of an array whose type is known at run time, for small arrays. */
 __device__ inline float load_as(ps_dtype t, const void *array, int64_t i)
 {
     if (t == PS_DTYPE_F32) return static_cast<const float *>(array)[i];
@@ -170,8 +170,8 @@ template <int W, typename T> __device__ inline void store(T *p, const float (&x)
     store<W>(p, sum);
 }
 
-/* Calls body.at<W>(i), for the W elements from i, or body.at<1>(i), so that all threads of the grid together have each
- * of the n elements once; in vectors where `aligned`, but for a tail. */
+/* Calls body.at<W>(i), for the W elements from i, or body.at<1>(i), so that the grid processes each of the n elements
+ * once; in vectors where `aligned`, except a tail. */
 template <int W, class Body> __device__ inline void for_each(int64_t n, bool aligned, const Body &body)
 {
     const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, step = (int64_t)gridDim.x * blockDim.x;
@@ -203,7 +203,7 @@ __device__ inline int64_t warp_of_grid()
     return (int64_t)blockIdx.x * (blockDim.x / PS_CUDA_WARP) + warp_of_thread();
 }
 
-/* Of all lanes, in all of them: by a tree of fixed form, so with the same bits in each. */
+/* Sum over all lanes, returned in all of them: by a fixed tree, so with the same bits in each. */
 __device__ inline float warp_sum(float x)
 {
     for (int distance = PS_CUDA_WARP / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(PS_ALL_LANES, x, distance);

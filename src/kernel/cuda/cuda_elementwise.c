@@ -38,7 +38,7 @@ PAIRED(cast, dst_dtype, src_dtype)
 PAIRED(adam, param_dtype, grad_dtype)
 PAIRED(sgd, param_dtype, grad_dtype)
 
-/* A pair of normal numbers comes of two words. */
+/* Two words give a pair of normal numbers. */
 static ps_status fill(const ps_cuda_issuer *to, const void *args)
 {
     const ps_fill_args *const a = args;
@@ -47,7 +47,7 @@ static ps_status fill(const ps_cuda_issuer *to, const void *args)
 
 const ps_cuda_operator ps_cuda_fill = {.run = fill};
 
-/* Several blocks of elements each: all add to one sum at their end. */
+/* Several blocks of elements each; all add to one sum at the end. */
 static ps_status grad_stats(const ps_cuda_issuer *to, const void *args)
 {
     const ps_grad_stats_args *const a = args;

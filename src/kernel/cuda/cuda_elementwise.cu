@@ -1,10 +1,10 @@
-/* cuda_elementwise.cu - operators that compute each element by itself: one pass, as wide as memory allows. */
+/* cuda_elementwise.cu - elementwise operators: one pass, with the widest memory accesses. */
 #include "kernel/cuda/cuda_random.cuh"
 
 namespace
 {
 
-/* Of arrays of one element type, which are aligned. */
+/* For aligned arrays of one element type. */
 template <typename T, class Body> __device__ inline void for_each_of(int64_t n, const Body &body)
 {
     for_each<ps_vector_of<T>::width>(n, true, body);
@@ -49,7 +49,7 @@ template <typename T, class F> __device__ inline void map(void *y, const void *x
     for_each_of<T>(n, map_at<T, F>{(T *)y, (const T *)x, f});
 }
 
-/* f(dy, v): v is x or y, what backward looks at. */
+/* f(dy, v): v is x or y, whichever backward reads. */
 template <typename T, class F> struct gradient_at {
     T *dx;
     const T *dy, *v;

@@ -14,10 +14,10 @@ const ps_cuda_operator ps_cuda_embedding_fwd = {.run = embedding_fwd};
 /* Rows in order of their ids, another array of them, and counters. */
 #define SORT_COUNTS (PS_CUDA_SORT_DIGITS * PS_CUDA_THREADS_embedding_sort)
 
-static int64_t embedding_bwd_bytes(const void *args, int64_t product_bytes)
+static int64_t embedding_bwd_bytes(const void *args, int64_t gemm_bytes)
 {
     const ps_embedding_bwd_args *const a = args;
-    (void)product_bytes;
+    (void)gemm_bytes;
     return 2 * ps_cuda_floats(a->rows) + ps_cuda_floats(SORT_COUNTS);
 }
 

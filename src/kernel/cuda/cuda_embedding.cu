@@ -1,4 +1,4 @@
-/* cuda_embedding.cu - embeddings of tokens and positions, and the position that stands for a sequence. */
+/* cuda_embedding.cu - token and position embeddings, and pooling. */
 #include "kernel/cuda/cuda_device.cuh"
 
 namespace
@@ -59,8 +59,8 @@ __device__ inline void scan(int32_t *x, sort_shared &s)
     }
 }
 
-/* Radix sort by one block, from the lowest digit up, each pass stable: a thread has neighbouring rows, and the counters
- * of a digit lie beside each other in the order of threads. What is read is small beside what embedding_sum reads. */
+/* Radix sort by one block, from the lowest digit up, each pass stable: a thread has consecutive rows, and the counters
+ * of a digit are adjacent, in the order of threads. Its traffic is small compared with that of embedding_sum. */
 __device__ inline void embedding_sort(const ps_cuda_embedding_sort_args &a)
 {
     PS_SHARED(sort_shared, s);
@@ -158,7 +158,7 @@ template <typename T> __device__ void pool_fwd(const ps_pool_fwd_args &a)
     copy_row<T>((T *)a.y + b * a.cols, (const T *)a.x + (b * a.T + t) * a.cols, a.cols);
 }
 
-/* A block a row of dx. */
+/* One block per row of dx. */
 template <typename T> __device__ void pool_bwd(const ps_pool_bwd_args &a)
 {
     const int64_t row = blockIdx.x, b = row / a.T;

@@ -18,7 +18,7 @@ static ps_status values_loss_bwd(const ps_cuda_issuer *to, const void *args)
 
 const ps_cuda_operator ps_cuda_values_loss_bwd = {.run = values_loss_bwd};
 
-/* A warp a column: two of each sequence. */
+/* One warp per column: two of each sequence. */
 static int64_t column_blocks(int64_t B, int64_t threads)
 {
     return ps_ceil_div(B * 2, threads / PS_CUDA_WARP);

@@ -1,5 +1,5 @@
-/* cuda_head_loss.cu - losses of heads with few outputs: a thread a value; a warp the positions of a sequence, of which
- * lane l has l, l + 32, ... */
+/* cuda_head_loss.cu - losses of heads with few outputs: one thread per value, or one warp for the positions of a
+ * sequence, of which lane l has l, l + 32, ... */
 #include "kernel/cuda/cuda_device.cuh"
 
 namespace
@@ -37,7 +37,8 @@ template <typename T> __device__ void values_loss_bwd(const ps_values_loss_bwd_a
     for_each<1>(a.n, false, values_gradient_at<T>{a});
 }
 
-/* Of a column of n numbers, two apart: the largest, the sum of exp(z - largest), and where the largest is first. */
+/* For a column of n numbers at stride 2: the largest, the sum of exp(z - largest), and the first position of the
+ * largest. */
 struct column {
     float max, sum;
     int32_t best;

@@ -1,8 +1,8 @@
-/* cuda_kernels.h - the kernels of a GPU by CUDA, by name: what the host launches and the .cu files define.
+/* cuda_kernels.h - the CUDA kernels by name, which the host launches and the .cu files define.
  *
- * A kernel ps_gpu_X has one parameter, a struct of values and device addresses by value: that of the operator whose name it
- * has (kernel.h), or one of those below. Its grid is a row of blocks, as many as cuda_*.c says, each with a fixed
- * number of threads. The lists below are all that host, tests and kernels know of each other:
+ * A kernel ps_gpu_X has one parameter, a struct of values and device addresses by value: that of the operator of the
+ * same name (kernel.h), or one of those below. Its grid is one-dimensional, with the number of blocks of cuda_*.c, each
+ * with a fixed number of threads. Host, tests and kernels share only the lists below:
  *
  *     PS_CUDA_KERNELS   one kernel                                      ps_gpu_embedding_sort
  *     PS_CUDA_TYPED     one an element type of its arrays               ps_gpu_add_f32, ps_gpu_add_bf16, ps_gpu_add_f16
@@ -20,16 +20,16 @@
 /* Threads of a warp. */
 #define PS_CUDA_WARP 32
 
-/* ---- arguments that no operator has ---- */
+/* ---- arguments of kernels that are not operators ---- */
 
-/* Bytes become 0. */
+/* Set bytes to 0. */
 typedef struct ps_cuda_zero_args {
     void *dst; /* aligned to 16 bytes */
     int64_t bytes;
 } ps_cuda_zero_args;
 
-/* own[i] = ((v[0][i] + v[1][i]) + v[2][i]) + ..., each addition in fp32, the whole rounded once: v[rank] is own, those of
- * the other ranks lie one after the other in `others`, each `stride` elements behind the one before. */
+/* own[i] = ((v[0][i] + v[1][i]) + v[2][i]) + ..., each addition in fp32, the result rounded once. v[rank] is own; those
+ * of the other ranks are in `others`, at stride `stride`. */
 typedef struct ps_cuda_rank_sum_args {
     void *own;          /* in-out [n] */
     const void *others; /* in [n_ranks - 1][n], rows at stride */
@@ -37,25 +37,25 @@ typedef struct ps_cuda_rank_sum_args {
     int32_t n_ranks, rank;
 } ps_cuda_rank_sum_args;
 
-/* y[r][c] += b[c], of rows of logits: of floats, where the rest is of 16 bits. */
+/* y[r][c] += b[c] for rows of logits, which are floats, with a bias of 16 bits. */
 typedef struct ps_cuda_bias_args {
     float *y;      /* in-out rows at stride */
     const void *b; /* in  [cols] */
     int64_t rows, cols, stride;
 } ps_cuda_bias_args;
 
-/* layernorm_fwd, or, without mean and b, rmsnorm_fwd: by teams of threads (cuda_rows.cuh), or a warp a row. */
+/* layernorm_fwd, or, without mean and b, rmsnorm_fwd: by teams of threads (cuda_rows.cuh), or one warp per row. */
 typedef struct ps_cuda_norm_fwd_args {
     void *y;
     float *mean, *rstd;
     const void *x, *w, *b;
     int64_t rows, cols;
     float eps;
-    int32_t lanes, vectors; /* of a team; vectors a thread: 1, 2 or 4. 0: a warp a row */
+    int32_t lanes, vectors; /* of a team; vectors per thread: 1, 2 or 4. 0: one warp per row */
 } ps_cuda_norm_fwd_args;
 
-/* dx of layernorm_bwd, or, without mean, of rmsnorm_bwd. By teams also the sums dw [cols], then db [cols] with mean,
- * of the rows [p rows_a_block, (p + 1) rows_a_block) of each block p. */
+/* dx of layernorm_bwd, or, without mean, of rmsnorm_bwd. Teams also compute the sums dw [cols], then db [cols] with
+ * mean, over the rows [p rows_a_block, (p + 1) rows_a_block) of each block p. */
 typedef struct ps_cuda_norm_bwd_args {
     void *dx;
     float *partial; /* out [n_blocks, cols or 2 cols], by teams */
@@ -72,14 +72,14 @@ typedef struct ps_cuda_columns_args {
     float *partial; /* out [n_partials, cols] */
     const void *x;  /* in  rows at stride: f = x, or x normal where there are */
     int64_t rows, cols, stride, rows_a_block;
-    const void *normal; /* in  [rows, cols], or NULL: (normal - mean) rstd is what x is multiplied by */
+    const void *normal; /* in [rows, cols], or NULL: x is multiplied by (normal - mean) rstd */
     const float *mean;  /* in  [rows], or NULL: 0 */
     const float *rstd;  /* in  [rows] */
-    int32_t width;      /* columns a thread: 1, or those of 16 bytes, where all rows are aligned to them */
+    int32_t width;      /* columns per thread: 1, or those of 16 bytes, where all rows are aligned to 16 bytes */
 } ps_cuda_columns_args;
 
-/* y[c] (+)= sum of partial[p][c] over p; where there are two arrays, y2[c] (+)= that of partial[p][cols + c]. In an
- * order that the number of partial sums alone decides. */
+/* y[c] (+)= sum of partial[p][c] over p; where there are two arrays, y2[c] (+)= that of partial[p][cols + c]. The order
+ * depends on the number of partial sums only. */
 typedef struct ps_cuda_partials_args {
     void *y, *y2;         /* out [cols] of dtype */
     const float *partial; /* in [n_partials, n_arrays cols] */
@@ -88,13 +88,13 @@ typedef struct ps_cuda_partials_args {
     bool accumulate;
 } ps_cuda_partials_args;
 
-/* rmsnorm_rope_bwd; dw as sums of the rows of each block. */
+/* rmsnorm_rope_bwd; dw as sums over the rows of each block. */
 typedef struct ps_cuda_rmsnorm_rope_bwd_args {
     ps_rmsnorm_rope_bwd_args a;
     float *partial; /* out [n_blocks, D] */
 } ps_cuda_rmsnorm_rope_bwd_args;
 
-/* sorted[] = the rows [0, rows) by their ids, those of one id in order. */
+/* sorted[] = the rows [0, rows), stably sorted by id. */
 typedef struct ps_cuda_embedding_sort_args {
     const int32_t *ids;
     int32_t *sorted, *other; /* out [rows]; scratch [rows] */
@@ -105,7 +105,7 @@ typedef struct ps_cuda_embedding_sort_args {
 #define PS_CUDA_SORT_BITS 4
 #define PS_CUDA_SORT_DIGITS (1 << PS_CUDA_SORT_BITS)
 
-/* dw[id] += the rows of dy that have it */
+/* dw[id] += the rows of dy with this id */
 typedef struct ps_cuda_embedding_sum_args {
     void *dw;       /* in-out [V, cols] of grad_dtype */
     const void *dy; /* in [rows, cols] */
@@ -114,23 +114,23 @@ typedef struct ps_cuda_embedding_sum_args {
     ps_dtype grad_dtype;
 } ps_cuda_embedding_sum_args;
 
-/* Of each row as far as slices of the vocabulary have been seen: its largest logit, the sum of exp(logit - that), and
- * that logit's token. */
+/* For each row, over the slices of the vocabulary so far: the largest logit, the sum of exp(logit - largest), and the
+ * token of the largest. */
 typedef struct ps_cuda_loss_rows {
     float *max, *sum; /* [rows] */
     int32_t *best;    /* [rows] */
 } ps_cuda_loss_rows;
 
-/* Takes up the slice [first, first + cols) of the vocabulary. The logit of the row's target goes to at_target. */
+/* Add the slice [first, first + cols) of the vocabulary. The logit of the row's target is stored in at_target. */
 typedef struct ps_cuda_loss_slice_args {
     ps_cuda_loss_rows seen; /* out where first is 0, else in-out */
-    float *at_target;       /* out [rows], where the target is of the slice */
+    float *at_target;       /* out [rows], where the target is in the slice */
     const float *logits;    /* in  [rows, cols], rows at stride */
     const int32_t *targets;
     int64_t rows, cols, stride, first;
 } ps_cuda_loss_slice_args;
 
-/* Where labels are smoothed: each row's sum of logits times the weights of their classes, of the slices so far. */
+/* With label smoothing: each row's sum of logits times their class weights, over the slices so far. */
 typedef struct ps_cuda_loss_weighted_args {
     float *weighted;            /* [rows] out where first is 0, else in-out */
     const float *logits;        /* in  [rows, cols], rows at stride */
@@ -143,13 +143,13 @@ typedef struct ps_cuda_loss_finish_args {
     float *lse;         /* out [rows] */
     int32_t *predicted; /* out [rows], or NULL */
     ps_cuda_loss_rows seen;
-    const float *weighted; /* in  [rows], where labels are smoothed */
+    const float *weighted; /* in [rows], with label smoothing */
     const int32_t *targets;
     int64_t rows, V;
     ps_loss_terms terms;
 } ps_cuda_loss_finish_args;
 
-/* What lm_loss_bwd calls dlogits, of one slice. */
+/* dlogits of lm_loss_bwd for one slice. */
 typedef struct ps_cuda_loss_gradient_args {
     void *dlogits;       /* out [rows, cols], rows at dlogits_stride */
     const float *logits; /* in  [rows, cols], rows at stride */
@@ -173,15 +173,15 @@ typedef struct ps_cuda_attention_gradient_args {
     const float *delta;
 } ps_cuda_attention_gradient_args;
 
-/* attention_cached on parts of the positions: keys_a_part of them each, the last may have fewer. Of part p, token t and
- * head h, row (p T + t) H + h of the arrays has the result in units of exp(max), with its sum. */
+/* attention_cached on parts of keys_a_part positions each (the last may have fewer). For part p, token t and head h,
+ * row (p T + t) H + h of the arrays has the result in units of exp(max), with its sum. */
 typedef struct ps_cuda_attention_part_args {
     ps_attention_cached_args a;
     float *y, *max, *sum; /* out [n_parts, T, H, D], [n_parts, T, H] twice */
     int64_t n_parts, keys_a_part;
 } ps_cuda_attention_part_args;
 
-/* ---- the lists: XX(name, type of the arguments, threads a block) ---- */
+/* ---- the lists: XX(name, type of the arguments, threads per block) ---- */
 
 #define PS_CUDA_KERNELS(XX)                                                                                            \
     XX(zero, ps_cuda_zero_args, 256)                                                                                   \
@@ -266,8 +266,8 @@ typedef struct ps_cuda_attention_part_args {
     XX(adam, ps_adam_args, 256)                                                                                        \
     XX(sgd, ps_sgd_args, 256)
 
-/* A kernel of a type is that of f32 plus the type; of 16 bits only, that of bf16, and f16 follows; of a pair, that of f32
- * and f32 plus PS_DTYPE_COUNT times the first type plus the second. */
+/* Number of a typed kernel: that of f32 plus the type; for 16-bit types only: that of bf16, then f16; for a pair: that
+ * of f32 and f32 plus PS_DTYPE_COUNT times the first type plus the second. */
 typedef enum ps_cuda_kernel {
 #define XX(name, args, threads) PS_CUDA_##name,
     PS_CUDA_KERNELS(XX)
@@ -287,7 +287,7 @@ typedef enum ps_cuda_kernel {
                     PS_CUDA_KERNEL_COUNT
 } ps_cuda_kernel;
 
-/* Threads a block, by the name without types. */
+/* Threads per block, by the name without types. */
 enum {
 #define XX(name, args, threads) PS_CUDA_THREADS_##name = threads,
     PS_CUDA_KERNELS(XX) PS_CUDA_TYPED(XX) PS_CUDA_HALVES(XX) PS_CUDA_PAIRED(XX)

@@ -1,5 +1,5 @@
-/* Head and loss, a slice of the vocabulary at a time: products for the logits of a slice and their gradients, kernels
- * of cuda_lm_loss.cu between them.
+/* Head and loss in slices of the vocabulary: matrix multiplications for the logits of a slice and their gradients,
+ * kernels of cuda_lm_loss.cu between them.
  *
  *     forward    for each slice:  logits = x w^T + b;  loss_slice: largest logit and sum of exp so far;
  *                                 loss_weighted, where labels are smoothed
@@ -8,9 +8,9 @@
  *                                 dx' (+)= dlogits w;  dw (+)= dlogits^T x;  db (+)= column sums
  *                dx = dx' rounded
  *
- * Rows of logits lie a multiple of 16 elements apart, so that products and vectors are aligned whatever the vocabulary.
- * Kept logits lie slice after slice, each as it would lie alone; else there is room for one. So products have the same
- * strides, and by that the same algorithm and bits, whether logits are kept or not. */
+ * Rows of logits have a stride of a multiple of 16 elements, so that matrix multiplications and vectors are aligned for
+ * any vocabulary. Kept logits are stored slice by slice, each with the layout of a single slice; else there is room for
+ * one. So matrix multiplications have the same strides, algorithms and bits, whether logits are kept or not. */
 #include "kernel/cuda/cuda_operator.h"
 
 /* With the rows of a micro-batch, enough for a whole GPU. */
@@ -23,12 +23,12 @@ static int64_t stride_of(int64_t cols)
     return ps_round_up(cols, STRIDE_ALIGN);
 }
 
-/* What both passes have of a slice: its logits, as a product. */
+/* Shared by both passes: the matrix multiplication for the logits of a slice. */
 typedef struct slices {
     const char *x, *w, *b;
-    char *own;     /* room for the logits of one slice; NULL where they are kept */
-    float *kept;   /* those of all */
-    void *product; /* workspace */
+    char *own;   /* room for the logits of one slice; NULL when they are kept */
+    float *kept; /* logits of all slices */
+    void *gemm;  /* workspace */
     int64_t rows, C, V;
     ps_dtype dtype;
 } slices;
@@ -61,16 +61,16 @@ static ps_cuda_matrix weights_of(const slices *l, int64_t first)
 
 static ps_status compute_logits(const ps_cuda_issuer *to, const slices *l, int64_t first)
 {
-    ps_cuda_product p = {.y = logits_of(l, first),
-                         .y_stride = logits_stride(l, first),
-                         .y_dtype = PS_DTYPE_F32,
-                         .a = {.data = l->x, .stride = l->C, .dtype = l->dtype},
-                         .b = weights_of(l, first),
-                         .bias = rows_from(l, l->b, first, 1),
-                         .m = l->rows,
-                         .n = slice_cols(l, first),
-                         .k = l->C,
-                         .workspace = l->product};
+    ps_cuda_gemm p = {.y = logits_of(l, first),
+                      .y_stride = logits_stride(l, first),
+                      .y_dtype = PS_DTYPE_F32,
+                      .a = {.data = l->x, .stride = l->C, .dtype = l->dtype},
+                      .b = weights_of(l, first),
+                      .bias = rows_from(l, l->b, first, 1),
+                      .m = l->rows,
+                      .n = slice_cols(l, first),
+                      .k = l->C,
+                      .workspace = l->gemm};
     p.b.is_transposed = true;
     return ps_cuda_multiply(to, &p);
 }
@@ -80,11 +80,11 @@ static int64_t own_bytes(int64_t rows, int64_t V, bool keeps_logits)
     return keeps_logits ? 0 : ps_cuda_floats(rows * stride_of(ps_min_i64(V, SLICE)));
 }
 
-static int64_t lm_loss_fwd_bytes(const void *args, int64_t product_bytes)
+static int64_t lm_loss_fwd_bytes(const void *args, int64_t gemm_bytes)
 {
     const ps_lm_loss_fwd_args *const a = args;
     const int64_t n_row_arrays = a->terms.smoothing > 0 ? 4 : 3;
-    return product_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + n_row_arrays * ps_cuda_floats(a->rows);
+    return gemm_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + n_row_arrays * ps_cuda_floats(a->rows);
 }
 
 static ps_status lm_loss_fwd(const ps_cuda_issuer *to, const void *args)
@@ -92,7 +92,7 @@ static ps_status lm_loss_fwd(const ps_cuda_issuer *to, const void *args)
     const ps_lm_loss_fwd_args *const a = args;
     char *workspace = a->workspace;
     slices l = {.x = a->x, .w = a->w, .b = a->b, .kept = a->logits, .rows = a->rows, .C = a->C, .V = a->V};
-    l.dtype = a->dtype, l.product = ps_cuda_take(&workspace, to->product_bytes);
+    l.dtype = a->dtype, l.gemm = ps_cuda_take(&workspace, to->gemm_bytes);
     if (!a->keeps_logits) l.own = ps_cuda_take(&workspace, own_bytes(a->rows, a->V, false));
     float *weighted = NULL;
     const ps_cuda_loss_rows seen = {.max = ps_cuda_take(&workspace, ps_cuda_floats(a->rows)),
@@ -141,10 +141,10 @@ static int64_t dlogits_bytes(int64_t rows, int64_t V, ps_dtype t)
     return ps_round_up(rows * stride_of(ps_min_i64(V, SLICE)) * (int64_t)ps_dtype_bytes(t), PS_CUDA_ALIGN);
 }
 
-static int64_t lm_loss_bwd_bytes(const void *args, int64_t product_bytes)
+static int64_t lm_loss_bwd_bytes(const void *args, int64_t gemm_bytes)
 {
     const ps_lm_loss_bwd_args *const a = args;
-    return product_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + dlogits_bytes(a->rows, a->V, a->dtype) +
+    return gemm_bytes + own_bytes(a->rows, a->V, a->keeps_logits) + dlogits_bytes(a->rows, a->V, a->dtype) +
            (a->skips_dx ? 0 : ps_cuda_floats(a->rows * a->C)) + ps_cuda_columns_bytes(a->rows, ps_min_i64(a->V, SLICE));
 }
 
@@ -179,7 +179,7 @@ static ps_status slice_gradient(const ps_cuda_issuer *to, const gradient *g, int
     return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(loss_gradient, a->dtype), blocks, &d);
 }
 
-/* Where token `first` of an array of parameter gradients with `cols` columns lies. */
+/* Address of token `first` in an array of parameter gradients with `cols` columns. */
 static void *gradient_rows(const ps_lm_loss_bwd_args *a, void *array, int64_t first, int64_t cols)
 {
     return (char *)array + first * cols * (int64_t)ps_dtype_bytes(a->grad_dtype);
@@ -188,38 +188,38 @@ static void *gradient_rows(const ps_lm_loss_bwd_args *a, void *array, int64_t fi
 static ps_status slice_dx(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
 {
     const ps_lm_loss_bwd_args *const a = g->a;
-    const ps_cuda_product dx = {.y = g->dx,
-                                .y_stride = a->C,
-                                .y_dtype = PS_DTYPE_F32,
-                                .a = dlogits,
-                                .b = weights_of(&g->l, first),
-                                .m = a->rows,
-                                .n = a->C,
-                                .k = slice_cols(&g->l, first),
-                                .accumulate = first > 0,
-                                .workspace = g->l.product};
+    const ps_cuda_gemm dx = {.y = g->dx,
+                             .y_stride = a->C,
+                             .y_dtype = PS_DTYPE_F32,
+                             .a = dlogits,
+                             .b = weights_of(&g->l, first),
+                             .m = a->rows,
+                             .n = a->C,
+                             .k = slice_cols(&g->l, first),
+                             .accumulate = first > 0,
+                             .workspace = g->l.gemm};
     return ps_cuda_multiply(to, &dx);
 }
 
 static ps_status slice_dw(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
 {
     const ps_lm_loss_bwd_args *const a = g->a;
-    ps_cuda_product dw = {.y = gradient_rows(a, a->dw, first, a->C),
-                          .y_stride = a->C,
-                          .y_dtype = a->grad_dtype,
-                          .a = dlogits,
-                          .b = {.data = a->x, .stride = a->C, .dtype = a->dtype},
-                          .m = slice_cols(&g->l, first),
-                          .n = a->C,
-                          .k = a->rows,
-                          .accumulate = a->accumulate_grad,
-                          .workspace = g->l.product};
+    ps_cuda_gemm dw = {.y = gradient_rows(a, a->dw, first, a->C),
+                       .y_stride = a->C,
+                       .y_dtype = a->grad_dtype,
+                       .a = dlogits,
+                       .b = {.data = a->x, .stride = a->C, .dtype = a->dtype},
+                       .m = slice_cols(&g->l, first),
+                       .n = a->C,
+                       .k = a->rows,
+                       .accumulate = a->accumulate_grad,
+                       .workspace = g->l.gemm};
     dw.a.is_transposed = true;
     return ps_cuda_multiply(to, &dw);
 }
 
-/* The slice's part of dx; then dw and db, which may lie over what has been read by now. */
-static ps_status slice_products(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
+/* The slice's part of dx; then dw and db, which may overwrite parameters that have been read. */
+static ps_status slice_gemms(const ps_cuda_issuer *to, const gradient *g, int64_t first, ps_cuda_matrix dlogits)
 {
     const ps_lm_loss_bwd_args *const a = g->a;
     const int64_t cols = slice_cols(&g->l, first);
@@ -238,7 +238,7 @@ static ps_status lm_loss_bwd(const ps_cuda_issuer *to, const void *args)
     char *workspace = a->workspace;
     gradient g = {.a = a, .l = {.x = a->x, .w = a->w, .b = a->b, .rows = a->rows, .C = a->C, .V = a->V}};
     g.l.kept = (float *)(uintptr_t)a->logits; /* only read */
-    g.l.dtype = a->dtype, g.l.product = ps_cuda_take(&workspace, to->product_bytes);
+    g.l.dtype = a->dtype, g.l.gemm = ps_cuda_take(&workspace, to->gemm_bytes);
     if (!a->keeps_logits) g.l.own = ps_cuda_take(&workspace, own_bytes(a->rows, a->V, false));
     g.dlogits = ps_cuda_take(&workspace, dlogits_bytes(a->rows, a->V, a->dtype));
     if (!a->skips_dx) g.dx = ps_cuda_take(&workspace, ps_cuda_floats(a->rows * a->C));
@@ -246,7 +246,7 @@ static ps_status lm_loss_bwd(const ps_cuda_issuer *to, const void *args)
     for (int64_t first = 0; first < a->V; first += SLICE) {
         ps_cuda_matrix dlogits;
         PS_TRY(slice_gradient(to, &g, first, &dlogits));
-        PS_TRY(slice_products(to, &g, first, dlogits));
+        PS_TRY(slice_gemms(to, &g, first, dlogits));
     }
     if (a->skips_dx) return PS_OK;
     const ps_cast_args dx = {

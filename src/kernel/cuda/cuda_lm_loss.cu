@@ -1,11 +1,11 @@
-/* cuda_lm_loss.cu - softmax and cross-entropy of a slice of the vocabulary: a warp a row, with a running maximum so that
- * exp stays in range (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018). */
+/* cuda_lm_loss.cu - softmax and cross-entropy of a slice of the vocabulary: one warp per row, with a running maximum so
+ * that exp stays in range (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018). */
 #include "kernel/cuda/cuda_device.cuh"
 
 namespace
 {
 
-/* Of a part of a row's logits: the largest, its token, and the sum of exp(logit - largest). */
+/* State of a part of a row's logits: the largest, its token, and the sum of exp(logit - largest). */
 struct part {
     float max, sum;
     int32_t best;
@@ -54,7 +54,7 @@ __device__ inline part part_of_lane(const ps_cuda_loss_slice_args &a, const floa
     return p;
 }
 
-/* Apart from loss_slice, which has registers for more blocks without it: most losses smooth no labels. */
+/* Separate from loss_slice, which has a higher occupancy without it, as most losses have no label smoothing. */
 __device__ inline void loss_weighted(const ps_cuda_loss_weighted_args &a)
 {
     const int64_t r = warp_of_grid();
@@ -92,7 +92,7 @@ __device__ inline float class_weight(const ps_loss_terms &t, int64_t c)
     return t.class_weights == nullptr ? 1.0f : t.class_weights[c];
 }
 
-/* Of a row that counts; nll = lse - logits[target]. */
+/* Loss of a row that is not ignored; nll = lse - logits[target]. */
 __device__ inline float row_loss(const ps_cuda_loss_finish_args &a, int64_t r, float lse, float nll)
 {
     const float e = a.terms.smoothing, u = class_weight(a.terms, a.targets[r]);
@@ -143,7 +143,7 @@ __device__ inline float gradient_at(const ps_cuda_loss_gradient_args &a, const r
     return g.counts ? d * a.scale : 0.0f;
 }
 
-/* A thread a vector of a row, which are aligned: blocks_a_row blocks next to each other have a row. */
+/* One thread per vector of an aligned row; blocks_a_row consecutive blocks have a row. */
 template <typename T> __device__ void loss_gradient(const ps_cuda_loss_gradient_args &a)
 {
     constexpr int W = ps_vector_of<T>::width;
@@ -165,7 +165,7 @@ template <typename T> __device__ void loss_gradient(const ps_cuda_loss_gradient_
     }
 }
 
-/* A thread an element: blocks_a_row blocks next to each other have a row. */
+/* One thread per element; blocks_a_row consecutive blocks have a row. */
 template <typename T> __device__ void bias(const ps_cuda_bias_args &a)
 {
     const int64_t blocks_a_row = (a.cols + blockDim.x - 1) / blockDim.x, r = blockIdx.x / blocks_a_row;

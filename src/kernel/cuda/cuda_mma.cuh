@@ -1,8 +1,9 @@
-/* cuda_mma.cuh - products of small matrices by a warp (tensor cores), of 16 bits with sums in float, and what feeds them:
- * tiles of shared memory, copied there while the warp computes.
+/* cuda_mma.cuh - small matrix multiplication by a warp (tensor cores), of 16-bit types with sums in float, and its
+ * operands: tiles in shared memory, copied asynchronously.
  *
- * The unit is 16 x 8 x 16: c [16, 8] += a [16, 16] b [16, 8]. With g = lane / 4 and t = lane % 4, a lane has of it (PTX ISA,
- * "Matrix Fragments for mma.m16n8k16"), two neighbouring elements of 16 bits a word, the first in its low half:
+ * The unit is 16 x 8 x 16: c [16, 8] += a [16, 16] b [16, 8]. With g = lane / 4 and t = lane % 4, a lane has these
+ * elements (PTX ISA, "Matrix Fragments for mma.m16n8k16"), two neighbouring elements of 16 bits a word, the first in
+ * its low half:
  *
  *     c[0], c[1]    row g,      columns 2t, 2t + 1          a[0]   row g,     columns 2t, 2t + 1
  *     c[2], c[3]    row g + 8,  the same columns            a[1]   row g + 8, the same
@@ -10,16 +11,17 @@
  *     b[0]          rows 2t, 2t + 1, column g               a[3]   row g + 8, the same
  *     b[1]          rows 2t + 8, 2t + 9, column g
  *
- * So the sums of two products side by side, [16, 8] each, rounded, are a matrix `a` of the next product, in place.
+ * So the rounded sums of two adjacent multiplications, [16, 8] each, are a matrix `a` of the next one, without
+ * shuffles.
  *
- * A tile has rows of WIDTH elements in units of 8 (16 bytes). Unit u of row r lies at u ^ (r mod 8): the 8 rows that a
- * load of a matrix reads, 16 bytes of each, lie in different banks. */
+ * A tile has rows of WIDTH elements in units of 8 (16 bytes). Unit u of row r is at u ^ (r mod 8), so that the 8 rows
+ * of a matrix load, 16 bytes of each, are in different banks. */
 #ifndef PS_KERNEL_CUDA_CUDA_MMA_CUH
 #define PS_KERNEL_CUDA_CUDA_MMA_CUH
 
 #include "kernel/cuda/cuda_device.cuh"
 
-/* For a compiler of the host the emulator's header has these:
+/* For the host compiler the emulator's header defines these:
  *
  *     mma_words<T>(c, a, b0, b1)   the product above
  *     load_matrices(r, row)        r[i] of a lane: of the i-th 8 x 8 matrix, whose rows begin where lanes 8i .. 8i + 7
@@ -113,8 +115,8 @@ template <int WIDTH, typename T> __device__ inline T *unit_of(T *tile, int row, 
     return tile + row * WIDTH + ((u ^ (row & 7)) << 3);
 }
 
-/* From unit u of a row, u 0 or 1, to unit u + 2k: rows lie at multiples of their size, so that bits of an address that say
- * which unit are those of the unit alone. One operation, where the sum above has four. */
+/* From unit u of a row, u 0 or 1, to unit u + 2k: rows are aligned to their size, so that the unit is a bit field of
+ * the address. One operation, instead of four above. */
 template <typename T> __device__ inline const T *units_on(const T *unit, int k)
 {
     return reinterpret_cast<const T *>(reinterpret_cast<uintptr_t>(unit) ^ (uintptr_t)(k << 5));
@@ -127,8 +129,8 @@ template <int WIDTH, typename T> __device__ inline void load_a(unsigned (&a)[4],
     load_matrices(a, units_on(unit_of<WIDTH>(tile, row + lane % 16, lane / 16), k));
 }
 
-/* Rows [row, row + 16) of the tile as columns of two matrices b, b[0 .. 1] and b[2 .. 3]; columns [16k, 16k + 16) of the
- * tile as their rows. */
+/* Rows [row, row + 16) of the tile as columns of two matrices b, b[0 .. 1] and b[2 .. 3]; columns [16k, 16k + 16) of
+ * the tile as their rows. */
 template <int WIDTH, typename T> __device__ inline void load_b_of_rows(unsigned (&b)[4], const T *tile, int row, int k)
 {
     const int lane = lane_of_thread();

@@ -1,7 +1,7 @@
 /* Grids and scratch of cuda_norm.cu.
  *
- * Backward, rows that a team of threads can keep are one kernel, whose blocks go through many rows each, and the sum of
- * what its blocks have for the weights. Others take a kernel more for each of the weights: sums down columns. */
+ * Backward of rows that fit the registers of a team is one kernel, whose blocks process many rows each, and a reduction
+ * of the blocks' sums for the weights. Other rows need an additional kernel for each weight: column sums. */
 #include "kernel/cuda/cuda_operator.h"
 
 #define THREADS PS_CUDA_THREADS_layernorm_fwd
@@ -51,10 +51,10 @@ const ps_cuda_operator ps_cuda_rmsnorm_fwd = {.run = rmsnorm_fwd};
 
 /* ---- backward ---- */
 
-/* What both norms have. db and mean: of layernorm. */
+/* Shared by both norms. db and mean: layernorm only. */
 typedef struct norm_bwd {
     ps_cuda_norm_bwd_args a;
-    ps_cuda_kernel by_team; /* that of one vector a thread, behind which are those of 2 and 4 */
+    ps_cuda_kernel by_team; /* that of one vector per thread, followed by those of 2 and 4 */
     int64_t n_arrays;       /* of sums down columns */
     void *dw, *db;
     ps_dtype dtype, grad_dtype;
@@ -62,8 +62,8 @@ typedef struct norm_bwd {
     void *workspace;
 } norm_bwd;
 
-/* Blocks of the kernel by teams: as many as an H100 has at once, by the registers that they take; a team has some rows,
- * so that the partial sums are few beside them. */
+/* Blocks of the team kernel: as many as are resident on an H100, limited by registers; a team has several rows, so that
+ * partial sums are few in comparison. */
 #define BLOCKS_MAX(team) ((team).vectors > 2 ? 132 : 264)
 #define ROWS_A_TEAM 4
 
@@ -97,7 +97,7 @@ static ps_status backward_by_teams(const ps_cuda_issuer *to, norm_bwd *b, ps_cud
                                                              .accumulate = b->accumulate_grad});
 }
 
-/* Partial sums first, as dx may lie over dy; dw last, as it may lie over w. */
+/* Partial sums first, as dx may overwrite dy; dw last, as it may overwrite w. */
 static ps_status backward(const ps_cuda_issuer *to, norm_bwd *b)
 {
     const ps_cuda_norm_bwd_args *const a = &b->a;
@@ -117,10 +117,10 @@ static ps_status backward(const ps_cuda_issuer *to, norm_bwd *b)
     return ps_cuda_column_sums(to, db, a->rows, a->cols, b->db, b->grad_dtype, b->accumulate_grad);
 }
 
-static int64_t layernorm_bwd_bytes(const void *args, int64_t product_bytes)
+static int64_t layernorm_bwd_bytes(const void *args, int64_t gemm_bytes)
 {
     const ps_layernorm_bwd_args *const a = args;
-    (void)product_bytes;
+    (void)gemm_bytes;
     return bwd_bytes(a->rows, a->cols, a->dtype, 2);
 }
 
@@ -149,10 +149,10 @@ static ps_status layernorm_bwd(const ps_cuda_issuer *to, const void *args)
 
 const ps_cuda_operator ps_cuda_layernorm_bwd = {.run = layernorm_bwd, .workspace_bytes = layernorm_bwd_bytes};
 
-static int64_t rmsnorm_bwd_bytes(const void *args, int64_t product_bytes)
+static int64_t rmsnorm_bwd_bytes(const void *args, int64_t gemm_bytes)
 {
     const ps_rmsnorm_bwd_args *const a = args;
-    (void)product_bytes;
+    (void)gemm_bytes;
     return bwd_bytes(a->rows, a->cols, a->dtype, 1);
 }
 

@@ -1,6 +1,6 @@
-/* cuda_norm.cu - LayerNorm and RMSNorm, each of which moves a row once: in 16 bits forward 4 bytes an element, backward 6,
- * or 8 where it adds to dx. The gradients of weights come of the same pass. Sums down columns, of the gradients of
- * biases. */
+/* cuda_norm.cu - LayerNorm and RMSNorm, which read and write each row once: in 16 bits 4 bytes per element in forward,
+ * 6 in backward, or 8 where it adds to dx. The same pass computes the gradients of weights. Column sums, for the
+ * gradients of biases. */
 #include "kernel/cuda/cuda_rows.cuh"
 
 namespace
@@ -60,7 +60,7 @@ template <typename T> struct normalise_row {
     }
 };
 
-/* Any number of columns: a warp a row, which reads it as often as it needs it. */
+/* Any number of columns: one warp per row, which reads the row several times. */
 template <typename T> __device__ inline void normalise_by_warp(const ps_cuda_norm_fwd_args &a)
 {
     constexpr int W = ps_vector_of<T>::width;
@@ -80,7 +80,7 @@ template <typename T> __device__ inline void normalise_by_warp(const ps_cuda_nor
 
 constexpr int norm_warps = PS_CUDA_THREADS_layernorm_fwd / PS_CUDA_WARP;
 
-/* A team a row, which is read once. */
+/* One team per row, which is read once. */
 template <typename T, int V> __device__ inline void normalise_by_team(const ps_cuda_norm_fwd_args &a)
 {
     constexpr int W = ps_vector_of<T>::width;
@@ -179,8 +179,8 @@ template <typename T> struct gradient_of_row {
     }
 };
 
-/* Any number of columns: a warp a row, and no sums down columns. Without mean there is no average of g either. A lane
- * writes what it alone has read: dx may be dy. */
+/* Any number of columns: one warp per row, without column sums. Without mean there is no average of g either. Each lane
+ * writes only elements that it alone has read, so dx may be dy. */
 template <typename T> __device__ inline void norm_bwd(const ps_cuda_norm_bwd_args &a)
 {
     constexpr int W = ps_vector_of<T>::width;
@@ -195,9 +195,9 @@ template <typename T> __device__ inline void norm_bwd(const ps_cuda_norm_bwd_arg
     for_columns<W>(a.cols, gradient_of_row<T>{row, avg_g, avg_gn, a.accumulate_dx});
 }
 
-/* ---- and in one pass over memory: teams go through the rows of their block, and keep the sums down their columns ---- */
+/* ---- the same in one pass: teams loop over the rows of their block, and accumulate column sums ---- */
 
-/* Of the teams of a block, where there are several: a thread has one vector of a row then. */
+/* Of the teams of a block, where there are several; a thread then has one vector of a row. */
 constexpr int joined_columns_max = PS_CUDA_THREADS_layernorm_bwd_1 / 2 * 8;
 
 struct joined_shared {
@@ -279,7 +279,7 @@ template <typename T, int V, bool HAS_MEAN> __device__ inline void norm_bwd_by_t
     }
 }
 
-/* ---- sums down columns: a thread a vector of columns and block of rows ---- */
+/* ---- column sums: one thread per vector of columns and block of rows ---- */
 
 template <int W, typename T> __device__ inline void columns_of(const ps_cuda_columns_args &a)
 {
@@ -313,7 +313,7 @@ template <typename T> __device__ void columns(const ps_cuda_columns_args &a)
         columns_of<1, T>(a);
 }
 
-/* A warp has 32 columns and every eighth of the partial sums; the eight are added in their order. */
+/* A warp has 32 columns and every eighth partial sum; the eight results are added in order. */
 struct partials_shared {
     float sum[PS_CUDA_THREADS_partials / PS_CUDA_WARP][PS_CUDA_WARP];
 };

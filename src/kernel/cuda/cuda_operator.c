@@ -1,7 +1,7 @@
 #include "kernel/cuda/cuda_operator.h"
 
-/* Of sums down columns. Blocks of rows are many enough that their reads fill any GPU, also where there are few columns,
- * and few enough that their partial sums are small beside what is read. */
+/* For column sums. Enough blocks of rows to saturate any GPU with reads, also with few columns, but few enough that
+ * partial sums are small compared with the rows. */
 #define ROWS_A_BLOCK 16
 #define ROW_BLOCKS_MIN 64
 #define PARTIAL_SUMS (1 << 19)
@@ -18,14 +18,14 @@ static const ps_cuda_operator *const operators[PS_OP_COUNT] = {
 #undef XX
 };
 
-int64_t ps_cuda_workspace_bytes(ps_op op, const void *args, int64_t product_bytes)
+int64_t ps_cuda_workspace_bytes(ps_op op, const void *args, int64_t gemm_bytes)
 {
-    return operators[op]->workspace_bytes != NULL ? operators[op]->workspace_bytes(args, product_bytes) : 0;
+    return operators[op]->workspace_bytes != NULL ? operators[op]->workspace_bytes(args, gemm_bytes) : 0;
 }
 
 ps_status ps_cuda_run(const ps_cuda_issuer *to, ps_op op, const void *args, size_t workspace_bytes)
 {
-    PS_ASSERT((int64_t)workspace_bytes >= ps_cuda_workspace_bytes(op, args, to->product_bytes));
+    PS_ASSERT((int64_t)workspace_bytes >= ps_cuda_workspace_bytes(op, args, to->gemm_bytes));
     (void)workspace_bytes;
     bool is_done = false;
     if (to->attention != NULL && (op == PS_OP_attention_fwd || op == PS_OP_attention_bwd))
@@ -64,33 +64,33 @@ ps_status ps_cuda_zero(const ps_cuda_issuer *to, void *y, int64_t bytes)
     return PS_CUDA_LAUNCH(to, PS_CUDA_zero, ps_cuda_blocks_of(bytes, 16, PS_CUDA_THREADS_zero), &a);
 }
 
-static bool is_followed(const ps_cuda_product *p)
+static bool is_followed(const ps_cuda_gemm *p)
 {
     return p->addend != NULL || p->gelu_x != NULL;
 }
 
-/* One that every issuer has. */
-static ps_status give(const ps_cuda_issuer *to, const ps_cuda_product *p)
+/* A matrix multiplication that every issuer supports. */
+static ps_status give(const ps_cuda_issuer *to, const ps_cuda_gemm *p)
 {
     bool is_done = true;
-    const ps_status st = to->product(to->self, p, &is_done);
+    const ps_status st = to->gemm(to->self, p, &is_done);
     PS_ASSERT(st != PS_OK || is_done);
     return st;
 }
 
-/* A bias of 16 bits to a product in float, which libraries do not have: the same sum, in float. */
-static ps_status multiply_then_add(const ps_cuda_issuer *to, const ps_cuda_product *p)
+/* A 16-bit bias of a float result, which libraries do not support: the same sum, in float. */
+static ps_status multiply_then_add(const ps_cuda_issuer *to, const ps_cuda_gemm *p)
 {
     const ps_cuda_bias_args bias = {.y = p->y, .b = p->bias, .rows = p->m, .cols = p->n, .stride = p->y_stride};
-    ps_cuda_product product = *p;
-    product.bias = NULL;
-    PS_TRY(give(to, &product));
+    ps_cuda_gemm gemm = *p;
+    gemm.bias = NULL;
+    PS_TRY(give(to, &gemm));
     return PS_CUDA_LAUNCH(to, PS_CUDA_OF_TYPE(bias, p->a.dtype), p->m * ps_ceil_div(p->n, PS_CUDA_THREADS_bias), &bias);
 }
 
-ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p)
+ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_gemm *p)
 {
-    PS_ASSERT((uintptr_t)p->b.data % PS_CUDA_PRODUCT_ALIGN == 0 && (uintptr_t)p->y % PS_CUDA_PRODUCT_ALIGN == 0);
+    PS_ASSERT((uintptr_t)p->b.data % PS_CUDA_GEMM_ALIGN == 0 && (uintptr_t)p->y % PS_CUDA_GEMM_ALIGN == 0);
     PS_ASSERT(!is_followed(p));
     if (p->m == 0 || p->n == 0) return PS_OK;
     if (p->k > 0) return p->bias != NULL && p->y_dtype != p->a.dtype ? multiply_then_add(to, p) : give(to, p);
@@ -98,13 +98,13 @@ ps_status ps_cuda_multiply(const ps_cuda_issuer *to, const ps_cuda_product *p)
     return p->accumulate ? PS_OK : ps_cuda_zero(to, p->y, p->m * p->n * (int64_t)ps_dtype_bytes(p->y_dtype));
 }
 
-ps_status ps_cuda_multiply_whole(const ps_cuda_issuer *to, const ps_cuda_product *p, bool *is_done)
+ps_status ps_cuda_multiply_whole(const ps_cuda_issuer *to, const ps_cuda_gemm *p, bool *is_done)
 {
     const uintptr_t all = (uintptr_t)p->b.data | (uintptr_t)p->y | (uintptr_t)p->addend | (uintptr_t)p->gelu_x;
-    PS_ASSERT(is_followed(p) && !p->accumulate && all % PS_CUDA_PRODUCT_ALIGN == 0);
+    PS_ASSERT(is_followed(p) && !p->accumulate && all % PS_CUDA_GEMM_ALIGN == 0);
     PS_ASSERT(p->gelu_x == NULL || (p->addend == NULL && p->bias == NULL && p->y_dtype != PS_DTYPE_F32));
     *is_done = false;
-    return p->m == 0 || p->n == 0 || p->k == 0 ? PS_OK : to->product(to->self, p, is_done);
+    return p->m == 0 || p->n == 0 || p->k == 0 ? PS_OK : to->gemm(to->self, p, is_done);
 }
 
 static int64_t row_blocks(int64_t rows, int64_t cols)
@@ -112,7 +112,8 @@ static int64_t row_blocks(int64_t rows, int64_t cols)
     return ps_min_i64(ps_ceil_div(rows, ROWS_A_BLOCK), ps_max_i64(ROW_BLOCKS_MIN, PARTIAL_SUMS / ps_max_i64(cols, 1)));
 }
 
-/* Rises with the columns, though there are fewer blocks of rows then: scratch for many will do for some. */
+/* Increases with the columns, although there are fewer blocks of rows then, so scratch for many columns suffices for
+ * fewer. */
 int64_t ps_cuda_columns_bytes(int64_t rows, int64_t cols)
 {
     return ps_cuda_floats(

@@ -1,7 +1,7 @@
 /* cuda_optim.cu - optimizers over a piece of a chunk: every array is read and written once.
  *
- * References fix the sequence of roundings (ref_adam.c), so the operations here are those that no compiler fuses, and
- * the bits are those of every other backend. */
+ * References fix the sequence of roundings (ref_adam.c), so this file uses operations that no compiler fuses, and the
+ * bits are those of every other backend. */
 #include "kernel/cuda/cuda_device.cuh"
 
 namespace

@@ -1,5 +1,5 @@
-/* cuda_own.c - a user's operator on a GPU: its function gives kernels to the stream; gradients of parameters, which it
- * makes as floats in scratch, are then rounded into place, or added. */
+/* cuda_own.c - a user's operator on a GPU: its function launches kernels on the stream; gradients of parameters, which
+ * it writes as floats to scratch, are then rounded into place, or added. */
 #include "kernel/cuda/cuda_operator.h"
 #include "kernel/own.h"
 
@@ -21,15 +21,15 @@ static ps_status own_bwd(const ps_cuda_issuer *to, const void *args)
     return PS_OK;
 }
 
-static int64_t own_fwd_bytes(const void *args, int64_t product_bytes)
+static int64_t own_fwd_bytes(const void *args, int64_t gemm_bytes)
 {
-    (void)product_bytes;
+    (void)gemm_bytes;
     return ps_own_workspace_bytes(args, PS_DEVICE_CUDA, false);
 }
 
-static int64_t own_bwd_bytes(const void *args, int64_t product_bytes)
+static int64_t own_bwd_bytes(const void *args, int64_t gemm_bytes)
 {
-    (void)product_bytes;
+    (void)gemm_bytes;
     return ps_own_workspace_bytes(args, PS_DEVICE_CUDA, true);
 }
 

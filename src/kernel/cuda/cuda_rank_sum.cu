@@ -1,10 +1,10 @@
-/* cuda_rank_sum.cu - sums over ranks, in their order: what comm/sum.h says, on a GPU. */
+/* cuda_rank_sum.cu - sums over ranks in their order, as chunk/comm/sum.h, on a GPU. */
 #include "kernel/cuda/cuda_device.cuh"
 
 namespace
 {
 
-/* A sum begins as the first rank's value: 0 + x would not be x where that is -0. */
+/* A sum begins with the first rank's value, as 0 + x is not x where x is -0. */
 template <typename T> struct rank_sum_at {
     const ps_cuda_rank_sum_args &a;
     __device__ const T *of(int rank) const

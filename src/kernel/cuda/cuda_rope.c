@@ -1,5 +1,5 @@
-/* Grids and scratch of cuda_rope.cu. Heads that are no 2, 4, ... 32 vectors of 16 bytes are normalised and rotated one
- * after the other. */
+/* Grids and scratch of cuda_rope.cu. Heads that are not 2, 4, ... 32 vectors of 16 bytes are normalised and rotated by
+ * separate kernels. */
 #include "kernel/cuda/cuda_operator.h"
 
 /* Sixteen for each multiprocessor of the largest GPU: a block has several positions of one angle or more. */
@@ -50,7 +50,7 @@ static ps_status rmsnorm_rope_fwd(const ps_cuda_issuer *to, const void *args)
 
 const ps_cuda_operator ps_cuda_rmsnorm_rope_fwd = {.run = rmsnorm_rope_fwd};
 
-/* Backward each block has a partial sum: no more than an H100 has at once. */
+/* In backward each block has a partial sum, so no more blocks than are resident on an H100. */
 #define BWD_BLOCKS_MAX 528
 
 static int64_t bwd_blocks(const ps_rmsnorm_rope_bwd_args *a)
@@ -58,7 +58,7 @@ static int64_t bwd_blocks(const ps_rmsnorm_rope_bwd_args *a)
     return ps_min_i64(a->B * a->T, BWD_BLOCKS_MAX);
 }
 
-/* Between the two the gradient lies in dx. */
+/* dx has the intermediate gradient. */
 static ps_rmsnorm_bwd_args norm_of_bwd(const ps_rmsnorm_rope_bwd_args *a)
 {
     return (ps_rmsnorm_bwd_args){.dx = a->dx,
@@ -75,12 +75,12 @@ static ps_rmsnorm_bwd_args norm_of_bwd(const ps_rmsnorm_rope_bwd_args *a)
                                  .workspace = a->workspace};
 }
 
-static int64_t rmsnorm_rope_bwd_bytes(const void *args, int64_t product_bytes)
+static int64_t rmsnorm_rope_bwd_bytes(const void *args, int64_t gemm_bytes)
 {
     const ps_rmsnorm_rope_bwd_args *const a = args;
     const ps_rmsnorm_bwd_args norm = norm_of_bwd(a);
     if (is_one_pass(a->D, a->dtype)) return ps_cuda_floats(bwd_blocks(a) * a->D);
-    return ps_cuda_rmsnorm_bwd.workspace_bytes(&norm, product_bytes);
+    return ps_cuda_rmsnorm_bwd.workspace_bytes(&norm, gemm_bytes);
 }
 
 static ps_status rmsnorm_rope_bwd(const ps_cuda_issuer *to, const void *args)

@@ -1,8 +1,8 @@
-/* cuda_rope.cu - rotary position embedding, by itself or of heads that are normalised in the same pass: each element is
- * read and written once.
+/* cuda_rope.cu - rotary position embedding, alone or fused with the norm of heads: each element is read and written
+ * once.
  *
- * A block has neighbouring pairs (t, b), those of one position t together: their angles are computed once, in double, as
- * positions may be large, and lie in shared memory for all heads. */
+ * A block has consecutive pairs (t, b), grouped by position t, whose angles are computed once, in double, as positions
+ * may be large, and kept in shared memory for all heads. */
 #include "kernel/cuda/cuda_rows.cuh"
 
 namespace
@@ -14,7 +14,7 @@ struct rope_shared {
     float cosine[rope_pairs], sine[rope_pairs];
 };
 
-/* How to turn: of all three kernels. */
+/* Arguments of the rotation, shared by all three kernels. */
 struct rotation {
     const float *inv_freq;
     int64_t B, T, H, D, first;
@@ -22,7 +22,7 @@ struct rotation {
     bool inverse;
 };
 
-/* Of the elements i and i + D / 2 of a head. */
+/* Rotate the elements i and i + D / 2 of a head. */
 __device__ inline void angle_of(const rotation &a, int64_t t, int64_t i, float *cosine, float *sine)
 {
     const double angle = (double)(a.first + t) * (double)a.inv_freq[i], scale = (double)a.scale;
@@ -30,10 +30,10 @@ __device__ inline void angle_of(const rotation &a, int64_t t, int64_t i, float *
     *sine = (float)(scale * (a.inverse ? -sin(angle) : sin(angle)));
 }
 
-/* Those of position t from element `first` on, n of them, for all threads of the block. */
+/* Compute the n angles of position t from element `first` on, for all threads of the block. */
 __device__ inline void angles(const rotation &a, int64_t t, int64_t first, int n, rope_shared &s)
 {
-    __syncthreads(); /* the angles before have been used */
+    __syncthreads(); /* the previous angles have been used */
     for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) angle_of(a, t, first + i, &s.cosine[i], &s.sine[i]);
     __syncthreads();
 }
@@ -50,8 +50,8 @@ __device__ inline run_of_position first_run(const rotation &a)
     return run_of_position{first / a.B, first % a.B, 0, end};
 }
 
-/* False after the last. Every thread of a block gets the same. Elements of a run are few enough to be counted in 32
- * bits, which divide faster, if those of a token are. */
+/* False after the last. Every thread of a block gets the same. If the elements of a token fit 32 bits, so do those of a
+ * run, and 32-bit division is faster. */
 __device__ inline bool next_run(const rotation &a, run_of_position &r)
 {
     const int64_t now = r.t * a.B + r.b + r.n_b;
@@ -63,7 +63,7 @@ __device__ inline bool next_run(const rotation &a, run_of_position &r)
     return true;
 }
 
-/* With nothing fused, so that it does not depend on what is around it. */
+/* Without FMA, so that the result does not depend on the surrounding code. */
 template <int W>
 __device__ inline void turn(const float (&x0)[W], const float (&x1)[W], const rope_shared &s, unsigned i,
                             float (&y0)[W], float (&y1)[W])
@@ -111,7 +111,7 @@ template <typename T> __device__ void rope(const ps_rope_args &a)
         }
 }
 
-/* ---- with the norm of each head: a team of D / 2 / W threads a head, each with a vector of either half ---- */
+/* ---- with the norm of each head: a team of D / 2 / W threads per head, each with a vector of either half ---- */
 
 /* A row (b, t, h) that the team has in this turn, from its lane's vector of the first half on. */
 struct head_of_team {

@@ -1,9 +1,9 @@
-/* cuda_rows.cuh - rows that are read once and kept in registers: a team of threads a row.
+/* cuda_rows.cuh - rows that are read once and kept in registers, by a team of threads per row.
  *
  *     block of 256 threads     | team 0 | team 1 | ...     each of `lanes` threads, a power of two
  *     row of team t            | lane 0 | lane 1 | ... | lane 0 | lane 1 | ...     vectors of 16 bytes, V a thread
  *
- * Teams smaller than a warp, or of a warp, need no barrier. All threads of a block go through the same calls. */
+ * Teams of at most a warp need no barrier. All threads of a block must make the same calls. */
 #ifndef PS_KERNEL_CUDA_CUDA_ROWS_CUH
 #define PS_KERNEL_CUDA_CUDA_ROWS_CUH
 
@@ -12,11 +12,11 @@
 /* ---- sums over a team ---- */
 
 template <int N, int WARPS> struct ps_team_shared {
-    float sum[2][N][WARPS]; /* of warps, in turns, so that one barrier a sum suffices */
+    float sum[2][N][WARPS]; /* of warps, alternating, so that one barrier per sum suffices */
 };
 
-/* x[i] <- sum of the team's, in all of its threads, by a tree of fixed form: with the same bits in each. The order is
- * that of a team of half as many threads, each of which first adds what the thread of the other half has. */
+/* x[i] <- sum over the team, in all of its threads, by a fixed tree, so with the same bits in each. The order is that
+ * of a team of half as many threads, each of which first adds the value of the other half's thread. */
 template <int N> __device__ inline void sum_within_warp(float (&x)[N], int lanes)
 {
     for (int distance = (lanes < PS_CUDA_WARP ? lanes : PS_CUDA_WARP) / 2; distance > 0; distance /= 2)
@@ -48,7 +48,7 @@ template <typename T, int V> struct ps_row_part {
     static constexpr int W = ps_vector_of<T>::width;
     ps_pack<T, W> v[V];
 
-    /* Zeros where the row ends before, and everywhere if it is none. */
+    /* Zeros past the end of the row, and everywhere without a row. */
     __device__ inline void read(const T *row, int64_t cols, int lane, int lanes, bool is_row)
     {
 #pragma unroll

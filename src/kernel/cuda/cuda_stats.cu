@@ -4,7 +4,8 @@
 namespace
 {
 
-/* ---- random numbers: the bits of kernel/cpu/isa/isa_fill.c, so that a model begins the same wherever it is made ---- */
+/* ---- random numbers: the bits of kernel/cpu/isa/isa_fill.c, so that initial weights do not depend on the device
+ * ---- */
 
 /* A float whose operations no compiler fuses. */
 struct flat {
@@ -83,7 +84,7 @@ __device__ inline void fill(const ps_fill_args &a)
 
 constexpr int stats_warps = PS_CUDA_THREADS_grad_stats / PS_CUDA_WARP;
 
-/* Of a block of the grid, which goes through several blocks of elements. */
+/* Of a block of the grid, which processes several blocks of elements. */
 struct stats_shared {
     double sum[stats_warps];
     int n_nonfinite;
@@ -118,7 +119,7 @@ template <int W, typename T> __device__ inline void add_squares(const T *x, doub
     }
 }
 
-/* Which elements a thread has does not depend on where they lie: a piece of a chunk may begin anywhere. */
+/* The elements of a thread do not depend on addresses, as a piece of a chunk may begin anywhere. */
 template <typename T> __device__ inline double squares_of_thread(const T *x, int64_t n, int *n_nonfinite)
 {
     constexpr int W = ps_vector_of<T>::width;
@@ -133,7 +134,7 @@ template <typename T> __device__ inline double squares_of_thread(const T *x, int
     return sum;
 }
 
-/* Digits and counts are integers: atomics add them in any order to the same. */
+/* Digits and counts are integers, so the result of atomics does not depend on their order. */
 template <typename T> __device__ void grad_stats(const ps_grad_stats_args &a)
 {
     PS_SHARED(stats_shared, s);
@@ -163,7 +164,7 @@ template <typename T> __device__ void grad_stats(const ps_grad_stats_args &a)
     if (atomicAdd(count, (unsigned long long)s.n_nonfinite) == 0) a.sums->first_nonfinite = a.tensor;
 }
 
-/* ---- losses: added in the order of rows by one thread, which the others bring them to ---- */
+/* ---- losses: one thread adds them in the order of rows; the others load them ---- */
 
 struct loss_shared {
     double loss[PS_CUDA_THREADS_loss_sums], weight[PS_CUDA_THREADS_loss_sums];

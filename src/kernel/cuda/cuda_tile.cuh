@@ -1,25 +1,25 @@
-/* cuda_tile.cuh - attention by tiles. A block has some rows, divided among its warps, and goes over the others in tiles
- * of 32, one a lane:
+/* cuda_tile.cuh - attention by tiles. A block has some rows, divided among its warps, and loops over the other operand
+ * ("others") in tiles of 32, one per lane:
  *
  *              others, a lane each                 rows        others
  *              j0 j1 ... j31                       queries     keys       forward, dq, with a cache
  *     row r0   .  .      .    a warp               keys        queries    dk and dv
  *     row r1   .  .      .    the same warp
  *
- * Scores are dot products that each lane computes by itself; of a sum over the others each lane has every 32nd element,
- * in registers. All in float. Arrays of the others have a gap of one element behind each, so that lanes that read the
- * same element of each do not meet in a bank of shared memory. */
+ * Each lane computes whole scores (dot products); of a sum over the others each lane has every 32nd element, in
+ * registers. All in float. Arrays of the others are padded by one element per row, to avoid bank conflicts of shared
+ * memory. */
 #ifndef PS_KERNEL_CUDA_CUDA_TILE_CUH
 #define PS_KERNEL_CUDA_CUDA_TILE_CUH
 
 #include "kernel/cuda/cuda_attention.h"
 #include "kernel/cuda/cuda_random.cuh"
 
-/* Of heads up to WIDTH elements. */
+/* For heads up to WIDTH elements. */
 template <int WIDTH> struct tile_of {
     static constexpr int rows_a_warp = PS_CUDA_ATTENTION_ROWS_A_WARP(WIDTH); /* R below */
     static constexpr int rows = PS_CUDA_ATTENTION_ROWS(WIDTH);
-    static constexpr int slots = WIDTH / PS_CUDA_WARP; /* elements of a row that a lane has of sums */
+    static constexpr int slots = WIDTH / PS_CUDA_WARP; /* elements of a row's sums per lane */
 };
 
 /* Shared memory: cuda_attention.c has its size. */
@@ -39,7 +39,7 @@ template <int WIDTH> __device__ inline tile_shared tile_arrays(float *memory, in
     return s;
 }
 
-/* tile[r][0 .. D) = row_of(r)[0 .. D), or 0 where that is NULL or r >= n; rows of the tile lie `stride` apart. */
+/* tile[r][0 .. D) = row_of(r)[0 .. D), or 0 where that is NULL or r >= n; rows of the tile are at stride `stride`. */
 template <typename T, class F>
 __device__ inline void load_tile(float *tile, int n_rows, int64_t stride, int64_t n, int64_t D, const F &row_of)
 {
@@ -60,7 +60,7 @@ template <typename T> struct strided_rows {
     }
 };
 
-/* Those that a mask shows: what padding holds, NaN perhaps, gets into no sum. */
+/* Rows that are not masked, so that NaN in padding has no effect. */
 template <typename T> struct shown_rows {
     strided_rows<T> rows;
     const int32_t *mask; /* of the rows, or NULL */
@@ -95,8 +95,8 @@ template <int R> __device__ inline void dots(float (&score)[R], const float *row
     }
 }
 
-/* Gives weight[r] of this lane to the lanes of the warp: sum[r][slot] += weights of the others times their
- * elements. Between two calls with the same array of weights all threads have met. */
+/* sum[r][slot] += sum over the lanes' others of weight[r] times their elements. Between two calls with the same array
+ * of weights, all threads must synchronize. */
 template <int R, int SLOTS>
 __device__ inline void add_weighted(float (&sum)[R][SLOTS], const float (&weight)[R], float *weights,
                                     const float *others, int64_t D)
@@ -129,15 +129,15 @@ __device__ inline void store_row(T *y, const float (&sum)[SLOTS], float factor, 
     }
 }
 
-/* The softmax of a row as far as keys have been seen: sums are in units of exp(max). */
+/* Online softmax of a row over the keys so far: sums are in units of exp(max). */
 template <int SLOTS> struct running_softmax {
     float max, sum;
     __device__ void start()
     {
         max = -PS_INFINITY, sum = 0.0f;
     }
-    /* Takes up the scores of a tile, one a lane, -infinity where there is none; returns exp(score) in the unit, to which
-     * y is brought. */
+    /* Add the scores of a tile, one per lane, -infinity where there is none; returns exp(score) in the new unit, to
+     * which y is rescaled. */
     __device__ float add(float score, float (&y)[SLOTS])
     {
         const float new_max = fmaxf(max, warp_max(score));

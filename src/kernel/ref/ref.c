@@ -13,7 +13,7 @@ static void ref_destroy(ps_backend *self)
     ps_mem_free(self);
 }
 
-/* None of its own: the reference stands in everywhere. */
+/* No own kernels: the reference is used for all operators. */
 static const ps_kernel *const ref_kernels[PS_OP_COUNT];
 
 ps_status ps_backend_create_ref(ps_backend **out)

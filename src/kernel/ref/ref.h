@@ -1,9 +1,9 @@
-/* ref.h - what each operator is on every backend: its cost, the memory that it uses, its reference kernel, and that
- * kernel's scratch.
+/* ref.h - the backend-independent part of each operator: its cost, the memory that it uses, its reference kernel, and
+ * that kernel's scratch.
  *
- * A reference is one plain loop nest per formula of kernel.h, with sums in double, in one thread. It is what every
- * other kernel is measured against, so it prefers being obviously right to being fast. ref_*.c defines a ps_operator_X
- * for each X of PS_OPS; the library does not link while one is missing. */
+ * A reference kernel is one plain loop nest per formula of kernel.h, with sums in double, in one thread. Other kernels
+ * are tested against it, so it is obviously correct rather than fast. ref_*.c defines a ps_operator_X for each X of
+ * PS_OPS; the library does not link while one is missing. */
 #ifndef PS_KERNEL_REF_REF_H
 #define PS_KERNEL_REF_REF_H
 
@@ -16,13 +16,13 @@ static inline double ps_ref_load(ps_dtype t, const void *array, int64_t i)
     return (double)ps_dtype_load(t, array, i);
 }
 
-/* array[i] = value, or array[i] += value: in both cases one rounding, of the final result. */
+/* array[i] = value, or array[i] += value, with one rounding of the result. */
 static inline void ps_ref_store(ps_dtype t, void *array, int64_t i, double value, bool accumulate)
 {
     ps_dtype_store(t, array, i, (float)(accumulate ? ps_ref_load(t, array, i) + value : value));
 }
 
-/* What reading back a stored value gives. */
+/* The value that is read back after a store. */
 static inline double ps_ref_rounded(ps_dtype t, double value)
 {
     float cell;
@@ -33,7 +33,8 @@ static inline double ps_ref_rounded(ps_dtype t, double value)
 double ps_ref_gelu(ps_gelu_kind kind, double x);
 double ps_ref_gelu_derivative(ps_gelu_kind kind, double x);
 
-/* Store element i of a product as y[i], after the epilogue e if it has one; `accumulate` only without. */
+/* Store element i of a matrix multiplication as y[i], after the epilogue e, if any; `accumulate` only without an
+ * epilogue. */
 void ps_ref_finish(const ps_linear_epilogue *e, ps_dtype t, void *y, int64_t i, double value, bool accumulate);
 
 /* ---- the memory that a call uses ---- */
@@ -43,13 +44,13 @@ static inline int64_t ps_ref_bytes(ps_dtype t, int64_t n)
     return n * (int64_t)ps_dtype_bytes(t);
 }
 
-/* From the first element to the last of rows that lie `stride` elements apart. */
+/* Bytes from the first element to the last of rows at stride `stride`. */
 static inline int64_t ps_ref_rows_bytes(ps_dtype t, int64_t rows, int64_t stride, int64_t cols)
 {
     return rows > 0 ? ps_ref_bytes(t, (rows - 1) * stride + cols) : 0;
 }
 
-/* Nothing is added for NULL, or for no bytes. */
+/* NULL and 0 bytes add nothing. */
 static inline void ps_ref_use(ps_uses *u, const char *name, const void *p, int64_t bytes, bool is_write)
 {
     if (p == NULL || bytes == 0) return;
@@ -63,9 +64,9 @@ static inline void ps_ref_use(ps_uses *u, const char *name, const void *p, int64
 
 typedef struct ps_operator {
     ps_kernel reference; /* ignores self and queue */
-    /* Arithmetic and memory traffic of a call. Pointers are not looked at. */
+    /* Arithmetic and memory traffic of a call. Pointers are not read. */
     ps_cost (*cost)(const void *args);
-    /* Adds to *out what the call uses; out->workspace_bytes is the size of its scratch. */
+    /* Add the memory of the call to *out; out->workspace_bytes is the size of its scratch. */
     void (*uses)(const void *args, ps_uses *out);
 } ps_operator;
 

@@ -2,9 +2,9 @@
 
 #include <math.h>
 
-/* Unlike the other references this one computes in float, in a fixed sequence: master, m and v live in float from step
- * to step, so two backends stay together over a training run only if they round at the same places. Every line below
- * is one or more IEEE operations (+ - * / sqrt), each rounded, nothing fused, which each instruction set has:
+/* Unlike other references this one computes in float, in a fixed sequence: master, m and v are floats from step to
+ * step, so two backends agree over a training run only if they round at the same places. Every line below is one or
+ * more IEEE operations (+ - * / sqrt), each rounded, without FMA, available in each instruction set:
  *   step = lr / bias1, shrink = 1 / sqrt(bias2), decay = lr weight_decay  once;
  * then per element, left to right as bracketed. Folding the bias corrections into step and shrink saves two divisions
  * per element (so does torch.optim.Adam). */

@@ -48,7 +48,7 @@ static double score(const head_view *v, int64_t i, int64_t j)
     return sum * v->scale;
 }
 
-/* What dropout multiplies probability (i, j) with: 0 or 1 / (1 - p). */
+/* Dropout factor of probability (i, j): 0 or 1 / (1 - p). */
 static double dropout_factor(const head_view *v, int64_t i, int64_t j)
 {
     if (v->threshold == 0) return v->keep_scale;
@@ -106,7 +106,7 @@ static ps_status attention_fwd(ps_backend *self, ps_queue *queue, const void *ar
     return PS_OK;
 }
 
-/* Pairs of query and key that see each other in one head of one sequence; masks are not known here. */
+/* Number of unmasked pairs of query and key in one head of one sequence; the batch's mask is unknown here. */
 static double attention_pairs(int64_t T, int64_t window, bool causal)
 {
     const double t = (double)T, w = window > 0 && window < T ? (double)window : t;
@@ -114,10 +114,10 @@ static double attention_pairs(int64_t T, int64_t window, bool causal)
     return causal ? causal_pairs : 2 * causal_pairs;
 }
 
-static ps_cost attention(int64_t B, double pairs, int64_t T, int64_t C, double n_products, ps_dtype t)
+static ps_cost attention(int64_t B, double pairs, int64_t T, int64_t C, double n_gemms, ps_dtype t)
 {
-    return (ps_cost){.flops = 2 * n_products * (double)B * pairs * (double)C,
-                     .bytes = (double)(B * T * C) * 2 * n_products * (double)ps_dtype_bytes(t)};
+    return (ps_cost){.flops = 2 * n_gemms * (double)B * pairs * (double)C,
+                     .bytes = (double)(B * T * C) * 2 * n_gemms * (double)ps_dtype_bytes(t)};
 }
 
 static ps_cost attention_fwd_cost(const void *args)
@@ -181,7 +181,7 @@ static void attention_bwd_row(const head_view *v, int64_t i, const ps_attention_
     }
 }
 
-/* The query heads of one key and value head come one after the other, so that dk and dv are sums over all of them. */
+/* The query heads of one key and value head are processed sequentially, so that dk and dv are sums over all of them. */
 static ps_status attention_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_attention_bwd_args *const a = args;

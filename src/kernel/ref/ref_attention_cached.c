@@ -66,7 +66,7 @@ static ps_status attention_cached(ps_backend *self, ps_queue *queue, const void 
     return PS_OK;
 }
 
-/* Half of the positions are kept, say. */
+/* Assumes that half of the positions are in use. */
 static ps_cost attention_cached_cost(const void *args)
 {
     const ps_attention_cached_args *const a = args;

@@ -44,7 +44,7 @@ static ps_status embedding_bwd_bytes(ps_backend *self, const void *args, size_t 
     return PS_OK;
 }
 
-/* Sums in float and in the order of rows, as the contract says: any backend can match it bit for bit. */
+/* Sums in float and in the order of rows, as in the contract, so that any backend can match the bits. */
 static ps_status embedding_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_embedding_bwd_args *const a = args;

@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* Box, Muller 1958: with u, v uniform, sqrt(-2 log u) is the radius and 2 pi v the angle of a point whose two
- * coordinates are normal and independent. u = 1 - unit lies in (0, 1], so the logarithm is finite. */
+ * coordinates are normal and independent. u = 1 - unit is in (0, 1], so the logarithm is finite. */
 static double normal_at(ps_rng_key key, uint64_t index)
 {
     const uint64_t pair = index / 2;

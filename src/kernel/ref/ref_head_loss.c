@@ -1,4 +1,4 @@
-/* Losses of heads with few outputs, whose logits are there already: values, and spans; and the sums of losses. */
+/* Losses of heads with few outputs, from computed logits: values, and text spans; and the sums of losses. */
 #include <math.h>
 
 #include "kernel/ref/ref.h"
@@ -68,7 +68,7 @@ const ps_operator ps_operator_values_loss_bwd = {
 
 /* ---- spans ---- */
 
-/* Of column k of sequence b: log sum exp, and where the largest is. */
+/* For column k of sequence b: log sum exp, and the position of the largest. */
 static double column_lse(const float *z, int64_t T, int64_t b, int k, int64_t *best)
 {
     const float *const column = z + b * T * 2 + k;

@@ -53,8 +53,8 @@ static ps_status layernorm_bwd_bytes(ps_backend *self, const void *args, size_t 
     return PS_OK;
 }
 
-/* dw and db are summed in the workspace and stored at the end: dw may lie over w, which every row reads, and dx over
- * dy, which the sums read. */
+/* dw and db are summed in the workspace and stored at the end: dw may overwrite w, which every row reads, and dx may
+ * overwrite dy, which the sums read. */
 static ps_status layernorm_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_layernorm_bwd_args *const a = args;

@@ -1,6 +1,6 @@
 #include "kernel/ref/ref.h"
 
-/* Where the weight from input i to output o lies. */
+/* Index of the weight from input i to output o. */
 static int64_t weight_index(ps_weight_layout layout, int64_t o, int64_t i, int64_t n_out, int64_t n_in)
 {
     return layout == PS_WEIGHT_OUT_IN ? o * n_in + i : i * n_out + o;
@@ -39,20 +39,20 @@ static ps_status linear_fwd(ps_backend *self, ps_queue *queue, const void *args,
     return PS_OK;
 }
 
-/* A product of m x n and what follows it, which has one more array of that size. */
-static ps_cost with_epilogue(ps_cost product, ps_epilogue_kind kind, int64_t m, int64_t n, ps_dtype t)
+/* Matrix multiplication m x n with an epilogue, which has one more array of that size. */
+static ps_cost with_epilogue(ps_cost gemm, ps_epilogue_kind kind, int64_t m, int64_t n, ps_dtype t)
 {
     static const double work[PS_EPILOGUE_COUNT] = {
         [PS_EPILOGUE_GELU] = 20, [PS_EPILOGUE_ADD] = 1, [PS_EPILOGUE_GELU_BWD] = 30};
-    if (kind == PS_EPILOGUE_NONE) return product;
+    if (kind == PS_EPILOGUE_NONE) return gemm;
     const ps_cost more = ps_cost_of_stream(m * n, 1, work[kind], t);
-    return (ps_cost){.flops = product.flops + more.flops, .bytes = product.bytes + more.bytes};
+    return (ps_cost){.flops = gemm.flops + more.flops, .bytes = gemm.bytes + more.bytes};
 }
 
 static ps_cost linear_fwd_cost(const void *args)
 {
     const ps_linear_fwd_args *const a = args;
-    return with_epilogue(ps_cost_of_product(a->rows, a->n_out, a->n_in, a->dtype), a->epilogue.kind, a->rows, a->n_out,
+    return with_epilogue(ps_cost_of_gemm(a->rows, a->n_out, a->n_in, a->dtype), a->epilogue.kind, a->rows, a->n_out,
                          a->dtype);
 }
 
@@ -94,7 +94,7 @@ static ps_status linear_bwd_input(ps_backend *self, ps_queue *queue, const void 
 static ps_cost linear_bwd_input_cost(const void *args)
 {
     const ps_linear_bwd_input_args *const a = args;
-    return with_epilogue(ps_cost_of_product(a->rows, a->n_in, a->n_out, a->dtype), a->epilogue.kind, a->rows, a->n_in,
+    return with_epilogue(ps_cost_of_gemm(a->rows, a->n_in, a->n_out, a->dtype), a->epilogue.kind, a->rows, a->n_in,
                          a->dtype);
 }
 
@@ -111,7 +111,7 @@ static void linear_bwd_input_uses(const void *args, ps_uses *out)
 const ps_operator ps_operator_linear_bwd_input = {
     .reference = {.run = linear_bwd_input}, .cost = linear_bwd_input_cost, .uses = linear_bwd_input_uses};
 
-/* Reads neither w nor b, so both gradients may lie over them. */
+/* Reads neither w nor b, so both gradients may overwrite them. */
 static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_linear_bwd_weight_args *const a = args;
@@ -137,7 +137,7 @@ static ps_cost linear_bwd_weight_cost(const void *args)
 {
     const ps_linear_bwd_weight_args *const a = args;
     if (a->skips_dw) return ps_cost_of_stream(a->rows * a->n_out, 1, 1, a->dtype);
-    return ps_cost_of_product(a->n_out, a->n_in, a->rows, a->dtype);
+    return ps_cost_of_gemm(a->n_out, a->n_in, a->rows, a->dtype);
 }
 
 static void linear_bwd_weight_uses(const void *args, ps_uses *out)

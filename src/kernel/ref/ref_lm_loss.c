@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* In float, as logits are kept: computed again it is the same. */
+/* Rounded to float as kept logits are, so that recomputed logits are equal. */
 static float logit(ps_dtype dtype, const void *x, const void *w, const void *b, int64_t r, int64_t token, int64_t C)
 {
     double sum = b == NULL ? 0.0 : ps_ref_load(dtype, b, token);
@@ -17,7 +17,7 @@ static double class_weight(const ps_loss_terms *t, int64_t class)
     return t->class_weights == NULL ? 1.0 : (double)t->class_weights[class];
 }
 
-/* weighted: the sum of u logits, where labels are smoothed. */
+/* weighted: the sum of u logits, with label smoothing. */
 static double row_loss(const ps_lm_loss_fwd_args *a, int64_t r, double lse, double at_target, double weighted)
 {
     const ps_loss_terms *const t = &a->terms;
@@ -54,7 +54,7 @@ static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args
     return PS_OK;
 }
 
-/* Logits that are kept are written once, and read once. */
+/* Kept logits are written once, and read once. */
 static double kept_logits_bytes(bool keeps_logits, int64_t rows, int64_t V)
 {
     return keeps_logits ? (double)ps_lm_logits_count(rows, V) * sizeof(float) : 0;
@@ -63,7 +63,7 @@ static double kept_logits_bytes(bool keeps_logits, int64_t rows, int64_t V)
 static ps_cost lm_loss_fwd_cost(const void *args)
 {
     const ps_lm_loss_fwd_args *const a = args;
-    ps_cost c = ps_cost_of_product(a->rows, a->V, a->C, a->dtype);
+    ps_cost c = ps_cost_of_gemm(a->rows, a->V, a->C, a->dtype);
     c.bytes += kept_logits_bytes(a->keeps_logits, a->rows, a->V);
     return c;
 }
@@ -95,7 +95,7 @@ static ps_status lm_loss_bwd_bytes(ps_backend *self, const void *args, size_t *o
     return PS_OK;
 }
 
-/* Of a row that counts; p is the probability of the token. */
+/* For a row that is not ignored; p is the probability of the token. */
 static double logit_gradient(const ps_lm_loss_bwd_args *a, int64_t r, int64_t token, double p)
 {
     const ps_loss_terms *const t = &a->terms;
@@ -105,7 +105,8 @@ static double logit_gradient(const ps_lm_loss_bwd_args *a, int64_t r, int64_t to
     return (of_p * p - of_target - e * class_weight(t, token) / (double)a->V) * (double)a->scale;
 }
 
-/* Token by token: all uses of row `token` of w come before the same row of dw is written, which may lie over it. */
+/* Token by token: row `token` of w is read for the last time before the same row of dw, which may overwrite it, is
+ * written. */
 static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lm_loss_bwd_args *const a = args;
@@ -135,13 +136,13 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
     return PS_OK;
 }
 
-/* logits again where they are not kept, dx, dw */
+/* logits again when they are not kept, dx, dw */
 static ps_cost lm_loss_bwd_cost(const void *args)
 {
     const ps_lm_loss_bwd_args *const a = args;
-    const double n_products = !a->keeps_logits + !a->skips_dx + !a->skips_dw;
-    ps_cost c = ps_cost_of_product(a->rows, a->V, a->C, a->dtype);
-    c.flops *= n_products, c.bytes *= n_products;
+    const double n_gemms = !a->keeps_logits + !a->skips_dx + !a->skips_dw;
+    ps_cost c = ps_cost_of_gemm(a->rows, a->V, a->C, a->dtype);
+    c.flops *= n_gemms, c.bytes *= n_gemms;
     c.bytes += kept_logits_bytes(a->keeps_logits, a->rows, a->V);
     return c;
 }

@@ -1,6 +1,6 @@
 #include "kernel/ref/ref.h"
 
-/* Position that stands for sequence b. */
+/* Position that represents sequence b. */
 static int64_t pool_position(ps_pool_kind kind, const int32_t *mask, int64_t b, int64_t T)
 {
     if (kind == PS_POOL_FIRST) return 0;

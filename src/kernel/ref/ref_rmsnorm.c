@@ -46,8 +46,8 @@ static ps_status rmsnorm_bwd_bytes(ps_backend *self, const void *args, size_t *o
     return PS_OK;
 }
 
-/* dw is summed in the workspace and stored at the end: it may lie over w, which every row reads; the sums of a row come
- * before its dx, which may lie over dy. */
+/* dw is summed in the workspace and stored at the end, as it may overwrite w, which every row reads; the sums of a row
+ * precede its dx, which may overwrite dy. */
 static ps_status rmsnorm_bwd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_rmsnorm_bwd_args *const a = args;

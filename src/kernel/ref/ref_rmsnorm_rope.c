@@ -1,4 +1,4 @@
-/* The references of both operators, one after the other. */
+/* The references of both operators in sequence. */
 #include "kernel/ref/ref.h"
 
 static ps_rope_args rope_of_fwd(const ps_rmsnorm_rope_fwd_args *a)
@@ -52,7 +52,7 @@ static void rmsnorm_rope_fwd_uses(const void *args, ps_uses *out)
 const ps_operator ps_operator_rmsnorm_rope_fwd = {
     .reference = {.run = rmsnorm_rope_fwd}, .cost = rmsnorm_rope_fwd_cost, .uses = rmsnorm_rope_fwd_uses};
 
-/* Between them the gradient lies in dx. */
+/* dx has the intermediate gradient. */
 static ps_rmsnorm_bwd_args norm_of_bwd(const ps_rmsnorm_rope_bwd_args *a)
 {
     return (ps_rmsnorm_bwd_args){.dx = a->dx,

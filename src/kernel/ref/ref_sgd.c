@@ -1,6 +1,6 @@
 #include "kernel/ref/ref.h"
 
-/* In float and in a fixed sequence, each operation rounded and nothing fused, for the reason that ref_adam.c gives. */
+/* In float and in a fixed sequence, each operation rounded, without FMA, for the reason in ref_adam.c. */
 static ps_status sgd(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_sgd_args *const a = args;

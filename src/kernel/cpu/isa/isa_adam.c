@@ -1,12 +1,12 @@
-/* Adam: bound by memory, so the arithmetic only has to keep up. Operation for operation the sequence of the reference,
- * with nothing fused: master, m and v keep the same bits on every backend, step after step. */
+/* Adam is memory-bound. The operations are those of the reference, in the same order and without FMA, so that master, m
+ * and v have the same bits on every backend, step after step. */
 #include "kernel/cpu/cpu_vec.h"
 
-/* Elements asked for ahead of use, of each array. A square root and a division hold up what comes behind them for
- * longer than a core can look ahead by itself (bench/notes.md). */
+/* Prefetch distance in elements of each array. A square root and a division delay later instructions for longer than
+ * the reorder window of a core (bench/notes.md). */
 #define ADAM_AHEAD 512
 
-/* Behind the end of an array it asks for what nobody wants, which does no harm. */
+/* Prefetching past the end of an array is harmless. */
 PS_CPU_INLINE void adam_ask(ps_dtype t, const void *array, int64_t i)
 {
     __builtin_prefetch((const void *)((uintptr_t)array + (uintptr_t)(i + ADAM_AHEAD) * ps_dtype_bytes(t)));

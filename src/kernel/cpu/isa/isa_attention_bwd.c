@@ -3,9 +3,9 @@
  * with dropout factors on P in the first and on dP in the third, and the scale on dK and dQ when they are done. All
  * tiles are transposed, [key][query].
  *
- * Where there are enough heads, a key and value head is one unit of work. Else its keys and its queries are cut into
- * n_pieces pieces each, and done in as many phases, in each of which every piece of the keys meets another piece of the
- * queries: nobody waits for another within a phase.
+ * Where there are enough heads, a key and value head is one unit of work. Else its keys and its queries are divided
+ * into n_pieces pieces each, and processed in n_pieces phases. In a phase each piece of the keys is combined with a
+ * different piece of the queries, so that units of a phase are independent.
  *
  *                  keys
  *           q      0 . . .      phase of each pair, of 4 pieces; causal: those above the diagonal are empty
@@ -14,11 +14,11 @@
  *           ries   3 2 1 0
  *
  * A tile of keys sums over queries in ascending order, and a tile of queries over keys in descending order, however
- * many pieces there are: so where attention is causal the number of pieces may depend on that of threads. Elsewhere the
- * piece of the queries above comes last, and the number of pieces is of the shape. */
+ * many pieces there are: so where attention is causal the number of pieces may depend on that of threads. Otherwise the
+ * piece of the queries above the diagonal comes last, and the number of pieces depends on the shape only. */
 #include "kernel/cpu/cpu_attention.h"
 
-/* Scratch of one thread, and what it works on. */
+/* Scratch of one thread, and its present work. */
 typedef struct attention_bwd_work {
     int64_t b, head, query0;
     int64_t key_lo, key_hi; /* the keys of this piece */
@@ -60,7 +60,7 @@ static int64_t attention_bwd_row(const attention_bwd_job *job, int64_t piece)
     return job->h.rows / job->h.tile * piece / job->n_pieces * job->h.tile;
 }
 
-/* Lays out a thread's scratch from `at` on; returns its end. */
+/* Lay out a thread's scratch from `at` on; returns its end. */
 static char *attention_bwd_carve(const attention_bwd_job *job, attention_bwd_work *w, char *at)
 {
     const attention_shape *const h = &job->h;
@@ -95,7 +95,7 @@ static attention_bwd_job attention_bwd_job_of(ps_backend *self, const ps_attenti
     attention_bwd_job job = {.a = a, .h = ATTENTION_SHAPE_OF(self, a)};
     attention_bwd_work unused;
     job.n_pieces = attention_bwd_pieces(&job.h, n_threads);
-    char *const base = (char *)64; /* only the distance matters */
+    char *const base = (char *)64; /* any address: only the distance is used */
     job.thread_bytes = attention_bwd_carve(&job, &unused, base) - base;
     *bytes = n_threads * job.thread_bytes;
     if (job.n_pieces == 1) return job;
@@ -141,7 +141,7 @@ PS_CPU_INLINE float attention_bwd_dot(ps_dtype t, const void *x, const void *y, 
     return vf_fold(sum);
 }
 
-/* Operands made of the queries of a tile, and their rowsum(dY Y). */
+/* Make the operands of the queries of a tile, and their rowsum(dY Y). */
 static void attention_bwd_load_queries(const attention_shape *h, attention_bwd_work *w, const ps_attention_bwd_args *a)
 {
     const int64_t n = ps_min_i64(h->tile, h->T - w->query0), ld = h->H * h->D;
@@ -161,7 +161,7 @@ static void attention_bwd_load_queries(const attention_shape *h, attention_bwd_w
     }
 }
 
-/* From scores and dP to what the other products need, for one vector of queries. */
+/* From scores and dP to the operands of the other multiplications, for one vector of queries. */
 PS_CPU_INLINE void attention_bwd_softmax(const attention_shape *h, attention_bwd_work *w, bool masked, int64_t key0,
                                          int64_t j)
 {
@@ -188,20 +188,19 @@ PS_CPU_INLINE void attention_bwd_softmax(const attention_shape *h, attention_bwd
 static void attention_bwd_tile(const attention_shape *h, attention_bwd_work *w, int64_t key0)
 {
     const int64_t cell = tile_cell_bytes(h->kind), at = key0 * h->width, from = (key0 - w->key_lo) * h->width * cell;
-    const attention_sight sight = attention_sight_of(h, w->mask, w->query0, key0);
-    if (sight == ATTENTION_NONE) return;
-    tile_product(h->kind, w->s, h->tile, (char *)w->k + from, h->width, w->qt, h->tile, h->tile, h->width, false);
-    tile_product(h->kind, w->dp, h->tile, (char *)w->v + from, h->width, w->dyt, h->tile, h->tile, h->width, false);
+    const attention_mask_kind mask_kind = attention_mask_kind_of(h, w->mask, w->query0, key0);
+    if (mask_kind == ATTENTION_NONE) return;
+    tile_gemm(h->kind, w->s, h->tile, (char *)w->k + from, h->width, w->qt, h->tile, h->tile, h->width, false);
+    tile_gemm(h->kind, w->dp, h->tile, (char *)w->v + from, h->width, w->dyt, h->tile, h->tile, h->width, false);
     if (h->dropout_p > 0.0f) attention_keep(h, w->keep, w->b, w->head, w->query0, key0);
     for (int64_t j = 0; j < h->tile; j += VF_LANES)
-        if (sight == ATTENTION_ALL)
+        if (mask_kind == ATTENTION_ALL)
             attention_bwd_softmax(h, w, false, key0, j);
         else
             attention_bwd_softmax(h, w, true, key0, j);
-    tile_product(h->kind, w->dv + at, h->width, w->p, h->tile, w->dy, h->tile, h->width, h->tile, true);
-    tile_product(h->kind, w->dk + at, h->width, w->ds, h->tile, w->q, h->tile, h->width, h->tile, true);
-    tile_product(h->kind, w->dqt, h->tile, (char *)w->kt + from, h->tile, w->ds_right, h->width, h->tile, h->tile,
-                 true);
+    tile_gemm(h->kind, w->dv + at, h->width, w->p, h->tile, w->dy, h->tile, h->width, h->tile, true);
+    tile_gemm(h->kind, w->dk + at, h->width, w->ds, h->tile, w->q, h->tile, h->width, h->tile, true);
+    tile_gemm(h->kind, w->dqt, h->tile, (char *)w->kt + from, h->tile, w->ds_right, h->width, h->tile, h->tile, true);
 }
 
 /* The keys of the piece for a tile of queries. */

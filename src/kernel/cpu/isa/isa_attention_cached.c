@@ -1,11 +1,11 @@
-/* Attention over kept keys and values: a few queries at the end of a text. A unit of work is some query heads of one
- * query that share a key and value head: each key is read once for all of these.
+/* Attention with a KV cache: a few queries at the end of a text. A unit of work is a group of query heads of one query
+ * that share a key and value head, so that each key is read once for all of them.
  *
- * Scores of a unit are kept in float, then the maximum, the exponentials and their sum, then the sum of values: no
- * result depends on how units are dealt out to threads. */
+ * Scores of a unit are kept in float, then the maximum, the exponentials and their sum, then the sum of values: results
+ * do not depend on the assignment of units to threads. */
 #include "kernel/cpu/cpu_vec.h"
 
-/* Query heads that go through the keys together. */
+/* Query heads of a unit. */
 #define CACHED_GROUP 4
 
 /* Scratch of one thread: scores of a group of query heads, [CACHED_GROUP][positions]; their queries and sums,
@@ -30,7 +30,8 @@ static ps_status attention_cached_bytes(ps_backend *self, const void *args, size
 {
     const ps_attention_cached_args *const a = args;
     cached_work unused;
-    *out = (size_t)(ps_cpu_of(self)->n_threads * cached_carve(a, &unused, (char *)64)); /* only the distance matters */
+    *out = (size_t)(ps_cpu_of(self)->n_threads * cached_carve(a, &unused, (char *)64)); /* any address: only the
+                                                                                           distance is used */
     return PS_OK;
 }
 
@@ -62,7 +63,7 @@ PS_CPU_INLINE void cached_scores(ps_dtype t, const ps_attention_cached_args *a, 
     }
 }
 
-/* Scores [n] become exp(score - max); their sum. Lanes behind the last score weigh nothing. */
+/* Scores [n] become exp(score - max); their sum. Lanes past the last score have weight 0. */
 static float cached_softmax(float *scores, int64_t n)
 {
     vf max = vf_set1(-INFINITY), sum[VF_SUMS] = {{0}};

@@ -1,25 +1,24 @@
 /* Attention forward: for each tile of queries an online softmax over tiles of keys (Dao et al. 2022). A unit of work is
- * a range of query tiles for all query heads that share a key and value head, whose keys and values are made operands
- * of products once for them. */
+ * a range of query tiles for all query heads that share a key and value head, whose keys and values are packed once for
+ * them. */
 #include "kernel/cpu/cpu_attention.h"
 
-/* Sequences are cut into this many ranges of query tiles: several, when there are too few heads for the threads. A
- * query's result does not depend on the cut. */
+/* Number of ranges of query tiles of a sequence: several, when there are too few heads for the threads. A query's
+ * result does not depend on it. */
 static int64_t attention_fwd_cuts(const attention_shape *h, int64_t n_threads)
 {
     const int64_t wanted = ps_ceil_div(4 * n_threads, ps_max_i64(h->B * h->KV, 1));
     return ps_min_i64(wanted, ps_max_i64(h->rows / h->tile, 1));
 }
 
-/* Weights are relative to a maximum that may be this much too small, in powers of two: sums are rarely brought to a new
- * one. */
+/* Weights are relative to a maximum that may be too small by this power of two, so that sums are rarely rescaled. */
 #define FWD_SLACK 8.0f
 
-/* Scratch of one thread, and what it works on. */
+/* Scratch of one thread, and its present work. */
 typedef struct attention_fwd_work {
     int64_t b, head, query0;
     const int32_t *mask; /* of the sequence */
-    bool has_begun;      /* yt holds something */
+    bool has_begun;      /* yt has values */
     void *k;             /* cells [rows][width] */
     void *vt;            /* cells [rows / tile][width][tile] */
     void *row;           /* cells [tile][width] */
@@ -40,7 +39,7 @@ typedef struct attention_fwd_job {
     int64_t n_cuts, thread_bytes;
 } attention_fwd_job;
 
-/* Lays out the scratch from `at` on; returns its end. */
+/* Lay out the scratch from `at` on; returns its end. */
 static char *attention_fwd_carve(const attention_shape *h, attention_fwd_work *w, char *at)
 {
     const int64_t cell = tile_cell_bytes(h->kind), tile = h->tile * h->width;
@@ -59,7 +58,7 @@ static char *attention_fwd_carve(const attention_shape *h, attention_fwd_work *w
 static int64_t attention_fwd_thread_bytes(const attention_shape *h)
 {
     attention_fwd_work unused;
-    char *const base = (char *)64; /* only the distance matters */
+    char *const base = (char *)64; /* any address: only the distance is used */
     return attention_fwd_carve(h, &unused, base) - base;
 }
 
@@ -87,8 +86,7 @@ static void attention_fwd_load(const attention_shape *h, attention_fwd_work *w, 
     }
 }
 
-/* What is summed so far of one vector of queries becomes relative to a maximum where exp2 of the difference is
- * `factor`. */
+/* Rescale the sums of one vector of queries by `factor`, exp2 of the difference of maxima. */
 static void attention_fwd_rescale(const attention_shape *h, attention_fwd_work *w, int64_t j, vf factor)
 {
     vf_store(w->sum + j, vf_load(w->sum + j) * factor);
@@ -96,12 +94,12 @@ static void attention_fwd_rescale(const attention_shape *h, attention_fwd_work *
         vf_store(w->yt + d * h->tile + j, vf_load(w->yt + d * h->tile + j) * factor);
 }
 
-/* The largest scaled score of each of one vector of queries: minus infinity where no key is seen. */
+/* The largest scaled score of each of one vector of queries: minus infinity where all keys are masked. */
 PS_CPU_INLINE vf attention_fwd_max(const attention_shape *h, const attention_fwd_work *w, bool masked, int64_t key0,
                                    int64_t j)
 {
     const vf scale = vf_set1(h->scale * ATTENTION_LOG2_E), least = vf_set1(-INFINITY);
-    vf max[4] = {least, least, least, least}; /* that each need not wait for the one before */
+    vf max[4] = {least, least, least, least}; /* independent chains */
     for (int64_t k = 0; k < h->tile; k += 4)
         for (int64_t i = 0; i < 4; i++) {
             const vf z = vf_load(w->s + (k + i) * h->tile + j) * scale;
@@ -111,8 +109,8 @@ PS_CPU_INLINE vf attention_fwd_max(const attention_shape *h, const attention_fwd
     return vf_max(vf_max(max[0], max[1]), vf_max(max[2], max[3]));
 }
 
-/* One vector of queries against the keys of a tile: probabilities relative to the maximum go to p. A query that has
- * seen no key yet has a maximum of minus infinity, and sums of zero whatever they are multiplied with. */
+/* One vector of queries against the keys of a tile: probabilities relative to the maximum go to p. A query without
+ * unmasked keys so far has a maximum of minus infinity, and sums of zero, which any factor leaves zero. */
 PS_CPU_INLINE void attention_fwd_softmax(const attention_shape *h, attention_fwd_work *w, bool masked, int64_t key0,
                                          int64_t j)
 {
@@ -140,20 +138,20 @@ PS_CPU_INLINE void attention_fwd_softmax(const attention_shape *h, attention_fwd
 static void attention_fwd_tile(const attention_shape *h, attention_fwd_work *w, int64_t key0)
 {
     const int64_t at = key0 * h->width * tile_cell_bytes(h->kind);
-    const attention_sight sight = attention_sight_of(h, w->mask, w->query0, key0);
-    if (sight == ATTENTION_NONE) return;
-    tile_product(h->kind, w->s, h->tile, (char *)w->k + at, h->width, w->qt, h->tile, h->tile, h->width, false);
+    const attention_mask_kind mask_kind = attention_mask_kind_of(h, w->mask, w->query0, key0);
+    if (mask_kind == ATTENTION_NONE) return;
+    tile_gemm(h->kind, w->s, h->tile, (char *)w->k + at, h->width, w->qt, h->tile, h->tile, h->width, false);
     if (h->dropout_p > 0.0f) attention_keep(h, w->keep, w->b, w->head, w->query0, key0);
     for (int64_t j = 0; j < h->tile; j += VF_LANES)
-        if (sight == ATTENTION_ALL)
+        if (mask_kind == ATTENTION_ALL)
             attention_fwd_softmax(h, w, false, key0, j);
         else
             attention_fwd_softmax(h, w, true, key0, j);
-    tile_product(h->kind, w->yt, h->tile, (char *)w->vt + at, h->tile, w->p, h->width, h->tile, h->tile, w->has_begun);
+    tile_gemm(h->kind, w->yt, h->tile, (char *)w->vt + at, h->tile, w->p, h->width, h->tile, h->tile, w->has_begun);
     w->has_begun = true;
 }
 
-/* y and lse from the sums of all tiles; zeros for queries that saw no key. */
+/* y and lse from the sums of all tiles; zeros for queries whose keys are all masked. */
 static void attention_fwd_finish(const attention_shape *h, attention_fwd_work *w, const ps_attention_fwd_args *a)
 {
     const int64_t n = ps_min_i64(h->tile, h->T - w->query0);

@@ -26,7 +26,7 @@ static ps_status add(ps_backend *self, ps_queue *queue, const void *args, size_t
 
 const ps_kernel PS_CPU_NAME(add) = {.run = add};
 
-/* As a stored x is read again. */
+/* As a stored x would be read. */
 PS_CPU_INLINE vf rounded(ps_dtype t, vf x)
 {
     float cell[VF_LANES];

@@ -1,4 +1,4 @@
-/* Rows picked by number: token and position embeddings, pooling. */
+/* Gather of rows: token and position embeddings, pooling. */
 #include "kernel/cpu/cpu_vec.h"
 
 static void embedding_fwd_rows(const void *args, int64_t lo, int64_t hi)
@@ -169,7 +169,7 @@ static ps_status position_bwd(ps_backend *self, ps_queue *queue, const void *arg
 
 const ps_kernel PS_CPU_NAME(position_bwd) = {.run = position_bwd};
 
-/* Row of x that stands for sequence b. */
+/* Row of x that represents sequence b. */
 static int64_t pool_row(ps_pool_kind kind, const int32_t *mask, int64_t b, int64_t T)
 {
     if (kind == PS_POOL_FIRST) return b * T;

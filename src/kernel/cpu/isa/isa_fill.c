@@ -1,5 +1,5 @@
-/* Normal random numbers: the initial weights, so that making a model waits for them. Nothing is fused and no function
- * of the C library is called: a seed gives the same weights on every processor. */
+/* Normal random numbers for initial weights, which limit the time of creating a model. Without FMA and functions of the
+ * C library, so that a seed gives the same weights on every CPU. */
 #include "kernel/cpu/cpu_random.h"
 #include "kernel/cpu/cpu_vec.h"
 
@@ -21,7 +21,7 @@ static void fill_numbers(const ps_fill_args *a, int64_t first, float out[PS_RAND
     for (int i = 0; i < PAIRS; i++) out[2 * i] = x[i], out[2 * i + 1] = y[i];
 }
 
-/* Those of the numbers [first, first + 64) that lie in [lo, hi). */
+/* Store the numbers of [first, first + 64) that are in [lo, hi). */
 static void fill_words(const ps_fill_args *a, int64_t first, int64_t lo, int64_t hi)
 {
     float *const dst = a->dst + (first - a->first_index);

@@ -1,4 +1,4 @@
-/* gelu, by what both kinds share: y = x G(x), with G the normal distribution function or its approximation. */
+/* gelu of both kinds: y = x G(x), with G the normal distribution function or its approximation. */
 #include "kernel/cpu/cpu_vec.h"
 
 /* G and its derivative. 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)): no cancellation for large negative u. */

@@ -1,5 +1,5 @@
-/* Losses of heads with few outputs: element by element, or over the positions of a sequence, which are added in double in
- * their order. Too little work for threads. */
+/* Losses of heads with few outputs: elementwise, or over the positions of a sequence, summed in double in their order.
+ * Too little work for several threads. */
 #include "kernel/cpu/cpu_vec.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ static ps_status values_loss_bwd(ps_backend *self, ps_queue *queue, const void *
 
 const ps_kernel PS_CPU_NAME(values_loss_bwd) = {.run = values_loss_bwd};
 
-/* Of a column of T numbers, two apart: its largest, where that is, and the sum of exp(z - largest). */
+/* For a column of T numbers at stride 2: the largest, its position, and the sum of exp(z - largest). */
 static float head_column(const float *z, int64_t T, int64_t *best, double *sum)
 {
     *best = 0;

@@ -1,7 +1,7 @@
-/* Linear layers: three products. */
+/* Linear layers: three matrix multiplications. */
 #include "kernel/cpu/cpu_matmul.h"
 
-/* The operator that follows a product, on the whole of it. z: where the product lies, which may be y. */
+/* The epilogue, applied to the whole result z of a matrix multiplication, which may be y. */
 static ps_status linear_epilogue(ps_backend *self, const ps_linear_epilogue *e, void *y, const void *z, int64_t n,
                                  ps_dtype t)
 {
@@ -20,7 +20,7 @@ static ps_status linear_epilogue(ps_backend *self, const ps_linear_epilogue *e, 
     return PS_OK;
 }
 
-static ps_matmul linear_fwd_product(const ps_linear_fwd_args *a)
+static ps_matmul linear_fwd_gemm(const ps_linear_fwd_args *a)
 {
     const bool out_in = a->layout == PS_WEIGHT_OUT_IN;
     return (ps_matmul){.c = a->y,
@@ -41,7 +41,7 @@ static ps_matmul linear_fwd_product(const ps_linear_fwd_args *a)
 static ps_status linear_fwd_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_linear_fwd_args *const a = args;
-    const ps_matmul p = linear_fwd_product(a);
+    const ps_matmul p = linear_fwd_gemm(a);
     return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
@@ -49,7 +49,7 @@ static ps_status linear_fwd(ps_backend *self, ps_queue *queue, const void *args,
 {
     const ps_linear_fwd_args *const a = args;
     (void)queue;
-    ps_matmul p = linear_fwd_product(a);
+    ps_matmul p = linear_fwd_gemm(a);
     if (a->epilogue.kind == PS_EPILOGUE_GELU && a->epilogue.other != NULL) p.c = a->epilogue.other;
     PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
     return linear_epilogue(self, &a->epilogue, a->y, p.c, a->rows * a->n_out, a->dtype);
@@ -57,7 +57,7 @@ static ps_status linear_fwd(ps_backend *self, ps_queue *queue, const void *args,
 
 const ps_kernel PS_CPU_NAME(linear_fwd) = {.run = linear_fwd, .workspace_bytes = linear_fwd_bytes};
 
-static ps_matmul linear_bwd_input_product(const ps_linear_bwd_input_args *a)
+static ps_matmul linear_bwd_input_gemm(const ps_linear_bwd_input_args *a)
 {
     const bool out_in = a->layout == PS_WEIGHT_OUT_IN;
     return (ps_matmul){.c = a->dx,
@@ -78,7 +78,7 @@ static ps_matmul linear_bwd_input_product(const ps_linear_bwd_input_args *a)
 static ps_status linear_bwd_input_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_linear_bwd_input_args *const a = args;
-    const ps_matmul p = linear_bwd_input_product(a);
+    const ps_matmul p = linear_bwd_input_gemm(a);
     return PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
 
@@ -86,14 +86,14 @@ static ps_status linear_bwd_input(ps_backend *self, ps_queue *queue, const void 
 {
     const ps_linear_bwd_input_args *const a = args;
     (void)queue;
-    const ps_matmul p = linear_bwd_input_product(a);
+    const ps_matmul p = linear_bwd_input_gemm(a);
     PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
     return linear_epilogue(self, &a->epilogue, a->dx, p.c, a->rows * a->n_in, a->dtype);
 }
 
 const ps_kernel PS_CPU_NAME(linear_bwd_input) = {.run = linear_bwd_input, .workspace_bytes = linear_bwd_input_bytes};
 
-static ps_matmul linear_bwd_weight_product(const ps_linear_bwd_weight_args *a)
+static ps_matmul linear_bwd_weight_gemm(const ps_linear_bwd_weight_args *a)
 {
     const bool out_in = a->layout == PS_WEIGHT_OUT_IN;
     return (ps_matmul){.c = a->dw,
@@ -114,7 +114,7 @@ static ps_matmul linear_bwd_weight_product(const ps_linear_bwd_weight_args *a)
 static ps_status linear_bwd_weight_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_linear_bwd_weight_args *const a = args;
-    const ps_matmul p = linear_bwd_weight_product(a);
+    const ps_matmul p = linear_bwd_weight_gemm(a);
     *out = 0;
     return a->skips_dw ? PS_OK : PS_CPU_NAME(matmul_bytes)(ps_cpu_of(self), &p, out);
 }
@@ -123,7 +123,7 @@ static ps_status linear_bwd_weight(ps_backend *self, ps_queue *queue, const void
 {
     const ps_linear_bwd_weight_args *const a = args;
     (void)queue;
-    const ps_matmul p = linear_bwd_weight_product(a);
+    const ps_matmul p = linear_bwd_weight_gemm(a);
     if (!a->skips_dw) PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &p, a->workspace, workspace_bytes));
     if (a->db) PS_CPU_NAME(column_sums)
     (ps_cpu_of(self), a->db, a->grad_dtype, a->dy, a->dtype, a->rows, a->n_out, a->n_out, a->accumulate_grad);

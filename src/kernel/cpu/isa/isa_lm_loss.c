@@ -1,5 +1,5 @@
-/* Language-model head and cross-entropy, a slice of the vocabulary at a time: logits of the slice by a product, then
- * row-wise work, and on to the next slice. */
+/* Language-model head and cross-entropy in slices of the vocabulary: logits of a slice by matrix multiplication, then
+ * row-wise work, then the next slice. */
 #include "kernel/cpu/cpu_matmul.h"
 #include "kernel/cpu/cpu_vec.h"
 
@@ -30,8 +30,7 @@ static int64_t lm_ld(const lm_shape *h, int64_t v0)
     return ps_min_i64(h->width, ps_round_up(h->V - v0, LM_LD_ALIGN));
 }
 
-/* Where the slice at v0 begins among logits that are kept: slice after slice, so that what is worked on at once lies
- * together. */
+/* Offset of the slice at v0 in kept logits, which are stored slice by slice for locality. */
 static int64_t lm_kept_at(const lm_shape *h, int64_t v0)
 {
     return h->rows * v0;
@@ -89,14 +88,14 @@ static ps_matmul lm_dw(const lm_shape *h, const ps_lm_loss_bwd_args *a, const vo
                        .c_dtype = a->grad_dtype};
 }
 
-/* The next slice whose products are of another shape than those before it: the last, which may be narrower. */
+/* The next slice with another shape of matrix multiplication: the last, which may be narrower. */
 static int64_t lm_next_kind(const lm_shape *h, int64_t v0)
 {
     const int64_t last = (h->V - 1) / h->width * h->width;
     return last > v0 ? last : h->V;
 }
 
-/* Does the loss need the sum of all of a row's logits? */
+/* Whether the loss needs the sum of all logits of a row. */
 static bool lm_smooths(const ps_lm_loss_fwd_args *a)
 {
     return a->terms.smoothing > 0.0f;
@@ -126,7 +125,7 @@ PS_CPU_INLINE void lm_add_bias(ps_dtype t, const void *b, int64_t v0, int64_t n,
         vf_put(PS_DTYPE_F32, z, c, n - c, vf_get(PS_DTYPE_F32, z, c, n - c) + vf_get(t, b, v0 + c, n - c));
 }
 
-/* The product has no bias: it is added where the row is worked on. */
+/* The matrix multiplication has no bias: it is added in the row-wise work. */
 static void lm_bias(ps_dtype dtype, const void *b, int64_t v0, int64_t n, float *z)
 {
     if (b == NULL) return;
@@ -152,7 +151,8 @@ static int32_t lm_find(const float *z, int64_t n, float max)
     return (int32_t)c;
 }
 
-/* Takes n more logits of a row, from number v0 on, into its running maximum, where that is, and sum of exponentials. */
+/* Add n more logits of a row, from number v0 on, to its running maximum, the position of it, and the sum of
+ * exponentials. */
 static void lm_fold(const float *z, int64_t v0, int64_t n, float *running_max, float *running_sum, int32_t *best)
 {
     vf top = vf_set1(-INFINITY), sum[VF_SUMS] = {{0}};
@@ -193,11 +193,11 @@ typedef struct lm_fold_work {
     float *logits; /* [rows, ld] of the slice */
     int64_t v0, n, ld;
     float *max, *sum;
-    float *weighted; /* where labels are smoothed */
+    float *weighted; /* with label smoothing */
     int32_t *best;
 } lm_fold_work;
 
-/* Right after the product of a slice, while it is in the caches. */
+/* Right after the matrix multiplication of a slice, while it is in the caches. */
 static void lm_fold_rows(const void *args, int64_t lo, int64_t hi)
 {
     const lm_fold_work *const w = args;
@@ -216,7 +216,8 @@ static float lm_class_weight(const ps_loss_terms *t, int64_t class)
     return t->class_weights == NULL ? 1.0f : t->class_weights[class];
 }
 
-/* Of a row that counts. nll = lse - logits[target], by way of the maximum; without terms the loss is that. */
+/* Loss of a row that is not ignored. nll = lse - logits[target], relative to the maximum; without terms this is the
+ * loss. */
 static float lm_row_loss(const ps_lm_loss_fwd_args *a, int64_t r, float nll, float weighted)
 {
     const ps_loss_terms *const t = &a->terms;
@@ -238,7 +239,7 @@ static ps_status lm_loss_fwd(ps_backend *self, ps_queue *queue, const void *args
     int32_t *const best = ps_cpu_take(&at, h.rows * 4);
     float *const weighted = lm_smooths(a) ? ps_cpu_take(&at, h.rows * 4) : NULL;
     float *const not_kept = ps_cpu_take(&at, a->keeps_logits ? 0 : h.rows * h.width * 4);
-    const size_t rest = ps_cpu_rest(a->workspace, workspace_bytes, at);
+    const size_t rest = ps_cpu_remainder(a->workspace, workspace_bytes, at);
     for (int64_t r = 0; r < h.rows; r++) max[r] = -INFINITY, sum[r] = 0.0f, best[r] = 0, a->row_loss[r] = 0.0f;
     for (int64_t r = 0; lm_smooths(a) && r < h.rows; r++) weighted[r] = 0.0f;
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
@@ -303,7 +304,7 @@ PS_CPU_INLINE void lm_dlogits_row(ps_dtype t, const ps_lm_loss_bwd_args *a, int6
 typedef struct lm_dlogits_work {
     const ps_lm_loss_bwd_args *a;
     const float *logits; /* [rows, ld] of the slice */
-    float *again;        /* the same, where they were computed again: without the bias yet */
+    float *again;        /* the same, when recomputed: without the bias yet */
     void *dlogits;       /* [rows, ld] */
     int64_t v0, n, ld;
 } lm_dlogits_work;
@@ -330,7 +331,7 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
     float *const again = a->keeps_logits ? NULL : ps_cpu_take(&at, h.rows * h.width * 4);
     void *const dlogits = ps_cpu_take(&at, h.rows * h.width * (int64_t)ps_dtype_bytes(h.dtype));
     float *const dx = a->skips_dx ? NULL : ps_cpu_take(&at, h.rows * h.C * 4);
-    const size_t rest = ps_cpu_rest(a->workspace, workspace_bytes, at);
+    const size_t rest = ps_cpu_remainder(a->workspace, workspace_bytes, at);
     for (int64_t v0 = 0; v0 < h.V; v0 += h.width) {
         const int64_t n = ps_min_i64(h.width, h.V - v0), ld = lm_ld(&h, v0);
         if (again != NULL) {
@@ -340,7 +341,7 @@ static ps_status lm_loss_bwd(ps_backend *self, ps_queue *queue, const void *args
         const float *const logits = again != NULL ? again : a->logits + lm_kept_at(&h, v0);
         const lm_dlogits_work w = {a, logits, again, dlogits, v0, n, ld};
         ps_cpu_for_rows(self, h.rows, n, lm_dlogits_rows, &w);
-        /* dx first: dw may lie over the slice of w it reads */
+        /* dx first: dw may overwrite the slice of w that it reads */
         const ps_matmul to_dx = lm_dx(&h, dlogits, a->w, v0, n, dx);
         if (!a->skips_dx) PS_TRY(PS_CPU_NAME(matmul)(ps_cpu_of(self), &to_dx, at, rest));
         if (!a->skips_dw) {

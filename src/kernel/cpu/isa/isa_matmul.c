@@ -1,39 +1,39 @@
-/* Matrix products of any types: by tiles of AMX, by vdpbf16ps, by FMA; which, is a table. Nothing is timed: the bits
- * would depend on it. */
-#include "kernel/cpu/cpu_product.h"
-#include "kernel/cpu/cpu_product_finish.h"
+/* Matrix multiplication of all types: by tiles of AMX, by vdpbf16ps, or by FMA, selected by a table. Nothing is timed,
+ * as the bits depend on the choice. */
+#include "kernel/cpu/cpu_gemm.h"
+#include "kernel/cpu/cpu_gemm_epilogue.h"
 
 #ifdef PS_ISA_avx512_bf16
-#define MATMUL_TILED PS_CPU_NAME(product_tiles)
+#define MATMUL_TILED PS_CPU_NAME(gemm_tiles)
 #else
-#define MATMUL_TILED PS_CPU_NAME(product_panels)
+#define MATMUL_TILED PS_CPU_NAME(gemm_panels)
 #endif
 
-/* The plan of p, and who does it. AMD's vdpbf16ps runs at the rate of two FMA, Intel's at half of one, so that FMA with
- * the order of tiles serves there. */
-static ps_product_kernel matmul_kernel(const ps_cpu *cpu, const ps_matmul *p)
+/* The plan of p, and its kernel. vdpbf16ps has twice the throughput of FMA on AMD and half on Intel, where FMA in the
+ * order of tiles is used instead. */
+static ps_gemm_kernel matmul_kernel(const ps_cpu *cpu, const ps_matmul *p)
 {
-    if (p->ab_dtype != PS_DTYPE_BF16) return PS_PRODUCT_F32;
+    if (p->ab_dtype != PS_DTYPE_BF16) return PS_GEMM_F32;
 #ifdef PS_ISA_avx512_bf16
-    if (cpu->isa == PS_CPU_AMX) return PS_PRODUCT_TILES;
-    if (cpu->uses_dpbf16) return PS_PRODUCT_DPBF16;
+    if (cpu->isa == PS_CPU_AMX) return PS_GEMM_TILES;
+    if (cpu->uses_dpbf16) return PS_GEMM_DPBF16;
 #else
     (void)cpu;
 #endif
-    return PS_PRODUCT_PAIRS;
+    return PS_GEMM_PAIRS;
 }
 
-static ps_product_plan matmul_plan(const ps_cpu *cpu, const ps_matmul *p)
+static ps_gemm_plan matmul_plan(const ps_cpu *cpu, const ps_matmul *p)
 {
-    return ps_product_plan_make(p, matmul_kernel(cpu, p), PS_CPU_NAME(product_panel_block), cpu->n_threads);
+    return ps_gemm_plan_make(p, matmul_kernel(cpu, p), PS_CPU_NAME(gemm_panel_block), cpu->n_threads);
 }
 
 ps_status PS_CPU_NAME(matmul_bytes)(ps_cpu *cpu, const ps_matmul *p, size_t *out)
 {
     *out = 0;
     if (p->m == 0 || p->n == 0 || p->k == 0) return PS_OK;
-    const ps_product_plan plan = matmul_plan(cpu, p);
-    *out = ps_product_plan_bytes(&plan);
+    const ps_gemm_plan plan = matmul_plan(cpu, p);
+    *out = ps_gemm_plan_bytes(&plan);
     return PS_OK;
 }
 
@@ -45,13 +45,13 @@ ps_status PS_CPU_NAME(matmul_most)(ps_cpu *cpu, const ps_matmul *p, size_t *most
     return PS_OK;
 }
 
-/* k == 0: sums of nothing. */
+/* k == 0: empty sums. */
 static void matmul_finish_zeros(const void *args, int64_t row, int64_t thread)
 {
     static const float zeros[32];
     const ps_matmul *const p = args;
     (void)thread;
-    for (int64_t j = 0; j < p->n; j += 32) product_finish(p, row, j, ps_min_i64(32, p->n - j), zeros, false);
+    for (int64_t j = 0; j < p->n; j += 32) gemm_epilogue(p, row, j, ps_min_i64(32, p->n - j), zeros, false);
 }
 
 ps_status PS_CPU_NAME(matmul)(ps_cpu *cpu, const ps_matmul *p, void *workspace, size_t workspace_bytes)
@@ -61,13 +61,14 @@ ps_status PS_CPU_NAME(matmul)(ps_cpu *cpu, const ps_matmul *p, void *workspace, 
         ps_cpu_pool_run_if(cpu->pool, p->m * p->n >= PS_CPU_PARALLEL_MIN, p->m, matmul_finish_zeros, p);
         return PS_OK;
     }
-    const ps_product_plan plan = matmul_plan(cpu, p);
-    const size_t need = ps_product_plan_bytes(&plan);
+    const ps_gemm_plan plan = matmul_plan(cpu, p);
+    const size_t need = ps_gemm_plan_bytes(&plan);
     if (workspace_bytes < need)
-        return PS_FAIL(PS_EINVAL, "a product of %lld x %lld x %lld needs %zu bytes of workspace, and has %zu",
+        return PS_FAIL(PS_EINVAL,
+                       "matrix multiplication of %lld x %lld x %lld needs %zu bytes of workspace, and has %zu",
                        (long long)p->m, (long long)p->n, (long long)p->k, need, workspace_bytes);
-    ps_product_run(cpu->pool, p, &plan, ps_product_is_tiled(plan.kernel) ? &MATMUL_TILED : &PS_CPU_NAME(product_panels),
-                   workspace);
+    ps_gemm_run(cpu->pool, p, &plan, ps_gemm_is_tiled(plan.kernel) ? &MATMUL_TILED : &PS_CPU_NAME(gemm_panels),
+                workspace);
     return PS_OK;
 }
 

@@ -2,10 +2,9 @@
  * passes. */
 #include "kernel/cpu/cpu_vec.h"
 
-/* Gradients of weights are summed over pieces of the rows, then over the pieces in order. The pieces follow from the
- * number of rows alone, so that the sums do not depend on the threads. They have about NORM_PIECE_ROWS rows, so that
- * adding up the pieces costs little, and are many enough for many threads; when there would be more than
- * NORM_MOST_PIECES, they have more rows. */
+/* Gradients of weights are summed over pieces of the rows, then over the pieces in order. Pieces depend on the number
+ * of rows only, so that sums do not depend on threads. They have about NORM_PIECE_ROWS rows, so that summing the pieces
+ * is cheap and there are enough for many threads, or more rows where there would be more than NORM_MOST_PIECES. */
 #define NORM_PIECE_ROWS 32
 #define NORM_MOST_PIECES 64
 

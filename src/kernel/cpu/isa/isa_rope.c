@@ -1,14 +1,14 @@
 /* Rotary position embedding: cosines and sines of all positions once per call, then a pass over the rows.
  *
- * The table goes on from position to position by the formula for the sum of two angles, in double, which costs a few
- * multiplications instead of a cosine and a sine. Every ROPE_RANGE positions it starts anew from the functions, so the
- * error stays below 2^-47, and what is rounded to float is right but for ties. */
+ * The table continues from position to position by the formula for the sum of two angles, in double, which costs a few
+ * multiplications instead of a cosine and a sine. Every ROPE_RANGE positions it restarts from the functions, so the
+ * error stays below 2^-47, and values rounded to float are correct except near ties. */
 #include "base/same_math.h"
 #include "kernel/cpu/cpu_vec.h"
 
 #define ROPE_RANGE 64
 
-/* Frequencies that are worked on together, so that their state stays in the nearest cache. */
+/* Frequencies that are processed together, so that their state stays in the L1 cache. */
 #define ROPE_COLUMNS 64
 
 /* Workspace: the angle of one position, cosines and sines [D / 2] each in double; then a row for each position, D / 2
@@ -31,7 +31,7 @@ static ps_status rope_bytes(ps_backend *self, const void *args, size_t *out)
 {
     const ps_rope_args *const a = args;
     (void)self;
-    char *const base = (char *)64, *end = base; /* only the distance matters */
+    char *const base = (char *)64, *end = base; /* any address: only the distance is used */
     rope_table_lay(a, &end);
     *out = (size_t)(end - base);
     return PS_OK;

@@ -1,5 +1,5 @@
-/* Gradient descent: bound by memory. Operation for operation the sequence of the reference, with nothing fused: master
- * and momentum keep the same bits on every backend, step after step. */
+/* Gradient descent is memory-bound. The operations are those of the reference, in the same order and without FMA, so
+ * that master and momentum have the same bits on every backend, step after step. */
 #include "kernel/cpu/cpu_vec.h"
 
 PS_CPU_INLINE void sgd_range(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_args *a, int64_t lo, int64_t hi)

@@ -1,4 +1,4 @@
-/* Sums of squares in double, a block of elements each, whatever the threads. */
+/* Sums of squares in double per block of elements, independent of the number of threads. */
 #include <stdatomic.h>
 
 #include "kernel/cpu/cpu_vec.h"
@@ -40,7 +40,7 @@ PS_CPU_INLINE void stats_add_squares(stats_wide sum[2], vf x)
 /* A page: hardware fetches ahead within one only. Found by trial on Emerald Rapids (2 KiB .. 8 KiB are alike). */
 #define STATS_AHEAD_BYTES 4096
 
-/* Squares of floats and sums of few of them are no infinity in double: the sum is finite when all elements are. */
+/* Squares of floats do not overflow in double, so the sum is finite if all elements are. */
 PS_CPU_INLINE double stats_sum(ps_dtype t, const void *x, int64_t lo, int64_t hi)
 {
     stats_wide sum[2 * VF_SUMS] = {{0}};

@@ -1,4 +1,4 @@
-/* What the cpu has kernels of its own for; elsewhere the reference stands in. */
+/* The operators for which the cpu has kernels; the reference is used for others. */
 #include "kernel/cpu/cpu_isa.h"
 
 #define OWN(op) [PS_OP_##op] = &PS_CPU_NAME(op)

@@ -1,0 +1,289 @@
+/* chunk_update.c - the update of a chunk, a separate moment: immediate, when the chunk is next used, or within the
+ * backward pass. */
+#include "api/external/chunk_update.h"
+
+#include "base/bytes.h"
+
+#include <stdio.h>
+
+/* The numbers for the updates of a tensor. Its count includes this one, except for early ones: the step counts
+ * those. */
+ps_piece_update ps_client_update_of(const ps_client *c, const ps_client_tensor_state *t)
+{
+    ps_piece_update u = ps_param_groups_update(&c->groups, t->group, true);
+    u.step.t = t->steps + c->updates.are_early;
+    return u;
+}
+
+static ps_status update_piece(ps_client *c, const ps_piece *p, ps_tier tier)
+{
+    ps_piece_update u = ps_client_update_of(c, &c->tensors[p->tensor]);
+    u.gradients = ps_client_gradient_list(c, p);
+    return ps_state_update_piece(&c->state, tier, p, &u);
+}
+
+/* ---- a chunk ---- */
+
+/* How the update of a chunk uses a list; false: not at all. */
+static bool uses_list(const ps_client *c, int32_t chunk, ps_list list, ps_access_mode *mode)
+{
+    const bool skips = c->groups.skips;
+    *mode = skips && list != PS_LIST_PARAM16 ? PS_ACCESS_READ : PS_ACCESS_WRITE;
+    if (list <= PS_LIST_MASTER) return true;
+    if (skips) return false;
+    if (list < PS_LIST_STATES + c->settings.optimizer.n_states) return true;
+    *mode = PS_ACCESS_READ;
+    return list == ps_lists_grad(&c->lists) && ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_SEPARATE);
+}
+
+/* A skipped step reads nothing, and changes nothing that is being saved. */
+static ps_status update_pieces(ps_client *c, int32_t chunk, ps_tier tier)
+{
+    const bool skips = c->groups.skips;
+    if (!skips) PS_TRY(ps_snapshot_visit(&c->snapshot, &c->state, chunk, tier, PS_SNAPSHOT_BEFORE));
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        if (c->gradients[i].place != PS_GRADIENT_NONE) PS_TRY(update_piece(c, &c->pieces.all[i], tier));
+    return skips ? PS_OK : ps_snapshot_visit(&c->snapshot, &c->state, chunk, tier, PS_SNAPSHOT_AFTER);
+}
+
+static ps_status update_on(ps_client *c, int32_t chunk, ps_tier tier)
+{
+    ps_access_mode mode;
+    ps_status st = PS_OK;
+    ps_list held = 0;
+    for (; held < c->lists.n && st == PS_OK; held++)
+        if (uses_list(c, chunk, held, &mode)) st = ps_client_pin_chunk(c, held, chunk, tier, mode);
+    if (st == PS_OK)
+        st = update_pieces(c, chunk, tier);
+    else
+        held--; /* the one that could not be pinned */
+    for (ps_list list = 0; list < held; list++)
+        if (uses_list(c, chunk, list, &mode)) ps_client_unpin_chunk(c, list, chunk);
+    return st;
+}
+
+/* Fp32 values, states and separate gradients are pinned one by one, so a lack of room may show late. */
+static ps_status tell_update_room(const ps_client *c, ps_status st)
+{
+    const int64_t *b = c->settings.budgets.bytes;
+    char advice[PS_CLIENT_ADVICE_TEXT_MAX], text[4][PS_BYTES_TEXT_MAX];
+    if (st != PS_EBUDGET) return st;
+    return PS_FAIL(
+        st,
+        "the update of a chunk finds no room in a device tier of %s, a host tier of %s and a disk tier of %s "
+        "beside other chunks, gradients of their own and the framework's %s: give one of them more, "
+        "memory.disk first, or %s: %s",
+        ps_bytes_format(b[PS_TIER_DEVICE], text[0]), ps_bytes_format(b[PS_TIER_HOST], text[1]),
+        ps_bytes_format(b[PS_TIER_DISK], text[2]), ps_bytes_format(c->steps.step_bytes, text[3]),
+        ps_client_step_advice(c, c->steps.step_bytes, ps_client_update_bytes(c), 0, advice), ps_last_error());
+}
+
+bool ps_client_is_any_list_pinned(const ps_client *c, int32_t chunk)
+{
+    for (ps_list list = 0; list < c->lists.n; list++)
+        if (ps_client_is_pinned(c, list, chunk)) return true;
+    return false;
+}
+
+/* Between steps an update is no moment, and nothing is recorded. */
+enum { UNRECORDED = -1 };
+
+static ps_status begin_update(ps_client *c, const char *label, int64_t framework_bytes)
+{
+    return framework_bytes == UNRECORDED ? PS_OK : ps_client_begin_moment(c, PS_PHASE_UPDATE, label, framework_bytes);
+}
+
+/* If there is no room next to the framework's memory, the other tier may have it. */
+static ps_status update_any_tier(ps_client *c, int32_t chunk, int64_t framework_bytes)
+{
+    const ps_tier tier = ps_client_update_tier(c, chunk), other = tier == PS_TIER_HOST ? PS_TIER_DEVICE : PS_TIER_HOST;
+    PS_TRY(begin_update(c, "update", framework_bytes));
+    const ps_status st = update_on(c, chunk, tier);
+    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0 || ps_client_is_any_list_pinned(c, chunk))
+        return tell_update_room(c, st);
+    PS_TRY(begin_update(c, "update elsewhere", framework_bytes));
+    return tell_update_room(c, update_on(c, chunk, other));
+}
+
+static void end_gradients(ps_client *c, int32_t chunk)
+{
+    if (ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_SEPARATE))
+        ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), chunk));
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        c->gradients[i].place = PS_GRADIENT_NONE;
+}
+
+ps_status ps_client_update_chunk(ps_client *c, int32_t chunk, int64_t framework_bytes)
+{
+    PS_TRY(update_any_tier(c, chunk, framework_bytes));
+    end_gradients(c, chunk);
+    return PS_OK;
+}
+
+/* ---- within the backward pass ---- */
+
+ps_status ps_client_check_not_updated_early(ps_client *c, int32_t tensor, const char *what)
+{
+    const ps_client_tensor_state *t = &c->tensors[tensor];
+    bool is_early = false;
+    for (int32_t k = 0; k < t->n_pieces && c->updates.n_early > 0; k++)
+        is_early = is_early || ps_client_gradient_of(c, ps_client_piece_of(c, t, k))->is_used_up;
+    if (!is_early) return PS_OK;
+    const ps_moment *now = ps_client_present_moment(c);
+    const ps_status st = PS_FAIL(
+        PS_ESTATE,
+        "%.200s: %s%s%.100s, but it has been updated within the backward pass of this step already, as the step before "
+        "did not use it any more (memory.update_in_backward = always); set memory.update_in_backward = auto, and all "
+        "updates come after the backward pass",
+        t->name, what, now != NULL ? " in " : "", now != NULL ? now->label : "");
+    return c->comm != NULL ? ps_client_break(c, st) : st;
+}
+
+ps_status ps_client_check_gradients_complete(const ps_client *c, const char *what)
+{
+    if (!c->updates.are_early) return PS_OK;
+    return PS_FAIL(
+        PS_ESTATE,
+        "%s is not allowed between the beginning of a step's last backward pass and the step, as updates may "
+        "have used gradients up by then (memory.update_in_backward = always); set memory.update_in_backward "
+        "= auto, and all updates come after the backward pass",
+        what);
+}
+
+bool ps_client_can_be_early(ps_client *c, int32_t chunk)
+{
+    if (!ps_client_owns(c, chunk) || !ps_client_chunk_has_any_gradient(c, chunk) ||
+        ps_client_is_any_list_pinned(c, chunk))
+        return false;
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++) {
+        const int32_t tensor = c->pieces.all[i].tensor;
+        ps_client_tensor_state *t = &c->tensors[tensor];
+        if (c->gradients[i].place == PS_GRADIENT_NONE ? !t->is_frozen : c->gradients[i].is_unreduced) return false;
+        if (t->is_gradient_changed || ps_client_is_written(c, tensor)) return false;
+    }
+    return true;
+}
+
+/* If there is no room after all, the update comes at the step's end. */
+static ps_status update_early(ps_client *c, int32_t chunk, int64_t framework_bytes)
+{
+    const ps_status st = update_any_tier(c, chunk, framework_bytes);
+    if (st == PS_EBUDGET) (void)ps_client_drop_prediction(c);
+    if (st == PS_EBUDGET) return PS_OK;
+    PS_TRY(ps_client_break(c, st));
+    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+        c->gradients[i].is_used_up = c->gradients[i].is_used_up || c->gradients[i].place != PS_GRADIENT_NONE;
+    end_gradients(c, chunk);
+    c->updates.n_early++;
+    return PS_OK;
+}
+
+void ps_client_end_early_updates(ps_client *c)
+{
+    for (int32_t i = 0; i < c->pieces.n && c->updates.n_early > 0; i++) c->gradients[i].is_used_up = false;
+    c->updates.are_early = false;
+    c->updates.n_early = 0;
+}
+
+/* ---- deferred updates ---- */
+
+static ps_status execute(ps_client *c, int32_t chunk, int64_t framework_bytes)
+{
+    ps_client_updates *u = &c->updates;
+    const ps_status st = ps_client_update_chunk(c, chunk, framework_bytes);
+    if (st == PS_EBUDGET) return st;
+    PS_TRY(ps_client_break(c, st));
+    u->is_waiting[chunk] = false;
+    u->n_waiting--;
+    return PS_OK;
+}
+
+static ps_status execute_all(ps_client *c, int64_t framework_bytes)
+{
+    for (int32_t k = 0; k < c->layout->n_chunks; k++)
+        if (c->updates.is_waiting[k]) PS_TRY(execute(c, k, framework_bytes));
+    return PS_OK;
+}
+
+/* In a step that is larger than the recorded one, room that there is now may be gone later. */
+ps_status ps_client_update_as_predicted(ps_client *c, int64_t framework_bytes)
+{
+    const ps_client_updates *u = &c->updates;
+    if (u->n_waiting > 0 && ps_client_takes_more_than_predicted(c, framework_bytes))
+        return execute_all(c, framework_bytes);
+    while (u->n_waiting > 0 || u->are_early) {
+        const ps_moment *next = ps_client_predicted_moment(c);
+        const int32_t chunk = next != NULL ? ps_client_updated_chunk(c, c->steps.predicted, next) : -1;
+        if (chunk < 0 || (!u->is_waiting[chunk] && !ps_client_can_be_early(c, chunk))) return PS_OK;
+        PS_TRY(u->is_waiting[chunk] ? execute(c, chunk, framework_bytes) : update_early(c, chunk, framework_bytes));
+    }
+    return PS_OK;
+}
+
+/* A moment that has accesses already is continued as another one of the same name; also after a lack of room, as the
+ * caller may continue without. */
+static ps_status flush_chunk(ps_client *c, int32_t chunk)
+{
+    if (c->updates.n_waiting == 0 || !c->updates.is_waiting[chunk]) return PS_OK;
+    const ps_moment *now = ps_client_present_moment(c);
+    if (now == NULL) return execute(c, chunk, UNRECORDED);
+    const ps_phase phase = now->phase;
+    const char *label = now->label; /* valid as long as the client */
+    if (now->n_accesses == 0) ps_client_retract_moment(c);
+    const ps_status st = execute(c, chunk, c->steps.step_bytes);
+    if (st != PS_OK && st != PS_EBUDGET) return st;
+    char no_room[512];
+    snprintf(no_room, sizeof no_room, "%s", st != PS_OK ? ps_last_error() : "");
+    const ps_status begun = ps_client_begin_moment(c, phase, label, c->steps.step_bytes);
+    if (begun != PS_OK && begun != PS_EBUDGET) return begun;
+    return st != PS_OK ? PS_FAIL(st, "%s", no_room) : begun;
+}
+
+ps_status ps_client_flush_group(ps_client *c, int32_t group)
+{
+    for (int32_t k = ps_client_first_chunk(c, group); k < ps_client_end_chunk(c, group); k++) PS_TRY(flush_chunk(c, k));
+    return PS_OK;
+}
+
+ps_status ps_client_flush_tensor(ps_client *c, int32_t tensor)
+{
+    if (c->updates.n_waiting == 0 || c->tensors[tensor].in_layout < 0) return PS_OK;
+    const ps_place p = ps_client_place_of(c, tensor);
+    const int32_t first = ps_client_chunk_group_of(c, p.chunk),
+                  last = ps_client_chunk_group_of(c, p.chunk + p.n_chunks - 1);
+    for (int32_t g = first; g <= last; g++) PS_TRY(ps_client_flush_group(c, g));
+    return PS_OK;
+}
+
+void ps_client_drop_updates(ps_client *c)
+{
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) {
+        if (!c->updates.is_waiting[k]) continue;
+        c->updates.is_waiting[k] = false;
+        end_gradients(c, k);
+    }
+    c->updates.n_waiting = 0;
+    ps_client_end_early_updates(c);
+}
+
+ps_status ps_client_flush(ps_client *c)
+{
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) PS_TRY(flush_chunk(c, k));
+    return PS_OK;
+}
+
+/* ---- saving ---- */
+
+ps_status ps_client_save_first(ps_client *c, int32_t chunk)
+{
+    if (!ps_snapshot_is_under_way(&c->snapshot)) return PS_OK;
+    PS_TRY(flush_chunk(c, chunk));
+    return ps_snapshot_take(&c->snapshot, &c->state, chunk);
+}
+
+ps_status ps_client_save_tensor_first(ps_client *c, int32_t tensor)
+{
+    const ps_place p = ps_client_place_of(c, tensor);
+    for (int32_t k = 0; k < p.n_chunks; k++) PS_TRY(ps_client_save_first(c, p.chunk + k));
+    return PS_OK;
+}

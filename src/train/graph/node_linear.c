@@ -1,0 +1,112 @@
+/* node_linear.c - linear layers, and the epilogues of the same call (fuse.h). */
+#include "train/graph/builder.h"
+
+static ps_linear_epilogue linear_forward_epilogue(const ps_node_run *r)
+{
+    if (r->fused == NULL) return (ps_linear_epilogue){.kind = PS_EPILOGUE_NONE};
+    const ps_epilogue_kind kind = r->fused->type->epilogue;
+    if (kind == PS_EPILOGUE_ADD) return (ps_linear_epilogue){.kind = kind, .other = r->x[1]};
+    return (ps_linear_epilogue){.kind = kind, .gelu = r->fused->attr.gelu.kind, .other = r->between};
+}
+
+static ps_linear_epilogue linear_backward_epilogue(const ps_node_run *r)
+{
+    if (r->fused == NULL) return (ps_linear_epilogue){.kind = PS_EPILOGUE_NONE};
+    return (ps_linear_epilogue){
+        .kind = r->fused->type->backward_epilogue, .gelu = r->fused->attr.gelu.kind, .other = r->x[1]};
+}
+
+static ps_status linear_forward(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    return ps_node_call(r, linear_fwd,
+                        (&(ps_linear_fwd_args){.y = r->y,
+                                               .x = r->x[0],
+                                               .w = r->w[0],
+                                               .b = r->w[1],
+                                               .rows = ps_node_rows(r),
+                                               .n_in = n->n_in,
+                                               .n_out = n->n_out,
+                                               .layout = n->attr.linear.layout,
+                                               .dtype = r->dtype,
+                                               .y_dtype = r->dtype,
+                                               .epilogue = linear_forward_epilogue(r),
+                                               .workspace = r->workspace}));
+}
+
+/* dx before dw: the gradient may overwrite the weight. */
+static ps_status linear_backward(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    if (r->wants_dx[0])
+        PS_TRY(ps_node_call(r, linear_bwd_input,
+                            (&(ps_linear_bwd_input_args){.dx = r->dx[0],
+                                                         .dy = r->dy,
+                                                         .w = r->w[0],
+                                                         .rows = ps_node_rows(r),
+                                                         .n_in = n->n_in,
+                                                         .n_out = n->n_out,
+                                                         .layout = n->attr.linear.layout,
+                                                         .dtype = r->dtype,
+                                                         .accumulate_dx = r->accumulate_dx[0],
+                                                         .epilogue = linear_backward_epilogue(r),
+                                                         .workspace = r->workspace})));
+    if (!r->wants_dw[0] && !r->wants_dw[1]) return PS_OK;
+    return ps_node_call(r, linear_bwd_weight,
+                        (&(ps_linear_bwd_weight_args){.dw = r->dw[0],
+                                                      .db = r->dw[1],
+                                                      .dy = r->dy,
+                                                      .x = r->x[0],
+                                                      .rows = ps_node_rows(r),
+                                                      .n_in = n->n_in,
+                                                      .n_out = n->n_out,
+                                                      .layout = n->attr.linear.layout,
+                                                      .dtype = r->dtype,
+                                                      .grad_dtype = r->grad_dtype,
+                                                      .accumulate_grad = r->accumulate_dw,
+                                                      .skips_dw = !r->wants_dw[0],
+                                                      .workspace = r->workspace}));
+}
+
+static const ps_node_type linear_type = {
+    .name = "linear",
+    .forward = linear_forward,
+    .backward = linear_backward,
+    .takes_epilogue = true,
+    .backward_accumulates = true,
+    .backward_reads_x = true,
+    .reads_x_for_weight = true,
+    .leaves_out = true,
+    .backward_reads_w = {true, false},
+};
+
+static ps_value add_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias,
+                           ps_weight_layout layout)
+{
+    if (!ps_builder_is_value(b, x, name)) return -1;
+    const int64_t n_in = ps_builder_cols(b, x);
+    const bool out_in = layout == PS_WEIGHT_OUT_IN;
+    const int32_t w =
+        ps_builder_add_param(b, name, ".weight", 2, out_in ? n_out : n_in, out_in ? n_in : n_out, 0, b->init_std);
+    const int32_t bias = has_bias ? ps_builder_add_param(b, name, ".bias", 1, 1, n_out, 0, 0) : -1;
+    return ps_builder_add_node(b, name,
+                               (ps_node){.type = &linear_type,
+                                         .inputs = {x, -1, -1},
+                                         .params = {w, bias},
+                                         .n_in = n_in,
+                                         .n_out = n_out,
+                                         .attr.linear.layout = layout},
+                               n_out);
+}
+
+ps_value ps_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias)
+{
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
+    return add_linear(b, x, name, n_out, has_bias, PS_WEIGHT_OUT_IN);
+}
+
+ps_value ps_conv1d(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias)
+{
+    if (!PS_BUILDER_NEEDS(b, name)) return -1;
+    return add_linear(b, x, name, n_out, has_bias, PS_WEIGHT_IN_OUT);
+}

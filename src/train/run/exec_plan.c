@@ -1,0 +1,641 @@
+#include "train/run/exec_plan.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "train/optim/grad_clip.h"
+#include "train/state/chunk_size.h"
+#include "train/state/results.h"
+
+static bool overwrites(const ps_exec_plan *b, int32_t tensor)
+{
+    return b->code->grad_overwrites_param[tensor];
+}
+
+/* ---- pieces ---- */
+
+static ps_status cut_pieces(ps_exec_plan *b)
+{
+    PS_TRY(ps_pieces_cut(b->layout, NULL, &b->pieces));
+    PS_TRY(ps_mem_alloc((size_t)b->program->n_params, sizeof *b->decays, &b->decays));
+    for (int32_t t = 0; t < b->program->n_params; t++) {
+        const ps_param *p = &b->program->params[t];
+        b->decays[t] = b->settings->groups[p->group].decays_all || ps_weight_decay_applies(p->name, p->n_dims);
+    }
+    for (int32_t i = 0; i < b->pieces.n; i++) {
+        const ps_piece *p = &b->pieces.all[i];
+        b->uses_grad_list[p->chunk] |= !b->program->params[p->tensor].is_frozen && !overwrites(b, p->tensor);
+    }
+    return PS_OK;
+}
+
+/* ---- where updates run ---- */
+
+static int64_t item_bytes(const ps_exec_plan *b, ps_list list)
+{
+    return b->lists.list[list].item_bytes;
+}
+
+/* Device memory of a window's group: of its chunks of all ranks, or of other ranks only. */
+static int64_t span_bytes(const ps_exec_plan *b, const ps_gather_window *window, bool others_only)
+{
+    int64_t bytes = 0;
+    for (int32_t c = window->chunk; c < window->chunk + window->n_chunks; c++) {
+        if (others_only && ps_exec_plan_owns(b, c)) continue;
+        bytes += ps_exec_plan_chunk_bytes(b, PS_LIST_PARAM16);
+        if (!window->reduces || !b->uses_grad_list[c]) continue;
+        bytes += ps_exec_plan_chunk_bytes(b, ps_lists_grad(&b->lists));
+        if (ps_exec_plan_owns(b, c)) bytes += ps_exec_plan_chunk_bytes(b, ps_lists_grad_sum(&b->lists));
+    }
+    return bytes;
+}
+
+/* The largest memory of gathered chunks of other ranks at any time. */
+static int64_t gathered_peak_bytes(const ps_exec_plan *b)
+{
+    int64_t now = 0, most = 0;
+    for (int32_t e = 0; e < b->windows.n_events; e++) {
+        const ps_gather_event *event = &b->windows.events[e];
+        const int64_t others = span_bytes(b, &b->windows.windows[event->window], true);
+        if (event->kind == PS_GATHER_BEGIN) now += others;
+        if (event->kind == PS_GATHER_RELEASE) now -= others;
+        most = ps_max_i64(most, now);
+    }
+    return most;
+}
+
+/* Is the i-th of n one of m evenly spaced ones? */
+static bool is_one_of_evenly(int64_t i, int64_t n, int64_t m)
+{
+    return (i + 1) * m / n > i * m / n;
+}
+
+/* On the device: sums of kernels, where the host cannot access it. */
+static int64_t results_bytes(const ps_settings *s)
+{
+    if (ps_backend_space(s->backend)->device->host_can_touch) return 0;
+    return ps_round_up(ps_results_bytes(s->accumulation), ps_settings_page_bytes(s));
+}
+
+/* This rank's chunks, among the first n_chunks of the layout. */
+static int64_t count_own(const ps_exec_plan *b, int32_t n_chunks)
+{
+    const ps_ranks *r = &b->settings->ranks;
+    return ps_max_i64(0, (n_chunks - r->rank + r->n - 1) / r->n);
+}
+
+/* Number of chunks for whose optimizer data each tier has room: on the device next to activations and 16-bit chunks. */
+static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
+{
+    const ps_settings *s = b->settings;
+    const int64_t cs = b->layout->chunk_elements;
+    /* in addition to this rank's chunks, those of the others while they are gathered */
+    const int64_t param_bytes =
+        count_own(b, b->layout->n_chunks) * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
+    const ps_tiers_desc tiers = ps_exec_plan_tiers(b, budgets);
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    ps_tiers_count_blocks(&tiers, blocks);
+    n[PS_TIER_DEVICE] = ps_margin_chunks(
+        s, b->layout, budgets->bytes[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] - b->code->non_model_bytes - param_bytes);
+    n[PS_TIER_HOST] = n_local;
+    if (!s->hybrid_updates) return;
+    /* in addition to the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
+    const int64_t transit_bytes = cs * (item_bytes(b, PS_LIST_PARAM16) + item_bytes(b, ps_lists_grad(&b->lists)) +
+                                        item_bytes(b, ps_lists_grad_sum(&b->lists)));
+    const int64_t standalone_bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
+    n[PS_TIER_HOST] = (budgets->bytes[PS_TIER_HOST] - blocks[PS_TIER_HOST] - standalone_bytes - 2 * transit_bytes) /
+                      (ps_optimizer_bytes(&s->optimizer) * cs);
+}
+
+/* Hybrid placement. The first chunks, as many as fit the device margin with their optimizer data, keep it there and are
+ * updated there. Of the others, as many as fit are kept on the host, and updated there: the 16-bit parameter is copied
+ * there and back, 4 bytes, instead of Adam's data, 24. Where the link is faster than computing on the host, a candidate
+ * updates some of them on the device, while the host updates the others. The rest is read from disk, and updated on the
+ * device, the tier with the most room for it. */
+static void place_updates(ps_exec_plan *b, const ps_budgets *budgets)
+{
+    const ps_settings *s = b->settings;
+    const int64_t n_local = count_own(b, b->layout->n_mirrored);
+    int64_t n[PS_RAM_TIER_COUNT], i = 0;
+    count_sets(b, budgets, n_local, n);
+    b->n_resident_updates = (int32_t)ps_min_i64(n[PS_TIER_DEVICE], n_local);
+    b->n_kept_on_host = (int32_t)ps_max_i64(0, ps_min_i64(n[PS_TIER_HOST], n_local - b->n_resident_updates));
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) {
+        b->update_tier[c] = PS_TIER_DEVICE;
+        if (!ps_exec_plan_owns(b, c) || !ps_exec_plan_trains(b, c)) continue;
+        if (c / s->ranks.n < b->n_resident_updates || i == b->n_kept_on_host) continue;
+        if (!is_one_of_evenly(i++, b->n_kept_on_host, b->candidate.n_streamed)) b->update_tier[c] = PS_TIER_HOST;
+    }
+}
+
+/* ---- trace ---- */
+
+static ps_status access_tensor(ps_exec_plan *b, ps_list list, int32_t tensor, ps_tier tier, ps_access_mode mode)
+{
+    const ps_place *p = &b->layout->places[tensor];
+    for (int32_t k = 0; k < p->n_chunks; k++)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, list, p->chunk + k), tier, mode));
+    return PS_OK;
+}
+
+/* A chunk of the gradient list is empty at the start of a step: its first writer need not copy it in. */
+static ps_status access_grad_list(ps_exec_plan *b, int32_t tensor, ps_tier tier, bool *touched)
+{
+    const ps_place *p = &b->layout->places[tensor];
+    for (int32_t k = 0; k < p->n_chunks; k++) {
+        const int32_t c = p->chunk + k;
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), tier,
+                                   touched[c] ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
+    }
+    return PS_OK;
+}
+
+ps_tier ps_exec_plan_param_tier(const ps_exec_plan *b, const ps_node *n)
+{
+    return n->type->is_embedding && b->settings->embedding_on_host ? PS_TIER_HOST : PS_TIER_DEVICE;
+}
+
+static ps_status trace_instr(ps_exec_plan *b, const ps_instr *instr, bool *touched)
+{
+    const ps_node *n = &b->program->nodes[instr->node];
+    const bool backward = instr->kind == PS_INSTR_BACKWARD;
+    const ps_tier tier = ps_exec_plan_param_tier(b, n);
+    const bool is_forward = instr < b->code->instrs + b->code->n_forward;
+    PS_TRY(ps_trace_add_moment(b->trace, is_forward ? PS_PHASE_FORWARD : PS_PHASE_BACKWARD, instr->label,
+                               instr->non_model_bytes, instr->cost_ns));
+    if (instr->offload_bytes > 0)
+        return ps_trace_add_access(b->trace, ps_exec_plan_offload_chunk(b, instr), PS_TIER_DEVICE,
+                                   instr->kind == PS_INSTR_OFFLOAD ? PS_ACCESS_OVERWRITE : PS_ACCESS_READ);
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        const bool makes_grad = ps_instr_makes_grad(b->program, instr, k);
+        if (!ps_instr_touches(b->program, instr, k)) continue;
+        if (!backward || (n->type->backward_reads_w[k] && !overwrites(b, w)))
+            PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_READ));
+        else if (overwrites(b, w))
+            PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_WRITE));
+        if (makes_grad && !overwrites(b, w)) PS_TRY(access_grad_list(b, w, tier, touched));
+    }
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        const int32_t w = n->params[k];
+        if (!ps_instr_makes_grad(b->program, instr, k) || overwrites(b, w)) continue;
+        for (int32_t c = 0; c < b->layout->places[w].n_chunks; c++) touched[b->layout->places[w].chunk + c] = true;
+    }
+    return PS_OK;
+}
+
+static ps_status trace_update(ps_exec_plan *b, int32_t c, int64_t non_model_bytes)
+{
+    const ps_layout *l = b->layout;
+    const int64_t n = l->used_elements[c];
+    const int64_t bytes_per_element =
+        ps_optimizer_traffic_bytes(&b->settings->optimizer, item_bytes(b, PS_LIST_PARAM16));
+    b->update_moment[c] = b->trace->n_moments;
+    b->update_order[b->n_ordered++] = c;
+    const ps_tier tier = b->update_tier[c];
+    const ps_throughput *throughput = &b->settings->throughput;
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes,
+                               throughput->update_latency_ns[tier] + (int64_t)((double)(n * bytes_per_element) * 1e9 /
+                                                                               throughput->update_bytes_per_s[tier])));
+    bool all_in_list = true;
+    for (int32_t i = b->pieces.first[c]; i < b->pieces.first[c + 1]; i++)
+        all_in_list &= !overwrites(b, b->pieces.all[i].tensor);
+    PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
+                               all_in_list ? PS_ACCESS_OVERWRITE : PS_ACCESS_WRITE));
+    const ps_list sums = ps_exec_plan_sums(b);
+    if (b->uses_grad_list[c]) PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, sums, c), tier, PS_ACCESS_READ));
+    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, list, c), tier, PS_ACCESS_WRITE));
+    return PS_OK;
+}
+
+/* A chunk used by both neighbours of the boundary before instruction m. */
+static int64_t non_model_before(const ps_exec_plan *b, int32_t m)
+{
+    const ps_instr *instrs = b->code->instrs;
+    return m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
+}
+
+/* The updates that must come before instruction m uses these chunks and are not in the trace yet: their own, those of
+ * all chunks used before them, and those of the `lead` chunks used next. */
+static ps_status trace_updates_of(ps_exec_plan *b, int32_t chunk, int32_t n_chunks, int32_t m)
+{
+    int32_t last = -1;
+    for (int32_t c = chunk; c < chunk + n_chunks; c++)
+        if (b->use_position[c] >= 0)
+            last = (int32_t)ps_max_i64(last, b->use_position[c] + b->candidate.update_lead_chunks);
+    for (int32_t i = b->n_ordered; i <= last && i < b->n_used; i++)
+        PS_TRY(trace_update(b, b->use_order[i], non_model_before(b, m)));
+    return PS_OK;
+}
+
+/* The updates that must come before instruction m of the first forward pass. */
+static ps_status trace_updates_before(ps_exec_plan *b, int32_t m)
+{
+    const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
+    for (int k = 0; k < PS_NODE_PARAMS; k++) {
+        if (n->params[k] < 0) continue;
+        const ps_place *p = &b->layout->places[n->params[k]];
+        PS_TRY(trace_updates_of(b, p->chunk, p->n_chunks, m));
+    }
+    return PS_OK;
+}
+
+/* The same for gathered groups: a chunk of this rank is updated before the others get it. */
+static ps_status trace_updates_before_gathers(ps_exec_plan *b, int32_t first_event, int32_t end_event)
+{
+    for (int32_t i = first_event; i < end_event; i++) {
+        const ps_gather_event *e = &b->windows.events[i];
+        const ps_gather_window *window = &b->windows.windows[e->window];
+        if (e->kind == PS_GATHER_BEGIN) PS_TRY(trace_updates_of(b, window->chunk, window->n_chunks, e->instr));
+    }
+    return PS_OK;
+}
+
+/* Gathering is a separate moment, at which the group is allocated; in the backward pass also its gradients that may not
+ * overwrite. These are freed when the group is released; their sums, of this rank's chunks, stay. */
+static ps_status trace_gather(ps_exec_plan *b, int64_t micro, int32_t i, bool *touched)
+{
+    const ps_gather_window *window = &b->windows.windows[i];
+    b->window_moment[micro * b->windows.n + i] = b->trace->n_moments;
+    PS_TRY(ps_trace_add_moment(b->trace, window->reduces ? PS_PHASE_BACKWARD : PS_PHASE_FORWARD, "gather",
+                               non_model_before(b, window->gather_at), 0));
+    for (int32_t c = window->chunk; c < window->chunk + window->n_chunks; c++) {
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), PS_TIER_DEVICE,
+                                   ps_exec_plan_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
+        if (!window->reduces || !b->uses_grad_list[c]) continue;
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), PS_TIER_DEVICE,
+                                   PS_ACCESS_OVERWRITE));
+        touched[c] = true;
+        if (ps_exec_plan_has_separate_sums(b) && ps_exec_plan_owns(b, c))
+            PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad_sum(&b->lists), c),
+                                       PS_TIER_DEVICE, PS_ACCESS_WRITE)); /* zeros at first */
+    }
+    return PS_OK;
+}
+
+/* The updates of those among these chunks that instruction m was the last to use. */
+static ps_status trace_updates_after(ps_exec_plan *b, int32_t chunk, int32_t n_chunks, int32_t m)
+{
+    const int64_t non_model_bytes = m + 1 < b->code->n_instrs ? non_model_before(b, m + 1) : 0;
+    for (int32_t c = chunk; c < chunk + n_chunks; c++)
+        if (b->ready_after[c] == m && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, non_model_bytes));
+    return PS_OK;
+}
+
+/* The updates right after instruction m of the last backward pass; with several ranks those of the groups that it
+ * releases, events [first_event, end_event) among others. */
+static ps_status trace_early_updates(ps_exec_plan *b, int32_t m, int32_t first_event, int32_t end_event)
+{
+    const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
+    for (int k = 0; k < PS_NODE_PARAMS && b->settings->ranks.n == 1; k++) {
+        if (n->params[k] < 0) continue;
+        const ps_place *p = &b->layout->places[n->params[k]];
+        PS_TRY(trace_updates_after(b, p->chunk, p->n_chunks, m));
+    }
+    for (int32_t i = first_event; i < end_event; i++) {
+        const ps_gather_window *window = &b->windows.windows[b->windows.events[i].window];
+        if (b->windows.events[i].kind == PS_GATHER_RELEASE)
+            PS_TRY(trace_updates_after(b, window->chunk, window->n_chunks, m));
+    }
+    return PS_OK;
+}
+
+/* Micro-batches of a step. */
+static int64_t micro_batches(const ps_exec_plan *b)
+{
+    return b->settings->training ? b->settings->accumulation : 1;
+}
+
+static ps_status trace_moments(ps_exec_plan *b, bool *touched, ps_deadline *deadline)
+{
+    const ps_code *p = b->code;
+    const int64_t repeats = micro_batches(b);
+    const bool deferred = b->candidate.update_time == PS_UPDATE_DEFERRED;
+    const bool early = b->candidate.update_time == PS_UPDATE_EARLY;
+    for (int64_t k = 0; k < repeats; k++) {
+        int32_t event = 0;
+        PS_TRY(ps_deadline_check(deadline));
+        for (int32_t m = 0; m < p->n_instrs; m++) {
+            const int32_t first_event = event;
+            while (event < b->windows.n_events && b->windows.events[event].instr <= m) event++;
+            if (deferred && k == 0 && m < p->n_forward) PS_TRY(trace_updates_before_gathers(b, first_event, event));
+            for (int32_t i = first_event; i < event; i++)
+                if (b->windows.events[i].kind == PS_GATHER_BEGIN)
+                    PS_TRY(trace_gather(b, k, b->windows.events[i].window, touched));
+            if (deferred && k == 0 && m < p->n_forward) PS_TRY(trace_updates_before(b, m));
+            b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
+            PS_TRY(trace_instr(b, &p->instrs[m], touched));
+            if (early && k == repeats - 1 && m >= p->n_forward) PS_TRY(trace_early_updates(b, m, first_event, event));
+        }
+    }
+    for (int32_t c = 0; b->settings->training && c < b->layout->n_mirrored; c++)
+        if (ps_exec_plan_owns(b, c) && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, 0));
+    return PS_OK;
+}
+
+static void find_use_order(ps_exec_plan *b)
+{
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->use_position[c] = -1;
+    for (int32_t m = 0; m < b->code->n_forward; m++) {
+        const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
+        for (int k = 0; k < PS_NODE_PARAMS; k++) {
+            if (n->params[k] < 0) continue;
+            const ps_place *p = &b->layout->places[n->params[k]];
+            for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++) {
+                if (!ps_exec_plan_owns(b, c) || !ps_exec_plan_trains(b, c) || b->use_position[c] >= 0) continue;
+                b->use_position[c] = b->n_used;
+                b->use_order[b->n_used++] = c;
+            }
+        }
+    }
+}
+
+/* Recomputation reads chunks too, and tied tables are used twice: the last instruction counts. With several ranks
+ * gradients are summed when the chunk's group is released. */
+static void find_ready(ps_exec_plan *b)
+{
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->ready_after[c] = -1;
+    for (int32_t m = b->code->n_forward; m < b->code->n_instrs && b->settings->ranks.n == 1; m++) {
+        const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
+        for (int k = 0; k < PS_NODE_PARAMS && ps_instr_computes_node(&b->code->instrs[m]); k++) {
+            if (!ps_program_trains(b->program, n->params[k])) continue;
+            const ps_place *p = &b->layout->places[n->params[k]];
+            for (int32_t c = p->chunk; c < p->chunk + p->n_chunks; c++) b->ready_after[c] = m;
+        }
+    }
+    for (int32_t i = 0; i < b->windows.n; i++) {
+        const ps_gather_window *window = &b->windows.windows[i];
+        for (int32_t c = window->chunk; c < window->chunk + window->n_chunks && window->reduces; c++)
+            if (ps_exec_plan_owns(b, c)) b->ready_after[c] = window->release_at;
+    }
+}
+
+/* ---- chunks that moments use ---- */
+
+/* The allocated groups, while the moments are processed in order. */
+typedef struct held_groups {
+    int64_t bytes;
+    int32_t *reads;            /* [n_chunks] held groups with the chunk */
+    int32_t *reduces;          /* [n_chunks] those of them that hold its gradients too */
+    int64_t gathers, releases; /* events of these kinds up to here are counted, in all micro-batches */
+} held_groups;
+
+static void hold(const ps_exec_plan *b, held_groups *h, const ps_gather_window *window, int32_t sign)
+{
+    h->bytes += sign * span_bytes(b, window, false);
+    for (int32_t c = window->chunk; c < window->chunk + window->n_chunks; c++) {
+        h->reads[c] += sign;
+        if (window->reduces) h->reduces[c] += sign;
+    }
+}
+
+/* The first moment at which event i of all micro-batches takes effect: a group is held from its gathering to the
+ * instruction after which it is released. */
+static int32_t moment_of_event(const ps_exec_plan *b, int64_t i)
+{
+    const int64_t micro = i / b->windows.n_events;
+    const ps_gather_event *e = &b->windows.events[i % b->windows.n_events];
+    return e->kind == PS_GATHER_BEGIN
+               ? b->window_moment[micro * b->windows.n + e->window]
+               : b->instr_moment[micro * b->code->n_instrs + b->windows.windows[e->window].release_at] + 1;
+}
+
+/* Count the events of one kind up to this moment. Events of a kind are in the order of their moments. */
+static void count_events(const ps_exec_plan *b, held_groups *h, ps_gather_event_kind kind, int64_t *next,
+                         int32_t moment)
+{
+    const int64_t n = micro_batches(b) * b->windows.n_events;
+    for (; *next < n; ++*next) {
+        const ps_gather_event *e = &b->windows.events[*next % b->windows.n_events];
+        if (e->kind != kind) continue;
+        if (moment_of_event(b, *next) > moment) return;
+        hold(b, h, &b->windows.windows[e->window], kind == PS_GATHER_BEGIN ? 1 : -1);
+    }
+}
+
+/* Is this a chunk of a held group, of a list that is held with it? */
+static bool is_gathered(const ps_exec_plan *b, const held_groups *h, ps_chunk_id id)
+{
+    const ps_list list = ps_lists_list_of(&b->lists, b->layout, id);
+    if (b->windows.n == 0 || ps_lists_is_standalone(&b->lists, list)) return false;
+    const int32_t chunk = ps_lists_index_of(&b->lists, b->layout, id);
+    return list == PS_LIST_PARAM16 ? h->reads[chunk] > 0 : list >= ps_lists_grad(&b->lists) && h->reduces[chunk] > 0;
+}
+
+static void count_moment(ps_exec_plan *b, held_groups *h, int32_t moment)
+{
+    const ps_moment *m = &b->trace->moments[moment];
+    int64_t *wanted = &b->wanted_bytes[(int64_t)moment * PS_RAM_TIER_COUNT];
+    count_events(b, h, PS_GATHER_BEGIN, &h->gathers, moment);
+    count_events(b, h, PS_GATHER_RELEASE, &h->releases, moment);
+    wanted[PS_TIER_DEVICE] = h->bytes;
+    for (int32_t i = 0; i < m->n_accesses; i++) {
+        const ps_access *a = &b->trace->accesses[m->first_access + i];
+        if (is_gathered(b, h, a->chunk)) continue;
+        wanted[a->tier] += ps_exec_plan_chunk_bytes(b, ps_lists_list_of(&b->lists, b->layout, a->chunk));
+    }
+}
+
+/* All moments in one pass: its cost is that of making the trace, however many groups and micro-batches there are. */
+static ps_status count_wanted(ps_exec_plan *b)
+{
+    ps_status st = PS_OK;
+    held_groups h = {.bytes = 0};
+    const size_t n_moments = (size_t)b->trace->n_moments, n_chunks = (size_t)b->layout->n_chunks;
+    PS_TRY_GOTO(ps_mem_alloc(n_moments * PS_RAM_TIER_COUNT, sizeof *b->wanted_bytes, &b->wanted_bytes));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *h.reads, &h.reads));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *h.reduces, &h.reduces));
+    for (int32_t m = 0; m < b->trace->n_moments; m++) count_moment(b, &h, m);
+out:
+    ps_mem_free(h.reads);
+    ps_mem_free(h.reduces);
+    return st;
+}
+
+/* ---- the recorded step ---- */
+
+static ps_status record_trace(ps_exec_plan *b, ps_deadline *deadline)
+{
+    ps_status st = PS_OK;
+    bool *touched = NULL;
+    const size_t n_chunks = (size_t)b->layout->n_chunks;
+    PS_TRY(ps_mem_alloc(n_chunks, sizeof *touched, &touched));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->update_moment, &b->update_moment));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->update_order, &b->update_order));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)(b->settings->accumulation * b->code->n_instrs), sizeof *b->instr_moment,
+                             &b->instr_moment));
+    PS_TRY_GOTO(
+        ps_mem_alloc((size_t)(b->settings->accumulation * b->windows.n), sizeof *b->window_moment, &b->window_moment));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_order, &b->use_order));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_position, &b->use_position));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->ready_after, &b->ready_after));
+    find_use_order(b);
+    find_ready(b);
+    for (size_t c = 0; c < n_chunks; c++) b->update_moment[c] = -1;
+    PS_TRY_GOTO(ps_trace_create(&b->trace));
+    PS_TRY_GOTO(trace_moments(b, touched, deadline));
+    PS_TRY_GOTO(count_wanted(b));
+    PS_TRY_GOTO(ps_schedule_create(b->trace, ps_lists_n_ids(&b->lists, b->layout), &b->schedule));
+out:
+    ps_mem_free(touched);
+    return st;
+}
+
+/* ---- create, destroy ---- */
+
+int64_t ps_exec_plan_wanted_bytes(const ps_exec_plan *b, int32_t moment, ps_tier tier)
+{
+    PS_ASSERT(tier < PS_RAM_TIER_COUNT);
+    return b->wanted_bytes[(int64_t)moment * PS_RAM_TIER_COUNT + tier];
+}
+
+int64_t ps_exec_plan_model_data_bytes(const ps_exec_plan *b)
+{
+    int64_t bytes = 0;
+    for (int32_t t = 0; t < b->program->n_params; t++) {
+        bytes += b->program->params[t].elements * item_bytes(b, PS_LIST_PARAM16);
+        if (!b->settings->training || b->program->params[t].is_frozen) continue;
+        bytes += b->program->params[t].elements * ps_optimizer_bytes(&b->settings->optimizer);
+        if (!overwrites(b, t)) bytes += b->program->params[t].elements * item_bytes(b, ps_lists_grad(&b->lists));
+    }
+    return bytes;
+}
+
+static ps_chunk_limits limits_of(const ps_settings *s, const ps_program *program, int64_t device_bytes)
+{
+    int64_t total = 0;
+    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
+    return ps_chunk_limits_of(s, total, device_bytes, device_bytes);
+}
+
+int64_t ps_exec_plan_min_chunk_elements(const ps_settings *s, const ps_program *program)
+{
+    return limits_of(s, program, 0).least;
+}
+
+int64_t ps_exec_plan_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets)
+{
+    const ps_chunk_limits l = limits_of(s, program, budgets->bytes[PS_TIER_DEVICE]);
+    return ps_max_i64(l.least, l.most);
+}
+
+static ps_status list_sizes(const ps_program *program, int64_t **sizes, bool **in_first_list_only)
+{
+    const size_t n = (size_t)program->n_params;
+    *in_first_list_only = NULL;
+    PS_TRY(ps_mem_alloc(n, sizeof **sizes, sizes));
+    const ps_status st = ps_mem_alloc(n, sizeof **in_first_list_only, in_first_list_only);
+    for (size_t t = 0; st == PS_OK && t < n; t++) {
+        (*sizes)[t] = program->params[t].elements;
+        (*in_first_list_only)[t] = program->params[t].is_frozen;
+    }
+    if (st != PS_OK) ps_mem_free(*sizes);
+    return st;
+}
+
+static ps_status place_tensors(const ps_program *program, int64_t chunk_elements, ps_layout **out)
+{
+    int64_t *sizes;
+    bool *in_first_list_only;
+    PS_TRY(list_sizes(program, &sizes, &in_first_list_only));
+    const ps_status st = ps_layout_create(sizes, in_first_list_only, program->n_params, chunk_elements, out);
+    ps_mem_free(in_first_list_only);
+    ps_mem_free(sizes);
+    return st;
+}
+
+ps_status ps_exec_plan_search_chunk_elements(const ps_settings *s, const ps_program *program, int64_t min_elements,
+                                             int64_t max_elements, int64_t *chunk_elements)
+{
+    int64_t *sizes;
+    bool *in_first_list_only;
+    PS_TRY(list_sizes(program, &sizes, &in_first_list_only));
+    const ps_status st = ps_layout_search(sizes, in_first_list_only, program->n_params, limits_of(s, program, 0).unit,
+                                          min_elements, max_elements, chunk_elements);
+    ps_mem_free(in_first_list_only);
+    ps_mem_free(sizes);
+    return st;
+}
+
+ps_status ps_exec_plan_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
+                              const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
+                              ps_deadline *deadline, ps_exec_plan **out)
+{
+    *out = NULL;
+    ps_status st = PS_OK;
+    ps_exec_plan *b = NULL;
+    PS_TRY(ps_mem_alloc(1, sizeof *b, &b));
+    b->settings = settings;
+    b->program = program;
+    b->code = code = candidate.keeps_logits && code->keeping != NULL ? code->keeping : code;
+    b->candidate = candidate;
+    if (!settings->training) b->candidate.update_time = PS_UPDATE_AFTER;
+    PS_ASSERT(b->candidate.update_time != PS_UPDATE_EARLY || settings->may_update_early);
+    b->lists = ps_lists_of(settings, code->n_offloaded, code->offload_bytes);
+    chunk_elements = ps_round_up(chunk_elements, limits_of(settings, program, 0).unit);
+    PS_TRY_GOTO(place_tensors(program, chunk_elements, &b->layout));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
+    PS_TRY_GOTO(cut_pieces(b));
+    PS_TRY_GOTO(
+        ps_gather_windows_find(program, code, b->layout, &settings->ranks, candidate.groups_ahead, &b->windows));
+    place_updates(b, budgets);
+    PS_TRY_GOTO(record_trace(b, deadline));
+    *out = b;
+    b = NULL;
+out:
+    ps_exec_plan_destroy(b);
+    return st;
+}
+
+void ps_exec_plan_destroy(ps_exec_plan *b)
+{
+    if (b == NULL) return;
+    ps_gather_windows_deinit(&b->windows);
+    ps_schedule_destroy(b->schedule);
+    ps_trace_destroy(b->trace);
+    ps_mem_free(b->wanted_bytes);
+    ps_mem_free(b->instr_moment);
+    ps_mem_free(b->window_moment);
+    ps_mem_free(b->update_moment);
+    ps_mem_free(b->update_order);
+    ps_mem_free(b->ready_after);
+    ps_mem_free(b->use_order);
+    ps_mem_free(b->use_position);
+    ps_mem_free(b->update_tier);
+    ps_mem_free(b->uses_grad_list);
+    ps_mem_free(b->decays);
+    ps_pieces_deinit(&b->pieces);
+    ps_layout_destroy(b->layout);
+    ps_mem_free(b);
+}
+
+bool ps_exec_plan_fits_from_anywhere(const ps_exec_plan *b, const ps_budgets *budgets)
+{
+    const int64_t other_bytes = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) +
+                                b->code->non_model_bytes + b->code->cache_bytes + results_bytes(b->settings);
+    int64_t chunks = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
+    for (ps_list list = 0; list < b->lists.n; list++)
+        chunks += ps_lists_length(&b->lists, b->layout, list) * ps_exec_plan_chunk_bytes(b, list);
+    return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] - b->code->host_bytes >= chunks ||
+           budgets->bytes[PS_TIER_DEVICE] - other_bytes >= chunks;
+}
+
+ps_store_options ps_exec_plan_store_options(const ps_exec_plan *b)
+{
+    ps_store_options o = b->settings->tiers.store;
+    const int32_t usual = o.prefetch, depth = b->candidate.prefetch_doublings;
+    if (usual > 0) o.prefetch = depth > 0 ? usual << depth : (int32_t)ps_max_i64(1, usual >> -depth);
+    o.spares_writes = !b->candidate.evicts_dirty;
+    return o;
+}
+
+ps_tiers_desc ps_exec_plan_tiers(const ps_exec_plan *b, const ps_budgets *budgets)
+{
+    ps_tiers_desc o = ps_tiers_desc_of(b->settings, budgets, b->layout, &b->lists);
+    o.cache_bytes = b->code->cache_bytes;
+    o.host_block_bytes = b->code->host_bytes;
+    o.results_bytes = results_bytes(b->settings);
+    return o;
+}

@@ -1,0 +1,63 @@
+/* runner_impl.h - the state of a runner; for the files of run/ only. */
+#ifndef PS_RUN_RUNNER_IMPL_H
+#define PS_RUN_RUNNER_IMPL_H
+
+#include "train/run/runner.h"
+#include "train/state/group_collectives.h"
+#include "train/state/results.h"
+
+struct ps_runner {
+    const ps_exec_plan *plan;
+    ps_tiers *tiers;
+    ps_model_state state; /* the execution plan's, over the tiers */
+    ps_runner_options o;
+    void *non_model; /* base of the activation region */
+
+    /* of the current step */
+    int64_t step, micro;      /* steps made before it, micro-batch of this one */
+    ps_pass pass;             /* its pointers are valid during ps_runner_forward */
+    ps_target_counts targets; /* of its batch */
+    ps_results results;
+    ps_event host_block_free; /* after the host's kernels in the tiers' block for activations */
+    int64_t last_losses;      /* index in the results' losses: of the last forward pass with targets */
+    int32_t next_event;       /* index into the events of the execution plan's gather windows */
+    ps_group_collectives between_ranks;
+    ps_group_request *requests;    /* [windows.n] the latest of a window: its gathering, then its reduction */
+    bool update_pending;           /* an update is decided, but not done on the chunks with chunk_pending */
+    const ps_param_groups *groups; /* numbers of the update; NULL in a trial */
+    bool *chunk_pending;           /* [n_chunks] */
+    bool *is_overwritten;          /* [n_params] PARAM16 holds the tensor's gradient instead of its values */
+    ps_snapshot snapshot;          /* in progress, or empty */
+};
+
+/* The queue for kernels of the device. */
+static inline ps_queue *ps_runner_device_queue(const ps_runner *r)
+{
+    return r->tiers->compute[PS_TIER_DEVICE];
+}
+
+static inline bool ps_runner_is_last_micro(const ps_runner *r)
+{
+    return r->micro + 1 == r->plan->settings->accumulation;
+}
+
+/* For a tensor's gradients before they are added up. */
+static inline ps_dtype ps_runner_grad_dtype(const ps_runner *r, int32_t tensor)
+{
+    return r->plan->code->grad_overwrites_param[tensor] ? r->plan->settings->dtype : PS_DTYPE_F32;
+}
+
+/* Adds x[n], gradients of the tensor as stored on a tier, to the step's sums. x begins at a multiple of
+ * PS_GRAD_STATS_BLOCK elements of its tensor. */
+PS_NODISCARD ps_status ps_runner_add_grad_stats(ps_runner *r, ps_tier tier, int32_t tensor, const char *x, int64_t n);
+
+/* runner_update.c: the deferred updates that the trace has before instruction `index` of the forward pass. *next, 0
+ * when the pass begins, is the index in update_order at which the next call continues. */
+PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
+
+/* runner_update.c: early updates. The first begins the last backward pass of a step; the second makes the updates that
+ * the trace has after its instruction `index`, *next as above. */
+void ps_runner_begin_early(ps_runner *r, const ps_param_groups *g);
+PS_NODISCARD ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next);
+
+#endif

@@ -1,0 +1,122 @@
+#include "train/settings/params.h"
+
+#include <stdio.h>
+
+#include "base/glob.h"
+#include "base/mem.h"
+#include "config/option/option.h"
+
+enum { PATTERN_MAX = 256 };
+
+static int32_t first_match(const ps_program *p, const char *pattern)
+{
+    for (int32_t t = 0; t < p->n_params; t++)
+        if (ps_glob_matches(pattern, p->params[t].name)) return t;
+    return -1;
+}
+
+/* The pattern matches nothing. It may lack the model's name at its beginning, or the parameter's at its end. */
+static bool suggest_wider(const ps_program *p, const char *pattern, char *text, size_t n)
+{
+    static const char *const stars[][2] = {{"*", ""}, {"", "*"}, {"*", "*"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(stars); i++) {
+        char wider[PATTERN_MAX + 2];
+        snprintf(wider, sizeof wider, "%s%s%s", stars[i][0], pattern, stars[i][1]);
+        const int32_t t = first_match(p, wider);
+        if (t < 0) continue;
+        snprintf(text, n, "'%s' would match %s", wider, p->params[t].name);
+        return true;
+    }
+    return false;
+}
+
+static bool suggest_spelling(const ps_program *p, const char *pattern, char *text, size_t n)
+{
+    char suggestion[PS_OPTION_KEY_MAX];
+    const char **names;
+    if (ps_mem_alloc((size_t)p->n_params, sizeof *names, &names) != PS_OK) return false;
+    for (int32_t t = 0; t < p->n_params; t++) names[t] = p->params[t].name;
+    const bool is_near = ps_name_suggest(pattern, names, p->n_params, suggestion);
+    ps_mem_free(names);
+    if (is_near) snprintf(text, n, "did you mean '%s'?", suggestion);
+    return is_near;
+}
+
+static ps_status fail_unmatched(const ps_program *p, const char *key, const char *pattern)
+{
+    char text[2 * PATTERN_MAX + 64];
+    if (!suggest_wider(p, pattern, text, sizeof text) && !suggest_spelling(p, pattern, text, sizeof text))
+        snprintf(text, sizeof text, "the first is %.200s, the last %.200s", p->params[0].name,
+                 p->params[p->n_params - 1].name);
+    return PS_FAIL(PS_EINVAL, "%s: '%s' matches none of the model's %d parameters; %s", key, pattern, p->n_params,
+                   text);
+}
+
+static ps_status check_patterns(const ps_program *p, const char *key, const char *patterns)
+{
+    char pattern[PATTERN_MAX];
+    for (int i = 0; ps_glob_get(patterns, i, pattern, sizeof pattern); i++)
+        if (first_match(p, pattern) < 0) return fail_unmatched(p, key, pattern);
+    return PS_OK;
+}
+
+static ps_status freeze(const ps_settings *s, ps_program *p)
+{
+    int32_t n_trained = 0;
+    if (s->training) PS_TRY(check_patterns(p, "train.freeze", s->frozen));
+    for (int32_t t = 0; t < p->n_params; t++) {
+        ps_param *param = &p->params[t];
+        param->is_frozen = s->training && (param->is_frozen || ps_glob_any_matches(s->frozen, param->name, NULL));
+        n_trained += !param->is_frozen;
+    }
+    if (n_trained > 0 || p->n_params == 0) return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "all %d parameters of the model are frozen (train.freeze = %.200s, ps_set_trainable): nothing is left "
+        "to train; pstar eval looks at a model without training it",
+        p->n_params, s->frozen[0] != '\0' ? s->frozen : "\"\"");
+}
+
+static const char *patterns_of(const ps_settings *s, int32_t group)
+{
+    return s->group_patterns + s->groups[group].patterns;
+}
+
+int32_t ps_settings_group_of(const ps_settings *s, const char *name)
+{
+    for (int32_t g = 1; g < s->n_groups; g++)
+        if (ps_glob_any_matches(patterns_of(s, g), name, NULL)) return g;
+    return 0;
+}
+
+static ps_status group_params(const ps_settings *s, ps_program *p)
+{
+    int32_t n_params[PS_SETTINGS_GROUPS_MAX] = {0};
+    for (int32_t g = 1; g < s->n_groups && s->training; g++)
+        PS_TRY(check_patterns(p, "optimizer.param_groups", patterns_of(s, g)));
+    for (int32_t t = 0; t < p->n_params && s->training; t++) {
+        ps_param *param = &p->params[t];
+        param->group = ps_settings_group_of(s, param->name);
+        n_params[param->group]++;
+    }
+    for (int32_t g = 1; g < s->n_groups && s->training; g++)
+        if (n_params[g] == 0)
+            return PS_FAIL(
+                PS_EINVAL,
+                "optimizer.param_groups: group %d ('%.200s') has no parameter: groups before it have all that it "
+                "names, and the first counts",
+                g, patterns_of(s, g));
+    return PS_OK;
+}
+
+ps_status ps_settings_build_program(const ps_settings *s, ps_model_func model, void *user, int64_t B, int64_t T,
+                                    ps_program **out)
+{
+    PS_TRY(ps_program_build(model, user, B, T, out));
+    ps_status st = freeze(s, *out);
+    if (st == PS_OK) st = group_params(s, *out);
+    if (st == PS_OK) return PS_OK;
+    ps_program_destroy(*out);
+    *out = NULL;
+    return st;
+}

@@ -1,0 +1,18 @@
+/* params.h - configuration of single parameters, by patterns of their names (base/glob.h). */
+#ifndef PS_SETTINGS_PARAMS_H
+#define PS_SETTINGS_PARAMS_H
+
+#include "train/graph/program.h"
+#include "train/settings/settings.h"
+
+/* ps_program_build, then train.freeze: the parameters that it names are frozen, in addition to those that the model
+ * function declares so (ps_set_trainable). Without training none is. PS_EINVAL for a pattern that matches no parameter,
+ * naming the nearest, and where no parameter is left to train. Then optimizer.param_groups: each parameter gets the
+ * number of its group. PS_EINVAL likewise, and for a group without a parameter. */
+PS_NODISCARD ps_status ps_settings_build_program(const ps_settings *s, ps_model_func model, void *user, int64_t B,
+                                                 int64_t T, ps_program **out);
+
+/* The group of optimizer.param_groups for a parameter of this name: the first one that matches, else 0. */
+int32_t ps_settings_group_of(const ps_settings *s, const char *name);
+
+#endif

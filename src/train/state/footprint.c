@@ -1,0 +1,20 @@
+#include "train/state/footprint.h"
+
+int64_t ps_working_set_bytes(const ps_settings *s, const ps_layout *layout, const ps_lists *lists, ps_list n_lists)
+{
+    int64_t bytes = 0;
+    for (ps_list list = 0; list < n_lists; list++) bytes += ps_payload_bytes(s, layout, lists, list);
+    return bytes;
+}
+
+int64_t ps_unscheduled_bytes(const ps_settings *s, int64_t device_bytes, int64_t working_set_bytes)
+{
+    return ps_max_i64(working_set_bytes, (int64_t)((double)device_bytes * s->unscheduled_share));
+}
+
+int64_t ps_margin_chunks(const ps_settings *s, const ps_layout *layout, int64_t free_bytes)
+{
+    if (free_bytes <= 0 || !s->hybrid_updates) return 0;
+    return (int64_t)((double)free_bytes * s->margin_share) /
+           (ps_optimizer_bytes(&s->optimizer) * layout->chunk_elements);
+}

@@ -1,0 +1,36 @@
+/* lists.h - the chunk lists of a run, by number.
+ *
+ *     0   PARAM16    parameters as operators read them; their gradients overwrite them
+ *     1   MASTER     fp32 parameters
+ *     2   ...        the optimizer's states, as many as it has: MOMENTUM and VARIANCE of Adam
+ *     n-2 GRAD       fp32 gradients that may not overwrite: accumulation, parameters read again
+ *     n-1 GRAD_SUM   sums of them over micro-batches, where GRAD has those of one: with several ranks
+ *
+ *   n   INPUTS     standalone: inputs of a checkpoint segment, until it is recomputed (train/graph/code.h)
+ *
+ * Parameters that are not trained are in separate chunks, of PARAM16 alone (ps_layout.n_mirrored).
+ *
+ * Lists MASTER to before GRAD are the optimizer's data: read and written by an update, and saved in a checkpoint. */
+#ifndef PS_STATE_LISTS_H
+#define PS_STATE_LISTS_H
+
+#include "chunk/store.h"
+#include "train/settings/settings.h"
+
+enum { PS_LIST_PARAM16, PS_LIST_MASTER, PS_LIST_STATES };
+
+/* Lists that do not exist with these settings have 0 bytes an element: for inference all but PARAM16. INPUTS has
+ * n_standalone chunks, each for at most standalone_bytes. */
+ps_lists ps_lists_of(const ps_settings *s, int32_t n_standalone, int64_t standalone_bytes);
+
+static inline ps_list ps_lists_grad(const ps_lists *l)
+{
+    return l->n - 2;
+}
+
+static inline ps_list ps_lists_grad_sum(const ps_lists *l)
+{
+    return l->n - 1;
+}
+
+#endif

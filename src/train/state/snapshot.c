@@ -1,0 +1,161 @@
+#include "train/state/snapshot.h"
+
+#include "base/mem.h"
+#include "device/blocking.h"
+#include "train/state/values.h"
+
+ps_status ps_snapshot_begin(ps_snapshot *x, const ps_model_state *s, const bool *pending, const ps_snapshot_sink *sink)
+{
+    const int32_t n_chunks = s->layout->n_chunks;
+    PS_ASSERT(x->when == NULL);
+    PS_TRY(ps_mem_alloc((size_t)n_chunks, sizeof *x->when, &x->when));
+    x->n_left = 0;
+    for (int32_t c = 0; c < n_chunks; c++) {
+        x->when[c] = pending != NULL && pending[c] ? PS_SNAPSHOT_AFTER : PS_SNAPSHOT_BEFORE;
+        x->n_left += ps_state_owns(s, c);
+    }
+    x->sink = *sink;
+    return PS_OK;
+}
+
+/* For a pinned chunk. Memory that the host cannot access is copied by the compute queue, a part at a time. */
+static ps_status hand_out(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list,
+                          ps_tier tier)
+{
+    enum { AT_ONCE = 16384 };
+    const ps_snapshot_sink *sink = &x->sink;
+    ps_queue *q = s->tiers->compute[tier];
+    const float *values = ps_state_element(s, list, piece->chunk, piece->chunk_offset);
+    if (ps_device_host_can_touch(s->tiers->ram[tier])) {
+        PS_TRY(ps_event_wait_as(ps_queue_event(q), PS_BLOCK_READ));
+        sink->take(sink->user, list, piece->tensor, piece->tensor_offset, values, piece->n);
+        return PS_OK;
+    }
+    float values_now[AT_ONCE];
+    for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
+        const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
+        PS_TRY(ps_queue_get(q, values_now, values + done, n * (int64_t)sizeof *values_now));
+        sink->take(sink->user, list, piece->tensor, piece->tensor_offset + done, values_now, n);
+    }
+    return PS_OK;
+}
+
+/* Rounded values as floats, which is exact. */
+static ps_status take_rounded(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, int64_t done,
+                              const void *rounded, int64_t n)
+{
+    enum { AT_ONCE = 8192 };
+    _Alignas(64) float values[AT_ONCE];
+    const ps_dtype dtype = s->settings->dtype;
+    const ps_snapshot_sink *sink = &x->sink;
+    for (int64_t i = 0; i < n; i += AT_ONCE) {
+        const int64_t here = ps_min_i64(AT_ONCE, n - i);
+        const void *at = (const char *)rounded + i * (int64_t)ps_dtype_bytes(dtype);
+        PS_TRY(ps_values_cast(s, values, PS_DTYPE_F32, at, dtype, here));
+        sink->take(sink->user, PS_LIST_MASTER, piece->tensor, piece->tensor_offset + done + i, values, here);
+    }
+    return PS_OK;
+}
+
+static ps_status hand_out_rounded(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_tier tier)
+{
+    enum { AT_ONCE_BYTES = 65536 };
+    _Alignas(64) char room[AT_ONCE_BYTES];
+    const int64_t item = (int64_t)ps_dtype_bytes(s->settings->dtype);
+    ps_queue *q = s->tiers->compute[tier];
+    const char *values = ps_state_element(s, PS_LIST_PARAM16, piece->chunk, piece->chunk_offset);
+    if (ps_device_host_can_touch(s->tiers->ram[tier])) {
+        PS_TRY(ps_event_wait_as(ps_queue_event(q), PS_BLOCK_READ));
+        return take_rounded(x, s, piece, 0, values, piece->n);
+    }
+    for (int64_t done = 0; done < piece->n; done += AT_ONCE_BYTES / item) {
+        const int64_t n = ps_min_i64(AT_ONCE_BYTES / item, piece->n - done);
+        PS_TRY(ps_queue_get(q, room, values + done * item, n * item));
+        PS_TRY(take_rounded(x, s, piece, done, room, n));
+    }
+    return PS_OK;
+}
+
+static void finish_chunk(ps_snapshot *x, int32_t chunk)
+{
+    x->when[chunk] = PS_SNAPSHOT_DONE;
+    if (--x->n_left > 0) return;
+    x->sink.end(x->sink.user);
+    ps_snapshot_drop(x);
+}
+
+ps_status ps_snapshot_visit(ps_snapshot *x, const ps_model_state *s, int32_t chunk, ps_tier tier, ps_snapshot_when when)
+{
+    if (x->when == NULL || x->when[chunk] != when) return PS_OK;
+    for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1]; i++)
+        for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(s->lists); list++)
+            PS_TRY(hand_out(x, s, &s->pieces->all[i], list, tier));
+    finish_chunk(x, chunk);
+    return PS_OK;
+}
+
+ps_status ps_snapshot_visit_frozen(ps_snapshot *x, const ps_model_state *s, int32_t chunk, ps_tier tier)
+{
+    if (x->when == NULL || x->when[chunk] == PS_SNAPSHOT_DONE) return PS_OK;
+    for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1]; i++)
+        PS_TRY(hand_out_rounded(x, s, &s->pieces->all[i], tier));
+    finish_chunk(x, chunk);
+    return PS_OK;
+}
+
+static ps_status read_piece(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list)
+{
+    const int64_t item = s->lists->list[list].item_bytes;
+    for (int64_t done = 0; done < piece->n; done += PS_VALUES_ELEMENTS) {
+        const int64_t n = ps_min_i64(PS_VALUES_ELEMENTS, piece->n - done);
+        ps_view v;
+        PS_TRY(ps_view_open(s->tiers->store, ps_store_chunk(s->layout, list, piece->chunk),
+                            s->update_tier[piece->chunk], (piece->chunk_offset + done) * item, n * item, PS_ACCESS_READ,
+                            &v));
+        ps_status st = PS_OK;
+        if (list == PS_LIST_PARAM16)
+            st = take_rounded(x, s, piece, done, v.bytes, n);
+        else
+            x->sink.take(x->sink.user, list, piece->tensor, piece->tensor_offset + done, v.bytes, n);
+        const ps_status closed = ps_view_close(s->tiers->store, &v);
+        PS_TRY(st);
+        PS_TRY(closed);
+    }
+    return PS_OK;
+}
+
+/* On its current tier: there may be no room to move it. */
+static ps_status read_chunk(ps_snapshot *x, const ps_model_state *s, int32_t chunk)
+{
+    const bool is_trained = ps_state_trains(s, chunk);
+    const ps_list first = is_trained ? PS_LIST_MASTER : PS_LIST_PARAM16;
+    const ps_list end = is_trained ? ps_lists_grad(s->lists) : PS_LIST_MASTER;
+    for (ps_list list = first; list < end; list++)
+        for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1]; i++)
+            PS_TRY(read_piece(x, s, &s->pieces->all[i], list));
+    finish_chunk(x, chunk);
+    return PS_OK;
+}
+
+ps_status ps_snapshot_take(ps_snapshot *x, const ps_model_state *s, int32_t chunk)
+{
+    if (x->when == NULL || !ps_state_owns(s, chunk) || x->when[chunk] == PS_SNAPSHOT_DONE) return PS_OK;
+    return read_chunk(x, s, chunk);
+}
+
+ps_status ps_snapshot_finish(ps_snapshot *x, const ps_model_state *s, const int32_t *order, int32_t n)
+{
+    if (x->when == NULL) return PS_OK;
+    for (int32_t i = 0; i < n; i++) PS_TRY(ps_snapshot_take(x, s, order[i]));
+    for (int32_t c = 0; c < s->layout->n_chunks; c++) PS_TRY(ps_snapshot_take(x, s, c));
+    if (x->when == NULL) return PS_OK;
+    x->sink.end(x->sink.user); /* a rank without chunks */
+    ps_snapshot_drop(x);
+    return PS_OK;
+}
+
+void ps_snapshot_drop(ps_snapshot *x)
+{
+    ps_mem_free(x->when);
+    *x = (ps_snapshot){0};
+}

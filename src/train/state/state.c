@@ -1,0 +1,72 @@
+#include "train/state/state.h"
+
+ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier)
+{
+    ps_backend *b = s->settings->backend;
+    return tier == PS_TIER_HOST ? ps_backend_host(b) : b;
+}
+
+void *ps_state_element(const ps_model_state *s, ps_list list, int32_t chunk, int64_t offset)
+{
+    char *payload = ps_store_payload(s->tiers->store, ps_store_chunk(s->layout, list, chunk));
+    return payload + offset * s->lists->list[list].item_bytes;
+}
+
+ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list)
+{
+    return list == PS_LIST_PARAM16 ? s->settings->dtype : PS_DTYPE_F32;
+}
+
+ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype, const void *src,
+                        ps_dtype src_dtype, int64_t n)
+{
+    return ps_run_cast(ps_state_backend(s, tier), s->tiers->compute[tier],
+                       &(ps_cast_args){.dst = dst, .src = src, .n = n, .dst_dtype = dst_dtype, .src_dtype = src_dtype},
+                       0);
+}
+
+/* Where the host cannot access the device fills may be in flight. */
+ps_status ps_state_put(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype, const void *src,
+                       ps_dtype src_dtype, int64_t n)
+{
+    enum { AT_ONCE = 16384 };
+    _Alignas(64) char rounded[AT_ONCE * sizeof(float)];
+    ps_backend *host = ps_backend_host(s->settings->backend);
+    const bool is_reached = ps_device_host_can_touch(s->tiers->ram[PS_TIER_DEVICE]);
+    const int64_t at_once = is_reached ? n : AT_ONCE, dst_item = (int64_t)ps_dtype_bytes(dst_dtype);
+    for (int64_t done = 0; done < n; done += at_once) {
+        const int64_t here = ps_min_i64(at_once, n - done);
+        char *to = (char *)dst + done * dst_item;
+        const ps_cast_args a = {.dst = is_reached ? (void *)to : rounded,
+                                .src = (const char *)src + done * (int64_t)ps_dtype_bytes(src_dtype),
+                                .n = here,
+                                .dst_dtype = dst_dtype,
+                                .src_dtype = src_dtype};
+        PS_TRY(ps_run_cast(host, NULL, &a, 0));
+        if (!is_reached) PS_TRY(ps_queue_put(s->tiers->compute[tier], to, rounded, here * dst_item));
+    }
+    return PS_OK;
+}
+
+ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p)
+{
+    return ps_state_cast(s, tier, ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset), s->settings->dtype,
+                         ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset), PS_DTYPE_F32, p->n);
+}
+
+ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_piece *p, const ps_piece_update *u)
+{
+    if (u->skips)
+        return ps_state_round_master(s, tier, p); /* an update writes PARAM16 again, whatever it held
+                                                             * before */
+    ps_optimizer_piece x = {.param = ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset),
+                            .grad = ps_state_element(s, u->gradients, p->chunk, p->chunk_offset),
+                            .master = ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset),
+                            .n = p->n,
+                            .weight_decay = u->weight_decay,
+                            .param_dtype = s->settings->dtype,
+                            .grad_dtype = ps_state_dtype(s, u->gradients)};
+    for (int32_t i = 0; i < s->settings->optimizer.n_states; i++)
+        x.state[i] = ps_state_element(s, PS_LIST_STATES + i, p->chunk, p->chunk_offset);
+    return ps_optimizer_update(ps_state_backend(s, tier), s->tiers->compute[tier], u->optimizer, &u->step, &x);
+}

@@ -1,0 +1,89 @@
+/* state.h - the model state shared by both front ends: parameters, fp32 values and optimizer states in the chunks of
+ * lists.h, over tiers. A driver (run/, external/) decides which chunks are pinned where and when; this state computes
+ * on them. */
+#ifndef PS_STATE_STATE_H
+#define PS_STATE_STATE_H
+
+#include "kernel/kernel.h"
+#include "train/settings/settings.h"
+#include "train/state/lists.h"
+#include "train/state/pieces.h"
+#include "train/state/tiers.h"
+
+/* A tensor of the model. */
+typedef struct ps_state_tensor {
+    const char *name;
+    const int64_t *shape; /* [n_dims] */
+    int32_t n_dims;
+    int32_t in_layout; /* its number there, -1: in no chunk, and replicated on all ranks */
+    int64_t elements;
+    bool is_trained; /* it has states of the optimizer */
+} ps_state_tensor;
+
+/* All of it belongs to the driver. */
+typedef struct ps_model_state {
+    const ps_settings *settings;
+    const ps_layout *layout;
+    const ps_lists *lists;
+    const ps_pieces *pieces;
+    const ps_tiers *tiers;
+    const ps_tier *update_tier; /* [n_chunks] where the chunk is updated, or created when it is first written */
+    const bool *has_master;     /* [n_chunks] the chunk is in MASTER and further lists; NULL: by layout->n_mirrored */
+    const ps_state_tensor *tensors; /* [n_tensors] that pieces refer to; NULL without files */
+    int32_t n_tensors;
+} ps_model_state;
+
+/* Does this rank own the chunk? */
+static inline bool ps_state_owns(const ps_model_state *s, int32_t chunk)
+{
+    return ps_ranks_owns(&s->settings->ranks, chunk);
+}
+
+/* Is the chunk one of trained parameters? Others are in PARAM16 alone. */
+static inline bool ps_state_trains(const ps_model_state *s, int32_t chunk)
+{
+    return s->has_master != NULL ? s->has_master[chunk] : chunk < s->layout->n_mirrored;
+}
+
+/* The list with the values of the chunk's tensors. */
+static inline ps_list ps_state_value_list(const ps_model_state *s, int32_t chunk)
+{
+    return ps_state_trains(s, chunk) && s->lists->list[PS_LIST_MASTER].item_bytes > 0 ? PS_LIST_MASTER
+                                                                                      : PS_LIST_PARAM16;
+}
+
+/* The backend that computes on a tier; its queue is that of the tiers. */
+ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier);
+
+/* Address of an element of a pinned chunk. */
+void *ps_state_element(const ps_model_state *s, ps_list list, int32_t chunk, int64_t offset);
+
+/* Type of the list's elements: the settings' type for parameters, else fp32. */
+ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list);
+
+/* dst[i] = src[i], i < n, on the tier's queue. */
+PS_NODISCARD ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype,
+                                     const void *src, ps_dtype src_dtype, int64_t n);
+
+/* The same from host memory outside of tiers, by the host, into a payload that is pinned on the tier. */
+PS_NODISCARD ps_status ps_state_put(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype,
+                                    const void *src, ps_dtype src_dtype, int64_t n);
+
+/* PARAM16 = MASTER rounded, of a piece whose chunks of both are pinned on the tier. */
+PS_NODISCARD ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p);
+
+/* Arguments of the update of a piece. */
+typedef struct ps_piece_update {
+    bool skips;        /* the step's gradients are not finite: parameters are rounded again from the masters */
+    ps_list gradients; /* PARAM16: they overwrite their parameters, in the parameters' type; else in fp32 */
+    const ps_optimizer_setup *optimizer;
+    ps_optimizer_step step;
+    float weight_decay;
+} ps_piece_update;
+
+/* Update a piece whose chunks of PARAM16, MASTER, the optimizer's states and the gradients are pinned on the tier; if
+ * it skips, those of PARAM16 and MASTER suffice. */
+PS_NODISCARD ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_piece *p,
+                                             const ps_piece_update *u);
+
+#endif
