@@ -26,6 +26,7 @@ class PatrickStarPlugin:
         self.process_group = process_group
         self.engine: Optional[Engine] = None
         self.optimizer: Optional[Optimizer] = None
+        self.clips_all = False  # clip_grad_norm_ of a part of the parameters is that of all
 
     def start(self, model_func: Union[Callable[[], nn.Module], nn.Module], of_program: Dict[str, Tuple[Any, str]],
               local_rank: int) -> None:

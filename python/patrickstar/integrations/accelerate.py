@@ -16,6 +16,7 @@ from accelerate.utils import DistributedType
 
 from .._library import PatrickStarError, Refused
 from ..runtime import Engine, Optimizer
+from ..runtime.optimizer import StepInfo
 from ._plugin import PatrickStarPlugin, of_mixed_precision, of_optimizer
 
 CHECKPOINT = "patrickstar"  # the engine's checkpoint in a folder of save_state, or of a Trainer
@@ -26,6 +27,11 @@ class _PreparedOptimizer(AcceleratedOptimizer):
 
     def __init__(self, optimizer: Optimizer) -> None:
         super().__init__(optimizer, device_placement=False, scaler=None)  # its states are where chunks are
+
+    @property
+    def last_step(self) -> StepInfo:
+        """What the last step did, as of the engine's optimizer."""
+        return self.optimizer.last_step
 
     @property
     def step_was_skipped(self) -> bool:
@@ -191,7 +197,7 @@ class InChunks:
             raise Refused("clip_grad_norm_(norm_type=%g) of a model in chunks: the 2-norm is computed" % norm_type)
         given = {getattr(param, "_ps", None) for param in parameters}
         for slot in plugin.engine.front.slots:
-            if slot.param.requires_grad and slot not in given:
+            if slot.param.requires_grad and slot not in given and not plugin.clips_all:
                 raise Refused("clip_grad_norm_ of a part of the model, without %s: gradients are clipped by the norm of "
                               "all; give model.parameters()" % slot.name)
         return plugin.optimizer.clip_grad_norm_(max_norm)

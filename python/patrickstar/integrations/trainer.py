@@ -283,8 +283,12 @@ def _of_arguments(arguments: Any, config: Dict[str, Any], given: Dict[str, Any])
         if cls_and_kwargs is None:
             cls_and_kwargs = transformers.Trainer.get_optimizer_cls_and_kwargs(arguments)
         of_program = _of_class(*cls_and_kwargs, arguments)
-    of_program.update(of_mixed_precision("bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "no",
-                                         "TrainingArguments.bf16 or fp16"))
+    precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else None
+    if precision is not None:
+        of_program.update(of_mixed_precision(precision, "%s of TrainingArguments" % precision))
+    else:  # of accelerate launch
+        of_program.update(of_mixed_precision(os.environ.get("ACCELERATE_MIXED_PRECISION", "no"),
+                                             "ACCELERATE_MIXED_PRECISION"))
     batch, steps = arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps
     of_program["gradient_accumulation_steps"] = steps, "TrainingArguments.gradient_accumulation_steps"
     for key, value, name in (
