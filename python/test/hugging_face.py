@@ -82,8 +82,9 @@ class LogCase(Case):
             keys = [key for key in other if "runtime" not in key and "per_second" not in key and key != "total_flos"]
             self.assertLessEqual(set(keys), set(mine))
             for key in keys:
+                most = 10 * within if key == "grad_norm" else within  # torch adds its squares up in fp32
                 self.assertLessEqual(abs(float(mine[key]) - float(other[key])),
-                                     within * max(1., abs(float(other[key]))), (key, mine, other))
+                                     most * max(1., abs(float(other[key]))), (key, mine, other))
             n_losses += "loss" in other
         self.assertGreater(n_losses, 0)
 

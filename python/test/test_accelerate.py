@@ -14,7 +14,8 @@ if not is_installed("accelerate"):
     raise unittest.SkipTest("accelerate is not installed")
 
 import accelerate  # noqa: E402
-from accelerate.utils import DummyOptim, ProjectConfiguration  # noqa: E402
+from accelerate.utils import ProjectConfiguration  # noqa: E402
+from accelerate.utils.deepspeed import DummyOptim  # noqa: E402
 
 from patrickstar import PatrickStarError, Refused  # noqa: E402
 from patrickstar.integrations import Accelerator, PatrickStarPlugin  # noqa: E402

@@ -64,9 +64,9 @@ class InChunks:
 
     def prepare(self, *args: Any, device_placement: Optional[List[bool]] = None) -> Any:
         """As accelerate's. A module, or the engine of initialize_engine, is in chunks afterwards, and is returned as
-        the engine; modules without trained parameters are prepared for evaluation. An optimizer of torch.optim over its
-        parameters is replaced by the engine's, which takes its groups and numbers, and so is accelerate.utils.DummyOptim
-        by the one of the configuration. Several ranks: all call."""
+        the engine; a module without trained parameters is prepared for evaluation. The engine's optimizer replaces an
+        optimizer of torch.optim over its parameters, and takes its groups and numbers. It also replaces DummyOptim of
+        accelerate.utils.deepspeed, with the numbers of the configuration. Several ranks: all call."""
         return super().prepare(*self._take(args), device_placement=device_placement)  # type: ignore[misc]
 
     def _take(self, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
