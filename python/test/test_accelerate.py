@@ -98,7 +98,7 @@ class OfAccelerate(Case):
 
 
 class AsPlain(OfAccelerate):
-    def test_losses_norms_and_rates(self):
+    def test_losses_norms_and_learning_rate(self):
         ours = Loop(self.ours(gradient_accumulation_steps=ACCUMULATION)).run()
         plain = Loop(accelerate.Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATION)).run()
         self.assertEqual(ours.steps, 8)  # 4 an epoch
@@ -230,7 +230,7 @@ class Ours(OfAccelerate):
         for name, value in reference.state_dict().items():
             self.assertTrue(torch.allclose(model.state_dict()[name], value, atol=1e-6), name)
 
-    def test_a_frozen_model_beside_it(self):
+    def test_a_frozen_model(self):
         accelerator = self.ours()
         teacher = model_func().requires_grad_(False)
         loop = Loop(accelerator)

@@ -88,7 +88,7 @@ class AsPlain(Of):
         self.same_weights(self.at("ours", "checkpoint-%d" % STEPS), self.at("plain", "checkpoint-%d" % STEPS))
         return ours, logged
 
-    def test_losses_norms_rates_and_evaluations(self):
+    def test_losses_norms_and_evaluations(self):
         """With dropout, shuffling, accumulation of batches with different numbers of targets, clipping, warm-up."""
         seen = Seen()
         ours, logged = self.both(given={"callbacks": [seen]}, warmup_steps=2, lr_scheduler_type="cosine",
