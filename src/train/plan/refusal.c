@@ -343,9 +343,9 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
         snprintf(kept, sizeof kept, "%s keys and values of generation.max_length + ", ps_bytes_format(cache, sizes[0]));
     snprintf(
         text, bytes,
-        "%s (%s) needs %s of device memory at once (%s activations and workspace + %s%s chunks), %s more than there "
+        "%s%s needs %s of device memory at once (%s activations and workspace + %s%s chunks), %s more than there "
         "is (%s)",
-        m->label, ps_phase_name(m->phase), ps_bytes_format(most, sizes[1]),
+        m->label, ps_moment_suffix(m), ps_bytes_format(most, sizes[1]),
         ps_bytes_format(m->non_model_bytes, sizes[2]), kept, ps_bytes_format(chunks, sizes[3]),
         ps_bytes_format(most - device, sizes[4]), ps_budgets_format(&s->budgets, budgets));
     ps_forecast f;
