@@ -22,13 +22,23 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* "; model.preset is one of gpt2, gpt2-medium, ..." */
+static void list_presets(char *text, size_t bytes)
+{
+    const ps_option *preset = &ps_option_table[PS_OPTION_model_preset];
+    size_t n = (size_t)snprintf(text, bytes, "; model.preset is one of");
+    for (int i = PS_CONFIG_PRESET_NONE + 1; i < preset->n_names && n < bytes; i++)
+        n += (size_t)snprintf(text + n, bytes - n, "%s %s", i > PS_CONFIG_PRESET_NONE + 1 ? "," : "", preset->names[i]);
+}
+
 static ps_status fail_open(const char *path)
 {
-    char hint[PS_MODEL_FOLDER_HINT_BYTES] = "";
+    char hint[PS_MODEL_FOLDER_HINT_BYTES] = "", presets[512] = "";
     const int error = errno;
     if (error == ENOENT) (void)ps_model_folder_hint(path, hint);
-    return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s%s%s", path, strerror(error),
-                   hint[0] != '\0' ? ", and no model.preset has this name," : "", hint);
+    if (hint[0] != '\0') list_presets(presets, sizeof presets);
+    return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s%s%s%s", path, strerror(error),
+                   hint[0] != '\0' ? ", and no model.preset has this name," : "", hint, presets);
 }
 
 static bool is_preset(const char *name)
