@@ -64,9 +64,14 @@ static ps_status report_failure(const ps_disk *d, const ps_disk_transfer *t)
 {
     if (t->error == 0) return PS_OK;
     if (t->cause != PS_OK) return PS_FAIL(t->cause, "%s", t->why);
-    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", path_of(d, t->error_file),
-                   t->is_write ? "write" : "read", (long long)t->error_offset, (long long)t->error_wanted,
-                   (long long)t->error_got, t->error == PS_DISK_END ? "the file ends there" : strerror(t->error));
+    const bool is_full = t->error == ENOSPC || t->error == EDQUOT;
+    return PS_FAIL(
+        PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s%s", path_of(d, t->error_file),
+        t->is_write ? "write" : "read", (long long)t->error_offset, (long long)t->error_wanted, (long long)t->error_got,
+        t->error == PS_DISK_END ? "the file ends there" : strerror(t->error),
+        is_full ? "; free some space there, or choose another folder (memory.disk_path), and continue from the last "
+                  "checkpoint"
+                : "");
 }
 
 static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket, bool tells)

@@ -86,7 +86,7 @@ static ps_status create_unnamed(const char *folder, ps_disk_file *f)
         close(fd);
         return st;
     }
-    snprintf(f->path, path_bytes, "%s/(file without name)", folder);
+    snprintf(f->path, path_bytes, "temporary file in %s", folder);
     f->fd = fd;
     return PS_OK;
 }
