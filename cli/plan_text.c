@@ -63,7 +63,7 @@ static void show_model(const plan_text *t)
     if (s->n_trained_params < s->n_params)
         printf("%s of them trained (frozen: %s less), ", cli_text_count(s->n_trained_params, n),
                ps_bytes_format(s->frozen_saves_bytes, bytes));
-    printf("%s of model data, computed in %s\n", ps_bytes_format(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
+    printf("%s of model data, computed in %s\n", ps_bytes_format(s->model_data_bytes, bytes), ps_dtype_precision(s->dtype));
     const int64_t n_sequences = s->ranks.n * s->B * s->accumulation;
     printf("step      %" PRId64 " sequence%s of %" PRId64 " tokens", n_sequences, n_sequences == 1 ? "" : "s", s->T);
     if (s->ranks.n > 1 || s->accumulation > 1) printf(" in micro-batches of %" PRId64, s->B);
@@ -156,7 +156,7 @@ void plan_text_show_advice(const plan_text *t, const ps_advice *advice, int n, b
     const int shown = fits && !t->is_verbose ? 1 : n;
     if (n == 0 && !timed_out)
         printf("%s\n", fits ? "faster    no change of one option that was tried gains 2 %"
-                            : "No change of one option was found that makes it fit.");
+                            : "No change was found that makes it fit: raise several budgets.");
     for (int i = 0; i < n && i < shown; i++) show_change(i > 0 ? "" : fits ? "faster" : "one of", &advice[i]);
 }
 

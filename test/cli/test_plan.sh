@@ -229,7 +229,7 @@ advised | grep -q "^memory.device=" || fail "no memory.device"
 # nothing is searched for a model that all memory together cannot hold, and little for one that could
 expect 2 "$pstar" plan "$work/tiny.json" --timeout 0 model.n_embd=65536 model.n_head=512 model.n_layer=300 memory.device=1GB memory.host=1GB memory.disk=1GB
 says out " of model data, room for 3 GB (device 1 GB, host 1 GB, disk 1 GB)"
-says out "No change of one option was found that makes it fit."
+says out "No change was found that makes it fit: raise several budgets."
 ! grep -q "timed out" "$work/out" || fail "time was up"
 expect 2 "$pstar" plan "$work/tiny.json" model.n_embd=1048576 model.n_head=4096 model.n_layer=65536
 says err "more than 281474976710656 parameters with transformer.h."

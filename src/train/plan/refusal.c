@@ -402,6 +402,6 @@ ps_status ps_refusal_explain(const ps_settings *s, const ps_config *config, ps_m
     return PS_FAIL(PS_EBUDGET, "%s. %s%s%s.", text,
                    r.n > 1    ? "One of: "
                    : r.n == 1 ? "Fits with "
-                              : "No change of one option was found that fits: raise several budgets",
+                              : "No change was found that makes it fit: raise several budgets",
                    r.text, timed_out ? " (the search took too long, and was ended)" : "");
 }

@@ -34,7 +34,7 @@ const char *ps_lists_describe(const ps_lists *l, ps_list list, ps_dtype dtype, c
 {
     const char *name = l->list[list].name;
     if (list == PS_LIST_PARAM16)
-        snprintf(text, PS_LIST_TEXT_MAX, "parameters (%s)", ps_dtype_name(dtype));
+        snprintf(text, PS_LIST_TEXT_MAX, "parameters (%s)", ps_dtype_precision(dtype));
     else if (list == PS_LIST_MASTER)
         snprintf(text, PS_LIST_TEXT_MAX, "fp32 parameters");
     else if (list == ps_lists_grad(l))
