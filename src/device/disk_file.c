@@ -133,6 +133,9 @@ void ps_disk_file_close(ps_disk_file *f)
 {
     if (f->fd < 0) return;
     if (f->is_named) unlink(f->path);
+    /* The kernel frees the rings of io_uring, which refer to the file, some time after the process ended. A run that
+     * starts by then needs the room. */
+    if (ftruncate(f->fd, 0) != 0) errno = 0;
     close(f->fd);
     ps_mem_free(f->path);
     *f = (ps_disk_file){.fd = -1};
