@@ -216,6 +216,14 @@ while read -r change; do
         { cat "$work/out"; fail "advice that does not fit: $change"; }
 done <"$work/advice"
 
+# a smaller micro-batch than train_batch_size was given for
+set -- memory.device=8MB memory.host=0 memory.disk=100MB train_micro_batch_size_per_gpu=16 train_batch_size=16
+expect 2 "$pstar" plan "$work/tiny.json" "$@"
+change=$(advised | grep " train_batch_size=0$" | head -n 1)
+[ -n "$change" ] || { cat "$work/out"; fail "no smaller micro-batch is advised"; }
+# shellcheck disable=SC2086 # words
+expect 0 "$pstar" plan "$work/tiny.json" "$@" --no-advice $change
+
 # one list of what fits, with the least of each budget that suffices alone
 hardware=examples/hardware/h200-128gb.json
 set -- --hardware $hardware hardware.disk=null hardware.network=null memory.device=60MB memory.host=0 memory.disk=0 train_micro_batch_size_per_gpu=1 \
