@@ -39,14 +39,14 @@ static ps_status check_numbers(const ps_config *config)
 static ps_status check_batch(const ps_config *config)
 {
     const ps_options *o = &config->options;
-    const int64_t product = o->train_micro_batch_size_per_gpu * o->gradient_accumulation_steps;
-    if (o->train_batch_size % product != 0)
+    const int64_t batch = o->train_micro_batch_size_per_gpu * o->gradient_accumulation_steps;
+    if (o->train_batch_size % batch != 0)
         return ps_config_fail_for(
             config, PS_OPTION_train_batch_size,
             "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times gradient_accumulation_steps %lld "
             "is %lld, which does not divide it; leave one of them out or make them agree",
             (long long)o->train_batch_size, (long long)o->train_micro_batch_size_per_gpu,
-            (long long)o->gradient_accumulation_steps, (long long)product);
+            (long long)o->gradient_accumulation_steps, (long long)batch);
     return PS_OK;
 }
 

@@ -137,16 +137,16 @@ enum { WHAT_BYTES = 320 };
 /* `what` (of WHAT_BYTES) gets the purpose of the bytes. */
 static int64_t least_device_bytes(const ps_client *c, char *what)
 {
-    const int64_t update = ps_client_update_bytes(c), beside = ps_client_separate_fp32_bytes(c);
+    const int64_t update = ps_client_update_bytes(c), separate = ps_client_separate_fp32_bytes(c);
     const int64_t group = group_chunks(c) * chunk_bytes(c, PS_LIST_PARAM16);
-    int64_t widest = beside, blocks[PS_RAM_TIER_COUNT];
+    int64_t widest = separate, blocks[PS_RAM_TIER_COUNT];
     char text[PS_BYTES_TEXT_MAX];
     snprintf(what, WHAT_BYTES, "a chunk of parameters with its fp32 values or gradients takes %s there",
-             ps_bytes_format(beside, text));
+             ps_bytes_format(separate, text));
     for (int32_t i = 0; i < c->layout->n_tensors; i++) {
         int64_t bytes = held_chunks(c, &c->layout->places[i]) * chunk_bytes(c, PS_LIST_PARAM16);
         /* in its last group gradients move off their parameters while earlier ones are pinned */
-        if (c->settings.ranks.n > 1) bytes = ps_max_i64(bytes, bytes - group + beside);
+        if (c->settings.ranks.n > 1) bytes = ps_max_i64(bytes, bytes - group + separate);
         if (bytes <= widest) continue;
         widest = bytes;
         snprintf(what, WHAT_BYTES, "the chunks of %.200s take %s", c->tensors[c->in_order[i]].name,
