@@ -166,6 +166,10 @@ class Visualize(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("begins at step 2", errors)
 
+    def test_log_of_a_run(self):
+        run = os.path.join(self.folder.name, "run")
+        self.assertIn("is the log of a run, expected a profile", self.refused(run))
+
     def test_refused_by_name(self):
         self.assertIn("--memory_type", self.refused(self.profile, "--fig_type", "access", "--memory_type", "GPU"))
         self.assertIn("figure.none", self.refused(self.profile, "-o", "figure.none"))
