@@ -84,7 +84,7 @@ class Library(unittest.TestCase):
                                   env=dict(os.environ, PATRICKSTAR_LIBRARY=file.name))
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("ImportError: %s cannot be loaded: " % file.name, done.stdout)
-        self.assertIn("libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0", done.stdout)
+        self.assertIn("libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0 libzstd1 zlib1g", done.stdout)
 
 
 @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib (Debian: python3-matplotlib)")
