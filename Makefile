@@ -456,7 +456,7 @@ python-check: build/torch/.companions $(PYTHON_NEEDS)
 bench-pytorch: build/torch/.companions $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
 build/torch/.companions: build/torch/.done
-	build/torch/bin/pip install transformers accelerate peft matplotlib
+	build/torch/bin/pip install transformers accelerate peft matplotlib tensorboard datasets
 	@touch $@
 
 replay: $(FUZZ:%=$B/test/fuzz/replay_%)
