@@ -1,5 +1,5 @@
-/* log_file.h - a file that grows by whole records while a run trains. A full disk does not end the run: records are kept
- * in memory, and written as soon as there is room. */
+/* log_file.h - a file that grows by whole records while a run trains. A full disk does not end the run: records are
+ * kept in memory, and written as soon as there is room. */
 #ifndef PSTAR_LOG_FILE_H
 #define PSTAR_LOG_FILE_H
 

@@ -1,5 +1,5 @@
-/* run_log.h - files of a training run in its output folder: metrics.jsonl, one object per step, the same for TensorBoard
- * (event_file.h), and summary.json. */
+/* run_log.h - files of a training run in its output folder: metrics.jsonl, one object per step, the same for
+ * TensorBoard (event_file.h), and summary.json. */
 #ifndef PSTAR_RUN_LOG_H
 #define PSTAR_RUN_LOG_H
 

@@ -97,8 +97,8 @@ class Convert(unittest.TestCase):
         rows = [{"when": moment, "day": moment.date(), "price": decimal.Decimal("1.25"), "none": None,
                  "messages": [{"role": "user", "content": "x"}], "numbers": [1, 2]}]
         self.converted(self.parquet("a.parquet", rows))
-        self.assertEqual(self.lines(), [{"when": "2026-01-02T03:04:05", "day": "2026-01-02", "price": 1.25, "none": None,
-                                         "messages": [{"role": "user", "content": "x"}], "numbers": [1, 2]}])
+        self.assertEqual(self.lines(), [{"when": "2026-01-02T03:04:05", "day": "2026-01-02", "price": 1.25,
+                                         "none": None, "messages": [{"role": "user", "content": "x"}], "numbers": [1, 2]}])
 
     def test_refused(self):
         self.parquet("a.parquet", [{"text": "x", "image": b"\x00"}])
@@ -131,7 +131,8 @@ class Convert(unittest.TestCase):
     @has_datasets
     def test_datasets(self):
         import datasets
-        features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+        features = datasets.Features({"text": datasets.Value("string"),
+                                      "label": datasets.ClassLabel(names=["no", "yes"])})
         one = datasets.Dataset.from_list(ROWS, features=features)
         one.save_to_disk(self.path("one"), num_shards=3)
         said = self.converted("one")

@@ -1,4 +1,4 @@
-"""Event files of `pstar train` (train.log_to) by TensorBoard's own reader. test/cli/test_events.sh reads them without it."""
+"""Event files of `pstar train` (train.log_to) by TensorBoard's own reader; test/cli/test_events.sh does without it."""
 import json
 import os
 import subprocess

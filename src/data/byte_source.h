@@ -1,5 +1,5 @@
-/* byte_source.h - reads a file from its begin to its end; what gzip or zstd has compressed is decompressed, whatever its
- * name: the first bytes tell (RFC 1952, RFC 8878). Several members or frames in one file are one text.
+/* byte_source.h - reads a file from its begin to its end; what gzip or zstd has compressed is decompressed, whatever
+ * its name: the first bytes tell (RFC 1952, RFC 8878). Several members or frames in one file are one text.
  *
  * Memory: 64 KiB, and for zstd the window of the frame, at most 128 MiB (as of zstd -22); frames with a larger one
  * (zstd --long=28 and up) are refused. One thread at a time. */

@@ -87,7 +87,7 @@ def value_of(message):
 
 
 def read_events(folder):
-    """[(file, time, step, "version", "start" or {tag: value})] of all files, in the order in which readers take them."""
+    """[(file, time, step, "version", "start" or {tag: value})] of all files, in the order that readers have."""
     events = []
     for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
         with open(path, "rb") as file:
