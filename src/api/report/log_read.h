@@ -53,7 +53,8 @@ typedef struct ps_report_log {
 } ps_report_log;
 
 /* The path of metrics.jsonl where `path` is the folder of a run, a copy of `path` where it is a file that begins as
- * metrics.jsonl does, else NULL: not a log. For ps_mem_free. PS_EIO, also for a folder without the file. */
+ * metrics.jsonl does, else NULL: not a log. For ps_mem_free. PS_EIO, also for a folder
+ * without the file; errors of ps_file_open. */
 PS_NODISCARD ps_status ps_report_log_find(const char *path, char **out);
 
 /* PS_EFORMAT with file, line and key for what is not JSON or another type, for steps that do not rise, and for a file
