@@ -141,6 +141,27 @@ const char *ps_model_folder_hint(const char *path, char out[PS_MODEL_FOLDER_HINT
     return out;
 }
 
+const char *ps_model_folder_rest_hint(const char *folder, char out[PS_MODEL_FOLDER_HINT_BYTES])
+{
+    static const char models[] = "models--", snapshots[] = "/snapshots/";
+    char repository[REPOSITORY_BYTES];
+    const char *begin = strstr(folder, models), *end = strstr(folder, snapshots);
+    out[0] = '\0';
+    if (begin == NULL || end == NULL || end < begin || (size_t)(end - begin) >= sizeof repository) return out;
+    begin += sizeof models - 1;
+    snprintf(repository, sizeof repository, "%.*s", (int)(end - begin), begin);
+    char *dashes = strstr(repository, "--"); /* names have none */
+    if (dashes != NULL) {
+        *dashes = '/';
+        memmove(dashes + 1, dashes + 2, strlen(dashes + 2) + 1);
+    }
+    end += sizeof snapshots - 1;
+    snprintf(out, PS_MODEL_FOLDER_HINT_BYTES,
+             "; this snapshot is not complete: `hf download %s --revision %.*s` fetches what is missing", repository,
+             (int)strcspn(end, "/"), end);
+    return out;
+}
+
 ps_status ps_model_folder_check(const char *what, const char *path)
 {
     char hint[PS_MODEL_FOLDER_HINT_BYTES];

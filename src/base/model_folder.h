@@ -22,6 +22,10 @@ PS_PRIVATE_API PS_NODISCARD ps_status ps_model_folder_find(const char *path, cha
  * file or an entry of an existing folder: " in <working folder>, and <cache> has no ...", else "". Returns out. */
 PS_PRIVATE_API const char *ps_model_folder_hint(const char *path, char out[PS_MODEL_FOLDER_HINT_BYTES]);
 
+/* Hint for a snapshot of the cache that lacks a file, as a program may have fetched a tokenizer alone: "; this snapshot
+ * is not complete: ...", else "". Returns out. */
+const char *ps_model_folder_rest_hint(const char *folder, char out[PS_MODEL_FOLDER_HINT_BYTES]);
+
 /* PS_EIO unless `path` is a folder; the message begins with `what` ("model.from_pretrained") and ends
  * with the hint. */
 PS_NODISCARD ps_status ps_model_folder_check(const char *what, const char *path);

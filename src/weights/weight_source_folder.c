@@ -133,7 +133,7 @@ static ps_status add_folder(ps_weight_source *s, const char *folder, bool may_be
 static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool may_be_run)
 {
     int n_ranks;
-    char *latest = NULL;
+    char *latest = NULL, hint[PS_MODEL_FOLDER_HINT_BYTES];
     PS_TRY(add_ranks(s, folder, &n_ranks));
     if (n_ranks == 0) PS_TRY(add_patrickstar_ranks(s, folder, &n_ranks));
     if (n_ranks > 0) return PS_OK;
@@ -141,8 +141,8 @@ static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool ma
     if (latest == NULL)
         return PS_FAIL(PS_EIO,
                        "%s: no weights in this folder: expected model.safetensors, pytorch_model.bin, one of them with "
-                       ".index.json, model-0-of-1.safetensors, model-0.pt, latest, or checkpoints/latest",
-                       folder);
+                       ".index.json, model-0-of-1.safetensors, model-0.pt, latest, or checkpoints/latest%s",
+                       folder, ps_model_folder_rest_hint(folder, hint));
     const ps_status st = add_folder(s, latest, false);
     ps_mem_free(latest);
     return st;

@@ -133,6 +133,24 @@ static void test_snapshots(void **state)
     assert_int_equal(system(folder), 0);
 }
 
+static void test_incomplete_snapshots(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *said;
+    } cases[] = {{"/c/models--org--a-b.c/snapshots/beef", "`hf download org/a-b.c --revision beef` fetches"},
+                 {"/c/models--gpt2/snapshots/beef/config.json", "`hf download gpt2 --revision beef` fetches"},
+                 {"/c/models--gpt2", ""},
+                 {"/snapshots/models--gpt2", ""},
+                 {"", ""}};
+    char out[PS_MODEL_FOLDER_HINT_BYTES];
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        const char *hint = ps_model_folder_rest_hint(cases[i].folder, out);
+        if (cases[i].said[0] == '\0' ? hint[0] != '\0' : strstr(hint, cases[i].said) == NULL)
+            fail_msg("%s: %s", cases[i].folder, hint);
+    }
+}
+
 /* The first that is set; a "~" is the home. */
 static void test_where_the_cache_is(void **state)
 {
@@ -165,9 +183,8 @@ static void test_where_the_cache_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names_of_the_hub),
-        cmocka_unit_test(test_folders_and_files),
-        cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_names_of_the_hub),   cmocka_unit_test(test_folders_and_files),
+        cmocka_unit_test(test_snapshots),          cmocka_unit_test(test_incomplete_snapshots),
         cmocka_unit_test(test_where_the_cache_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

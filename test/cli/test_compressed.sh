@@ -76,6 +76,8 @@ refused 2 tail.jsonl.gz "damaged: incorrect header check"
 printf '{"text": "a"}\n{"text": 1}\n' | gzip >wrong.jsonl.gz
 refused 2 wrong.jsonl.gz 'wrong.jsonl.gz: line 2, offset 14: "text" is an integer'
 expect 0 "$pstar" tokenize --vocab "$root/data/gpt2" --output tokens.bin book.txt
+expect 0 "$pstar" tokenize --vocab "$root/data/gpt2" --output same.bin book.txt.gz
+cmp tokens.bin same.bin || fail "other tokens of a compressed text"
 gzip -k tokens.bin
 refused 2 tokens.bin.gz 'a token file is read at random places and cannot be compressed: `gzip -d tokens.bin.gz`'
 echo PAR1 >table.parquet

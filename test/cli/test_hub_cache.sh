@@ -67,6 +67,14 @@ says out "snapshots/$second"
 expect 3 "$pstar" config hub.json model.from_pretrained=org/tiny@v2.0
 says err '`hf download org/tiny --revision v2.0`'
 
+# a snapshot with a part of the files
+mkdir -p "$HF_HOME/hub/models--org--part/snapshots/$first"
+expect 3 "$pstar" config hub.json model.from_pretrained=org/part@$first
+says err "config.json: there is no such file; this snapshot is not complete: \`hf download org/part --revision $first\`"
+cp model/config.json "$HF_HOME/hub/models--org--part/snapshots/$first"
+expect 3 "$pstar" train hub.json model.from_pretrained=org/part@$first data.tokenizer="$root/data/gpt2" train.output_dir=part
+says err "checkpoints/latest; this snapshot is not complete: \`hf download org/part --revision $first\`"
+
 # the same snapshot as huggingface_hub finds
 if "${python:-python3}" -c 'import huggingface_hub' 2>/dev/null; then
     found=$("${python:-python3}" -c 'import huggingface_hub
