@@ -1,4 +1,5 @@
 """Event files of `pstar train` (train.log_to) by TensorBoard's own reader; test/cli/test_events.sh does without it."""
+import glob
 import json
 import os
 import subprocess
@@ -44,6 +45,15 @@ class EventFiles(unittest.TestCase):
 
     def test_all_of_metrics(self):
         self.train()
+        self.check(1)
+
+    def test_a_record_that_was_cut(self):
+        self.train()
+        (name,) = glob.glob(self.folder + "/run/events.out.tfevents.*")
+        with open(name, "rb") as file:
+            begin = file.read(20)
+        with open(name, "ab") as file:
+            file.write(begin)
         self.check(1)
 
     def test_a_resumed_run(self):

@@ -35,10 +35,13 @@ assert masked_crc32c(b"123456789") == ((0xe3069283 >> 15 | 0xe3069283 << 17) + 0
 
 
 def records(data):
+    """A record that a crash has cut ends the file."""
     at = 0
-    while at < len(data):
+    while at + 12 <= len(data):
         head = data[at:at + 12]
         n, crc = struct.unpack("<QI", head)
+        if at + 16 + n > len(data):
+            return
         event = data[at + 12:at + 12 + n]
         (event_crc,) = struct.unpack("<I", data[at + 12 + n:at + 16 + n])
         assert crc == masked_crc32c(head[:8]) and event_crc == masked_crc32c(event), "checksum at %d" % at

@@ -56,6 +56,26 @@ expect 0 "$pstar" train "$work/tiny.json" train.log_to=tensorboard train.steps=8
 says out "nothing to do"
 events | xargs cat | cmp -s - "$work/before" || fail "a finished run's events changed"
 
+# killed at any instant: what was written can be read, and the run goes on
+begin "$pstar" train "$work/tiny.json" train.log_to=tensorboard train.steps=100000 train.save_interval=4 train.output_dir="$work/killed"
+until [ "$(grep -c '"loss"' "$work/killed/metrics.jsonl" 2>/dev/null)" -ge 9 ] 2>/dev/null; do
+    kill -0 $pid || { cat "$work/err"; fail "ended by itself"; }
+    sleep 0.05
+done
+kill -9 $pid
+wait $pid 2>/dev/null
+python3 - "$work/killed" "$root/test/cli" <<'EOP' || fail "events of a killed run"
+import sys
+sys.path.insert(0, sys.argv[2])
+from check_events import read_events
+n_lines = open(sys.argv[1] + "/metrics.jsonl").read().count("\n")
+n_events = sum(isinstance(what, dict) for _, _, _, what in read_events(sys.argv[1]))
+assert n_lines - n_events in (0, 1), (n_lines, n_events)
+EOP
+expect 0 "$pstar" train "$work/tiny.json" train.log_to=tensorboard train.save_interval=4 train.output_dir="$work/killed" --resume \
+    train.steps=$(($(grep -c '"loss"' "$work/killed/metrics.jsonl") + 3))
+check "$work/killed" 2
+
 # of the run that is written over none are left
 expect 0 "$pstar" train "$work/tiny.json" train.log_to=tensorboard --overwrite
 check "$work/run" 1
