@@ -138,8 +138,8 @@ static void test_page(void **state)
     static const char *const parts[] = {
         "{\"begin\":2,\"end\":3,\"ranks\":2,\n\"steps\":[2,3],\n\"skipped\":[2],\n\"values\":{\n\"loss\":[3.5,3.25],",
         "\"eval_loss\":[null,3.75]",
-        "\"saves\":[\n{\"step\":2,\"name\":\"step-\\u003c2\\u003e\",\"error\":null},\n"
-        "{\"step\":3,\"name\":null,\"error\":\"the \\u003c/script\\u003e disk\"}]}",
+        ("\"saves\":[\n{\"step\":2,\"name\":\"step-\\u003c2\\u003e\",\"error\":null},\n"
+         "{\"step\":3,\"name\":null,\"error\":\"the \\u003c/script\\u003e disk\"}]}"),
         "<td>loss</td><td>3.5000 to 3.2500, least 3.2500 at step 3</td>",
         "<td>validation loss</td><td>3.7500 at last, least 3.7500 at step 3</td>",
         "<td>skipped steps</td><td>1</td>",
