@@ -79,8 +79,8 @@ B := build/$V
 IS_DEFAULT := $(filter gcc-d0,$V)
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
-DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
-DEPS_TEST  := g++ help2man libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
+DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev
+DEPS_TEST  := g++ help2man libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core zstd
 DEPS_FETCH := python3 ca-certificates
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
@@ -98,7 +98,7 @@ ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-e
 CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG)
 LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN))
 LIBRARIES := jansson uring xxhash
-DATA_LIBRARIES := jansson pcre2-8 utf8proc xxhash
+DATA_LIBRARIES := jansson pcre2-8 utf8proc xxhash z zstd
 link_with = $(if $(MINIMAL),$(1:%=-l:lib%.a) -static-libgcc,$(1:%=-l%)) -lm -lpthread
 LDLIBS   += $(call link_with,$(sort $(LIBRARIES) $(DATA_LIBRARIES)))
 
@@ -456,7 +456,7 @@ python-check: build/torch/.companions $(PYTHON_NEEDS)
 bench-pytorch: build/torch/.companions $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
 build/torch/.companions: build/torch/.done
-	build/torch/bin/pip install transformers accelerate peft matplotlib
+	build/torch/bin/pip install transformers accelerate peft matplotlib tensorboard datasets
 	@touch $@
 
 replay: $(FUZZ:%=$B/test/fuzz/replay_%)

@@ -10,7 +10,7 @@ Which library goes in, the first of these that there is:
 3. one that is installed in the system. It is not copied: the wheel has modules only, and loads that one
 
 The wheel is for this machine's kind of processor and system. Libraries that libpatrickstar.so (jansson, uring, xxhash) and
-pstar (pcre2 and utf8proc too) need are the system's and not inside.
+pstar (pcre2, utf8proc, zlib and zstd too) need are the system's and not inside.
 """
 import base64
 import ctypes
@@ -74,7 +74,7 @@ def find_library() -> Library:
         "patrickstar: no libpatrickstar.so: %s, and none is installed.\n"
         "Any one of these will do:\n"
         "  in the source tree: make deps && make, then pip install ./python   (Debian; elsewhere gcc, make, and the\n"
-        "      headers of jansson, pcre2, liburing, utf8proc and xxhash)\n"
+        "      headers of jansson, pcre2, liburing, utf8proc, xxhash, zlib and zstd)\n"
         "  make install, as root\n"
         "  PATRICKSTAR_LIBRARY=/path/to/libpatrickstar.so pip install ./python" % why)
 

@@ -281,8 +281,8 @@ _CALLS = {
     "ps_client_stop_profile": "profiler.end()",
     "ps_client_save_profile": "profiler.save()",
 }
-_NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0`; elsewhere "
-          "jansson, pcre2, liburing, utf8proc and xxhash")
+_NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0 libzstd1 zlib1g`; "
+          "elsewhere jansson, pcre2, liburing, utf8proc, xxhash, zlib and zstd")
 
 
 def _find() -> str:

@@ -98,5 +98,10 @@ ps_status ps_config_text(const char *path, char **text, size_t *n_bytes)
 {
     if (is_folder(path)) return write_model("from_pretrained", path, text, n_bytes);
     if (access(path, F_OK) != 0 && is_preset(path)) return write_model("preset", path, text, n_bytes);
-    return read_file(path, text, n_bytes);
+    char *folder = NULL;
+    PS_TRY(ps_model_folder_find(path, &folder));
+    if (folder == NULL) return read_file(path, text, n_bytes);
+    const ps_status st = write_model("from_pretrained", folder, text, n_bytes);
+    ps_mem_free(folder);
+    return st;
 }
