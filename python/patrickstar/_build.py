@@ -366,7 +366,7 @@ class Builder:
                 if param is not None and param.device.type == "meta":
                     if id(param) not in real:
                         real[id(param)] = param, nn.Parameter(blank(param), param.requires_grad)
-                    module._parameters[key] = real[id(param)][1]
+                    setattr(module, key, real[id(param)][1])  # which nn.LSTM notices
                     unset.add(module, key, real[id(param)][1])
             for key, buffer in list(module._buffers.items()):
                 if buffer is not None and buffer.device.type == "meta":
