@@ -14,7 +14,8 @@ compiled.
 
     runtime/       the public interface: initialize_engine, the engine, the optimizer
     utils/, ops/   with core/ and profiler/ PatrickStar's other names, by _original; zero: ColossalAI's
-    _build         construction: parameters of a module go into the library's memory; _meta: first values of meta tensors
+    _build         construction: parameters of a module go into the library's memory
+    _meta          first values of tensors on the meta device
     _front         hooks of modules: parameters in use; gradients
     _parked        parameters that are not in use
     _precision     number formats of modules with 16-bit parameters

@@ -1,11 +1,11 @@
 """Construction: parameters are created in memory of the library, so that a model larger than memory can be built.
 
-While model_func, or the block of patrickstar.init, runs, parameters registered in a module's _parameters move into the library's staging file, a file
-without a name whose pages may be written back (ps_client_add, ps_client_release), and stay ordinary parameters that
-model_func may initialise, read, copy, tie, or fill from a checkpoint (from_pretrained). Parameters on
-torch.device("meta"), also those of accelerate's init_empty_weights, need no memory until the end of construction, when
-their modules initialise them (_meta.py). A model built elsewhere is adopted, one parameter after the other. Buffers stay
-PyTorch's.
+While model_func, or the block of patrickstar.init, runs, parameters registered in a module's _parameters move into the
+library's staging file, a file without a name whose pages may be written back (ps_client_add, ps_client_release), and
+stay ordinary parameters that model_func may initialise, read, copy, tie, or fill from a checkpoint (from_pretrained).
+Parameters on torch.device("meta"), also those of accelerate's init_empty_weights, need no memory until the end of
+construction, when their modules initialise them (_meta.py). A model built elsewhere is adopted, one parameter after the
+other. Buffers stay PyTorch's.
 
 A module of patrickstar.init is pending between the end of the block and initialize_engine: an ordinary one in memory of
 the staging file, whose new parameters go there, too. Nothing trains it meanwhile."""

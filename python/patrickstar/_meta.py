@@ -1,13 +1,15 @@
 """First values of tensors that a module has on torch.device("meta").
 
 They come from the module's own initialisers, called as Module.apply does, children before their parent:
-    reset_parameters()      of each module with tensors on meta, or _reset_parameters(), as nn.MultiheadAttention has; so
+
+    reset_parameters()      or _reset_parameters(), as nn.MultiheadAttention has, of each module with tensors on meta;
                             modules of torch.nn get the bits that their constructors would give them
     _init_weights(module)   of the model of transformers that the module belongs to; where this leaves a tensor out,
                             after the module's reset_parameters()
-An initialiser of a module that contains others runs if all tensors below it were on meta. Tensors that had values before
-(load_state_dict(assign=True)) keep them. What has no value afterwards is refused by name."""
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+
+An initialiser of a module that contains others runs if all tensors below it were on meta. Tensors that had values
+before (load_state_dict(assign=True)) keep them. What has no value afterwards is refused by name."""
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 import torch.nn as nn

@@ -135,7 +135,7 @@ def _describe(optimizer: torch.optim.Optimizer, module: nn.Module) -> Dict[str, 
                       % (kind, len(missing), len(trained), ", ".join(missing[:3])))
     first, *others = [{key: group[key] for key in keys if key in group} for group in optimizer.param_groups]
     return {"type": kind, "params": first, "param_groups": [
-        {"params": [glob.escape(names[id(param)]) for param in group["params"]], **numbers}
+        {"params": [glob.escape(names[id(param)]).replace(",", "?") for param in group["params"]], **numbers}
         for group, numbers in zip(optimizer.param_groups[1:], others)]}
 
 

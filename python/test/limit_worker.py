@@ -1,4 +1,4 @@
-"""What test_memory_limit.py starts: trains under one budget of the whole process, and says what the process took at most.
+"""What test_memory_limit.py starts: trains under one budget of the whole process, and says what that took at most.
 
 limit_worker.py MEMORY LAYERS [init] SAMPLES...: a step for each number of samples. MEMORY is JSON: the configuration's
 "memory". init: the model is built in a block of patrickstar.init, not by a function.

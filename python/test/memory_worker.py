@@ -1,7 +1,7 @@
 """What test_memory.py starts: trains in a third of its model data, and says how much memory the process took at most.
 
-memory_worker.py DEVICE_BYTES HOST_BYTES SAMPLES [DISK_BYTES [init]]: prints a JSON object, or why it does not fit. init:
-the model is built in a block of patrickstar.init, not by a function."""
+memory_worker.py DEVICE_BYTES HOST_BYTES SAMPLES [DISK_BYTES [init]]: prints a JSON object, or why it does not fit.
+init: the model is built in a block of patrickstar.init, not by a function."""
 import json
 import os
 import resource

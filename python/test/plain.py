@@ -1,6 +1,6 @@
-"""Plain PyTorch with the interface of engine and optimizer: forward and backward over ordinary tensors, and the update of
-the library, which rounds its Adam otherwise than torch.optim (test_optimizer.py compares these). So what a program does
-with either has the same bits, unless hooks or chunks of the package do something else."""
+"""Plain PyTorch with the interface of engine and optimizer: forward and backward over ordinary tensors, and the update
+of the library, which rounds its Adam otherwise than torch.optim (test_optimizer.py compares these). So what a program
+does with either has the same bits, unless hooks or chunks of the package do something else."""
 import ctypes
 
 import torch

@@ -1,5 +1,5 @@
-"""The situations of situations.py: equal to plain PyTorch, or refused with the message, in fp32 and bf16; and the tables of
-doc/pytorch.md, which this file writes: python/test/test_coverage.py --write"""
+"""What people do in PyTorch (situations.py): equal to plain PyTorch, or refused with the message, in fp32 and bf16; and
+the tables of doc/pytorch.md, which this file writes: python3 python/test/test_coverage.py --write"""
 import os
 import sys
 import unittest
@@ -7,6 +7,9 @@ import unittest
 import torch
 
 from plain import Plain, PlainOptimizer
+import situations_modules  # noqa: F401, they add to SITUATIONS
+import situations_training  # noqa: F401
+import situations_refused  # noqa: F401, the last on the page
 from situations import SITUATIONS, lacks
 from support import BF16, F32, Case, Squeeze, engine, masters, pinned
 
@@ -50,6 +53,7 @@ class Coverage(Case):
             model, optimizer = engine(make, dtype, **tight)
             found = numbers_of(loop, model, optimizer), masters(model), dict(model.module.named_buffers())
             self.assertFalse(pinned(model))
+            self.assertEqual(optimizer.last_step.n_restored, 0)
             model.close()
         return expected, found
 
@@ -74,7 +78,7 @@ class Coverage(Case):
         self.assertIn(situation.message, str(caught.exception))
 
 
-def _add(number, situation):
+def _add(situation):
     def test(self):
         lacking = lacks(situation.needs)
         if lacking is not None:
@@ -89,8 +93,8 @@ def _add(number, situation):
     setattr(Coverage, "test_%s" % situation.function.__name__, test)
 
 
-for _number, _situation in enumerate(SITUATIONS):
-    _add(_number, _situation)
+for _situation in SITUATIONS:
+    _add(_situation)
 
 
 # ---- the page

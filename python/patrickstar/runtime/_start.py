@@ -1,4 +1,4 @@
-"""Creation of a model in chunks from a configuration, and a function, or the block of a context, that builds a module."""
+"""Creation of a model in chunks from a configuration, and a function or the block of `init`, which build a module."""
 import atexit
 import contextlib
 import functools
@@ -117,8 +117,8 @@ def init(config: Any = None, local_rank: Optional[int] = None, process_group: An
             model = Model()
         model, optimizer = patrickstar.initialize_engine(model=model)
 
-    config, local_rank, process_group: those of initialize_engine, which takes them from here. local_rank None: LOCAL_RANK
-    of the environment, which torchrun sets.
+    config, local_rank, process_group: those of initialize_engine, which takes them from here. local_rank None:
+    LOCAL_RANK of the environment, which torchrun sets.
 
     One model a block, and no block within another one, or within a model_func. Where the block ends by an exception, or
     initialize_engine fails, memory and files are freed, and the module has no values any more."""
@@ -150,7 +150,8 @@ def _check_that_nothing_else_is_given(creation: _Creation, local_rank: Optional[
         raise PatrickStarError("EINVAL", "local_rank=%r, but patrickstar.init was given %r: give it there"
                                % (local_rank, creation.local_rank))
     if process_group is not None and process_group is not creation.process_group:
-        raise PatrickStarError("EINVAL", "process_group: patrickstar.init was given another one, or none: give it there")
+        raise PatrickStarError("EINVAL", "process_group: patrickstar.init was given another one, or none; give "
+                               "it there")
 
 
 def _flat(options: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:
