@@ -88,7 +88,8 @@ class Plain(nn.Module):
 class PlainOptimizer(torch.optim.Optimizer):
     def __init__(self, engine):
         self.engine, self.client = engine, engine.client
-        super().__init__(list(engine.params.values()), {"lr": self.client.get_groups()[0].lr})
+        self.known = self.client.get_groups()[0].lr
+        super().__init__(list(engine.params.values()), {"lr": self.known})
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -99,9 +100,9 @@ class PlainOptimizer(torch.optim.Optimizer):
         engine = self.engine
         if engine.n_backward % engine.n_micro != 0:
             return loss
-        group = self.client.get_groups()[0]
-        if self.param_groups[0]["lr"] != group.lr:
-            self.client.set_group(0, _library.ClientGroup(lr=self.param_groups[0]["lr"], weight_decay=float("nan"),
+        group = self.param_groups[0]
+        if group["lr"] != self.known:  # the program has written it
+            self.client.set_group(0, _library.ClientGroup(lr=group["lr"], weight_decay=float("nan"),
                                                           beta1=-1, beta2=-1, eps=-1))
         for name, param in engine.params.items():
             if param.grad is not None:
@@ -111,6 +112,9 @@ class PlainOptimizer(torch.optim.Optimizer):
         self.client.step()
         engine.read_all()
         engine.n_backward = 0
+        if group["lr"] == self.known:  # the rate of a schedule of the configuration
+            group["lr"] = self.client.get_groups()[0].lr
+        self.known = self.client.get_groups()[0].lr
         return loss
 
     def zero_grad(self, set_to_none=True):

@@ -13,7 +13,7 @@ from patrickstar import initialize_engine, torch_scope
 section("Refused")
 
 
-@refused("`torch.func.grad`, `vjp`, `jacrev`, `hessian` over parameters", "torch.func (grad, vjp, jacrev, hessian) of "
+@refused("`torch.func.grad` and its relatives over parameters", "torch.func (grad, vjp, jacrev, hessian) of "
          "parameter a.weight, which is in chunks: use torch.autograd.grad, or pass a copy", TORCH2)
 def of_func(dtype):
     model, _ = engine(Two, dtype)
@@ -34,7 +34,7 @@ def of_script(dtype):
     torch.jit.script(model.module.a)
 
 
-@refused("`torch.jit.trace`, `torch.onnx.export` by tracing",
+@refused("`torch.jit.trace`",
          "a trace would keep its address, which is valid for one use")
 def of_trace(dtype):
     model, _ = engine(Two, dtype)
@@ -80,13 +80,13 @@ def of_ddp(dtype):
     nn.parallel.DistributedDataParallel(model)
 
 
-@refused("`copy.deepcopy` of engine, module or optimizer", "copy model.state_dict()")
+@refused("`copy.deepcopy` of a module in chunks", "copy model.state_dict()")
 def of_deepcopy(dtype):
     model, _ = engine(Two, dtype)
     copy.deepcopy(model.module)
 
 
-@refused("`pickle`, `torch.save` of engine or module", "save its state_dict()")
+@refused("`pickle` of the engine", "save its state_dict()")
 def of_pickle(dtype):
     model, _ = engine(Two, dtype)
     pickle.dumps(model)
@@ -104,7 +104,7 @@ def of_lion(dtype):
     initialize_engine(Two, 0, config(dtype, optimizer={"type": "Lion"}))
 
 
-@refused("`amsgrad`, `maximize`", "of this library does not support that; leave it out")
+@refused("`amsgrad`", "of this library does not support that; leave it out")
 def of_amsgrad(dtype):
     model, optimizer = engine(Two, dtype)
     optimizer.param_groups[0]["amsgrad"] = True
@@ -133,11 +133,17 @@ def of_own_backward(dtype):
     square(model(values(dtype=dtype))).backward()
 
 
-@refused("parameters, or modules, added after `initialize_engine`",
+@refused("a parameter that is added after `initialize_engine`",
          "is registered or replaced after initialize_engine; create it in model_func")
 def of_registration(dtype):
     model, _ = engine(Two, dtype)
     model.module.c = nn.Parameter(torch.ones(2))
+
+
+@refused("`model.half()`, `.to(dtype)` after `initialize_engine`", "fp16.enabled")
+def of_half(dtype):
+    model, _ = engine(Two, dtype)
+    model.half()
 
 
 @refused("a module that an engine has already", "build the module again for each initialize_engine")
@@ -171,7 +177,7 @@ def of_meta(dtype):
     engine(lambda: nn.ParameterList([nn.Parameter(torch.empty(2, device="meta"))]), dtype)
 
 
-@refused("a model of BatchNorm alone in bf16, or all of it in a `torch_scope`", "stay outside of them as fp32")
+@refused("a model all of which is in a `torch_scope`", "stay outside of them as fp32")
 def of_nothing(dtype):
     def make():
         with torch_scope():

@@ -250,6 +250,7 @@ def sgd(dtype):
         optimizer.step()
         return loss
     return each_step(body, optimizer={"type": "SGD", "params": {"lr": .1, "momentum": .9, "nesterov": True}},
+                     scheduler={"type": "WarmupLR", "params": {"warmup_max_lr": .1, "warmup_num_steps": 3}},
                      gradient_clipping=.05)
 
 
@@ -387,6 +388,19 @@ def distillation(dtype):
         optimizer.step()
         return loss
     return each_step(body, mlp)
+
+
+@loop("batches of a `DataLoader` with a worker process")
+def loaders(dtype):
+    def run(model, optimizer):
+        data = torch.utils.data.TensorDataset(values(8, WIDTH, dtype=F32))
+        for epoch in range(2):
+            for x, in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True, num_workers=1):
+                loss = square(model(x.to(dtype)))
+                model.backward(loss)
+                optimizer.step()
+                yield loss
+    return Two, run
 
 
 @loop("a step without any gradient, steps without `zero_grad`")
