@@ -9,6 +9,7 @@ They come from the module's own initialisers, called as Module.apply does, child
 
 An initialiser of a module that contains others runs if all tensors below it were on meta. Tensors that had values
 before (load_state_dict(assign=True)) keep them. What has no value afterwards is refused by name."""
+import inspect
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -51,7 +52,7 @@ class Unset:
         if module in done:
             return done[module]
         done[module] = True  # a module that contains itself
-        owner = module if callable(getattr(module, "_init_weights", None)) else owner
+        owner = module if _takes_a_module(getattr(module, "_init_weights", None)) else owner
         below = [self._initialise(child, owner, done) for child in module.children()]
         blank = self._tensors.get(module, {})
         kept = [tensor for key, tensor in _tensors(module) if key not in blank]
@@ -82,6 +83,15 @@ def blank(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_floating_point() or tensor.is_complex():
         return torch.full(tensor.shape, float("nan"), dtype=tensor.dtype, device="cpu")
     return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+def _takes_a_module(method: Any) -> bool:
+    """As PreTrainedModel._init_weights does; others of that name may take nothing."""
+    try:
+        inspect.signature(method).bind(None)
+        return True
+    except (TypeError, ValueError):
+        return False
 
 
 def _is_blank(tensor: torch.Tensor, version: int) -> bool:

@@ -254,9 +254,8 @@ class Meta(Case):
         for name, value in plain.state_dict().items():
             self.assertTrue(torch.equal(model.state_dict()[name], value), name)
 
-    @unittest.skipIf(VERSION < (2, 1), "load_state_dict(assign=True) is of PyTorch 2.1")
-    def test_a_part_of_a_checkpoint(self):
-        """What it has not gets a value, and the rest of the same module keeps its own."""
+    def test_a_part_that_has_values(self):
+        """It keeps them, as of a checkpoint that lacks the rest; also where an initialiser would set them."""
         class Parent(nn.Module):
             def __init__(self, **where):
                 super().__init__()
@@ -266,12 +265,31 @@ class Meta(Case):
                 self.a.reset_parameters(), self.b.reset_parameters()
         given = Parent(device="meta")
         weight = torch.full((WIDTH, WIDTH), 7.)
-        given.load_state_dict({"a.weight": weight}, strict=False, assign=True)
+        given.a.weight = nn.Parameter(weight.clone())  # as load_state_dict(strict=False, assign=True) does
         model, _ = initialize_engine(model=given, config=config(F32))
         state = model.state_dict()
         self.assertTrue(torch.equal(state["a.weight"], weight))
         for name in ("a.bias", "b.weight", "b.bias"):
             self.assertTrue(0 < state[name].abs().max() < 1, name)
+
+    def test_init_weights(self):
+        """By the model's method, as of transformers or of Module.apply, if that takes a module."""
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.norm = nn.Linear(WIDTH, WIDTH, device="meta"), nn.LayerNorm(WIDTH, device="meta")
+
+            def _init_weights(self, module):
+                if isinstance(module, nn.Linear):
+                    nn.init.constant_(module.weight, 3), nn.init.zeros_(module.bias)
+
+        class Other(Model):
+            def _init_weights(self):
+                raise AssertionError("called")
+        state = engine(Model, F32)[0].state_dict()
+        self.assertEqual([state[name].unique().tolist() for name in state], [[3], [0], [1], [0]])
+        state = engine(Other, F32)[0].state_dict()
+        self.assertTrue(.05 < state["a.weight"].std() < .3)
 
     def test_initialisers_of_modules_that_contain_others(self):
         class Parent(nn.Module):
