@@ -29,7 +29,7 @@
 #:                             the current PyTorch beside Debian's (6 GB)
 #: make python                 the package for PyTorch as a wheel in build/python: modules, library, plug-ins and pstar;
 #:                             libraries that these load are the system's (doc/pytorch.md)
-#: make python-check           its tests with the current PyTorch and transformers of PyPI (6 GB, as make torch-peer)
+#: make python-check           its tests with the current PyTorch, transformers, TRL and sentence-transformers of PyPI (7 GB)
 #: make bench-pytorch [ARGS="--turns 5"]
 #:                             a training step through the package beside plain PyTorch's (ten minutes), by the same PyTorch
 #: make install [PREFIX=/usr/local] [DESTDIR=]
@@ -456,7 +456,7 @@ python-check: build/torch/.companions $(PYTHON_NEEDS)
 bench-pytorch: build/torch/.companions $(PYTHON_NEEDS)
 	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so build/torch/bin/python bench/pytorch_step.py $(ARGS)
 build/torch/.companions: build/torch/.done
-	build/torch/bin/pip install transformers accelerate peft matplotlib tensorboard datasets
+	build/torch/bin/pip install transformers accelerate peft datasets trl sentence-transformers tensorboard matplotlib
 	@touch $@
 
 replay: $(FUZZ:%=$B/test/fuzz/replay_%)

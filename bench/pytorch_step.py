@@ -3,7 +3,7 @@
 usage: python bench/pytorch_step.py [--turns N] [--steps N] [--batch B] [--length T] [--threads N] [--disk FOLDER]
                                     [--format bf16 fp32]
 
-The interpreter needs torch 2 and transformers; PATRICKSTAR_LIBRARY names the library. The contestants, each a process
+The interpreter needs torch 2, transformers and accelerate; PATRICKSTAR_LIBRARY names the library. The contestants, each a process
 of its own that lives through the whole run, take turns: in each turn one of them makes a step that is not counted, so
 that copies of the others have ended, and N steps that are. The model is transformers' GPT2LMHeadModel with random
 weights, without dropout, on random tokens.
@@ -11,7 +11,10 @@ weights, without dropout, on random tokens.
 plain      fp32 parameters, torch.optim.AdamW(fused=True); in bf16 under torch.autocast(bfloat16)
 package    initialize_engine, in bf16 with bf16.enabled: parameters, fp32 values and states in chunks, all of them in
            memory
-third      the same in a third of the memory that chunks would take, plus what PyTorch itself has in use; the rest on
+trainer-plain, trainer
+           a step of transformers' Trainer, plain, and of patrickstar.Trainer with all in memory: the data loader,
+           forward, backward, clipping, update, schedule and log of one step
+third      the same as package in a third of the memory that chunks would take, plus what PyTorch itself has in use; the rest on
            disk
 
 A step with disk takes at least what plain PyTorch takes, and what the disk takes for the bytes that a step moves: the
@@ -34,6 +37,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KINDS = {"plain": "PyTorch, fused AdamW", "package": "patrickstar, all in memory",
+         "trainer-plain": "transformers' Trainer, plain PyTorch", "trainer": "patrickstar.Trainer, all in memory",
          "third": "patrickstar, a third of the memory, rest on disk"}
 
 
@@ -53,6 +57,9 @@ def peak_bytes():
 
 def contestant(task):
     """Answers each line on the standard input, a number of steps, by a line of JSON."""
+    if task["kind"].startswith("trainer"):
+        contestant_trainer(task)
+        return
     kind, is_bf16 = task["kind"], task["format"] == "bf16"
     import torch
     import transformers
@@ -105,6 +112,62 @@ def contestant(task):
         say(answer)
 
 
+def contestant_trainer(task):
+    """The same of a Trainer: a callback waits for the lines."""
+    is_bf16 = task["format"] == "bf16"
+    import torch
+    import transformers
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+    torch.set_num_threads(task["threads"])
+    given = {}
+    if task["kind"] == "trainer":
+        from patrickstar import Trainer
+        given["patrickstar_config"] = {"train": {"threads": task["threads"]}, "memory": {
+            "device": task["device_bytes"], "host": 0, "disk": 0}}
+    imported = peak_bytes()
+
+    class Tokens(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            generator = torch.Generator().manual_seed(1)
+            while True:
+                tokens = torch.randint(0, 50257, (task["length"],), generator=generator)
+                yield {"input_ids": tokens, "labels": tokens}
+
+    class Turns(transformers.TrainerCallback):
+        left, seconds, busy, losses = 0, [], [], []
+
+        def on_step_begin(self, args, state, control, **kwargs):
+            if self.left == 0:
+                self.left = int(sys.stdin.readline() or 0)
+                self.seconds, self.busy, self.losses = [], [], []
+            if self.left == 0:  # the run is over
+                sys.exit()
+            self.begin, self.begin_busy = time.perf_counter(), time.process_time()
+
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_log = True
+
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            self.seconds.append(time.perf_counter() - self.begin)
+            self.busy.append(time.process_time() - self.begin_busy)
+            self.losses.append(logs["loss"])
+            self.left -= 1
+            if self.left == 0:
+                say({"seconds": self.seconds, "busy": self.busy, "losses": self.losses, "peak": peak_bytes()})
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model_init=lambda: GPT2LMHeadModel(GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)),
+            args=TrainingArguments(folder, use_cpu=True, bf16=is_bf16, report_to=[], disable_tqdm=True, max_steps=10**6,
+                                   per_device_train_batch_size=task["batch"], learning_rate=1e-4, weight_decay=.1,
+                                   optim="adamw_torch_fused", save_strategy="no", logging_strategy="no"),
+            train_dataset=Tokens(), callbacks=[Turns()], **given)
+        trainer.remove_callback(transformers.PrinterCallback)
+        say({"imported": imported, "peak": peak_bytes(), "version": torch.__version__,
+             "transformers": transformers.__version__})
+        trainer.train()
+
+
 def say(answer):
     print("answer " + json.dumps(answer), flush=True)
 
@@ -119,7 +182,7 @@ class Contestant:
         environment = dict(os.environ, TRANSFORMERS_OFFLINE="1", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
         package = os.path.join(HERE, "..", "python")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
-        self.name = KINDS[kind] + (" and autocast" if kind == "plain" and number_format == "bf16" else "")
+        self.name = KINDS[kind] + (" and autocast" if "plain" in kind and number_format == "bf16" else "")
         self.kind, self.seconds, self.busy, self.losses, self.step_peak = kind, [], [], [], 0
         self.budget = device_bytes
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -176,10 +239,17 @@ def table(number_format, contestants, disk_rate):
         "which %.0f MB were used at most; %.0f MB were read from disk and %.0f MB written, in all %d steps." % (
             third["model_data"] / 1e6, third["framework"] / 1e6, contestants[-1].budget / 1e6,
             third["device_peak"] / 1e6, third["moved"][2] / 1e6, third["moved"][3] / 1e6, len(contestants[-1].losses)),
-        bound_text(contestants, disk_rate),
+        bound_text(contestants, disk_rate), trainer_text(contestants),
         "Losses, first and last: %s." % "; ".join("%s %.4f, %.4f" % (c.kind, c.losses[0], c.losses[-1])
                                                   for c in contestants), ""]
     return lines
+
+
+def trainer_text(contestants):
+    plain, ours = (next(c for c in contestants if c.kind == kind) for kind in ("trainer-plain", "trainer"))
+    return "A step of patrickstar.Trainer takes %.2f of the plain Trainer's, and %.2f of its processor time." % (
+        statistics.median(ours.seconds) / statistics.median(plain.seconds),
+        statistics.median(ours.busy) / statistics.median(plain.busy))
 
 
 def bound_text(contestants, disk_rate):
@@ -195,14 +265,14 @@ def bound_text(contestants, disk_rate):
 
 
 def run(number_format, given, disk_rate):
-    contestants = [Contestant(number_format, "plain", given), Contestant(number_format, "package", given)]
+    contestants = [Contestant(number_format, kind, given) for kind in KINDS if kind != "third"]
     for c in contestants:
         c.steps(2, are_counted=False)  # the package watches its first step
     # What chunks may take is a third of what they would; PyTorch's own was seen in memory.
     seen = contestants[1].last
     budget = seen["model_data"] // 3 + seen["framework"]
     contestants.append(Contestant(number_format, "third", given, budget))
-    contestants[2].steps(2, are_counted=False)
+    contestants[-1].steps(2, are_counted=False)
     for turn in range(given.turns):
         for c in contestants:
             c.steps(given.steps)

@@ -14,6 +14,7 @@ compiled.
 
     runtime/       the public interface: initialize_engine, the engine, the optimizer
     utils/, ops/   with core/ and profiler/ PatrickStar's other names, by _original; zero: ColossalAI's
+    integrations/  accelerate, transformers' Trainer, TRL, sentence-transformers
     _build         construction: parameters of a module go into the library's memory
     _meta          first values of tensors on the meta device
     _front         hooks of modules: parameters in use; gradients
@@ -31,11 +32,15 @@ from typing import Any, List
 from ._library import BudgetError, PatrickStarError, Refused
 from ._library import version as __version__
 
-__all__ = ["BudgetError", "PatrickStarError", "Refused", "__version__", "init", "initialize_engine", "torch_scope"]
+__all__ = ["BudgetError", "PatrickStarError", "Refused", "Trainer", "__version__", "init", "initialize_engine",
+           "torch_scope"]
 
 
 def __getattr__(name: str) -> Any:
-    """Modules that need PyTorch are imported at first use."""
+    """Modules that need PyTorch or transformers are imported at first use."""
+    if name == "Trainer":
+        from .integrations import Trainer
+        return Trainer
     if name == "torch_scope":
         from ._build import torch_scope
         return torch_scope

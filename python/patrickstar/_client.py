@@ -231,6 +231,14 @@ class Client:
     def set_group(self, number: int, group: ClientGroup) -> None:
         check(library.ps_client_set_group(self.handle, number, byref(group)))
 
+    def join_group(self, number: int, group: int) -> None:
+        """Moves a tensor to a group; group == their count: creates it."""
+        check(library.ps_client_join_group(self.handle, number, group))
+
+    def set_gradient_clipping(self, max_norm: float) -> None:
+        """Below 0: as configured."""
+        check(library.ps_client_set_gradient_clipping(self.handle, max_norm))
+
     def get_loss_scale(self) -> float:
         return library.ps_client_get_loss_scale(self.handle)
 

@@ -44,6 +44,7 @@ class Front:
         self.version = 0  # counts changes of any value
         self.before_pass: Optional[Callable[[], None]] = None  # called once, when the next pass begins
         self.saves_part = False  # state_dict(whole=False) is running
+        self.held: Dict[Slot, torch.Tensor] = {}  # of holding()
         activate(self.saved)
 
     # ---- modules
@@ -213,6 +214,21 @@ class Front:
         slot.param.__class__ = Parked
         if not HAS_POST_ACCUMULATE_HOOKS and slot.dtype != torch.float32:
             slot.grad_hook = None  # data of another type: torch creates a new accumulation node, without our hook
+
+    @contextlib.contextmanager
+    def holding(self, slots: Sequence[Slot], is_kept: bool = True) -> Iterator[None]:
+        """Read the fp32 values of these. Where is_kept, state_dict() returns them meanwhile without reading: on one of
+        several ranks. Several ranks: all call."""
+        values = {}
+        for slot in slots:
+            value = self.client.read(slot.number, None, slot.shape)
+            if is_kept:
+                values[slot] = value
+        self.held = values
+        try:
+            yield
+        finally:
+            self.held = {}
 
     # ---- gradients
 

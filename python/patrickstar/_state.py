@@ -74,6 +74,8 @@ def _join_read(front: Front, slot: Slot) -> None:
 
 
 def _value(front: Front, slot: Slot) -> torch.Tensor:
+    if slot in front.held:
+        return front.held[slot]
     value = slot.saved_value() if slot.saved_value is not None else None
     if value is None or slot.saved_version != front.version:
         value = front.client.read(slot.number, None, slot.shape)

@@ -1,4 +1,5 @@
-"""Programs of README.md and doc/pytorch.md, as they stand there: README's whole, the page's with a small model and data.
+"""Programs of README.md, doc/pytorch.md and doc/trainer.md, as they stand there: README's whole, the pages' with a small
+model and data.
 
 test/cli/doc_blocks.txt says which test runs the page's other programs."""
 import os
@@ -16,6 +17,13 @@ try:
     import transformers  # noqa: F401
 except ImportError:
     transformers = None
+
+try:
+    import accelerate  # noqa: F401
+    from transformers import Trainer  # noqa: F401
+    HAS_TRAINER = True
+except ImportError:
+    HAS_TRAINER = False
 
 # What the page takes for granted: BertConfig() is small here, and there is data.
 BEFORE = """
@@ -98,6 +106,28 @@ config = {"optimizer": {"type": "AdamW"}, "gradient_accumulation_steps": 8,
 model, optimizer = initialize_engine(lambda: transformers.GPT2LMHeadModel(small), 0, config)
 loader = [{"input_ids": row["input_ids"], "labels": row["input_ids"]} for row in loader]
 """ + weighted + "assert optimizer.last_step.step == 1, optimizer.last_step\n")
+
+    @unittest.skipUnless(HAS_TRAINER, "transformers' Trainer and accelerate")
+    def test_trainer(self):
+        rows = "data = [{'input_ids': torch.arange(8) + i, 'labels': torch.arange(8) + i} for i in range(64)]\n"
+        text = self.run_program("import torch\n" + rows + program("doc/trainer.md", "from patrickstar import Trainer"))
+        self.written("output/checkpoint-4/patrickstar/state.json", "output/model.safetensors")
+        self.assertIn("budget", text)
+
+    @unittest.skipUnless(HAS_TRAINER, "transformers' Trainer and accelerate")
+    def test_accelerate(self):
+        self.run_program("""
+import torch
+model = torch.nn.Linear(64, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 64), torch.randn(8, 1)), batch_size=2)
+""" + program("doc/trainer.md", "from patrickstar.integrations import Accelerator") + """
+assert norm.item() > 0, norm
+assert optimizer.param_groups[0]["lr"] == 1e-3 / 3, optimizer.param_groups[0]["lr"]
+accelerator.load_state("state")
+""")
+        self.written("state/patrickstar/state.json")
 
 
 if __name__ == "__main__":

@@ -332,6 +332,7 @@ static void test_clients(void **state)
     refused(ps_client_set_group(NULL, 0, ANY), "ps_client_set_group: client is NULL");
     refused(ps_client_set_group(ANY, 0, NULL), "ps_client_set_group: numbers is NULL");
     refused(ps_client_join_group(NULL, 0, 0), "ps_client_join_group: client is NULL");
+    refused(ps_client_set_gradient_clipping(NULL, 1), "ps_client_set_gradient_clipping: client is NULL");
     refused(ps_client_step(NULL, NULL), "ps_client_step: client is NULL");
     refused(ps_client_get_tensor_info(NULL, 0, ANY), "ps_client_get_tensor_info: client is NULL");
     refused(ps_client_get_tensor_info(ANY, 0, NULL), "ps_client_get_tensor_info: out is NULL");

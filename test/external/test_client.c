@@ -526,6 +526,32 @@ static void test_clipping(void **state)
     end(c);
 }
 
+/* The first step is clipped as configured, and each after it as set before. */
+static void test_clipping_is_set(void **state)
+{
+    (void)state;
+    static const double set[] = {0, 4, -1}, clips_by[] = {1, 0, 4, 1};
+    ps_client *c = begun(MEMORY " optimizer.type=SGD gradient_clipping=1.0");
+    const double norm = 2 * sqrt((double)sizes[A]);
+    for (size_t i = 0; i < PS_ARRAY_LEN(clips_by); i++) {
+        float before, after;
+        if (i > 0) assert_ok(ps_client_set_gradient_clipping(c, set[i - 1]));
+        assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &before));
+        give(c, A, 2, 0);
+        assert_true(fabs(stepped(c).grad_norm - norm) < 1e-6 * norm);
+        assert_ok(ps_client_read_state(c, A, NULL, 0, 1, &after));
+        const double factor = clips_by[i] > 0 ? fmin(1, clips_by[i] / norm) : 1;
+        assert_true(fabs((double)(before - after) - 0.01 * 2 * factor) < 1e-6);
+    }
+    assert_int_equal(ps_client_set_gradient_clipping(c, NAN), PS_EINVAL);
+    end(c);
+    c = begun(MEMORY " memory.update_in_backward=always train.max_nonfinite_steps=1");
+    assert_ok(ps_client_set_gradient_clipping(c, 0));
+    assert_int_equal(ps_client_set_gradient_clipping(c, 1), PS_EINVAL);
+    assert_non_null(strstr(ps_last_error(), "memory.update_in_backward = auto"));
+    end(c);
+}
+
 /* ---- values, states, groups ---- */
 
 static void test_values_are_refused(void **state)
@@ -1143,6 +1169,7 @@ int main(void)
         cmocka_unit_test_setup(test_overflow_skips, note_live),
         cmocka_unit_test_setup(test_a_step_without_gradients, note_live),
         cmocka_unit_test_setup(test_clipping, note_live),
+        cmocka_unit_test_setup(test_clipping_is_set, note_live),
         cmocka_unit_test_setup(test_values_are_refused, note_live),
         cmocka_unit_test_setup(test_saved_and_loaded, note_live),
         cmocka_unit_test_setup(test_groups, note_live),

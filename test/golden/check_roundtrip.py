@@ -8,7 +8,7 @@ tokens: logits, or hidden states where there is no head. They must have the same
 most. A warning of transformers about a tensor missing, unexpected or of another shape is a failure. Weights that both have
 are compared as well.
 
-Exit status: 0 the same, 1 not, 2 usage. Needs torch and transformers, of version 4.49 (with torch 1.13) or later;
+Exit status: 0 the same, 1 not, 2 usage. Needs torch and transformers, of version 4.47 (with torch 1.13) or later;
 tool/transformers_venv.sh makes an environment with the former.
 """
 import argparse

@@ -3,7 +3,7 @@
 
 usage: python3 check_tokenizer.py FOLDER_A FOLDER_B
 
-Exit status 0 when they are. Needs transformers, of version 4.49 or later.
+Exit status 0 when they are. Needs transformers, of version 4.47 or later.
 """
 import os
 import sys

@@ -3,7 +3,7 @@
 
 usage (from the repository root): python3 test/golden/check_tokenizers.py PSTAR WORK
 
-PSTAR is the program, WORK a folder to write into. Needs tokenizers and transformers, of version 4.49 or later.
+PSTAR is the program, WORK a folder to write into. Needs tokenizers and transformers, of version 4.47 or later.
 """
 import json
 import os

@@ -8,7 +8,7 @@ DEST/bert_base/     the same without a head
 DEST/gpt2_base/     a GPT-2 language model with a padding token, to get a new head
 DEST/more_tokens/   its tokenizer, alone, with two tokens more
 DEST/*.jsonl        lines with a text and a label, as the scripts that use them say
-Weights are random. Needs torch, tokenizers and transformers, of version 4.49 or later.
+Weights are random. Needs torch, tokenizers and transformers, of version 4.47 or later.
 """
 import json
 import os

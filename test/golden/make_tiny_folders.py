@@ -4,7 +4,7 @@
 usage: python3 make_tiny_folders.py DEST
 
 DEST/<name>/ gets config.json and the weights, random ones: model.safetensors, and in some folders another form that
-models are published in (FOLDERS below). check_roundtrip.py compares such folders. Needs torch and transformers, of version 4.49
+models are published in (FOLDERS below). check_roundtrip.py compares such folders. Needs torch and transformers, of version 4.47
 or later; models that this version does not have are left out, and said so.
 """
 import json

@@ -11,7 +11,7 @@ from .._library import Refused
 from .._parked import slots_in
 from .._slot import Slot
 from .engine import ONE_PROCESS_A_GPU
-from .optimizer import Optimizer
+from .optimizer import Optimizer, is_template_allowed
 
 
 def _first_in_chunks(params: Iterable[Any]) -> Optional[Slot]:
@@ -28,12 +28,14 @@ def _refuse_optimizers() -> None:
     @functools.wraps(add)
     def add_unless_in_chunks(self: Any, param_group: Any) -> None:
         add(self, param_group)
-        slot = None if isinstance(self, Optimizer) else _first_in_chunks(self.param_groups[-1]["params"])
+        is_allowed = isinstance(self, Optimizer) or is_template_allowed()
+        slot = None if is_allowed else _first_in_chunks(self.param_groups[-1]["params"])
         if slot is not None:
             self.param_groups.pop()
             raise Refused("%s over %s, which is in chunks: the optimizer of initialize_engine updates it, and "
-                          "optimizer.type of the configuration sets its kind (a Trainer creates its own: give it "
-                          "optimizers=(optimizer, scheduler), as doc/pytorch.md does)"
+                          "optimizer.type of the configuration sets its kind (a Trainer creates its own: use "
+                          "patrickstar.Trainer, doc/trainer.md; an Accelerator takes one that was created before "
+                          "prepare)"
                           % (type(self).__name__, slot.name))
 
     torch.optim.Optimizer.add_param_group = add_unless_in_chunks  # type: ignore[method-assign]

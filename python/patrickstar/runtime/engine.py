@@ -69,9 +69,14 @@ class Engine(nn.Module):
         step. With gradient_accumulation_steps in the configuration the loss counts divided by it, and the
         optimizer steps in every so-many-th call of step(), as DeepSpeed's engine does. scale_wrt_gas=False, as there:
         the loss is not divided, for one that is a share of the step's loss already (doc/pytorch.md, accumulation)."""
+        self.backward_of(loss, 1 / (self.front.accumulation_steps if scale_wrt_gas else 1),
+                         self.front.completes_micro_batches(), retain_graph)
+
+    def backward_of(self, loss: torch.Tensor, share: float, is_last: bool, retain_graph: bool = False) -> None:
+        """backward of loss * share, where the caller knows whether it is the last one before the step."""
         self.front.check_exported_gradients()
-        scale = self.client.get_loss_scale() / (self.front.accumulation_steps if scale_wrt_gas else 1)
-        if self.front.completes_micro_batches():
+        scale = self.client.get_loss_scale() * share
+        if is_last:
             self._begin_last_backward()
         with self._in_backward():
             self.client.moment(BACKWARD, "(loss)")
@@ -251,10 +256,10 @@ class Engine(nn.Module):
         return self.module.named_buffers(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "_is_accelerate_prepared":
-            raise Refused("accelerate.prepare (Trainer calls it) of an engine: pass Trainer "
-                          "model=engine.module and optimizers=(optimizer, scheduler); see \"transformers' Trainer\" in "
-                          "doc/pytorch.md")
+        if name == "_is_accelerate_prepared" and name not in self.__dict__:
+            raise Refused("accelerate.prepare of an engine (Trainer calls it): use "
+                          "patrickstar.integrations.Accelerator(patrickstar_plugin=PatrickStarPlugin(config)), or "
+                          "patrickstar.Trainer (doc/trainer.md)")
         if "module" not in self.__dict__.get("_modules", {}) or name in self.__dict__ or hasattr(type(self), name):
             super().__setattr__(name, value)
         else:

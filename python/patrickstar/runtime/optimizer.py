@@ -1,8 +1,10 @@
 """The library's optimizer with the interface of torch.optim."""
+import contextlib
 import logging
+import math
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 
@@ -18,6 +20,35 @@ _OWN_KEY = "patrickstar"  # key of state_dict for data that torch.optim does not
 
 # Options of torch.optim's groups that this optimizer does not support, and their values when unset.
 _NOT_DONE = {"amsgrad": False, "maximize": False, "momentum": 0, "dampening": 0, "nesterov": False}
+
+KINDS = ("Adam", "AdamW", "SGD")  # optimizer.type
+
+_takes_over: List[bool] = []  # within templates()
+
+
+@contextlib.contextmanager
+def templates() -> Iterator[None]:
+    """Optimizers of torch.optim may be constructed meanwhile over parameters in chunks, for Optimizer.take_over."""
+    _takes_over.append(True)
+    try:
+        yield
+    finally:
+        _takes_over.pop()
+
+
+def is_template_allowed() -> bool:
+    return bool(_takes_over)
+
+
+def kind_of(optimizer: torch.optim.Optimizer) -> str:
+    """optimizer.type of the configuration for an optimizer of torch.optim. Refused if there is none."""
+    kind = type(optimizer).__name__
+    if kind not in KINDS or not type(optimizer).__module__.startswith("torch.optim"):
+        raise Refused("%s.%s: parameters in chunks are updated by torch.optim's %s; use one of them"
+                      % (type(optimizer).__module__, kind, ", ".join(KINDS)))
+    if kind == "Adam" and optimizer.defaults.get("decoupled_weight_decay", False):
+        kind = "AdamW"
+    return kind
 
 
 @dataclass(frozen=True)
@@ -58,11 +89,11 @@ class Optimizer(torch.optim.Optimizer):
         for group, numbers in zip(groups, self._known):
             group.update(numbers, **self._fixed)
         self._has_warned = False
+        self._norms: List[torch.Tensor] = []  # of clip_grad_norm_, which the next step fills
         self._is_built = False
         super().__init__(groups, dict(self._known[0], **self._fixed))
         self._is_built = True
-        self._set: List[ClientGroup] = [
-            ClientGroup(lr=-1, weight_decay=float("nan"), beta1=-1, beta2=-1, eps=-1) for _ in groups]
+        self._set: List[ClientGroup] = [_as_configured() for _ in groups]
         engine.checkpoints.optimizer = weakref.ref(self)
 
     # ---- steps
@@ -89,6 +120,7 @@ class Optimizer(torch.optim.Optimizer):
         front.copy_exported_gradients()
         info, trouble = self.client.step()
         front.end_step()
+        self._end_clipping(info.grad_norm)
         self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
                                   bool(info.is_recorded), info.n_restored, info.n_separate, info.n_deferred,
                                   info.n_gathered, info.n_gathered_ahead, info.n_early)
@@ -98,6 +130,25 @@ class Optimizer(torch.optim.Optimizer):
         if trouble is not None:
             raise trouble
         return loss
+
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """Clip the gradients of the next step by their global 2-norm, instead of by gradient_clipping of the
+        configuration; infinite: do not clip. Returns a tensor that the step fills with the norm before clipping, NaN
+        until then. Several ranks: all call."""
+        max_norm = float(max_norm)
+        if max_norm < 0:
+            raise PatrickStarError("EINVAL", "clip_grad_norm_: max_norm is %g; it must be at least 0" % max_norm)
+        # A norm of 0 would make all gradients 0; to the library 0 means not to clip.
+        self.client.set_gradient_clipping(0 if math.isinf(max_norm) else max(max_norm, 5e-324))
+        self._norms.append(torch.full((), float("nan")))
+        return self._norms[-1]
+
+    def _end_clipping(self, norm: float) -> None:
+        if self._norms:
+            self.client.set_gradient_clipping(-1)
+            for tensor in self._norms:
+                tensor.fill_(norm)
+            self._norms.clear()
 
     def _warn_of_evaluation(self) -> None:
         if self.engine.training or self._has_warned or not self.engine.front.with_gradient:
@@ -119,6 +170,58 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     # ---- numbers of groups
+
+    def take_over(self, template: torch.optim.Optimizer) -> None:
+        """Have the groups, the numbers and the states of an optimizer of torch.optim of the same kind, which was
+        constructed over the parameters before they were in chunks, or within templates()."""
+        if kind_of(template) != self._kind:
+            raise Refused("%s over parameters in chunks, which optimizer.type of the configuration has updated by %s; "
+                          "make both the same" % (type(template).__name__, self._kind))
+        if len(self.param_groups) > 1:
+            raise Refused("groups of parameters are given twice: by optimizer.param_groups of the configuration and by "
+                          "%s; leave one out" % type(template).__name__)
+        self._check_options(template.param_groups)
+        self._check_that_all_are_updated(template)
+        numbers = [{key: value for key, value in group.items()
+                    if key in self._known[0] or key in self._fixed or key == "initial_lr"}
+                   for group in template.param_groups]
+        self._make_groups([[param._ps for param in group["params"]] for group in template.param_groups])
+        for group, given in zip(self.param_groups, numbers):
+            group.update(given)
+        self.apply_groups()
+        if template.state:
+            self.load_state_dict(template.state_dict())
+
+    def _check_that_all_are_updated(self, template: torch.optim.Optimizer) -> None:
+        mine, theirs = set(self._slots), set()
+        for group in template.param_groups:
+            for param in group["params"]:
+                slot = getattr(param, "_ps", None)
+                if slot not in mine:
+                    raise Refused("%s has a parameter of shape %s that is not in the model; create it in model_func, or "
+                                  "as a part of the module that is prepared"
+                                  % (type(template).__name__, tuple(param.shape)))
+                theirs.add(slot)
+        for slot in self._slots:
+            if slot.param.requires_grad and slot not in theirs:
+                raise Refused("%s requires a gradient and is in no group of %s: freeze it by requires_grad_(False), or "
+                              "add it to a group" % (slot.name, type(template).__name__))
+
+    def _make_groups(self, groups: List[List[Slot]]) -> None:
+        """Groups of these; frozen parameters that are in none stay in the first."""
+        for number in range(len(self.client.get_groups()), len(groups)):
+            self.client.join_group(self._slots[0].number, number)  # creates it
+        for slot in self._slots:
+            self.client.join_group(slot.number, 0)
+        for number, slots in enumerate(groups):
+            for slot in slots:
+                self.client.join_group(slot.number, number)
+        named = {slot for slots in groups for slot in slots}
+        groups[0] = groups[0] + [slot for slot in self._slots if slot not in named]
+        self._known = [self._read_group(group) for group in self.client.get_groups()]
+        self._set += [_as_configured() for _ in range(len(self._set), len(groups))]
+        self.param_groups[:] = [{"params": [slot.param for slot in slots], **known, **self._fixed}
+                                for slots, known in zip(groups, self._known)]
 
     def _read_group(self, group: ClientGroup) -> Dict[str, Any]:
         numbers: Dict[str, Any] = {"lr": group.lr, "weight_decay": group.weight_decay}
@@ -339,3 +442,7 @@ class Optimizer(torch.optim.Optimizer):
 
 def _same(one: Any, other: Any) -> bool:
     return tuple(one) == tuple(other) if isinstance(other, tuple) else one == other
+
+
+def _as_configured() -> ClientGroup:
+    return ClientGroup(lr=-1, weight_decay=float("nan"), beta1=-1, beta2=-1, eps=-1)

@@ -130,7 +130,7 @@ static ps_status name_difference(ps_client *c, uint8_t *is_trained)
 /* Each owner updates its chunks with its own numbers: they must be the same. */
 static uint64_t hash_numbers(const ps_client *c)
 {
-    const double of_all[] = {c->settings.clip_norm, (double)c->scaler.scale};
+    const double of_all[] = {c->clip_norm, (double)c->scaler.scale};
     return ps_param_groups_hash(&c->groups, c->n_updates, XXH3_64bits(of_all, sizeof of_all));
 }
 

@@ -29,6 +29,7 @@ static ps_status create(const ps_config *config, ps_client *c)
 {
     PS_TRY(open_settings(config, c));
     const ps_settings *s = &c->settings;
+    c->clip_norm = s->clip_norm;
     /* a model that fits in RAM has less than a third of its data as initial values; one that does not needs the disk */
     const bool has_disk =
         s->budgets.bytes[PS_TIER_DISK] > 0 ||

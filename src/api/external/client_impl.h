@@ -255,6 +255,7 @@ struct ps_client {
     ps_profile *profile;
 
     ps_param_groups groups;
+    double clip_norm; /* of the next step: the configured one, or ps_client_set_gradient_clipping's */
     ps_loss_scaler scaler;
     ps_client_updates updates;
     int64_t n_updates;

@@ -112,3 +112,24 @@ ps_status ps_client_join_group(ps_client *c, int32_t tensor, int32_t group)
     PS_TRY(ps_client_enter_with(c, "ps_client_join_group", PS_CLIENT_ANY_STAGE, tensor));
     return ps_client_leave(c, join_group(c, tensor, group));
 }
+
+static ps_status set_gradient_clipping(ps_client *c, double max_norm)
+{
+    if (isnan(max_norm))
+        return PS_FAIL(PS_EINVAL, "ps_client_set_gradient_clipping: max_norm is NaN, expected 0 or more; below 0: as "
+                                  "configured");
+    if (max_norm > 0 && c->settings.always_updates_early)
+        return PS_FAIL(PS_EINVAL,
+                       "ps_client_set_gradient_clipping: max_norm = %g needs the norm of all gradients before the first "
+                       "update; do not clip, or set memory.update_in_backward = auto",
+                       max_norm);
+    c->clip_norm = max_norm < 0 ? c->settings.clip_norm : max_norm;
+    return PS_OK;
+}
+
+ps_status ps_client_set_gradient_clipping(ps_client *c, double max_norm)
+{
+    PS_TRY(PS_NEED("client", c));
+    PS_TRY(ps_client_enter(c, "ps_client_set_gradient_clipping", PS_CLIENT_ANY_STAGE));
+    return ps_client_leave(c, set_gradient_clipping(c, max_norm));
+}

@@ -72,7 +72,7 @@ static ps_status begin_last_backward(ps_client *c)
                        "memory.update_in_backward = auto");
     PS_TRY(ps_client_break_ranks(c, ps_client_flush(c)));
     ps_param_groups_decide(&c->groups, c->n_updates, false,
-                           ps_step_grad_scale(0, c->settings.clip_norm, scale_of_sums(c)));
+                           ps_step_grad_scale(0, c->clip_norm, scale_of_sums(c)));
     u->first_moment = c->steps.trace != NULL ? c->steps.trace->n_moments : 0;
     u->are_early = true;
     return PS_OK;
@@ -175,7 +175,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     PS_TRY(ps_client_break(c, ps_client_sum_gradients(c, &sums)));
     (void)seen_text(c, &sums, seen);
     PS_TRY(ps_client_break(c, ps_sums_of_ranks(c->comm, &sums, &n_early_of_all, 1)));
-    const ps_step_decision decided = ps_step_decide(&sums, c->settings.clip_norm, grad_scale);
+    const ps_step_decision decided = ps_step_decide(&sums, c->clip_norm, grad_scale);
     const bool skips = is_update && ps_loss_scaler_update(&c->scaler, decided.overflow);
     const bool is_incomplete = skips && n_early_of_all > 0;
     ps_param_groups_decide(&c->groups, c->n_updates, skips, decided.grad_scale);
