@@ -60,9 +60,10 @@ SAN    ?=
 WERROR ?=
 DEPS   ?= 1
 MINIMAL ?=
+MANYLINUX ?=
 # Of make check: programs with a main of their own are read by the compiler, which warns, and not made.
 SYNTAX ?=
-MPI    ?= $(if $(MINIMAL),,openmpi)
+MPI    ?= $(if $(MINIMAL)$(MANYLINUX),,openmpi)
 # Its default is built where its compiler is; what is asked for by name, and what tests need, is installed.
 MPI_FOUND := $(if $(filter file,$(origin MPI)),$(foreach m,$(MPI),$(if $(shell command -v mpicc.$m),$m)),$(MPI))
 CUDA   ?=
@@ -74,9 +75,19 @@ BENCH   =
 ARGS    =
 
 comma := ,
-V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)$(if $(SYNTAX),-syntax)
+V := $(if $(MANYLINUX),manylinux,$(CC))-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)$(if $(SYNTAX),-syntax)
 B := build/$V
 IS_DEFAULT := $(filter gcc-d0,$V)
+
+# MANYLINUX=1: clang of zig, which has headers and symbols of an older glibc; C libraries from their sources. Both are
+# fetched once.
+GLIBC := 2.28
+WHEEL_TOOLS := build/wheel_tools
+STATIC_LIBRARIES := build/manylinux_libraries
+ifneq ($(MANYLINUX),)
+override CC := $(abspath $(WHEEL_TOOLS))/bin/zig-cc
+export ZIG_GLOBAL_CACHE_DIR := $(abspath build/zig_cache)
+endif
 
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
 DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
@@ -86,20 +97,22 @@ DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
 DEPS_ORACLE := python3-torch python3-numpy python3-matplotlib python3-venv python3-pip
 DEPS_PEER := python3 python3-venv python3-pip g++
+DEPS_WHEEL := python3 python3-venv ca-certificates patch binutils libc6-dev
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
 # ---- compiler -------------------------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
-        -Wvla -Wformat=2 -Wswitch-enum -Wcast-qual -Wwrite-strings -Wpointer-arith
+        -Wvla -Wformat=2 -Wswitch-enum -Wcast-qual -Wwrite-strings -Wpointer-arith \
+        $(if $(MANYLINUX),-Wno-enum-enum-conversion -Wno-enum-float-conversion)
 OPT  := $(if $(filter 0,$(DEBUG)),-O3,-O1)
 CFLAGS   ?=
 ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -fopenmp-simd $(OPT) $(WARN) \
              $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) $(CFLAGS)
-CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG)
+CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG) $(if $(MANYLINUX),-isystem $(STATIC_LIBRARIES)/include)
 LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN))
 LIBRARIES := jansson uring xxhash
 DATA_LIBRARIES := jansson pcre2-8 utf8proc xxhash
-link_with = $(if $(MINIMAL),$(1:%=-l:lib%.a) -static-libgcc,$(1:%=-l%)) -lm -lpthread
+link_with = $(if $(MANYLINUX),$(1:%=$(STATIC_LIBRARIES)/lib/lib%.a) -ldl,$(if $(MINIMAL),$(1:%=-l:lib%.a) -static-libgcc,$(1:%=-l%))) -lm -lpthread
 LDLIBS   += $(call link_with,$(sort $(LIBRARIES) $(DATA_LIBRARIES)))
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -174,6 +187,13 @@ deps = $(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $1,:)
 build/.deps: Makefile tool/deps.sh
 	@$(call deps,$(DEPS_BUILD))
 	@mkdir -p $(@D) && touch $@
+$(WHEEL_TOOLS)/.done: tool/wheel_tools.sh
+	@$(call deps,$(DEPS_WHEEL))
+	@sh tool/wheel_tools.sh $(@D) $(GLIBC) && touch $@
+build/sources/.done: third_party/libraries.txt tool/fetch_sources.py | $(WHEEL_TOOLS)/.done
+	@python3 tool/fetch_sources.py $(@D) && touch $@
+$(STATIC_LIBRARIES)/.done: tool/static_libraries.sh build/sources/.done $(WHEEL_TOOLS)/.done
+	@CC=$(CC) AR=$(AR) sh tool/static_libraries.sh build/sources $(@D) && touch $@
 build/.deps-test: build/.deps
 	@$(call deps,$(DEPS_TEST))
 	@touch $@
@@ -220,7 +240,8 @@ $B/pstar: $(CLI) $(STATIC)
 $B/libpatrickstar_%.so: src/chunk/comm/mpi/mpi_plugin.c src/chunk/comm/transport.h Makefile | build/.deps-mpi-%
 	@mkdir -p $(@D)
 	$(call run,mpicc)OMPI_CC=$(CC) MPICH_CC=$(CC) mpicc.$* $(ALL_CFLAGS) $(CPPFLAGS) -shared $(LDFLAGS) -o $@ $<
-$B/%.o: %.c Makefile | build/.deps
+COMPILER_NEEDS := $(if $(MANYLINUX),$(STATIC_LIBRARIES)/.done,build/.deps)
+$B/%.o: %.c Makefile | $(COMPILER_NEEDS)
 	@mkdir -p $(@D)
 	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
@@ -232,14 +253,14 @@ $B/src/device/cuda/plugin.o: $(KERNELS_FILES)
 
 # They see the public headers only, as any program does.
 $B/cli/train/%.o: private CPPFLAGS := $(filter-out -Isrc,$(CPPFLAGS))
-$B/cli/cmd_info.o: private CPPFLAGS += $(if $(MINIMAL),-DPS_MINIMAL)
+$B/cli/machine_info.o: private CPPFLAGS += $(if $(MINIMAL)$(MANYLINUX),-DPS_LINKED_STATICALLY)
 
 # Files that the assembler puts into the library; compilers do not tell of them.
 $B/src/config/machines.o: $(wildcard examples/hardware/*.json)
 $B/src/api/report/assets.o: $(wildcard src/api/report/assets/*) $(wildcard third_party/uplot/uPlot.*)
 
 define isa_rule
-$B/%.$1.o: %.c Makefile | build/.deps
+$B/%.$1.o: %.c Makefile | $(COMPILER_NEEDS)
 	@mkdir -p $$(@D)
 	$$(call run,cc)$$(CC) $$(ALL_CFLAGS) $$(ISA_FLAGS_$1) $$(CPPFLAGS) -DPS_ISA=$1 -DPS_ISA_$1=1 -MMD -MP -c -o $$@ $$<
 endef
