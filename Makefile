@@ -27,8 +27,8 @@
 #: make bench-peers [ARGS="--rounds 5"]
 #:                             a training step of ours and of PyTorch's in turns (half an hour); `make torch-peer` first, for
 #:                             the current PyTorch beside Debian's (6 GB)
-#: make python                 the package for PyTorch as a wheel in build/python: modules, library, plug-ins and pstar;
-#:                             libraries that these load are the system's (doc/pytorch.md)
+#: make python                 the package for PyTorch in build/python: a wheel with modules, library and pstar for any x86-64
+#:                             Linux since 2018 (glibc 2.28), and its sources; fetches a compiler and C libraries (150 MB)
 #: make python-check           its tests with the current PyTorch and transformers of PyPI (6 GB, as make torch-peer)
 #: make bench-pytorch [ARGS="--turns 5"]
 #:                             a training step through the package beside plain PyTorch's (ten minutes), by the same PyTorch
@@ -44,6 +44,7 @@
 #: CUDA=1  build the plug-in with the kernels for GPUs of NVIDIA's: nvcc of CUDA 13 is needed, in PATH, in /usr/local/cuda/bin,
 #:         or named by NVCC=
 #: MINIMAL=1  for a machine without these libraries: all but libc linked statically; no MPI, no shared libraries
+#: MANYLINUX=1  what the wheel of make python has: compiled by zig's clang for glibc 2.28, C libraries linked statically
 #: VERBOSE=1  show whole compiler calls
 #: DEPS=0     neither look for Debian packages nor install any (another system, or libraries of your own)
 
@@ -193,7 +194,8 @@ $(WHEEL_TOOLS)/.done: tool/wheel_tools.sh
 build/sources/.done: third_party/libraries.txt tool/fetch_sources.py | $(WHEEL_TOOLS)/.done
 	@python3 tool/fetch_sources.py $(@D) && touch $@
 $(STATIC_LIBRARIES)/.done: tool/static_libraries.sh build/sources/.done $(WHEEL_TOOLS)/.done
-	@CC=$(CC) AR=$(AR) sh tool/static_libraries.sh build/sources $(@D) && touch $@
+	@ZIG_GLOBAL_CACHE_DIR=$(abspath build/zig_cache) CC=$(abspath $(WHEEL_TOOLS))/bin/zig-cc AR=$(AR) sh tool/static_libraries.sh build/sources $(@D)
+	@cp $(WHEEL_TOOLS)/zig-license $(@D)/licenses/zig && touch $@
 build/.deps-test: build/.deps
 	@$(call deps,$(DEPS_TEST))
 	@touch $@
@@ -229,7 +231,7 @@ $B/libpatrickstar_data.a: $(if $(SYNTAX),,$(DATA_OBJ))
 $(LIBS:%=$B/%.a):
 	@mkdir -p $(@D) && rm -f $@
 	$(call run,ar)$(AR) rcs $@ $^
-shared_library = $(CC) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@
+shared_library = $(CC) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(MANYLINUX),-Wl,--undefined-version) $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@
 $B/libpatrickstar.so: $(OBJ) src/exports.map
 	$(call run,ld)$(shared_library) $(OBJ) $(call link_with,$(LIBRARIES))
 $B/libpatrickstar_data.so: $(DATA_OBJ) $B/libpatrickstar.so src/exports.map
@@ -468,10 +470,20 @@ build/torch/.done: | build/.deps
 	$(@D)/bin/pip install torch numpy
 	@touch $@
 
-# The package for PyTorch (doc/pytorch.md). A wheel has machine code of its build.
+# The package for PyTorch (doc/pytorch.md): a wheel for any x86-64 Linux with that glibc or a later one, which auditwheel
+# checks, and the source distribution.
+WHEEL_BUILD := build/manylinux-d0
+PLATFORM := manylinux_$(subst .,_,$(GLIBC))_x86_64
+python: $(STATIC_LIBRARIES)/.done
+	@$(MAKE) MANYLINUX=1 DEBUG=0 SAN= WERROR= MINIMAL= MPI= CFLAGS= DEPS=$(DEPS) all
+	@rm -rf build/python && mkdir -p build/python
+	@PATRICKSTAR_LIBRARY=$(WHEEL_BUILD)/libpatrickstar.so python3 python/build_wheel.py \
+	    --licenses $(STATIC_LIBRARIES)/licenses build/python/unchecked
+	@PATH=$(abspath $(WHEEL_TOOLS))/bin:$$PATH SOURCE_DATE_EPOCH=315532800 auditwheel -q repair --plat $(PLATFORM) --only-plat \
+	    -w build/python build/python/unchecked/*.whl && rm -r build/python/unchecked
+	@python3 python/build_wheel.py --sdist build/python
+	@ls build/python/*
 PYTHON_NEEDS := $B/pstar $B/libpatrickstar.so $(PLUGINS:%=$B/%)
-python: $(PYTHON_NEEDS)
-	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so python3 python/build_wheel.py build/python
 python-check: build/torch/.companions $(PYTHON_NEEDS)
 	@PS_TEST_LONG=1 PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
 bench-pytorch: build/torch/.companions $(PYTHON_NEEDS)

@@ -23,4 +23,5 @@ cat >"$dest/bin/zig-cc" <<END
 exec '$zig' cc -target x86_64-linux-gnu.$2 "\$@"
 END
 chmod +x "$dest/bin/zig-cc"
+cp "$(dirname "$zig")/LICENSE" "$dest/zig-license"
 "$dest/bin/zig-cc" --version | head -n 1
