@@ -172,7 +172,8 @@ PLUGINS  := $(MPI_FOUND:%=libpatrickstar_%.so) $(if $(CUDA),libpatrickstar_cuda.
 # Debian's jansson for static linking is for programs only.
 SO_VERSION = $(shell sed -n 's/^\#define PS_VERSION_M[A-Z]* //p' include/patrickstar.h | paste -sd.)
 LIBS     := libpatrickstar_data libpatrickstar
-PRODUCTS := pstar $(LIBS:%=%.a) $(if $(MINIMAL),,$(LIBS:%=%.so)) $(PLUGINS)
+# The wheel has no libpatrickstar_data.so, and zig's linker refuses the version script, which has names of the other library.
+PRODUCTS := pstar $(LIBS:%=%.a) $(if $(MINIMAL),,$(filter-out $(if $(MANYLINUX),libpatrickstar_data.so),$(LIBS:%=%.so))) $(PLUGINS)
 # Tests want both.
 TEST_PLUGINS := $(if $(MPI),$B/libpatrickstar_openmpi.so $B/libpatrickstar_mpich.so)
 all: $(PRODUCTS:%=$B/%) $(if $(IS_DEFAULT),$(PRODUCTS:%=build/%))
@@ -231,7 +232,7 @@ $B/libpatrickstar_data.a: $(if $(SYNTAX),,$(DATA_OBJ))
 $(LIBS:%=$B/%.a):
 	@mkdir -p $(@D) && rm -f $@
 	$(call run,ar)$(AR) rcs $@ $^
-shared_library = $(CC) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(MANYLINUX),-Wl,--undefined-version) $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@
+shared_library = $(CC) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@
 $B/libpatrickstar.so: $(OBJ) src/exports.map
 	$(call run,ld)$(shared_library) $(OBJ) $(call link_with,$(LIBRARIES))
 $B/libpatrickstar_data.so: $(DATA_OBJ) $B/libpatrickstar.so src/exports.map
@@ -475,11 +476,11 @@ build/torch/.done: | build/.deps
 WHEEL_BUILD := build/manylinux-d0
 PLATFORM := manylinux_$(subst .,_,$(GLIBC))_x86_64
 python: $(STATIC_LIBRARIES)/.done
-	@$(MAKE) MANYLINUX=1 DEBUG=0 SAN= WERROR= MINIMAL= MPI= CFLAGS= DEPS=$(DEPS) all
+	@$(MAKE) --no-print-directory MANYLINUX=1 DEBUG=0 SAN= WERROR= MINIMAL= MPI= CFLAGS= DEPS=$(DEPS) all
 	@rm -rf build/python && mkdir -p build/python
 	@PATRICKSTAR_LIBRARY=$(WHEEL_BUILD)/libpatrickstar.so python3 python/build_wheel.py \
 	    --licenses $(STATIC_LIBRARIES)/licenses build/python/unchecked
-	@PATH=$(abspath $(WHEEL_TOOLS))/bin:$$PATH SOURCE_DATE_EPOCH=315532800 auditwheel -q repair --plat $(PLATFORM) --only-plat \
+	@PATH=$(abspath $(WHEEL_TOOLS))/bin:$$PATH SOURCE_DATE_EPOCH=315532800 auditwheel repair --plat $(PLATFORM) --only-plat \
 	    -w build/python build/python/unchecked/*.whl && rm -r build/python/unchecked
 	@python3 python/build_wheel.py --sdist build/python
 	@ls build/python/*
