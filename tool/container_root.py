@@ -59,7 +59,7 @@ def copy(sources, source_root, target):
     os.makedirs(target, exist_ok=True)
     for source in sources:
         path = os.path.normpath(os.path.join(source_root, source.lstrip("/")))
-        if os.path.abspath(path) == os.path.abspath(TREE):  # what .containerignore leaves
+        if os.path.abspath(path) == os.path.abspath(TREE):  # what git knows of, which is what .dockerignore leaves
             names = subprocess.run(["git", "-C", TREE, "ls-files", "-z"], check=True, stdout=subprocess.PIPE).stdout
             subprocess.run(["tar", "-C", TREE, "--null", "-T", "-", "-cf", target + ".tar"], input=names, check=True)
             subprocess.run(["tar", "-C", target, "-xf", target + ".tar"], check=True)
