@@ -70,4 +70,15 @@ cd "$sources/xxhash"
 compile xxhash -- xxhash.c
 cp xxhash.h xxh3.h "$dest/include/"
 cp LICENSE "$dest/licenses/xxhash"
+
+# Only decompression is used of zlib and zstd.
+cd "$sources/zlib"
+compile z -DHAVE_HIDDEN -DHAVE_UNISTD_H -D_LARGEFILE64_SOURCE=1 -- adler32.c crc32.c inffast.c inflate.c inftrees.c zutil.c
+cp zlib.h zconf.h "$dest/include/"
+cp LICENSE "$dest/licenses/zlib"
+
+cd "$sources/zstd"
+compile zstd -Ilib -DZSTD_DISABLE_ASM=1 -DZSTD_LEGACY_SUPPORT=0 -DXXH_NAMESPACE=ZSTD_ -- lib/common/*.c lib/decompress/*.c
+cp lib/zstd.h lib/zstd_errors.h "$dest/include/"
+cp LICENSE "$dest/licenses/zstd"
 rm -rf "$dest/objects"
