@@ -3,9 +3,10 @@
 
 usage: python3 tool/container_root.py FOLDER [CONTAINERFILE]
 
-As root, with debootstrap and the network. Each stage, FROM docker.io/library/debian:SUITE-slim, becomes FOLDER/NAME, a
-copy of FOLDER/SUITE, which debootstrap makes where it is missing. DEBIAN_MIRROR names the mirror. The last
-stage's CMD is run at the end. Only what the Containerfile uses is understood: FROM, RUN, COPY [--from=STAGE], WORKDIR, USER, CMD.
+As root, with debootstrap and the network. Each stage, FROM docker.io/library/debian:SUITE-slim, becomes FOLDER/NAME,
+a copy of FOLDER/SUITE, which debootstrap makes where it is missing. DEBIAN_MIRROR names the mirror. The last stage's
+CMD is run at the end. Only what the Containerfile uses is understood: FROM, RUN, COPY [--from=STAGE], WORKDIR, USER,
+CMD.
 """
 import json
 import os
