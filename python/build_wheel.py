@@ -57,10 +57,10 @@ Requires-Python: >=3.9
 Requires-Dist: torch
 Description-Content-Type: text/plain
 
-PatrickStar trains PyTorch modules, such as those of Hugging Face's transformers, whose parameters, gradients and optimizer
-states do not fit the memory that you give them. They lie in chunks on device, host and disk, within budgets in bytes, and
-results do not depend on the budgets, to the bit. `python -m patrickstar.info` shows what it finds on a machine, and
-`python -m patrickstar --help-config` lists the options.
+PatrickStar trains PyTorch modules, such as those of Hugging Face's transformers, whose parameters, gradients and
+optimizer states do not fit the memory that you give them. They lie in chunks on device, host and disk, within budgets
+in bytes, and results do not depend on the budgets, to the bit. `python -m patrickstar.info` shows what it finds
+on a machine, and `python -m patrickstar --help-config` lists the options.
 """
 # Of what every wheel has: the library is BSD-3-Clause, uPlot, which is in the reports that it writes, MIT.
 LICENCES = {"BSD-3-Clause", "MIT"}

@@ -3,9 +3,10 @@
 
 usage: python3 tool/container_root.py FOLDER [CONTAINERFILE]
 
-As root, with debootstrap and the network. Each stage, FROM docker.io/library/debian:SUITE-slim, becomes FOLDER/NAME; a copy
-is made of FOLDER/SUITE where debootstrap has been there before. DEBIAN_MIRROR names the mirror. The last stage's CMD is
-run at the end. Only what the Containerfile uses is understood: FROM, RUN, COPY [--from=STAGE], WORKDIR, USER, CMD.
+As root, with debootstrap and the network. Each stage, FROM docker.io/library/debian:SUITE-slim, becomes FOLDER/NAME,
+a copy of FOLDER/SUITE, which debootstrap makes where it is missing. DEBIAN_MIRROR names the mirror. The last stage's
+CMD is run at the end. Only what the Containerfile uses is understood: FROM, RUN, COPY [--from=STAGE], WORKDIR, USER,
+CMD.
 """
 import json
 import os
@@ -33,7 +34,8 @@ def start(folder, image, name):
     base = os.path.join(folder, found[1])
     if not os.path.exists(os.path.join(base, ".complete")):
         mirror = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org") + "/debian"
-        subprocess.run(["debootstrap", "--variant=minbase", found[1], base, mirror], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["debootstrap", "--variant=minbase", found[1], base, mirror], check=True,
+                       stdout=subprocess.DEVNULL)
         open(os.path.join(base, ".complete"), "w").close()
     root = os.path.join(folder, name)
     shutil.rmtree(root, ignore_errors=True)
@@ -44,8 +46,8 @@ def start(folder, image, name):
 
 def run(root, user, where, command):
     words = ["chroot"] + (["--userspec=" + user] if user else []) + [root, "/usr/bin/env", "-i", "HOME=" + where,
-             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-c", 'cd "$0" && exec sh -c "$1"',
-             where, command]
+             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-c",
+             'cd "$0" && exec sh -c "$1"', where, command]
     subprocess.run(["mount", "-t", "proc", "proc", root + "/proc"], check=True)
     try:
         status = subprocess.run(words).returncode

@@ -3,7 +3,7 @@
 #
 # usage: CC=COMPILER AR=AR sh tool/static_libraries.sh SOURCES DEST
 #
-# SOURCES is what tool/fetch_sources.py wrote. DEST gets include/, lib/lib*.a and licenses/NAME, which hold the licence of
+# SOURCES is what tool/fetch_sources.py wrote. DEST gets include/, lib/lib*.a and licenses/NAME, the licence of
 # each. Options are those of Debian's packages, as far as they decide what the library computes: pcre2 with Unicode and
 # its just-in-time compiler, of 8-bit units only; jansson with long long, and keys hashed from /dev/urandom.
 set -eu
@@ -35,8 +35,8 @@ compile() {
 cd "$sources/jansson"
 sed -e 's/@json_inline@/inline/; s/@json_have_[a-z_]*@/1/' src/jansson_config.h.in >"$dest/include/jansson_config.h"
 cp src/jansson.h "$dest/include/"
-for part in ENDIAN_H FCNTL_H SCHED_H UNISTD_H SYS_PARAM_H SYS_STAT_H SYS_TIME_H SYS_TYPES_H STDINT_H LOCALE_H CLOSE GETPID \
-    GETTIMEOFDAY LOCALECONV OPEN READ SCHED_YIELD STRERROR STRTOLL ATOMIC_BUILTINS SYNC_BUILTINS; do
+for part in ENDIAN_H FCNTL_H SCHED_H UNISTD_H SYS_PARAM_H SYS_STAT_H SYS_TIME_H SYS_TYPES_H STDINT_H LOCALE_H CLOSE \
+    GETPID GETTIMEOFDAY LOCALECONV OPEN READ SCHED_YIELD STRERROR STRTOLL ATOMIC_BUILTINS SYNC_BUILTINS; do
     echo "#define HAVE_$part 1"
 done >src/jansson_private_config.h
 printf '#define USE_URANDOM 1\n#define INITIAL_HASHTABLE_ORDER 3\n' >>src/jansson_private_config.h

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Make a virtual environment with what makes a wheel: zig, whose clang compiles for an older glibc, and auditwheel.
 #
-# usage: tool/wheel_tools.sh DEST GLIBC         afterwards DEST/bin/zig-cc compiles for glibc GLIBC or later on x86-64, and
-#                                               DEST/bin/auditwheel checks a wheel
+# usage: tool/wheel_tools.sh DEST GLIBC
+#
+# Afterwards DEST/bin/zig-cc compiles for x86-64 with that glibc or a later one, and DEST/bin/auditwheel checks a wheel.
 # Needs python3-venv and PyPI, through pip: some 100 MB.
 set -eu
 [ $# -eq 2 ] || { echo 'usage: tool/wheel_tools.sh DEST GLIBC' >&2; exit 2; }
@@ -13,7 +14,8 @@ rm -rf "$dest"
 python3 -m venv "$dest"
 # shellcheck disable=SC2086 # a list of words
 "$dest/bin/pip" install --disable-pip-version-check -q --only-binary :all: $packages || {
-    echo "wheel_tools: pip installs none of: $packages. Without PyPI, \`pip install ./python\` makes a package for this machine" >&2
+    echo "wheel_tools: pip cannot install $packages" >&2
+    echo 'wheel_tools: without PyPI, `pip install ./python` makes a package for this machine' >&2
     rm -rf "$dest"
     exit 1
 }

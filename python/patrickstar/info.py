@@ -76,10 +76,10 @@ def _text(disk_path: Optional[str]) -> str:
 
 def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m patrickstar.info",
-                                     description="Show what the package finds on this machine: processor, memory, disk, "
-                                     "GPU, libraries, PyTorch.")
+                                     description="Show what the package finds on this machine: processor, memory, "
+                                     "disk, GPU, libraries, PyTorch.")
     parser.add_argument("--json", action="store_true", help="as JSON, sizes in bytes")
-    parser.add_argument("--disk-path", metavar="FOLDER", help="folder of the disk tier (TMPDIR or /tmp when not given); "
+    parser.add_argument("--disk-path", metavar="FOLDER", help="the disk tier (TMPDIR or /tmp when not given), "
                         "'' leaves the disk out")
     a = parser.parse_args(arguments)
     sys.stdout.write(json.dumps(gather(a.disk_path), indent=2) + "\n" if a.json else _text(a.disk_path))

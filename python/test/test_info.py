@@ -13,8 +13,9 @@ from patrickstar import _library
 
 
 def info(*arguments, **environment):
-    return subprocess.run([sys.executable, "-W", "ignore", "-m", "patrickstar.info", *arguments], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True, env=dict(os.environ, **environment))
+    return subprocess.run([sys.executable, "-W", "ignore", "-m", "patrickstar.info", *arguments],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, env=dict(os.environ, **environment))
 
 
 class Info(unittest.TestCase):
