@@ -2,15 +2,10 @@
 import os
 import sys
 
-import torch
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import sentence_transformers as st  # noqa: E402
 from test_sentence_transformers import train  # noqa: E402
 
 from patrickstar.integrations import SentenceTransformerTrainer  # noqa: E402
 
 train(SentenceTransformerTrainer, sys.argv[1], "ours")
-train(st.SentenceTransformerTrainer, sys.argv[1], "plain")
-torch.distributed.barrier()

@@ -4,6 +4,7 @@ import logging
 import sentence_transformers
 import torch.nn as nn
 
+from .._library import Refused
 from .trainer import PatrickStarTrainerMixin
 
 
@@ -13,6 +14,10 @@ class SentenceTransformerTrainer(PatrickStarTrainerMixin, sentence_transformers.
     arguments_class = sentence_transformers.SentenceTransformerTrainingArguments
 
     def get_trained_module(self) -> nn.Module:
+        if self.args.world_size > 1:
+            raise Refused("SentenceTransformerTrainer of a model in chunks with %d processes: one of them alone computes "
+                          "with the model, for its card, and no process has all of it; start a single process"
+                          % self.args.world_size)
         losses = self.loss if isinstance(self.loss, dict) else {"loss": self.loss}
         of_model = {id(param) for param in self.model.parameters()}
         if all(id(param) in of_model for loss in losses.values() for param in loss.parameters()):

@@ -211,11 +211,7 @@ class PatrickStarTrainerMixin:
                 if self.args.should_save:
                     self._save(folder, self._adapter_state())
         else:
-            is_read_before = self.engine.ranks.size > 1  # by all ranks, as only one of them saves
-            slots = self.engine.front.slots if is_read_before else []
-            with self.engine.front.holding(slots, self.args.should_save):
-                if self.args.should_save:
-                    self._save(folder)
+            self._save_whole(folder)
         self.accelerator.wait_for_everyone()
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save")
@@ -235,6 +231,13 @@ class PatrickStarTrainerMixin:
             self._save(folder)
         finally:
             del model.save_pretrained
+
+    def _save_whole(self, folder: str) -> None:
+        """Of several ranks all read, and then one of them saves."""
+        slots = self.engine.front.slots if self.engine.ranks.size > 1 else []
+        with self.engine.front.holding(slots, self.args.should_save):
+            if self.args.should_save:
+                self._save(folder)
 
     def _is_peft(self) -> bool:
         return hasattr(self.model, "peft_config") and hasattr(self.model, "get_base_model")
