@@ -7,6 +7,8 @@
 #include <string.h>
 #include <utf8proc.h>
 #include <xxhash.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include "base/bytes.h"
 #include "base/plugin_file.h"
@@ -20,7 +22,7 @@
 #define LINKED_STATICALLY false
 #endif
 
-enum { N_LIBRARIES = 4 };
+enum { N_LIBRARIES = 6 };
 typedef struct library_version {
     const char *name;
     char version[32];
@@ -42,6 +44,10 @@ static void find_libraries(library_version out[N_LIBRARIES])
     (void)snprintf(out[2].version, sizeof out->version, "%s", utf8proc_version());
     out[3].name = "xxhash";
     (void)snprintf(out[3].version, sizeof out->version, "%u.%u.%u", xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
+    out[4].name = "zlib";
+    (void)snprintf(out[4].version, sizeof out->version, "%s", zlibVersion());
+    out[5].name = "zstd";
+    (void)snprintf(out[5].version, sizeof out->version, "%s", ZSTD_versionString());
 }
 
 static void find_disk(machine_info *m)
@@ -155,7 +161,7 @@ void machine_info_show(const machine_info *m)
     show_gpu(m);
     show_libraries(m);
     printf("kernel backends     cuda (NVIDIA GPUs); cpu (%s); ref (plain C, for checking)\n", ps_cpu_isa_name(isa));
-    printf("number formats      f32; bf16, multiplied %s; fp16, multiplied in f32\n", ps_cpu_bf16_gemms(isa));
+    printf("number formats      fp32; bf16, multiplied %s; fp16, multiplied in fp32\n", ps_cpu_bf16_gemms(isa));
 }
 
 /* ---- JSON ---- */

@@ -63,7 +63,8 @@ static void show_model(const plan_text *t)
     if (s->n_trained_params < s->n_params)
         printf("%s of them trained (frozen: %s less), ", cli_text_count(s->n_trained_params, n),
                ps_bytes_format(s->frozen_saves_bytes, bytes));
-    printf("%s of model data, computed in %s\n", ps_bytes_format(s->model_data_bytes, bytes), ps_dtype_precision(s->dtype));
+    printf("%s of model data, computed in %s\n", ps_bytes_format(s->model_data_bytes, bytes),
+           ps_dtype_precision(s->dtype));
     const int64_t n_sequences = s->ranks.n * s->B * s->accumulation;
     printf("step      %" PRId64 " sequence%s of %" PRId64 " tokens", n_sequences, n_sequences == 1 ? "" : "s", s->T);
     if (s->ranks.n > 1 || s->accumulation > 1) printf(" in micro-batches of %" PRId64, s->B);

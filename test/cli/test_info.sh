@@ -10,7 +10,7 @@ says out "GPU "
 case $(sed -n 's/^instruction set  *//p' "$work/out") in
 amx) says out "bf16, multiplied by tiles of AMX;" ;;
 avx512_bf16) says out "bf16, multiplied " ;;
-*) says out "bf16, multiplied in f32;" ;;
+*) says out "bf16, multiplied in fp32;" ;;
 esac
 
 # the same for programs

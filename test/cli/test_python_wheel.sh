@@ -56,7 +56,7 @@ cmp -s "$wheel" "$work/again/${wheel##*/}" || fail "the same content is another 
 mkdir "$work/licenses"
 PATRICKSTAR_LIBRARY=$library expect 1 /usr/bin/python3 "$tree/python/build_wheel.py" --licenses "$work/licenses" "$work/none"
 says err "there is no licence of jansson"
-for name in jansson pcre2 liburing utf8proc xxhash; do echo "licence of $name" >"$work/licenses/$name"; done
+for name in jansson pcre2 liburing utf8proc xxhash zlib zstd; do echo "licence of $name" >"$work/licenses/$name"; done
 PATRICKSTAR_LIBRARY=$library expect 0 /usr/bin/python3 "$tree/python/build_wheel.py" --licenses "$work/licenses" "$work/static"
 /usr/bin/python3 - "$work/static/${wheel##*/}" "$version" <<'END' || fail "licences or metadata of the wheel"
 import email, sys, zipfile
@@ -64,9 +64,9 @@ with zipfile.ZipFile(sys.argv[1]) as wheel:
     info = "patrickstar-%s.dist-info/" % sys.argv[2]
     metadata = email.message_from_bytes(wheel.read(info + "METADATA"))
     assert metadata["Version"] == sys.argv[2], metadata["Version"]
-    assert metadata["License-Expression"] == "BSD-2-Clause AND BSD-3-Clause AND MIT", metadata["License-Expression"]
+    assert metadata["License-Expression"] == "BSD-2-Clause AND BSD-3-Clause AND MIT AND Zlib", metadata["License-Expression"]
     names = metadata.get_all("License-File")
-    assert {"LICENSE", "uPlot", "jansson", "pcre2", "liburing", "utf8proc", "xxhash"} == set(names), names
+    assert {"LICENSE", "uPlot", "jansson", "pcre2", "liburing", "utf8proc", "xxhash", "zlib", "zstd"} == set(names), names
     for name in names:
         assert wheel.read(info + "licenses/" + name), name
     assert wheel.read(info + "licenses/xxhash") == b"licence of xxhash\n"
