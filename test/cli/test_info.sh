@@ -37,7 +37,7 @@ says out '"error": "memory.disk_path: '
 expect 0 "$pstar" info --json --disk-path ""
 says out '"disk": null'
 expect 2 env PS_TEST_CPU=pentium "$pstar" info --json
-expect 1 "$pstar" info --json --forget
+expect 2 "$pstar" info --json --forget
 says err "--json is not for --forget or --measure"
 expect 0 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work"
 for figure in "memory: y = a + b" "memory: Adam" "product f32: 1024 x 768 by 768 x 3072" "product bf16" "block bf16" \
