@@ -27,8 +27,8 @@
 #: make bench-peers [ARGS="--rounds 5"]
 #:                             a training step of ours and of PyTorch's in turns (half an hour); `make torch-peer` first, for
 #:                             the current PyTorch beside Debian's (6 GB)
-#: make python                 the package for PyTorch as a wheel in build/python: modules, library, plug-ins and pstar;
-#:                             libraries that these load are the system's (doc/pytorch.md)
+#: make python                 the package for PyTorch in build/python: a wheel with modules, library and pstar for any x86-64
+#:                             Linux since 2018 (glibc 2.28), and its sources; fetches a compiler and C libraries (150 MB)
 #: make python-check           its tests with the current PyTorch, transformers, TRL and sentence-transformers of PyPI (7 GB)
 #: make bench-pytorch [ARGS="--turns 5"]
 #:                             a training step through the package beside plain PyTorch's (ten minutes), by the same PyTorch
@@ -44,6 +44,7 @@
 #: CUDA=1  build the plug-in with the kernels for GPUs of NVIDIA's: nvcc of CUDA 13 is needed, in PATH, in /usr/local/cuda/bin,
 #:         or named by NVCC=
 #: MINIMAL=1  for a machine without these libraries: all but libc linked statically; no MPI, no shared libraries
+#: MANYLINUX=1  what the wheel of make python has: compiled by zig's clang for glibc 2.28, C libraries linked statically
 #: VERBOSE=1  show whole compiler calls
 #: DEPS=0     neither look for Debian packages nor install any (another system, or libraries of your own)
 
@@ -60,9 +61,10 @@ SAN    ?=
 WERROR ?=
 DEPS   ?= 1
 MINIMAL ?=
+MANYLINUX ?=
 # Of make check: programs with a main of their own are read by the compiler, which warns, and not made.
 SYNTAX ?=
-MPI    ?= $(if $(MINIMAL),,openmpi)
+MPI    ?= $(if $(MINIMAL)$(MANYLINUX),,openmpi)
 # Its default is built where its compiler is; what is asked for by name, and what tests need, is installed.
 MPI_FOUND := $(if $(filter file,$(origin MPI)),$(foreach m,$(MPI),$(if $(shell command -v mpicc.$m),$m)),$(MPI))
 CUDA   ?=
@@ -74,32 +76,44 @@ BENCH   =
 ARGS    =
 
 comma := ,
-V := $(CC)-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)$(if $(SYNTAX),-syntax)
+V := $(if $(MANYLINUX),manylinux,$(CC))-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)$(if $(SYNTAX),-syntax)
 B := build/$V
 IS_DEFAULT := $(filter gcc-d0,$V)
 
+# MANYLINUX=1: clang of zig, which has headers and symbols of an older glibc; C libraries from their sources. Both are
+# fetched once.
+GLIBC := 2.28
+WHEEL_TOOLS := build/wheel_tools
+STATIC_LIBRARIES := build/manylinux_libraries
+ifneq ($(MANYLINUX),)
+override CC := $(abspath $(WHEEL_TOOLS))/bin/zig-cc
+export ZIG_GLOBAL_CACHE_DIR := $(abspath build/zig_cache)
+endif
+
 # ---- Debian packages: what `make deps` installs; each is named once, here -------------------------------------------
-DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev
-DEPS_TEST  := g++ help2man libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core
+DEPS_BUILD := gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev
+DEPS_TEST  := g++ help2man libcmocka-dev iproute2 pkg-config xz-utils python3 ca-certificates chromium fonts-dejavu-core zstd
 DEPS_FETCH := python3 ca-certificates
 DEPS_openmpi := libopenmpi-dev openmpi-bin
 DEPS_mpich   := libmpich-dev mpich
 DEPS_ORACLE := python3-torch python3-numpy python3-matplotlib python3-venv python3-pip
 DEPS_PEER := python3 python3-venv python3-pip g++
+DEPS_WHEEL := python3 python3-venv ca-certificates patch binutils libc6-dev
 DEPS_CHECK := clang clang-format libclang-rt-14-dev libomp-dev g++
 
 # ---- compiler -------------------------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
-        -Wvla -Wformat=2 -Wswitch-enum -Wcast-qual -Wwrite-strings -Wpointer-arith
+        -Wvla -Wformat=2 -Wswitch-enum -Wcast-qual -Wwrite-strings -Wpointer-arith \
+        $(if $(MANYLINUX),-Wno-enum-enum-conversion -Wno-enum-float-conversion)
 OPT  := $(if $(filter 0,$(DEBUG)),-O3,-O1)
 CFLAGS   ?=
 ALL_CFLAGS = -std=c11 -g -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -fopenmp-simd $(OPT) $(WARN) \
              $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) $(CFLAGS)
-CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG)
+CPPFLAGS += -Iinclude -Isrc -D_GNU_SOURCE -DPS_DEBUG=$(DEBUG) $(if $(MANYLINUX),-isystem $(STATIC_LIBRARIES)/include)
 LDFLAGS  += $(if $(SAN),-fsanitize=$(SAN))
 LIBRARIES := jansson uring xxhash
-DATA_LIBRARIES := jansson pcre2-8 utf8proc xxhash
-link_with = $(if $(MINIMAL),$(1:%=-l:lib%.a) -static-libgcc,$(1:%=-l%)) -lm -lpthread
+DATA_LIBRARIES := jansson pcre2-8 utf8proc xxhash z zstd
+link_with = $(if $(MANYLINUX),$(1:%=$(STATIC_LIBRARIES)/lib/lib%.a) -ldl,$(if $(MINIMAL),$(1:%=-l:lib%.a) -static-libgcc,$(1:%=-l%))) -lm -lpthread
 LDLIBS   += $(call link_with,$(sort $(LIBRARIES) $(DATA_LIBRARIES)))
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -158,7 +172,8 @@ PLUGINS  := $(MPI_FOUND:%=libpatrickstar_%.so) $(if $(CUDA),libpatrickstar_cuda.
 # Debian's jansson for static linking is for programs only.
 SO_VERSION = $(shell sed -n 's/^\#define PS_VERSION_M[A-Z]* //p' include/patrickstar.h | paste -sd.)
 LIBS     := libpatrickstar_data libpatrickstar
-PRODUCTS := pstar $(LIBS:%=%.a) $(if $(MINIMAL),,$(LIBS:%=%.so)) $(PLUGINS)
+# The wheel has no libpatrickstar_data.so, and zig's linker refuses the version script, which has names of the other library.
+PRODUCTS := pstar $(LIBS:%=%.a) $(if $(MINIMAL),,$(filter-out $(if $(MANYLINUX),libpatrickstar_data.so),$(LIBS:%=%.so))) $(PLUGINS)
 # Tests want both.
 TEST_PLUGINS := $(if $(MPI),$B/libpatrickstar_openmpi.so $B/libpatrickstar_mpich.so)
 all: $(PRODUCTS:%=$B/%) $(if $(IS_DEFAULT),$(PRODUCTS:%=build/%))
@@ -174,6 +189,14 @@ deps = $(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $1,:)
 build/.deps: Makefile tool/deps.sh
 	@$(call deps,$(DEPS_BUILD))
 	@mkdir -p $(@D) && touch $@
+$(WHEEL_TOOLS)/.done: tool/wheel_tools.sh
+	@$(call deps,$(DEPS_WHEEL))
+	@sh tool/wheel_tools.sh $(@D) $(GLIBC) && touch $@
+build/sources/.done: third_party/libraries.txt tool/fetch_sources.py | $(WHEEL_TOOLS)/.done
+	@python3 tool/fetch_sources.py $(@D) && touch $@
+$(STATIC_LIBRARIES)/.done: tool/static_libraries.sh build/sources/.done $(WHEEL_TOOLS)/.done
+	@ZIG_GLOBAL_CACHE_DIR=$(abspath build/zig_cache) CC=$(abspath $(WHEEL_TOOLS))/bin/zig-cc AR=$(AR) sh tool/static_libraries.sh build/sources $(@D)
+	@cp $(WHEEL_TOOLS)/zig-license $(@D)/licenses/zig && touch $@
 build/.deps-test: build/.deps
 	@$(call deps,$(DEPS_TEST))
 	@touch $@
@@ -220,7 +243,8 @@ $B/pstar: $(CLI) $(STATIC)
 $B/libpatrickstar_%.so: src/chunk/comm/mpi/mpi_plugin.c src/chunk/comm/transport.h Makefile | build/.deps-mpi-%
 	@mkdir -p $(@D)
 	$(call run,mpicc)OMPI_CC=$(CC) MPICH_CC=$(CC) mpicc.$* $(ALL_CFLAGS) $(CPPFLAGS) -shared $(LDFLAGS) -o $@ $<
-$B/%.o: %.c Makefile | build/.deps
+COMPILER_NEEDS := $(if $(MANYLINUX),$(STATIC_LIBRARIES)/.done,build/.deps)
+$B/%.o: %.c Makefile | $(COMPILER_NEEDS)
 	@mkdir -p $(@D)
 	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
@@ -232,14 +256,14 @@ $B/src/device/cuda/plugin.o: $(KERNELS_FILES)
 
 # They see the public headers only, as any program does.
 $B/cli/train/%.o: private CPPFLAGS := $(filter-out -Isrc,$(CPPFLAGS))
-$B/cli/cmd_info.o: private CPPFLAGS += $(if $(MINIMAL),-DPS_MINIMAL)
+$B/cli/machine_info.o: private CPPFLAGS += $(if $(MINIMAL)$(MANYLINUX),-DPS_LINKED_STATICALLY)
 
 # Files that the assembler puts into the library; compilers do not tell of them.
 $B/src/config/machines.o: $(wildcard examples/hardware/*.json)
 $B/src/api/report/assets.o: $(wildcard src/api/report/assets/*) $(wildcard third_party/uplot/uPlot.*)
 
 define isa_rule
-$B/%.$1.o: %.c Makefile | build/.deps
+$B/%.$1.o: %.c Makefile | $(COMPILER_NEEDS)
 	@mkdir -p $$(@D)
 	$$(call run,cc)$$(CC) $$(ALL_CFLAGS) $$(ISA_FLAGS_$1) $$(CPPFLAGS) -DPS_ISA=$1 -DPS_ISA_$1=1 -MMD -MP -c -o $$@ $$<
 endef
@@ -447,10 +471,20 @@ build/torch/.done: | build/.deps
 	$(@D)/bin/pip install torch numpy
 	@touch $@
 
-# The package for PyTorch (doc/pytorch.md). A wheel has machine code of its build.
+# The package for PyTorch (doc/pytorch.md): a wheel for any x86-64 Linux with that glibc or a later one, which auditwheel
+# checks, and the source distribution.
+WHEEL_BUILD := build/manylinux-d0
+PLATFORM := manylinux_$(subst .,_,$(GLIBC))_x86_64
+python: $(STATIC_LIBRARIES)/.done
+	@$(MAKE) --no-print-directory MANYLINUX=1 DEBUG=0 SAN= WERROR= MINIMAL= MPI= CFLAGS= DEPS=$(DEPS) all
+	@rm -rf build/python && mkdir -p build/python
+	@PATRICKSTAR_LIBRARY=$(WHEEL_BUILD)/libpatrickstar.so python3 python/build_wheel.py \
+	    --licenses $(STATIC_LIBRARIES)/licenses build/python/unchecked
+	@PATH=$(abspath $(WHEEL_TOOLS))/bin:$$PATH SOURCE_DATE_EPOCH=315532800 auditwheel repair --plat $(PLATFORM) --only-plat \
+	    -w build/python build/python/unchecked/*.whl && rm -r build/python/unchecked
+	@python3 python/build_wheel.py --sdist build/python
+	@ls build/python/*
 PYTHON_NEEDS := $B/pstar $B/libpatrickstar.so $(PLUGINS:%=$B/%)
-python: $(PYTHON_NEEDS)
-	@PATRICKSTAR_LIBRARY=$(abspath $B)/libpatrickstar.so python3 python/build_wheel.py build/python
 python-check: build/torch/.companions $(PYTHON_NEEDS)
 	@PS_TEST_LONG=1 PS_PYTHON=$(abspath build/torch/bin/python) PS_TEST_LIMIT_S=3600 sh test/run.sh $B python/
 bench-pytorch: build/torch/.companions $(PYTHON_NEEDS)

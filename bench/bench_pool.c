@@ -24,7 +24,7 @@ typedef struct meeting {
     int n;
 } meeting;
 
-static void meet(const void *args, int64_t item, int64_t thread)
+static void synchronize(const void *args, int64_t item, int64_t thread)
 {
     meeting *const m = *(meeting *const *)args;
     (void)item, (void)thread;
@@ -44,7 +44,7 @@ static double barrier_us(ps_cpu_pool *pool)
 {
     meeting m = {.n = ps_cpu_pool_threads(pool)}, *const at = &m;
     const double begin = bench_now();
-    ps_cpu_pool_run(pool, m.n, meet, &at);
+    ps_cpu_pool_run(pool, m.n, synchronize, &at);
     return 1e6 * (bench_now() - begin);
 }
 

@@ -8,17 +8,13 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/folder.h"
-#include "base/machine.h"
 #include "base/mem.h"
-#include "base/plugin_file.h"
 #include "base/status.h"
 #include "cli.h"
-#include "device/cuda/cudnn.h"
 #include "device/cuda/open.h"
-#include "device/disk.h"
-#include "device/disk_folders.h"
 #include "kernel/cpu_kind.h"
 #include "machine_file.h"
+#include "machine_info.h"
 #include "train/measure/measure.h"
 
 #define MEASURE_SECONDS 12.0
@@ -31,7 +27,7 @@ typedef enum whose { WHOSE_BEST, WHOSE_PROCESSOR, WHOSE_GPU } whose;
 typedef struct options {
     const char *measure;   /* the file to write, "-" for stdout, or NULL */
     const char *disk_path; /* NULL: the default folder */
-    bool quick, forget;
+    bool quick, forget, json;
     whose computes;
     bool one_format;
     ps_dtype format;
@@ -43,22 +39,6 @@ static const char *disk_folder(void)
 {
     const char *tmp = getenv("TMPDIR");
     return tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp";
-}
-
-static void show_disk(const char *folder)
-{
-    char free_text[PS_BYTES_TEXT_MAX] = "unknown";
-    int64_t free_bytes;
-    if (ps_disk_folders_free_bytes(folder, &free_bytes) == PS_OK) (void)ps_bytes_format(free_bytes, free_text);
-    ps_disk *d = NULL;
-    if (ps_disk_open(folder, PS_DISK_AUTO, 4, &d) != PS_OK) {
-        printf("disk tier           %s: %s\n", folder, ps_last_error());
-        return;
-    }
-    const ps_disk_stats s = ps_disk_get_stats(d);
-    printf("disk tier           %s: %s%s%s%s, %s, %s free\n", folder, s.backend, s.ways[0] ? " (" : "", s.ways,
-           s.ways[0] ? ")" : "", s.direct ? "O_DIRECT" : "through the page cache", free_text);
-    ps_disk_close(d);
 }
 
 /* "212.0", "0.350": four digits, so that a column can be read. */
@@ -156,66 +136,6 @@ static ps_status measure_for_stdout(const options *o, const char *folder)
     return ps_hardware_write(&report.hardware, stdout);
 }
 
-/* Libraries that this program is linked with, and plug-ins that it finds. */
-static void show_parts(void)
-{
-    static const char *const plugins[] = {"openmpi", "mpich", "cuda"};
-    char path[4096];
-    int n = 0;
-#ifdef PS_MINIMAL
-    printf("libraries           linked in (MINIMAL=1)\n");
-#endif
-    printf("plug-ins           ");
-    for (size_t i = 0; i < PS_ARRAY_LEN(plugins); i++)
-        if (ps_plugin_find(plugins[i], path, sizeof path)) printf("%s %s", n++ > 0 ? "," : "", plugins[i]);
-    printf("%s\n", n > 0 ? "" : " none");
-}
-
-static void show_gpu(void)
-{
-    char total[PS_BYTES_TEXT_MAX], usable[PS_BYTES_TEXT_MAX];
-    ps_cuda_found f;
-    printf("GPU                 ");
-    if (!ps_cuda_is_expected()) {
-        printf("no NVIDIA GPU found\n");
-    } else if (ps_cuda_find(0, PS_CUDA_ATTENTION_AUTO, &f) != PS_OK) {
-        printf("NVIDIA GPU not usable, the CPU computes: %s\n", ps_last_error());
-    } else {
-        if (f.n_gpus > 1) printf("%d; number 0: ", f.n_gpus);
-        const ps_cudnn *cudnn;
-        printf("%s (compute capability %d.%d), %s, of which %s can be used; driver for CUDA %d.%d; attention by %s",
-               f.info.name, f.info.capability / 10, f.info.capability % 10, ps_bytes_format(f.info.total_bytes, total),
-               ps_bytes_format(f.usable_bytes, usable), f.info.driver_version / 1000, f.info.driver_version % 1000 / 10,
-               f.attention);
-        if (strncmp(f.attention, "cuDNN", strlen("cuDNN")) != 0 && ps_cudnn_load(&cudnn) != PS_OK)
-            printf(" (%s)", ps_last_error());
-        printf("\n");
-    }
-}
-
-static ps_status show_machine(const char *folder)
-{
-    char name[128], total[PS_BYTES_TEXT_MAX], available[PS_BYTES_TEXT_MAX];
-    ps_machine_memory_info memory;
-    ps_cpu_kind kind;
-    PS_TRY(ps_machine_memory(NULL, &memory));
-    PS_TRY(ps_cpu_kind_detect(&kind));
-    ps_machine_cpu_name(NULL, name, sizeof name);
-    printf("pstar               %d.%d.%d\n", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
-    printf("processor           %s, %d cores usable\n", name, ps_machine_cores(NULL));
-    printf("instruction set     %s\n", ps_cpu_isa_name(kind.isa));
-    printf("processor kind      %s (host.isa in hardware files)\n", ps_cpu_kind_name(&kind));
-    printf("memory              %s, %s available (within the limits of its control groups)\n",
-           ps_bytes_format(memory.total_bytes, total), ps_bytes_format(memory.available_bytes, available));
-    if (folder[0] != '\0') show_disk(folder);
-    show_gpu();
-    show_parts();
-    printf("kernel backends     cuda (NVIDIA GPUs); cpu (%s); ref (plain C, for checking)\n",
-           ps_cpu_isa_name(kind.isa));
-    printf("number formats      f32; bf16, multiplied %s; fp16, multiplied in f32\n", ps_cpu_bf16_gemms(kind.isa));
-    return PS_OK;
-}
-
 /* ---- stored descriptions of this machine ---- */
 
 /* of_disk: only the disk section of the file is used. */
@@ -276,6 +196,17 @@ static ps_status go_through_kept(bool forget)
     return PS_OK;
 }
 
+static ps_status print_json(const char *folder)
+{
+    machine_info machine;
+    PS_TRY(machine_info_find(folder, &machine));
+    json_t *root = machine_info_json(&machine);
+    json_dumpf(root, stdout, JSON_INDENT(2));
+    printf("\n");
+    json_decref(root);
+    return PS_OK;
+}
+
 /* ---- arguments ---- */
 
 static int read_threads(const char *word, struct argp_state *state)
@@ -323,7 +254,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPTION_ISA: o->isa = read_isa(arg, state); return 0;
     case OPTION_BACKEND: o->computes = read_backend(arg, state); return 0;
     case OPTION_FORGET: o->forget = true; return 0;
+    case 'j': o->json = true; return 0;
     case ARGP_KEY_ARG: argp_usage(state); return 0;
+    case ARGP_KEY_END:
+        if (o->json && (o->forget || o->measure != NULL)) argp_error(state, "--json is not for --forget or --measure");
+        return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -342,6 +277,7 @@ int cmd_info(int argc, char **argv)
         {"threads", OPTION_THREADS, "N", 0, "measure with N threads (one a core)", 0},
         {"isa", OPTION_ISA, "NAME", 0, "measure kernels of this instruction set (the highest)", 0},
         {"quick", 'q', NULL, 0, "measure each figure as few times as can be: some two seconds", 0},
+        {"json", 'j', NULL, 0, "print the machine as JSON, sizes in bytes", 0},
         {"forget", OPTION_FORGET, NULL, 0,
          "forget the measured speed of this machine and its GPU: the next plan or run measures it again", 0},
         {0}};
@@ -356,7 +292,10 @@ int cmd_info(int argc, char **argv)
     const char *const folder = o.disk_path != NULL ? o.disk_path : disk_folder();
     if (o.measure != NULL && strcmp(o.measure, "-") == 0) return program_report("info", measure_for_stdout(&o, folder));
     if (o.forget) return program_report("info", go_through_kept(true));
-    ps_status st = show_machine(folder);
+    if (o.json) return program_report("info", print_json(folder));
+    machine_info machine;
+    ps_status st = machine_info_find(folder, &machine);
+    if (st == PS_OK) machine_info_show(&machine);
     if (st == PS_OK) st = go_through_kept(false);
     if (st == PS_OK && o.measure != NULL) st = measure(&o, folder);
     return program_report("info", st);

@@ -118,7 +118,7 @@ static ps_status plan_one(const plan_arguments *a, const plan_input *in)
     int n = 0;
     ps_deadline limit = ps_deadline_in(a->timeout_s * (int64_t)1000000000),
                 *deadline = a->timeout_s > 0 ? &limit : NULL;
-    PS_TRY(ps_simulate(in->config, &in->site, !a->no_advice, deadline, &s));
+    PS_TRY(ps_simulate(in->config, &in->site, true, deadline, &s));
     const plan_text text = {
         .config = in->config, .hardware = in->site.hardware, .simulation = &s, .is_verbose = a->is_verbose};
     if (!a->json) plan_text_show(&text);

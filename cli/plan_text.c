@@ -63,7 +63,8 @@ static void show_model(const plan_text *t)
     if (s->n_trained_params < s->n_params)
         printf("%s of them trained (frozen: %s less), ", cli_text_count(s->n_trained_params, n),
                ps_bytes_format(s->frozen_saves_bytes, bytes));
-    printf("%s of model data, computed in %s\n", ps_bytes_format(s->model_data_bytes, bytes), ps_dtype_name(s->dtype));
+    printf("%s of model data, computed in %s\n", ps_bytes_format(s->model_data_bytes, bytes),
+           ps_dtype_precision(s->dtype));
     const int64_t n_sequences = s->ranks.n * s->B * s->accumulation;
     printf("step      %" PRId64 " sequence%s of %" PRId64 " tokens", n_sequences, n_sequences == 1 ? "" : "s", s->T);
     if (s->ranks.n > 1 || s->accumulation > 1) printf(" in micro-batches of %" PRId64, s->B);
@@ -156,7 +157,7 @@ void plan_text_show_advice(const plan_text *t, const ps_advice *advice, int n, b
     const int shown = fits && !t->is_verbose ? 1 : n;
     if (n == 0 && !timed_out)
         printf("%s\n", fits ? "faster    no change of one option that was tried gains 2 %"
-                            : "No change of one option was found that makes it fit.");
+                            : "No change was found that makes it fit: raise several budgets.");
     for (int i = 0; i < n && i < shown; i++) show_change(i > 0 ? "" : fits ? "faster" : "one of", &advice[i]);
 }
 
@@ -176,24 +177,6 @@ void plan_text_show_hiding(const ps_hiding *h)
 
 /* ---- tables ---- */
 
-/* "parameters", "fp32 parameters", ... of a list. */
-static const char *list_words(const ps_simulation *s, ps_list l, char text[32])
-{
-    static const char *const words[][2] = {{"MASTER", "fp32 parameters"},
-                                           {"GRAD", "fp32 gradients"},
-                                           {"GRAD_SUM", "summed gradients"},
-                                           {"INPUTS", "offloaded activations"}};
-    const char *name = s->lists.list[l].name;
-    snprintf(text, 32, "%s", name);
-    if (strcmp(name, "PARAM16") == 0)
-        snprintf(text, 32, "parameters (%s)", ps_dtype_name(s->dtype));
-    else if (strcmp(name, "MOMENTUM") == 0 || strcmp(name, "VARIANCE") == 0)
-        snprintf(text, 32, "optimizer %s", name[0] == 'M' ? "momentum" : "variance");
-    for (size_t i = 0; i < PS_ARRAY_LEN(words); i++)
-        if (strcmp(name, words[i][0]) == 0) snprintf(text, 32, "%s", words[i][1]);
-    return text;
-}
-
 static void show_row(const char *name, int64_t device, int64_t host)
 {
     char a[PS_BYTES_TEXT_MAX], b[PS_BYTES_TEXT_MAX];
@@ -206,10 +189,11 @@ static void show_row(const char *name, int64_t device, int64_t host)
 static void show_tiers(const ps_simulation *s)
 {
     const ps_tier_use *device = &s->forecast.peak[PS_TIER_DEVICE], *host = &s->forecast.peak[PS_TIER_HOST];
-    char name[32], text[PS_BYTES_TEXT_MAX];
+    char name[PS_LIST_TEXT_MAX], text[PS_BYTES_TEXT_MAX];
     printf("\n%-26s %9s %9s %9s\n", "memory at its peak", "device", "host", "disk");
     for (ps_list l = 0; l < ps_lists_n_all(&s->lists); l++)
-        if (ps_lists_exists(&s->lists, l)) show_row(list_words(s, l, name), device->list_bytes[l], host->list_bytes[l]);
+        if (ps_lists_exists(&s->lists, l))
+            show_row(ps_lists_describe(&s->lists, l, s->dtype, name), device->list_bytes[l], host->list_bytes[l]);
     show_row("activations and workspace", device->non_model_bytes, host->non_model_bytes);
     show_row("buffers of transfers", device->other_bytes, host->other_bytes);
     for (int is_budget = 0; is_budget <= 1; is_budget++) {

@@ -211,8 +211,8 @@ PS_API PS_NODISCARD ps_status ps_client_set_group(ps_client *client, int32_t gro
 PS_API PS_NODISCARD ps_status ps_client_join_group(ps_client *client, int32_t tensor, int32_t group);
 
 /* Clip gradients by this global 2-norm from the next step on; 0: do not clip; below 0: as configured
- * (gradient_clipping). PS_EINVAL: NaN; or above 0 with memory.update_in_backward = always, which updates before the norm
- * is known. (ranks: the same on all) */
+ * (gradient_clipping). PS_EINVAL: NaN; or above 0 with memory.update_in_backward = always, which updates chunks before
+ * the norm is known. (ranks: the same on all) */
 PS_API PS_NODISCARD ps_status ps_client_set_gradient_clipping(ps_client *client, double max_norm);
 
 /* Factor for the loss of the next backward pass; 1 except for fp16. */

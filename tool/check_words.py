@@ -12,6 +12,8 @@ FOLDERS = ("src", "cli", "include", "test", "bench", "examples", "python", "tool
 NOT_READ = re.compile(r"tool/words\.txt|bench/results/|bench/notes\.md|test/(abi|golden|fuzz/corpus)/|.*\.(json|bin|png|svg)$")
 CODE = re.compile(r".*\.(c|h|cu|cuh|hpp|cpp|def|py|sh)$")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+C_CODE = re.compile(r".*\.(c|h|cu|cuh|hpp|cpp)$")
+NO_CODE = re.compile(r"/\*.*?\*/|//[^\n]*|^[ \t]*#[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S | re.M)
 
 
 def read_words(path):
@@ -51,16 +53,23 @@ def main():
         found = part.search(path.rsplit("/", 1)[-1].lower())
         if found and path not in words["except"]:
             report(path, found.group(1), path, instead[found.group(1)])
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                where = "%s:%d" % (path, number)
-                if CODE.match(path) or "`" in line:
-                    for name in NAME.findall(line):
-                        found = part.search(name.lower()) if "_" in name else None
-                        if found and name not in words["except"]:
-                            report(where, found.group(1), name, instead[found.group(1)])
-                found = phrase.search(line) if phrase else None
-                if found and line.strip() not in words["except"]:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        if C_CODE.match(path):  # a name of one word is told from prose only where comments and texts are left out
+            code = NO_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)
+            for number, line in enumerate(code.split("\n"), 1):
+                for name in NAME.findall(line):
+                    if "_" not in name and name.lower() in instead and name not in words["except"]:
+                        report("%s:%d" % (path, number), name, name, instead[name.lower()])
+        for number, line in enumerate(text.split("\n"), 1):
+            where = "%s:%d" % (path, number)
+            if CODE.match(path) or "`" in line:
+                for name in NAME.findall(line):
+                    found = part.search(name.lower()) if "_" in name else None
+                    if found and name not in words["except"]:
+                        report(where, found.group(1), name, instead[found.group(1)])
+            for found in phrase.finditer(line) if phrase else ():
+                if line.strip() not in words["except"]:
                     report(where, found.group(1), line, instead_of_phrase[found.group(1).lower()])
     return n > 0
 

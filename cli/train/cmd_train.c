@@ -33,7 +33,7 @@ typedef struct train_arguments {
 /* Options that this program itself uses. The configuration owns the texts. */
 typedef struct train_settings {
     int64_t steps, log_interval, eval_interval, eval_steps;
-    bool saves;
+    bool saves, logs_events;
     const char *output_dir, *from_pretrained;
 } train_settings;
 
@@ -152,6 +152,7 @@ static ps_status open_ranks(run *r, const train_arguments *a)
                             .eval_interval = client_int(c, "train.eval_interval"),
                             .eval_steps = client_int(c, "train.eval_steps"),
                             .saves = client_int(c, "train.save") != 0,
+                            .logs_events = client_string(c, "train.log_to")[0] != '\0', /* tensorboard */
                             .output_dir = client_string(c, "train.output_dir"),
                             .from_pretrained = client_string(c, "model.from_pretrained")};
     if (a->resume && r->o.steps == 0)
@@ -200,7 +201,7 @@ static ps_status open_folder(run *r, const train_arguments *a)
 {
     printf("results go to %s\n", r->o.output_dir);
     TRY(warn_of_rate(r->config));
-    TRY(run_log_open(r->o.output_dir, &r->log));
+    TRY(run_log_open(r->o.output_dir, r->o.logs_events, &r->log));
     return earlier_run_check(r->o.output_dir, r->config, a->resume, a->resume_from, a->overwrite);
 }
 
@@ -454,8 +455,8 @@ static ps_status finish(run *r, bool is_verbose)
                              .device_is_ram = device.gpu[0] == '\0',
                              .faster = &r->faster};
     run_summary_print(&text, is_verbose);
-    printf("results   %s: metrics.jsonl, summary.json%s\n", r->o.output_dir,
-           r->o.saves && is_begun ? ", model.safetensors" : "");
+    printf("results   %s: metrics.jsonl, summary.json%s%s\n", r->o.output_dir,
+           r->o.logs_events ? ", events.out.tfevents.*" : "", r->o.saves && is_begun ? ", model.safetensors" : "");
     return PS_OK;
 }
 

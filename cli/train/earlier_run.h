@@ -11,7 +11,8 @@
 PS_NODISCARD ps_status earlier_run_check(const char *folder, const ps_config *config, bool resume,
                                          const char *resume_from, bool overwrite);
 
-/* Remove the files of an earlier run: checkpoints, weights, summary.json, metrics.jsonl. Other files stay. */
+/* Remove the files of an earlier run: checkpoints, weights, summary.json, metrics.jsonl, event
+ * files. Other files stay. */
 PS_NODISCARD ps_status earlier_run_remove(const char *folder);
 
 #endif

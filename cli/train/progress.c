@@ -34,9 +34,9 @@ double progress_tokens_per_s(int64_t tokens, double seconds)
 
 const char *progress_speed(int64_t tokens, int64_t padding, double seconds, char text[PROGRESS_SPEED_MAX])
 {
-    char rate[CLI_TEXT_MAX], beside[32] = "";
-    if (padding > 0) snprintf(beside, sizeof beside, " (%.1f %% padding)", progress_padding(tokens, padding) * 100);
-    snprintf(text, PROGRESS_SPEED_MAX, "%s%s", cli_text_rate(progress_tokens_per_s(tokens, seconds), rate), beside);
+    char rate[CLI_TEXT_MAX], padded[32] = "";
+    if (padding > 0) snprintf(padded, sizeof padded, " (%.1f %% padding)", progress_padding(tokens, padding) * 100);
+    snprintf(text, PROGRESS_SPEED_MAX, "%s%s", cli_text_rate(progress_tokens_per_s(tokens, seconds), rate), padded);
     return text;
 }
 

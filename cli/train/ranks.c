@@ -7,7 +7,7 @@
 
 /* ---- rendezvous ---- */
 
-static ps_status meet(const ps_config *config, ps_comm **out)
+static ps_status init_ranks(const ps_config *config, ps_comm **out)
 {
     TRY(ps_comm_init(config, out));
     if (ps_comm_rank(*out) == 0 || freopen("/dev/null", "w", stdout) != NULL) return PS_OK;
@@ -20,7 +20,7 @@ static ps_status refuse(ps_status st, ps_comm **out)
     char text[768];
     ps_config *defaults = NULL;
     snprintf(text, sizeof text, "%s", ps_last_error());
-    if (ps_config_create(&defaults) == PS_OK) (void)meet(defaults, out);
+    if (ps_config_create(&defaults) == PS_OK) (void)init_ranks(defaults, out);
     ps_config_destroy(defaults);
     st = client_fail(st, "%s", text);
     return *out != NULL ? ps_comm_agree(*out, st) : st;
@@ -31,7 +31,7 @@ ps_status ranks_open(const char *path, char *const *overrides, int n_overrides, 
     *comm = NULL;
     const ps_status st = client_load_config(path, overrides, n_overrides, config);
     if (st != PS_OK) return refuse(st, comm);
-    TRY(meet(*config, comm));
+    TRY(init_ranks(*config, comm));
     TRY(ps_comm_agree(*comm, PS_OK));
     TRY(ps_comm_check_same(*comm, *config));
     return program_report_machine(*config, *comm, 0);

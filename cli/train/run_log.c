@@ -12,17 +12,17 @@
 #include <unistd.h>
 
 #include "client_file.h"
+#include "event_file.h"
+#include "log_file.h"
 
-enum { FOLDER_BYTES = 4096, PATH_BYTES = FOLDER_BYTES + 16, HOLDER_BYTES = 128 };
+enum { FOLDER_BYTES = CLIENT_FOLDER_MAX, PATH_BYTES = FOLDER_BYTES + 16, HOLDER_BYTES = 128 };
 
 struct run_log {
     char folder[FOLDER_BYTES];
-    char metrics_path[PATH_BYTES];
-    int metrics; /* descriptor, -1: not begun */
-    int lock;    /* descriptor, -1: could not be opened */
-    int64_t n_written;
-    char *waiting; /* lines that could not be written to a full disk */
-    size_t n_waiting;
+    int lock; /* descriptor, -1: could not be opened */
+    log_file metrics;
+    bool has_events;
+    event_file *events; /* with has_events, from run_log_begin on */
 };
 
 static ps_status make_folders(const char *folder)
@@ -74,7 +74,7 @@ static ps_status lock_folder(run_log *l)
                        l->folder, holder);
 }
 
-ps_status run_log_open(const char *folder, run_log **out)
+ps_status run_log_open(const char *folder, bool has_events, run_log **out)
 {
     ps_status st = PS_OK;
     run_log *l = NULL;
@@ -82,9 +82,11 @@ ps_status run_log_open(const char *folder, run_log **out)
     if (strlen(folder) >= FOLDER_BYTES)
         return client_fail(PS_EINVAL, "train.output_dir is longer than %d", FOLDER_BYTES - 1);
     TRY(client_alloc(1, sizeof *l, &l));
-    l->metrics = l->lock = -1;
+    l->lock = -1;
+    l->has_events = has_events;
+    log_file_init(&l->metrics);
     snprintf(l->folder, sizeof l->folder, "%s", folder);
-    snprintf(l->metrics_path, sizeof l->metrics_path, "%s/metrics.jsonl", folder);
+    snprintf(l->metrics.path, sizeof l->metrics.path, "%s/metrics.jsonl", folder);
     TRY_GOTO(make_folders(folder));
     TRY_GOTO(lock_folder(l));
     *out = l;
@@ -113,68 +115,44 @@ static int64_t lines_of_steps(const char *text, int64_t n_bytes, int64_t last_st
 
 ps_status run_log_begin(run_log *l, int64_t last_step)
 {
+    int64_t n_kept = 0;
     if (l == NULL) return PS_OK;
     if (last_step > 0) {
         char *text = NULL;
         size_t n = 0;
-        TRY(client_read_file(l->metrics_path, &text, &n));
-        l->n_written = lines_of_steps(text, (int64_t)n, last_step);
+        TRY(client_read_file(l->metrics.path, &text, &n));
+        n_kept = lines_of_steps(text, (int64_t)n, last_step);
         free(text);
     }
-    l->metrics = open(l->metrics_path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (l->metrics < 0 && errno == ELOOP)
-        return client_fail(PS_EIO, "%s is a link to another file, which is not written over: remove the link",
-                           l->metrics_path);
-    if (l->metrics < 0 || ftruncate(l->metrics, l->n_written) != 0)
-        return client_fail(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
-    return PS_OK;
-}
-
-/* Write all waiting lines or none, so that a line is never truncated. */
-static ps_status write_waiting(run_log *l)
-{
-    size_t done = 0;
-    while (done < l->n_waiting) {
-        const ssize_t n = pwrite(l->metrics, l->waiting + done, l->n_waiting - done, l->n_written + (int64_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n > 0) {
-            done += (size_t)n;
-            continue;
-        }
-        const bool is_full = n == 0 || errno == ENOSPC || errno == EDQUOT;
-        const ps_status st = client_fail(PS_EIO, "cannot write %s: %s", l->metrics_path, strerror(errno));
-        if (ftruncate(l->metrics, l->n_written) != 0) return st;
-        return is_full ? PS_OK : st;
-    }
-    l->n_written += (int64_t)done;
-    l->n_waiting = 0;
-    return PS_OK;
+    TRY(log_file_open(&l->metrics, n_kept, false));
+    return l->has_events ? event_file_open(l->folder, last_step, &l->events) : PS_OK;
 }
 
 /* Takes ownership of o. */
 static ps_status put_line(run_log *l, json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT);
-    json_decref(o);
-    if (text == NULL) return client_fail(PS_ENOMEM_HOST, "no memory for a line of %s", l->metrics_path);
-    const size_t n = strlen(text);
-    ps_status st = client_reserve(&l->waiting, (int64_t)(l->n_waiting + n + 1), 1);
-    if (st == PS_OK) {
-        memcpy(l->waiting + l->n_waiting, text, n);
-        l->waiting[l->n_waiting + n] = '\n';
-        l->n_waiting += n + 1;
-        st = write_waiting(l);
+    ps_status st = PS_OK;
+    if (text == NULL) {
+        st = client_fail(PS_ENOMEM_HOST, "no memory for a line of %s", l->metrics.path);
+        goto out;
     }
+    const size_t n = strlen(text);
+    text[n] = '\n'; /* in place of the zero byte */
+    TRY_GOTO(log_file_put(&l->metrics, text, n + 1));
+    if (l->events != NULL) TRY_GOTO(event_file_put(l->events, o));
+out:
     free(text);
+    json_decref(o);
     return st;
 }
 
 void run_log_close(run_log *l)
 {
     if (l == NULL) return;
-    if (l->metrics >= 0) close(l->metrics);
+    log_file_close(&l->metrics);
+    event_file_close(l->events);
     if (l->lock >= 0) close(l->lock);
-    free(l->waiting);
     free(l);
 }
 
@@ -327,9 +305,8 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
 {
     const run_totals *t = s->totals;
     if (l == NULL) return PS_OK;
-    TRY(write_waiting(l));
-    if (l->n_waiting > 0)
-        return client_fail(PS_EIO, "%s: the disk is full: the last lines are missing", l->metrics_path);
+    TRY(log_file_flush(&l->metrics));
+    if (l->events != NULL) TRY(event_file_flush(l->events));
     char hash[17], path[PATH_BYTES], version[32];
     snprintf(hash, sizeof hash, "%016" PRIx64, s->weights_xxh3);
     snprintf(path, sizeof path, "%s/summary.json", l->folder);

@@ -1,4 +1,5 @@
-/* run_log.h - files of a training run in its output folder: metrics.jsonl, one object per step, and summary.json. */
+/* run_log.h - files of a training run in its output folder: metrics.jsonl, one object per step, the same for
+ * TensorBoard (event_file.h), and summary.json. */
 #ifndef PSTAR_RUN_LOG_H
 #define PSTAR_RUN_LOG_H
 
@@ -20,11 +21,11 @@ typedef struct run_rank {
     int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes, planned_sent_bytes;
 } run_rank;
 
-/* Create the folder and its parents if missing. PS_EINVAL while another run has it open: its `.lock` is locked until
- * close. */
-PS_NODISCARD ps_status run_log_open(const char *folder, run_log **out);
+/* Create the folder and its parents if missing. has_events: log for TensorBoard, too. PS_EINVAL while another run has
+ * the folder open: its `.lock` is locked until close. */
+PS_NODISCARD ps_status run_log_open(const char *folder, bool has_events, run_log **out);
 /* Call before the first line: metrics.jsonl keeps its lines of steps 1 .. last_step (0: none) and drops the others, so
- * that the file of a resumed run equals that of an uninterrupted one. */
+ * that the file of a resumed run equals that of an uninterrupted one; likewise the event files. */
 PS_NODISCARD ps_status run_log_begin(run_log *l, int64_t last_step);
 void run_log_close(run_log *l); /* NULL is accepted */
 
@@ -53,7 +54,7 @@ typedef struct run_summary {
 /* The steps of the run in summary.json; -1: there is none. */
 int64_t run_log_summary_steps(const run_log *l);
 
-/* PS_EIO also when lines of metrics.jsonl could still not be written. */
+/* PS_EIO also when lines of the log could still not be written. */
 PS_NODISCARD ps_status run_log_summary(run_log *l, const run_summary *s);
 
 #endif

@@ -105,19 +105,21 @@ static void print_unplanned(const run_summary_text *t)
     cli_text_seconds(waits ? b->waiting_s : computing_s, part);
     cli_text_seconds(waits ? p->planned_wait_s : p->planned_compute_s, planned_part);
     if (b->measured_s < FASTER * p->bound_s)
-        printf("planned   %s a step, which is too slow: have this machine measured again (pstar info --forget)\n",
-               planned);
+        printf(
+            "planned   %s a step, more than it took: this machine was measured while it was slower; measure it again "
+            "(pstar info --forget)\n",
+            planned);
     if (!b->is_steady || b->measured_s <= SLOWER * p->planned_s) return;
     printf("slower    %s a step, planned %s: ", took, planned);
     if (!waits)
-        printf("computing took %s, planned %s. Stop other programs; without any, ", part, planned_part);
+        printf("computing took %s, planned %s. Stop other programs; if none runs, ", part, planned_part);
     else if (waits_for_ranks(t))
         printf("waiting for other ranks took %s, planned %s. Look at the machine of the slowest, or ", part,
                planned_part);
     else
-        printf("waiting for %s took %s, planned %s. Stop what else uses it; without any, ", waited_for(t), part,
+        printf("waiting for %s took %s, planned %s. Stop what else uses it; if nothing does, ", waited_for(t), part,
                planned_part);
-    printf("have this machine measured again (pstar info --forget)\n");
+    printf("measure this machine again (pstar info --forget)\n");
 }
 
 /* ---- tables ---- */

@@ -1,4 +1,4 @@
-"""Trains a causal language model of transformers by its Trainer: the form of transformers' examples/pytorch/run_clm.py,
+"""Trains a causal language model of transformers by its Trainer: the form of transformers' run_clm.py,
 over files on this machine.
 
 usage: python3 run_clm.py --model_name_or_path FOLDER --train_file TEXT [--validation_file TEXT] --output_dir FOLDER
@@ -9,7 +9,7 @@ FOLDER holds a tokenizer and a model; with --from_scratch its config.json alone,
 output_dir has checkpoints goes on from the newest. To train in chunks, change three lines (doc/trainer.md):
 
     from patrickstar import Trainer                                         instead of transformers' Trainer
-    patrickstar_config = {"memory": {"device": "2GB", "host": 0}}           instead of none
+    patrickstar_config = {"memory": "2GB"}                                instead of none
     trainer = Trainer(patrickstar_config=patrickstar_config,                instead of trainer = Trainer(
 """
 import math

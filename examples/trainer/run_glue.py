@@ -1,4 +1,4 @@
-"""Fine-tunes a classifier of sentences by transformers' Trainer: the form of transformers' examples/pytorch/run_glue.py,
+"""Fine-tunes a classifier of sentences by transformers' Trainer: the form of transformers' run_glue.py,
 over files on this machine.
 
 usage: python3 run_glue.py --model_name_or_path FOLDER --train_file LINES [--validation_file LINES]
@@ -10,7 +10,7 @@ holds a tokenizer and a model; with --from_scratch its config.json alone, and we
 has checkpoints goes on from the newest. To train in chunks, change three lines (doc/trainer.md):
 
     from patrickstar import Trainer                                         instead of transformers' Trainer
-    patrickstar_config = {"memory": {"device": "2GB", "host": 0}}           instead of none
+    patrickstar_config = {"memory": "2GB"}                                instead of none
     trainer = Trainer(patrickstar_config=patrickstar_config,                instead of trainer = Trainer(
 """
 import json

@@ -16,6 +16,7 @@ compiled.
     utils/, ops/   with core/ and profiler/ PatrickStar's other names, by _original; zero: ColossalAI's
     integrations/  accelerate, transformers' Trainer, TRL, sentence-transformers
     _build         construction: parameters of a module go into the library's memory
+    _meta          first values of tensors on the meta device
     _front         hooks of modules: parameters in use; gradients
     _parked        parameters that are not in use
     _precision     number formats of modules with 16-bit parameters
@@ -26,12 +27,13 @@ compiled.
     _output_lock   one run in train.output_dir at a time
     _client        the library's calls for tensors of PyTorch, over _library (ctypes); _ranks: rendezvous of processes
     __main__       the command patrickstar, which needs no PyTorch"""
-from typing import Any
+from typing import Any, List
 
 from ._library import BudgetError, PatrickStarError, Refused
 from ._library import version as __version__
 
-__all__ = ["BudgetError", "PatrickStarError", "Refused", "Trainer", "__version__", "torch_scope"]
+__all__ = ["BudgetError", "PatrickStarError", "Refused", "Trainer", "__version__", "init", "initialize_engine",
+           "torch_scope"]
 
 
 def __getattr__(name: str) -> Any:
@@ -42,4 +44,11 @@ def __getattr__(name: str) -> Any:
     if name == "torch_scope":
         from ._build import torch_scope
         return torch_scope
+    if name in ("init", "initialize_engine"):
+        from . import runtime
+        return getattr(runtime, name)
     raise AttributeError("module %r has no attribute %r" % (__name__, name))
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)

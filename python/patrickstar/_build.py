@@ -1,11 +1,14 @@
 """Construction: parameters are created in memory of the library, so that a model larger than memory can be built.
 
-While model_func runs, parameters registered in a module's _parameters move into the library's staging file, a file
-without a name whose pages may be written back (ps_client_add, ps_client_release), and stay ordinary parameters that
-model_func may initialise, read, copy, tie, or fill from a checkpoint (from_pretrained). Parameters on
-torch.device("meta"), also those of accelerate's init_empty_weights, need no memory until the end of construction, when
-their modules initialise them. A model built elsewhere is adopted, one parameter after the other. Buffers stay
-PyTorch's."""
+While model_func, or the block of patrickstar.init, runs, parameters registered in a module's _parameters move into the
+library's staging file, a file without a name whose pages may be written back (ps_client_add, ps_client_release), and
+stay ordinary parameters that model_func may initialise, read, copy, tie, or fill from a checkpoint (from_pretrained).
+Parameters on torch.device("meta"), also those of accelerate's init_empty_weights, need no memory until the end of
+construction, when their modules initialise them (_meta.py). A model built elsewhere is adopted, one parameter after the
+other. Buffers stay PyTorch's.
+
+A module of patrickstar.init is pending between the end of the block and initialize_engine: an ordinary one in memory of
+the staging file, whose new parameters go there, too. Nothing trains it meanwhile."""
 import contextlib
 import ctypes
 import functools
@@ -19,6 +22,7 @@ import torch.nn as nn
 from ._client import DTYPES, Client
 from ._front import Front
 from ._library import Refused
+from ._meta import Unset, blank
 from ._parked import Lost, Parked
 from ._precision import keeps_fp32
 from ._slot import Slot
@@ -66,9 +70,36 @@ class StagedParameter(nn.Parameter):
         with no_torch_function():
             return func(*args, **kwargs)
 
+    def __deepcopy__(self, memo: Any) -> nn.Parameter:
+        """A plain one; a module that is built now takes it."""
+        with no_torch_function():
+            copied = memo[id(self)] = nn.Parameter(self.data.clone(), self.requires_grad)
+        return copied
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         with no_torch_function():
             return nn.Parameter(self.data, self.requires_grad).__reduce_ex__(protocol)
+
+
+_n_patches = 0  # builders with staged parameters
+_new_parameter = nn.Parameter.__new__
+
+
+def _new_plain_parameter(cls: type, data: Any = None, *args: Any, **kwargs: Any) -> nn.Parameter:
+    """Parametrizations, and type(parameter)(...), of a staged parameter create a plain one."""
+    with no_torch_function():
+        return _new_parameter(nn.Parameter if cls is StagedParameter else cls,
+                              data.data if type(data) is StagedParameter else data, *args, **kwargs)
+
+
+def _count_patches(change: int) -> None:
+    global _n_patches, _new_parameter
+    if _n_patches == 0:
+        _new_parameter = nn.Parameter.__new__
+        nn.Parameter.__new__ = _new_plain_parameter  # type: ignore[method-assign,assignment]
+    _n_patches += change
+    if _n_patches == 0:
+        nn.Parameter.__new__ = _new_parameter  # type: ignore[method-assign]
 
 
 class _Parameters(ParametersDict):
@@ -90,7 +121,8 @@ class _Parameters(ParametersDict):
 
     def __deepcopy__(self, memo: Any) -> "_Parameters":
         import copy
-        new = memo[id(self)] = _Parameters(self.builder)
+        is_created = self.builder.is_creating or not self.builder.is_open
+        new = memo[id(self)] = _Parameters(self.builder) if is_created else ParametersDict()
         for name, param in self.items():
             new[name] = copy.deepcopy(param, memo)
         return new
@@ -101,12 +133,44 @@ class _Parameters(ParametersDict):
         raise Refused("pickle of a model in chunks: save model.state_dict()")
 
 
+_creating: "Optional[Builder]" = None  # whose create() is running
+
+
+def refuse_nesting() -> None:
+    if _creating is not None:
+        raise Refused("patrickstar.init within the block of another one, or within a model_func: a block builds one "
+                      "model; begin the next one after its end")
+
+
+def _refuse_gradient(_: torch.Tensor) -> None:
+    raise Refused("backward() of a module that was built by patrickstar.init and is not in chunks yet: "
+                  "model, optimizer = initialize_engine(model=model) puts it there")
+
+
+def builder_of(model: nn.Module) -> "Optional[Builder]":
+    """That of a pending module, or of one that its block still builds."""
+    found: "Optional[Builder]" = None
+    for name, module in model.named_modules():
+        builder = getattr(module._parameters, "builder", None)
+        if builder is None or not builder.is_open:
+            continue
+        if found not in (None, builder):
+            raise Refused("%s was built in another block of patrickstar.init than modules before it: build the model "
+                          "in one block" % name)
+        found = builder
+    if found is not None and found.is_creating:
+        raise Refused("initialize_engine within the block of patrickstar.init: call it after the end of the block")
+    return found
+
+
 class Builder:
     """For one model, until its front exists: then done(), or undo() after a failure."""
 
-    def __init__(self, client: Client, n_ranks: int) -> None:
-        self.client, self.n_ranks = client, n_ranks
-        self.is_open = self.has_failed = False
+    def __init__(self, client: Client, n_ranks: int, owner: Any = None) -> None:
+        """owner: what else the engine is made of, which lives as long as this (runtime/_start.py)."""
+        self.client, self.n_ranks, self.owner = client, n_ranks, owner
+        self.is_open = self.has_failed = False  # is_open: new parameters of modules are taken
+        self.is_creating = False  # new modules, too
         self._staged: Dict[int, _Staged] = {}  # by number
         self._by_address: Dict[int, _Staged] = {}
         self._touched: Dict[int, _Staged] = {}  # since their last release; in the order of their last access
@@ -115,28 +179,71 @@ class Builder:
         self._params: List["weakref.ref[nn.Parameter]"] = []  # parameters taken; after finish: those in the model
         self._adopted: List[Tuple[nn.Module, Dict[str, Any]]] = []  # modules, and their own _parameters
         self._replaced: List[Tuple[Dict[str, Any], str, torch.Tensor]] = []  # buffers on meta, by their dictionaries
+        self._created: List["weakref.ref[nn.Module]"] = []
+        self._pending: List[Any] = []  # handles of the hooks of wait()
+        self._unpatch: Any = None
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        """Parameters of modules built meanwhile are created in the staging file."""
-        builder, init, new = self, nn.Module.__init__, nn.Parameter.__new__
+    def create(self) -> Iterator[None]:
+        """Parameters of modules built meanwhile are created in the staging file; and, until close(), parameters that
+        these modules get."""
+        global _creating
+        init, outer, reference = nn.Module.__init__, _creating, weakref.ref(self)
 
         @functools.wraps(init)
         def patched_init(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             init(module, *args, **kwargs)
+            builder = reference()
+            assert builder is not None
             module.__dict__["_parameters"] = _Parameters(builder)
+            builder._created.append(weakref.ref(module))
 
-        def patched_new(cls: type, data: Any = None, *args: Any, **kwargs: Any) -> nn.Parameter:
-            # Parametrizations, and type(parameter)(...), create a plain parameter.
-            with no_torch_function():
-                return new(nn.Parameter if cls is StagedParameter else cls,
-                           data.data if type(data) is StagedParameter else data, *args, **kwargs)
-
-        nn.Module.__init__, nn.Parameter.__new__, self.is_open = patched_init, patched_new, True
+        if self._unpatch is None:
+            _count_patches(1)
+            self._unpatch = weakref.finalize(self, _count_patches, -1)
+            self._unpatch.atexit = False
+        nn.Module.__init__, _creating = patched_init, self  # type: ignore[method-assign]
+        self.is_open = self.is_creating = True
         try:
             yield
         finally:
-            nn.Module.__init__, nn.Parameter.__new__, self.is_open = init, new, False
+            nn.Module.__init__, _creating = init, outer  # type: ignore[method-assign]
+            self.is_creating = False
+
+    def close(self) -> None:
+        """The model is complete: modules get no further parameters."""
+        self.is_open = False
+        if self._unpatch is not None:
+            self._unpatch()
+
+    # ---- a module that is built, and not in chunks yet
+
+    def wait(self) -> None:
+        """Refuse gradients until resume()."""
+        if not any(reference() is not None for reference in self._created):
+            raise Refused("patrickstar.init: no module was built in its block; build the model there, and keep it in a "
+                          "variable")
+        for param in _alive(self._params):
+            if param.requires_grad:
+                self._pending.append(param.register_hook(_refuse_gradient))
+
+    def resume(self, model: nn.Module) -> None:
+        """The model is to be adopted. It must have all modules of the block that are still in use."""
+        gc.collect()
+        mine = {id(param) for param in model.parameters()}
+        modules = set(model.modules())
+        for module in [reference() for reference in self._created]:
+            if module is None or module in modules:
+                continue
+            others = [param for param in module._parameters.values() if type(param) is StagedParameter]
+            if any(id(param) not in mine for param in others):
+                raise Refused("a %s that was built in the block of patrickstar.init is not part of the model, %s: give "
+                              "each model a block of its own, build what stays PyTorch's outside of it, and delete "
+                              "(del) modules that are not needed any more"
+                              % (type(module).__name__, type(model).__name__))
+        for handle in self._pending:
+            handle.remove()
+        self._pending.clear()
 
     # ---- parameters in the staging file
 
@@ -145,6 +252,9 @@ class Builder:
         if type(param) is Parked:
             raise Refused("parameter %s is in the chunks of an engine already: build the module again for each "
                           "initialize_engine; load_state_dict copies the values of another one" % param._ps.name)
+        if type(param) is StagedParameter and param._ps_builder is not self:
+            raise Refused("a parameter of shape %s was built in the block of patrickstar.init: give initialize_engine "
+                          "that module itself (model=), not a function" % (tuple(param.shape),))
         if param is None or type(param) is StagedParameter or nn.parameter.is_lazy(param) or (
                 param.device.type == "meta"):
             return
@@ -239,7 +349,7 @@ class Builder:
     def adopt(self, model: nn.Module) -> None:
         """Take parameters built elsewhere, and materialise those on meta."""
         real: Dict[int, Tuple[nn.Parameter, nn.Parameter]] = {}  # by id of the one on meta, kept alive meanwhile
-        built: Dict[nn.Module, str] = {}
+        unset = Unset()
         self._expect(model)
         for name, module in model.named_modules():
             if getattr(module._parameters, "builder", None) is not self:
@@ -255,23 +365,16 @@ class Builder:
                 self.take(param)  # a lazy one has its shape only now
                 if param is not None and param.device.type == "meta":
                     if id(param) not in real:
-                        new = nn.Parameter(torch.zeros(param.shape, dtype=param.dtype), param.requires_grad)
-                        real[id(param)] = param, new
-                    module._parameters[key] = real[id(param)][1]
-                    built[module] = name
+                        real[id(param)] = param, nn.Parameter(blank(param), param.requires_grad)
+                    setattr(module, key, real[id(param)][1])  # which nn.LSTM notices
+                    unset.add(module, key, real[id(param)][1])
             for key, buffer in list(module._buffers.items()):
                 if buffer is not None and buffer.device.type == "meta":
                     self._replaced.append((module._buffers, key, buffer))
-                    module._buffers[key] = torch.zeros(buffer.shape, dtype=buffer.dtype)
-                    built[module] = name
-        if built and hasattr(model, "initialize_weights"):  # transformers: initialises parameters that were not loaded
-            model.initialize_weights()
-            return
-        for module, name in built.items():
-            if not hasattr(module, "reset_parameters"):
-                raise Refused("%s was built on meta, and its class %s has no reset_parameters to initialise it by: "
-                              "build it on the processor" % (name or "the model", type(module).__name__))
-            module.reset_parameters()
+                    module._buffers[key] = blank(buffer)
+                    unset.add(module, key, module._buffers[key])
+        if unset:
+            unset.initialise(model)
 
     def _expect(self, model: nn.Module) -> None:
         """A lower bound of the model's chunks; parameters that may stay outside of chunks do not count."""
@@ -343,26 +446,29 @@ class Builder:
 
     def _drop_references(self) -> None:
         self._params.clear()
+        self._created.clear()
+        self._pending.clear()
         self._adopted.clear()
         self._replaced.clear()
 
     @torch.no_grad()
-    def undo(self, model: Optional[nn.Module]) -> bool:
+    def undo(self, model: Optional[nn.Module], is_restored: bool = True) -> bool:
         """Before done(): make parameters plain ones with their values, and modules ordinary ones, as if there had been
-        no builder. Values that have moved into chunks are lost. Returns whether the staging file is still
-        referenced."""
+        no builder. Values that have moved into chunks are lost, and with is_restored=False all, as the model may be
+        larger than memory. Returns whether the staging file is still referenced."""
         self.has_failed = True
+        self.close()
         is_kept = False
+        names = {} if model is None else {id(param): name for name, param in model.named_parameters()}
         for param in _alive(self._params):
             staged = param.__dict__["_ps_staged"]
-            is_lost = not self.client.still_has_values_of(staged.number)
+            is_lost = not (is_restored and self.client.still_has_values_of(staged.number))
             is_parked = staged.number not in self._staged  # set by finish
-            self._make_plain(param)
             if is_lost:
-                param.__dict__.pop("_ps", None)
-                param._ps_name = self.client.get_tensor_info(staged.number).name.decode()
-                param.__class__ = Lost
-            elif is_parked:
+                _lose(param, names.get(id(param)) or "of shape %s" % (tuple(staged.shape),), staged)
+                continue
+            self._make_plain(param)
+            if is_parked:
                 param.data = torch.frombuffer(_memory(staged.address, staged.n_bytes),
                                               dtype=staged.dtype).view(staged.shape).clone()
                 if staged.buffer() is None:
@@ -373,7 +479,8 @@ class Builder:
             module.__dict__["_parameters"] = parameters
         for buffers, key, buffer in self._replaced:
             buffers[key] = buffer
-        for module in model.modules() if model is not None else ():
+        created = [module for module in [reference() for reference in self._created] if module is not None]
+        for module in [*created, *(model.modules() if model is not None else ())]:
             if type(module._parameters) is _Parameters and module._parameters.builder is self:
                 module.__dict__["_parameters"] = ParametersDict(module._parameters)
         self._drop_references()
@@ -443,6 +550,15 @@ def _lies_in(param: nn.Parameter, staged: _Staged) -> bool:
     values = param.data
     return (values.data_ptr(), values.shape, values.dtype) == (staged.address, staged.shape, staged.dtype) and (
         values.is_contiguous())
+
+
+def _lose(param: nn.Parameter, name: str, staged: _Staged) -> None:
+    param.__class__ = nn.Parameter
+    for key in ("_ps", "_ps_staged", "_ps_builder"):
+        param.__dict__.pop(key, None)
+    param.data = torch.full((), float("nan"), dtype=staged.dtype).expand(staged.shape)
+    param._ps_name = name
+    param.__class__ = Lost
 
 
 def _alive(params: List["weakref.ref[nn.Parameter]"]) -> List[nn.Parameter]:

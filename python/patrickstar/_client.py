@@ -12,7 +12,7 @@ from torch.utils.dlpack import from_dlpack
 
 from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, CheckpointInfo, ClientCheckpoint, ClientGroup,
                        ClientInfo, ClientLoaded, ClientStepInfo, ClientTensor, ClientTensorInfo, MemoryUse,
-                       PatrickStarError, Refused, check, library, take_text)
+                       PatrickStarError, Refused, check, forget_config, library, new_config_text, take_text)
 
 TORCH_DTYPES = {DTYPE_F32: torch.float32, DTYPE_BF16: torch.bfloat16, DTYPE_F16: torch.float16}
 DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
@@ -37,6 +37,7 @@ class Config:
 
     def __init__(self, given: Union[Dict[str, Any], str, os.PathLike, None]) -> None:
         self.handle = c_void_p()
+        self._first_line = 0  # of new_config_text
         if isinstance(given, (str, os.PathLike)):
             check(library.ps_config_load(os.fsencode(given), byref(self.handle)))
             return
@@ -44,11 +45,11 @@ class Config:
             raise PatrickStarError("EINVAL", "config is %s; it must be a dictionary, the path of a JSON file, or None"
                                    % type(given).__name__)
         try:
-            text = json.dumps(given or {})
+            self._first_line, text = new_config_text(given or {})
         except (TypeError, ValueError) as error:
             raise PatrickStarError("EINVAL", "config: %s; it must hold JSON values: numbers, texts, true and false, "
                                    "lists and dictionaries" % error) from None
-        check(library.ps_config_parse(text.encode(), b"config", byref(self.handle)))
+        check(library.ps_config_parse(text, b"config", byref(self.handle)))
 
     def get_int(self, key: str) -> int:
         out = c_int64()
@@ -67,6 +68,7 @@ class Config:
     def __del__(self) -> None:
         if library is not None:  # None at the end of the interpreter
             library.ps_config_destroy(self.handle)
+            forget_config(self._first_line)
 
 
 class Client:
@@ -100,7 +102,8 @@ class Client:
             self._after_close()
 
     def __del__(self) -> None:
-        if self._is_single_rank:  # with several ranks all must call: Engine.close
+        # With several ranks all must call: Engine.close. Modules are None at the end of the interpreter.
+        if library is not None and getattr(self, "_is_single_rank", False):
             self.close()
 
     def part(self, after_close: Callable[[], None]) -> None:
@@ -349,8 +352,8 @@ class Client:
             uses.append(use)
 
     def __repr__(self) -> str:
-        return "%s of %r" % (type(self).__name__, self.get_info()) if self.is_open() else "%s, closed" % type(
-            self).__name__
+        name = type(self).__name__
+        return repr(self.get_info()).replace("ClientInfo", name, 1) if self.is_open() else "%s, closed" % name
 
 
 def _encoded(text: Optional[str]) -> Optional[bytes]:

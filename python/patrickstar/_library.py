@@ -7,11 +7,12 @@ import atexit
 import ctypes
 import ctypes.util
 import glob
+import json
 import logging
 import os
 import re
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _VERSION = (0, 2)  # PS_VERSION_MAJOR, PS_VERSION_MINOR of the headers that are declared here
@@ -40,6 +41,10 @@ class Refused(PatrickStarError):
 
     def __reduce__(self):
         return type(self), (self.args[0],)
+
+
+for _kind in (PatrickStarError, BudgetError, Refused):
+    _kind.__module__ = "patrickstar"  # where programs find them
 
 
 def format_bytes(n_bytes: float) -> str:
@@ -285,8 +290,8 @@ _CALLS = {
     "ps_client_stop_profile": "profiler.end()",
     "ps_client_save_profile": "profiler.save()",
 }
-_NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0`; elsewhere "
-          "jansson, pcre2, liburing, utf8proc and xxhash")
+_NEEDS = ("on Debian 12 `apt-get install libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0 libzstd1 zlib1g`; "
+          "elsewhere jansson, pcre2, liburing, utf8proc, xxhash, zlib and zstd")
 
 
 def _find() -> str:
@@ -325,8 +330,54 @@ def _load(path: str) -> ctypes.CDLL:
 
 def _in_python(text: bytes) -> str:
     """A message with the names that a program of Python's knows."""
-    return re.sub(r"\bps_client_[a-z_]+\b", lambda found: _CALLS.get(found[0], found[0]),
-                  text.decode("utf-8", "replace")).replace("; --help-config lists the keys", _LISTS)
+    message = re.sub(r"\bps_client_[a-z_]+\b", lambda found: _CALLS.get(found[0], found[0]),
+                     text.decode("utf-8", "replace")).replace("; --help-config lists the keys", _LISTS)
+    return describe_keys(message)
+
+
+# ---- configurations that are dictionaries: the library names places of a text, messages the keys
+
+_keys: Dict[int, List[str]] = {}  # by the first line of a configuration's text: of each line; no two share lines
+
+
+def new_config_text(given: Dict[str, Any]) -> Tuple[int, bytes]:
+    """Its first line, and the text of a configuration, with a line for each key; forget_config drops it."""
+    keys: List[str] = ["config"]  # of the first line
+
+    def write(value: Any, path: str) -> str:
+        if not isinstance(value, (dict, list)) or not value:
+            return json.dumps(value)
+        is_dict = isinstance(value, dict)
+        parts = []
+        for key in value if is_dict else range(len(value)):
+            keys.append("%s[%s]" % (path, json.dumps(key, ensure_ascii=False)))
+            parts.append("\n%s%s" % (json.dumps(key) + ": " if is_dict else "", write(value[key], keys[-1])))
+        return ("{%s}" if is_dict else "[%s]") % ",".join(parts)
+
+    text = write(json.loads(json.dumps(given)), "config")
+    first = max((line + len(keys_of_it) for line, keys_of_it in _keys.items()), default=1)
+    _keys[first] = keys
+    return first, ("\n" * (first - 1) + text).encode()
+
+
+def forget_config(first: int) -> None:
+    _keys.pop(first, None)
+
+
+def describe_keys(message: str) -> str:
+    """config["memory"]["device"]: ... in place of config:LINE:COLUMN: ... of a dictionary's text."""
+    def key_of(line: int) -> str:
+        first = max((first for first in _keys if first <= line), default=line)
+        keys = _keys.get(first, [])
+        return keys[line - first] if line - first < len(keys) else "config"
+
+    changed = re.sub(r"\bconfig:(\d+):\d+", lambda at: key_of(int(at[1])), message)
+    if changed == message:
+        return message
+    return re.sub(r"\bwhich line (\d+) gives", lambda at: "which %s gives" % key_of(int(at[1])), changed)
+
+
+# ---- the log
 
 
 @_LogFunction

@@ -46,11 +46,13 @@ def attribute_of(func: Any) -> Optional[str]:
 
 
 class Lost(nn.Parameter):
-    """A parameter whose values were in chunks already when initialize_engine failed. Any use of them is refused."""
+    """A parameter whose values were in chunks already when initialize_engine failed, or of a block of patrickstar.init
+    that failed. Any use of them is refused."""
 
     def refuse(self) -> None:
         raise Refused("parameter %s has no values any more: they were in chunks already when an initialize_engine of "
-                      "its module failed; build the module anew" % self._ps_name)
+                      "its module failed, or the block of patrickstar.init that built it; build the module anew"
+                      % self._ps_name)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

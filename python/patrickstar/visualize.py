@@ -45,6 +45,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
     data = _read(a.profile)
     if data is None:
         return 1
+    if "memory" not in data:
+        parser.error("%s is the log of a run, expected a profile (profiler.save(), profile.path); pstar report %s -o "
+                     "report.html draws the log" % (a.profile, a.profile))
     begin = _begin(parser, data, a.rm_warmup)
     output = a.output or "%s-%s.svg" % (os.path.splitext(a.profile)[0], a.fig_type)
     figure = Figure(figsize=(11, 6), constrained_layout=True)

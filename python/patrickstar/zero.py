@@ -11,7 +11,7 @@ They are the engine and the optimizer of initialize_engine. What ColossalAI's co
 configuration; further keys of that may be given beside them (memory={"device": "8GB"})."""
 import glob
 import os
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn as nn
@@ -135,7 +135,7 @@ def _describe(optimizer: torch.optim.Optimizer, module: nn.Module) -> Dict[str, 
                       % (kind, len(missing), len(trained), ", ".join(missing[:3])))
     first, *others = [{key: group[key] for key in keys if key in group} for group in optimizer.param_groups]
     return {"type": kind, "params": first, "param_groups": [
-        {"params": [glob.escape(names[id(param)]) for param in group["params"]], **numbers}
+        {"params": [glob.escape(names[id(param)]).replace(",", "?") for param in group["params"]], **numbers}
         for group, numbers in zip(optimizer.param_groups[1:], others)]}
 
 
@@ -148,6 +148,10 @@ def convert_to_zero_v2(model: nn.Module, optimizer: torch.optim.Optimizer,
 
 
 __getattr__ = refuse_names(__name__, {
-    "ZeroInitContext": "build the model without a context, and give it to convert_to_zero_v2; or give "
-                       "initialize_engine the function that builds it, and it never exists twice",
+    "ZeroInitContext": "build the model without a context, and give it to convert_to_zero_v2; or in `with "
+                       "patrickstar.init(config):`, and initialize_engine(model=model), and it never exists twice",
     "no_shard_zero_context": "patrickstar.torch_scope keeps parameters out of chunks, within a model_func"})
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)

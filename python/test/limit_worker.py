@@ -1,6 +1,7 @@
-"""What test_memory_limit.py starts: trains under one budget of the whole process, and says what the process took at most.
+"""What test_memory_limit.py starts: trains under one budget of the whole process, and says what that took at most.
 
-limit_worker.py MEMORY LAYERS SAMPLES...: a step for each number of samples. MEMORY is JSON: the configuration's "memory".
+limit_worker.py MEMORY LAYERS [init] SAMPLES...: a step for each number of samples. MEMORY is JSON: the configuration's
+"memory". init: the model is built in a block of patrickstar.init, not by a function.
 Prints a JSON object: {"peak_bytes": ...} or {"refused": text, "n_steps": steps that were done}."""
 import json
 import logging
@@ -13,8 +14,7 @@ import torch.nn as nn
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 
 from support import square  # noqa: E402
-from patrickstar import BudgetError  # noqa: E402
-from patrickstar.runtime import initialize_engine  # noqa: E402
+from patrickstar import BudgetError, init, initialize_engine  # noqa: E402
 
 WIDTH = 1024
 TIMES = 16
@@ -45,12 +45,21 @@ def main():
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     memory, layers, n_steps = json.loads(sys.argv[1]), int(sys.argv[2]), 0
+    config = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "default_chunk_size": WIDTH * (WIDTH + 1),
+              "memory": memory}
+    is_in_block = sys.argv[3] == "init"
+
+    def build():
+        return nn.Sequential(*[Layer(WIDTH, WIDTH) for _ in range(layers)])
+
     try:
-        model, optimizer = initialize_engine(
-            lambda: nn.Sequential(*[Layer(WIDTH, WIDTH) for _ in range(layers)]), 0,
-            {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "default_chunk_size": WIDTH * (WIDTH + 1),
-             "memory": memory})
-        for samples in sys.argv[3:]:
+        if is_in_block:
+            with init(config):
+                module = build()
+            model, optimizer = initialize_engine(model=module)
+        else:
+            model, optimizer = initialize_engine(build, 0, config)
+        for samples in sys.argv[4 if is_in_block else 3:]:
             model.backward(square(model(torch.randn(int(samples), WIDTH))))
             optimizer.step()
             n_steps += 1

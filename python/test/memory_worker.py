@@ -1,6 +1,7 @@
 """What test_memory.py starts: trains in a third of its model data, and says how much memory the process took at most.
 
-memory_worker.py DEVICE_BYTES HOST_BYTES SAMPLES [DISK_BYTES]: prints a JSON object, or why it does not fit."""
+memory_worker.py DEVICE_BYTES HOST_BYTES SAMPLES [DISK_BYTES [init]]: prints a JSON object, or why it does not fit.
+init: the model is built in a block of patrickstar.init, not by a function."""
 import json
 import os
 import resource
@@ -13,10 +14,13 @@ import torch.nn as nn
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 
 from support import square  # noqa: E402
-from patrickstar import BudgetError  # noqa: E402
-from patrickstar.runtime import initialize_engine  # noqa: E402
+from patrickstar import BudgetError, init, initialize_engine  # noqa: E402
 
 WIDTH, LAYERS = 1024, 12
+
+
+def build():
+    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
 
 
 def peak_bytes():
@@ -32,10 +36,14 @@ def main():
     del linear
     before = peak_bytes()
     with tempfile.TemporaryDirectory() as folder:
-        model, optimizer = initialize_engine(
-            lambda: nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]), 0,
-            {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "default_chunk_size": WIDTH * (WIDTH + 1),
-             "memory": {"device": device, "host": host, "disk": disk, "disk_path": folder}})
+        config = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "default_chunk_size": WIDTH * (WIDTH + 1),
+                  "memory": {"device": device, "host": host, "disk": disk, "disk_path": folder}}
+        if sys.argv[5:] == ["init"]:
+            with init(config):
+                module = build()
+            model, optimizer = initialize_engine(model=module)
+        else:
+            model, optimizer = initialize_engine(build, 0, config)
         built = peak_bytes()
         for step in range(2):
             torch.manual_seed(step)

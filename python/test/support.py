@@ -199,7 +199,7 @@ def train_plain(make: Make, step: Step, n: int = 3, dtype: torch.dtype = BF16, m
     return trained
 
 
-class _Squeeze:
+class Squeeze:
     """Before each operator the framework needs all of the device for a moment, so that every chunk that is not in use
     leaves for disk."""
 
@@ -228,7 +228,7 @@ def train(make: Make, step: Step, n: int = 3, dtype: torch.dtype = BF16, micro: 
     """By the package."""
     if is_tight:
         changed = {"memory__device": "1MB", "memory__host": 0, **changed}
-    with _Squeeze(is_tight):
+    with Squeeze(is_tight):
         model, optimizer = engine(make, dtype, **changed)
         model.train()
         trained = Trained()

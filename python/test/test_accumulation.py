@@ -195,7 +195,7 @@ class TargetWeighting(Case):
 
     @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
     def test_num_items_in_batch_of_transformers(self):
-        from test_transformers import VOCABULARY, gpt2, transformers
+        from test_transformers import VOCABULARY, llama, transformers
         if tuple(int(part) for part in transformers.__version__.split(".")[:2]) < (4, 46):
             self.skipTest("transformers %s has no num_items_in_batch" % transformers.__version__)
 
@@ -205,7 +205,7 @@ class TargetWeighting(Case):
         batch = rows(8, 9, VOCABULARY)
         n_targets = (batch[1][:, 1:] != -100).sum()
         self.assertEqual(int(n_targets), 28)  # a row of i + 1 labels foretells i of them
-        self.same_gradients(without_dropout(gpt2), loss_of, batch, n_targets, atol=1e-6)
+        self.same_gradients(without_dropout(llama), loss_of, batch, n_targets, atol=1e-6)
 
 
 if __name__ == "__main__":

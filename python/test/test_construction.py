@@ -5,8 +5,8 @@ import unittest
 import torch
 import torch.nn as nn
 
-from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, master, masters, once, values
-from patrickstar import torch_scope
+from support import BF16, F32, VERSION, WIDTH, Case, Two, config, engine, master, masters, once, square, values
+from patrickstar import Refused, torch_scope
 from patrickstar._torch import no_torch_function
 from patrickstar.runtime import initialize_engine
 
@@ -121,31 +121,6 @@ class Built(Case):
         model, _ = engine(Two, BF16)
         self.assertEqual(model.module.a.weight.dtype, BF16)
 
-    @unittest.skipIf(VERSION < (2, 0), "PyTorch 1.13 has no torch.device context")
-    def test_on_meta(self):
-        def make():
-            with torch.device("meta"):
-                model = Two()
-                model.b.weight = model.a.weight
-            return model
-        model, optimizer = engine(make)
-        self.assertIs(model.module.b.weight, model.module.a.weight)
-        std = master(model, "a.weight").std()
-        self.assertTrue(.05 < std < .3, std)
-        once(model, optimizer, values())
-
-    @unittest.skipIf(VERSION < (2, 0), "PyTorch 1.13 has no torch.device context")
-    def test_on_meta_without_a_way_to_initialise(self):
-        class Bare(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.w = nn.Parameter(torch.randn(4))
-
-        def make():
-            with torch.device("meta"):
-                return Bare()
-        self.refused(lambda: engine(make), "reset_parameters")
-
     def test_buffers_and_integers_stay_of_pytorch(self):
         class Mixed(nn.Module):
             def __init__(self):
@@ -187,6 +162,149 @@ class Built(Case):
             engine(make, F32, memory__device="256MB", default_chunk_size=1 << 20)
         finally:
             _client.Client.release = real
+
+
+class Mixed(nn.Module):
+    """Modules of torch.nn of several kinds, by name of their arguments."""
+
+    def __init__(self, **where):
+        super().__init__()
+        self.embedding = nn.Embedding(9, WIDTH, padding_idx=3, **where)
+        self.attention = nn.MultiheadAttention(WIDTH, 4, batch_first=True, **where)
+        self.memory = nn.LSTM(WIDTH, WIDTH, batch_first=True, **where)
+        self.norm = nn.BatchNorm1d(5, **where)
+        self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH, **where), nn.LayerNorm(WIDTH, **where),
+                                    nn.Linear(WIDTH, 9, **where))
+        self.layers[2].weight = self.embedding.weight
+
+    def forward(self, ids):
+        x = self.embedding(ids)
+        x = x + self.attention(x, x, x)[0]
+        return self.layers(self.norm(self.memory(x)[0]))
+
+
+class Bare(nn.Module):
+    """A parameter and a table that only the constructor fills, beside a linear module."""
+
+    def __init__(self, **where):
+        super().__init__()
+        self.a = nn.Linear(WIDTH, WIDTH, **where)
+        self.w = nn.Parameter(torch.randn(4, **where))
+        self.register_buffer("table", torch.arange(WIDTH, dtype=torch.float32, **where), persistent=False)
+
+
+class Meta(Case):
+    """Modules on the meta device: given as they are, built by a function or in a block of patrickstar.init."""
+
+    def test_bits_of_the_constructors(self):
+        torch.manual_seed(0)
+        plain = Mixed()
+        with torch.no_grad():
+            plain.layers[2].weight.normal_()  # of the module that comes last of those it is tied in
+        given = Mixed(device="meta")
+        torch.manual_seed(0)
+        model, optimizer = initialize_engine(model=given, config=config(F32))
+        self.assertIs(model.module.layers[2].weight, model.module.embedding.weight)
+        state = model.state_dict()
+        for name, value in plain.state_dict().items():
+            if name not in ("embedding.weight", "layers.2.weight", "layers.2.bias"):
+                self.assertTrue(torch.equal(state[name], value), name)
+        model.backward(square(model(torch.arange(20).view(4, 5) % 9)))
+        optimizer.step()
+
+    def test_in_a_function(self):
+        def make():
+            model = Two.__new__(Two)
+            nn.Module.__init__(model)
+            model.a = nn.Linear(WIDTH, WIDTH, device="meta")
+            model.b = nn.Linear(WIDTH, WIDTH, device="meta")
+            model.b.weight = model.a.weight
+            model.run = lambda s, x: s.b(s.a(x))
+            return model
+        torch.manual_seed(0)
+        expected = nn.Linear(WIDTH, WIDTH).weight
+        torch.manual_seed(0)
+        model, optimizer = initialize_engine(make, 0, config())
+        self.assertIs(model.module.b.weight, model.module.a.weight)
+        self.assertEqual(master(model, "a.weight").shape, expected.shape)
+        self.assertTrue(.05 < master(model, "a.weight").std() < .3)
+        once(model, optimizer, values())
+
+    def test_what_has_no_value_is_refused(self):
+        given = Bare(device="meta")
+        for call in (lambda: initialize_engine(model=given, config=config()), lambda: engine(lambda: given)):
+            self.refused(call, "w, table are on meta, and no initialiser of their modules gives them values: load a "
+                               "checkpoint", Refused)
+            self.assertEqual({tensor.device.type for tensor in (given.w, given.a.weight, given.table)}, {"meta"})
+
+        class Counted(nn.Linear):
+            def __init__(self, **where):
+                super().__init__(WIDTH, WIDTH, **where)
+                self.register_buffer("positions", torch.arange(4, **where))
+        self.refused(lambda: engine(lambda: Counted(device="meta")), "positions is on meta, and no initialiser of its",
+                     Refused)
+
+    @unittest.skipIf(VERSION < (2, 1), "load_state_dict(assign=True) is of PyTorch 2.1")
+    def test_a_checkpoint_that_is_loaded_before(self):
+        plain = Bare()
+        given = Bare(device="meta")
+        given.load_state_dict(plain.state_dict(), assign=True)
+        given.table = torch.zeros(WIDTH)
+        model, _ = initialize_engine(model=given, config=config(F32))
+        for name, value in plain.state_dict().items():
+            self.assertTrue(torch.equal(model.state_dict()[name], value), name)
+
+    def test_a_part_that_has_values(self):
+        """It keeps them, as of a checkpoint that lacks the rest; also where an initialiser would set them."""
+        class Parent(nn.Module):
+            def __init__(self, **where):
+                super().__init__()
+                self.a, self.b = nn.Linear(WIDTH, WIDTH, **where), nn.Linear(WIDTH, WIDTH, **where)
+
+            def reset_parameters(self):
+                self.a.reset_parameters(), self.b.reset_parameters()
+        given = Parent(device="meta")
+        weight = torch.full((WIDTH, WIDTH), 7.)
+        given.a.weight = nn.Parameter(weight.clone())  # as load_state_dict(strict=False, assign=True) does
+        model, _ = initialize_engine(model=given, config=config(F32))
+        state = model.state_dict()
+        self.assertTrue(torch.equal(state["a.weight"], weight))
+        for name in ("a.bias", "b.weight", "b.bias"):
+            self.assertTrue(0 < state[name].abs().max() < 1, name)
+
+    def test_init_weights(self):
+        """By the model's method, as of transformers or of Module.apply, if that takes a module."""
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.norm = nn.Linear(WIDTH, WIDTH, device="meta"), nn.LayerNorm(WIDTH, device="meta")
+
+            def _init_weights(self, module):
+                if isinstance(module, nn.Linear):
+                    nn.init.constant_(module.weight, 3), nn.init.zeros_(module.bias)
+
+        class Other(Model):
+            def _init_weights(self):
+                raise AssertionError("called")
+        state = engine(Model, F32)[0].state_dict()
+        self.assertEqual([state[name].unique().tolist() for name in state], [[3], [0], [1], [0]])
+        state = engine(Other, F32)[0].state_dict()
+        self.assertTrue(.05 < state["a.weight"].std() < .3)
+
+    def test_initialisers_of_modules_that_contain_others(self):
+        class Parent(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH, device="meta") for _ in range(2)])
+                self.scale = nn.Parameter(torch.empty(3, device="meta"))
+
+            def reset_parameters(self):
+                nn.init.constant_(self.layers[1].weight, 3)
+                nn.init.ones_(self.scale)
+        state = engine(Parent, F32)[0].state_dict()
+        self.assertEqual(state["layers.1.weight"].unique().tolist(), [3])
+        self.assertEqual(state["scale"].tolist(), [1, 1, 1])
+        self.assertTrue(.05 < state["layers.0.weight"].std() < .3)
 
 
 class Kept(Case):

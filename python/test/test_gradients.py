@@ -173,7 +173,7 @@ class Budgets(Case):
 
     def test_what_does_not_fit_says_what_would(self):
         from patrickstar import BudgetError
-        self.refused(lambda: engine(Two, memory__device="4KB", memory__host=0), "suffices", BudgetError)
+        self.refused(lambda: engine(Two, memory__device="4KB", memory__host=0), "raise it to at least memory.device=", BudgetError)
 
     def test_what_a_hook_raises_in_backward_comes_out_as_it_is(self):
         from patrickstar import BudgetError

@@ -1,18 +1,11 @@
-"""Modules of all kinds train in chunks with the bits of plain PyTorch."""
-import dataclasses
+"""Modules of all kinds train in chunks with the bits of plain PyTorch; situations.py has most kinds."""
 import unittest
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from support import (BF16, F32, IS_LONG, VERSION, WIDTH, Case, Two, engine, master, masters, module_of, once, square,
-                     values)
-
-
-@dataclasses.dataclass
-class Output:
-    y: torch.Tensor
+from support import BF16, F32, IS_LONG, WIDTH, Case, Two, engine, master, masters, once, square, values
 
 
 def two(run):
@@ -36,18 +29,6 @@ class UsesReturned(nn.Module):
     def forward(self, x):
         p, q = self.r()
         return self.a(x) * p + q.repeat(2, 1)
-
-
-class Lists(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.p = nn.ParameterList([nn.Parameter(torch.randn(WIDTH)) for _ in range(3)])
-        self.d = nn.ParameterDict({"k": nn.Parameter(torch.randn(WIDTH))})
-
-    def forward(self, x):
-        for p in self.p:
-            x = x * p
-        return x + self.d["k"]
 
 
 class Own(nn.Module):
@@ -75,43 +56,14 @@ class Calls(Case):
     def test_a_tuple(self):
         self.same(two(lambda s, x: (s.b(s.a(x)), None)), lambda m, t: square(m(values())[0]))
 
-    def test_a_dictionary(self):
-        self.same(two(lambda s, x: {"y": s.b(s.a(x))}), lambda m, t: square(m(values())["y"]))
-
-    def test_a_dataclass(self):
-        self.same(two(lambda s, x: Output(s.b(s.a(x)))), lambda m, t: square(m(values()).y))
-
-    def test_a_result_that_goes_elsewhere(self):
-        def step(m, t):
-            out = []
-            m(values(), out)
-            return square(out[0])
-        self.same(two(lambda s, x, out: out.append(s.b(s.a(x)))), step)
-
     def test_keywords(self):
         self.same(two(lambda s, x=None: s.b(s.a(input=x))), lambda m, t: square(m(x=values())))
-
-    def test_in_place_on_an_output(self):
-        self.same(two(lambda s, x: s.b(s.a(x).relu_()).tanh_()), lambda m, t: square(m(values())))
-
 
 class Uses(Case):
     """Which parameters are used when, and by whom."""
 
-    def test_the_weight_of_another_module(self):
-        self.same(two(lambda s, x: F.linear(s.a(x), s.a.weight.t(), s.b.bias)), lambda m, t: square(m(values())))
-
-    def test_a_weight_outside_of_the_model(self):
-        self.same(two(lambda s, x: s.a(x)), lambda m, t: square(F.linear(m(values()), module_of(m).b.weight)))
-
     def test_a_module_called_three_times(self):
         self.same(two(lambda s, x: s.a(s.b(s.a(s.a(x))))), lambda m, t: square(m(values())))
-
-    def test_unused_in_every_second_step(self):
-        self.same(two(lambda s, x, t: s.b(s.a(x)) if t % 2 else s.a(x)), lambda m, t: square(m(values(), t)), n=5)
-
-    def test_another_order_in_every_second_step(self):
-        self.same(two(lambda s, x, t: s.b(s.a(x)) if t % 2 else s.a(s.b(x))), lambda m, t: square(m(values(), t)), n=5)
 
     def test_a_module_that_returns_its_parameters(self):
         self.same(UsesReturned, lambda m, t: square(m(values())))
@@ -119,13 +71,6 @@ class Uses(Case):
     def test_the_sum_of_all_parameters(self):
         self.same(Two, lambda m, t: square(m(values())) + sum(p.float().pow(2).sum() for p in m.parameters()))
         self.same(Two, lambda m, t: square(m(values())) + sum(p.sum() for p in m.parameters()))
-
-    def test_no_grad_within_forward(self):
-        def run(s, x):
-            with torch.no_grad():
-                y = s.a(x)
-            return s.b(x) + y
-        self.same(two(run), lambda m, t: square(m(values())))
 
     def test_a_module_that_writes_to_its_weight(self):
         """A limit on the norm, as embeddings and some convolutions have it."""
@@ -151,15 +96,6 @@ class Uses(Case):
         model(x.detach())  # writes again
         self.assertRaisesRegex(RuntimeError, "0.weight|1.weight", lambda: model.backward(loss))
 
-    def test_hooks_of_the_user(self):
-        def make():
-            m = Two()
-            m.a.register_full_backward_hook(lambda m, i, o: None)
-            m.a.register_forward_hook(lambda m, i, o: o * 2)
-            m.b.weight.register_hook(lambda g: g * 3)
-            return m
-        self.same(make, lambda m, t: square(m(values())))
-
     def test_tied_shared_and_unused(self):
         for dtype, chunk in ((BF16, 512), (F32, 2048), (BF16, 1 << 15)):
             with self.subTest(dtype=dtype, chunk=chunk):
@@ -170,42 +106,6 @@ class Uses(Case):
 class Kinds(Case):
     """Modules of torch.nn that treat their parameters in ways of their own."""
 
-    def test_lists_and_dictionaries_of_parameters(self):
-        self.same(Lists, lambda m, t: square(m(values())))
-
-    def test_lstm(self):
-        self.same(lambda: nn.LSTM(WIDTH, WIDTH, 2, batch_first=True),
-                  lambda m, t: square(m(values(2, 5, WIDTH, dtype=F32))[0]), dtype=F32)
-
-    def test_gru(self):
-        self.same(lambda: nn.GRU(WIDTH, WIDTH, 2, batch_first=True), lambda m, t: square(m(values(2, 5, WIDTH))[0]))
-
-    def test_attention(self):
-        def step(m, t):
-            x = values(2, 5, WIDTH)
-            return square(m(x, x, x)[0])
-        self.same(lambda: nn.MultiheadAttention(WIDTH, 4, batch_first=True), step)
-
-    def test_transformer_encoder(self):
-        self.same(lambda: nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(WIDTH, 4, 32, batch_first=True, dropout=.1), 2),
-            lambda m, t: square(m(values(2, 5, WIDTH))))
-
-    def test_weight_norm_by_hook(self):
-        def make():
-            m = Two()
-            torch.nn.utils.weight_norm(m.a)
-            return m
-        self.same(make, lambda m, t: square(m(values())))
-
-    @unittest.skipIf(VERSION < (2, 1), "this PyTorch has no weight_norm by parametrization")
-    def test_weight_norm_by_parametrization(self):
-        def make():
-            m = Two()
-            torch.nn.utils.parametrizations.weight_norm(m.a)
-            return m
-        self.same(make, lambda m, t: square(m(values())))
-
     def test_pruned_in_the_end(self):
         from torch.nn.utils import prune
         model, optimizer = engine(Two, F32)
@@ -215,11 +115,6 @@ class Kinds(Case):
         once(model, optimizer, values(dtype=F32))
         self.assertEqual(int((model.module.a.weight == 0).sum()), 5)
         self.assertFalse(torch.equal(master(model, "a.weight"), before["a.weight"]))
-
-    def test_convolutions_and_batch_norm(self):
-        self.same(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
-                                        nn.Conv2d(8, 4, 3)),
-                  lambda m, t: square(m(values(2, 3, 8, 8, dtype=F32))), dtype=F32)
 
     def test_fp32_inputs_of_16_bit_modules_are_cast(self):
         self.same(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(288, 4)),

@@ -237,7 +237,7 @@ class Classes(Case):
                      lambda: FP16Adam(None, Model().parameters(), lr=1e-3)):
             with self.assertRaisesRegex(Refused, r"initialize_engine\(model_func, local_rank, config\) makes the "):
                 call()
-        with self.assertRaisesRegex(Refused, "give initialize_engine the function that builds it"):
+        with self.assertRaisesRegex(Refused, r"patrickstar.init\(config\) is such a context"):
             from patrickstar.core import PSPreProcessCtx  # noqa: F401
         with self.assertRaisesRegex(ImportError, "TrainingStage"):
             from patrickstar.core import TrainingStage  # noqa: F401

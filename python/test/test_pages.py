@@ -75,6 +75,12 @@ class Pages(unittest.TestCase):
         files = program(page, "torch.save(model.state_dict(), ")
         if VERSION < (2, 1):
             files = files.replace(", mmap=True", "")
+        block = program(page, "import patrickstar\n")
+        self.run_program("".join([BEFORE, train[:train.index("def model_func")], block, """
+model.backward(model(**loader[0]).loss)
+optimizer.step()
+assert optimizer.last_step.step == 1, optimizer.last_step
+"""]))
         self.run_program("".join([
             BEFORE, train, "scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)\n",
             checkpoints.replace("    ...\n", "    optimizer.zero_grad()\n" + STEP), program(page, "model.save_weights("), files,

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from support import F32, VERSION, WIDTH, Case, Two, engine, once, square, values
+from support import F32, VERSION, WIDTH, Case, Two, engine, once, values
 from patrickstar import Refused
 from patrickstar.core import torch_scope
 from patrickstar.runtime import initialize_engine
@@ -139,14 +139,6 @@ class Companions(Case):
             finally:
                 dist.destroy_process_group()
 
-    @unittest.skipIf(VERSION < (2, 3), "this PyTorch has a GradScaler for CUDA only")
-    def test_grad_scaler(self):
-        model, optimizer = engine(Two)
-        scaler = torch.amp.GradScaler("cpu")
-        loss = square(model(values()))
-        scaler.scale(loss).backward()
-        self.refused(lambda: scaler.step(optimizer), "leave the scaler out")
-
     @unittest.skipIf(VERSION < (2, 1), "torch.compile is of PyTorch 2")
     def test_compile(self):
         model, optimizer = engine(Two)
@@ -177,14 +169,6 @@ class Companions(Case):
         model, optimizer = engine(Two)
         for given in (model, model.module, model.module.a):
             self.refused(lambda: torch.jit.trace(given, values()), "torch.jit.trace", Refused)
-        once(model, optimizer, values())
-
-    @unittest.skipIf(VERSION < (2, 0), "this PyTorch gives functional_call's values to a module without replacing any")
-    def test_functional_call(self):
-        model, optimizer = engine(Two)
-        state = model.state_dict()
-        self.refused(lambda: torch.func.functional_call(model.module, state, (values(),)), "functional_call",
-                     Refused)
         once(model, optimizer, values())
 
     @unittest.skipUnless(importlib.util.find_spec("accelerate"), "accelerate is not installed")

@@ -84,7 +84,7 @@ class Library(unittest.TestCase):
                                   env=dict(os.environ, PATRICKSTAR_LIBRARY=file.name))
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("ImportError: %s cannot be loaded: " % file.name, done.stdout)
-        self.assertIn("libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0", done.stdout)
+        self.assertIn("libjansson4 libpcre2-8-0 liburing2 libutf8proc2 libxxhash0 libzstd1 zlib1g", done.stdout)
 
 
 @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib (Debian: python3-matplotlib)")
@@ -165,6 +165,10 @@ class Visualize(unittest.TestCase):
         status, _, errors = visualize_here(self.without_steps(1), "--rm_warmup")
         self.assertEqual(status, 0)
         self.assertIn("begins at step 2", errors)
+
+    def test_log_of_a_run(self):
+        run = os.path.join(self.folder.name, "run")
+        self.assertIn("is the log of a run, expected a profile", self.refused(run))
 
     def test_refused_by_name(self):
         self.assertIn("--memory_type", self.refused(self.profile, "--fig_type", "access", "--memory_type", "GPU"))

@@ -7,7 +7,7 @@ import unittest
 import torch
 
 from support import BF16, F32, IS_LONG, VERSION, Case, config, engine, masters, pinned, train
-from patrickstar.runtime import initialize_engine
+from patrickstar import Refused, init, initialize_engine
 
 try:
     import transformers
@@ -116,7 +116,9 @@ class Using(Case):
         for make in (gpt2, llama):
             with self.subTest(model=make.__name__):
                 torch.manual_seed(0)
-                plain = make().to(BF16).eval()
+                plain = make().eval()
+                for param in plain.parameters():  # buffers stay fp32
+                    param.data = param.data.to(BF16)
                 ids = tokens()[:, :4]
                 try:
                     expected = plain.generate(ids, max_new_tokens=12, do_sample=False)
@@ -148,19 +150,41 @@ class Using(Case):
             model.backward(causal(model, 1))
             optimizer.step()
 
-    @unittest.skipIf(VERSION < (2, 0) or transformers.__version__ < "5",
-                     "PyTorch 1.13 has no torch.device context; models of transformers 4 have buffers that only their "
-                     "constructors fill")
+    @unittest.skipIf(VERSION < (2, 0), "PyTorch 1.13 has no torch.device context")
     def test_on_meta(self):
-        def make():
+        for make, step in MODELS:
             with torch.device("meta"):
-                return gpt2()
-        model, optimizer = engine(make, default_chunk_size=CHUNK)
-        for name, value in masters(model).items():
-            if name.endswith("attn.weight"):
-                self.assertAlmostEqual(value.std().item(), .02, delta=.002)  # as transformers initialises them
-        model.backward(causal(model, 1))
-        optimizer.step()
+                given = make()
+            if transformers.__version__ < "5":  # buffers that only constructors fill
+                self.refused(lambda: initialize_engine(model=given, config=config()), "on meta, and no initialiser",
+                             Refused)
+                continue
+            with self.subTest(model=make.__name__):
+                model, optimizer = initialize_engine(model=given, config=config(default_chunk_size=CHUNK))
+                expected = make()
+                with torch.no_grad():
+                    for name, buffer in expected.named_buffers():
+                        self.assertTrue(torch.equal(dict(model.named_buffers())[name], buffer), name)
+                    for name, value in expected.state_dict().items():  # as transformers initialises them
+                        self.assertAlmostEqual(model.state_dict()[name].float().std(unbiased=False).item(),
+                                               value.float().std(unbiased=False).item(), delta=.004, msg=name)
+                model.backward(step(model, 1))
+                optimizer.step()
+
+    def test_from_pretrained_in_a_block(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plain = llama()
+            plain.save_pretrained(folder)
+            for options in ({}, {"torch_dtype": BF16}):
+                with init(config(F32, default_chunk_size=CHUNK)):
+                    module = LlamaForCausalLM.from_pretrained(folder, **options)
+                model, optimizer = initialize_engine(model=module)
+                for name, value in plain.state_dict().items():
+                    self.assertTrue(torch.equal(masters(model).get(name, value),
+                                                value.to(options.get("torch_dtype", F32)).float()), name)
+                model.train()
+                model.backward(causal(model, 1))
+                optimizer.step()
 
     def test_resized_embeddings(self):
         def make():

@@ -9,6 +9,13 @@ const char *ps_dtype_name(ps_dtype t)
     return t < PS_DTYPE_COUNT ? names[t] : "?";
 }
 
+const char *ps_dtype_precision(ps_dtype t)
+{
+    static const char *const names[PS_DTYPE_COUNT] = {
+        [PS_DTYPE_F32] = "fp32", [PS_DTYPE_BF16] = "bf16", [PS_DTYPE_F16] = "fp16"};
+    return t < PS_DTYPE_COUNT ? names[t] : "?";
+}
+
 /* IEEE binary16: sign 1, exponent 5 (bias 15), fraction 10. */
 float ps_f16_to_f32(uint16_t h)
 {

@@ -16,7 +16,8 @@ static inline size_t ps_dtype_bytes(ps_dtype t)
     return t == PS_DTYPE_F32 ? 4 : 2;
 }
 
-const char *ps_dtype_name(ps_dtype t); /* "f32", "bf16", "f16" */
+const char *ps_dtype_name(ps_dtype t);      /* in files and options: "f32", "bf16", "f16" */
+const char *ps_dtype_precision(ps_dtype t); /* in messages, as in the configuration: "fp32", "bf16", "fp16" */
 
 static inline float ps_bf16_to_f32(uint16_t h)
 {

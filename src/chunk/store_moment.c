@@ -115,9 +115,8 @@ ps_status ps_store_with_moment(const ps_store *s, ps_status st)
     if (st != PS_EBUDGET || s->s.schedule == NULL || s->s.now < 0) return st;
     const ps_moment *m = &ps_schedule_trace(s->s.schedule)->moments[s->s.now];
     char text[3][PS_BYTES_TEXT_MAX];
-    return PS_FAIL(st,
-                   "%s (%s) needs %s of activations and workspace and %s of chunks on the device, %s on the host: %s",
-                   m->label, ps_phase_name(m->phase), ps_bytes_format(told_now(&s->s), text[0]),
+    return PS_FAIL(st, "%s%s needs %s of activations and workspace and %s of chunks on the device, %s on the host: %s",
+                   m->label, ps_moment_suffix(m), ps_bytes_format(told_now(&s->s), text[0]),
                    ps_bytes_format(wanted_bytes(s, m, PS_TIER_DEVICE), text[1]),
                    ps_bytes_format(wanted_bytes(s, m, PS_TIER_HOST), text[2]), ps_last_error());
 }

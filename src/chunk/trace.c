@@ -1,4 +1,6 @@
 #include "chunk/trace.h"
+#include <string.h>
+
 #include "base/mem.h"
 
 const char *ps_tier_name(ps_tier t)
@@ -13,6 +15,13 @@ const char *ps_phase_name(ps_phase p)
     static const char *const names[PS_PHASE_COUNT] = {
         [PS_PHASE_FORWARD] = "forward", [PS_PHASE_BACKWARD] = "backward", [PS_PHASE_UPDATE] = "update"};
     return p < PS_PHASE_COUNT ? names[p] : "?";
+}
+
+const char *ps_moment_suffix(const ps_moment *m)
+{
+    static const char *const suffixes[PS_PHASE_COUNT] = {
+        [PS_PHASE_FORWARD] = " (forward)", [PS_PHASE_BACKWARD] = " (backward)", [PS_PHASE_UPDATE] = " (update)"};
+    return strstr(m->label, ps_phase_name(m->phase)) != NULL ? "" : suffixes[m->phase];
 }
 
 ps_status ps_trace_create(ps_trace **out)

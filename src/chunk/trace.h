@@ -56,6 +56,9 @@ typedef struct ps_moment {
     bool continues; /* a part of the same moment as the one before, split for its size */
 } ps_moment;
 
+/* " (forward)" and the like, to follow the moment's label in a message; "" where the label says it: "wte forward". */
+const char *ps_moment_suffix(const ps_moment *m);
+
 typedef struct ps_trace {
     int32_t n_moments, n_accesses;
     ps_moment *moments;

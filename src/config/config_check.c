@@ -39,14 +39,14 @@ static ps_status check_numbers(const ps_config *config)
 static ps_status check_batch(const ps_config *config)
 {
     const ps_options *o = &config->options;
-    const int64_t product = o->train_micro_batch_size_per_gpu * o->gradient_accumulation_steps;
-    if (o->train_batch_size % product != 0)
+    const int64_t batch = o->train_micro_batch_size_per_gpu * o->gradient_accumulation_steps;
+    if (o->train_batch_size % batch != 0)
         return ps_config_fail_for(
             config, PS_OPTION_train_batch_size,
             "train_batch_size is %lld, but train_micro_batch_size_per_gpu %lld times gradient_accumulation_steps %lld "
             "is %lld, which does not divide it; leave one of them out or make them agree",
             (long long)o->train_batch_size, (long long)o->train_micro_batch_size_per_gpu,
-            (long long)o->gradient_accumulation_steps, (long long)product);
+            (long long)o->gradient_accumulation_steps, (long long)batch);
     return PS_OK;
 }
 
@@ -217,6 +217,25 @@ static ps_status check_data(const ps_config *config)
     return PS_OK;
 }
 
+/* Names between commas, blanks around them ignored. */
+static ps_status check_log_to(const ps_config *config)
+{
+    static const char name[] = "tensorboard";
+    for (const char *at = config->options.train_log_to; *at != '\0';) {
+        at += strspn(at, " ");
+        int n = (int)strcspn(at, ",");
+        const char *next = at + n + (at[n] == ',');
+        while (n > 0 && at[n - 1] == ' ') n--;
+        if (n != (int)sizeof name - 1 || strncmp(at, name, sizeof name - 1) != 0)
+            return ps_config_fail_for(config, PS_OPTION_train_log_to,
+                                      "train.log_to: '%.*s' is no program to log for; expected %s, or nothing: "
+                                      "metrics.jsonl is always written",
+                                      n < 80 ? n : 80, at, name);
+        at = next;
+    }
+    return PS_OK;
+}
+
 static ps_status check_run(const ps_config *config)
 {
     const ps_options *o = &config->options;
@@ -235,7 +254,7 @@ static ps_status check_run(const ps_config *config)
     if (o->profile_path[0] == '\0' && !ps_config_has_default(config, PS_OPTION_profile_steps))
         return ps_config_fail_for(config, PS_OPTION_profile_steps,
                                   "profile.steps has no effect without profile.path; give the file's name");
-    return PS_OK;
+    return check_log_to(config);
 }
 
 ps_status ps_config_validate(const ps_config *config)

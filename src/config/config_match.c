@@ -5,12 +5,14 @@
 #include "config/config_state.h"
 #include "config/model/rotary.h"
 
-/* Options that may differ for the same model: names of sizes, and options that affect training only. */
+/* Options that may differ for the same model: names of sizes, the folder of the first weights, which may have moved, and
+ * options that affect training only. */
 static bool may_differ(ps_option_id id)
 {
     static const ps_option_id ids[] = {
-        PS_OPTION_model_preset,     PS_OPTION_model_embd_pdrop,         PS_OPTION_model_resid_pdrop,
-        PS_OPTION_model_attn_pdrop, PS_OPTION_model_classifier_dropout, PS_OPTION_model_initializer_range};
+        PS_OPTION_model_preset,         PS_OPTION_model_embd_pdrop,         PS_OPTION_model_resid_pdrop,
+        PS_OPTION_model_attn_pdrop,     PS_OPTION_model_classifier_dropout, PS_OPTION_model_initializer_range,
+        PS_OPTION_model_from_pretrained};
     bool may = strncmp(ps_option_table[id].key, "model.", 6) != 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(ids); i++) may |= ids[i] == id;
     return may;

@@ -28,7 +28,8 @@ static ps_status read_patterns(const reader *r, json_t *json)
     if (text != NULL && text[0] != '\0')
         st = ps_mem_strdup(text, &r->group->patterns);
     else
-        st = FAIL(r, "%s", "params must be a pattern of parameters' names, or an array of such without commas");
+        st = FAIL(r, "%s",
+                  "params must be a pattern of parameters' names, or an array of such without commas (? matches one)");
     json_decref(joined);
     return st;
 }

@@ -1,5 +1,6 @@
 /* config_put.c - stores values in a configuration, and updates derived options. */
 #include "base/mem.h"
+#include "base/model_folder.h"
 #include "config/config_state.h"
 
 /* A given budget of RAM turns off the automatic disk tier: the disk is used only as given. */
@@ -24,7 +25,9 @@ ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value valu
     const ps_option *option = &ps_option_table[id];
     char *copy = NULL;
     if (option->type == PS_OPTION_STRING && origin.given) {
-        PS_TRY(ps_mem_strdup(value.s, &copy));
+        if (id == PS_OPTION_model_from_pretrained || id == PS_OPTION_data_tokenizer)
+            PS_TRY(ps_model_folder_find(value.s, &copy));
+        if (copy == NULL) PS_TRY(ps_mem_strdup(value.s, &copy));
         value.s = copy;
     }
     ps_mem_free(config->text[id]);

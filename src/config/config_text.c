@@ -22,13 +22,23 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* "; model.preset is one of gpt2, gpt2-medium, ..." */
+static void list_presets(char *text, size_t bytes)
+{
+    const ps_option *preset = &ps_option_table[PS_OPTION_model_preset];
+    size_t n = (size_t)snprintf(text, bytes, "; model.preset is one of");
+    for (int i = PS_CONFIG_PRESET_NONE + 1; i < preset->n_names && n < bytes; i++)
+        n += (size_t)snprintf(text + n, bytes - n, "%s %s", i > PS_CONFIG_PRESET_NONE + 1 ? "," : "", preset->names[i]);
+}
+
 static ps_status fail_open(const char *path)
 {
-    char hint[PS_MODEL_FOLDER_HINT_BYTES] = "";
+    char hint[PS_MODEL_FOLDER_HINT_BYTES] = "", presets[512] = "";
     const int error = errno;
     if (error == ENOENT) (void)ps_model_folder_hint(path, hint);
-    return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s%s%s", path, strerror(error),
-                   hint[0] != '\0' ? ", and no model.preset has this name," : "", hint);
+    if (hint[0] != '\0') list_presets(presets, sizeof presets);
+    return PS_FAIL(PS_EIO, "cannot open configuration '%s': %s%s%s%s", path, strerror(error),
+                   hint[0] != '\0' ? ", and no model.preset has this name," : "", hint, presets);
 }
 
 static bool is_preset(const char *name)
@@ -88,5 +98,10 @@ ps_status ps_config_text(const char *path, char **text, size_t *n_bytes)
 {
     if (is_folder(path)) return write_model("from_pretrained", path, text, n_bytes);
     if (access(path, F_OK) != 0 && is_preset(path)) return write_model("preset", path, text, n_bytes);
-    return read_file(path, text, n_bytes);
+    char *folder = NULL;
+    PS_TRY(ps_model_folder_find(path, &folder));
+    if (folder == NULL) return read_file(path, text, n_bytes);
+    const ps_status st = write_model("from_pretrained", folder, text, n_bytes);
+    ps_mem_free(folder);
+    return st;
 }

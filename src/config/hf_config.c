@@ -319,12 +319,16 @@ void ps_config_forget_adopted(ps_config *config)
 ps_status ps_config_adopt(ps_config *config)
 {
     ps_status st;
-    char *path = NULL, *text = NULL;
+    char *path = NULL, *text = NULL, hint[PS_MODEL_FOLDER_HINT_BYTES];
     int64_t n_bytes = 0;
     ps_config_forget_adopted(config);
     if (config->options.model_from_pretrained[0] == '\0' || is_complete(config)) return PS_OK;
     PS_TRY_GOTO(ps_model_folder_check("model.from_pretrained", config->options.model_from_pretrained));
     PS_TRY_GOTO(ps_folder_join(config->options.model_from_pretrained, "config.json", &path));
+    if (ps_model_folder_rest_hint(path, hint)[0] != '\0' && !ps_file_exists(path)) {
+        st = PS_FAIL(PS_EIO, "%s: there is no such file%s", path, hint);
+        goto out;
+    }
     PS_TRY_GOTO(ps_file_read_all(path, PS_HF_CONFIG_BYTES_MAX, &text, &n_bytes));
     PS_TRY_GOTO(ps_hf_config_read(config, text, n_bytes, path));
 out:

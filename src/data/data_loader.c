@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include "base/base.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "data/chat_format.h"
 #include "data/data_loader_kind.h"
@@ -51,20 +50,11 @@ static bool has_lines(const data_loader_split *s)
 
 /* ---- opening ---- */
 
-/* Report a missing file before other checks of it. */
-static ps_status check_file(const char *path)
-{
-    ps_file *f;
-    PS_TRY(ps_file_open(path, &f));
-    ps_file_close(f);
-    return PS_OK;
-}
-
 static ps_status check_options(const ps_data_loader_options *o)
 {
     if (o->train == NULL || o->train[0] == '\0') return PS_FAIL(PS_EINVAL, "data.train is not set: name a file");
-    PS_TRY(check_file(o->train));
-    if (o->validation != NULL && o->validation[0] != '\0') PS_TRY(check_file(o->validation));
+    PS_TRY(ps_dataset_check_file(o->train, o->format)); /* before other checks of it */
+    if (o->validation != NULL && o->validation[0] != '\0') PS_TRY(ps_dataset_check_file(o->validation, o->format));
     if (o->sequence < 1 || o->sequence > INT32_MAX)
         return PS_FAIL(PS_EINVAL, "sequence length %lld, expected 1 to %d", (long long)o->sequence, INT32_MAX);
     if (!(o->validation_fraction >= 0 && o->validation_fraction < 1))

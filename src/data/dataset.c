@@ -6,7 +6,9 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/mem.h"
+#include "data/byte_source.h"
 #include "data/jsonl.h"
 #include "data/token_file.h"
 
@@ -29,10 +31,81 @@ static bool ends_with(const char *s, const char *end)
 
 ps_config_data_format ps_dataset_format(const char *path, ps_config_data_format format)
 {
+    static const struct {
+        const char *name;
+        ps_config_data_format format;
+    } formats[] = {{".bin", PS_CONFIG_DATA_FORMAT_LLMC},
+                   {".u16", PS_CONFIG_DATA_FORMAT_NANOGPT},
+                   {".jsonl", PS_CONFIG_DATA_FORMAT_JSONL}};
+    static const char *const ends[] = {"", ".gz", ".zst"};
+    char name[16];
     if (format != PS_CONFIG_DATA_FORMAT_AUTO) return format;
-    if (ends_with(path, ".bin")) return PS_CONFIG_DATA_FORMAT_LLMC;
-    if (ends_with(path, ".u16")) return PS_CONFIG_DATA_FORMAT_NANOGPT;
-    return ends_with(path, ".jsonl") ? PS_CONFIG_DATA_FORMAT_JSONL : PS_CONFIG_DATA_FORMAT_TEXT;
+    for (size_t i = 0; i < PS_ARRAY_LEN(formats); i++)
+        for (size_t k = 0; k < PS_ARRAY_LEN(ends); k++) {
+            snprintf(name, sizeof name, "%s%s", formats[i].name, ends[k]);
+            if (ends_with(path, name)) return formats[i].format;
+        }
+    /* as the files of C4 are called; a .json by itself may be anything */
+    if (ends_with(path, ".json.gz") || ends_with(path, ".json.zst")) return PS_CONFIG_DATA_FORMAT_JSONL;
+    return PS_CONFIG_DATA_FORMAT_TEXT;
+}
+
+/* ---- files of other formats ---- */
+
+/* What a file is that python -m patrickstar.convert reads: "a Parquet file"; NULL: something else. */
+static ps_status find_table(const char *path, const char **what)
+{
+    static const struct {
+        const char *name, *magic, *what;
+    } tables[] = {{".parquet", "PAR1", "a Parquet file"},
+                  {".arrow", "ARROW1", "an Arrow file"},
+                  {".feather", "\xff\xff\xff\xff", "an Arrow file"}}; /* a stream, as `datasets` writes */
+    char first[8] = "";
+    ps_file *f;
+    *what = NULL;
+    PS_TRY(ps_file_open(path, &f));
+    const ps_status st = ps_file_read(f, 0, first, ps_min_i64(sizeof first - 1, ps_file_bytes(f)));
+    ps_file_close(f);
+    PS_TRY(st);
+    for (size_t i = 0; i < PS_ARRAY_LEN(tables) && *what == NULL; i++)
+        if (ends_with(path, tables[i].name) || memcmp(first, tables[i].magic, strlen(tables[i].magic)) == 0)
+            *what = tables[i].what;
+    return PS_OK;
+}
+
+/* "data/train.jsonl" of data/train.parquet or of the folder data/train/ */
+static void name_lines(const char *path, char *out, size_t bytes)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    const char *slash = memrchr(path, '/', n), *dot = memrchr(path, '.', n);
+    if (dot != NULL && dot > path && (slash == NULL || dot > slash + 1)) n = (size_t)(dot - path);
+    snprintf(out, bytes, "%.*s.jsonl", (int)n, path);
+}
+
+ps_status ps_dataset_check_file(const char *path, ps_config_data_format format)
+{
+    enum { NAME_BYTES = 256 };
+    char lines[NAME_BYTES];
+    const char *what = "a folder";
+    if (!ps_folder_exists(path)) PS_TRY(find_table(path, &what));
+    name_lines(path, lines, sizeof lines);
+    const ps_config_data_format is = ps_dataset_format(path, format);
+    if (what != NULL && (is == PS_CONFIG_DATA_FORMAT_TEXT || is == PS_CONFIG_DATA_FORMAT_JSONL))
+        return PS_FAIL(PS_EFORMAT,
+                       "%s is %s, which pstar does not read: `python -m patrickstar.convert %s %s` makes JSON Lines of "
+                       "it (pip install pyarrow)",
+                       path, what, path, lines);
+    if (is == PS_CONFIG_DATA_FORMAT_TEXT || is == PS_CONFIG_DATA_FORMAT_JSONL) return PS_OK;
+    ps_byte_source *s;
+    PS_TRY(ps_byte_source_open(path, &s));
+    const ps_compression compression = ps_byte_source_compression(s);
+    ps_byte_source_close(s);
+    if (compression == PS_COMPRESSION_NONE) return PS_OK;
+    return PS_FAIL(PS_EFORMAT,
+                   "%s: a token file is read at random places and cannot be compressed: `%s -d %s` makes "
+                   "a file that can be read",
+                   path, compression == PS_COMPRESSION_GZIP ? "gzip" : "zstd", path);
 }
 
 /* ---- encoding: into a token file, or into memory when there is none ---- */
@@ -65,7 +138,7 @@ static ps_status encode_file(ps_dataset *d, const ps_dataset_options *o, ps_toke
 {
     char *text = NULL;
     int64_t text_bytes;
-    PS_TRY(ps_file_read_all(d->path, TEXT_BYTES_MAX, &text, &text_bytes));
+    PS_TRY(ps_byte_source_read_all(d->path, TEXT_BYTES_MAX, &text, &text_bytes));
     const ps_status st = encode_text(d, o, w, text, text_bytes);
     ps_mem_free(text);
     return st;

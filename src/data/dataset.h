@@ -28,8 +28,13 @@ typedef struct ps_dataset_options {
     int32_t vocab_size;           /* of the model; all ids must be below it */
 } ps_dataset_options;
 
-/* Resolve AUTO: llm.c for *.bin, nanoGPT for *.u16, JSONL for *.jsonl, else text. */
+/* Resolve AUTO: llm.c for *.bin, nanoGPT for *.u16, JSONL for *.jsonl, else text; the same with .gz or .zst after it, and
+ * JSONL for *.json.gz and *.json.zst. */
 ps_config_data_format ps_dataset_format(const char *path, ps_config_data_format format);
+
+/* Whether this is a file that can be opened in this format. PS_EIO: there is none. PS_EFORMAT, with the command that makes
+ * a file to read: a folder, Parquet and Arrow files; a token file that is compressed. */
+PS_NODISCARD ps_status ps_dataset_check_file(const char *path, ps_config_data_format format);
 
 /* Token files are read once to check that all ids are in the vocabulary. PS_EIO, PS_EFORMAT, PS_EINVAL naming the file,
  * and the offset where there is one; a file without tokens is PS_EFORMAT. */

@@ -4,23 +4,24 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "config/json_tolerant.h"
+#include "data/byte_source.h"
 
 #define BUFFER_BYTES (64 * PS_KIB) /* to begin with */
 #define LINE_BYTES_MAX (256 * PS_MIB)
 #define BYTE_ORDER_MARK "\xEF\xBB\xBF"
 
-/*     offset 0                file_at - (end - begin)    file_at
+/*     offset 0                text_at - (end - begin)    text_at
  *     |--- lines returned  ---|--- buffer[begin..end) ---|--- not yet read ---| */
 struct ps_jsonl {
-    ps_file *file;
+    ps_byte_source *source;
     ps_jsonl_keys keys;
     char *buffer;
     int64_t capacity, begin, end;
-    int64_t file_at, n_lines, n_records;
-    json_t *root; /* of the last record, whose strings it owns */
+    int64_t text_at, n_lines, n_records;
+    bool is_at_end; /* of the source */
+    json_t *root;   /* of the last record, whose strings it owns */
 };
 
 ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **out)
@@ -30,7 +31,7 @@ ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **
     ps_jsonl *r = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     if (keys != NULL) r->keys = *keys;
-    PS_TRY_GOTO(ps_file_open(path, &r->file));
+    PS_TRY_GOTO(ps_byte_source_open(path, &r->source));
     PS_TRY_GOTO(ps_mem_alloc((size_t)BUFFER_BYTES, 1, &r->buffer));
     r->capacity = BUFFER_BYTES;
     *out = r;
@@ -45,13 +46,13 @@ void ps_jsonl_close(ps_jsonl *r)
     if (r == NULL) return;
     json_decref(r->root);
     ps_mem_free(r->buffer);
-    ps_file_close(r->file);
+    ps_byte_source_close(r->source);
     ps_mem_free(r);
 }
 
 /* ---- lines ---- */
 
-/* Read more bytes after `end`; the file has some. */
+/* Read more bytes after `end`, or find that there are none. */
 static ps_status fill_buffer(ps_jsonl *r)
 {
     if (r->begin > 0) {
@@ -61,15 +62,17 @@ static ps_status fill_buffer(ps_jsonl *r)
     }
     if (r->end == r->capacity) {
         if (r->capacity >= LINE_BYTES_MAX)
-            return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: longer than %lld bytes", ps_file_path(r->file),
-                           (long long)r->n_lines + 1, (long long)(r->file_at - r->end), (long long)LINE_BYTES_MAX);
+            return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: longer than %lld bytes",
+                           ps_byte_source_path(r->source), (long long)r->n_lines + 1, (long long)(r->text_at - r->end),
+                           (long long)LINE_BYTES_MAX);
         PS_TRY(ps_mem_reserve(&r->buffer, (size_t)ps_min_i64(r->capacity * 2, LINE_BYTES_MAX), 1));
         r->capacity = (int64_t)ps_mem_bytes(r->buffer);
     }
-    const int64_t n = ps_min_i64(r->capacity - r->end, ps_file_bytes(r->file) - r->file_at);
-    PS_TRY(ps_file_read(r->file, r->file_at, r->buffer + r->end, n));
+    int64_t n;
+    PS_TRY(ps_byte_source_read(r->source, r->buffer + r->end, r->capacity - r->end, &n));
     r->end += n;
-    r->file_at += n;
+    r->text_at += n;
+    r->is_at_end = n == 0;
     return PS_OK;
 }
 
@@ -82,13 +85,13 @@ static ps_status read_line(ps_jsonl *r, const char **line, int64_t *n_bytes, int
     for (;;) {
         newline = memchr(r->buffer + r->begin + scanned, '\n', (size_t)(r->end - r->begin - scanned));
         scanned = r->end - r->begin;
-        if (newline != NULL || r->file_at == ps_file_bytes(r->file)) break;
+        if (newline != NULL || r->is_at_end) break;
         PS_TRY(fill_buffer(r));
     }
     if (scanned == 0) return PS_OK;
     *line = r->buffer + r->begin;
     *n_bytes = newline != NULL ? newline - *line : scanned;
-    *offset = r->file_at - scanned;
+    *offset = r->text_at - scanned;
     r->begin += *n_bytes + (newline != NULL);
     r->n_lines++;
     return PS_OK;
@@ -119,7 +122,7 @@ const char *ps_jsonl_type_name(const json_t *value)
 ps_status ps_jsonl_fail_key(const ps_jsonl *r, const ps_jsonl_record *at, const char *key, const json_t *value,
                             const char *expected)
 {
-    return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: \"%s\" is %s, expected %s", ps_file_path(r->file),
+    return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: \"%s\" is %s, expected %s", ps_byte_source_path(r->source),
                    (long long)at->line, (long long)at->offset, key, ps_jsonl_type_name(value), expected);
 }
 
@@ -130,11 +133,12 @@ static ps_status parse_line(ps_jsonl *r, const char *line, int64_t n_bytes, cons
     if (json_is_object(r->root)) return PS_OK;
     if (r->root != NULL)
         return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: the line is %s, expected an object",
-                       ps_file_path(r->file), (long long)at->line, (long long)at->offset, ps_jsonl_type_name(r->root));
+                       ps_byte_source_path(r->source), (long long)at->line, (long long)at->offset,
+                       ps_jsonl_type_name(r->root));
     const enum json_error_code code = json_error_code(&error);
-    const bool is_cut = code == json_error_premature_end_of_input && at->offset + n_bytes == ps_file_bytes(r->file);
-    return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: %s: %s%s", ps_file_path(r->file), (long long)at->line,
-                   (long long)(at->offset + error.position),
+    const bool is_cut = code == json_error_premature_end_of_input && r->is_at_end && at->offset + n_bytes == r->text_at;
+    return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: %s: %s%s", ps_byte_source_path(r->source),
+                   (long long)at->line, (long long)(at->offset + error.position),
                    code == json_error_invalid_utf8 ? "invalid UTF-8" : "no valid JSON", error.text,
                    is_cut ? "; the file ends within this line: is it truncated?" : "");
 }
@@ -176,7 +180,7 @@ ps_status ps_jsonl_next_object(ps_jsonl *r, ps_jsonl_record *record, json_t **ro
         PS_TRY(read_line(r, &line, &n_bytes, &record->offset));
         if (line == NULL && r->n_records == 0)
             return PS_FAIL(PS_EFORMAT, "%s: line %lld, offset %lld: the file ends without any JSON object",
-                           ps_file_path(r->file), (long long)r->n_lines + 1, (long long)r->file_at);
+                           ps_byte_source_path(r->source), (long long)r->n_lines + 1, (long long)r->text_at);
         if (line == NULL) return PS_OK;
         if (record->offset == 0 && n_bytes >= 3 && memcmp(line, BYTE_ORDER_MARK, 3) == 0) {
             line += 3;

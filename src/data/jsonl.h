@@ -4,7 +4,8 @@
  *     {"text": "Is it open?", "text_pair": "It closes at six.", "label": "entailment"}
  *
  * Lines end in \n or \r\n; the last one may end with the file. Empty lines and a byte order mark at the beginning are
- * skipped. Other keys are ignored with any value: integers of any size, NaN. Memory holds one line, not the file.
+ * skipped. Other keys are ignored with any value: integers of any size, NaN. Memory holds one line, not the file. A file
+ * that gzip or zstd has compressed is decompressed (byte_source.h); offsets are then those of the text.
  *
  * Every error is "file: line n, offset m: ...". The offset is the byte after the word that could not be parsed, the
  * byte of invalid UTF-8, or otherwise the first byte of the line. */
@@ -37,7 +38,7 @@ typedef struct ps_jsonl_record {
     int64_t label;
 } ps_jsonl_record;
 
-/* The keys must live until close, or be NULL for ps_jsonl_next_object only. PS_EIO. */
+/* The keys must live until close, or be NULL for ps_jsonl_next_object only. PS_EIO; PS_ENOMEM_HOST. */
 PS_NODISCARD ps_status ps_jsonl_open(const char *path, const ps_jsonl_keys *keys, ps_jsonl **out);
 
 /* Read the next record; *has_record = false at the end. PS_EFORMAT: not JSON, not an object, a key that is duplicate,

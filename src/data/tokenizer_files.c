@@ -400,9 +400,8 @@ static ps_status open_one(opening *o, const char *path, ps_tokenizer **out)
     return opening_has(o, "vocab.txt") ? open_vocab_txt(o, out) : fail_without_files(o, path);
 }
 
-ps_status ps_tokenizer_open(const char *path, ps_tokenizer **out)
+static ps_status open_path(const char *path, ps_tokenizer **out)
 {
-    PS_TRY(PS_NEED_FOR(out, "path out", path, out));
     ps_status st;
     ps_tokenizer *t = NULL;
     opening o = {.path_bytes = strlen(path) + 64};
@@ -426,6 +425,16 @@ out:
     ps_tokenizer_close(t);
     for (int i = 0; i < N_SETTINGS; i++) json_decref(o.settings[i]);
     ps_mem_free(o.path);
+    return st;
+}
+
+ps_status ps_tokenizer_open(const char *path, ps_tokenizer **out)
+{
+    PS_TRY(PS_NEED_FOR(out, "path out", path, out));
+    char *snapshot = NULL;
+    PS_TRY(ps_model_folder_find(path, &snapshot));
+    const ps_status st = open_path(snapshot != NULL ? snapshot : path, out);
+    ps_mem_free(snapshot);
     return st;
 }
 

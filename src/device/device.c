@@ -19,12 +19,12 @@
 static ps_status open_releases(ps_device *d)
 {
     const bool is_looked_at =
-        d->ops->is_simulated && d->watched.order != NULL && ps_order_is_as_if_later(d->watched.order);
+        d->ops->is_simulated && d->observed.order != NULL && ps_order_is_as_if_later(d->observed.order);
     ps_sim_time *time = ps_sim_time_of(d);
     if (!is_looked_at && time == NULL) return PS_OK;
     PS_TRY(ps_host_queue_create("releases", &d->releases));
-    ps_queue_set_order(d->releases, d->watched.order);
-    return time != NULL ? ps_sim_clock_create(time, false, &d->releases->watched) : PS_OK;
+    ps_queue_set_order(d->releases, d->observed.order);
+    return time != NULL ? ps_sim_clock_create(time, false, &d->releases->observed) : PS_OK;
 }
 
 ps_status ps_device_create(const ps_device_ops *ops, const char *name, int64_t budget_bytes, ps_device **out)
@@ -61,7 +61,7 @@ out:
 void ps_device_forget(const ps_device *d, const void *p, int64_t bytes)
 {
     const ps_use all = {p, bytes, true, NULL};
-    if (d->ops->is_simulated) ps_announce(&d->watched, &(ps_notice){.kind = PS_NOTICE_FORGOTTEN, .uses = &all});
+    if (d->ops->is_simulated) ps_announce(&d->observed, &(ps_notice){.kind = PS_NOTICE_FORGOTTEN, .uses = &all});
 }
 
 static void unmap(ps_device *d, void *block, int64_t bytes)
@@ -101,7 +101,7 @@ static void stop_looking(ps_device *d)
     if (d->releases != NULL) d->released = (ps_event){NULL, 0};
     ps_queue_destroy(d->releases);
     d->releases = NULL;
-    d->watched.order = NULL;
+    d->observed.order = NULL;
 }
 
 void ps_device_destroy(ps_device *d)
@@ -154,14 +154,14 @@ void *ps_device_driver(const ps_device *d)
 ps_status ps_device_set_order(ps_device *d, ps_order *o)
 {
     stop_looking(d);
-    d->watched.order = o;
-    ps_observe(&d->watched, PS_OBSERVER_ORDER, o != NULL);
+    d->observed.order = o;
+    ps_observe(&d->observed, PS_OBSERVER_ORDER, o != NULL);
     return open_releases(d);
 }
 
 ps_order *ps_device_order(const ps_device *d)
 {
-    return d->watched.order;
+    return d->observed.order;
 }
 
 ps_device_stats ps_device_get_stats(const ps_device *d)
@@ -331,8 +331,8 @@ static void announce_release(ps_device *d, const void *p, int64_t bytes, const p
         return;
     }
     ps_queue *q = d->released.queue;
-    if (q == NULL || d->watched.order == NULL) return;
-    if (q->watched.order == NULL) ps_queue_set_order(q, d->watched.order);
+    if (q == NULL || d->observed.order == NULL) return;
+    if (q->observed.order == NULL) ps_queue_set_order(q, d->observed.order);
     d->looked_at = q;
     ps_queue_announce_issued(q, (ps_notice){.after = after, .name = "release", .uses = &use, .n_uses = 1});
 }
@@ -361,7 +361,7 @@ void ps_device_release_after(ps_device *d, void *p, int64_t bytes, const ps_even
 {
     ps_events waits_for = {.n = 0};
     for (int i = 0; after != NULL && i < after->n; i++)
-        if (!ps_order_skips(d->watched.order, PS_WAIT_FREE)) ps_events_add(&waits_for, after->event[i]);
+        if (!ps_order_skips(d->observed.order, PS_WAIT_FREE)) ps_events_add(&waits_for, after->event[i]);
     if (d->ops->release != NULL || d->releases != NULL) {
         if (d->ops->release != NULL) d->released = d->ops->release(d, p, bytes, &waits_for);
         announce_release(d, p, bytes, &waits_for);
@@ -369,7 +369,7 @@ void ps_device_release_after(ps_device *d, void *p, int64_t bytes, const ps_even
     }
     const ps_use use = {p, bytes, true, NULL};
     for (int i = 0; i < waits_for.n; i++) ps_event_outlast(waits_for.event[i], PS_BLOCK_FREE);
-    ps_announce(&d->watched, &(ps_notice){.kind = PS_NOTICE_TOUCHED, .name = "free", .uses = &use});
+    ps_announce(&d->observed, &(ps_notice){.kind = PS_NOTICE_TOUCHED, .name = "free", .uses = &use});
 }
 
 ps_event ps_device_gave_after(const ps_device *d)

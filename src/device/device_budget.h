@@ -25,10 +25,10 @@ struct ps_device {
     bool keep;
     bool can_move; /* pages may move from a block to a region and back */
     bool gave_zeros;
-    ps_observed watched; /* its observers, inherited by queues made here */
-    ps_queue *releases;  /* of a simulated device that is observed as an asynchronous one, or has time; else NULL */
-    ps_queue *looked_at; /* the queue of releases that the checker of order knows; NULL: none */
-    ps_event released;   /* after it all that was freed so far may be reused */
+    ps_observed observed; /* its observers, inherited by queues made here */
+    ps_queue *releases;   /* of a simulated device that is observed as an asynchronous one, or has time; else NULL */
+    ps_queue *looked_at;  /* the queue of releases that the checker of order knows; NULL: none */
+    ps_event released;    /* after it all that was freed so far may be reused */
     int n_kept;
     kept_block kept[KEPT_MAX]; /* oldest first */
 };

@@ -34,7 +34,7 @@ static ps_status create_queue(ps_device *dev, const char *name, ps_queue_kind ki
     (void)name, (void)kind;
     ps_sim_time *time = ps_sim_time_of(dev);
     PS_TRY(ps_queue_now_create(true, out));
-    const ps_status st = time != NULL ? ps_sim_clock_create(time, false, &(*out)->watched) : PS_OK;
+    const ps_status st = time != NULL ? ps_sim_clock_create(time, false, &(*out)->observed) : PS_OK;
     if (st == PS_OK) return PS_OK;
     ps_queue_destroy(*out);
     *out = NULL;

@@ -33,13 +33,13 @@ static void forget_transfer(ps_disk *d, ps_disk_transfer *t)
 
 static void announce_done(const ps_disk *d, const ps_disk_transfer *t)
 {
-    const int64_t now_ns = ps_profile_now(d->queue.watched.profile);
-    ps_announce(&d->queue.watched, &(ps_notice){.kind = PS_NOTICE_DONE,
-                                                .ticket = t->ticket,
-                                                .item = PS_ITEM_COPY,
-                                                .begin_ns = t->taken_bytes > 0 ? t->begin_ns : now_ns,
-                                                .end_ns = now_ns,
-                                                .link = d->links[t->is_write]});
+    const int64_t now_ns = ps_profile_now(d->queue.observed.profile);
+    ps_announce(&d->queue.observed, &(ps_notice){.kind = PS_NOTICE_DONE,
+                                                 .ticket = t->ticket,
+                                                 .item = PS_ITEM_COPY,
+                                                 .begin_ns = t->taken_bytes > 0 ? t->begin_ns : now_ns,
+                                                 .end_ns = now_ns,
+                                                 .link = d->links[t->is_write]});
 }
 
 void ps_disk_complete(ps_disk *d, ps_disk_transfer *t)
@@ -64,9 +64,14 @@ static ps_status report_failure(const ps_disk *d, const ps_disk_transfer *t)
 {
     if (t->error == 0) return PS_OK;
     if (t->cause != PS_OK) return PS_FAIL(t->cause, "%s", t->why);
-    return PS_FAIL(PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s", path_of(d, t->error_file),
-                   t->is_write ? "write" : "read", (long long)t->error_offset, (long long)t->error_wanted,
-                   (long long)t->error_got, t->error == PS_DISK_END ? "the file ends there" : strerror(t->error));
+    const bool is_full = t->error == ENOSPC || t->error == EDQUOT;
+    return PS_FAIL(
+        PS_EIO, "%s: %s at offset %lld: wanted %lld bytes, got %lld: %s%s", path_of(d, t->error_file),
+        t->is_write ? "write" : "read", (long long)t->error_offset, (long long)t->error_wanted, (long long)t->error_got,
+        t->error == PS_DISK_END ? "the file ends there" : strerror(t->error),
+        is_full ? "; free some space there, or choose another folder (memory.disk_path), and continue from the last "
+                  "checkpoint"
+                : "");
 }
 
 static ps_status wait_for_transfer(ps_queue *q, ps_ticket ticket, bool tells)
@@ -216,7 +221,7 @@ ps_status ps_sim_disk_join(ps_disk *d, ps_sim_time *t, int read_lane, int write_
     PS_ASSERT(d->ops == NULL && d->queue.issued == 0);
     d->lanes[0] = read_lane;
     d->lanes[1] = write_lane;
-    return ps_sim_clock_create(t, true, &d->queue.watched);
+    return ps_sim_clock_create(t, true, &d->queue.observed);
 }
 
 void ps_disk_set_order(ps_disk *d, ps_order *o)
@@ -257,7 +262,7 @@ static ps_status start_backend(ps_disk *d, ps_disk_backend backend, int queue_de
 
 static void release(ps_disk *d)
 {
-    ps_sim_clock_destroy(d->queue.watched.clock);
+    ps_sim_clock_destroy(d->queue.observed.clock);
     for (size_t i = 0; i < PS_ARRAY_LEN(d->gates); i++) ps_disk_gate_deinit(&d->gates[i]);
     for (int i = 0; i < d->n_files; i++) ps_disk_file_close(&d->files[i]);
     pthread_cond_destroy(&d->has_progress);

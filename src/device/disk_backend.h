@@ -23,7 +23,7 @@ enum { PS_DISK_NO_TMPFILE = 1, PS_DISK_NO_DIRECT = 2 };
 typedef struct ps_disk_file {
     int fd;
     bool is_named, is_direct;
-    char *path; /* of a file without name: its name in messages */
+    char *path; /* of a file without a name: how messages call it */
 } ps_disk_file;
 
 /* An empty file in `folder`, which is created if missing, after removing files of dead processes there. avoid:

@@ -86,7 +86,7 @@ static ps_status create_unnamed(const char *folder, ps_disk_file *f)
         close(fd);
         return st;
     }
-    snprintf(f->path, path_bytes, "%s/(file without name)", folder);
+    snprintf(f->path, path_bytes, "temporary file in %s", folder);
     f->fd = fd;
     return PS_OK;
 }
@@ -133,6 +133,9 @@ void ps_disk_file_close(ps_disk_file *f)
 {
     if (f->fd < 0) return;
     if (f->is_named) unlink(f->path);
+    /* The kernel frees the rings of io_uring, which refer to the file, some time after the process ended. A run that
+     * starts by then needs the room. */
+    if (ftruncate(f->fd, 0) != 0) errno = 0;
     close(f->fd);
     ps_mem_free(f->path);
     *f = (ps_disk_file){.fd = -1};

@@ -72,7 +72,7 @@ static void add_part(ps_disk *d, ps_disk_direction *w, ps_disk_piece *p)
     const int64_t bytes = ps_min_i64(t->bytes - t->taken_bytes, room_in_piece(d, p));
     p->part[p->n_parts++] = (ps_disk_part){.transfer = t, .buffer = t->buffer + t->taken_bytes, .bytes = bytes};
     p->bytes += bytes;
-    if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->queue.watched.profile);
+    if (t->taken_bytes == 0) t->begin_ns = ps_profile_now(d->queue.observed.profile);
     t->taken_bytes += bytes;
     t->n_flying++;
     w->flying_bytes += bytes;

@@ -152,13 +152,13 @@ static void stop(void *backend)
 }
 
 /* A ring for one issuing thread with deferred completions (Linux 6.1). It belongs to the thread that enables it. */
-#define LENT (IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED)
+#define SINGLE_ISSUER_RING (IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED)
 
 /* Tried on another ring first: the thread that must enable its own ring could not fall back any more. */
 static bool can_share_workers(void)
 {
     struct io_uring ring;
-    if (io_uring_queue_init(1, &ring, LENT) != 0) return false;
+    if (io_uring_queue_init(1, &ring, SINGLE_ISSUER_RING) != 0) return false;
     const bool can = enable_ring(&ring);
     io_uring_queue_exit(&ring);
     return can;
@@ -167,7 +167,7 @@ static bool can_share_workers(void)
 static int create_ring(disk_uring *b)
 {
     const unsigned n = (unsigned)b->queue_depth + 1;
-    b->shares_workers = can_share_workers() && io_uring_queue_init(n, &b->ring, LENT) == 0;
+    b->shares_workers = can_share_workers() && io_uring_queue_init(n, &b->ring, SINGLE_ISSUER_RING) == 0;
     return b->shares_workers ? 0 : io_uring_queue_init(n, &b->ring, 0);
 }
 

@@ -436,8 +436,8 @@ void ps_order_observe(const ps_observed *w, const ps_notice *n)
     case PS_NOTICE_ISSUED:
         for (int i = 0; n->after != NULL && i < n->after->n; i++) {
             const ps_event e = n->after->event[i];
-            if (e.queue->watched.order == w->order)
-                ps_order_queue_wait(w->order, w->order_id, n->ticket, e.queue->watched.order_id, e.ticket);
+            if (e.queue->observed.order == w->order)
+                ps_order_queue_wait(w->order, w->order_id, n->ticket, e.queue->observed.order_id, e.ticket);
         }
         if (n->item != PS_ITEM_WAIT && n->item != PS_ITEM_MARK)
             ps_order_issue(w->order, w->order_id, n->ticket, n->name, use, n->n_uses);

@@ -91,7 +91,7 @@ static bool is_before(const ps_order_view *v, const ps_touch *a, const ps_touch 
 }
 
 /* The list of a range that b accesses, after adding b. */
-static int32_t meet(ps_order_ranges *r, const ps_order_view *v, int32_t first, const ps_touch *b)
+static int32_t add_access(ps_order_ranges *r, const ps_order_view *v, int32_t first, const ps_touch *b)
 {
     int32_t *link = &first;
     while (*link >= 0) {
@@ -183,7 +183,7 @@ ps_status ps_order_ranges_add(ps_order_ranges *r, const ps_order_view *v, const 
     for (uint64_t at = begin; at < end; at = r->range[i].end, i++) {
         const uint64_t next = i < r->n && r->range[i].begin < end ? r->range[i].begin : end;
         if (next > at) insert(r, i, (ps_touched_range){at, next, -1});
-        r->range[i].first = meet(r, v, r->range[i].first, b);
+        r->range[i].first = add_access(r, v, r->range[i].first, b);
     }
     tidy(r, first > 0 ? first - 1 : 0, i < r->n ? i + 1 : i);
     return PS_OK;

@@ -66,7 +66,7 @@ const char *ps_queue_name(const ps_queue *q)
 static ps_status outlast(ps_event e, bool tells)
 {
     const ps_status st = e.queue->ops->wait(e.queue, e.ticket, tells);
-    ps_announce(&e.queue->watched, &(ps_notice){.kind = PS_NOTICE_WAITED, .ticket = e.ticket});
+    ps_announce(&e.queue->observed, &(ps_notice){.kind = PS_NOTICE_WAITED, .ticket = e.ticket});
     return st;
 }
 
@@ -106,7 +106,7 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
         q->failed_last = q->issued;
     }
     const ps_use uses[] = {{src, bytes, false, NULL}, {dst, bytes, true, NULL}};
-    if (is_put) ps_announce(&q->watched, &(ps_notice){.kind = PS_NOTICE_TOUCHED, .name = "put", .uses = uses});
+    if (is_put) ps_announce(&q->observed, &(ps_notice){.kind = PS_NOTICE_TOUCHED, .name = "put", .uses = uses});
     const char *name = is_put ? "put" : is_get ? "get" : "copy";
     const int64_t timed_bytes = is_put || is_get ? -1 : fails ? 0 : bytes;
     ps_queue_announce_issued(
@@ -145,7 +145,7 @@ ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)
 
 bool ps_queue_wants_uses(const ps_queue *q)
 {
-    return q->watched.order != NULL;
+    return q->observed.order != NULL;
 }
 
 ps_status ps_queue_call(ps_queue *q, const ps_call *call)
@@ -274,7 +274,7 @@ ps_status ps_events_wait(const ps_events *all)
 
 ps_status ps_queue_wait_at(ps_queue *q, ps_event e, ps_wait_site site)
 {
-    if (is_nothing(e) || e.queue == q || ps_order_skips(q->watched.order, site)) return PS_OK;
+    if (is_nothing(e) || e.queue == q || ps_order_skips(q->observed.order, site)) return PS_OK;
     return ps_queue_wait(q, e);
 }
 
@@ -286,13 +286,13 @@ ps_status ps_queue_wait_all_at(ps_queue *q, const ps_events *all, ps_wait_site s
 
 ps_status ps_queue_outlast_at(ps_queue *q, ps_event e, ps_wait_site site)
 {
-    if (is_nothing(e) || e.queue == q || ps_order_skips(q->watched.order, site)) return PS_OK;
+    if (is_nothing(e) || e.queue == q || ps_order_skips(q->observed.order, site)) return PS_OK;
     return wait_on(q, e, true);
 }
 
 void ps_events_add_at(ps_events *all, ps_event e, ps_wait_site site)
 {
-    if (!is_nothing(e) && !ps_order_skips(e.queue->watched.order, site)) ps_events_add(all, e);
+    if (!is_nothing(e) && !ps_order_skips(e.queue->observed.order, site)) ps_events_add(all, e);
 }
 
 void ps_events_add_all_at(ps_events *all, const ps_events *more, ps_wait_site site)
@@ -302,7 +302,7 @@ void ps_events_add_all_at(ps_events *all, const ps_events *more, ps_wait_site si
 
 ps_status ps_event_wait_at(ps_event e, ps_wait_site site)
 {
-    if (is_nothing(e) || ps_order_skips(e.queue->watched.order, site)) return PS_OK;
+    if (is_nothing(e) || ps_order_skips(e.queue->observed.order, site)) return PS_OK;
     return ps_event_wait(e);
 }
 
@@ -327,7 +327,7 @@ ps_event ps_host_queue_begin_item(ps_queue *q, const char *name, const ps_events
 
 void ps_queue_set_order(ps_queue *q, ps_order *o)
 {
-    ps_observed *w = &q->watched;
+    ps_observed *w = &q->observed;
     if (w->order != NULL) ps_order_remove_queue(w->order, w->order_id);
     w->order = o;
     ps_observe(w, PS_OBSERVER_ORDER, o != NULL);
@@ -340,9 +340,9 @@ void ps_queue_set_order(ps_queue *q, ps_order *o)
 
 void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link)
 {
-    q->watched.profile = p;
-    q->watched.profile_link = (uint8_t)link;
-    ps_observe(&q->watched, PS_OBSERVER_RECORDER, p != NULL);
+    q->observed.profile = p;
+    q->observed.profile_link = (uint8_t)link;
+    ps_observe(&q->observed, PS_OBSERVER_RECORDER, p != NULL);
 }
 
 /* On the thread that executes the queue's items: the host's where they are done within the call. */
@@ -355,11 +355,11 @@ static ps_status wait_here(const ps_event *e, bool ignores_failure)
 
 ps_status ps_queue_execute(const ps_queue *q, const ps_item *item, ps_ticket t)
 {
-    const int64_t begin_ns = ps_profile_now(q->watched.profile);
+    const int64_t begin_ns = ps_profile_now(q->observed.profile);
     switch (item->kind) {
     case PS_ITEM_COPY:
         if (item->copy.bytes > 0) memcpy(item->copy.dst, item->copy.src, (size_t)item->copy.bytes);
-        ps_queue_announce_done(q, item->kind, t, begin_ns, ps_profile_now(q->watched.profile));
+        ps_queue_announce_done(q, item->kind, t, begin_ns, ps_profile_now(q->observed.profile));
         return PS_OK;
     case PS_ITEM_FILL:
         if (item->fill.bytes > 0) memset(item->fill.dst, item->fill.byte, (size_t)item->fill.bytes);
@@ -373,10 +373,10 @@ ps_status ps_queue_execute(const ps_queue *q, const ps_item *item, ps_ticket t)
 
 void ps_queue_announce_done(const ps_queue *q, ps_item_kind item, ps_ticket t, int64_t begin_ns, int64_t end_ns)
 {
-    ps_announce(&q->watched, &(ps_notice){.kind = PS_NOTICE_DONE,
-                                          .ticket = t,
-                                          .item = item,
-                                          .begin_ns = begin_ns,
-                                          .end_ns = end_ns,
-                                          .link = q->watched.profile_link});
+    ps_announce(&q->observed, &(ps_notice){.kind = PS_NOTICE_DONE,
+                                           .ticket = t,
+                                           .item = item,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = end_ns,
+                                           .link = q->observed.profile_link});
 }

@@ -39,7 +39,7 @@ static void destroy(ps_queue *queue)
     while (q->progress.done < q->base.issued) pthread_cond_wait(&q->progress.has_changed, &q->progress.lock);
     pthread_mutex_unlock(&q->progress.lock);
     ps_queue_progress_deinit(&q->progress);
-    ps_sim_clock_destroy(queue->watched.clock);
+    ps_sim_clock_destroy(queue->observed.clock);
     ps_mem_free(q);
 }
 

@@ -53,7 +53,7 @@ struct ps_queue {
     bool is_at_once;   /* set by create: items are done when submit returns */
     ps_block block;    /* what the host waits for when it waits for it */
     bool in_any_order; /* set by create: items are done independently */
-    ps_observed watched;
+    ps_observed observed;
 };
 
 /* Executes item t now, on this thread. */
@@ -65,7 +65,7 @@ static inline void ps_queue_announce_issued(const ps_queue *q, ps_notice n)
 {
     n.kind = PS_NOTICE_ISSUED;
     n.ticket = q->issued;
-    ps_announce(&q->watched, &n);
+    ps_announce(&q->observed, &n);
 }
 
 /* Registers another thread's wait for the event; and its end. */

@@ -31,7 +31,7 @@ static bool is_done(ps_queue *q, ps_ticket t)
 
 static void destroy(ps_queue *q)
 {
-    ps_sim_clock_destroy(q->watched.clock);
+    ps_sim_clock_destroy(q->observed.clock);
     ps_mem_free(q);
 }
 

@@ -188,7 +188,7 @@ static point last_point(const ps_sim_clock *c)
 
 static void come_after(ps_sim_clock *c, ps_event e)
 {
-    const ps_sim_clock *other = e.queue->watched.clock;
+    const ps_sim_clock *other = e.queue->observed.clock;
     if (other == NULL) return;
     const point p = point_of(other, e.ticket);
     if (p.end_ns > c->ready.end_ns) c->ready = p;
@@ -302,12 +302,12 @@ void ps_sim_clock_observe(const ps_observed *w, const ps_notice *n)
 
 void ps_sim_queue_join(ps_queue *q, int lane)
 {
-    if (q->watched.clock != NULL) q->watched.clock->lane = lane;
+    if (q->observed.clock != NULL) q->observed.clock->lane = lane;
 }
 
 void ps_sim_queue_spend(ps_queue *q, int64_t ns, bool computes)
 {
-    ps_sim_clock *c = q->watched.clock;
+    ps_sim_clock *c = q->observed.clock;
     if (c == NULL) return;
     ps_sim_sums *sums = &c->time->sums;
     begin_item(c);
@@ -319,22 +319,22 @@ void ps_sim_queue_spend(ps_queue *q, int64_t ns, bool computes)
 
 void ps_sim_queue_come_after(ps_queue *q, const ps_queue *other)
 {
-    if (q->watched.clock != NULL) come_after(q->watched.clock, ps_queue_event(other));
+    if (q->observed.clock != NULL) come_after(q->observed.clock, ps_queue_event(other));
 }
 
 void ps_sim_queue_read_back(const ps_queue *q, int64_t latency_ns)
 {
-    if (q->watched.clock == NULL) return;
-    host_wait(q->watched.clock, q->issued);
-    q->watched.clock->time->host_ns += latency_ns;
+    if (q->observed.clock == NULL) return;
+    host_wait(q->observed.clock, q->issued);
+    q->observed.clock->time->host_ns += latency_ns;
 }
 
 ps_sim_item ps_sim_queue_last(const ps_queue *q)
 {
-    return q->watched.clock != NULL ? q->watched.clock->last : (ps_sim_item){0};
+    return q->observed.clock != NULL ? q->observed.clock->last : (ps_sim_item){0};
 }
 
 const int64_t *ps_sim_queue_clock(const ps_queue *q)
 {
-    return q->watched.clock != NULL ? &q->watched.clock->last.end_ns : NULL;
+    return q->observed.clock != NULL ? &q->observed.clock->last.end_ns : NULL;
 }

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/folder.h"
 #include "base/mem.h"
+#include "base/model_folder.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/shard_index.h"
 #include "weights/weight_source_impl.h"
@@ -132,7 +133,7 @@ static ps_status add_folder(ps_weight_source *s, const char *folder, bool may_be
 static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool may_be_run)
 {
     int n_ranks;
-    char *latest = NULL;
+    char *latest = NULL, hint[PS_MODEL_FOLDER_HINT_BYTES];
     PS_TRY(add_ranks(s, folder, &n_ranks));
     if (n_ranks == 0) PS_TRY(add_patrickstar_ranks(s, folder, &n_ranks));
     if (n_ranks > 0) return PS_OK;
@@ -140,8 +141,8 @@ static ps_status add_checkpoint(ps_weight_source *s, const char *folder, bool ma
     if (latest == NULL)
         return PS_FAIL(PS_EIO,
                        "%s: no weights in this folder: expected model.safetensors, pytorch_model.bin, one of them with "
-                       ".index.json, model-0-of-1.safetensors, model-0.pt, latest, or checkpoints/latest",
-                       folder);
+                       ".index.json, model-0-of-1.safetensors, model-0.pt, latest, or checkpoints/latest%s",
+                       folder, ps_model_folder_rest_hint(folder, hint));
     const ps_status st = add_folder(s, latest, false);
     ps_mem_free(latest);
     return st;
@@ -168,16 +169,20 @@ static ps_status add_folder(ps_weight_source *s, const char *folder, bool may_be
 
 ps_status ps_weight_source_open(const char *path, ps_weight_source **out)
 {
-    if (!ps_folder_exists(path)) return ps_weight_source_open_files(&path, 1, out);
-    *out = NULL;
     ps_status st;
     ps_weight_source *s = NULL;
-    PS_TRY(ps_mem_alloc(1, sizeof *s, &s));
-    PS_TRY_GOTO(add_folder(s, path, true));
+    char *snapshot = NULL;
+    *out = NULL;
+    PS_TRY(ps_model_folder_find(path, &snapshot));
+    const char *folder = snapshot != NULL ? snapshot : path;
+    if (!ps_folder_exists(folder)) return ps_weight_source_open_files(&path, 1, out);
+    PS_TRY_GOTO(ps_mem_alloc(1, sizeof *s, &s));
+    PS_TRY_GOTO(add_folder(s, folder, true));
     PS_TRY_GOTO(ps_weight_source_finish(s));
     *out = s;
     s = NULL;
 out:
+    ps_mem_free(snapshot);
     ps_weight_source_close(s);
     return st;
 }

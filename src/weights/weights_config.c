@@ -103,6 +103,13 @@ ps_status ps_config_load_of_weights(const char *path, ps_config **out)
     if (ps_folder_exists(path)) return load_of_folder(path, out);
     if (access(path, F_OK) != 0) {
         const char *cause = strerror(errno);
+        char *folder = NULL;
+        PS_TRY(ps_model_folder_find(path, &folder));
+        if (folder != NULL) {
+            const ps_status st = load_of_folder(folder, out);
+            ps_mem_free(folder);
+            return st;
+        }
         return PS_FAIL(PS_EIO, "%s: %s%s", path, cause, ps_model_folder_hint(path, hint));
     }
     return load_sibling(path, out);

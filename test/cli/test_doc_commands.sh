@@ -55,7 +55,7 @@ for page in README.md doc/*.md; do
         *--resume* | *--overwrite* | *--help*) ;;
         "pstar train "*) line="$line --overwrite" ;;
         esac
-        rest=$(printf '%s\n' "${line#pstar }" | sed 's,org/model-folder,gpt2,; s,CONFIG,config.json,; s,FILE,examples/hardware/a100-40gb-x8.json,')
+        rest=$(printf '%s\n' "${line#pstar }" | sed 's,org/model-folder,gpt2,; s,CONFIG,config.json,; s,runs/config,runs/tiny,; s,FILE,examples/hardware/a100-40gb-x8.json,')
         [ -e "$work/other.safetensors" ] || ! [ -d "$work/runs/tiny" ] || {
             (cd "$work" && expect 0 "$pstar" export runs/tiny hf) || fail "no weights to evaluate"
             cp "$work/hf/model.safetensors" "$work/other.safetensors"

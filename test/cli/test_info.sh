@@ -10,8 +10,35 @@ says out "GPU "
 case $(sed -n 's/^instruction set  *//p' "$work/out") in
 amx) says out "bf16, multiplied by tiles of AMX;" ;;
 avx512_bf16) says out "bf16, multiplied " ;;
-*) says out "bf16, multiplied in f32;" ;;
+*) says out "bf16, multiplied in fp32;" ;;
 esac
+
+# the same for programs
+expect 0 "$pstar" info --json --disk-path "$work"
+python3 - "$work/out" "$work/info" "$work" <<'END' || fail "pstar info --json"
+import json, re, sys
+with open(sys.argv[1]) as file:
+    found = json.load(file)
+with open(sys.argv[2]) as file:
+    text = dict(re.split("  +", line, maxsplit=1) for line in file.read().splitlines() if re.match(r"\S.*?  +\S", line))
+assert found["pstar"] == text["pstar"]
+assert "%s, %d cores usable" % (found["processor"]["name"], found["processor"]["cores"]) == text["processor"]
+assert found["processor"]["isa"] == text["instruction set"]
+assert text["processor kind"].startswith(found["processor"]["kind"] + " (")
+assert 0 < found["memory"]["available_bytes"] <= found["memory"]["total_bytes"]
+assert found["disk"]["path"] == sys.argv[3] and found["disk"]["is_usable"] and found["disk"]["free_bytes"] > 0
+assert (found["gpu"] is None) == (text["GPU"] == "no NVIDIA GPU found")
+assert text["libraries"].startswith(", ".join("%s %s" % item for item in found["libraries"].items())), text["libraries"]
+assert "jansson" in found["libraries"] and text["plug-ins"] == (", ".join(found["plugins"]) or "none")
+END
+expect 0 "$pstar" info --json --disk-path "$work/tiny.json/none"
+says out '"is_usable": false'
+says out '"error": "memory.disk_path: '
+expect 0 "$pstar" info --json --disk-path ""
+says out '"disk": null'
+expect 2 env PS_TEST_CPU=pentium "$pstar" info --json
+expect 2 "$pstar" info --json --forget
+says err "--json is not for --forget or --measure"
 expect 0 "$pstar" info --quick --measure "$work/me.json" --disk-path "$work"
 for figure in "memory: y = a + b" "memory: Adam" "product f32: 1024 x 768 by 768 x 3072" "product bf16" "block bf16" \
     "copy: host to device" "copy: both ways at once" "disk: writing" "disk: reading" "processors busy with it"; do

@@ -31,7 +31,7 @@ done
 for name in libpatrickstar libpatrickstar_data; do
     [ "$(readlink "$lib/$name.so")" = $name.so.0.2 ] || { echo "no link $name.so"; exit 1; }
 done
-! readelf -d "$lib/libpatrickstar.so" | grep -E 'pcre|utf8proc' || { echo "libpatrickstar needs what only tokenizers need"; exit 1; }
+! readelf -d "$lib/libpatrickstar.so" | grep -E 'pcre|utf8proc|libz' || { echo "libpatrickstar needs what only tokenizers need"; exit 1; }
 
 sed -n '/^```c$/,/^```$/{/^```/d;p}' doc/c.md >"$tmp/example.c"
 export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$tmp/root"

@@ -23,7 +23,7 @@ asks_for() {
     echo "$packages" | tr ' ' '\n' | sort -u | cmp -s - "$work/asked" ||
         { cat "$work/asked"; fail "make $* asks for other packages than $packages"; }
 }
-to_build="gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev"
+to_build="gcc libc6-dev libjansson-dev libpcre2-dev liburing-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev"
 asks_for "$to_build" demo
 asks_for "$to_build" all MPI=
 asks_for "$to_build libopenmpi-dev openmpi-bin" all MPI=openmpi

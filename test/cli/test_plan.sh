@@ -216,6 +216,14 @@ while read -r change; do
         { cat "$work/out"; fail "advice that does not fit: $change"; }
 done <"$work/advice"
 
+# a smaller micro-batch than train_batch_size was given for
+set -- memory.device=8MB memory.host=0 memory.disk=100MB train_micro_batch_size_per_gpu=16 train_batch_size=16
+expect 2 "$pstar" plan "$work/tiny.json" "$@"
+change=$(advised | grep " train_batch_size=0$" | head -n 1)
+[ -n "$change" ] || { cat "$work/out"; fail "no smaller micro-batch is advised"; }
+# shellcheck disable=SC2086 # words
+expect 0 "$pstar" plan "$work/tiny.json" "$@" --no-advice $change
+
 # one list of what fits, with the least of each budget that suffices alone
 hardware=examples/hardware/h200-128gb.json
 set -- --hardware $hardware hardware.disk=null hardware.network=null memory.device=60MB memory.host=0 memory.disk=0 train_micro_batch_size_per_gpu=1 \
@@ -229,7 +237,7 @@ advised | grep -q "^memory.device=" || fail "no memory.device"
 # nothing is searched for a model that all memory together cannot hold, and little for one that could
 expect 2 "$pstar" plan "$work/tiny.json" --timeout 0 model.n_embd=65536 model.n_head=512 model.n_layer=300 memory.device=1GB memory.host=1GB memory.disk=1GB
 says out " of model data, room for 3 GB (device 1 GB, host 1 GB, disk 1 GB)"
-says out "No change of one option was found that makes it fit."
+says out "No change was found that makes it fit: raise several budgets."
 ! grep -q "timed out" "$work/out" || fail "time was up"
 expect 2 "$pstar" plan "$work/tiny.json" model.n_embd=1048576 model.n_head=4096 model.n_layer=65536
 says err "more than 281474976710656 parameters with transformer.h."

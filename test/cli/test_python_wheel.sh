@@ -19,7 +19,7 @@ library=$root/$build/libpatrickstar.so
 # A tree of its own, so that nothing is written here: its Makefile has what pip is to build.
 tree=$work/tree
 mkdir -p "$tree/src" "$tree/include"
-cp -r "$root/python" "$tree/"
+cp -r "$root/python" "$root/third_party" "$root/LICENSE" "$tree/"
 cp "$root/include/patrickstar.h" "$tree/include/"
 
 # installed HOW: another folder's Python imports it, with the library and pstar that came along
@@ -35,6 +35,8 @@ assert os.path.dirname(_program.find()) == os.path.dirname(os.path.realpath(_lib
     expect 0 "$work/venv/bin/pstar" --version
     expect 0 "$work/venv/bin/patrickstar" --help-config memory.total
     says out "memory.total="
+    expect 0 "$python" -W ignore -m patrickstar.info
+    says out "site-packages/patrickstar/lib/libpatrickstar.so"
     expect 0 "$python" -W ignore -m patrickstar.merge --help
     expect 0 "$python" -W ignore -m patrickstar.visualize --help
     expect 0 "$python" -m pip uninstall -q -y patrickstar
@@ -49,6 +51,58 @@ expect 0 "$python" -m pip install -q "$wheel"
 installed wheel
 PATRICKSTAR_LIBRARY=$library expect 0 /usr/bin/python3 "$tree/python/build_wheel.py" "$work/again"
 cmp -s "$wheel" "$work/again/${wheel##*/}" || fail "the same content is another wheel"
+
+# Licences of what is linked statically, each that third_party/libraries.txt has; the tag of make python's wheel.
+mkdir "$work/licenses"
+PATRICKSTAR_LIBRARY=$library expect 1 /usr/bin/python3 "$tree/python/build_wheel.py" --licenses "$work/licenses" "$work/none"
+says err "there is no licence of jansson"
+for name in jansson pcre2 liburing utf8proc xxhash zlib zstd; do echo "licence of $name" >"$work/licenses/$name"; done
+PATRICKSTAR_LIBRARY=$library expect 0 /usr/bin/python3 "$tree/python/build_wheel.py" --licenses "$work/licenses" "$work/static"
+/usr/bin/python3 - "$work/static/${wheel##*/}" "$version" <<'END' || fail "licences or metadata of the wheel"
+import email, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    info = "patrickstar-%s.dist-info/" % sys.argv[2]
+    metadata = email.message_from_bytes(wheel.read(info + "METADATA"))
+    assert metadata["Version"] == sys.argv[2], metadata["Version"]
+    assert metadata["License-Expression"] == "BSD-2-Clause AND BSD-3-Clause AND MIT AND Zlib", metadata["License-Expression"]
+    names = metadata.get_all("License-File")
+    assert {"LICENSE", "uPlot", "jansson", "pcre2", "liburing", "utf8proc", "xxhash", "zlib", "zstd"} == set(names), names
+    for name in names:
+        assert wheel.read(info + "licenses/" + name), name
+    assert wheel.read(info + "licenses/xxhash") == b"licence of xxhash\n"
+END
+made=$(ls "$root"/build/python/*-manylinux_*.whl 2>/dev/null)
+if [ -n "$made" ] && [ -x "$root/build/wheel_tools/bin/auditwheel" ]; then
+    expect 0 "$root/build/wheel_tools/bin/auditwheel" show "$made"
+    says out '"manylinux_2_28_x86_64"'
+else
+    untried_wheel=yes
+fi
+
+# The source distribution: what builds the library, a pyproject.toml at its top; pip builds it by its Makefile.
+expect 0 /usr/bin/python3 "$root/python/build_wheel.py" --sdist "$work/sdist"
+expect 0 /usr/bin/python3 "$root/python/build_wheel.py" --sdist "$work/sdist2"
+archive=patrickstar-$version.tar.gz
+cmp -s "$work/sdist/$archive" "$work/sdist2/$archive" || fail "the same content is another source distribution"
+tar -C "$work" -xzf "$work/sdist/$archive" || fail "the source distribution does not unpack"
+sdist=$work/patrickstar-$version
+for file in PKG-INFO pyproject.toml LICENSE Makefile README.md src/exports.map; do
+    [ -s "$sdist/$file" ] || fail "the source distribution has no $file"
+done
+(cd "$root" && git ls-files -- src cli include python/patrickstar third_party tool examples 2>/dev/null) | while read -r file; do
+    [ -e "$sdist/$file" ] || echo "$file"
+done >"$work/missing"
+[ ! -s "$work/missing" ] || fail "the source distribution lacks $(head -n 3 "$work/missing")"
+make -C "$sdist" -n DEPS=0 CUDA= all >"$work/out" 2>"$work/err" || fail "make cannot build the source distribution: $(cat "$work/err")"
+printf 'all:\n\t@mkdir -p build && cp %s %s build/\n' "$library" "$root/$build/pstar" >"$sdist/Makefile"
+expect 0 "$python" -m pip install -q "$sdist"
+installed "pip install SDIST"
+
+# The container file: the files that it names are there, and builds are left out.
+for file in $(grep -o 'python/[a-z_]*\.py\|tool/[a-z_]*\.[a-z]*' "$root/Containerfile"); do
+    [ -e "$root/$file" ] || fail "Containerfile names $file, which is not there"
+done
+grep -qx build "$root/.dockerignore" || fail "builds of this machine would go into the container"
 
 # By pip from a tree, which make builds first: with build isolation, and without.
 printf 'all:\n\t@mkdir -p build && cp %s %s build/\n' "$library" "$root/$build/pstar" >"$tree/Makefile"
@@ -84,4 +138,5 @@ cp -r "$tree/python" "$work/alone"
 expect 1 "$python" "$work/alone/build_wheel.py" "$work/none"
 says err "there is no source tree around"
 [ ! -e "$work/none" ] || fail "a wheel was written"
+[ "${untried_wheel:-no}" = no ] || { untried "the tag of make python's wheel, as there is none"; finish; }
 exit 0

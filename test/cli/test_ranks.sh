@@ -47,7 +47,7 @@ done
 
 expect 0 "$pstar" train --overwrite "$work/shared.json" gradient_accumulation_steps=12 train.save=true train.output_dir="$work/saved" \
     train.eval_interval=10
-trained 3 openmpi evaluated shared train.eval_interval=10
+trained 3 openmpi evaluated shared train.eval_interval=10 train.log_to=tensorboard
 [ "$(grep -c 'validation loss' "$work/out")" -eq 2 ] || { cat "$work/out"; fail "not one line an evaluation"; }
 [ "$(grep -c '^step ' "$work/out")" -eq 4 ] || { cat "$work/out"; fail "others than rank 0 print"; }
 [ ! -s "$work/err" ] || { cat "$work/err"; fail "something on stderr"; }
@@ -60,6 +60,7 @@ for x, y in zip(a, b):
     assert ("eval_loss" in x) == ("eval_loss" in y) == (x["step"] % 10 == 0)
     if "eval_loss" in x: assert abs(x["eval_loss"] / y["eval_loss"] - 1) < 1e-6
 EOP
+python3 "$root/test/cli/check_events.py" "$work/evaluated" 1 >"$work/out" || { cat "$work/out"; fail "events of 3 ranks"; }
 expect 0 "$pstar" eval "$work/shared.json" --json train.output_dir="$work/saved"
 cp "$work/out" "$work/eval-alone"
 expect 0 timeout -k 5 60 mpirun.openmpi -np 3 "$pstar" eval "$work/shared.json" --json train.output_dir="$work/saved"

@@ -53,7 +53,7 @@ lacks_room() {
 
 # in mounts of our own: memory.disk = auto takes 80 % of what is free, divided by ranks
 if [ "${2-}" = small ]; then
-    mkdir "$work/small" "$work/larger" && mount -t tmpfs -o size=24m tmpfs "$work/small" || exit 77
+    mkdir "$work/small" "$work/larger" && mount -t tmpfs -o size=20m tmpfs "$work/small" || exit 77
     trap 'umount -l "$work/small" "$work/larger" 2>/dev/null; rm -rf "$work"' EXIT
     lacks_room memory.device=7.2MB
     command -v mpirun.openmpi >/dev/null && [ -e "$build/libpatrickstar_openmpi.so" ] || exit 0

@@ -502,7 +502,7 @@ static void ranks_that_all_stood_still_go_on(void **state)
 static atomic_bool holds_rank_1;
 static bool waits_for_events; /* of transfers, as a device does, which knows nothing of communicators */
 
-static ps_status meet(ps_comm *c)
+static ps_status call_collective(ps_comm *c)
 {
     float values[2] = {0};
     const ps_comm_part parts[] = {{&values[0], 1, 0}, {&values[1], 1, 1}};
@@ -527,7 +527,7 @@ static void *held_main(void *arg)
     if (ps_comm_open_over(&o, t, &c) != PS_OK) return arg;
     ps_status st = ps_comm_barrier(c);
     if (st == PS_OK && t->rank == 1) atomic_store(&holds_rank_1, true);
-    while (st == PS_OK) st = meet(c);
+    while (st == PS_OK) st = call_collective(c);
     const char *want = t->rank == 1 ? "thread has not returned for" : "rank 1 (";
     const bool is_right = st == PS_ECOMM && ps_comm_failed_rank(c) == 1 && strstr(ps_last_error(), want) != NULL;
     ps_comm_close(c); /* does not wait */

@@ -279,23 +279,23 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         {"{\"data\": {\"train\": [\"a\"]}}", "c.json:1:20: data.train must be a string, not an array", PS_EINVAL},
         {"{\"data\": {\"train\": {}}}", "c.json:1:20: data.train must be a string, not an object", PS_EINVAL},
         {"{\"memory\": {\"disk\": \"much\"}}",
-         "c.json:1:21: memory.disk must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1152921504606846976, "
+         "c.json:1:21: memory.disk must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1EiB, "
          "or auto, not \"much\"",
          PS_EINVAL},
         {"{\"memory\": {\"host\": \"64 apples\"}}",
-         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1152921504606846976, "
+         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1EiB, "
          "or auto, not \"64 apples\"",
          PS_EINVAL},
         {"{\"memory\": \"much\"}",
-         "c.json:1:12: memory must be a size (64MB, 1.5GiB, bytes) of at least 1 and at most 1152921504606846976, "
+         "c.json:1:12: memory must be a size (64MB, 1.5GiB, bytes) of at least 1 and at most 1EiB, "
          "or auto, not \"much\"",
          PS_EINVAL},
         {"{\"memory\": [\"8GB\"]}",
-         "c.json:1:12: memory must be a size (64MB, 1.5GiB, bytes) of at least 1 and at most 1152921504606846976, "
+         "c.json:1:12: memory must be a size (64MB, 1.5GiB, bytes) of at least 1 and at most 1EiB, "
          "or auto, not an array",
          PS_EINVAL},
         {"{\"memory\": {\"host\": -1}}",
-         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1152921504606846976, "
+         "c.json:1:21: memory.host must be a size (64MB, 1.5GiB, bytes) of at least 0 and at most 1EiB, "
          "or auto, not -1",
          PS_EINVAL},
         /* keys of others */
@@ -794,7 +794,7 @@ static void files_that_cannot_be_read_are_errors(void **state)
     assert_int_equal(ps_config_load("org/model", &config), PS_EIO);
     assert_non_null(strstr(ps_last_error(), "cannot open configuration 'org/model': No such file or directory, and no "
                                             "model.preset has this name, in "));
-    assert_non_null(strstr(ps_last_error(), "`hf download org/model --local-dir FOLDER`"));
+    assert_non_null(strstr(ps_last_error(), "`hf download org/model`"));
     assert_int_equal(ps_config_load("test/data", &config), PS_EIO);
     assert_message("test/data/config.json: cannot open: No such file or directory");
     assert_int_equal(ps_config_load("/dev/zero", &config), PS_EINVAL);

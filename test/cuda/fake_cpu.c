@@ -142,7 +142,7 @@ static void destroy(ps_backend *self)
     ps_mem_free(b);
 }
 
-static ps_status create(ps_gpu *gpu, int64_t page_bytes, ps_backend *beside, ps_backend **out)
+static ps_status create(ps_gpu *gpu, int64_t page_bytes, ps_backend *host_backend, ps_backend **out)
 {
     static const ps_backend_ops ops = {.name = "cuda",
                                        .kernels = kernels,
@@ -157,14 +157,14 @@ static ps_status create(ps_gpu *gpu, int64_t page_bytes, ps_backend *beside, ps_
     *out = NULL;
     if (st != PS_OK) {
         ps_gpu_close(gpu);
-        ps_backend_destroy(beside);
+        ps_backend_destroy(host_backend);
         return st;
     }
     *b =
         (cpu_on_gpu){.base.ops = &ops,
                      .gpu = gpu,
                      .plan_space = {.device = &ps_gpu_device_ops, .host = &ps_gpu_pinned_ops, .page_bytes = page_bytes},
-                     .host = beside};
+                     .host = host_backend};
     const ps_cpu_isa isa = ps_cpu_isa_detect();
     st = gpu != NULL ? ps_backend_create_cpu(isa, 1, &b->cpu) : ps_backend_create_cpu_for_plans(isa, 1, &b->cpu);
     if (st == PS_OK)

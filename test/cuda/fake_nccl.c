@@ -157,7 +157,7 @@ static op *find(ps_nccl_comm c, op_kind kind, int peer, uint64_t number)
     return NULL;
 }
 
-static void meet(op *o)
+static void match(op *o)
 {
     const hub *h = o->comm->hub;
     if (o->kind == SEND || o->kind == RECEIVE) {
@@ -192,7 +192,7 @@ static void post(group *g)
         c->posted = &g->ops[i];
     }
     for (int i = 0; i < g->n; i++)
-        if (!g->ops[i].is_done && !c->is_aborted) meet(&g->ops[i]);
+        if (!g->ops[i].is_done && !c->is_aborted) match(&g->ops[i]);
     g->is_posted = true;
 }
 

@@ -148,7 +148,7 @@ struct rank_thread {
     /* what it opens */
     ps_backend *backend;
     ps_device *device;
-    ps_queue *exchange, *before, *dependents;
+    ps_queue *collective, *before, *dependents;
     char *block, *staging;
     ps_status st; /* of opening */
     char error[512];
@@ -180,7 +180,7 @@ static ps_status open_memory(rank_thread *r)
     r->block = p;
     PS_TRY(ps_device_alloc(r->device, BLOCK_BYTES, &p));
     r->staging = p;
-    PS_TRY(ps_queue_create(r->device, "exchange", PS_QUEUE_COLLECTIVES, &r->exchange));
+    PS_TRY(ps_queue_create(r->device, "exchange", PS_QUEUE_COLLECTIVES, &r->collective));
     PS_TRY(ps_queue_create(r->device, "before", PS_QUEUE_COMPUTE, &r->before));
     return ps_queue_create(r->device, "behind", PS_QUEUE_COMPUTE, &r->dependents);
 }
@@ -191,7 +191,7 @@ static ps_status open_collectives(rank_thread *r)
     const ps_nccl_options o = {.library = &fake_nccl,
                                .backend = r->backend,
                                .comm = r->comm,
-                               .queue = r->exchange,
+                               .queue = r->collective,
                                .staging = r->staging,
                                .staging_bytes = r->staging_bytes};
     PS_TRY(ps_nccl_collectives_open(&o, &x));
@@ -206,7 +206,7 @@ static void close_rank(rank_thread *r)
     ps_comm_set_collectives(r->comm, NULL);
     ps_queue_destroy(r->dependents);
     ps_queue_destroy(r->before);
-    ps_queue_destroy(r->exchange);
+    ps_queue_destroy(r->collective);
     if (r->staging != NULL) ps_device_free(r->device, r->staging, BLOCK_BYTES, NULL);
     if (r->block != NULL) ps_device_free(r->device, r->block, BLOCK_BYTES, NULL);
     ps_device_destroy(r->device);
@@ -335,7 +335,7 @@ static int check_transfer(rank_thread *r, what w, const layout *l, ps_dtype dtyp
     t.after = &after;
     CHECK(rank, begin(ps_comm_collectives(r->comm), w, &t, &done[0]) == PS_OK);
     const int64_t sent_bytes = ps_comm_get_stats(r->comm).sent_bytes - stats.sent_bytes;
-    CHECK(rank, done[0].queue == r->exchange);
+    CHECK(rank, done[0].queue == r->collective);
     CHECK(rank, ps_queue_wait(r->dependents, done[0]) == PS_OK);
     t = transfer_of(&x.host, dtype, "a test");
     t.on_device = false; /* which goes by messages */

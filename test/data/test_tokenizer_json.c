@@ -385,14 +385,14 @@ static void test_unknown_characters(void **state)
         json_decref(root);
         assert_int_equal(ps_tokenizer_create_json("t.json", file, (int64_t)strlen(file), &t), PS_OK);
         free(file);
-        const int32_t fused[] = {mark, 0, a, replaced}, apart[] = {mark, 0, 0, a, replaced};
+        const int32_t fused[] = {mark, 0, a, replaced}, separate[] = {mark, 0, 0, a, replaced};
         const ps_status st = ps_tokenizer_encode(t, text, sizeof text - 1, &ids, &n);
         assert_int_equal(st, fuses == 2 ? PS_EINVAL : PS_OK);
         if (fuses == 2) {
             assert_non_null(strstr(ps_last_error(), "the text has a character U+10000, and the vocabulary no token"));
         } else {
             assert_int_equal(n, fuses ? 4 : 5);
-            assert_memory_equal(ids, fuses ? fused : apart, (size_t)n * 4);
+            assert_memory_equal(ids, fuses ? fused : separate, (size_t)n * 4);
         }
         ps_mem_free(ids);
         ps_tokenizer_close(t);

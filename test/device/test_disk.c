@@ -262,6 +262,7 @@ static void test_full_disk(void **state)
         assert_int_equal(ps_disk_write(d, 0, p, 4 * PS_MIB, NULL, &t), PS_OK);
         assert_int_equal(ps_event_wait(t), PS_EIO);
         assert_non_null(strstr(ps_last_error(), strerror(ENOSPC)));
+        assert_non_null(strstr(ps_last_error(), "free some space there, or choose another folder (memory.disk_path)"));
         ps_disk_close(d);
     }
     munmap(p, 4 * (size_t)PS_MIB);

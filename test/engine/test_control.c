@@ -229,7 +229,7 @@ static void test_no_groups(void **state)
 static void test_set_learning_rates(void **state)
 {
     (void)state;
-    static const double rates[STEPS] = {3e-4, 1e-3, 0, 2e-3, 5e-4};
+    static const double lr[STEPS] = {3e-4, 1e-3, 0, 2e-3, 5e-4};
     uint64_t hash[3];
     for (int i = 0; i < 3; i++) { /* all in memory; in little; with a schedule that continues below */
         ps_config *c = i == 1   ? TINY(BF16, GROUPS, SMALL)
@@ -237,11 +237,11 @@ static void test_set_learning_rates(void **state)
                                 : on_cpu(TINY(BF16, GROUPS));
         ps_engine *e = engine_of(c);
         for (int s = 0; s < STEPS; s++) {
-            for (int64_t g = 0; g < 3; g++) assert_ok(ps_engine_set_learning_rate(e, g, rates[s] / (double)(g + 1)));
+            for (int64_t g = 0; g < 3; g++) assert_ok(ps_engine_set_learning_rate(e, g, lr[s] / (double)(g + 1)));
             assert_ok(ps_engine_set_weight_decay(e, 1, 0.01 * s));
             train_one(e, s);
-            assert_true(step_of(e).learning_rate == rates[s]);
-            assert_true(group_of(e, 2).learning_rate == rates[s] / 3);
+            assert_true(step_of(e).learning_rate == lr[s]);
+            assert_true(group_of(e, 2).learning_rate == lr[s] / 3);
             assert_true(group_of(e, 1).weight_decay == 0.01 * s);
         }
         assert_ok(ps_engine_get_weights_xxh3(e, &hash[i]));

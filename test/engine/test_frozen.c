@@ -385,11 +385,11 @@ static void test_ranks(void **state)
         const int64_t all = RANKS(n, 2, BF16, "default_chunk_size=2048")->result.sent_bytes;
         assert_true(RANKS(n, 2, BF16, LOWER, "default_chunk_size=2048")->result.sent_bytes < all * 3 / 4);
     }
-    const rank_result apart = RANKS(2, STEPS, FOR_BITS, BF16, MIXED, "gradient_accumulation_steps=2")->result;
+    const rank_result separate = RANKS(2, STEPS, FOR_BITS, BF16, MIXED, "gradient_accumulation_steps=2")->result;
     const rank_result *small =
         &RANKS(2, STEPS, BF16, MIXED, "gradient_accumulation_steps=2", "memory.device=900KB", "memory.disk=20MB")
              ->result;
-    assert_true(small->hash == apart.hash);
+    assert_true(small->hash == separate.hash);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */

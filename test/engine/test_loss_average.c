@@ -192,15 +192,15 @@ static outcome run_rows(ps_model_func model, int64_t n_rows, int64_t rows, int32
 /* How far the weights are apart, as a share of the way that they went. */
 static double distance(const outcome *a, const outcome *b)
 {
-    double apart = 0, way = 0;
+    double difference = 0, way = 0;
     assert_int_equal(a->n, b->n);
     for (int64_t i = 0; i < a->n; i++) {
         const double d = (double)a->after[i] - (double)b->after[i], w = (double)a->after[i] - (double)a->before[i];
-        apart += d * d;
+        difference += d * d;
         way += w * w;
     }
     assert_true(way > 0);
-    return sqrt(apart / way);
+    return sqrt(difference / way);
 }
 
 static void assert_alike(const char *what, const outcome *a, const outcome *b, double tolerance)
@@ -213,8 +213,8 @@ static void assert_alike(const char *what, const outcome *a, const outcome *b, d
         if (!is_same && !(fabs(a->norms[s] - b->norms[s]) <= tolerance * a->norms[s]))
             fail_msg("%s: norm of step %d is %.9g, not %.9g", what, s, b->norms[s], a->norms[s]);
     }
-    const double apart = distance(a, b);
-    if (!(apart <= tolerance)) fail_msg("%s: weights are %.3g of their way apart", what, apart);
+    const double difference = distance(a, b);
+    if (!(difference <= tolerance)) fail_msg("%s: weights are %.3g of their way apart", what, difference);
 }
 
 /* ---- what losses are of ------------------------------------------------------------------------------------------ */

@@ -140,16 +140,16 @@ static void test_two_groups(void **state)
     (void)state;
     enum { GROUPS = 2 };
     static const char *const seeds[GROUPS] = {"train.seed=1", "train.seed=2"};
-    fake_process_group g[GROUPS], apart;
+    fake_process_group g[GROUPS], single;
     member m[GROUPS * RANKS], alone[RANKS];
     for (int i = 0; i < GROUPS; i++) fake_process_group_init(&g[i], RANKS, 0);
     for (int i = 0; i < GROUPS * RANKS; i++)
         m[i] = (member){.fake = {.group = &g[i % GROUPS], .rank = i / GROUPS},
                         .changes = {seeds[i % GROUPS], NOTHING_MORE, NOTHING_MORE, NOTHING_MORE}};
     run_all(m, GROUPS * RANKS);
-    fake_process_group_init(&apart, RANKS, 0);
+    fake_process_group_init(&single, RANKS, 0);
     for (int r = 0; r < RANKS; r++)
-        alone[r] = (member){.fake = {.group = &apart, .rank = r},
+        alone[r] = (member){.fake = {.group = &single, .rank = r},
                             .changes = {seeds[1], NOTHING_MORE, NOTHING_MORE, NOTHING_MORE}};
     run_members(alone);
     for (int i = 0; i < GROUPS * RANKS; i++) {
@@ -158,7 +158,7 @@ static void test_two_groups(void **state)
     }
     assert_true(m[1].hash == alone[0].hash && m[0].hash != m[1].hash);
     for (int i = 0; i < GROUPS; i++) fake_process_group_deinit(&g[i]);
-    fake_process_group_deinit(&apart);
+    fake_process_group_deinit(&single);
 }
 
 /* The same configuration everywhere, or no rank begins. */

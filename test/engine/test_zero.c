@@ -46,8 +46,8 @@ static void test_cpu(void **state)
     assert_true(r.hash == base.hash);
     assert_int_equal(base.memory.device_to_host_bytes, 0);
     assert_true(r.memory.device_to_host_bytes > 0);
-    const int64_t beside = r.memory.device_peak_bytes - r.memory.non_model_peak_bytes;
-    if (beside > 8 * 4096 * 4) fail_msg("%lld bytes of chunks on the device", (long long)beside);
+    const int64_t chunks = r.memory.device_peak_bytes - r.memory.non_model_peak_bytes;
+    if (chunks > 8 * 4096 * 4) fail_msg("%lld bytes of chunks on the device", (long long)chunks);
     assert_true(r.memory.host_peak_bytes >= r.memory.parameters * 12);
     ps_config *c = TINY(HOST, "zero.tensor_placement_policy=cpu");
     ps_engine *e = engine_of(c);

@@ -65,7 +65,7 @@ static inline float drawn(uint64_t stream, int64_t i)
 }
 
 static inline ps_status add_tensor(ps_client *client, const char *name, int64_t elements, ps_dtype dtype, int frozen,
-                                   int apart, int32_t *number)
+                                   int unmanaged, int32_t *number)
 {
     const ps_client_tensor tensor = {.struct_size = sizeof tensor,
                                      .name = name,
@@ -73,7 +73,7 @@ static inline ps_status add_tensor(ps_client *client, const char *name, int64_t 
                                      .n_dims = 1,
                                      .dtype = dtype,
                                      .is_frozen = frozen,
-                                     .is_unmanaged = apart};
+                                     .is_unmanaged = unmanaged};
     void *values;
     PS_TRY(ps_client_add(client, &tensor, number, &values));
     for (int64_t i = 0; i < elements; i++) {

@@ -22,7 +22,7 @@ enum {
                             : 24,
     FROZEN = 6,
     FROZEN_FOR_EVER = 7,
-    APART = 8,
+    UNMANAGED = 8,
     UNUSED = 9,
     SAME_WAY = 4
 };
@@ -102,7 +102,7 @@ static ps_status create(walk *w, const char *changes)
     w->client = client_of_rank(changes, w->comm);
     for (int32_t t = 0; t < TENSORS; t++) {
         snprintf(name, sizeof name, "t.%d", t);
-        PS_TRY(add_tensor(w->client, name, sizes[t], given[t % 3], t == FROZEN || t == FROZEN_FOR_EVER, t == APART,
+        PS_TRY(add_tensor(w->client, name, sizes[t], given[t % 3], t == FROZEN || t == FROZEN_FOR_EVER, t == UNMANAGED,
                           &w->number[t]));
         assert_int_equal(w->number[t], t);
         w->order[t] = t;
@@ -127,7 +127,7 @@ static ps_status create(walk *w, const char *changes)
 /* All values of an f32 client are known to the bit between updates. */
 static void look(walk *w, int32_t t, const ps_client_place *p)
 {
-    assert_int_equal(p->dtype, t == APART ? PS_DTYPE_F32 : w->dtype);
+    assert_int_equal(p->dtype, t == UNMANAGED ? PS_DTYPE_F32 : w->dtype);
     const int64_t bytes = sizes[t] * (int64_t)ps_dtype_bytes(p->dtype);
     get_bytes(w->client, p, 0, raw, bytes);
     see(w, raw, bytes);
@@ -260,7 +260,7 @@ static void update(walk *w)
 static void write_somewhere(walk *w)
 {
     const int32_t t = roll(w, TENSORS);
-    const ps_client_what what = roll(w, 2) == 0 && t != APART ? PS_CLIENT_PARAM : PS_CLIENT_MASTER;
+    const ps_client_what what = roll(w, 2) == 0 && t != UNMANAGED ? PS_CLIENT_PARAM : PS_CLIENT_MASTER;
     const int64_t at = roll(w, (int)sizes[t]);
     const float value = (float)(roll(w, 2001) - 1000) / 1024; /* exact in f32; rounded alike by both otherwise */
     if (what == PS_CLIENT_MASTER && (t == FROZEN_FOR_EVER || t == FROZEN || w->n_ranks > 1)) return;

@@ -5,7 +5,7 @@
 #include "chunk/comm/comm.h"
 #include "external/client_fixture.h"
 
-enum { RANKS = 2, FIRST = 0, SECOND, APART, TENSORS, ELEMENTS = 700 };
+enum { RANKS = 2, FIRST = 0, SECOND, UNMANAGED, TENSORS, ELEMENTS = 700 };
 
 static const char *const names[TENSORS] = {"experts.0", "experts.1", "apart"};
 
@@ -153,7 +153,7 @@ static void *member_main(void *arg)
     int32_t number;
     m->client = client_of_rank("memory.device=1MB memory.host=300KB memory.disk=0", m->comm);
     for (int32_t t = 0; t < TENSORS; t++)
-        assert_ok(add_tensor(m->client, names[t], ELEMENTS, PS_DTYPE_F32, 0, t == APART, &number));
+        assert_ok(add_tensor(m->client, names[t], ELEMENTS, PS_DTYPE_F32, 0, t == UNMANAGED, &number));
     assert_ok(ps_client_begin(m->client));
     m->st = m->what(m);
     snprintf(m->error, sizeof m->error, "%s", m->st == PS_OK ? "" : ps_last_error());

@@ -7,7 +7,7 @@
 #include "chunk/store_stats.h"
 #include "external/client_fixture.h"
 
-enum { A, LONG, FROZEN, APART, TENSORS };
+enum { A, LONG, FROZEN, UNMANAGED, TENSORS };
 
 static const int64_t sizes[TENSORS] = {700, 5000, 300, 40};
 static const char *const names[TENSORS] = {"a", "long", "frozen", "apart"};
@@ -17,7 +17,7 @@ static ps_client *begun(const char *changes)
     ps_client *c = client_of(changes);
     for (int32_t t = 0; t < TENSORS; t++) {
         int32_t number;
-        assert_ok(add_tensor(c, names[t], sizes[t], PS_DTYPE_F32, t == FROZEN, t == APART, &number));
+        assert_ok(add_tensor(c, names[t], sizes[t], PS_DTYPE_F32, t == FROZEN, t == UNMANAGED, &number));
         assert_int_equal(number, t);
     }
     assert_ok(ps_client_begin(c));
@@ -185,7 +185,8 @@ static void test_options_are_refused(void **state)
         const char *key, *value;
     } not_here[] = {{"activation_checkpointing.enabled", "true"},
                     {"client.opts.with_activation_offload", "true"},
-                    {"train.epochs", "2"}};
+                    {"train.epochs", "2"},
+                    {"train.log_to", "tensorboard"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(not_here); i++) {
         ps_config *config = config_of(MEMORY);
         ps_client *c = (ps_client *)(uintptr_t)config;
@@ -308,13 +309,13 @@ static void test_unmanaged_stays(void **state)
 {
     (void)state;
     ps_client *c = begun(MEMORY " bf16.enabled=true");
-    const void *address = pinned(c, APART, PS_CLIENT_PARAM, PS_CLIENT_READ).address;
-    ps_client_unpin(c, APART, PS_CLIENT_PARAM);
+    const void *address = pinned(c, UNMANAGED, PS_CLIENT_PARAM, PS_CLIENT_READ).address;
+    ps_client_unpin(c, UNMANAGED, PS_CLIENT_PARAM);
     for (int i = 0; i < 3; i++) {
         for (int32_t t = 0; t < TENSORS; t++) {
             const ps_client_place p = pinned(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ);
-            assert_int_equal(p.dtype, t == APART ? PS_DTYPE_F32 : PS_DTYPE_BF16);
-            if (t == APART) assert_ptr_equal(p.address, address);
+            assert_int_equal(p.dtype, t == UNMANAGED ? PS_DTYPE_F32 : PS_DTYPE_BF16);
+            if (t == UNMANAGED) assert_ptr_equal(p.address, address);
             ps_client_unpin(c, t, PS_CLIENT_PARAM);
             if (t != FROZEN) give(c, t, 1, 0);
         }
@@ -505,7 +506,7 @@ static void test_a_step_without_gradients(void **state)
     give(c, A, 256, 0);
     assert_int_equal(stepped(c).step, 1);
     assert_int_equal(stepped(c).step, 1);
-    give(c, APART, 256, 0);
+    give(c, UNMANAGED, 256, 0);
     assert_int_equal(stepped(c).step, 2);
     end(c);
 }
@@ -652,7 +653,7 @@ static void test_decay(void **state)
 {
     (void)state;
     ps_client *c = begun(MEMORY " optimizer.type=AdamW optimizer.params.weight_decay=0.5");
-    static const int32_t trained[] = {A, APART};
+    static const int32_t trained[] = {A, UNMANAGED};
     for (size_t i = 0; i < PS_ARRAY_LEN(trained); i++) {
         const int32_t t = trained[i];
         const double before = (double)drawn((uint64_t)t, 5);
@@ -1018,7 +1019,7 @@ static void test_freed_memory(void **state)
 typedef struct start {
     ps_comm *comm;
     int rank, fault; /* fault: what rank 1 does otherwise */
-    float first, apart;
+    float first, unmanaged;
     ps_status begun;
     char error[512];
 } start;
@@ -1038,14 +1039,14 @@ static void *start_main(void *argument)
     assert_ok(add_tensor(c, "b", s->fault == FAULT_SHAPE && is_second ? 65 : 64, PS_DTYPE_F32, 0, 0, &n[3]));
     if (s->fault == FAULT_COUNT && is_second) assert_ok(add_tensor(c, "c", 64, PS_DTYPE_F32, 0, 0, &n[0]));
     if (s->fault == FAULT_VALUES && is_second) {
-        float *values = (float *)c->tensors[n[3]].given.address, *apart = (float *)c->tensors[n[2]].given.address;
-        values[63] = apart[5] = 77;
+        float *values = (float *)c->tensors[n[3]].given.address, *unmanaged = (float *)c->tensors[n[2]].given.address;
+        values[63] = unmanaged[5] = 77;
     }
     s->begun = ps_client_begin(c);
     snprintf(s->error, sizeof s->error, "%s", s->begun == PS_OK ? "" : ps_last_error());
     if (s->begun == PS_OK) {
         assert_ok(ps_client_read_state(c, n[3], NULL, 63, 1, &s->first));
-        assert_ok(ps_client_read_state(c, n[2], NULL, 5, 1, &s->apart));
+        assert_ok(ps_client_read_state(c, n[2], NULL, 5, 1, &s->unmanaged));
     }
     ps_client_destroy(c);
     ps_comm_close(s->comm);
@@ -1075,7 +1076,7 @@ static void test_ranks_begin_with_the_same_values(void **state)
         }
         if (fault != FAULT_VALUES) continue;
         assert_true(s[1].first == s[0].first && s[0].first == drawn(3, 63));
-        assert_true(s[1].apart == s[0].apart && s[0].apart == drawn(2, 5));
+        assert_true(s[1].unmanaged == s[0].unmanaged && s[0].unmanaged == drawn(2, 5));
     }
 }
 

@@ -79,7 +79,7 @@ static void test_first_values_that_the_machine_has_no_memory_for(void **state)
     int32_t number;
     void *values;
     assert_int_equal(ps_client_add(c, &tensor, &number, &values), PS_EBUDGET);
-    assert_non_null(strstr(ps_last_error(), "first values of the model take 4.4 TB of memory"));
+    assert_non_null(strstr(ps_last_error(), "initial values of the model take 4.4 TB of memory"));
     assert_ok(begin(c, 3, 5000));
     ps_client_destroy(c);
     expect_nothing_left();

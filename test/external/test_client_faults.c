@@ -5,7 +5,7 @@
 
 #include "base/fault.h"
 
-enum { A, LONG, FROZEN, APART, DROPPED, TENSORS };
+enum { A, LONG, FROZEN, UNMANAGED, DROPPED, TENSORS };
 
 static const int64_t sizes[TENSORS] = {700, 9000, 300, 40, 50};
 static const char *const names[TENSORS] = {"a", "long", "frozen", "apart", "dropped"};
@@ -22,14 +22,14 @@ typedef struct managed {
     void (*deleter)(struct managed *self);
 } managed;
 
-typedef struct life {
+typedef struct lifetime {
     ps_client *client;
     int n_failed;     /* calls that worked the second time */
     int n_kept;       /* tensors that had their first values when ps_client_begin had failed, */
     int n_moved;      /* and that had not */
     ps_status status; /* of the first that failed */
     uint64_t hash;    /* of what it ended with */
-} life;
+} lifetime;
 
 static float buffer[9000];
 
@@ -45,15 +45,15 @@ static float buffer[9000];
         }                                                                                                              \
     } while (0)
 
-static void note_failure(life *l, ps_status st, const char *call)
+static void note_failure(lifetime *l, ps_status st, const char *call)
 {
     if ((l)->status != PS_OK) fail_msg("%s failed for the second time: %s", call, ps_last_error());
     (l)->status = st;
 }
 
-static ps_status pass(life *l, int step)
+static ps_status pass(lifetime *l, int step)
 {
-    static const int32_t order[] = {A, LONG, FROZEN, APART};
+    static const int32_t order[] = {A, LONG, FROZEN, UNMANAGED};
     for (size_t i = 0; i < PS_ARRAY_LEN(order); i++) {
         ps_client_place p = {.struct_size = sizeof p};
         const int32_t t = order[step == 2 ? PS_ARRAY_LEN(order) - 1 - i : i]; /* the third step goes another way */
@@ -72,7 +72,7 @@ static ps_status pass(life *l, int step)
     return PS_OK;
 }
 
-static ps_status steps(life *l)
+static ps_status steps(lifetime *l)
 {
     void *exported = NULL;
     for (int step = 0; step < 4; step++) {
@@ -103,7 +103,7 @@ static ps_status steps(life *l)
 }
 
 /* After ps_client_begin failed: of the tensors that it does not call dropped. */
-static void expect_first_values(const ps_client *c, life *l)
+static void expect_first_values(const ps_client *c, lifetime *l)
 {
     for (int32_t t = 0; t < TENSORS; t++) {
         ps_client_tensor_info info = {.struct_size = sizeof info};
@@ -115,7 +115,7 @@ static void expect_first_values(const ps_client *c, life *l)
     }
 }
 
-static ps_status begin(life *l)
+static ps_status begin(lifetime *l)
 {
     const ps_status st = ps_client_begin(l->client);
     if (st == PS_OK) return st;
@@ -124,12 +124,12 @@ static ps_status begin(life *l)
     return ps_client_begin(l->client); /* which is not allowed */
 }
 
-static ps_status live(life *l, const ps_config *config)
+static ps_status live(lifetime *l, const ps_config *config)
 {
     TWICE(l, ps_client_create(config, NULL, &l->client));
     for (int32_t t = 0; t < TENSORS; t++) {
         int32_t n;
-        TWICE(l, add_tensor(l->client, names[t], sizes[t], PS_DTYPE_F32, t == FROZEN, t == APART, &n));
+        TWICE(l, add_tensor(l->client, names[t], sizes[t], PS_DTYPE_F32, t == FROZEN, t == UNMANAGED, &n));
         assert_int_equal(n, t);
     }
     TWICE(l, ps_client_name(l->client, A, "another name", 0));
@@ -162,12 +162,12 @@ static void walk(ps_fault_kind kind, const char *changes)
     ps_config *config = config_of(changes);
     const int64_t live_bytes = ps_mem_live_bytes();
     const temp_path path = temp_folder_file(&folder, "profile.json");
-    life whole = {0};
+    lifetime whole = {0};
     int n_recovered = 0, n_broken = 0, n_kept = 0, n_moved = 0;
     assert_ok(live(&whole, config));
     ps_client_destroy(whole.client);
     for (long nth = 0;; nth++) {
-        life l = {0};
+        lifetime l = {0};
         ps_fault_arm(kind, nth, false);
         const ps_status st = live(&l, config);
         const bool has_struck = ps_fault_has_struck(kind);

@@ -5,7 +5,7 @@
 
 #include "external/client_fixture.h"
 
-enum { A, LONG, FROZEN, APART, TENSORS, CHUNK = 4096, LARGEST = 9000 };
+enum { A, LONG, FROZEN, UNMANAGED, TENSORS, CHUNK = 4096, LARGEST = 9000 };
 
 /* The largest takes three chunks, whose room others have too; or one. */
 static const int64_t shapes[][TENSORS] = {{700, LARGEST, 300, 40}, {700, CHUNK, 300, 40}, {CHUNK, CHUNK, CHUNK, 40}};
@@ -171,7 +171,7 @@ static ps_status begin(const char *changes, ps_client **out)
     ps_client *c = client_of(changes);
     for (int32_t t = 0; t < TENSORS; t++) {
         int32_t n;
-        assert_ok(add_tensor(c, NULL, sizes[t], PS_DTYPE_F32, t == FROZEN, t == APART, &n));
+        assert_ok(add_tensor(c, NULL, sizes[t], PS_DTYPE_F32, t == FROZEN, t == UNMANAGED, &n));
     }
     const ps_status st = ps_client_begin(c);
     if (st == PS_OK)

@@ -33,8 +33,8 @@ typedef enum act_kind {
     WRITE_HELD,
     WRITE_FP32, /* the fp32 value, in its place */
     LET_GO,
-    DROP, /* its gradient; of tensor -1, all */
-    MEET, /* a barrier of the program's own */
+    DROP,    /* its gradient; of tensor -1, all */
+    BARRIER, /* a barrier of the program's own */
     PAUSE,
     LEAVE,
 } act_kind;
@@ -173,7 +173,7 @@ static ps_status do_act(member *m, const act *a)
     case WRITE_FP32: return write_fp32(m, t);
     case LET_GO: ps_client_unpin(m->client, t, PS_CLIENT_PARAM); return PS_OK;
     case DROP: return ps_client_drop_gradients(m->client, t);
-    case MEET: return barrier_all(m);
+    case BARRIER: return barrier_all(m);
     case PAUSE: usleep(20000); return PS_OK;
     case LEAVE: return PS_FAIL(PS_ESTATE, "that was all");
     }
@@ -423,7 +423,7 @@ static void test_barrier(void **state)
     course *c = &p.steps[ODD_STEP];
     const int at = find(c, FORWARD, 3);
     c->acts[at].bytes[1] = 180 << 10;
-    insert(c, at + 2, (act){.kind = MEET});
+    insert(c, at + 2, (act){.kind = BARRIER});
     insert(c, at + 2, (act){.kind = FORWARD, .tensor = 50, .bytes = {200 << 10, 180 << 10}});
     expect_same_as_at_once(TIGHT, &p, 0);
     const ps_client_step_info *before = &prefetching[0].steps[ODD_STEP - 1], *odd = &prefetching[0].steps[ODD_STEP];
@@ -698,7 +698,7 @@ static void hold(dice *d, course *c, int at, int32_t t)
 /* Something is other than in the recorded step. */
 static void deviate(dice *d, course *c)
 {
-    static const act_kind more[] = {GRADIENT, READ, WRITE, WRITE_IN_USE, USE, MEET, DROP};
+    static const act_kind more[] = {GRADIENT, READ, WRITE, WRITE_IN_USE, USE, BARRIER, DROP};
     const int at = roll(d, c->n), end = at + 1 + roll(d, 12), what = roll(d, 13);
     const int32_t t = roll(d, TENSORS);
     if (what < (int)PS_ARRAY_LEN(more)) {

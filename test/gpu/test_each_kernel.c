@@ -9,13 +9,13 @@ enum { N = ROWS * C };
 
 /* ---- which kernels were launched: a driver's table between ---- */
 
-static const ps_cuda_driver *watched;
+static const ps_cuda_driver *real_driver;
 static ps_cu_function functions[PS_CUDA_KERNEL_COUNT];
 static int n_launches[PS_CUDA_KERNEL_COUNT];
 
 static ps_cu_result watch_function_get(ps_cu_function *out, ps_cu_module module, const char *name)
 {
-    const ps_cu_result r = watched->function_get(out, module, name);
+    const ps_cu_result r = real_driver->function_get(out, module, name);
     for (int i = 0; i < PS_CUDA_KERNEL_COUNT && r == PS_CU_SUCCESS; i++)
         if (strcmp(ps_cuda_kernel_table[i].name, name) == 0) functions[i] = *out;
     return r;
@@ -26,7 +26,7 @@ static ps_cu_result watch_launch(ps_cu_function f, unsigned grid_x, unsigned gri
                                  void **args, void **extra)
 {
     for (int i = 0; i < PS_CUDA_KERNEL_COUNT; i++) n_launches[i] += functions[i] == f;
-    return watched->launch(f, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, args, extra);
+    return real_driver->launch(f, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, args, extra);
 }
 
 static ps_status (*open_observed)(const ps_cuda_driver **out);
@@ -35,8 +35,8 @@ static ps_status open_driver(const ps_cuda_driver **out)
 {
     static ps_cuda_driver table;
     *out = NULL;
-    PS_TRY(open_observed(&watched));
-    table = *watched;
+    PS_TRY(open_observed(&real_driver));
+    table = *real_driver;
     table.function_get = watch_function_get;
     table.launch = watch_launch;
     *out = &table;

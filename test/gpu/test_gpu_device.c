@@ -293,7 +293,7 @@ static void test_nccl_of_one_rank(void **state)
     for (int is_aborted = 0; is_aborted < 2; is_aborted++) {
         fixture f = begin(8, 64 * PS_MIB);
         ps_comm *comm = NULL;
-        ps_queue *q, *exchange;
+        ps_queue *q, *collective;
         ps_collectives *x;
         ps_event done;
         void *p;
@@ -301,11 +301,11 @@ static void test_nccl_of_one_rank(void **state)
         assert_ok(ps_comm_open_threads(&(ps_comm_options){.timeout_s = 20, .staging_bytes = 65536}, 1, &comm));
         assert_ok(ps_device_alloc(f.device, f.page, &p));
         assert_ok(ps_queue_create(f.device, "work", PS_QUEUE_COMPUTE, &q));
-        assert_ok(ps_queue_create(f.device, "exchange", PS_QUEUE_COLLECTIVES, &exchange));
+        assert_ok(ps_queue_create(f.device, "exchange", PS_QUEUE_COLLECTIVES, &collective));
         assert_ok(ps_nccl_collectives_open(&(ps_nccl_options){.library = library,
                                                               .backend = f.backend,
                                                               .comm = comm,
-                                                              .queue = exchange,
+                                                              .queue = collective,
                                                               .staging = p,
                                                               .staging_bytes = 4096},
                                            &x));
@@ -327,7 +327,7 @@ static void test_nccl_of_one_rank(void **state)
             assert_fails(ps_collectives_gather(x, &t, &done), PS_ECOMM, "a test wants it");
         }
         ps_comm_set_collectives(comm, NULL);
-        ps_queue_destroy(exchange);
+        ps_queue_destroy(collective);
         ps_queue_destroy(q);
         ps_device_free(f.device, p, f.page, NULL);
         ps_comm_close(comm);

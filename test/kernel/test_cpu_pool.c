@@ -105,7 +105,7 @@ static void thousands_of_short_runs(void **state)
 }
 
 /* Each item waits until all have been begun: done by one thread after the other it would never end. */
-static void meet(const void *args, int64_t item, int64_t thread)
+static void synchronize(const void *args, int64_t item, int64_t thread)
 {
     atomic_int *const n_here = *(atomic_int *const *)args;
     (void)item, (void)thread;
@@ -120,7 +120,7 @@ static void all_threads_work_at_once(void **state)
     for (int i = 0; i < 20; i++) {
         atomic_int n_here = 0, *const at = &n_here;
         if (i % 2 == 1) sleep_ms(2);
-        ps_cpu_pool_run(pool, MOST_THREADS, meet, &at);
+        ps_cpu_pool_run(pool, MOST_THREADS, synchronize, &at);
     }
     ps_cpu_pool_destroy(pool);
 }
@@ -212,7 +212,7 @@ static void look(const void *args, int64_t item, int64_t thread)
     if (sigismember(&mask, SIGTERM) && sigismember(&mask, SIGUSR1)) atomic_fetch_add(&f->n_blocking, 1);
     if (!sigismember(&mask, SIGSEGV)) atomic_fetch_add(&f->n_faulting, 1);
     atomic_int *const n_here = &f->n_here;
-    meet(&n_here, item, thread);
+    synchronize(&n_here, item, thread);
 }
 
 static void threads_have_names_and_take_no_signals(void **state)

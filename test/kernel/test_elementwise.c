@@ -5,8 +5,8 @@ typedef struct elementwise_case {
     ps_dtype dtype;
     float p;
     bool accumulate;
-    int in_place; /* 1: y over the first operand, 2: over the second */
-    bool apart;   /* one operator after the other */
+    int in_place;    /* 1: y over the first operand, 2: over the second */
+    bool difference; /* one operator after the other */
 } elementwise_case;
 
 static const ps_rng_key key = {.seed = 5, .stream = (uint64_t)1 << 40};
@@ -57,7 +57,7 @@ static void run_dropout_add(ps_backend *k, const void *context, op_result *resul
                                   .has_residual = true};
     const ps_dropout_args dropout = {.y = y, .x = x, .n = c->n, .p = c->p, .key = key, .dtype = c->dtype};
     const ps_add_args add = {.y = y, .a = residual, .b = y, .n = c->n, .dtype = c->dtype};
-    if (c->apart) {
+    if (c->difference) {
         op_expect_ok(ps_run_dropout(k, NULL, &dropout, 0));
         op_expect_ok(ps_run_add(k, NULL, &add, 0));
     } else {
@@ -82,9 +82,9 @@ static void test_backends(void **state)
                 op_check_backends(run_dropout, &c);
                 if (c.accumulate) continue;
                 op_check_backends(run_dropout_add, &c);
-                elementwise_case apart = c;
-                apart.apart = true;
-                op_check_same_bits(run_dropout_add, &apart, &c, "dropout, then add");
+                elementwise_case difference = c;
+                difference.difference = true;
+                op_check_same_bits(run_dropout_add, &difference, &c, "dropout, then add");
             }
         }
 }
@@ -95,13 +95,13 @@ static void test_outputs_over_inputs(void **state)
     for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++)
             for (int operand = 1; operand <= 2; operand++) {
-                const elementwise_case apart = {.n = sizes[s], .dtype = (ps_dtype)t, .p = 0.3f};
-                elementwise_case over = apart;
+                const elementwise_case difference = {.n = sizes[s], .dtype = (ps_dtype)t, .p = 0.3f};
+                elementwise_case over = difference;
                 over.in_place = operand;
                 label_case(&over);
-                op_check_same_bits(run_add, &apart, &over, "y over an operand");
-                if (operand == 1) op_check_same_bits(run_dropout, &apart, &over, "y over x");
-                op_check_same_bits(run_dropout_add, &apart, &over, "y over x or the residual");
+                op_check_same_bits(run_add, &difference, &over, "y over an operand");
+                if (operand == 1) op_check_same_bits(run_dropout, &difference, &over, "y over x");
+                op_check_same_bits(run_dropout_add, &difference, &over, "y over x or the residual");
             }
 }
 

@@ -113,18 +113,18 @@ static void test_outputs_over_inputs(void **state)
     (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++) {
-            const embedding_case apart = {.B = sizes[s].B,
-                                          .T = sizes[s].T,
-                                          .cols = sizes[s].cols,
-                                          .V = sizes[s].V,
-                                          .dtype = (ps_dtype)t,
-                                          .grad_dtype = (ps_dtype)t};
-            embedding_case over = apart;
+            const embedding_case difference = {.B = sizes[s].B,
+                                               .T = sizes[s].T,
+                                               .cols = sizes[s].cols,
+                                               .V = sizes[s].V,
+                                               .dtype = (ps_dtype)t,
+                                               .grad_dtype = (ps_dtype)t};
+            embedding_case over = difference;
             over.over = over.in_place = true;
             label_case(&over);
-            op_check_same_bits(run_embedding_bwd, &apart, &over, "over its parameter");
-            op_check_same_bits(run_position_bwd, &apart, &over, "over its parameter");
-            op_check_same_bits(run_position_fwd, &apart, &over, "y over x");
+            op_check_same_bits(run_embedding_bwd, &difference, &over, "over its parameter");
+            op_check_same_bits(run_position_bwd, &difference, &over, "over its parameter");
+            op_check_same_bits(run_position_fwd, &difference, &over, "y over x");
         }
 }
 

@@ -60,16 +60,15 @@ static size_t scratch(ps_backend *b, ps_op op, const void *args)
 static void test_scratch_of_gpus(void **state)
 {
     (void)state;
-    enum { PRODUCT = 4096, ROWS = 130, BIG_V = 100000 };
+    enum { GEMM = 4096, ROWS = 130, BIG_V = 100000 };
     ps_backend *b;
-    assert_int_equal(ps_backend_create_sim(&(ps_sim_options){.page_bytes = 2 * PS_MIB, .gemm_bytes = PRODUCT}, &b),
-                     PS_OK);
+    assert_int_equal(ps_backend_create_sim(&(ps_sim_options){.page_bytes = 2 * PS_MIB, .gemm_bytes = GEMM}, &b), PS_OK);
     assert_int_equal(ps_backend_space(b)->page_bytes, 2 * PS_MIB);
     assert_true(ps_backend_space(b)->device->is_asynchronous && !ps_backend_space(b)->device->host_can_touch);
     const ps_linear_fwd_args f = {.rows = ROWS, .n_in = 20, .n_out = 10};
     const ps_linear_bwd_weight_args w = {.rows = ROWS, .n_in = 20, .n_out = 10};
-    assert_int_equal(scratch(b, PS_OP_linear_fwd, &f), PRODUCT);
-    assert_int_equal(scratch(b, PS_OP_linear_bwd_weight, &w), PRODUCT + 512); /* 9 blocks of 10 sums, to 256 bytes */
+    assert_int_equal(scratch(b, PS_OP_linear_fwd, &f), GEMM);
+    assert_int_equal(scratch(b, PS_OP_linear_bwd_weight, &w), GEMM + 512); /* 9 blocks of 10 sums, to 256 bytes */
     const ps_layernorm_bwd_args n = {.rows = 1000, .cols = 64};
     assert_int_equal(scratch(b, PS_OP_layernorm_bwd, &n), 2 * 16 * 64 * 4); /* 16 teams a block, of 4 rows each */
     const ps_layernorm_bwd_args odd = {.rows = 1000, .cols = 65};
@@ -88,11 +87,11 @@ static void test_scratch_of_gpus(void **state)
     assert_int_equal(scratch(b, PS_OP_embedding_bwd, &e), 2 * 512 + 16 * 1024 * 4);
     ps_lm_loss_fwd_args l = {.rows = 64, .C = 32, .V = BIG_V};
     ps_lm_loss_bwd_args g = {.rows = 64, .C = 32, .V = BIG_V, .dtype = PS_DTYPE_BF16};
-    assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), PRODUCT + 64 * 4096 * 4 + 3 * 256);
-    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), PRODUCT + 64 * 4096 * (4 + 2) + 64 * 32 * 4 + 4 * 4096 * 4);
+    assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), GEMM + 64 * 4096 * 4 + 3 * 256);
+    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), GEMM + 64 * 4096 * (4 + 2) + 64 * 32 * 4 + 4 * 4096 * 4);
     l.keeps_logits = g.keeps_logits = true;
-    assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), PRODUCT + 3 * 256);
-    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), PRODUCT + 64 * 4096 * 2 + 64 * 32 * 4 + 4 * 4096 * 4);
+    assert_int_equal(scratch(b, PS_OP_lm_loss_fwd, &l), GEMM + 3 * 256);
+    assert_int_equal(scratch(b, PS_OP_lm_loss_bwd, &g), GEMM + 64 * 4096 * 2 + 64 * 32 * 4 + 4 * 4096 * 4);
     assert_int_equal(scratch(b, PS_OP_adam, &(ps_adam_args){.n = 100}), 0);
     ps_backend_destroy(b);
     assert_int_equal(ps_mem_live_bytes(), 0);

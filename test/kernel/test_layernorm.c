@@ -105,12 +105,12 @@ static void test_outputs_over_inputs(void **state)
     for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++)
             for (int flags = 1; flags < 4; flags++) {
-                const norm_case apart = {
+                const norm_case difference = {
                     .rows = sizes[s].rows, .cols = sizes[s].cols, .dtype = (ps_dtype)t, .grad_dtype = (ps_dtype)t};
-                norm_case over = apart;
+                norm_case over = difference;
                 over.over = flags & 1, over.in_place = flags & 2;
                 label_case(&over);
-                op_check_same_bits(run_bwd, &apart, &over, "outputs over inputs");
+                op_check_same_bits(run_bwd, &difference, &over, "outputs over inputs");
             }
 }
 

@@ -154,16 +154,16 @@ static void test_gradient_over_parameter(void **state)
     (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(odd_sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++) {
-            linear_case apart = {.rows = odd_sizes[s].rows,
-                                 .n_in = odd_sizes[s].n_in,
-                                 .n_out = odd_sizes[s].n_out,
-                                 .dtype = (ps_dtype)t,
-                                 .out_dtype = (ps_dtype)t,
-                                 .bias = true};
-            linear_case over = apart;
+            linear_case difference = {.rows = odd_sizes[s].rows,
+                                      .n_in = odd_sizes[s].n_in,
+                                      .n_out = odd_sizes[s].n_out,
+                                      .dtype = (ps_dtype)t,
+                                      .out_dtype = (ps_dtype)t,
+                                      .bias = true};
+            linear_case over = difference;
             over.over = true;
             label_case(&over);
-            op_check_same_bits(run_bwd_weight, &apart, &over, "over its parameter");
+            op_check_same_bits(run_bwd_weight, &difference, &over, "over its parameter");
         }
 }
 
@@ -194,8 +194,8 @@ typedef struct epilogue_case {
     linear_case linear;
     ps_epilogue_kind kind;
     ps_gelu_kind gelu;
-    bool z_wanted; /* GELU */
-    bool apart;    /* as two operators */
+    bool z_wanted;   /* GELU */
+    bool difference; /* as two operators */
 } epilogue_case;
 
 static void run_fwd_epilogue(ps_backend *k, const void *context, op_result *result)
@@ -211,7 +211,7 @@ static void run_fwd_epilogue(ps_backend *k, const void *context, op_result *resu
     a.b = l->bias ? op_input(t, l->n_out, 1.0, 3) : NULL;
     void *y = a.y = op_output(t, n, false, 0), *z = op_output(t, n, false, 0);
     void *residual = op_input(t, n, 1.0, 4);
-    if (!c->apart) {
+    if (!c->difference) {
         a.epilogue = (ps_linear_epilogue){.kind = c->kind, .gelu = c->gelu};
         if (c->kind == PS_EPILOGUE_ADD) a.epilogue.other = residual;
         if (c->kind == PS_EPILOGUE_GELU && c->z_wanted) a.epilogue.other = z;
@@ -219,10 +219,10 @@ static void run_fwd_epilogue(ps_backend *k, const void *context, op_result *resu
         a.y = z;
     }
     OP_RUN(k, linear_fwd, &a);
-    if (c->apart && c->kind == PS_EPILOGUE_GELU)
+    if (c->difference && c->kind == PS_EPILOGUE_GELU)
         op_expect_ok(
             ps_run_gelu_fwd(k, NULL, &(ps_gelu_fwd_args){.y = y, .x = z, .n = n, .kind = c->gelu, .dtype = t}, 0));
-    if (c->apart && c->kind == PS_EPILOGUE_ADD)
+    if (c->difference && c->kind == PS_EPILOGUE_ADD)
         op_expect_ok(ps_run_add(k, NULL, &(ps_add_args){.y = y, .a = z, .b = residual, .n = n, .dtype = t}, 0));
     op_record(result, "y", t, y, n, op_sum_error((double)l->n_in) + op_ulp(t) * 8.0);
     if (c->z_wanted) op_record(result, "z", t, z, n, op_sum_error((double)l->n_in) + addition_error(t, l->bias));
@@ -239,12 +239,12 @@ static void run_bwd_input_epilogue(ps_backend *k, const void *context, op_result
     a.w = op_input(t, l->n_in * l->n_out, 0.3, 2);
     void *dx = a.dx = op_output(t, n, false, 5), *dz = op_output(t, n, false, 5);
     void *x = op_input(t, n, 1.0, 6);
-    if (c->apart)
+    if (c->difference)
         a.dx = dz;
     else
         a.epilogue = (ps_linear_epilogue){.kind = PS_EPILOGUE_GELU_BWD, .gelu = c->gelu, .other = x};
     OP_RUN(k, linear_bwd_input, &a);
-    if (c->apart)
+    if (c->difference)
         op_expect_ok(ps_run_gelu_bwd(
             k, NULL, &(ps_gelu_bwd_args){.dx = dx, .dy = dz, .x = x, .n = n, .kind = c->gelu, .dtype = t}, 0));
     op_record(result, "dx", t, dx, n, 2.0 * op_sum_error((double)l->n_out) + op_ulp(t) * 8.0);
@@ -266,10 +266,10 @@ static void check_epilogues(linear_case l)
                                    {l, PS_EPILOGUE_GELU_BWD, PS_GELU_ERF, false, false}};
     label_case(&l);
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
-        epilogue_case apart = cases[i];
-        apart.apart = true;
+        epilogue_case difference = cases[i];
+        difference.difference = true;
         const op_case_fn run = cases[i].kind == PS_EPILOGUE_GELU_BWD ? run_bwd_input_epilogue : run_fwd_epilogue;
-        op_check_same_bits_but(run, &cases[i], &apart, "with its epilogue, and apart", is_unrounded);
+        op_check_same_bits_but(run, &cases[i], &difference, "with its epilogue, and apart", is_unrounded);
         op_check_backends(run, &cases[i]);
     }
 }

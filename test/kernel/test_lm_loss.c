@@ -262,12 +262,12 @@ static void test_forbidden_classes(void **state)
         }
 }
 
-static void check_over(loss_case apart)
+static void check_over(loss_case difference)
 {
-    loss_case over = apart;
+    loss_case over = difference;
     over.over = true;
     label_case(&over);
-    op_check_same_bits(run_bwd, &apart, &over, "over its parameter");
+    op_check_same_bits(run_bwd, &difference, &over, "over its parameter");
 }
 
 static void test_gradient_over_parameter(void **state)

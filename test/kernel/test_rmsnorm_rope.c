@@ -5,7 +5,7 @@ typedef struct pair_case {
     ps_dtype dtype, grad_dtype;
     bool accumulate_grad;
     bool over, in_place; /* dw overlaps w, dx over dy */
-    bool apart;          /* by rmsnorm and rope, one after the other */
+    bool difference;     /* by rmsnorm and rope, one after the other */
     bool leaves_dw;      /* looks at dx alone */
     float scale;         /* 0: 1 */
 } pair_case;
@@ -64,7 +64,7 @@ static void run_fwd(ps_backend *k, const void *context, op_result *result)
     void *x = op_random(c->dtype, n, 3.0, 1.0, 1);
     op_mark_input();
     ps_rmsnorm_rope_fwd_args a = fwd_of(c, x, op_input(c->dtype, c->D, 1.0, 2));
-    if (c->apart) {
+    if (c->difference) {
         const ps_rmsnorm_fwd_args norm = {.y = a.y,
                                           .rstd = a.rstd,
                                           .x = a.x,
@@ -144,7 +144,7 @@ static void run_bwd(ps_backend *k, const void *context, op_result *result)
                                   .dtype = c->dtype,
                                   .grad_dtype = c->grad_dtype,
                                   .accumulate_grad = c->accumulate_grad};
-    if (c->apart)
+    if (c->difference)
         run_bwd_unfused(k, &a);
     else
         OP_RUN(k, rmsnorm_rope_bwd, &a);
@@ -193,8 +193,8 @@ static void test_as_one_after_the_other(void **state)
 #ifdef TEST_OVER_CUDA
             one.leaves_dw = true;
 #endif
-            pair_case apart = one;
-            apart.apart = true;
+            pair_case difference = one;
+            difference.difference = true;
             label_case(&one);
             /* the reference stands in on the cpu, whose own kernels have other bits */
             for (int i = 0; i < 2; i++) {
@@ -206,7 +206,7 @@ static void test_as_one_after_the_other(void **state)
 #endif
                 for (int backward = 0; backward < 2; backward++) {
                     op_result a = {.n = 0}, b = {.n = 0};
-                    (backward ? run_bwd : run_fwd)(k, &apart, &a);
+                    (backward ? run_bwd : run_fwd)(k, &difference, &a);
                     (backward ? run_bwd : run_fwd)(k, &one, &b);
                     for (int o = 0; o < a.n; o++) op_compare_bits(&b.out[o], &a.out[o], name);
                     op_release();
@@ -221,12 +221,12 @@ static void test_outputs_over_inputs(void **state)
     for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++)
             for (int flags = 1; flags < 4; flags++) {
-                pair_case apart = sizes[s];
-                apart.dtype = apart.grad_dtype = (ps_dtype)t;
-                pair_case over = apart;
+                pair_case difference = sizes[s];
+                difference.dtype = difference.grad_dtype = (ps_dtype)t;
+                pair_case over = difference;
                 over.over = flags & 1, over.in_place = flags & 2;
                 label_case(&over);
-                op_check_same_bits(run_bwd, &apart, &over, "outputs over inputs");
+                op_check_same_bits(run_bwd, &difference, &over, "outputs over inputs");
             }
 }
 

@@ -85,17 +85,17 @@ static void test_in_place(void **state)
     (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT; t++) {
-            const rope_case apart = {.B = sizes[s].B,
-                                     .T = sizes[s].T,
-                                     .H = sizes[s].H,
-                                     .D = sizes[s].D,
-                                     .scale = sizes[s].scale,
-                                     .inverse = t == 0,
-                                     .dtype = (ps_dtype)t};
-            rope_case over = apart;
+            const rope_case difference = {.B = sizes[s].B,
+                                          .T = sizes[s].T,
+                                          .H = sizes[s].H,
+                                          .D = sizes[s].D,
+                                          .scale = sizes[s].scale,
+                                          .inverse = t == 0,
+                                          .dtype = (ps_dtype)t};
+            rope_case over = difference;
             over.in_place = true;
             label_case(&over);
-            op_check_same_bits(run_rope, &apart, &over, "y over x");
+            op_check_same_bits(run_rope, &difference, &over, "y over x");
         }
 }
 

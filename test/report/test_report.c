@@ -70,13 +70,13 @@ static void test_standalone_lists_are_counted(void **state)
     static const char plain[] = PROFILE(EVENTS);
     ps_report_profile *p;
     ps_figures *f;
-    char apart[sizeof plain + 200];
+    char listed[sizeof plain + 200];
     const char *lists = strstr(plain, "\"waste\""), *end = strstr(plain, "],\"predicted\"");
     const temp_path page = temp_folder_file(&folder, "page.html");
-    snprintf(apart, sizeof apart, "%.*s\"n_lists\":4,%.*s,%s,%s%s", (int)(lists - plain), plain, (int)(end - lists),
+    snprintf(listed, sizeof listed, "%.*s\"n_lists\":4,%.*s,%s,%s%s", (int)(lists - plain), plain, (int)(end - lists),
              lists, "{\"id\":8,\"list\":\"INPUTS\",\"index\":0,\"bytes\":64,\"tensors\":[]}",
              "{\"id\":9,\"list\":\"INPUTS\",\"index\":1,\"bytes\":64,\"tensors\":[]}", end);
-    const char *const texts[] = {plain, apart};
+    const char *const texts[] = {plain, listed};
     const char *const said[] = {". 4 chunks of 100 elements, 25.00 % of them unused.</p>",
                                 ". 4 chunks of 100 elements, 25.00 % of them unused; 2 of INPUTS.</p>"};
     for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {

@@ -13,4 +13,4 @@ class PatrickStarClient(Client, metaclass=MadeByEngine):
 
 
 __getattr__ = refuse_names(__name__, {
-    "PSPreProcessCtx": "there is no context to build a model in: give initialize_engine the function that builds it"})
+    "PSPreProcessCtx": "patrickstar.init(config) is such a context; then initialize_engine(model=model)"})

@@ -15,8 +15,12 @@ def read(given: Any) -> Dict[str, Any]:
     if given is None:
         return {}
     if isinstance(given, (str, os.PathLike)):
-        with open(given, encoding="utf-8") as file:
-            given = json.load(file)
+        path = os.fspath(given)
+        with open(path, encoding="utf-8") as file:
+            try:
+                given = json.load(file)
+            except ValueError as error:  # JSONDecodeError, UnicodeDecodeError
+                raise PatrickStarError("EINVAL", "%s: not JSON: %s" % (path, error)) from None
     if not isinstance(given, dict):
         raise PatrickStarError("EINVAL", "the configuration is %s; it must be a dictionary, or the path of a JSON file"
                                % type(given).__name__)

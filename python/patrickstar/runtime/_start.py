@@ -1,13 +1,16 @@
-"""Creation of a model in chunks from a configuration and a function that builds a module."""
+"""Creation of a model in chunks from a configuration, and a function or the block of `init`, which build a module."""
+import atexit
+import contextlib
 import functools
-from typing import Any, Optional, Tuple
+import os
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 import torch.nn as nn
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from .. import _ranks
-from .._build import Builder
+from .._build import Builder, builder_of, refuse_nesting
 from .._client import Client, Config
 from .._front import Front
 from .._library import PatrickStarError, Refused
@@ -17,45 +20,145 @@ from .._state import save_by
 from ..profiler import profiler
 
 
-def start(model_func: Any, local_rank: Optional[int], given: Any,
-          process_group: Any) -> Tuple[nn.Module, Front, Config, Any, Optional[OutputLock]]:
+class _Creation:
+    """What an engine needs beside its module. `owner` of the builder, which exists first in it and last."""
+
+    def __init__(self, config: Config, local_rank: Optional[int], process_group: Any) -> None:
+        self.config, self.local_rank, self.process_group = config, local_rank, process_group
+        self.ranks: Any = None
+        self.lock: Optional[OutputLock] = None
+        self.client: Optional[Client] = None
+
+    def close_at_exit(self) -> None:
+        """Of several ranks, for a module of patrickstar.init that never gets an engine."""
+        _ranks.report_failure_to_ranks()
+        if self.client is not None:
+            self.client.close()
+        self.ranks.close()
+
+    def give_back(self, builder: Optional[Builder], model: Any, error: BaseException, is_restored: bool = True) -> None:
+        """Creation has failed: the other ranks are notified at once, and the module is restored."""
+        atexit.unregister(self.close_at_exit)
+        if self.lock is not None:
+            self.lock.release()
+        if self.ranks is None:
+            return
+        self.ranks.fail(error)
+        is_kept = builder is not None and builder.undo(model if isinstance(model, nn.Module) else None, is_restored)
+        if self.client is None:
+            self.ranks.close()
+            return
+        self.client.part(self.ranks.close)
+        if not is_kept:
+            self.client.close()
+
+
+def _begin(local_rank: Optional[int], given: Any, process_group: Any) -> Builder:
     if local_rank is not None and not isinstance(local_rank, int):
         raise PatrickStarError("EINVAL", "local_rank is %r; it must be a whole number: int(os.environ['LOCAL_RANK'])"
                                % (local_rank,))
-    config = Config(given)
-    dtype = _check_number_format(config)
+    creation = _Creation(Config(given), local_rank, process_group)
+    _number_format(creation.config)
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if local_rank is not None and 0 <= local_rank < n_gpus:
         torch.cuda.set_device(local_rank)
-    ranks = _ranks.init(config.handle, process_group)
-    client: Optional[Client] = None
-    builder: Optional[Builder] = None
-    lock: Optional[OutputLock] = None
-    model: Any = None
+    creation.ranks = _ranks.init(creation.config.handle, process_group)
     try:
-        _check_local_rank(local_rank, ranks.size == 1 and process_group is None, n_gpus)
-        lock = lock_output(config, ranks.rank)
-        client = Client(config, ranks.comm)
-        builder = Builder(client, ranks.size)
-        with builder.open():
+        _check_local_rank(local_rank, creation.ranks.size == 1 and process_group is None, n_gpus)
+        creation.lock = lock_output(creation.config, creation.ranks.rank)
+        creation.client = Client(creation.config, creation.ranks.comm)
+        return Builder(creation.client, creation.ranks.size, creation)
+    except BaseException as error:
+        creation.give_back(None, None, error)
+        raise
+
+
+def start(model_func: Any, local_rank: Optional[int], given: Any,
+          process_group: Any) -> Tuple[nn.Module, Front, Config, Any, Optional[OutputLock]]:
+    builder = builder_of(model_func) if isinstance(model_func, nn.Module) else None
+    is_pending = builder is not None
+    if builder is not None:
+        _check_module(model_func)
+        _check_that_nothing_else_is_given(builder.owner, local_rank, given, process_group)
+        builder.resume(model_func)
+        atexit.unregister(builder.owner.close_at_exit)
+    else:
+        builder = _begin(local_rank, given, process_group)
+    creation: _Creation = builder.owner
+    model: Any = model_func if is_pending else None
+    try:
+        with builder.create():
             model = model_func if isinstance(model_func, nn.Module) else model_func()
             if not isinstance(model, nn.Module):
                 raise PatrickStarError("EINVAL", "model_func returned %s; expected a torch.nn.Module"
                                        % type(model).__name__)
             _check_module(model)
             builder.adopt(model)
+        builder.close()
         if torch.cuda.is_available():
-            client.use_stream()
-        front = builder.finish(model, dtype)
-        profiler._attach(client)
+            builder.client.use_stream()
+        front = builder.finish(model, _number_format(creation.config))
+        profiler._attach(builder.client)
         _install_hooks(model, front)
         builder.done()
     except BaseException as error:
-        if lock is not None:
-            lock.release()
-        _give_back(ranks, client, builder, model, error)
+        creation.give_back(builder, model, error, is_restored=not is_pending)
         raise
-    return model, front, config, ranks, lock
+    return model, front, creation.config, creation.ranks, creation.lock
+
+
+@contextlib.contextmanager
+def init(config: Any = None, local_rank: Optional[int] = None, process_group: Any = None) -> Iterator[None]:
+    """A module that is built in the block lies in memory of the library at once, as that of a model_func, with the same
+    bits; so it may be larger than memory, and never exists twice. It is an ordinary module until
+    initialize_engine(model=model) puts it into chunks, except that backward() is refused.
+
+        with patrickstar.init(config):
+            model = Model()
+        model, optimizer = patrickstar.initialize_engine(model=model)
+
+    config, local_rank, process_group: those of initialize_engine, which takes them from here. local_rank None:
+    LOCAL_RANK of the environment, which torchrun sets.
+
+    One model a block, and no block within another one, or within a model_func. Where the block ends by an exception, or
+    initialize_engine fails, memory and files are freed, and the module has no values any more."""
+    refuse_nesting()
+    if local_rank is None and os.environ.get("LOCAL_RANK", "").isdigit():
+        local_rank = int(os.environ["LOCAL_RANK"])
+    builder = _begin(local_rank, config, process_group)
+    try:
+        with builder.create():
+            yield
+        builder.wait()
+        if builder.n_ranks > 1:
+            atexit.register(builder.owner.close_at_exit)
+    except BaseException as error:
+        builder.owner.give_back(builder, None, error, is_restored=False)
+        raise
+
+
+def _check_that_nothing_else_is_given(creation: _Creation, local_rank: Optional[int], given: Any,
+                                      process_group: Any) -> None:
+    """Of initialize_engine, beside a module of patrickstar.init."""
+    if given is not None:
+        mine, other = _flat(creation.config.to_dict()), _flat(Config(given).to_dict())
+        key = next((key for key in {**mine, **other} if mine.get(key) != other.get(key)), None)
+        if key is not None:
+            raise PatrickStarError("EINVAL", "config: %s is %s, but patrickstar.init was given %s: give both the same, "
+                                   "or leave it out here" % (key, other.get(key), mine.get(key)))
+    if local_rank not in (None, 0, creation.local_rank):
+        raise PatrickStarError("EINVAL", "local_rank=%r, but patrickstar.init was given %r: give it there"
+                               % (local_rank, creation.local_rank))
+    if process_group is not None and process_group is not creation.process_group:
+        raise PatrickStarError("EINVAL", "process_group: patrickstar.init was given another one, or none; give "
+                               "it there")
+
+
+def _flat(options: Dict[str, Any], prefix: str = "") -> Dict[str, Any]:
+    flat: Dict[str, Any] = {}
+    for key, value in options.items():
+        flat.update(_flat(value, prefix + key + ".") if isinstance(value, dict) else {prefix + key: value})
+    return flat
 
 
 def _install_hooks(model: nn.Module, front: Front) -> None:
@@ -79,20 +182,7 @@ def _refuse_scripting(name: str) -> None:
                   "function that takes the parameters as arguments" % name)
 
 
-def _give_back(ranks: _ranks.Ranks, client: Optional[Client], builder: Optional[Builder], model: Any,
-               error: BaseException) -> None:
-    """Creation has failed: the other ranks are notified at once, and the module is restored."""
-    ranks.fail(error)
-    is_kept = builder is not None and builder.undo(model if isinstance(model, nn.Module) else None)
-    if client is None:
-        ranks.close()
-        return
-    client.part(ranks.close)
-    if not is_kept:
-        client.close()
-
-
-def _check_number_format(config: Config) -> torch.dtype:
+def _number_format(config: Config) -> torch.dtype:
     if config.get_int("bf16.enabled"):
         return torch.bfloat16
     if not config.get_int("fp16.enabled"):

@@ -201,7 +201,7 @@ class Engine(nn.Module):
         """As the module's own, which transformers' from_pretrained reads; streamed as save_weights does, unless there
         are other options, or the module is none of transformers' models. Several ranks: all call."""
         config = config_of(self.module)
-        if options or config is None or not hasattr(self.module, "base_model_prefix"):
+        if options or config is None or not hasattr(type(self.module), "base_model_prefix"):  # not peft's
             if not hasattr(self.module, "save_pretrained"):
                 raise Refused("save_pretrained: %s has none; model.save_weights(path) writes safetensors, and "
                               "model.save_checkpoint(folder) all that resuming needs" % type(self.module).__name__)

@@ -151,7 +151,7 @@ class Optimizer(torch.optim.Optimizer):
             self._norms.clear()
 
     def _warn_of_evaluation(self) -> None:
-        if self.engine.training or self._has_warned:
+        if self.engine.training or self._has_warned or not self.engine.front.with_gradient:
             return
         self._has_warned = True
         logging.getLogger("patrickstar").warning(

@@ -428,11 +428,11 @@ ps_status ps_loader_check_same(const ps_loader *l)
     if (comm == NULL) return PS_OK;
     PS_TRY(ps_comm_find_range(comm, is, PS_ARRAY_LEN(is), least, most));
     if (least[0] == most[0] && least[1] == most[1]) return PS_OK;
-    return PS_FAIL(
-        PS_EIO,
-        "%s, of step %lld: the ranks have found different checkpoints, of steps %.0f to %.0f: all ranks must "
-        "give the same folder and tag, in one file system",
-        l->folder, (long long)s->steps, least[0], most[0]);
+    return PS_FAIL(PS_EIO,
+                   "%s, of step %lld: the ranks have found different checkpoints%s: all ranks must give the same "
+                   "folder and tag, in "
+                   "one file system",
+                   l->folder, (long long)s->steps, least[0] != most[0] ? ", of different steps" : " of the same step");
 }
 
 ps_status ps_loader_find_extra(const ps_loader *l, int rank, char **path)

@@ -129,9 +129,15 @@ const char *ps_client_framework_text(const ps_client *c, int64_t framework_bytes
 {
     char outside[PS_BYTES_TEXT_MAX], activations[PS_BYTES_TEXT_MAX];
     const int64_t before = ps_min_i64(c->steps.outside_bytes, framework_bytes);
-    snprintf(text, PS_CLIENT_FRAMEWORK_TEXT_MAX,
-             "the program holds %s outside of chunks since before the step (a loaded checkpoint, say: let go of it, or "
-             "load it by mmap), and activations take %s (smaller batches, checkpointing)",
-             ps_bytes_format(before, outside), ps_bytes_format(framework_bytes - before, activations));
+    if (before < slack_bytes)
+        snprintf(text, PS_CLIENT_FRAMEWORK_TEXT_MAX,
+                 "smaller batches or activation checkpointing take less (the program held %s before the step)",
+                 ps_bytes_format(before, outside));
+    else
+        snprintf(
+            text, PS_CLIENT_FRAMEWORK_TEXT_MAX,
+            "the program holds %s outside of chunks since before the step (a loaded checkpoint, say: let go of it, or "
+            "load it by mmap), and activations take %s (smaller batches, checkpointing)",
+            ps_bytes_format(before, outside), ps_bytes_format(framework_bytes - before, activations));
     return text;
 }

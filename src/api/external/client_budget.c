@@ -92,11 +92,12 @@ void ps_client_choose_save_buffer(ps_client *c)
     if (s->save_buffer_bytes == PS_BYTES_AUTO && budget < AUTO_SHARE * s->staging_bytes) s->staging_bytes = 0;
 }
 
+/* What the framework takes in a step is not known yet, so that no budget can be named that suffices. */
 static ps_status refuse(const char *key, int64_t given, int64_t wanted, const char *what, const char *other)
 {
     char given_text[PS_BYTES_TEXT_MAX], wanted_text[PS_BYTES_TEXT_MAX];
-    return PS_FAIL(PS_EBUDGET, "%s is %s, and %s: %s=%s suffices%s", key, ps_bytes_format(given, given_text), what, key,
-                   ps_bytes_round_up(wanted, wanted_text), other);
+    return PS_FAIL(PS_EBUDGET, "%s is %s, and %s: raise it to at least %s=%s%s", key,
+                   ps_bytes_format(given, given_text), what, key, ps_bytes_round_up(wanted, wanted_text), other);
 }
 
 /* Of a tensor in use, with other ranks' chunks that are gathered with it. */
@@ -136,16 +137,16 @@ enum { WHAT_BYTES = 320 };
 /* `what` (of WHAT_BYTES) gets the purpose of the bytes. */
 static int64_t least_device_bytes(const ps_client *c, char *what)
 {
-    const int64_t update = ps_client_update_bytes(c), beside = ps_client_separate_fp32_bytes(c);
+    const int64_t update = ps_client_update_bytes(c), separate = ps_client_separate_fp32_bytes(c);
     const int64_t group = group_chunks(c) * chunk_bytes(c, PS_LIST_PARAM16);
-    int64_t widest = beside, blocks[PS_RAM_TIER_COUNT];
+    int64_t widest = separate, blocks[PS_RAM_TIER_COUNT];
     char text[PS_BYTES_TEXT_MAX];
     snprintf(what, WHAT_BYTES, "a chunk of parameters with its fp32 values or gradients takes %s there",
-             ps_bytes_format(beside, text));
+             ps_bytes_format(separate, text));
     for (int32_t i = 0; i < c->layout->n_tensors; i++) {
         int64_t bytes = held_chunks(c, &c->layout->places[i]) * chunk_bytes(c, PS_LIST_PARAM16);
         /* in its last group gradients move off their parameters while earlier ones are pinned */
-        if (c->settings.ranks.n > 1) bytes = ps_max_i64(bytes, bytes - group + beside);
+        if (c->settings.ranks.n > 1) bytes = ps_max_i64(bytes, bytes - group + separate);
         if (bytes <= widest) continue;
         widest = bytes;
         snprintf(what, WHAT_BYTES, "the chunks of %.200s take %s", c->tensors[c->in_order[i]].name,
@@ -212,8 +213,9 @@ static ps_status check_sums(ps_client *c, int64_t all, int64_t first_limit, cons
              "parameters, fp32 values and optimizer states take %s, of which device and host hold %s",
              ps_bytes_format(all, text[0]), ps_bytes_format(ram, text[1]));
     return refuse("memory.disk", b[PS_TIER_DISK], all, what,
-                  c->settings.memory.limit_kind == PS_LIMIT_TIERS ? ", as would more of memory.device or memory.host"
-                                                                  : ", as would more of memory.total");
+                  c->settings.memory.limit_kind == PS_LIMIT_TIERS
+                      ? ", or memory.device or memory.host by as much; activations come on top"
+                      : ", or memory.total by as much; activations come on top");
 }
 
 /* Gaps between tensors, blocks outside of chunks, and tensors frozen by train.freeze are not known yet. */
@@ -253,7 +255,7 @@ int64_t ps_client_total_for(const ps_client *c, int64_t device_bytes)
 
 static ps_status refuse_device(const ps_client *c, int64_t least, const char *what)
 {
-    static const char more[] = ", with what the framework itself takes on top; or a smaller default_chunk_size";
+    static const char more[] = ", and by what the framework itself takes; or choose a smaller default_chunk_size";
     const ps_settings_memory *m = &c->settings.memory;
     const int64_t given = c->settings.budgets.bytes[PS_TIER_DEVICE];
     if (!ps_settings_is_total(&c->settings)) return refuse("memory.device", given, least, what, more);

@@ -119,10 +119,11 @@ static ps_status set_gradient_clipping(ps_client *c, double max_norm)
         return PS_FAIL(PS_EINVAL, "ps_client_set_gradient_clipping: max_norm is NaN, expected 0 or more; below 0: as "
                                   "configured");
     if (max_norm > 0 && c->settings.always_updates_early)
-        return PS_FAIL(PS_EINVAL,
-                       "ps_client_set_gradient_clipping: max_norm = %g needs the norm of all gradients before the first "
-                       "update; do not clip, or set memory.update_in_backward = auto",
-                       max_norm);
+        return PS_FAIL(
+            PS_EINVAL,
+            "ps_client_set_gradient_clipping: max_norm = %g needs the norm of all gradients before the first "
+            "update; do not clip, or set memory.update_in_backward = auto",
+            max_norm);
     c->clip_norm = max_norm < 0 ? c->settings.clip_norm : max_norm;
     return PS_OK;
 }

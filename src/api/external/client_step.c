@@ -71,8 +71,7 @@ static ps_status begin_last_backward(ps_client *c)
                        "gradient_accumulation_steps to the number of backward passes of a step, or "
                        "memory.update_in_backward = auto");
     PS_TRY(ps_client_break_ranks(c, ps_client_flush(c)));
-    ps_param_groups_decide(&c->groups, c->n_updates, false,
-                           ps_step_grad_scale(0, c->clip_norm, scale_of_sums(c)));
+    ps_param_groups_decide(&c->groups, c->n_updates, false, ps_step_grad_scale(0, c->clip_norm, scale_of_sums(c)));
     u->first_moment = c->steps.trace != NULL ? c->steps.trace->n_moments : 0;
     u->are_early = true;
     return PS_OK;

@@ -73,9 +73,12 @@ void ps_staging_file_destroy(ps_staging_file *n)
 static ps_status fail_room(const ps_staging_file *n, int64_t bytes, int error)
 {
     char text[2][PS_BYTES_TEXT_MAX];
-    return PS_FAIL(n->file.path != NULL ? PS_EIO : PS_ENOMEM_HOST,
-                   "%s has no room for %s of first values, after %s: %s; free some, or name another folder "
-                   "(memory.disk_path)",
+    const bool is_full = error == ENOSPC || error == EDQUOT;
+    return PS_FAIL(n->file.path == NULL ? PS_ENOMEM_HOST
+                   : is_full            ? PS_EBUDGET
+                                        : PS_EIO,
+                   "%s has no room for %s of initial values, after %s: %s; free some space there, or choose another "
+                   "folder (memory.disk_path)",
                    n->file.path != NULL ? n->file.path : "memory", ps_bytes_format(bytes, text[0]),
                    ps_bytes_format(n->bytes, text[1]), strerror(error));
 }
@@ -88,7 +91,7 @@ static ps_status check_machine(const ps_staging_file *n, int64_t bytes)
     if (n->most == 0 || all <= n->most) return PS_OK;
     return PS_FAIL(
         PS_EBUDGET,
-        "first values of the model take %s of memory, and memory.total, this machine, or the control group that the "
+        "initial values of the model take %s of memory, and memory.total, this machine, or the control group that the "
         "process runs in leaves %s: give memory.disk a budget, and they are in a file in memory.disk_path",
         ps_bytes_format(all, all_text), ps_bytes_format(n->most, most_text));
 }

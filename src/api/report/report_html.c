@@ -1,4 +1,5 @@
-/* report_html.c - the page: assets/report.html with styles, scripts, numbers and the data that report.js draws.
+/* report_html.c - the page of a profile: assets/report.html with profile.html, numbers and the data that profile.js
+ * draws.
  *
  * The data are one JSON object, which python/patrickstar/visualize.py reads out of the page. */
 #include <inttypes.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 
 #include "api/report/assets.h"
+#include "api/report/page.h"
 #include "api/report/report.h"
 #include "base/base.h"
 #include "base/bytes.h"
@@ -337,41 +339,19 @@ static void put_throughput(ps_text_out *o, const ps_report_profile *p)
 
 /* ---- the page ---- */
 
-/* What stands for @name@ in the page. */
-static void put_mark(ps_text_out *o, const ps_figures *f, const char *name, size_t n_bytes)
-{
-    static const struct {
-        const char *name, *text;
-    } assets[] = {{"style", ps_asset_style},
-                  {"plot-style", ps_asset_plot_style},
-                  {"plot-script", ps_asset_plot_script},
-                  {"script", ps_asset_script}};
-    char key[16];
-    snprintf(key, sizeof key, "%.*s", (int)n_bytes, name);
-    for (size_t i = 0; i < PS_ARRAY_LEN(assets); i++)
-        if (strcmp(key, assets[i].name) == 0) ps_text_out_string(o, assets[i].text);
-    if (strcmp(key, "title") == 0) put_title(o, f);
-    if (strcmp(key, "head") == 0) put_head(o, f);
-    if (strcmp(key, "table") == 0) {
-        put_bound(o, f);
-        put_table(o, f->profile);
-        put_throughput(o, f->profile);
-    }
-    if (strcmp(key, "data") == 0) put_data(o, f);
-}
-
 ps_status ps_report_write_html(const ps_figures *f, const char *path)
 {
     ps_text_out o;
-    const char *rest = ps_asset_page, *mark;
+    ps_page page = ps_page_begin(ps_asset_profile_figures, ps_asset_profile_script);
     PS_TRY(ps_text_out_open(&o, path));
-    while ((mark = strchr(rest, '@')) != NULL) {
-        const char *end = strchr(mark + 1, '@');
-        if (end == NULL) break;
-        ps_text_out_bytes(&o, rest, (size_t)(mark - rest));
-        put_mark(&o, f, mark + 1, (size_t)(end - mark - 1));
-        rest = end + 1;
+    for (const char *mark; (mark = ps_page_next(&page, &o)) != NULL;) {
+        if (strcmp(mark, "title") == 0) put_title(&o, f);
+        if (strcmp(mark, "head") == 0) put_head(&o, f);
+        if (strcmp(mark, "data") == 0) put_data(&o, f);
+        if (strcmp(mark, "table") != 0) continue;
+        put_bound(&o, f);
+        put_table(&o, f->profile);
+        put_throughput(&o, f->profile);
     }
-    ps_text_out_string(&o, rest);
     return ps_text_out_close(&o);
 }

@@ -78,6 +78,16 @@ static const char *double_range(const ps_option *option, char *text, size_t text
     return text;
 }
 
+/* Exact: 64KiB, 1EiB; what is no multiple of such a unit, in bytes. */
+static const char *bytes_text(int64_t n, char text[NUMBER_TEXT_MAX])
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    for (; n > 0 && n % 1024 == 0 && unit + 1 < sizeof units / sizeof units[0]; unit++) n /= 1024;
+    snprintf(text, NUMBER_TEXT_MAX, "%lld%s", (long long)n, units[unit]);
+    return text;
+}
+
 const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_TEXT_MAX])
 {
     char range[3 * NUMBER_TEXT_MAX];
@@ -105,10 +115,11 @@ const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_T
                  (long long)option->int_min, (long long)option->int_max);
         break;
     case PS_OPTION_BYTES:
-        n = (size_t)snprintf(text, PS_OPTION_TEXT_MAX, "a size (64MB, 1.5GiB, bytes) of at least %lld",
-                             (long long)option->int_min);
+        n = (size_t)snprintf(text, PS_OPTION_TEXT_MAX, "a size (64MB, 1.5GiB, bytes) of at least %s",
+                             bytes_text(option->int_min, range));
         if (option->int_max != INT64_MAX)
-            n += (size_t)snprintf(text + n, PS_OPTION_TEXT_MAX - n, " and at most %lld", (long long)option->int_max);
+            n += (size_t)snprintf(text + n, PS_OPTION_TEXT_MAX - n, " and at most %s",
+                                  bytes_text(option->int_max, range));
         snprintf(text + n, PS_OPTION_TEXT_MAX - n, "%s", option->auto_allowed ? ", or auto" : "");
         break;
     case PS_OPTION_ENUM:

@@ -241,7 +241,7 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     ps_gpu_queue *q = (ps_gpu_queue *)queue;
     const bool is_dead = atomic_load(&q->failed_at) != 0; /* later items are not executed */
     const bool is_copy = item->kind == PS_ITEM_COPY, is_mark = item->kind == PS_ITEM_MARK;
-    const bool is_timed = ps_profile_is_on(queue->watched.profile) && (is_copy || is_mark);
+    const bool is_timed = ps_profile_is_on(queue->observed.profile) && (is_copy || is_mark);
     ps_gpu_slot *s;
     PS_TRY(ps_gpu_enter(q->gpu));
     PS_TRY(take_slot(q, &s));

@@ -148,7 +148,7 @@ static ps_status check(nccl_state *x, ps_nccl_result r, const char *what)
 }
 
 /* The lock is held: polls until a call that returned r is done. */
-static ps_status settle(nccl_state *x, ps_nccl_result r, const char *what)
+static ps_status complete(nccl_state *x, ps_nccl_result r, const char *what)
 {
     const int64_t begin_ns = ps_clock_ns();
     int64_t ns = NAP_FIRST_NS;
@@ -245,7 +245,7 @@ static ps_status run_group(const transfer_call *c, ps_nccl_result (*ops)(const t
     PS_TRY(check(x, x->o.library->group_start(), c->t->what));
     const ps_nccl_result r = ops(c), ended = x->o.library->group_end();
     if (r != PS_NCCL_SUCCESS && r != PS_NCCL_IN_PROGRESS) return check(x, r, c->t->what);
-    return settle(x, ended, c->t->what);
+    return complete(x, ended, c->t->what);
 }
 
 static ps_status group(const transfer_call *c, ps_nccl_result (*ops)(const transfer_call *c))
@@ -503,7 +503,7 @@ static void leave(nccl_state *x)
     look_at_ranks(x);
     if (!x->has_failed && x->comm != NULL) {
         (void)ps_gpu_enter_quietly(x->gpu);
-        if (settle(x, x->o.library->finalize(x->comm), "its end") == PS_OK) {
+        if (complete(x, x->o.library->finalize(x->comm), "its end") == PS_OK) {
             (void)x->o.library->destroy(x->comm);
             x->comm = NULL;
         } else {
@@ -555,7 +555,7 @@ static ps_status join(nccl_state *x, const ps_nccl_id *id)
                              .most_blocks = PS_NCCL_NOT_GIVEN};
     pthread_mutex_lock(&x->lock);
     const ps_nccl_result r = x->o.library->join(&x->comm, x->size, *id, x->rank, &config);
-    const ps_status st = settle(x, r, "initialising the communicator");
+    const ps_status st = complete(x, r, "initialising the communicator");
     pthread_mutex_unlock(&x->lock);
     return report_to_others(x, st);
 }

@@ -113,8 +113,8 @@ static inline attention_mask_kind attention_mask_kind_of(const attention_shape *
     int64_t n_hidden = ps_max_i64(0, key_end - h->T);
     for (int64_t k = key0; mask != NULL && k < ps_min_i64(h->T, key_end); k++) n_hidden += mask[k] == 0;
     if (n_hidden == h->tile) return ATTENTION_NONE;
-    const bool ahead = key_end - 1 >= query0 + (h->causal ? 1 : h->window), behind = key0 <= last_query - h->window;
-    return n_hidden > 0 || ahead || behind ? ATTENTION_SOME : ATTENTION_ALL;
+    const bool ahead = key_end - 1 >= query0 + (h->causal ? 1 : h->window), before = key0 <= last_query - h->window;
+    return n_hidden > 0 || ahead || before ? ATTENTION_SOME : ATTENTION_ALL;
 }
 
 /* Lanes of the queries query, query + 1, ... that attend to the key. */

@@ -158,7 +158,7 @@ const char *ps_cpu_bf16_gemms(ps_cpu_isa isa)
 {
     const ps_cpu_kind kind = kind_or_own();
     if (isa == PS_CPU_AMX) return "by tiles of AMX";
-    return ps_cpu_uses_dpbf16(kind.vendor, isa, false) ? "by vdpbf16ps" : "in f32";
+    return ps_cpu_uses_dpbf16(kind.vendor, isa, false) ? "by vdpbf16ps" : "in fp32";
 }
 
 const char *ps_cpu_isa_name(ps_cpu_isa isa)

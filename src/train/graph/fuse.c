@@ -11,10 +11,10 @@ static bool takes(const ps_node *n, int32_t value)
 static bool is_epilogue(const ps_backend *backend, ps_fuse_direction direction, const ps_node *a, const ps_node *b)
 {
     const bool is_forward = direction == PS_FUSE_FORWARD;
-    const ps_node_type *product = is_forward ? a->type : b->type, *other = is_forward ? b->type : a->type;
+    const ps_node_type *gemm = is_forward ? a->type : b->type, *other = is_forward ? b->type : a->type;
     const ps_epilogue_kind kind = is_forward ? other->epilogue : other->backward_epilogue;
     if (ps_backend_epilogue_is_unrounded(backend, kind) && a->segment != b->segment) return false;
-    return product->takes_epilogue && kind != PS_EPILOGUE_NONE && ps_backend_has_epilogue(backend, kind);
+    return gemm->takes_epilogue && kind != PS_EPILOGUE_NONE && ps_backend_has_epilogue(backend, kind);
 }
 
 /* Backward of a pair may sum over its rows in another order than the two nodes do: it is not fused if checkpointing

@@ -341,13 +341,12 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
     char sizes[5][PS_BYTES_TEXT_MAX], kept[80] = "", budgets[PS_BUDGETS_TEXT_MAX];
     if (cache > 0)
         snprintf(kept, sizeof kept, "%s keys and values of generation.max_length + ", ps_bytes_format(cache, sizes[0]));
-    snprintf(
-        text, bytes,
-        "%s (%s) needs %s of device memory at once (%s activations and workspace + %s%s chunks), %s more than there "
-        "is (%s)",
-        m->label, ps_phase_name(m->phase), ps_bytes_format(most, sizes[1]),
-        ps_bytes_format(m->non_model_bytes, sizes[2]), kept, ps_bytes_format(chunks, sizes[3]),
-        ps_bytes_format(most - device, sizes[4]), ps_budgets_format(&s->budgets, budgets));
+    snprintf(text, bytes,
+             "%s%s needs %s of device memory at once (%s activations and workspace + %s%s chunks), %s more than there "
+             "is (%s)",
+             m->label, ps_moment_suffix(m), ps_bytes_format(most, sizes[1]),
+             ps_bytes_format(m->non_model_bytes, sizes[2]), kept, ps_bytes_format(chunks, sizes[3]),
+             ps_bytes_format(most - device, sizes[4]), ps_budgets_format(&s->budgets, budgets));
     ps_forecast f;
     const ps_status st = ps_trial_run(b, &s->budgets, true, deadline, &f);
     ps_exec_plan_destroy(b);
@@ -402,6 +401,6 @@ ps_status ps_refusal_explain(const ps_settings *s, const ps_config *config, ps_m
     return PS_FAIL(PS_EBUDGET, "%s. %s%s%s.", text,
                    r.n > 1    ? "One of: "
                    : r.n == 1 ? "Fits with "
-                              : "No change of one option was found that fits: raise several budgets",
+                              : "No change was found that makes it fit: raise several budgets",
                    r.text, timed_out ? " (the search took too long, and was ended)" : "");
 }

@@ -35,7 +35,7 @@ static void put_bytes(page *p, int64_t bytes)
 
 static void put_row(page *p, const char *name, const int64_t bytes[PS_TIER_COUNT])
 {
-    put(p, "%-18s", name);
+    put(p, "%-24s", name);
     for (int t = 0; t < PS_TIER_COUNT; t++) put_bytes(p, bytes[t]);
     put(p, "\n");
 }
@@ -77,6 +77,15 @@ int ps_memory_uses(const ps_lists *lists, const ps_tiers *t, ps_memory_use uses[
     return n;
 }
 
+static void put_use(page *p, const char *name, const ps_memory_use *use)
+{
+    const int64_t bytes[PS_TIER_COUNT] = {
+        [PS_TIER_DEVICE] = use->device_bytes, [PS_TIER_HOST] = use->host_bytes, [PS_TIER_DISK] = use->disk_bytes};
+    char indented[PS_LIST_TEXT_MAX + 2];
+    snprintf(indented, sizeof indented, "  %s", name);
+    put_row(p, indented, bytes);
+}
+
 static void put_tiers(page *p, const ps_exec_plan *b, const ps_tiers *t)
 {
     const ps_store_stats s = ps_store_get_stats(t->store);
@@ -92,18 +101,17 @@ static void put_tiers(page *p, const ps_exec_plan *b, const ps_tiers *t)
     used[PS_TIER_DISK] = s.disk_bytes;
     peak[PS_TIER_DISK] = s.disk_peak_bytes;
     for (int i = 0; i < PS_TIER_COUNT; i++) free_bytes[i] = budget[i] - used[i];
-    put(p, "%-18s %12s %12s %12s\n", "memory", "device", "host", "disk");
+    put(p, "%-24s %12s %12s %12s\n", "memory", "device", "host", "disk");
     put_row(p, "budget", budget);
     put_row(p, "peak", peak);
     put_row(p, "in use", used);
-    for (int i = 0; i < n; i++) {
-        const int64_t bytes[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = uses[i].device_bytes,
-                                              [PS_TIER_HOST] = uses[i].host_bytes,
-                                              [PS_TIER_DISK] = uses[i].disk_bytes};
-        char name[32];
-        snprintf(name, sizeof name, "  %s", uses[i].name);
-        put_row(p, name, bytes);
+    int i = 0; /* uses of lists come first, in order */
+    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) {
+        char name[PS_LIST_TEXT_MAX];
+        if (ps_lists_exists(&b->lists, list))
+            put_use(p, ps_lists_describe(&b->lists, list, b->settings->dtype, name), &uses[i++]);
     }
+    for (; i < n; i++) put_use(p, uses[i].name, &uses[i]);
     put_row(p, "free", free_bytes);
     put_row(p, "  kept for reuse", kept);
 }
@@ -112,47 +120,44 @@ static void put_tiers(page *p, const ps_exec_plan *b, const ps_tiers *t)
 
 /* State of a chunk: chunk/store.h. */
 enum { COMPUTE, HOLD, RELEASED, STATES };
-static const char *const state_names[STATES] = {"COMPUTE", "HOLD", "RELEASED"};
+/* A pinned chunk is read or written now; an empty one has no content on any tier. */
+static const char *const state_names[STATES] = {"pinned", "held", "empty"};
 
-static void put_chunk_row(page *p, const ps_exec_plan *b, const char *name, const int32_t n[PS_LISTS_MAX])
+static void put_chunk_row(page *p, const ps_exec_plan *b, const ps_store *s, ps_list list)
 {
-    put(p, "%-18s", name);
-    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) put(p, " %9d", n[list]);
+    int32_t all = 0, on[PS_TIER_COUNT] = {0}, in[STATES] = {0};
+    char name[PS_LIST_TEXT_MAX];
+    for (int32_t i = 0; i < ps_lists_length(&b->lists, b->layout, list); i++) {
+        if (!ps_exec_plan_has_chunk(b, list, i)) continue;
+        const ps_chunk_info c = ps_store_get_chunk(s, ps_store_chunk(b->layout, list, i));
+        all++;
+        in[c.pins > 0 ? COMPUTE : c.copies != 0 ? HOLD : RELEASED]++;
+        for (int t = 0; t < PS_TIER_COUNT; t++) on[t] += (c.copies & 1u << t) != 0;
+    }
+    put(p, "%-22s %8d", ps_lists_describe(&b->lists, list, b->settings->dtype, name), all);
+    for (int t = 0; t < PS_TIER_COUNT; t++) put(p, " %8d", on[t]);
+    for (int state = 0; state < STATES; state++) put(p, " %8d", in[state]);
     put(p, "\n");
 }
 
 static void put_chunks(page *p, const ps_exec_plan *b, const ps_store *s)
 {
-    int32_t all[PS_LISTS_MAX] = {0}, on[PS_TIER_COUNT][PS_LISTS_MAX] = {0}, in[STATES][PS_LISTS_MAX] = {0};
-    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++)
-        for (int32_t i = 0; i < ps_lists_length(&b->lists, b->layout, list); i++) {
-            if (!ps_exec_plan_has_chunk(b, list, i)) continue;
-            const ps_chunk_id id = ps_store_chunk(b->layout, list, i);
-            all[list]++;
-            const ps_chunk_info c = ps_store_get_chunk(s, id);
-            in[c.pins > 0 ? COMPUTE : c.copies != 0 ? HOLD : RELEASED][list]++;
-            for (int t = 0; t < PS_TIER_COUNT; t++) on[t][list] += (c.copies & 1u << t) != 0;
-        }
-    put(p, "\n%-18s", "chunks");
-    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++) put(p, " %9s", b->lists.list[list].name);
+    put(p, "\n%-22s %8s", "chunks", "all");
+    for (int t = 0; t < PS_TIER_COUNT; t++) put(p, " %8s", ps_tier_name((ps_tier)t));
+    for (int state = 0; state < STATES; state++) put(p, " %8s", state_names[state]);
     put(p, "\n");
-    put_chunk_row(p, b, "all", all);
-    for (int t = 0; t < PS_TIER_COUNT; t++) {
-        char name[32];
-        snprintf(name, sizeof name, "content on %s", ps_tier_name((ps_tier)t));
-        put_chunk_row(p, b, name, on[t]);
-    }
-    for (int state = 0; state < STATES; state++) put_chunk_row(p, b, state_names[state], in[state]);
-    put(p, "%d chunks a list, of %lld elements, %.2f %% waste\n", b->layout->n_chunks,
-        (long long)b->layout->chunk_elements, ps_layout_waste(b->layout) * 100);
+    for (ps_list list = 0; list < ps_lists_n_all(&b->lists); list++)
+        if (ps_lists_exists(&b->lists, list)) put_chunk_row(p, b, s, list);
+    put(p, "a chunk has %lld elements; %.2f %% of all is unused\n", (long long)b->layout->chunk_elements,
+        ps_layout_waste(b->layout) * 100);
 }
 
 static void put_moved(page *p, const ps_store *s)
 {
     const ps_store_stats stats = ps_store_get_stats(s);
-    put(p, "\n%-18s %12s %12s\n", "moved so far", "bytes", "copies");
+    put(p, "\n%-24s %12s %12s\n", "moved so far", "bytes", "copies");
     for (int link = 0; link < PS_LINK_COUNT; link++) {
-        put(p, "%-18s", ps_link_name((ps_link)link));
+        put(p, "%-24s", ps_link_name((ps_link)link));
         put_bytes(p, stats.moved_bytes[link]);
         put(p, " %12lld\n", (long long)stats.n_moves[link]);
     }
@@ -172,7 +177,7 @@ static void put_moment(page *p, const ps_exec_plan *b, int32_t moment)
     put_bytes(p, m->non_model_bytes);
     put_bytes(p, ps_exec_plan_wanted_bytes(b, moment, PS_TIER_DEVICE));
     put_bytes(p, ps_exec_plan_wanted_bytes(b, moment, PS_TIER_HOST));
-    put(p, "  %s (%s)\n", m->label, ps_phase_name(m->phase));
+    put(p, "  %s%s\n", m->label, ps_moment_suffix(m));
 }
 
 /* The few largest, largest first, the earlier of equals first. */
@@ -187,8 +192,8 @@ static void put_moments(page *p, const ps_exec_plan *b)
         memmove(&largest[at + 1], &largest[at], (size_t)(n - at - 1) * sizeof largest[0]);
         largest[at] = m;
     }
-    put(p, "\n%6s %12s %12s %12s  the largest of %d moments on the device\n", "moment", "activations", "chunks",
-        "host chunks", b->trace->n_moments);
+    put(p, "\n%6s %12s %12s %12s  operators of the step that need most device memory, of %d\n", "moment", "activations",
+        "chunks", "host chunks", b->trace->n_moments);
     for (int32_t i = 0; i < n; i++) put_moment(p, b, largest[i]);
 }
 
@@ -211,8 +216,8 @@ void ps_memory_dump_keep(const ps_exec_plan *b, const ps_tiers *t, int32_t momen
     if (st != PS_EBUDGET && st != PS_ENOMEM_DEV) return;
     page p = {.text = last_dump};
     if (moment >= 0)
-        put(&p, "no room in moment %d, %s (%s)\n\n", moment, b->trace->moments[moment].label,
-            ps_phase_name(b->trace->moments[moment].phase));
+        put(&p, "no room in moment %d of the step, %s%s\n\n", moment, b->trace->moments[moment].label,
+            ps_moment_suffix(&b->trace->moments[moment]));
     else
         put(&p, "no room while parameters are created\n\n");
     put_all(&p, b, t);

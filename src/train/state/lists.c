@@ -1,5 +1,9 @@
 #include "train/state/lists.h"
 
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
 _Static_assert(2 + PS_OPTIMIZER_STATES_MAX + 2 + 1 <= PS_LISTS_MAX, "a list for each of lists.h");
 
 static void add(ps_lists *l, const char *name, bool exists, int32_t item_bytes)
@@ -24,4 +28,24 @@ ps_lists ps_lists_of(const ps_settings *s, int32_t n_standalone, int64_t standal
     l.n_standalone = n_standalone;
     l.standalone_bytes = ps_round_up(standalone_bytes, PS_PAGE_BYTES);
     return l;
+}
+
+const char *ps_lists_describe(const ps_lists *l, ps_list list, ps_dtype dtype, char text[PS_LIST_TEXT_MAX])
+{
+    const char *name = l->list[list].name;
+    if (list == PS_LIST_PARAM16)
+        snprintf(text, PS_LIST_TEXT_MAX, "parameters (%s)", ps_dtype_precision(dtype));
+    else if (list == PS_LIST_MASTER)
+        snprintf(text, PS_LIST_TEXT_MAX, "fp32 parameters");
+    else if (list == ps_lists_grad(l))
+        snprintf(text, PS_LIST_TEXT_MAX, "fp32 gradients");
+    else if (list == ps_lists_grad_sum(l))
+        snprintf(text, PS_LIST_TEXT_MAX, "summed gradients");
+    else if (list == l->n)
+        snprintf(text, PS_LIST_TEXT_MAX, "offloaded activations");
+    else {
+        const int start = snprintf(text, PS_LIST_TEXT_MAX, "optimizer %s", name) - (int)strlen(name);
+        for (char *c = text + start; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
+    }
+    return text;
 }

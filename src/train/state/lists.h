@@ -23,6 +23,12 @@ enum { PS_LIST_PARAM16, PS_LIST_MASTER, PS_LIST_STATES };
  * n_standalone chunks, each for at most standalone_bytes. */
 ps_lists ps_lists_of(const ps_settings *s, int32_t n_standalone, int64_t standalone_bytes);
 
+#define PS_LIST_TEXT_MAX 32
+
+/* What list holds, for a person: "parameters (bf16)", "fp32 parameters", "optimizer momentum", "fp32 gradients", ...; dtype
+ * is that of the parameters. */
+const char *ps_lists_describe(const ps_lists *l, ps_list list, ps_dtype dtype, char text[PS_LIST_TEXT_MAX]);
+
 static inline ps_list ps_lists_grad(const ps_lists *l)
 {
     return l->n - 2;

@@ -1,60 +1,9 @@
-"use strict";
-(() => {
-const D = JSON.parse(document.getElementById("data").textContent);
-const errors = [];
-window.addEventListener("error", e => errors.push(e.message));
-const consoleError = console.error;
-console.error = (...a) => { errors.push(a.join(" ")); consoleError.apply(console, a); };
-
-const LEFT = 104, RIGHT = 16, TOP = 20, AXIS = 44; /* CSS pixels around the plotting area */
-const tip = document.getElementById("tip");
-const themed = /[?&](dark|light)\b/.exec(location.search);
-
-/* ?dark and ?light: the theme whatever the system says. */
-if (themed) {
-  document.documentElement.dataset.theme = themed[1];
-  for (const sheet of document.styleSheets)
-    for (const rule of sheet.cssRules)
-      if (rule instanceof CSSMediaRule && rule.conditionText.includes("dark"))
-        rule.media.mediaText = themed[1] === "dark" ? "all" : "not all";
-  document.documentElement.style.colorScheme = themed[1];
-}
-const color = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
-
-/* ---- text ---- */
-const megabytes = b => b >= 1e5 ? (b / 1e6).toFixed(1) + " MB" : b + " B";
-const seconds = s => s < 5e-8 ? "0 s" : s < 1e-3 ? (s * 1e6).toFixed(1) + " µs" : s < 1 ? (s * 1e3).toFixed(2) + " ms" : s.toFixed(3) + " s";
 const tiersOf = bits => D.tiers.filter((_, i) => bits >> i & 1).join(" and ");
 function chunkText(c) {
   const k = D.chunks[c], more = k.tensors - k.names.length;
   return D.lists[k.list] + " " + k.index + ", " + megabytes(k.bytes) + "\n" + k.names.join("\n") +
     (more > 0 ? "\nand " + more + " more" : "");
 }
-
-function legend(id, keys) {
-  const p = document.getElementById(id);
-  for (const [name, label, shape] of keys) {
-    const span = document.createElement("span"), i = document.createElement("i");
-    if (shape === "line" || shape === "dash") { i.className = "line " + shape; i.style.borderColor = "var(--" + name + ")"; }
-    else if (shape === "hatch") i.style.background =
-      "repeating-linear-gradient(135deg, var(--wait) 0 3px, var(--wait-back) 3px 5px)";
-    else i.style.background = "var(--" + name + ")";
-    span.append(i, label);
-    p.append(span);
-  }
-}
-
-/* ---- what all figures over time share ---- */
-const plots = [];
-let zooming = false;
-function zoomAll(from) {
-  if (zooming) return;
-  zooming = true;
-  const { min, max } = from.scales.x;
-  for (const u of plots) if (u !== from && u.status === 1) u.setScale("x", { min, max });
-  zooming = false;
-}
-const px = (u, t) => u.valToPos(t, "x", true);
 
 function hatch(ctx) {
   const k = devicePixelRatio, c = document.createElement("canvas"), n = Math.round(6 * k);
@@ -96,9 +45,6 @@ function stepNames(u) {
   ctx.restore();
 }
 
-const increments = [];
-for (let e = -9; e <= 6; e++) for (const m of [1, 2, 5]) increments.push(Number(m + "e" + e));
-
 function timeAxis(hasLabel) {
   return {
     stroke: () => color("soft"), grid: { stroke: () => color("grid"), width: 1 }, ticks: { stroke: () => color("line"), size: 4 },
@@ -112,39 +58,6 @@ function timeAxis(hasLabel) {
       return list;
     },
   };
-}
-
-function plot(id, height, options, data) {
-  const host = document.getElementById(id);
-  const u = new uPlot({
-    width: host.clientWidth, height, legend: { show: false }, padding: [TOP, RIGHT, 0, 0],
-    cursor: { sync: { key: "time", scales: ["x", null] }, points: { show: false }, y: false, drag: { x: true, y: false, setScale: true } },
-    ...options,
-    scales: { x: { time: false, range: (u, min, max) => [Math.max(min ?? D.begin, D.begin), Math.min(max ?? D.end, D.end)] },
-      y: { range: options.yRange } },
-    hooks: { ...options.hooks, setScale: [(u, key) => { if (key === "x") zoomAll(u); }] },
-  }, data, host);
-  plots.push(u);
-  u.over.addEventListener("mousemove", e => {
-    const t = u.posToVal(e.offsetX ?? 0, "x"), r = u.over.getBoundingClientRect();
-    show(options.hover(u, u.posToVal(e.clientX - r.left, "x"), e.clientY - r.top, t), e);
-  });
-  u.over.addEventListener("mouseleave", () => { tip.hidden = true; });
-  return u;
-}
-function show(text, e) {
-  tip.hidden = !text;
-  if (!text) return;
-  tip.textContent = text;
-  const x = e.clientX + 14, y = e.clientY + 14;
-  tip.style.left = Math.max(0, Math.min(x, innerWidth - tip.offsetWidth - 8)) + "px";
-  tip.style.top = (y + tip.offsetHeight > innerHeight ? Math.max(0, y - tip.offsetHeight - 28) : y) + "px";
-}
-/* Index of the last element of sorted times not above t, or -1. */
-function lastBefore(times, t) {
-  let lo = 0, hi = times.length;
-  while (lo < hi) { const mid = lo + hi >> 1; if (times[mid] <= t) lo = mid + 1; else hi = mid; }
-  return lo - 1;
 }
 
 /* ---- memory ---- */
@@ -357,10 +270,8 @@ function time() {
   });
 }
 
-/* ---- the page tests itself when its address ends in #selftest ---- */
+/* ---- the page tests itself ---- */
 function selftest(chunksPlot, timelinePlot) {
-  const said = [];
-  const check = (name, ok) => said.push((ok ? "ok " : "FAILED ") + name);
   const wide = ([b, e]) => e - b > (D.end - D.begin) / 200;
   const needed = { /* colours of what is wide enough to be seen */
     "memory-device": ["total", "chunks"], "memory-host": ["total"],
@@ -368,39 +279,16 @@ function selftest(chunksPlot, timelinePlot) {
     timeline: phaseColors.filter((_, p) => D.spans.some(s => s[0] === COMPUTE && s[4] === p && wide([s[2], s[3]])))
       .concat(D.spans.some(s => s[0] === WAITS && wide([s[2], s[3]])) ? ["wait"] : []),
   };
-  for (const u of plots) {
-    const { left, top, width, height } = u.bbox, seen = new Set(), id = u.root.parentNode.id;
-    const data = u.ctx.getImageData(left, top, width, height).data;
-    for (let i = 0; i < data.length; i += 4) seen.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
-    const missing = needed[id].filter(name => !seen.has(parseInt(color(name).slice(1), 16)));
-    check("drawn " + id + ": " + needed[id].join(", ") + missing.map(name => "; no " + name).join(""), missing.length === 0);
-  }
+  checkDrawn(needed);
   const labels = [...document.querySelectorAll("#time text")].map(e => e.textContent), bars = D.busy.flat().filter(s => s >= 0);
   check("drawn time: " + labels.join(" | "), [...D.parts, ...D.busy].every(([name]) => labels.some(l => l.startsWith(name))) &&
     document.querySelectorAll("#time svg > rect").length === 2 * D.parts.length + bars.length);
-  const hover = (u, t, y) => {
-    const r = u.over.getBoundingClientRect();
-    const x = (t - u.scales.x.min) / (u.scales.x.max - u.scales.x.min) * r.width;
-    u.over.dispatchEvent(new MouseEvent("mousemove", { clientX: r.left + x, clientY: r.top + y, bubbles: true }));
-    return tip.hidden ? "" : tip.textContent;
-  };
   const [c, b, e] = D.stays[0], text = hover(chunksPlot, (b + e) / 2, rowTops[c] + rowHeight / 2);
   check("chunk's name: " + text.split("\n").join(" | "), text.includes(D.lists[D.chunks[c].list] + " " + D.chunks[c].index) &&
     D.chunks[c].names.every(n => text.includes(n)) && text.includes("on "));
   const op = D.spans.find(s => s[0] === COMPUTE), opText = hover(timelinePlot, (op[2] + op[3]) / 2, 5);
   check("operator's name: " + opText.split("\n").join(" | "), opText !== "");
-  const middle = (D.begin + D.end) / 2;
-  chunksPlot.setScale("x", { min: middle, max: D.end });
-  setTimeout(() => {
-    check("zoom of one is zoom of all", plots.every(u => Math.abs(u.scales.x.min - middle) < 1e-6));
-    location.hash = "figure-time";
-    check("one figure alone", [...document.body.children].every(e => e.offsetHeight === 0 || e.id === "figure-time"));
-    check("no error" + errors.map(e => ": " + e).join(""), errors.length === 0);
-    const pre = document.createElement("pre");
-    pre.id = "selftest";
-    pre.textContent = said.join("\n") + "\n" + said.length + " checks, " + said.filter(s => s.startsWith("FAILED")).length + " failed";
-    document.body.append(pre);
-  }, 50);
+  checkZoom(chunksPlot, "figure-time");
 }
 
 memory("memory-device", 0, 300, !D.memory[1].chunks.some(v => v > 0));
@@ -413,12 +301,4 @@ legend("chunks-legend", [["device", "device"], ["host", "host"], ["disk", "disk"
 legend("timeline-legend", [["forward", "forward"], ["backward", "backward"], ["update", "update"], ["wait", "wait", "hatch"],
   ["wanted", "copy wanted now"], ["prefetch", "prefetch"], ["write-back", "write back"],
   ...(D.spans.some(s => s[0] === COLLECTIVES) ? [["collective", "collective"]] : [])]);
-new ResizeObserver(() => {
-  for (const u of plots) {
-    const width = u.root.parentNode.clientWidth;
-    if (width && width !== u.width) u.setSize({ width, height: u.height });
-  }
-}).observe(document.body);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plots.forEach(u => u.redraw()));
 if (location.hash === "#selftest") setTimeout(() => selftest(chunksPlot, timelinePlot), 100);
-})();
