@@ -243,8 +243,9 @@ $B/pstar: $(CLI) $(STATIC)
 $B/libpatrickstar_%.so: src/chunk/comm/mpi/mpi_plugin.c src/chunk/comm/transport.h Makefile | build/.deps-mpi-%
 	@mkdir -p $(@D)
 	$(call run,mpicc)OMPI_CC=$(CC) MPICH_CC=$(CC) mpicc.$* $(ALL_CFLAGS) $(CPPFLAGS) -shared $(LDFLAGS) -o $@ $<
-COMPILER_NEEDS := $(if $(MANYLINUX),$(STATIC_LIBRARIES)/.done,build/.deps)
-$B/%.o: %.c Makefile | $(COMPILER_NEEDS)
+# With other versions of the libraries that are linked statically all is compiled again, and so linked.
+LIBRARIES_NEEDED := $(if $(MANYLINUX),$(STATIC_LIBRARIES)/.done)
+$B/%.o: %.c Makefile $(LIBRARIES_NEEDED) | $(if $(MANYLINUX),,build/.deps)
 	@mkdir -p $(@D)
 	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
@@ -263,7 +264,7 @@ $B/src/config/machines.o: $(wildcard examples/hardware/*.json)
 $B/src/api/report/assets.o: $(wildcard src/api/report/assets/*) $(wildcard third_party/uplot/uPlot.*)
 
 define isa_rule
-$B/%.$1.o: %.c Makefile | $(COMPILER_NEEDS)
+$B/%.$1.o: %.c Makefile $(LIBRARIES_NEEDED) | $(if $(MANYLINUX),,build/.deps)
 	@mkdir -p $$(@D)
 	$$(call run,cc)$$(CC) $$(ALL_CFLAGS) $$(ISA_FLAGS_$1) $$(CPPFLAGS) -DPS_ISA=$1 -DPS_ISA_$1=1 -MMD -MP -c -o $$@ $$<
 endef

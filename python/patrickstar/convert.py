@@ -2,10 +2,11 @@
 
 Reads Parquet files; Arrow files and streams, as `datasets` caches and saves them; folders of Dataset.save_to_disk and
 DatasetDict.save_to_disk; folders with Parquet files, as of a data set on the Hugging Face hub. Several inputs are one
-after the other in the output. A row is a line, with the names of its columns as keys; data.text_key and its like name
-other columns than text. An output called *.gz or *.zst is compressed, which pstar reads too.
+after the other in the output. A row is a line, with the names of its columns as keys; data.text_key, data.label_key
+and the other *_key options name columns that are called otherwise. An output called *.gz or *.zst is compressed, which
+pstar reads too.
 
-Needs pyarrow (pip install pyarrow; datasets brings it). Memory holds some thousand rows at a time.
+Needs pyarrow (pip install pyarrow; datasets brings it). Memory holds 1024 rows at a time.
 """
 import argparse
 import base64
@@ -67,13 +68,29 @@ def _files_of(path: str, split: Optional[str]) -> List[str]:
     if os.path.exists(saved):
         return [os.path.join(path, entry["filename"]) for entry in _read_json(saved, "_data_files", list)]
     by_split: Dict[str, List[str]] = {}
+    configurations = set()
     for file in sorted(glob.glob(os.path.join(glob.escape(path), "**", "*.parquet"), recursive=True)):
-        name = os.path.basename(file)
-        by_split.setdefault(name[:-len(".parquet")].split("-")[0], []).append(file)
+        configuration, name = _split_of(os.path.relpath(file, path))
+        configurations.add(configuration)
+        by_split.setdefault(name, []).append(file)
+    if len(configurations) > 1:
+        raise _Refused("%s: it has several configurations of the data set; name the folder of one: %s"
+                       % (path, ", ".join(sorted(os.path.join(path, name) for name in configurations))))
     if not by_split:
         raise _Refused("%s: no Parquet file is in this folder, and it is not of save_to_disk (which has state.json or "
                        "dataset_dict.json)" % path)
     return by_split[_choose(path, list(by_split), split)]
+
+
+def _split_of(file: str) -> Tuple[str, str]:
+    """Configuration and split of a file below the folder, as the Hugging Face hub lays data sets out:
+    train-00000-of-00002.parquet, or [CONFIGURATION/]train/0000.parquet; a folder "data" is no configuration."""
+    *folders, name = file.split(os.sep)
+    stem = name[:-len(".parquet")]
+    split = stem.split("-")[0]
+    if stem.isdigit() and folders:
+        split = folders.pop()
+    return os.sep.join(folder for folder in folders if folder != "data"), split
 
 
 def _read_json(path: str, key: str, kind: type) -> Any:
@@ -105,7 +122,8 @@ def _batches(path: str) -> Iterator[Any]:
     with open(path, "rb") as file:
         magic = file.read(6)
     if magic[:4] == b"PAR1":
-        with pyarrow.parquet.ParquetFile(path) as table:
+        # a row group may be large: its columns are read in pieces
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as table:
             yield table.schema_arrow
             yield from table.iter_batches(batch_size=BATCH_ROWS)
         return

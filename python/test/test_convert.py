@@ -92,6 +92,22 @@ class Convert(unittest.TestCase):
         self.converted("set", "--split", "train")
         self.assertEqual([row["text"][:11] for row in self.lines()], ["train-00000", "train-00001"])
 
+    def test_splits_that_are_folders(self):
+        for split in ("train", "test"):
+            self.parquet("set/default/%s/0000.parquet" % split, [{"text": split}])
+        self.assertIn("choose one by --split: test, train", self.refused("set", "out.jsonl"))
+        self.converted("set", "--split", "train")
+        self.assertEqual(self.lines(), [{"text": "train"}])
+
+    def test_configurations_are_not_mixed(self):
+        for name in ("cola", "sst2"):
+            self.parquet("glue/%s/train-00000-of-00001.parquet" % name, [{"text": name}])
+        said = self.refused("glue", "out.jsonl", "--split", "train")
+        self.assertIn("several configurations", said)
+        self.assertIn(os.path.join("glue", "sst2"), said)
+        self.converted(os.path.join("glue", "sst2"), "--split", "train")
+        self.assertEqual(self.lines(), [{"text": "sst2"}])
+
     def test_types(self):
         moment = datetime.datetime(2026, 1, 2, 3, 4, 5)
         rows = [{"when": moment, "day": moment.date(), "price": decimal.Decimal("1.25"), "none": None,
