@@ -304,6 +304,11 @@ def build_sdist(sdist_directory, config_settings=None) -> str:
 
 def _source_files(source: str) -> List[str]:
     """The files of a path in SOURCES, relative to the tree."""
+    if os.path.exists(os.path.join(TREE, ".git")) and shutil.which("git"):  # without what else lies in the tree
+        listed = subprocess.run(["git", "-C", TREE, "ls-files", "-z", source], stdout=subprocess.PIPE)
+        if listed.returncode == 0:
+            names = listed.stdout.decode().split("\0")[:-1]
+            return [name for name in names if os.path.isfile(os.path.join(TREE, name))]
     if os.path.isfile(os.path.join(TREE, source)):
         return [source]
     found = []

@@ -10,12 +10,15 @@ They come from the module's own initialisers, called as Module.apply does, child
 An initialiser of a module that contains others runs if all tensors below it were on meta. Tensors that had values
 before (load_state_dict(assign=True)) keep them. What has no value afterwards is refused by name."""
 import inspect
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+import logging
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 import torch.nn as nn
 
 from ._library import Refused
+
+_log = logging.getLogger("patrickstar")
 
 
 class Unset:
@@ -23,6 +26,7 @@ class Unset:
 
     def __init__(self) -> None:
         self._tensors: Dict[nn.Module, Dict[str, Tuple[torch.Tensor, int]]] = {}  # by name, with their version
+        self._constructors: Set[str] = set()  # classes that may have given other values to modules inside
 
     def add(self, module: nn.Module, key: str, tensor: torch.Tensor) -> None:
         """Filled by `blank`."""
@@ -38,6 +42,11 @@ class Unset:
 
     def initialise(self, model: nn.Module) -> None:
         self._initialise(model, None, {})
+        if self._constructors:
+            _log.warning("modules on meta have the values of reset_parameters(); other values that the constructor of %s "
+                         "gave them (zeros, a scaled range) had no effect. Where there are such, build the model in "
+                         "`with patrickstar.init(config):` without the meta device, or give the class a "
+                         "reset_parameters()", ", ".join(sorted(self._constructors)))
         missing = [prefix + "." * bool(prefix) + key for prefix, module in model.named_modules()
                    for key in self._of(module)]
         if missing:
@@ -68,6 +77,8 @@ class Unset:
         before = [tensor.detach().clone() for tensor in kept]
         reset = next((getattr(module, name) for name in ("reset_parameters", "_reset_parameters")
                       if callable(getattr(module, name, None))), None)
+        if owner is None and reset is None and not type(module).__module__.startswith("torch.nn."):
+            self._constructors.add(type(module).__name__)
         if owner is not None:
             owner._init_weights(module)
         if reset is not None and (owner is None or self._of(module)):

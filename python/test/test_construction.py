@@ -291,6 +291,18 @@ class Meta(Case):
         state = engine(Other, F32)[0].state_dict()
         self.assertTrue(.05 < state["a.weight"].std() < .3)
 
+    def test_values_that_a_constructor_gives_to_modules_inside_are_named(self):
+        class Adapter(nn.Module):
+            def __init__(self, **where):
+                super().__init__()
+                self.b = nn.Linear(WIDTH, WIDTH, **where)
+                nn.init.zeros_(self.b.weight)
+        with self.assertLogs("patrickstar", "WARNING") as logged:
+            initialize_engine(model=nn.Sequential(Adapter(device="meta")), config=config(F32))
+        self.assertIn("the constructor of Adapter gave them", "".join(logged.output))
+        with self.assertNoLogs("patrickstar", "WARNING"):
+            initialize_engine(model=nn.Sequential(nn.Linear(WIDTH, WIDTH, device="meta")), config=config(F32))
+
     def test_initialisers_of_modules_that_contain_others(self):
         class Parent(nn.Module):
             def __init__(self):

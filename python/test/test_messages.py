@@ -146,7 +146,7 @@ def small(**memory):
 
 
 MESSAGES = {  # of the page: what raises it, or the file that has its text
-    "BudgetError: ...: memory.disk=1.06MB suffices": lambda: initialize_engine(
+    "BudgetError: ...: raise it to at least memory.disk=1.06MB": lambda: initialize_engine(
         lambda: nn.Linear(256, 256), 0, small(device="20kB", host=0, disk=0)),
     "BudgetError: the framework itself has ... in use": lambda: engine(Two, F32)[0].client.moment(
         FORWARD, "a", 1 << 40),
