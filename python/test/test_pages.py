@@ -100,10 +100,11 @@ assert optimizer.last_step.step == 1, optimizer.last_step
         weighted = program("doc/pytorch.md", "import itertools")
         self.run_program(BEFORE + """
 from patrickstar.runtime import initialize_engine
-small = transformers.GPT2Config(vocab_size=100, n_embd=32, n_layer=1, n_head=2, n_positions=16)
+small = transformers.LlamaConfig(vocab_size=100, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+                                 num_attention_heads=2)
 config = {"optimizer": {"type": "AdamW"}, "gradient_accumulation_steps": 8,
           "memory": {"device": "400MB", "host": "100MB"}}
-model, optimizer = initialize_engine(lambda: transformers.GPT2LMHeadModel(small), 0, config)
+model, optimizer = initialize_engine(lambda: transformers.LlamaForCausalLM(small), 0, config)
 loader = [{"input_ids": row["input_ids"], "labels": row["input_ids"]} for row in loader]
 """ + weighted + "assert optimizer.last_step.step == 1, optimizer.last_step\n")
 

@@ -147,7 +147,7 @@ static void wrong_values_name_line_and_key(void **state)
         {4, "  \"n_nodes\": 0,", "hw.json:4:14: n_nodes must be an integer from 1 to 65536, not 0"},
         {4, "  \"n_nodes\": 1.5,", "hw.json:4:14: n_nodes must be an integer"},
         {5, "  \"device\": 7, \"zz\": {", "hw.json:5:13: device must be an object"},
-        {6, "    \"bytes\": 0,", "hw.json:6:14: device.bytes must be a size (64MB, 1.5GiB, bytes) of at least 1048576"},
+        {6, "    \"bytes\": 0,", "hw.json:6:14: device.bytes must be a size (64MB, 1.5GiB, bytes) of at least 1MiB"},
         {6, "    \"bytes\": \"24 apples\",", "hw.json:6:14: device.bytes must be a size"},
         {6, "    \"bytes\": \"auto\",", "hw.json:6:14: device.bytes must be a size"},
         {6, "    \"bytes\": \"1000000TB\",", "hw.json:6:14: device.bytes must be a size"},

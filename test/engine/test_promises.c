@@ -202,7 +202,7 @@ static void test_refusal(void **state)
     /* the verdict, which operator (of which pass differs between processors, as the scratch of their kernels does), how
      * much it needs, and what would fit */
     assert_memory_equal(ps_last_error(), "Does not fit: ", strlen("Does not fit: "));
-    assert_non_null(strstr(ps_last_error(), "ward) needs "));
+    assert_non_null(strstr(ps_last_error(), "ward needs "));
     assert_non_null(strstr(ps_last_error(), "activations and workspace"));
     assert_int_equal(named_bytes(ps_last_error(), "memory.device="), least);
     assert_non_null(strstr(ps_last_error(), "train_micro_batch_size_per_gpu=1"));
