@@ -51,7 +51,8 @@ class _Restricted(pickle.Unpickler):
     """Creates tensors, numbers, texts and containers, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        is_known = (module, name) in (("collections", "OrderedDict"), ("torch._utils", "_rebuild_tensor_v2"))
+        is_known = (module, name) in (("collections", "OrderedDict"), ("collections", "Counter"),
+                                      ("torch._utils", "_rebuild_tensor_v2"))
         if is_known or (module == "torch" and (name.endswith("Storage") or name in ("Size", "device"))):
             return super().find_class(module, name)
         raise pickle.UnpicklingError("it calls %s.%s" % (module, name))

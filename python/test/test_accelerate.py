@@ -1,11 +1,15 @@
 """accelerate: an Accelerator with PatrickStarPlugin trains as the plain one."""
 import json
+import logging
 import os
 import tempfile
 import unittest
+import unittest.mock
+import warnings
 
 import torch
 import torch.nn as nn
+import torch.optim.lr_scheduler as schedules
 
 from hugging_face import HAS_CPU_RANKS, MEMORY, forget_accelerate, is_installed
 from support import BF16, WIDTH, Case, config, engine, start_ranks
@@ -167,6 +171,163 @@ class AsPlain(OfAccelerate):
         for key in ("losses", "norms", "rates"):
             self.are_near(found["ours"][key], found["plain"][key])
         self.assertEqual(found["resumed"]["weight"], found["ours"]["weight"])
+
+
+class Schedules(OfAccelerate):
+    """Over the optimizer of torch.optim that prepare replaces."""
+    STEPS = 8
+
+    def train(self, accelerator, schedule, is_prepared=True, is_late=False):
+        """The groups' numbers, and the losses, of each step."""
+        model = model_func()
+        given = optimizer_of(model)
+        scheduler = None if is_late else schedule(given)
+        if is_prepared:
+            model, optimizer, stepped = accelerator.prepare(model, given, scheduler)
+        else:
+            model, optimizer = accelerator.prepare(model, given)
+            stepped = schedule(given) if is_late else scheduler
+        x, y = next(iter(torch.utils.data.DataLoader(data(), batch_size=N)))
+        numbers, losses = [], []
+        for _ in range(self.STEPS):
+            loss = nn.functional.mse_loss(model(x), y)
+            accelerator.backward(loss)
+            optimizer.step()
+            stepped.step()
+            optimizer.zero_grad()
+            numbers.append([value for group in optimizer.param_groups for value in (group["lr"], *group["betas"])])
+            losses.append(loss.item())
+        return numbers, losses, optimizer
+
+    def both(self, schedule, **options):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Detected call of|Seems like")  # they have seen the optimizer's steps
+            ours = self.train(self.ours(), schedule, **options)
+        plain = self.train(accelerate.Accelerator(cpu=True), schedule, **options)
+        self.are_near(ours[0], plain[0], 1e-12)
+        self.are_near(ours[1], plain[1])
+        self.assertGreater(len({tuple(numbers) for numbers in plain[0]}), 3)
+        self.assertNotEqual(plain[0][0], plain[0][-1])
+        return ours[2], plain[2]
+
+    @staticmethod
+    def sequential(optimizer):
+        return schedules.SequentialLR(optimizer, [schedules.LinearLR(optimizer, .1, 1., 3),
+                                                  schedules.CosineAnnealingLR(optimizer, 5)], milestones=[3])
+
+    def test_schedulers_of_schedulers(self):
+        self.both(self.sequential)
+        self.both(lambda optimizer: schedules.ChainedScheduler([schedules.LinearLR(optimizer, .1, 1., 3),
+                                                                schedules.ExponentialLR(optimizer, .9)]))
+
+    def test_a_scheduler_that_is_not_prepared(self):
+        for is_late in (False, True):
+            self.both(lambda optimizer: schedules.ExponentialLR(optimizer, .5), is_prepared=False, is_late=is_late)
+        self.both(self.sequential, is_prepared=False)
+
+    def test_one_cycle(self):
+        """It keeps its numbers in the groups, and cycles a beta."""
+        def one_cycle(optimizer):
+            return schedules.OneCycleLR(optimizer, [1e-2, 2e-2], total_steps=self.STEPS + 2)
+
+        ours, plain = self.both(one_cycle)
+        for mine, other in zip(ours.param_groups, plain.param_groups):
+            self.assertEqual({key: value for key, value in mine.items() if key != "params"},
+                             {key: value for key, value in other.items() if key != "params"})
+            self.assertIn("max_lr", mine)
+        again = torch.optim.AdamW(optimizer_of(model_func()).param_groups)
+        again.load_state_dict(ours.optimizer.state_dict())
+        self.assertEqual(again.param_groups[1]["max_lr"], 2e-2)
+
+    def test_the_state_of_the_optimizer_has_them(self):
+        model = model_func()
+        given = optimizer_of(model)
+        schedules.OneCycleLR(given, 1e-2, total_steps=9)
+        model, optimizer = self.ours().prepare(model, given)
+        state = optimizer.state_dict()
+        state["param_groups"][0]["max_lr"] = .75
+        optimizer.load_state_dict(state)
+        self.assertEqual(given.param_groups[0]["max_lr"], .75)
+
+    def test_a_momentum_that_is_cycled_is_refused(self):
+        model = model_func()
+        given = torch.optim.SGD(model.parameters(), lr=.1, momentum=.9)
+        scheduler = schedules.OneCycleLR(given, .1, total_steps=9)
+        accelerator = self.ours()
+        model, optimizer = accelerator.prepare(model, given)
+        scheduler.step()
+        accelerator.backward(model(torch.ones(2, WIDTH)).sum())
+        self.refused(optimizer.step, "cycle_momentum=False", Refused)
+
+
+class Failures(OfAccelerate):
+    def test_a_save_that_is_interrupted(self):
+        """Over an earlier one: what it leaves is no checkpoint, and saving again makes it one."""
+        folder = os.path.join(self.folder, "state")
+        loop = Loop(self.ours()).run(1)
+        loop.accelerator.save_state(folder)
+        loop.accelerator.load_state(folder)
+        loop.run(1)
+        with unittest.mock.patch.object(Engine, "save_checkpoint", side_effect=KeyboardInterrupt):
+            self.assertRaises(KeyboardInterrupt, loop.accelerator.save_state, folder)
+        self.refused(lambda: loop.accelerator.load_state(folder), "the save was not complete", PatrickStarError)
+        loop.accelerator.save_state(folder)
+        weight = loop.model.state_dict()["0.weight"]
+        loop.run(1)
+        loop.accelerator.load_state(folder)
+        self.assertTrue(torch.equal(loop.model.state_dict()["0.weight"], weight))
+
+    def test_a_refused_optimizer_leaves_the_model(self):
+        """It is refused before the model is in chunks."""
+        accelerator, model = self.ours(), model_func()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        for bad, message in ((torch.optim.AdamW(model[0].parameters()), "is in no group"),
+                             (torch.optim.AdamW(model.parameters(), amsgrad=True), "amsgrad"),
+                             (torch.optim.AdamW(list(model.parameters()) + [nn.Parameter(torch.ones(3))]),
+                              "not in the model")):
+            self.refused(lambda: accelerator.prepare(model, bad), message, Refused)
+            self.assertIsNone(accelerator.patrickstar_plugin.engine)
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+        model(torch.ones(2, WIDTH))
+        self.steps(accelerator, model)
+
+    def steps(self, accelerator, model):
+        model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+        accelerator.backward(model(torch.ones(2, WIDTH)).sum())
+        optimizer.step()
+        self.assertEqual(optimizer.last_step.step, 1)
+        return model, optimizer
+
+    def test_prepare_fails_after_the_model_is_in_chunks(self):
+        accelerator, model = self.ours(), model_func()
+        given = optimizer_of(model)
+        given.param_groups[1]["lr"] = -1.
+        with self.assertLogs("patrickstar", logging.WARNING) as caught:
+            self.refused(lambda: accelerator.prepare(model, given), "must be at least 0", PatrickStarError)
+        self.assertIn("build the model, and its optimizer, again", caught.output[0])
+        self.assertIsNone(accelerator.patrickstar_plugin.engine)
+        self.refused(lambda: accelerator.prepare(model), "whose engine was closed", Refused)
+        self.steps(accelerator, model_func())
+
+    def test_free_memory(self):
+        accelerator = self.ours()
+        for free in (accelerator.free_memory, accelerator.clear):
+            kept = model_func()
+            model, optimizer = self.steps(accelerator, kept)
+            client = model.client
+            self.assertEqual(list(free(model, optimizer)), [None, None])
+            self.assertFalse(client.is_open())
+            self.refused(lambda: accelerator.prepare(kept), "whose engine was closed", Refused)
+        Loop(accelerator).run(1)
+
+    def test_free_memory_forgets_an_engine_that_was_given(self):
+        model, optimizer = engine(model_func, torch.float32)
+        accelerator = self.ours(None)
+        accelerator.prepare(model, optimizer)
+        accelerator.free_memory()
+        self.assertTrue(model.client.is_open())
+        self.steps(accelerator, model_func())
 
 
 class Ours(OfAccelerate):

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 import unittest
+import unittest.mock
 
 import torch
 
@@ -188,6 +189,62 @@ class Ours(Of):
         for number in (2, 4, 6):
             os.remove(self.at("ours", "checkpoint-%d" % number, "patrickstar", "state.json"))
         self.refused(lambda: self.train(patrickstar.Trainer, "ours", resume=True), "is not a complete checkpoint")
+
+    def test_a_save_that_is_interrupted(self):
+        """Over a checkpoint of an earlier run, which is none any more."""
+        _, whole = self.train(patrickstar.Trainer, "ours", save_steps=2)
+        with unittest.mock.patch.object(patrickstar.runtime.Engine, "save_checkpoint", side_effect=KeyboardInterrupt):
+            self.assertRaises(KeyboardInterrupt, self.train, patrickstar.Trainer, "ours",
+                              resume=self.at("ours", "checkpoint-4"), save_steps=2)
+        self.assertEqual(self.damaged(), [6])
+        with self.assertLogs("patrickstar", logging.WARNING) as caught:
+            _, again = self.train(patrickstar.Trainer, "ours", resume=True, save_steps=2)
+        self.assertIn("checkpoint-6 is not complete", caught.output[0])
+        self.same_bits(again[:STEPS], whole[:STEPS])
+        self.assertEqual(self.damaged(), [])
+
+    def damaged(self):
+        return [number for number in (2, 4, 6)
+                if not os.path.exists(self.at("ours", "checkpoint-%d" % number, "trainer_state.json"))]
+
+    def test_save_only_model_over_a_checkpoint(self):
+        """The weights of the run that saved last."""
+        self.train(patrickstar.Trainer, "ours")
+        trainer, _ = self.train(patrickstar.Trainer, "ours", save_only_model=True, learning_rate=1e-2)
+        self.assertNotIn("patrickstar", os.listdir(self.at("ours", "checkpoint-%d" % STEPS)))
+
+    def test_a_scheduler_of_schedulers(self):
+        """Resumed from scheduler.pt."""
+        make = torch.optim.lr_scheduler
+
+        def sequential(optimizer):
+            return make.SequentialLR(optimizer, [
+                make.LinearLR(optimizer, .1, 1., 2), make.OneCycleLR(optimizer, LR, total_steps=9)], [2])
+
+        def given(schedule=sequential):
+            torch.manual_seed(0)
+            model = without_dropout(gpt2)()
+            optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+            return {"model": model, "model_init": None, "optimizers": (optimizer, schedule(optimizer))}
+
+        _, logged = self.train(patrickstar.Trainer, "ours", given=given())
+        _, expected = self.train(Plain, "plain", given=given())
+        self.same_logs(logged, expected)
+        self.assertGreater(len({entry["learning_rate"] for entry in expected if "loss" in entry}), 3)
+        _, resumed = self.train(patrickstar.Trainer, "ours", resume=self.at("ours", "checkpoint-3"), given=given())
+        self.same_bits(resumed[:STEPS], logged[:STEPS])
+        self.train(patrickstar.Trainer, "steps", given=given(lambda optimizer: make.MultiStepLR(optimizer, [2, 4])))
+        self.train(patrickstar.Trainer, "steps", resume=True, given=given(
+            lambda optimizer: make.MultiStepLR(optimizer, [2, 4])))
+
+    def test_a_refused_optimizer_leaves_the_model(self):
+        model = gpt2()
+        given = {"model": model, "model_init": None, "optimizers": (torch.optim.AdamW(model.parameters(), amsgrad=True),
+                                                                    None)}
+        self.refused(lambda: self.trainer(patrickstar.Trainer, "ours", given), "amsgrad", Refused)
+        self.assertFalse(any(hasattr(param, "_ps") for param in model.parameters()))
+        given["optimizers"] = torch.optim.AdamW(model.parameters(), lr=LR), None
+        self.train(patrickstar.Trainer, "ours", given=given)
 
     def test_train_begins_anew_each_time(self):
         """With model_init, as plain ones do; the first time with the model of the constructor."""

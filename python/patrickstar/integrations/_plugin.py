@@ -1,4 +1,5 @@
 """The plugin of an Accelerator or a Trainer: the configuration, and the engine once a model was prepared."""
+import logging
 import os
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
@@ -55,6 +56,16 @@ class PatrickStarPlugin:
         if self.engine is not None:
             self.engine.close()
         self.engine = self.optimizer = None
+
+    def fail(self, error: BaseException) -> None:
+        """What follows start has failed: the engine is closed, and the other ranks are told."""
+        if self.engine is None:
+            return
+        self.engine.ranks.fail(error)
+        self.close()
+        logging.getLogger("patrickstar").warning(
+            "the model was in chunks already when this failed, and has no values any more: build the model, and its "
+            "optimizer, again (%s)", error)
 
     def has_in_chunks(self, module: nn.Module) -> bool:
         """A module of the engine."""

@@ -3,8 +3,9 @@
     accelerator = Accelerator(patrickstar_plugin=PatrickStarPlugin(config))
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
 
-prepare moves the model into chunks, and has the engine's optimizer take the groups and numbers of the one of torch.optim.
-All else is accelerate's: data, schedulers, processes, trackers."""
+prepare moves the model into chunks, and has the engine's optimizer take the groups of the one of torch.optim. All
+else is accelerate's: data, schedulers, processes, trackers."""
+import contextlib
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -16,10 +17,12 @@ from accelerate.utils import DistributedType
 
 from .._library import PatrickStarError, Refused
 from ..runtime import Engine, Optimizer
-from ..runtime.optimizer import StepInfo
+from ..runtime.optimizer import StepInfo, check_template
 from ._plugin import PatrickStarPlugin, of_mixed_precision, of_optimizer
 
 CHECKPOINT = "patrickstar"  # the engine's checkpoint in a folder of save_state, or of a Trainer
+_CLOSED = ("prepare of a model whose engine was closed (free_memory, or a prepare that has failed): it has no values "
+           "any more; build the model, and its optimizer, again")
 
 
 class _PreparedOptimizer(AcceleratedOptimizer):
@@ -58,7 +61,9 @@ class InChunks:
         self.patrickstar_plugin = plugin if plugin is not None else PatrickStarPlugin()
         # Parameters are 16-bit, and the engine has the loss scale: neither autocast nor a scaler.
         self.native_amp, self.scaler = False, None
-        self._replaced: List[Tuple[torch.optim.Optimizer, Optimizer]] = []  # optimizers of torch.optim, and the engine's
+        self._replaced: List[torch.optim.Optimizer] = []  # optimizers of torch.optim whose groups the engine's has
+        self._has_taken = False  # prepare has given the plugin its engine, not a Trainer
+        self._has_started = False  # and has made it
 
     # ---- prepare
 
@@ -66,8 +71,42 @@ class InChunks:
         """As accelerate's. A module, or the engine of initialize_engine, is in chunks afterwards, and is returned as
         the engine; a module without trained parameters is prepared for evaluation. The engine's optimizer replaces an
         optimizer of torch.optim over its parameters, and takes its groups and numbers. It also replaces DummyOptim of
-        accelerate.utils.deepspeed, with the numbers of the configuration. Several ranks: all call."""
-        return super().prepare(*self._take(args), device_placement=device_placement)  # type: ignore[misc]
+        accelerate.utils.deepspeed, with the numbers of the configuration. Several ranks: all call. If it fails, a model
+        that it has moved into chunks must be built again."""
+        plugin = self.patrickstar_plugin
+        had_engine = plugin.engine is not None
+        try:
+            return super().prepare(*self._take(args), device_placement=device_placement)  # type: ignore[misc]
+        except BaseException as error:
+            if not had_engine and plugin.engine is not None:
+                self._models, self._optimizers = self._outside_of_chunks()
+                if self._has_started:
+                    plugin.fail(error)
+                self._release()
+            raise
+
+    def free_memory(self, *objects: Any) -> Any:
+        """As accelerate's. An engine that prepare has made is closed, and another model may be prepared. Several ranks:
+        all call."""
+        objects = super().free_memory(*objects)  # type: ignore[misc]
+        self._release()
+        return objects
+
+    def _release(self) -> None:
+        """Closes an engine that prepare has made, and forgets one that was given to it."""
+        plugin = self.patrickstar_plugin
+        if self._has_started:
+            plugin.close()
+        elif self._has_taken:
+            plugin.engine = plugin.optimizer = None
+        self._has_taken = self._has_started = False
+        self._replaced.clear()
+
+    def _outside_of_chunks(self) -> Tuple[List[Any], List[Any]]:
+        """Models and optimizers that are accelerate's alone."""
+        plugin = self.patrickstar_plugin
+        return ([model for model in self._models if not isinstance(model, Engine) and not plugin.has_in_chunks(model)],
+                [optimizer for optimizer in self._optimizers if not isinstance(optimizer, _PreparedOptimizer)])
 
     def _take(self, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
         plugin = self.patrickstar_plugin
@@ -75,7 +114,7 @@ class InChunks:
         taken = list(args)
         for number, arg in enumerate(args):
             if isinstance(arg, Engine):
-                plugin.use(arg)
+                self._use(arg)
             elif isinstance(arg, nn.Module):
                 taken[number] = self._take_module(arg, optimizers)
         for number, arg in enumerate(args):
@@ -85,21 +124,27 @@ class InChunks:
                 if plugin.optimizer is None:
                     raise Refused("DummyOptim before a model: prepare them together")
                 taken[number] = plugin.optimizer
-        for arg in args:
-            self._take_scheduler(arg)
         if plugin.engine is not None:
             plugin.engine.__dict__["_is_accelerate_prepared"] = True
         return tuple(taken)
 
+    def _use(self, engine: Engine) -> None:
+        if not engine.client.is_open():
+            raise Refused(_CLOSED)
+        self._has_taken = self._has_taken or self.patrickstar_plugin.engine is None
+        self.patrickstar_plugin.use(engine)
+
     def _take_module(self, module: nn.Module, optimizers: List[torch.optim.Optimizer]) -> nn.Module:
         plugin = self.patrickstar_plugin
         slots = [param._ps for param in module.parameters() if hasattr(param, "_ps")]
+        if slots and not slots[0].front.client.is_open():
+            raise Refused(_CLOSED)
         if slots and not plugin.has_in_chunks(module):
             engine = next((optimizer.engine for optimizer in optimizers if isinstance(optimizer, Optimizer)
                            and optimizer.engine.front is slots[0].front), None)
             if engine is None:
                 raise Refused("prepare of a module of another engine: pass the engine, or its optimizer too")
-            plugin.use(engine)
+            self._use(engine)
         if slots or not any(param.requires_grad for param in module.parameters()):
             return module
         if plugin.engine is not None:
@@ -112,8 +157,10 @@ class InChunks:
         of_program["gradient_accumulation_steps"] = (
             self.gradient_accumulation_steps, "gradient_accumulation_steps of the Accelerator")
         if template is not None:
+            check_template(template, module.named_parameters())
             of_program.update(of_optimizer(template))
         plugin.start(module, of_program, self.local_process_index)
+        self._has_taken = self._has_started = True
         assert plugin.engine is not None
         return plugin.engine
 
@@ -123,29 +170,18 @@ class InChunks:
             return optimizer
         if not any(hasattr(param, "_ps") for group in optimizer.param_groups for param in group["params"]):
             return optimizer  # of a model that is not in chunks
-        if not any(template is optimizer for template, _ in self._replaced):
+        if not any(template is optimizer for template in self._replaced):
             self.replace(optimizer)
         return plugin.optimizer
 
     def replace(self, template: torch.optim.Optimizer) -> Optimizer:
-        """The engine's optimizer, with the groups, numbers and states of one of torch.optim."""
+        """The engine's optimizer, with the groups, numbers and states of one of torch.optim. Schedulers over that one
+        act on it."""
         optimizer = self.patrickstar_plugin.optimizer
         assert optimizer is not None
         optimizer.take_over(template)
-        self._replaced.append((template, optimizer))
+        self._replaced.append(template)
         return optimizer
-
-    def _take_scheduler(self, scheduler: Any) -> None:
-        """One that was created over an optimizer of torch.optim sets the rates of the engine's from now on."""
-        optimizer = next((mine for template, mine in self._replaced
-                          if getattr(scheduler, "optimizer", None) is template), None)
-        if optimizer is None:
-            return
-        rates = [group["lr"] for group in optimizer.param_groups]
-        torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda _: 1.] * len(rates))  # has it count the optimizer's steps
-        for group, rate in zip(optimizer.param_groups, rates):
-            group["lr"] = rate
-        scheduler.optimizer = optimizer
 
     def prepare_model(self, model: nn.Module, device_placement: Optional[bool] = None,
                       evaluation_mode: bool = False) -> nn.Module:
@@ -215,13 +251,23 @@ class InChunks:
 
     def save_state(self, output_dir: Optional[str] = None, safe_serialization: bool = True, **kwargs: Any) -> str:
         """As accelerate's. Weights and the optimizer's states are in the engine's checkpoint, the folder `patrickstar`
-        in it, streamed from chunks and complete or not there; all else as accelerate saves it. Several ranks: all
-        call."""
+        in it, streamed from chunks; all else as accelerate saves it. A save over another one that is interrupted leaves
+        a folder that load_state refuses. Several ranks: all call."""
         engine = self.patrickstar_plugin.engine
         if engine is None:
             return super().save_state(output_dir, safe_serialization, **kwargs)  # type: ignore[misc]
-        with _Without(self):
-            folder = super().save_state(output_dir, safe_serialization, **kwargs)  # type: ignore[misc]
+
+        def begin(_models: Any, _weights: Any, folder: str) -> None:  # before accelerate's first file
+            if self.is_main_process:
+                begin_save(folder)
+            self.wait_for_everyone()
+
+        handle = self.register_save_state_pre_hook(begin)
+        try:
+            with _Without(self):
+                folder = super().save_state(output_dir, safe_serialization, **kwargs)  # type: ignore[misc]
+        finally:
+            handle.remove()
         self.wait_for_everyone()
         engine.save_checkpoint(str(folder), tag=CHECKPOINT)
         return folder
@@ -264,11 +310,7 @@ class _Without:
     def __enter__(self) -> None:
         accelerator = self._accelerator
         self._lists = accelerator._models, accelerator._optimizers
-        plugin = accelerator.patrickstar_plugin
-        accelerator._models = [model for model in accelerator._models
-                               if not isinstance(model, Engine) and not plugin.has_in_chunks(model)]
-        accelerator._optimizers = [optimizer for optimizer in accelerator._optimizers
-                                   if not isinstance(optimizer, _PreparedOptimizer)]
+        accelerator._models, accelerator._optimizers = accelerator._outside_of_chunks()
 
     def __exit__(self, *error: Any) -> None:
         self._accelerator._models, self._accelerator._optimizers = self._lists
@@ -277,6 +319,12 @@ class _Without:
 def has_engine(folder: str) -> bool:
     """The folder has a complete checkpoint of an engine."""
     return os.path.exists(os.path.join(folder, CHECKPOINT, "state.json"))
+
+
+def begin_save(folder: str) -> None:
+    """The folder has no complete checkpoint of an engine from now on, until the next one is."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(os.path.join(folder, CHECKPOINT, "state.json"))
 
 
 def load_engine(engine: Engine, folder: str) -> None:

@@ -9,11 +9,13 @@
     save_model                                  streamed from chunks; several ranks read, one writes
 
 Losses, data, schedules, evaluation, logging and callbacks are the Trainer's."""
+import contextlib
 import inspect
 import json
 import logging
 import os
 import random
+import shutil
 from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
 import numpy
@@ -24,11 +26,12 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 
 from .._library import PatrickStarError, Refused
 from .._state import names_of
+from .._torch import load_plain
 from ..runtime import Engine, Optimizer
-from ..runtime.optimizer import KINDS, templates
+from ..runtime.optimizer import KINDS, check_template, templates
 from . import _config
 from ._plugin import PatrickStarPlugin, of_mixed_precision, of_optimizer
-from .accelerate import CHECKPOINT, attach, has_engine, load_engine
+from .accelerate import CHECKPOINT, attach, begin_save, has_engine, load_engine
 
 _STATE, _SCHEDULER = "trainer_state.json", "scheduler.pt"  # the Trainer's own files
 
@@ -62,10 +65,17 @@ class PatrickStarTrainerMixin:
 
         def build() -> nn.Module:
             super(PatrickStarTrainerMixin, self).__init__(*args, **kwargs)
-            return self.get_trained_module()
+            module = self.get_trained_module()
+            if self.optimizer is not None:  # before the module is in chunks
+                check_template(self.optimizer, module.named_parameters())
+            return module
 
         self._plugin.start(build, of_program, _local_rank(arguments))
-        self._finish_start()
+        try:
+            self._finish_start()
+        except BaseException as error:
+            self._plugin.fail(error)
+            raise
 
     def _begin_with(self, engine: Engine, config: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """The engine of initialize_engine."""
@@ -85,7 +95,6 @@ class PatrickStarTrainerMixin:
         optimizer = self.optimizer  # type: ignore[has-type]
         if optimizer is not None and not isinstance(optimizer, Optimizer):  # of optimizers=(optimizer, scheduler)
             self.optimizer = self.accelerator.replace(optimizer)
-            self.accelerator._take_scheduler(self.lr_scheduler)
             self.callback_handler.optimizer = self.optimizer
         self._at_start = self._version()
 
@@ -163,10 +172,23 @@ class PatrickStarTrainerMixin:
 
     # ---- checkpoints
 
+    def _save_checkpoint(self, model: nn.Module, trial: Any, *args: Any, **kwargs: Any) -> None:
+        """A folder that exists is incomplete until all of it is written anew."""
+        folder = os.path.join(self._get_output_dir(trial=trial), "%s-%d" % (
+            PREFIX_CHECKPOINT_DIR, self.state.global_step))
+        if self.args.should_save:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(folder, _STATE))
+            begin_save(folder)
+            if self.args.save_only_model:
+                shutil.rmtree(os.path.join(folder, CHECKPOINT), ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        super()._save_checkpoint(model, trial, *args, **kwargs)  # type: ignore[misc]
+
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if self.args.should_save:
             os.makedirs(output_dir, exist_ok=True)
-            torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
+            torch.save(_without_functions(self.lr_scheduler.state_dict()), os.path.join(output_dir, _SCHEDULER))
         self.accelerator.wait_for_everyone()
         self.engine.save_checkpoint(output_dir, tag=CHECKPOINT)
 
@@ -195,7 +217,7 @@ class PatrickStarTrainerMixin:
         load_engine(self.engine, checkpoint)
         path = os.path.join(checkpoint, _SCHEDULER)
         if os.path.exists(path):
-            self.lr_scheduler.load_state_dict(torch.load(path, map_location="cpu"))
+            self.lr_scheduler.load_state_dict(load_plain(path))
 
     # ---- weights
 
@@ -338,6 +360,13 @@ def _are_same(one: Tuple[Any, ...], other: Tuple[Any, ...]) -> bool:
     return bool(one[0] == other[0] and all(numpy.array_equal(a, b) for a, b in zip(one[1], other[1]))
                 and torch.equal(one[2], other[2]) and len(one[3]) == len(other[3])
                 and all(torch.equal(a, b) for a, b in zip(one[3], other[3])))
+
+
+def _without_functions(state: Any) -> Any:
+    """A scheduler has those of its constructor; before PyTorch 2.1 OneCycleLR's state has one, too."""
+    if type(state) is dict:
+        return {key: _without_functions(value) for key, value in state.items() if not callable(value)}
+    return [_without_functions(value) for value in state] if type(state) is list else state
 
 
 # ---- checkpoints that are complete -----------------------------------------------------------------------------------

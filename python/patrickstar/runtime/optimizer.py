@@ -4,7 +4,7 @@ import logging
 import math
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -20,6 +20,7 @@ _OWN_KEY = "patrickstar"  # key of state_dict for data that torch.optim does not
 
 # Options of torch.optim's groups that this optimizer does not support, and their values when unset.
 _NOT_DONE = {"amsgrad": False, "maximize": False, "momentum": 0, "dampening": 0, "nesterov": False}
+_OF_SGD = ("momentum", "dampening", "nesterov")  # fixed numbers of the configuration
 
 KINDS = ("Adam", "AdamW", "SGD")  # optimizer.type
 
@@ -51,6 +52,37 @@ def kind_of(optimizer: torch.optim.Optimizer) -> str:
     return kind
 
 
+def check_template(template: torch.optim.Optimizer, params: Iterable[Tuple[str, torch.Tensor]]) -> None:
+    """Refuse what take_over does not do. params: the model's, by name, before they are in chunks or afterwards."""
+    name = type(template).__name__
+    _check_options(template.param_groups, kind_of(template))
+    trained = [(one, _identity_of(param), param.requires_grad) for one, param in params]
+    mine = {identity for _, identity, _ in trained}
+    theirs = set()
+    for group in template.param_groups:
+        for param in group["params"]:
+            if _identity_of(param) not in mine:
+                raise Refused("%s has a parameter of shape %s that is not in the model; create it in model_func, or "
+                              "as a part of the module that is prepared" % (name, tuple(param.shape)))
+            theirs.add(_identity_of(param))
+    for one, identity, is_trained in trained:
+        if is_trained and identity not in theirs:
+            raise Refused("%s requires a gradient and is in no group of %s: freeze it by requires_grad_(False), or "
+                          "add it to a group" % (one, name))
+
+
+def _identity_of(param: torch.Tensor) -> int:
+    return id(getattr(param, "_ps", param))
+
+
+def _check_options(groups: List[Dict[str, Any]], kind: str) -> None:
+    for number, group in enumerate(groups):
+        for key, value in _NOT_DONE.items():
+            if (kind != "SGD" or key not in _OF_SGD) and group.get(key, value) != value:
+                raise Refused("param_groups[%d][%r] = %r: %s of this library does not support that; leave it out"
+                              % (number, key, group[key], kind))
+
+
 @dataclass(frozen=True)
 class StepInfo:
     """Information on the last step. Before the first one: the count of updates, the loss scale, and a norm of 0."""
@@ -80,7 +112,7 @@ class Optimizer(torch.optim.Optimizer):
         options = engine.ps_config.to_dict()["optimizer"]
         self._kind = options["type"]
         self._fixed = {} if self._kind != "SGD" else {
-            key: options["params"][key] for key in ("momentum", "dampening", "nesterov")}
+            key: options["params"][key] for key in _OF_SGD}
         self._slots = engine.front.slots
         groups: List[Dict[str, Any]] = [{"params": []} for _ in self.client.get_groups()]
         for slot in self._slots:
@@ -89,6 +121,7 @@ class Optimizer(torch.optim.Optimizer):
         for group, numbers in zip(groups, self._known):
             group.update(numbers, **self._fixed)
         self._has_warned = False
+        self._template: Any = None  # of take_over
         self._norms: List[torch.Tensor] = []  # of clip_grad_norm_, which the next step fills
         self._is_built = False
         super().__init__(groups, dict(self._known[0], **self._fixed))
@@ -125,6 +158,8 @@ class Optimizer(torch.optim.Optimizer):
                                   bool(info.is_recorded), info.n_restored, info.n_separate, info.n_deferred,
                                   info.n_gathered, info.n_gathered_ahead, info.n_early)
         self._learn_groups()
+        if self._template is not None:  # schedulers over it check that their optimizer steps before they do
+            self._template._opt_called, self._template._step_count = True, getattr(self._template, "_step_count", 0) + 1
         if trouble is None or info.is_skipped:  # otherwise weights have changed in part
             engine.checkpoints.after_step()
         if trouble is not None:
@@ -173,39 +208,23 @@ class Optimizer(torch.optim.Optimizer):
 
     def take_over(self, template: torch.optim.Optimizer) -> None:
         """Have the groups, the numbers and the states of an optimizer of torch.optim of the same kind, which was
-        constructed over the parameters before they were in chunks, or within templates()."""
+        constructed over the parameters before they were in chunks, or within templates(). Both have the same
+        dictionaries of groups afterwards: schedulers over either act, with all that they keep in them."""
         if kind_of(template) != self._kind:
             raise Refused("%s over parameters in chunks, which optimizer.type of the configuration has updated by %s; "
                           "make both the same" % (type(template).__name__, self._kind))
         if len(self.param_groups) > 1:
             raise Refused("groups of parameters are given twice: by optimizer.param_groups of the configuration and by "
                           "%s; leave one out" % type(template).__name__)
-        self._check_options(template.param_groups)
-        self._check_that_all_are_updated(template)
-        numbers = [{key: value for key, value in group.items()
-                    if key in self._known[0] or key in self._fixed or key == "initial_lr"}
-                   for group in template.param_groups]
+        check_template(template, ((slot.name, slot.param) for slot in self._slots))
         self._make_groups([[param._ps for param in group["params"]] for group in template.param_groups])
-        for group, given in zip(self.param_groups, numbers):
-            group.update(given)
+        for mine, given in zip(self.param_groups, template.param_groups):
+            given["params"] = mine["params"]
+        self.param_groups[:] = template.param_groups
         self.apply_groups()
+        self._template = template
         if template.state:
             self.load_state_dict(template.state_dict())
-
-    def _check_that_all_are_updated(self, template: torch.optim.Optimizer) -> None:
-        mine, theirs = set(self._slots), set()
-        for group in template.param_groups:
-            for param in group["params"]:
-                slot = getattr(param, "_ps", None)
-                if slot not in mine:
-                    raise Refused("%s has a parameter of shape %s that is not in the model; create it in model_func, or "
-                                  "as a part of the module that is prepared"
-                                  % (type(template).__name__, tuple(param.shape)))
-                theirs.add(slot)
-        for slot in self._slots:
-            if slot.param.requires_grad and slot not in theirs:
-                raise Refused("%s requires a gradient and is in no group of %s: freeze it by requires_grad_(False), or "
-                              "add it to a group" % (slot.name, type(template).__name__))
 
     def _make_groups(self, groups: List[List[Slot]]) -> None:
         """Groups of these; frozen parameters that are in none stay in the first."""
@@ -240,12 +259,13 @@ class Optimizer(torch.optim.Optimizer):
 
     def apply_groups(self) -> None:
         """Passes the program's values to the library."""
-        self._check_options(self.param_groups)
+        _check_options(self.param_groups, self._kind)
         for number, (group, known, numbers) in enumerate(zip(self.param_groups, self._known, self._set)):
             for key, value in self._fixed.items():
                 if group[key] != value:
                     raise Refused("param_groups[%d][%r] = %r: it is fixed, %r; set optimizer.params.%s of the "
-                                  "configuration" % (number, key, group[key], value, key))
+                                  "configuration, and cycle_momentum=False of a scheduler that changes it"
+                                  % (number, key, group[key], value, key))
             changed = [key for key in known if not _same(group[key], known[key])]
             numbers = ClientGroup.from_buffer_copy(numbers)  # a refused value has no effect
             for key in changed:
@@ -287,13 +307,6 @@ class Optimizer(torch.optim.Optimizer):
         for group, numbers in zip(self.param_groups, self._known):
             group.update(numbers)
         self.last_step = self._initial_step_info()
-
-    def _check_options(self, groups: List[Dict[str, Any]]) -> None:
-        for number, group in enumerate(groups):
-            for key, value in _NOT_DONE.items():
-                if key not in self._fixed and group.get(key, value) != value:
-                    raise Refused("param_groups[%d][%r] = %r: %s of this library does not support that; leave it out"
-                                  % (number, key, group[key], self._kind))
 
     # ---- state
 
@@ -354,8 +367,7 @@ class Optimizer(torch.optim.Optimizer):
         if "scaler" in own:
             self.client.set_scaler(own["scaler"])
         for group, packed in zip(self.param_groups, groups):
-            group.update({key: value for key, value in packed.items() if key != "params" and key in group
-                          or key == "initial_lr"})
+            group.update({key: value for key, value in packed.items() if key != "params"})
         self.last_step = self._initial_step_info()
 
     def _check_state(self, state_dict: Dict[str, Any]) -> Dict[Any, Slot]:
@@ -371,7 +383,7 @@ class Optimizer(torch.optim.Optimizer):
         if sizes != mine:
             raise ValueError("optimizer state: groups of %s parameters, this optimizer has %s; create its groups by "
                              "optimizer.param_groups of the configuration" % (sizes, mine))
-        self._check_options(groups)
+        _check_options(groups, self._kind)
         saved = [number for group in groups for number in group["params"]]
         slot_of = dict(zip(saved, (param._ps for group in self.param_groups for param in group["params"])))
         names, states, own = self.client.get_state_names(), state_dict["state"], state_dict.get(_OWN_KEY, {})
