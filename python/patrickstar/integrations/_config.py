@@ -37,6 +37,10 @@ def merge(config: Dict[str, Any], of_program: Dict[str, Tuple[Any, str]]) -> Non
             section[last] = value
         elif not _is_same(given, value):
             differing.append("%s is %r, and %s is %r" % (key, given, name, value))
+    for precision in ("bf16", "fp16"):  # which the program has not turned on
+        section = config.get(precision)
+        if isinstance(section, dict) and section.get("enabled") == "auto":
+            section["enabled"] = False
     if differing:
         raise PatrickStarError("EINVAL", "the configuration and the program differ: %s; leave the keys out of the "
                                "configuration, or give them as \"auto\"" % "; ".join(differing))
