@@ -415,8 +415,8 @@ class Ours(OfAccelerate):
                      "gradient_accumulation_steps of the Accelerator is 1", PatrickStarError)
         self.refused(lambda: prepared(optimizer_of, dict(CONFIG, optimizer={"params": {"lr": 1}})),
                      "lr of AdamW is 0.01", PatrickStarError)
-        self.refused(lambda: prepared(optimizer_of, dict(CONFIG, optimizer={"type": "auto"}, bf16={"enabled": "auto"})),
-                     'bf16.enabled is "auto"', PatrickStarError)
+        self.refused(lambda: prepared(optimizer_of, dict(CONFIG, optimizer={"type": "auto"}, gradient_clipping="auto")),
+                     'gradient_clipping is "auto"', PatrickStarError)
         loop = Loop(self.ours())
         self.refused(lambda: loop.accelerator.clip_grad_norm_(list(loop.model.parameters())[:1], 1.), "a part", Refused)
         self.refused(lambda: loop.accelerator.clip_grad_norm_(loop.model.parameters(), 1., 1), "2-norm", Refused)

@@ -109,6 +109,19 @@ class Companions(Case):
         self.assertEqual(len(other.param_groups), 1)
         once(model, optimizer, values())
 
+    @unittest.skipIf(VERSION < (2, 0), "hooks of all optimizers are of PyTorch 2")
+    def test_an_optimizer_from_before(self):
+        module = Two()
+        before = torch.optim.AdamW(module.parameters())
+        model, optimizer = initialize_engine(model=module, config={"optimizer": {"type": "AdamW"}})
+        model.backward(model(torch.ones(2, WIDTH)).sum())
+        self.refused(before.step, "step() of AdamW, which was created before a.weight was in chunks")
+        optimizer.step()
+        plain = nn.Linear(2, 2)
+        other = torch.optim.AdamW(plain.parameters())
+        plain(torch.ones(1, 2)).sum().backward()
+        other.step()
+
     def test_data_parallel(self):
         model, _ = engine(Two)
         for given in (model, model.module, model.module.a):

@@ -13,7 +13,7 @@ import accelerate
 import torch
 import torch.nn as nn
 from accelerate.optimizer import AcceleratedOptimizer
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, gather_object
 
 from .._library import PatrickStarError, Refused
 from ..runtime import Engine, Optimizer
@@ -156,13 +156,29 @@ class InChunks:
         of_program: Dict[str, Tuple[Any, str]] = of_mixed_precision(self.mixed_precision, "mixed_precision")
         of_program["gradient_accumulation_steps"] = (
             self.gradient_accumulation_steps, "gradient_accumulation_steps of the Accelerator")
+        self._check_on_all(template, module)
         if template is not None:
-            check_template(template, module.named_parameters())
             of_program.update(of_optimizer(template))
         plugin.start(module, of_program, self.local_process_index)
         self._has_taken = self._has_started = True
         assert plugin.engine is not None
         return plugin.engine
+
+    def _check_on_all(self, template: Optional[torch.optim.Optimizer], module: nn.Module) -> None:
+        """Before the model is in chunks on any rank."""
+        failure = None
+        try:
+            if template is not None:
+                check_template(template, module.named_parameters())
+        except Refused as error:
+            failure = error
+        if self.num_processes > 1:
+            texts = gather_object([str(failure or "")])
+            other = next((rank for rank, text in enumerate(texts) if text), None)
+            if failure is None and other is not None:
+                failure = Refused("prepare: rank %d has refused its optimizer: %s" % (other, texts[other]))
+        if failure is not None:
+            raise failure
 
     def _take_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         plugin = self.patrickstar_plugin

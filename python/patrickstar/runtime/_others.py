@@ -2,6 +2,7 @@
 functions of PyTorch, given resident parameters."""
 import contextlib
 import functools
+import importlib
 from typing import Any, Iterable, Optional, Type
 
 import torch
@@ -39,6 +40,24 @@ def _refuse_optimizers() -> None:
                           % (type(self).__name__, slot.name))
 
     torch.optim.Optimizer.add_param_group = add_unless_in_chunks  # type: ignore[method-assign]
+
+
+def _refuse_steps() -> None:
+    """Of an optimizer that was created before its parameters went into chunks (PyTorch 2)."""
+    register = getattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_pre_hook", None)
+
+    def refuse(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if isinstance(optimizer, Optimizer):
+            return
+        for group in optimizer.param_groups:
+            slot = _first_in_chunks(group["params"])
+            if slot is not None:
+                raise Refused("step() of %s, which was created before %s was in chunks: call step() of the optimizer "
+                              "that initialize_engine, or Accelerator.prepare(model, optimizer), returned"
+                              % (type(optimizer).__name__, slot.name))
+
+    if register is not None:
+        register(refuse)
 
 
 def _refuse_wrapper(wrapper: Type[nn.Module], instead: str) -> None:
@@ -103,6 +122,7 @@ def _refuse_compilation() -> None:
 
 
 _refuse_optimizers()
+_refuse_steps()
 _refuse_compilation()
 _pin_for_script_functions()
 _refuse_function_transforms()
