@@ -316,7 +316,7 @@ EOT
 expect 0 "$pstar" plan --hardware laptop "$work/Qwen3-0.6B" --no-advice
 cmp -s "$work/out" "$work/by_name" || fail "another plan for the folder"
 expect 3 "$pstar" plan org/model
-says err "hf download org/model --local-dir FOLDER"
+says err 'hf download org/model'
 expect 3 "$pstar" plan --hardware laptopp qwen3-0.6b
 says err "no machine known by name; expected a100-40gb-x8, "
 # which of them has run

@@ -46,4 +46,4 @@ says err "Does not fit: "
 expect 2 "$pstar" train --overwrite "$work/tiny.json" --verbose memory.device=2MB memory.disk=100MB
 says err "no room in moment"
 says err "activations"
-says err "RELEASED"
+says err "  empty"
