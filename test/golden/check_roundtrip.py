@@ -103,7 +103,11 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     status = 0
+    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
     for a, b in zip(given.folders[::2], given.folders[1::2]):
+        if a.endswith("qwen2_qa") and version < (4, 49):
+            print(f"{a}: not compared, transformers {transformers.__version__} does not find the weights of its prefix")
+            continue
         try:
             compare_folders(a, b, given.within)
         except (Different, OSError, ValueError, RuntimeError) as e:
