@@ -202,7 +202,7 @@ says err "model-00002-of-00002.safetensors"
 
 # a folder that is none, or not what it seems
 expect 3 "$pstar" train --overwrite "$work/tiny.json" model.from_pretrained=meta-llama/Llama-3.2-1B
-says err "hf download meta-llama/Llama-3.2-1B --local-dir FOLDER"
+says err "hf download meta-llama/Llama-3.2-1B"
 expect 3 "$pstar" tokenize --vocab nowhere/such-model "$root/README.md" -o "$work/t.bin"
 says err "hf download nowhere/such-model"
 cp -r "$work/hf" "$work/pointer" && rm "$work/pointer"/model*
