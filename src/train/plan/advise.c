@@ -87,16 +87,6 @@ __attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool
     return PS_OK;
 }
 
-enum { BATCH_TEXT_MAX = 80 };
-
-/* The micro-batch B; a given train_batch_size no longer matches, and follows from it. */
-static const char *batch_change(const adviser *a, int64_t B, char text[BATCH_TEXT_MAX])
-{
-    snprintf(text, BATCH_TEXT_MAX, "train_micro_batch_size_per_gpu=%lld%s", (long long)B,
-             a->options->train_batch_size != 0 ? " train_batch_size=0" : "");
-    return text;
-}
-
 /* The memory.total that gives the device tier so much; both tiers in RAM get the same where there are two. The process
  * may have grown by the next start. */
 static int64_t total_for(const ps_simulation *s, int64_t device_bytes)
@@ -201,11 +191,11 @@ static ps_status advise_less_work(adviser *a)
     const ps_options *o = a->options;
     const bool checkpointing = o->activation_checkpointing_enabled;
     const char *with = checkpointing ? "" : "activation_checkpointing.enabled=true ";
-    char batch[BATCH_TEXT_MAX];
+    char batch[PS_VARIATION_BATCH_MAX];
     bool fits = false;
     if (!checkpointing) PS_TRY(consider(a, &fits, "activation_checkpointing.enabled=true"));
     for (int64_t B = a->base->B / 2; B >= 1 && !fits; B /= 2)
-        PS_TRY(consider(a, &fits, "%s%s", with, batch_change(a, B, batch)));
+        PS_TRY(consider(a, &fits, "%s%s", with, ps_variation_batch_text(a->options, B, batch)));
     if (!o->client_opts_with_activation_offload)
         PS_TRY(consider(a, NULL, "%sclient.opts.with_activation_offload=true", with));
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_ALWAYS)
@@ -214,7 +204,8 @@ static ps_status advise_less_work(adviser *a)
         PS_TRY(consider(a, NULL, "%sclient.opts.with_mem_saving_comm=true", with));
     fits = false;
     for (int64_t B = a->base->B / 2; B >= 1 && !fits && a->base->ranks.n > 1; B /= 2)
-        PS_TRY(consider(a, &fits, "%sclient.opts.with_mem_saving_comm=true %s", with, batch_change(a, B, batch)));
+        PS_TRY(consider(a, &fits, "%sclient.opts.with_mem_saving_comm=true %s", with,
+                        ps_variation_batch_text(a->options, B, batch)));
     return PS_OK;
 }
 
@@ -264,14 +255,15 @@ static ps_status advise_speed(adviser *a)
     if (o->client_opts_with_activation_offload) PS_TRY(consider(a, NULL, "client.opts.with_activation_offload=false"));
     if (o->activation_checkpointing_enabled)
         PS_TRY(consider(a, NULL, "%sactivation_checkpointing.enabled=false", with));
-    char batch[BATCH_TEXT_MAX];
+    char batch[PS_VARIATION_BATCH_MAX];
     int64_t B = a->base->B;
     for (int i = 0; i < BATCH_DOUBLINGS; i++) {
         B *= 2;
-        PS_TRY(consider(a, NULL, "%s", batch_change(a, B, batch)));
+        PS_TRY(consider(a, NULL, "%s", ps_variation_batch_text(a->options, B, batch)));
     }
     if (!o->activation_checkpointing_enabled)
-        PS_TRY(consider(a, NULL, "activation_checkpointing.enabled=true %s", batch_change(a, 4 * a->base->B, batch)));
+        PS_TRY(consider(a, NULL, "activation_checkpointing.enabled=true %s",
+                        ps_variation_batch_text(a->options, 4 * a->base->B, batch)));
     if (a->base->ranks.n > 1)
         PS_TRY(consider(a, NULL, "client.opts.with_mem_saving_comm=%s",
                         o->client_opts_with_mem_saving_comm ? "false" : "true"));

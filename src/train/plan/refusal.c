@@ -298,10 +298,8 @@ static ps_status add_all(remedies *r)
     PS_TRY(add_ram(r));
     PS_TRY(add_device_and_disk(r));
     for (int64_t B = s->B / 2; B >= 1 && !fits && !ps_deadline_timed_out(r->deadline); B /= 2) {
-        char change[PS_CHANGE_TEXT_MAX];
-        snprintf(change, sizeof change, "train_micro_batch_size_per_gpu=%lld%s", (long long)B,
-                 r->options->train_batch_size != 0 ? " train_batch_size=0" : ""); /* follows from it */
-        PS_TRY(offer(r, change, &fits));
+        char change[PS_VARIATION_BATCH_MAX];
+        PS_TRY(offer(r, ps_variation_batch_text(r->options, B, change), &fits));
     }
     if (!s->training) return PS_OK;
     if (!s->checkpointing) PS_TRY(offer(r, "activation_checkpointing.enabled=true", &fits));

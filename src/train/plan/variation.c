@@ -77,3 +77,10 @@ ps_status ps_variation_simulate(const ps_variation *v, ps_deadline *deadline, ps
     strncpy(out->refusal, ps_last_error(), sizeof out->refusal - 1);
     return PS_OK;
 }
+
+const char *ps_variation_batch_text(const ps_options *o, int64_t B, char text[PS_VARIATION_BATCH_MAX])
+{
+    snprintf(text, PS_VARIATION_BATCH_MAX, "train_micro_batch_size_per_gpu=%lld%s", (long long)B,
+             o->train_batch_size != 0 ? " train_batch_size=0" : "");
+    return text;
+}

@@ -26,4 +26,10 @@ PS_NODISCARD ps_status ps_variation_change(ps_variation *v, const char *change);
 /* ps_simulate without explaining. Refused options (PS_EINVAL, PS_ENOSYS) count as "does not fit" here. */
 PS_NODISCARD ps_status ps_variation_simulate(const ps_variation *v, ps_deadline *deadline, ps_simulation *out);
 
+enum { PS_VARIATION_BATCH_MAX = 80 };
+
+/* The change that sets the micro-batch to B; a train_batch_size that is given no longer matches, and then follows from
+ * it. */
+const char *ps_variation_batch_text(const ps_options *o, int64_t B, char text[PS_VARIATION_BATCH_MAX]);
+
 #endif
