@@ -15,11 +15,15 @@
 #: make check-long             and what takes hours: all tests under sanitizers, all of the package for PyTorch
 #: make cuda [TABLE=write]     compile the kernels for GPUs by nvcc, to build/cuda, and hold their registers and shared memory to
 #:                             test/cuda/kernel_limits.txt (TABLE=write: write that again)
-#: make gpu-check [FAKE=1]      what a machine with a GPU can tell, in ten minutes (FAKE: over a driver that is not there); needs CUDA=1,
-#:                             or a build made by `make CUDA=1 MINIMAL=1 gpu-tests` elsewhere (doc/gpu.md)
+#: make gpu-check [FAKE=1]      what a machine with a GPU can tell, in ten minutes (FAKE: over the fake driver); needs CUDA=1,
+#:                             or what `make gpu-package` made elsewhere
+#: make gpu-package [GPU_ARCH=90]  what gpu-check and gpu-bench run, in one archive for a machine with a GPU (doc/gpu.md)
 #: make gpu-bench [PART=resident] [FAKE=1]
-#:                             how fast training is on a GPU, beside PyTorch and the roofline: three tables, ten minutes each (doc/gpu.md); needs
-#:                             CUDA=1, or a build made by `make CUDA=1 MINIMAL=1 gpu-bench-programs` elsewhere
+#:                             how fast training is on a GPU, beside PyTorch and the roofline: three tables, ten minutes each (bench/README.md); needs
+#:                             CUDA=1, or what `make gpu-package` made elsewhere
+#: make gpu-counts [ARGS=layernorm] [TO=FILE]
+#:                             instructions, bytes and sectors of each kernel for GPUs, counted without one: what nvcc made of it, on an
+#:                             emulator (doc/gpu-kernels.md); minutes, needs nvcc of CUDA 13
 #: make format                 clang-format over all sources
 #: make fuzz NAME=config SECONDS=60
 #:                             fuzz test/fuzz/fuzz_<NAME>.c with clang's libFuzzer
@@ -28,7 +32,8 @@
 #:                             a training step of ours and of PyTorch's in turns (half an hour); `make torch-peer` first, for
 #:                             the current PyTorch beside Debian's (6 GB)
 #: make python                 the package for PyTorch in build/python: a wheel with modules, library and pstar for any x86-64
-#:                             Linux since 2018 (glibc 2.28), and its sources; fetches a compiler and C libraries (150 MB)
+#:                             Linux since 2018 (glibc 2.28), with CUDA=1 also kernels for GPUs, and its sources; fetches a compiler and C
+#:                             libraries (150 MB)
 #: make python-check           its tests with the current PyTorch, transformers, TRL and sentence-transformers of PyPI (7 GB)
 #: make bench-pytorch [ARGS="--turns 5"]
 #:                             a training step through the package beside plain PyTorch's (ten minutes), by the same PyTorch
@@ -42,7 +47,9 @@
 #: MPI=openmpi  the MPIs to build plug-ins for: openmpi, mpich, "openmpi mpich", whose packages are installed; empty: none,
 #:              one process only. Left out: openmpi, where mpicc.openmpi is found
 #: CUDA=1  build the plug-in with the kernels for GPUs of NVIDIA's: nvcc of CUDA 13 is needed, in PATH, in /usr/local/cuda/bin,
-#:         or named by NVCC=
+#:         or named by NVCC=; GPU_ARCH=90  for these GPUs only, of 80 90 100 120
+#: PTX=80  `make test` runs what nvcc made of the kernels for GPUs for this compute capability, 80 or 90, as C; left out: 90
+#:         where there is nvcc, else, and always under sanitizers, their sources by the host's compiler; PTX=none: those
 #: MINIMAL=1  for a machine without these libraries: all but libc linked statically; no MPI, no shared libraries
 #: MANYLINUX=1  what the wheel of make python has: compiled by zig's clang for glibc 2.28, C libraries linked statically
 #: VERBOSE=1  show whole compiler calls
@@ -68,6 +75,8 @@ MPI    ?= $(if $(MINIMAL)$(MANYLINUX),,openmpi)
 # Its default is built where its compiler is; what is asked for by name, and what tests need, is installed.
 MPI_FOUND := $(if $(filter file,$(origin MPI)),$(foreach m,$(MPI),$(if $(shell command -v mpicc.$m),$m)),$(MPI))
 CUDA   ?=
+GPU_ARCH ?=
+PTX    ?= $(if $(NVCC),$(CUDA_TEST_ARCH),none)
 PREFIX ?= /usr/local
 DESTDIR ?=
 NAME    = config
@@ -76,7 +85,10 @@ BENCH   =
 ARGS    =
 
 comma := ,
-V := $(if $(MANYLINUX),manylinux,$(CC))-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)$(if $(SYNTAX),-syntax)
+space := $(subst ,, )
+# sm90, sm80-90
+IMAGES := $(if $(GPU_ARCH),sm$(subst $(space),-,$(GPU_ARCH))/)
+V := $(if $(MANYLINUX),manylinux,$(CC))-d$(DEBUG)$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)$(if $(MINIMAL),-minimal)$(if $(SYNTAX),-syntax)$(IMAGES:%/=-%)
 B := build/$V
 IS_DEFAULT := $(filter gcc-d0,$V)
 
@@ -140,13 +152,13 @@ TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early \
                engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_introspection engine/test_loss_average engine/test_loss_scale \
                engine/test_nonfinite engine/test_own \
-               engine/test_promises engine/test_ranks engine/test_shape engine/test_states engine/test_tied engine/test_weights \
+               engine/test_promises engine/test_ranks engine/test_shape engine/test_speculate engine/test_states engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                checkpoint/test_optimizer_import \
                fault/test_engine_faults external/test_client_walk external/test_client_saves external/test_prefetch
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
-# Those that are there once more, as test/gpu/NAME: on CUDA, over a driver that is not there and kernels on an emulator.
+# Those that are there once more, as test/gpu/NAME: on CUDA, over the fake driver and kernels on an emulator.
 GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_tied \
              engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order \
              external/test_client_walk external/test_client_saves
@@ -155,7 +167,7 @@ GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engi
                   fault/test_engine_faults
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
-CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats head_loss layernorm linear lm_loss own pool \
+CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats head_loss layernorm linear lion lm_loss own pool \
               relu rmsnorm rmsnorm_rope rope sgd swiglu tanh
 TESTS += $(CUDA_TESTS:%=$B/test/cuda/test_%)
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))
@@ -189,7 +201,7 @@ deps = $(if $(filter-out 0,$(DEPS)),sh tool/deps.sh $1,:)
 build/.deps: Makefile tool/deps.sh
 	@$(call deps,$(DEPS_BUILD))
 	@mkdir -p $(@D) && touch $@
-$(WHEEL_TOOLS)/.done: tool/wheel_tools.sh
+$(WHEEL_TOOLS)/.done: tool/wheel_tools.sh tool/wheel_tools.txt
 	@$(call deps,$(DEPS_WHEEL))
 	@sh tool/wheel_tools.sh $(@D) $(GLIBC) && touch $@
 build/sources/.done: third_party/libraries.txt tool/fetch_sources.py | $(WHEEL_TOOLS)/.done
@@ -233,8 +245,10 @@ $(LIBS:%=$B/%.a):
 	@mkdir -p $(@D) && rm -f $@
 	$(call run,ar)$(AR) rcs $@ $^
 shared_library = $(CC) -shared -Wl,-soname,$(@F).$(SO_VERSION) -Wl,--version-script=src/exports.map $(if $(SAN),,-Wl,-z,defs) $(LDFLAGS) -o $@
+# Debian's static libraries are for programs only, so those that a shared one is linked with go along, beside it.
+MINIMAL_SHARED := $(LIBRARIES:%=-l%) -lm -lpthread -Wl,-rpath,'$$ORIGIN'
 $B/libpatrickstar.so: $(OBJ) src/exports.map
-	$(call run,ld)$(shared_library) $(OBJ) $(call link_with,$(LIBRARIES))
+	$(call run,ld)$(shared_library) $(OBJ) $(if $(MINIMAL),$(MINIMAL_SHARED),$(call link_with,$(LIBRARIES)))
 $B/libpatrickstar_data.so: $(DATA_OBJ) $B/libpatrickstar.so src/exports.map
 	$(call run,ld)$(shared_library) $(DATA_OBJ) $B/libpatrickstar.so $(call link_with,$(DATA_LIBRARIES))
 $B/pstar: $(CLI) $(STATIC)
@@ -278,9 +292,11 @@ $B/libcmocka.so.0: | build/.deps-test
 $(if $(MINIMAL),$(STATIC): | $B/libcmocka.so.0)
 
 # program: a source file with a main of its own, the static library, and what else it needs
-# A test may include a file of the program, which then is a prerequisite but no second source.
+# A test may include a file of the program, which then is a prerequisite but no second source. Without assertions, programs
+# hold no debug information: three hundred of them would take 3 GB. DEBUG=1 and the library itself have it.
 program_sources = $(foreach f,$(filter %.c,$^) $(filter %.a,$^),$(if $(findstring /../,$f),,$f))
-compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(PROGRAM_FLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(if $(SYNTAX),-fsyntax-only -Wno-unused-command-line-argument) $(program_sources) $(LDFLAGS)
+compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(PROGRAM_FLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(if $(SYNTAX),-fsyntax-only -Wno-unused-command-line-argument) $(program_sources) $(LDFLAGS) \
+    $(if $(filter 0,$(DEBUG)),-Wl$(comma)--strip-debug)
 $B/test/fuzz/replay_%: test/fuzz/fuzz_%.c test/fuzz/replay.c $(STATIC) Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(LDLIBS)
@@ -305,13 +321,14 @@ $B/test/async/pstar: test/async/pstar_async.c $(FAKE_CPU) $(CLI) $(STATIC) Makef
 	@mkdir -p $(@D)
 	$(compile_program) $(CLI) $(STATIC) $(LDLIBS)
 # The kernels for GPUs by a compiler of the host, whose words of CUDA are the emulator's; no library of C++ is needed.
-EMULATED := $(patsubst %.cu,$B/%.emulated.o,$(sort $(wildcard src/kernel/cuda/*.cu))) $B/test/cuda/emulate.o
-EMULATED_CXX = $(CXX) -std=c++17 -g -O2 -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off -fno-math-errno \
+EMULATED := $(patsubst %.cu,$B/%.emulated.o,$(sort $(wildcard src/kernel/cuda/*.cu))) $B/test/cuda/emu_kernels.o
+EMULATED_CXX = $(CXX) -std=c++17 -g -O2 -fPIC -fno-exceptions -fno-rtti -fno-strict-aliasing -ffp-contract=off -fno-math-errno \
                -Wall -Wextra -Wshadow -Wno-unknown-pragmas -Wno-pass-failed $(if $(WERROR),-Werror) \
                $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 $B/%.emulated.o: %.cu Makefile | build/.deps-test
 	@mkdir -p $(@D)
 	$(call run,cxx)$(EMULATED_CXX) $(CPPFLAGS) -Itest -include cuda/emulator.h -MMD -MP -c -o $@ -x c++ $<
+$B/test/cuda/emu_kernels.o $B/test/cuda/emu_counts.o: private CPPFLAGS += -Itest -fvisibility=default
 $B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps-test
 	@mkdir -p $(@D)
 	$(call run,cxx)$(EMULATED_CXX) $(CPPFLAGS) -Itest -MMD -MP -c -o $@ $<
@@ -319,13 +336,26 @@ $B/test/cuda/emulate.o: test/cuda/emulate.cpp Makefile | build/.deps-test
 # then all of a file together, with PTX for those to come and not named. What ptxas says of a file lies beside it.
 NVCC       := $(firstword $(foreach n,$(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc),\
                 $(if $(shell $n --version 2>&1 | grep 'release 13\.'),$n)))
-CUDA_ARCHS := 80 90 100 120
+CUDA_ALL   := 80 90 100 120
+# GPU_ARCH=90, "80 90": the plug-in is for these only, without PTX, and has a variant of its own.
+CUDA_ARCHS := $(or $(GPU_ARCH),$(CUDA_ALL))
+$(if $(filter-out $(CUDA_ALL),$(GPU_ARCH)),$(error GPU_ARCH=$(GPU_ARCH): expected some of $(CUDA_ALL); 80 is for all GPUs of compute capability 8.x, also A10 (8.6) and RTX 40 (8.9)))
 CUDA_PTX   := 80
 CUDA_FILES := $(patsubst src/kernel/cuda/%.cu,build/cuda/%,$(sort $(wildcard src/kernel/cuda/*.cu)))
 # What `make test` compiles.
 CUDA_TEST_ARCH := 90
+# Programs of tests find the kernels, on the emulator, in a libkernels.so: of the sources, each variant's own; or of what nvcc
+# made, its PTX as C (tool/ptx_to_c.py), the same for all variants, but not for sanitizers, which would see nothing of it.
+# Another one at run time: LD_LIBRARY_PATH, which `make test` sets by PTX.
+kernels_of = $(if $(filter none,$1)$(SAN)$(SYNTAX)$(MINIMAL),$B/test/cuda,build/cuda/$1)/libkernels.so
+KERNELS_RUN := $(call kernels_of,$(if $(NVCC),$(CUDA_TEST_ARCH),none))
+KERNELS_LINK := $(KERNELS_RUN) -Wl,--enable-new-dtags,-rpath,'$$ORIGIN/../../$(if $(filter build/cuda/%,$(KERNELS_RUN)),../cuda/$(CUDA_TEST_ARCH),test/cuda)'
+KERNELS_TEST = $(call kernels_of,$(PTX))
+kernels_library = $(CC) -shared -Wl,-soname,libkernels.so $1 -o $@ $(filter %.o,$^) -lm
+$B/test/cuda/libkernels.so: $(EMULATED) $B/test/cuda/emulate.o $B/test/cuda/emu_counts.o $B/src/base/dtype.o
+	$(call run,ld)$(call kernels_library,$(LDFLAGS))
 CUDA_TEST_IMAGES := $(if $(NVCC),$(CUDA_FILES:%=%.$(CUDA_TEST_ARCH).cubin))
-NVCC_CALL := $(NVCC) -std=c++17 -O3 -Werror all-warnings -Iinclude -Isrc
+NVCC_CALL := $(NVCC) -std=c++17 -O3 -lineinfo -Werror all-warnings -Iinclude -Isrc
 # No product and sum become one operation: the kernel that rotates what it normalises has the bits of the two.
 NVCC_UNFUSED := --fmad=false
 build/cuda/cuda_norm.% build/cuda/cuda_rope.%: private NVCC_FLAGS := $(NVCC_UNFUSED)
@@ -336,36 +366,86 @@ build/cuda/.call: FORCE
 	@mkdir -p $(@D)
 	@echo '$(NVCC_CALLS)' | cmp -s - $@ || echo '$(NVCC_CALLS)' >$@
 define cuda_arch_rule
-build/cuda/%.$1.cubin: src/kernel/cuda/%.cu build/cuda/.call
+build/cuda/%.$1.ptx: src/kernel/cuda/%.cu build/cuda/.call
 	@mkdir -p $$(@D)
-	$$(call run,nvcc)$$(nvcc) -Xptxas -v -cubin -gencode arch=compute_$1,code=sm_$1 -o $$@.tmp $$< 2>$$@.ptxas || \
-	    { cat $$@.ptxas; exit 1; }
+	$$(call run,nvcc)$$(nvcc) -ptx -gencode arch=compute_$1,code=compute_$1 -o $$@ $$<
+build/cuda/%.$1.cubin: build/cuda/%.$1.ptx
+	$$(call run,ptxas)$$(NVCC) -Xptxas -v -lineinfo -cubin -arch=sm_$1 -o $$@.tmp $$< 2>$$@.ptxas || { cat $$@.ptxas; exit 1; }
 	@mv $$@.tmp $$@
+build/cuda/%.$1.c: build/cuda/%.$1.ptx tool/ptx_to_c.py
+	$$(call run,ptx)python3 tool/ptx_to_c.py $$< $$@
 endef
-$(foreach a,$(CUDA_ARCHS),$(eval $(call cuda_arch_rule,$a)))
-build/cuda/%.ptx: src/kernel/cuda/%.cu build/cuda/.call
+EMULATOR := $(addprefix build/cuda/,emulate.o emu_counts.o dtype.o)
+define translated_rule
+build/cuda/$1/libkernels.so: $(CUDA_FILES:%=%.$1.o) build/cuda/emu_kernels.o $(EMULATOR)
+	@mkdir -p $$(@D)
+	$$(call run,ld)$$(call kernels_library,-Wl$$(comma)-z$$(comma)defs)
+endef
+$(foreach a,$(CUDA_ALL),$(eval $(call cuda_arch_rule,$a))$(eval $(call translated_rule,$a)))
+# Compiled in half the time of -O1, and as fast.
+TRANSLATED_CC := gcc -std=c11 -Og -fira-region=one -fPIC -mfma -mf16c -ffp-contract=off -fno-strict-aliasing -fwrapv -fno-math-errno -w -Iinclude -Isrc -Itest
+build/cuda/%.o: build/cuda/%.c test/cuda/ptx_run.h test/cuda/emu_calls.h | build/.deps-test
+	$(call run,cc)$(TRANSLATED_CC) -c -o $@ $<
+# The same kernels, which count what they do (test/cuda/emu_counts.h).
+build/cuda/counts/%.c: build/cuda/%.$(CUDA_TEST_ARCH).ptx tool/ptx_to_c.py
 	@mkdir -p $(@D)
-	$(call run,nvcc)$(nvcc) -ptx -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -o $@ $<
-build/cuda/%.fatbin: $(foreach a,$(CUDA_ARCHS),build/cuda/%.$a.cubin) build/cuda/%.ptx
-	$(call run,fat)$(dir $(NVCC))fatbinary -64 --create=$@ --image3=kind=ptx,sm=$(CUDA_PTX),file=build/cuda/$*.ptx \
+	$(call run,ptx)python3 tool/ptx_to_c.py --count $< $@
+build/cuda/counts/libkernels.so: $(CUDA_FILES:build/cuda/%=build/cuda/counts/%.o) build/cuda/emu_kernels.o $(EMULATOR)
+	$(call run,ld)$(call kernels_library,-Wl$(comma)-z$(comma)defs)
+build/cuda/ptx_counts.c: test/cuda/ptx_counts.ptx tool/ptx_to_c.py | build/.deps-test
+	@mkdir -p $(@D)
+	$(call run,ptx)python3 tool/ptx_to_c.py --count $< $@
+build/cuda/ptx_faults.c: test/cuda/ptx_faults.ptx tool/ptx_to_c.py | build/.deps-test
+	@mkdir -p $(@D)
+	$(call run,ptx)python3 tool/ptx_to_c.py $< $@
+# A kernel for each instruction, which test/cli/test_ptx.sh runs.
+build/cuda/ptx_cases.ptx: test/cuda/ptx_cases.py tool/ptx_to_c.py | build/.deps-test
+	@mkdir -p $(@D)
+	$(call run,ptx)python3 $< --write $@
+build/cuda/ptx_cases.c: build/cuda/ptx_cases.ptx tool/ptx_to_c.py
+	$(call run,ptx)python3 tool/ptx_to_c.py $< $@
+build/cuda/libptx_cases.so: build/cuda/ptx_cases.o $(EMULATOR)
+	$(call run,ld)$(call kernels_library,-Wl$(comma)-z$(comma)defs)
+define own_kernels_rule
+$B/test/cuda/test_cuda_$1: private PROGRAM_FLAGS := build/cuda/$2.o $B/test/cuda/emulate.o $B/test/cuda/emu_counts.o
+$B/test/cuda/test_cuda_$1: build/cuda/$2.o $B/test/cuda/emulate.o $B/test/cuda/emu_counts.o
+endef
+$(eval $(call own_kernels_rule,ptx,ptx_faults))$(eval $(call own_kernels_rule,counts,ptx_counts))
+build/cuda/emu_kernels.o: test/cuda/emu_kernels.c test/cuda/emulate.h test/cuda/emu_calls.h $(KERNELS_FILES) | build/.deps-test
+	@mkdir -p $(@D)
+	$(call run,cc)$(TRANSLATED_CC) -DEMU_TRANSLATED -c -o $@ $<
+build/cuda/emu_counts.o: test/cuda/emu_counts.c test/cuda/emu_counts.h test/cuda/emu_calls.h | build/.deps-test
+	@mkdir -p $(@D)
+	$(call run,cc)$(TRANSLATED_CC) -O2 -c -o $@ $<
+build/cuda/dtype.o: src/base/dtype.c src/base/dtype.h | build/.deps-test
+	@mkdir -p $(@D)
+	$(call run,cc)$(TRANSLATED_CC) -c -o $@ $<
+build/cuda/emulate.o: test/cuda/emulate.cpp test/cuda/emulate.h test/cuda/emu_calls.h test/cuda/emu_counts.h $(KERNELS_FILES) | build/.deps-test
+	@mkdir -p $(@D)
+	$(call run,cxx)g++ $(filter-out $(CXX) -W% -fsanitize% -fno-sanitize%,$(EMULATED_CXX)) $(CPPFLAGS) -Itest -c -o $@ $<
+FATBINS := $(CUDA_FILES:build/cuda/%=build/cuda/$(IMAGES)%.fatbin)
+build/cuda/$(IMAGES)%.fatbin: $(foreach a,$(CUDA_ARCHS),build/cuda/%.$a.cubin) $(if $(GPU_ARCH),,build/cuda/%.$(CUDA_PTX).ptx)
+	@mkdir -p $(@D)
+	$(call run,fat)$(dir $(NVCC))fatbinary -64 --create=$@ $(if $(GPU_ARCH),,--image3=kind=ptx$(comma)sm=$(CUDA_PTX)$(comma)file=build/cuda/$*.$(CUDA_PTX).ptx) \
 	    $(foreach a,$(CUDA_ARCHS),--image3=kind=elf,sm=$a,file=build/cuda/$*.$a.cubin)
-ifneq ($(CUDA),)
+$(if $(filter-out none 80 90,$(PTX)),$(error PTX=$(PTX): there are 80, 90 and none))
+ifneq ($(CUDA)$(filter-out none,$(PTX)),)
 ifeq ($(NVCC)$(filter help clean,$(MAKECMDGOALS)),)
-$(error CUDA=1 needs nvcc of CUDA 13: there is none in PATH or /usr/local/cuda/bin, and NVCC= names none)
+$(error CUDA=1 and PTX= need nvcc of CUDA 13: there is none in PATH or /usr/local/cuda/bin, and NVCC= names none)
 endif
 endif
-$B/libpatrickstar_cuda.so: src/device/cuda/image/cuda_plugin.c src/device/cuda/plugin.h $(KERNELS_FILES) $(CUDA_FILES:%=%.fatbin) Makefile
+$B/libpatrickstar_cuda.so: src/device/cuda/image/cuda_plugin.c src/device/cuda/plugin.h $(KERNELS_FILES) $(FATBINS) Makefile
 	@mkdir -p $(@D)
-	$(call run,ld)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -DPS_CUDA_SUM='"$(KERNELS_SUM)"' \
+	$(call run,ld)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -DPS_CUDA_SUM='"$(KERNELS_SUM)"' -DPS_CUDA_IMAGES='"build/cuda/$(IMAGES)"' \
 	    '-DPS_CUDA_MODULES=$(foreach f,$(CUDA_FILES),XX($(notdir $f)))' -shared $(LDFLAGS) -o $@ $<
-$(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(EMULATED) $(STATIC) Makefile
+$(CUDA_TESTS:%=$B/test/cuda/test_%): $B/test/cuda/test_%: test/kernel/test_%.c $(KERNELS_RUN) $(STATIC) Makefile
 	@mkdir -p $(@D)
-	$(compile_program) -DTEST_OVER_CUDA $(EMULATED) $(STATIC) $(CMOCKA) $(LDLIBS)
+	$(compile_program) -DTEST_OVER_CUDA $(STATIC) $(KERNELS_LINK) $(CMOCKA) $(LDLIBS)
 $B/test/cuda/test_cuda_plugin: private PROGRAM_FLAGS := -DPS_CUDA_SUM='"$(KERNELS_SUM)"'
-# The plug-in's host side over a driver that is not there; its backend with kernels on the emulator.
-$B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open: private PROGRAM_FLAGS := $(EMULATED)
-$B/test/cuda/test_cuda_nccl: private PROGRAM_FLAGS := $(EMULATED) -isystem /usr/local/cuda/include
-$B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open $B/test/cuda/test_cuda_nccl: $(EMULATED)
+# The plug-in's host side over the fake driver; its backend with kernels on the emulator.
+$B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open $B/test/cuda/test_cuda_nccl: private LDLIBS += $(KERNELS_LINK)
+$B/test/cuda/test_cuda_nccl: private PROGRAM_FLAGS := -isystem /usr/local/cuda/include
+$B/test/cuda/test_cuda_backend $B/test/cuda/test_cuda_open $B/test/cuda/test_cuda_nccl: $(KERNELS_RUN)
 $(patsubst %.c,$B/%,$(wildcard test/cuda/test_cuda_*.c)): $(sort $(wildcard test/cuda/fake_*.c test/cuda/fake_*.h))
 # cuDNN plans without a GPU, before a driver in which there is none.
 $B/test/cuda/no_driver.so: test/cuda/no_driver.c Makefile
@@ -373,26 +453,48 @@ $B/test/cuda/no_driver.so: test/cuda/no_driver.c Makefile
 	$(call run,ld)$(CC) $(CFLAGS) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $@ $<
 $B/test/cuda/test_cuda_plans: private PROGRAM_FLAGS := -DNO_DRIVER='"$(abspath $B)/test/cuda/no_driver.so"'
 $B/test/cuda/test_cuda_plans: | $B/test/cuda/no_driver.so
+# The fake driver as a library, for programs and Python that look for NVIDIA's: its folder goes into LD_LIBRARY_PATH.
+FAKE_LIBRARY := $B/test/gpu/driver/libcuda.so.1
+$(FAKE_LIBRARY): test/gpu/libcuda.c $(addprefix test/cuda/fake_,driver.c memory.c streams.c cublaslt.c) $B/libpatrickstar.a \
+                 $(KERNELS_RUN) Makefile
+	@mkdir -p $(@D)
+	$(call run,ld)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -DFAKE_LIBRARY -Itest -shared -Wl,-soname,$(@F),--exclude-libs,ALL $(LDFLAGS) -o $@ \
+	    $(filter %.c,$^) $B/libpatrickstar.a $(KERNELS_RUN) -Wl,-rpath,'$$ORIGIN' $(call link_with,$(LIBRARIES))
+	@ln -sf $(abspath $(KERNELS_RUN)) $(@D)/
+	@for l in cublasLt.so.13 cudnn.so.9 nccl.so.2; do ln -sf $(@F) $(@D)/lib$$l; done
 # Tests of operators once more, through driver and backend: of a GPU, or of the fake driver. tool/gpu_check.sh runs them.
 FAKE_DRIVER := $(sort $(wildcard test/cuda/fake_*.c))
-$(CUDA_TESTS:%=$B/test/gpu/op_%): $B/test/gpu/op_%: test/kernel/test_%.c $(FAKE_DRIVER) $(EMULATED) $(STATIC) Makefile
+$(CUDA_TESTS:%=$B/test/gpu/op_%.o): $B/test/gpu/op_%.o: test/kernel/test_%.c Makefile | build/.deps-test
 	@mkdir -p $(@D)
-	$(compile_program) -DTEST_OVER_GPU $(EMULATED) $(STATIC) $(CMOCKA) $(LDLIBS)
+	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -DTEST_OVER_GPU -DTEST_OPS -Itest -MMD -MP -c -o $@ $<
+	@objcopy --redefine-sym main=op_$* $@
+$B/test/gpu/ops: private PROGRAM_FLAGS := -DTEST_OVER_GPU -DTEST_OPS '-DOPS=$(foreach t,$(CUDA_TESTS),XX($t))' $(CUDA_TESTS:%=$B/test/gpu/op_%.o)
+$B/test/gpu/ops: private LDLIBS += $(KERNELS_LINK)
+$B/test/gpu/ops: test/gpu/ops.c $(FAKE_DRIVER) $(CUDA_TESTS:%=$B/test/gpu/op_%.o) $(KERNELS_RUN) $(STATIC) Makefile
+	@mkdir -p $(@D)
+	$(compile_program) $(CMOCKA) $(LDLIBS)
 # The engine over that driver: programs of test/gpu itself, and those that are there once more.
 define gpu_rule
-$B/test/gpu/$(notdir $1): private PROGRAM_FLAGS := -DTEST_OVER_GPU $(EMULATED)
-$B/test/gpu/$(notdir $1): test/$1.c $(FAKE_DRIVER) $(EMULATED) $(STATIC) Makefile
+$B/test/gpu/$(notdir $1): private PROGRAM_FLAGS := -DTEST_OVER_GPU
+$B/test/gpu/$(notdir $1): private LDLIBS += $$(KERNELS_LINK)
+$B/test/gpu/$(notdir $1): test/$1.c $(FAKE_DRIVER) $(KERNELS_RUN) $(STATIC) Makefile
 	@mkdir -p $$(@D)
 	$$(compile_program) $$(CMOCKA) $$(LDLIBS)
 endef
 $(foreach t,$(GPU_TESTS) $(GPU_TESTS_LONG),$(eval $(call gpu_rule,$t)))
 $(foreach t,$(wildcard test/gpu/test_*.c),$(eval $(call gpu_rule,$(t:test/%.c=%))))
-$B/test/gpu/pstar: test/gpu/pstar_gpu.c $(FAKE_DRIVER) $(EMULATED) $(CLI) $(STATIC) Makefile
+$B/test/gpu/pstar: test/gpu/pstar_gpu.c $(FAKE_DRIVER) $(KERNELS_RUN) $(CLI) $(STATIC) Makefile
 	@mkdir -p $(@D)
-	$(compile_program) $(EMULATED) $(CLI) $(STATIC) $(LDLIBS)
-$B/test/gpu/bench_op: test/gpu/pstar_gpu.c bench/bench_op.c bench/bench.h bench/op_targets.h $(FAKE_DRIVER) $(EMULATED) $(STATIC) Makefile
+	$(compile_program) $(KERNELS_LINK) $(CLI) $(STATIC) $(LDLIBS)
+$B/test/gpu/bench_op: test/gpu/pstar_gpu.c bench/bench_op.c bench/bench.h bench/op_targets.h $(FAKE_DRIVER) $(KERNELS_RUN) $(STATIC) Makefile
 	@mkdir -p $(@D)
-	$(compile_program) $(EMULATED) $(STATIC) $(LDLIBS)
+	$(compile_program) $(KERNELS_LINK) $(STATIC) $(LDLIBS)
+# bench_op once more, which prints what is counted in place of times; it finds these kernels whatever LD_LIBRARY_PATH has.
+COUNTS := build/cuda/counts/libkernels.so
+$B/test/gpu/count_op: private PROGRAM_FLAGS := -DCOUNT_KERNELS
+$B/test/gpu/count_op: test/gpu/count_op.c bench/bench_op.c bench/bench.h bench/op_targets.h $(FAKE_DRIVER) $(COUNTS) $(STATIC) Makefile
+	@mkdir -p $(@D)
+	$(compile_program) $(COUNTS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../../../cuda/counts' $(STATIC) $(LDLIBS)
 $B/test/%: test/%.c $(STATIC) Makefile
 	@mkdir -p $(@D)
 	$(compile_program) $(CMOCKA) $(LDLIBS)
@@ -428,21 +530,26 @@ test-data: build/minilm/config.json
 	@$(call deps,$(DEPS_ORACLE))
 	@sh tool/transformers_venv.sh build/transformers
 
-tests: $(TESTS)
-$(TESTS): | build/.deps-test
+tests: $(TESTS) $(if $(SYNTAX),,$(FAKE_LIBRARY))
+$(TESTS) $(FAKE_LIBRARY): | build/.deps-test
 
 TABLE :=
 $(if $(filter-out write,$(TABLE)),$(error TABLE=$(TABLE) is not TABLE=write))
-cuda: $(CUDA_FILES:%=%.fatbin)
+cuda: $(FATBINS)
 	@sh tool/check_cuda.sh $(if $(TABLE),--write) $(CUDA_ARCHS)
 
-# What tool/gpu_check.sh runs; with FAKE=1, which is over a driver that is not there, few of the operators.
+# What tool/gpu_check.sh runs; with FAKE=1 over the fake driver.
 FAKE :=
-GPU_CHECKED := $(if $(FAKE),gelu cast fill,$(CUDA_TESTS))
-gpu-tests: $(PRODUCTS:%=$B/%) $B/test/gpu/pstar $(GPU_CHECKED:%=$B/test/gpu/op_%) $(patsubst %.c,$B/%,$(wildcard test/gpu/test_*.c))
-$(CUDA_TESTS:%=$B/test/gpu/op_%) $(patsubst %.c,$B/%,$(wildcard test/gpu/test_*.c)): | build/.deps-test
+gpu-tests: $(PRODUCTS:%=$B/%) $B/test/gpu/pstar $B/test/gpu/ops $(patsubst %.c,$B/%,$(wildcard test/gpu/test_*.c))
+$B/test/gpu/ops $(patsubst %.c,$B/%,$(wildcard test/gpu/test_*.c)): | build/.deps-test
 gpu-check: gpu-tests
 	@FAKE=$(FAKE) sh tool/gpu_check.sh $B
+
+# All of it for a machine that has neither compiler nor our libraries: linked statically, but for the package for PyTorch.
+gpu-package:
+	@$(MAKE) --no-print-directory CUDA=1 MINIMAL=1 SAN= gpu-archive
+gpu-archive: gpu-tests gpu-bench-programs $B/libpatrickstar.so
+	@sh tool/gpu_package.sh $B build/gpu-package$(IMAGES:%/=-%).tar.xz
 
 # What tool/gpu_bench.sh runs.
 PART := resident offloaded largest
@@ -451,8 +558,11 @@ gpu-bench-programs: $(PRODUCTS:%=$B/%) $B/bench/gpu_row $B/bench/bench_op $(if $
 gpu-bench: gpu-bench-programs
 	@for part in $(PART); do FAKE=$(FAKE) sh tool/gpu_bench.sh $$part $B || failed=1; done; [ -z "$$failed" ]
 
-test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS) $(CUDA_TEST_IMAGES)
-	@PS_TEST_ONLY=$(ONLY) PS_TEST_LEAVE=$(LEAVE) sh test/run.sh $B
+gpu-counts: $(if $(NVCC),$B/test/gpu/count_op)
+	@$(if $(NVCC),$< --backend cuda 1 $(ARGS)$(if $(TO), >$(TO)),echo 'make gpu-counts needs nvcc of CUDA 13: there is none in PATH or /usr/local/cuda/bin, and NVCC= names none' >&2; exit 1)
+
+test: tests $(PRODUCTS:%=$B/%) $(TEST_PLUGINS) $(CUDA_TEST_IMAGES) $(KERNELS_TEST) $(if $(SAN),,build/cuda/libptx_cases.so)
+	@LD_LIBRARY_PATH=$(abspath $(dir $(KERNELS_TEST))) PS_TEST_ONLY=$(ONLY) PS_TEST_LEAVE=$(LEAVE) sh test/run.sh $B
 
 # Tests once more as on other processors (PS_TEST_CPU in CONTRIBUTING.md), as far as this machine can execute that.
 PROCESSORS := portable avx2 avx512 intel-avx512_bf16 amd-avx512_bf16 amx
@@ -474,7 +584,7 @@ build/torch/.done: | build/.deps
 
 # The package for PyTorch (doc/pytorch.md): a wheel for any x86-64 Linux with that glibc or a later one, which auditwheel
 # checks, and the source distribution.
-WHEEL_BUILD := build/manylinux-d0
+WHEEL_BUILD := build/manylinux-d0$(IMAGES:%/=-%)
 PLATFORM := manylinux_$(subst .,_,$(GLIBC))_x86_64
 python: $(STATIC_LIBRARIES)/.done
 	@$(MAKE) --no-print-directory MANYLINUX=1 DEBUG=0 SAN= WERROR= MINIMAL= MPI= CFLAGS= DEPS=$(DEPS) all
@@ -508,7 +618,8 @@ fuzz: build/.deps-check
 format: build/.deps-check
 	@sh tool/check_format.sh -i
 
-announce = @printf '\n== %s\n'
+# with the time, so that a log says what takes how long
+announce = @printf '\n== %s %s\n' "$$(date +%T)"
 check: build/.deps-check
 	$(announce) layers
 	@sh tool/check_layers.sh
@@ -524,12 +635,14 @@ check: build/.deps-check
 	$(announce) format
 	@sh tool/check_format.sh
 	$(announce) 'all tests; gcc without a warning'
-	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 LEAVE= $(if $(NVCC),CUDA=1) test
+	@FAKE_DEPTH=16 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 LEAVE= $(if $(NVCC),CUDA=1) test
+	$(announce) 'streams that take 128 to 4096 commands'
+	@for n in 128 1024 4096; do FAKE_DEPTH=$$n $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/depths.txt test || exit 1; done
 	$(announce) 'tests as on other processors'
 	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 $(if $(NVCC),CUDA=1) test-processors
 	$(announce) 'kernels for GPUs by nvcc'
-	@$(if $(NVCC),$(MAKE) cuda,echo 'not tried: there is no nvcc')
-	$(announce) 'what a GPU is checked by, over a driver that is not there'
+	@$(if $(NVCC),$(MAKE) cuda && $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 gpu-counts ARGS=cast,echo 'not tried: there is no nvcc')
+	$(announce) 'what a GPU is checked by, over the fake driver'
 	@$(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 FAKE=1 gpu-check
 	$(announce) 'clang without a warning'
 	@$(MAKE) CC=clang DEBUG=1 SAN= WERROR=1 all
@@ -549,6 +662,9 @@ check-long: check
 	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
 	$(announce) 'the fake driver with the processor'\''s kernels: 20 seeds'
 	@PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/seeds.txt test
+	$(announce) 'all tests over the fake driver: streams that take 16 to 4096 commands, kernels for compute capability 8.0, races'
+	@for run in 16:early 128:late 4096:drawn; do FAKE_DEPTH=$${run%:*} PS_TEST_COPIES=$${run#*:} PS_TEST_RACES=1 PS_TEST_LIMIT_S=3600 \
+	    $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 $(if $(NVCC),PTX=80) ONLY=test/long_depths.txt test || exit 1; done
 	$(announce) 'a run that signals stop at 50 instants'
 	@N_STOPS=50 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/stops.txt test
 	$(announce) '4 GB of model data in a control group of 2 GB'
@@ -614,6 +730,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test test-processors gpu-tests gpu-check gpu-bench gpu-bench-programs cuda bench bench-peers torch-peer python python-check bench-pytorch replay fuzz format check check-long install uninstall clean
+.PHONY: FORCE all help deps deps-check demo demo-finetune test-data tests test test-processors gpu-tests gpu-check gpu-package gpu-archive gpu-bench gpu-bench-programs gpu-counts cuda bench bench-peers torch-peer python python-check bench-pytorch replay fuzz format check check-long install uninstall clean
 .SECONDARY:
--include $(wildcard build/cuda/*.d) $(OBJ:.o=.d) $(EMULATED:.o=.d) $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
+-include $(wildcard build/cuda/*.d) $(OBJ:.o=.d) $(DATA_OBJ:.o=.d) $(EMULATED:.o=.d) $B/test/cuda/emulate.d $B/test/cuda/emu_counts.d $B/test/gpu/count_op.d $(CLI:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(CUDA_TESTS:%=$B/test/gpu/op_%.d) $B/test/gpu/ops.d

@@ -4,11 +4,14 @@
  *
  * A round times, one after the other,
  *   adam       the kernel on bf16 gradients, parameters over them, and fp32 master, m and v
+ *   compact    the same with m and v in 8 bits (optimizer.params.state_format), 16.5 bytes an element
  *   stream 4   the same 28 bytes an element with next to no arithmetic: a = b a + c on the three fp32 arrays and one
  *              exclusive-or on the 16-bit one, in one loop that asks ahead as the kernel does
+ *   stream c   the 16.5 bytes of compact: exclusive-or on 16-bit gradients and on m and v, and a = b a + c on master
  *   stream 1   a = b a + c on one fp32 array, 8 bytes an element
- * so that all three see the same neighbours. GB/s (10^9) of the median and of the best round; "of stream 4" is the
- * median of the rounds' ratios. */
+ * so that all see the same neighbours. GB/s (10^9) of the median and of the best round; "of stream 4" and "of stream c"
+ * are medians of the rounds' ratios. */
+#include "base/compact.h"
 #include "bench.h"
 #include "device/device.h"
 #include "kernel/cpu/cpu_backend.h"
@@ -16,6 +19,7 @@
 #define DEFAULT_ROUNDS 15
 #define STREAM_BLOCK 4096
 #define ADAM_BYTES 28
+#define COMPACT_BYTES 16.5
 #define STREAM_1_BYTES 8
 
 /* The streams may use the widest loads and stores there are, as the kernel does. */
@@ -65,6 +69,27 @@ static void stream_4_range(const void *args, int64_t lo, int64_t hi)
     stream_4_block(x->grad + lo, x->master + lo, x->m + lo, x->v + lo, hi - lo);
 }
 
+/* n is a multiple of a group. */
+WIDEST static void stream_c_block(uint16_t *g, float *w, uint32_t *m, uint32_t *v, int64_t n, int64_t n_words)
+{
+    for (int64_t i = 0; i < n; i++) g[i] ^= 1;
+    for (int64_t i = 0; i < n; i++) w[i] = 0.5f * w[i] + 0.1f;
+    for (int64_t i = 0; i < n_words; i++) m[i] ^= 1;
+    for (int64_t i = 0; i < n_words; i++) v[i] ^= 1;
+}
+
+static int64_t words_of(int64_t n)
+{
+    return ps_item_bytes(ps_format_item(PS_FORMAT_SIGNED), n) / (int64_t)sizeof(uint32_t);
+}
+
+static void stream_c_range(const void *args, int64_t lo, int64_t hi)
+{
+    const arrays *const x = args;
+    uint32_t *const m = (uint32_t *)(void *)x->m, *const v = (uint32_t *)(void *)x->v;
+    stream_c_block(x->grad + lo, x->master + lo, m + words_of(lo), v + words_of(lo), hi - lo, words_of(hi - lo));
+}
+
 static void stream_1_range(const void *args, int64_t lo, int64_t hi)
 {
     stream_1_block(((const arrays *)args)->master + lo, hi - lo);
@@ -84,7 +109,7 @@ static double time_range(ps_backend *k, ps_cpu_range range, const arrays *x, int
     return bench_now() - begin;
 }
 
-static double time_adam(ps_backend *k, const arrays *x, int64_t n)
+static double time_adam(ps_backend *k, const arrays *x, int64_t n, bool is_compact)
 {
     const ps_adam_args a = {.param = x->grad,
                             .grad = x->grad,
@@ -103,6 +128,7 @@ static double time_adam(ps_backend *k, const arrays *x, int64_t n)
                             .bias2 = 0.001f,
                             .grad_scale = 1.0f,
                             .decoupled_decay = true,
+                            .is_compact = is_compact,
                             .param_dtype = PS_DTYPE_BF16,
                             .grad_dtype = PS_DTYPE_BF16};
     const double begin = bench_now();
@@ -120,25 +146,37 @@ static void measure(ps_backend *k, ps_device *dev, int64_t n, int rounds)
 {
     arrays x;
     bench_samples adam = {.n = 0}, stream_4 = {.n = 0}, stream_1 = {.n = 0}, ratio = {.n = 0};
+    bench_samples compact = {.n = 0}, stream_c = {.n = 0}, ratio_c = {.n = 0};
     bench_check(ps_device_alloc(dev, n * 2, (void **)&x.grad));
     bench_check(ps_device_alloc(dev, n * 4, (void **)&x.master));
     bench_check(ps_device_alloc(dev, n * 4, (void **)&x.m));
     bench_check(ps_device_alloc(dev, n * 4, (void **)&x.v));
     (void)time_range(k, fill_range, &x, n);
-    time_adam(k, &x, n); /* wakes the threads and maps the pages; not counted */
+    time_adam(k, &x, n, false); /* wakes the threads and maps the pages; not counted */
     for (int r = 0; r < rounds; r++) {
-        bench_add(&adam, time_adam(k, &x, n));
+        bench_add(&adam, time_adam(k, &x, n, false));
         bench_add(&stream_4, time_range(k, stream_4_range, &x, n));
         bench_add(&stream_1, time_range(k, stream_1_range, &x, n));
         bench_add(&ratio, stream_4.seconds[r] / adam.seconds[r]);
+    }
+    memset(x.m, 0, (size_t)n * sizeof *x.m); /* groups of zeros */
+    memset(x.v, 0, (size_t)n * sizeof *x.v);
+    for (int r = 0; r < rounds; r++) {
+        bench_add(&compact, time_adam(k, &x, n, true));
+        (void)time_range(k, stream_c_range, &x, n); /* twice: the second has the bytes as they were */
+        bench_add(&stream_c, time_range(k, stream_c_range, &x, n));
+        bench_add(&ratio_c, stream_c.seconds[r] / compact.seconds[r]);
     }
     const double elements = (double)n;
     printf("%lld elements, %.0f MB, %d rounds\n", (long long)n, elements * 14e-6, rounds);
     printf("%-10s %12s %12s %10s\n", "", "median GB/s", "best GB/s", "median ms");
     print_row("adam", elements * ADAM_BYTES, &adam);
     print_row("stream 4", elements * ADAM_BYTES, &stream_4);
+    print_row("compact", elements * COMPACT_BYTES, &compact);
+    print_row("stream c", elements * COMPACT_BYTES, &stream_c);
     print_row("stream 1", elements * STREAM_1_BYTES, &stream_1);
-    printf("adam runs at %.3f of stream 4\n\n", bench_median(&ratio));
+    printf("adam runs at %.3f of stream 4, compact at %.3f of stream c\n\n", bench_median(&ratio),
+           bench_median(&ratio_c));
     ps_device_free(dev, x.grad, n * 2, NULL);
     ps_device_free(dev, x.master, n * 4, NULL);
     ps_device_free(dev, x.m, n * 4, NULL);

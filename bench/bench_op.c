@@ -27,7 +27,12 @@
 
 #define DEFAULT_ROUNDS 15
 #define PATTERN_BYTES (4 * PS_MIB)
+#ifdef COUNT_KERNELS /* `make gpu-counts`: prints what kernels do on an emulator, in place of times */
+#include "gpu/count_op.h"
+#define CALLS_ON_GPU 1
+#else
 #define CALLS_ON_GPU 10
+#endif
 
 /* What is computed, and of how much. */
 typedef struct sizes {
@@ -57,8 +62,13 @@ static const sizes of_cpu = {.arena_bytes = 512 * PS_MIB,
                              .other_inner = 5632,
                              .other_V = 30522,
                              .streamed = 8 << 20};
-static const sizes of_gpu = {.arena_bytes = 6 * PS_GIB,
-                             .B = {32},
+#ifdef COUNT_KERNELS /* one sequence, and as much of the rest as an emulator runs through in minutes */
+enum { GPU_ARENA_MIB = 512, GPU_B = 1, GPU_OTHER_ROWS = 1024, GPU_STREAMED = 1 << 20 };
+#else
+enum { GPU_ARENA_MIB = 6 * 1024, GPU_B = 32, GPU_OTHER_ROWS = 16384, GPU_STREAMED = 64 << 20 };
+#endif
+static const sizes of_gpu = {.arena_bytes = GPU_ARENA_MIB * PS_MIB,
+                             .B = {GPU_B},
                              .T = {1024},
                              .C = 768,
                              .H = 12,
@@ -71,12 +81,12 @@ static const sizes of_gpu = {.arena_bytes = 6 * PS_GIB,
                              .wide_H = 12,
                              .wide_kv = 2,
                              .wide_D = 128,
-                             .other_rows = 16384,
+                             .other_rows = GPU_OTHER_ROWS,
                              .other_C = 2048,
                              .other_D = 128,
                              .other_inner = 5632,
                              .other_V = 30522,
-                             .streamed = 64 << 20};
+                             .streamed = GPU_STREAMED};
 static const sizes small = {.arena_bytes = 16 * PS_MIB,
                             .B = {1},
                             .T = {16},
@@ -115,6 +125,7 @@ typedef struct bench {
     int64_t B, T, rows, C, H, D, V, n_positions, streamed;
     int n_layers, rounds;
     const char *only;
+    bool is_measured[PS_OP_COUNT]; /* where the name is right */
     char shape[32];
 } bench;
 
@@ -214,6 +225,12 @@ static const char *attention_words(bench *b, int64_t n_kv_heads, int64_t window)
 static void print_head(const bench *b, const char *title)
 {
     printf("\n%s\n\n", title);
+#ifdef COUNT_KERNELS
+    if (b->k != NULL) {
+        count_op_print_head();
+        return;
+    }
+#endif
     if (b->k == NULL) {
         printf("| operator | shape | FLOP an element | bytes an element | FLOP a byte | bound by | ms at least | share "
                "to reach | "
@@ -231,7 +248,7 @@ static double seconds_at_least(const bench *b, const ps_cost *c, const char **by
 {
     const double gemms = c->flops / b->hardware.device.bf16.flop_per_s;
     const double memory = c->bytes / b->hardware.device.memory_bytes_per_s;
-    *by = gemms > memory ? "products" : "memory";
+    *by = gemms > memory ? "GEMMs" : "memory";
     return gemms > memory ? gemms : memory;
 }
 
@@ -253,31 +270,48 @@ static double seconds_of(bench *b, ps_op op, const op_args *a, size_t bytes)
     return (bench_now() - begin) / n;
 }
 
-/* n: elements of its result. */
-static void run(bench *b, ps_op op, const char *shape, int64_t calls, int64_t n, const op_args *a)
+#ifdef COUNT_KERNELS
+static void print_run(bench *b, ps_op op, const char *shape, int64_t calls, const op_args *a, const ps_cost *cost)
+{
+    size_t bytes;
+    (void)calls;
+    bench_check(ps_kernel_measure(b->k, op, a, &bytes));
+    count_op_begin();
+    (void)seconds_of(b, op, a, bytes);
+    count_op_print(ps_op_name(op), shape, cost);
+}
+#else
+static void print_run(bench *b, ps_op op, const char *shape, int64_t calls, const op_args *a, const ps_cost *cost)
 {
     bench_samples s = {.n = 0};
-    const char *const name = ps_op_name(op);
-    const ps_cost cost = ps_op_cost(op, a);
-    b->used = 0;
-    if (b->only != NULL && strstr(name, b->only) == NULL) return;
-    if (b->k == NULL) {
-        print_cost(b, op, shape, n, &cost);
-        return;
-    }
     size_t bytes;
     bench_check(ps_kernel_measure(b->k, op, a, &bytes));
     (void)seconds_of(b, op, a, bytes); /* fills the caches; not counted */
     for (int r = 0; r < b->rounds; r++) bench_add(&s, seconds_of(b, op, a, bytes));
     const double median = bench_median(&s), least = bench_least(&s);
-    printf("| %-18s | %-11s | %9.3f | %9.3f | %8.1f | %7.1f | %5lld | %9.2f |", name, shape, median * 1e3, least * 1e3,
-           cost.flops / least * 1e-9, cost.bytes / least * 1e-9, (long long)calls, (double)calls * least * 1e3);
+    printf("| %-18s | %-11s | %9.3f | %9.3f | %8.1f | %7.1f | %5lld | %9.2f |", ps_op_name(op), shape, median * 1e3,
+           least * 1e3, cost->flops / least * 1e-9, cost->bytes / least * 1e-9, (long long)calls,
+           (double)calls * least * 1e3);
     if (b->has_hardware) {
         const char *by;
-        const double least_s = seconds_at_least(b, &cost, &by);
+        const double least_s = seconds_at_least(b, cost, &by);
         printf(" %-8s | %11.2f | %8.2f |", by, least_s / least, op_target(op)->share);
     }
     printf("\n");
+}
+#endif
+
+/* n: elements of its result. */
+static void run(bench *b, ps_op op, const char *shape, int64_t calls, int64_t n, const op_args *a)
+{
+    const ps_cost cost = ps_op_cost(op, a);
+    b->used = 0;
+    b->is_measured[op] = true;
+    if (b->only != NULL && strstr(ps_op_name(op), b->only) == NULL) return;
+    if (b->k == NULL)
+        print_cost(b, op, shape, n, &cost);
+    else
+        print_run(b, op, shape, calls, a, &cost);
 }
 
 static void *take_workspace(bench *b, ps_op op, const void *args)
@@ -699,8 +733,12 @@ static ps_device *open_device(bench *b, bool on_gpu)
     }
     make_pattern(b, ps_backend_host(b->k), room);
     free(room);
+#ifdef COUNT_KERNELS
+    printf("kernels: %s; GEMMs are left out\n", ps_backend_name(b->k));
+#else
     printf("kernels: %s, %d threads, %d rounds; rates of the least time\n", ps_backend_name(b->k), n_threads,
            b->rounds);
+#endif
     return device;
 }
 
@@ -728,6 +766,18 @@ static int usage(void)
         "--table needs --hardware with bf16\n",
         BENCH_SAMPLES_MAX);
     return 1;
+}
+
+/* false, and a message, where no operator's name contains b->only. */
+static bool has_measured(const bench *b)
+{
+    for (int op = 0; op < PS_OP_COUNT; op++)
+        if (b->is_measured[op] && strstr(ps_op_name((ps_op)op), b->only) != NULL) return true;
+    fprintf(stderr, "bench_op: no operator's name contains '%s'; expected a part of one of:", b->only);
+    for (int op = 0; op < PS_OP_COUNT; op++)
+        if (b->is_measured[op]) fprintf(stderr, " %s", ps_op_name((ps_op)op));
+    fprintf(stderr, "\n");
+    return false;
 }
 
 int main(int argc, char **argv)
@@ -759,6 +809,10 @@ int main(int argc, char **argv)
     b.sizes = is_small ? &small : on_gpu ? &of_gpu : &of_cpu;
     ps_device *const device = only_table ? NULL : open_device(&b, on_gpu);
     bench_all(&b);
+    if (b.only != NULL && !has_measured(&b)) return 1;
+#ifdef COUNT_KERNELS
+    count_op_print_sites();
+#endif
     if (only_table) print_reasons();
     if (!only_table) close_device(&b, device);
     return 0;

@@ -35,8 +35,9 @@ static const op_target_entry op_targets[] = {
      "rows in registers; the weight's gradient is summed in the same pass, and added over blocks at the end"},
     {"layernorm", 0.85, "a row stays in registers between its sums and its result"},
     {"rmsnorm", 0.85, "a row stays in registers between its sum and its result"},
-    {"embedding_bwd", 0.20,
-     "rows are sorted by token in one block before they are added in order; a table is cleared first"},
+    {"embedding_bwd", 0.35,
+     "rows are sorted by token in six or nine small kernels, then a warp adds those of a token in order; a table is "
+     "cleared first"},
     {"embedding", 0.70, "rows of 1.5 KB from all over the table"},
     {"position_bwd", 0.50, "a position is added over the batch by one thread a column"},
     {"position", 0.85, "a stream, and a table that the caches hold"},

@@ -50,7 +50,7 @@ typedef struct roofline {
 
 static inline const char *roofline_part_name(roofline_part p)
 {
-    static const char *const names[ROOFLINE_PARTS] = {"products", "link", "host memory", "disk"};
+    static const char *const names[ROOFLINE_PARTS] = {"GEMMs", "link", "host memory", "disk"};
     return names[p];
 }
 

@@ -3,11 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
+#include "base/mem.h"
+#include "base/model_folder.h"
 #include "base/status.h"
 #include "cli.h"
 #include "config/config.h"
+#include "data/dataset.h"
 #include "known_machine.h"
 #include "plan_text.h"
 #include "train/config_arguments.h"
@@ -81,6 +85,38 @@ static ps_status read_input(const plan_arguments *a, plan_input *in)
     PS_TRY(read_hardware(a, in));
     if (a->sizes) return known_machine_name(in->config); /* nothing has rates there */
     return in->site.hardware == NULL ? program_report_machine(in->config, NULL, a->n_ranks) : PS_OK;
+}
+
+/* ---- the data ---- */
+
+static void warn_of_file(const char *key, const char *error)
+{
+    fprintf(stderr, "pstar plan: %s: %s; a plan reads no data, but pstar train would stop there\n", key, error);
+}
+
+static void look_for_tokenizer(const char *path)
+{
+    char *snapshot = NULL, error[PS_MODEL_FOLDER_HINT_BYTES + 256], hint[PS_MODEL_FOLDER_HINT_BYTES];
+    if (path[0] == '\0' || access(path, R_OK) == 0) return;
+    if (ps_model_folder_find(path, &snapshot) == PS_OK && snapshot == NULL) {
+        snprintf(error, sizeof error, "there is no %.200s%s", path, ps_model_folder_hint(path, hint));
+        warn_of_file("data.tokenizer", error);
+    }
+    ps_mem_free(snapshot);
+}
+
+/* Files that a run on this machine would not find or take. A plan for a described machine says nothing of them: they may
+ * be there. */
+static void look_for_data(const ps_config *config)
+{
+    const ps_options *o = ps_config_options(config);
+    const struct {
+        const char *key, *path;
+    } files[] = {{"data.train", o->data_train}, {"data.validation", o->data_validation}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(files); i++)
+        if (files[i].path[0] != '\0' && ps_dataset_check_file(files[i].path, o->data_format) != PS_OK)
+            warn_of_file(files[i].key, ps_last_error());
+    look_for_tokenizer(o->data_tokenizer);
 }
 
 /* ---- what is asked ---- */
@@ -192,7 +228,9 @@ static ps_status plan(const plan_arguments *a, plan_input *in)
         return PS_FAIL(PS_EINVAL, "--timeout is for one plan, and --max-model makes many without a limit: leave one of "
                                   "them out");
     if (a->family != NULL) return plan_largest(a, in);
-    return a->sizes ? show_sizes(a, in) : plan_one(a, in);
+    if (a->sizes) return show_sizes(a, in);
+    if (in->site.hardware == NULL) look_for_data(in->config);
+    return plan_one(a, in);
 }
 
 /* ---- arguments ---- */
@@ -267,8 +305,8 @@ int cmd_plan(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"hardware", 'w', "MACHINE", 0,
-         "Plan for such a machine: laptop, rtx4090-64gb, h100-128gb, h200-128gb, a100-40gb-x8, v100-32gb-x8, or a file "
-         "that describes one (doc/hardware.md)",
+         "Plan for such a machine: laptop, rtx4090-64gb, h100-128gb, h200-128gb, gh200-480gb, gb10-128gb, "
+         "a100-40gb-x8, v100-32gb-x8, or a file that describes one (doc/hardware.md)",
          0},
         CONFIG_MEMORY_OPTION,
         {"ranks", OPTION_RANKS, "N", 0,

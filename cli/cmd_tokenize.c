@@ -32,7 +32,7 @@ static ps_status encode_file(ps_tokenizer *t, const char *path, bool added_token
     ps_encoding e = {0};
     const ps_encode_options options = {.added_tokens = added_tokens, .bare = true};
     ps_status st = PS_OK;
-    PS_TRY_GOTO(ps_byte_source_read_all(path, MAX_TEXT_BYTES, &text, &n_bytes));
+    PS_TRY_GOTO(ps_byte_source_read_all(path, MAX_TEXT_BYTES, "", &text, &n_bytes));
     const int64_t begin = ps_clock_ns();
     PS_TRY_GOTO(ps_tokenizer_encode_sequence(t, &options, text, n_bytes, NULL, 0, &e));
     const double seconds = (double)(ps_clock_ns() - begin) * 1e-9;

@@ -12,8 +12,12 @@
 
 #include "base/bytes.h"
 #include "base/plugin_file.h"
+#include "base/printable.h"
 #include "cli.h"
+#include "device/cuda/cublaslt.h"
 #include "device/cuda/cudnn.h"
+#include "device/cuda/library.h"
+#include "device/cuda/nccl.h"
 #include "device/disk_folders.h"
 
 #ifdef PS_LINKED_STATICALLY
@@ -79,6 +83,69 @@ static void find_gpu(machine_info *m)
         (void)snprintf(m->cudnn_reason, sizeof m->cudnn_reason, "%s", ps_last_error());
 }
 
+/* ---- NVIDIA's libraries ---- */
+
+/* Its version as text. */
+typedef ps_status (*load_nvidia)(char *version, size_t bytes);
+
+static ps_status load_driver(char *version, size_t bytes)
+{
+    const ps_cuda_driver *d = NULL;
+    int number = 0;
+    PS_TRY(ps_cuda_get_parts()->driver(&d));
+    if (d->version(&number) == PS_CU_SUCCESS)
+        (void)snprintf(version, bytes, "for CUDA %d.%d", number / 1000, number % 1000 / 10);
+    return PS_OK;
+}
+
+static ps_status load_cublaslt(char *version, size_t bytes)
+{
+    const ps_cublaslt *lt = NULL;
+    PS_TRY(ps_cublaslt_load(&lt));
+    const size_t v = lt->version();
+    (void)snprintf(version, bytes, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    return PS_OK;
+}
+
+static ps_status load_cudnn(char *version, size_t bytes)
+{
+    const ps_cudnn *dnn = NULL;
+    char text[PS_CUDNN_VERSION_TEXT_MAX];
+    PS_TRY(ps_cudnn_load(&dnn));
+    (void)snprintf(version, bytes, "%s", ps_cudnn_version_text(dnn, text));
+    return PS_OK;
+}
+
+static ps_status load_nccl(char *version, size_t bytes)
+{
+    const ps_nccl *nccl = NULL;
+    int number = 0;
+    PS_TRY(ps_nccl_load(&nccl));
+    if (nccl->version(&number) == PS_NCCL_SUCCESS) ps_nccl_describe_version(number, version, bytes);
+    return PS_OK;
+}
+
+static void find_nvidia(machine_info *m)
+{
+    static const struct {
+        const char *name, *file;
+        load_nvidia load;
+    } all[MACHINE_INFO_NVIDIA] = {{"driver", "libcuda.so.1", load_driver},
+                                  {"cuBLASLt", "libcublasLt.so.13", load_cublaslt},
+                                  {"cuDNN", "libcudnn.so.9", load_cudnn},
+                                  {"NCCL", "libnccl.so.2", load_nccl}};
+    char path[4096];
+    m->has_nvidia = ps_cuda_is_expected() || ps_plugin_find("cuda", path, sizeof path);
+    for (int i = 0; i < MACHINE_INFO_NVIDIA && m->has_nvidia; i++) {
+        machine_info_nvidia *n = &m->nvidia[i];
+        n->name = all[i].name;
+        if (all[i].load(n->version, sizeof n->version) == PS_OK)
+            (void)snprintf(n->path, sizeof n->path, "%s", ps_cuda_library_path(all[i].file));
+        else
+            (void)snprintf(n->reason, sizeof n->reason, "%s", ps_last_error());
+    }
+}
+
 static void find_plugins(machine_info *m)
 {
     static const char *const names[MACHINE_INFO_PLUGINS] = {"openmpi", "mpich", "cuda"};
@@ -96,6 +163,7 @@ ps_status machine_info_find(const char *folder, machine_info *out)
     out->n_cores = ps_machine_cores(NULL);
     find_disk(out);
     find_gpu(out);
+    find_nvidia(out);
     find_plugins(out);
     return PS_OK;
 }
@@ -135,6 +203,20 @@ static void show_gpu(const machine_info *m)
     printf("\n");
 }
 
+/* A line each: paths are long. */
+static void show_nvidia(const machine_info *m)
+{
+    for (int i = 0; i < MACHINE_INFO_NVIDIA && m->has_nvidia; i++) {
+        const machine_info_nvidia *n = &m->nvidia[i];
+        char label[24];
+        (void)snprintf(label, sizeof label, "NVIDIA %s", n->name);
+        if (n->reason[0] != '\0')
+            printf("%-20s%s\n", label, n->reason);
+        else
+            printf("%-20s%s%s%s\n", label, n->version, n->path[0] != '\0' ? ", " : "", n->path);
+    }
+}
+
 static void show_libraries(const machine_info *m)
 {
     library_version libraries[N_LIBRARIES];
@@ -159,6 +241,7 @@ void machine_info_show(const machine_info *m)
            ps_bytes_format(m->memory.total_bytes, total), ps_bytes_format(m->memory.available_bytes, available));
     show_disk(m);
     show_gpu(m);
+    show_nvidia(m);
     show_libraries(m);
     printf("kernel backends     cuda (NVIDIA GPUs); cpu (%s); ref (plain C, for checking)\n", ps_cpu_isa_name(isa));
     printf("number formats      fp32; bf16, multiplied %s; fp16, multiplied in fp32\n", ps_cpu_bf16_gemms(isa));
@@ -169,10 +252,13 @@ void machine_info_show(const machine_info *m)
 static json_t *disk_json(const machine_info *m)
 {
     if (m->folder[0] == '\0') return json_null();
-    json_t *disk = json_pack("{s:s, s:b}", "path", m->folder, "is_usable", m->is_disk_usable);
+    /* JSON is UTF-8, which a path need not be */
+    char path[4096], reason[MACHINE_INFO_REASON_BYTES];
+    json_t *disk = json_pack("{s:s, s:b}", "path", ps_printable_copy(m->folder, path, sizeof path), "is_usable",
+                             m->is_disk_usable);
     if (m->disk_free_bytes >= 0) json_object_set_new(disk, "free_bytes", json_integer(m->disk_free_bytes));
     if (!m->is_disk_usable) {
-        json_object_set_new(disk, "error", json_string(m->disk_reason));
+        json_object_set_new(disk, "error", json_string(ps_printable_copy(m->disk_reason, reason, sizeof reason)));
     } else {
         json_object_set_new(disk, "backend", json_string(m->disk.backend));
         json_object_set_new(disk, "features", json_string(m->disk.ways));
@@ -204,6 +290,22 @@ static json_t *gpu_json(const machine_info *m)
     return gpu;
 }
 
+static json_t *nvidia_json(const machine_info *m)
+{
+    char text[MACHINE_INFO_REASON_BYTES];
+    if (!m->has_nvidia) return json_null();
+    json_t *root = json_object();
+    for (int i = 0; i < MACHINE_INFO_NVIDIA; i++) {
+        const machine_info_nvidia *n = &m->nvidia[i];
+        json_t *one =
+            n->reason[0] != '\0'
+                ? json_pack("{s:s}", "error", ps_printable_copy(n->reason, text, sizeof text))
+                : json_pack("{s:s, s:s}", "version", n->version, "path", ps_printable_copy(n->path, text, sizeof text));
+        json_object_set_new(root, n->name, one);
+    }
+    return root;
+}
+
 static json_t *libraries_json(void)
 {
     library_version libraries[N_LIBRARIES];
@@ -220,9 +322,10 @@ json_t *machine_info_json(const machine_info *m)
     json_t *plugins = json_array();
     (void)snprintf(version, sizeof version, "%d.%d.%d", PS_VERSION_MAJOR, PS_VERSION_MINOR, PS_VERSION_PATCH);
     for (int i = 0; i < m->n_plugins; i++) json_array_append_new(plugins, json_string(m->plugins[i]));
-    return json_pack("{s:s, s:{s:s, s:i, s:s, s:s}, s:{s:I, s:I}, s:o, s:o, s:o, s:b, s:o}", "pstar", version,
+    return json_pack("{s:s, s:{s:s, s:i, s:s, s:s}, s:{s:I, s:I}, s:o, s:o, s:o, s:o, s:b, s:o}", "pstar", version,
                      "processor", "name", m->processor, "cores", m->n_cores, "isa", ps_cpu_isa_name(m->kind.isa),
                      "kind", ps_cpu_kind_name(&m->kind), "memory", "total_bytes", (json_int_t)m->memory.total_bytes,
                      "available_bytes", (json_int_t)m->memory.available_bytes, "disk", disk_json(m), "gpu", gpu_json(m),
-                     "libraries", libraries_json(), "is_linked_statically", LINKED_STATICALLY, "plugins", plugins);
+                     "nvidia_libraries", nvidia_json(m), "libraries", libraries_json(), "is_linked_statically",
+                     LINKED_STATICALLY, "plugins", plugins);
 }

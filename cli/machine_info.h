@@ -10,7 +10,15 @@
 #include "device/disk.h"
 #include "kernel/cpu_kind.h"
 
-enum { MACHINE_INFO_REASON_BYTES = 512, MACHINE_INFO_PLUGINS = 3 };
+enum { MACHINE_INFO_REASON_BYTES = 512, MACHINE_INFO_PLUGINS = 3, MACHINE_INFO_NVIDIA = 4 };
+
+/* A library of NVIDIA's that training on a GPU loads. */
+typedef struct machine_info_nvidia {
+    const char *name; /* "cuBLASLt" */
+    char version[24];
+    char path[512];                         /* "": it cannot be loaded */
+    char reason[MACHINE_INFO_REASON_BYTES]; /* then */
+} machine_info_nvidia;
 
 typedef enum machine_info_gpu {
     MACHINE_INFO_NO_GPU,
@@ -31,6 +39,8 @@ typedef struct machine_info {
     machine_info_gpu gpu_state;
     ps_cuda_found gpu;
     char gpu_reason[MACHINE_INFO_REASON_BYTES], cudnn_reason[MACHINE_INFO_REASON_BYTES]; /* "" : none */
+    machine_info_nvidia nvidia[MACHINE_INFO_NVIDIA];                                     /* the driver first */
+    bool has_nvidia; /* they were looked for: there is a GPU, or the plug-in */
     const char *plugins[MACHINE_INFO_PLUGINS];
     int n_plugins;
 } machine_info;
@@ -38,7 +48,8 @@ typedef struct machine_info {
 /* A disk folder or GPU that cannot be used is no failure. Examines the GPU, which takes a second. */
 PS_NODISCARD ps_status machine_info_find(const char *folder, machine_info *out);
 void machine_info_show(const machine_info *m);
-/* Sizes in bytes; "disk" is null when not asked for, "gpu" when there is none. The caller releases it. */
+/* Sizes in bytes; "disk" is null when not asked for, "gpu" when there is none, "nvidia_libraries" when not looked for.
+ * The caller releases it. */
 json_t *machine_info_json(const machine_info *m);
 
 #endif

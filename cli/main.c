@@ -64,8 +64,8 @@ static void print_usage(FILE *out)
     fprintf(
         out,
         "\npstar COMMAND --help has the details. Exit status: 0 success, 2 bad input, a budget that is too small or a\n"
-        "feature that this build or machine lacks, 3 reading or writing failed, 1 other errors; stopped by a signal,\n"
-        "128 + its number: 130 after Ctrl-C, 143 after SIGTERM.\n");
+        "feature that this build or machine lacks, 3 reading or writing failed, 4 nothing went on for train.stall_s,\n"
+        "1 other errors; stopped by a signal, 128 + its number: 130 after Ctrl-C, 143 after SIGTERM.\n");
 }
 
 static int exit_status; /* of the command, after it has returned */

@@ -28,12 +28,13 @@ json_t *plan_text_machine_json(const plan_text *t)
 {
     ps_hardware room;
     const ps_hardware *hw = t->hardware, *known = known_here(t, &room);
-    if (hw == NULL && known == NULL) return json_pack("{s:s}", "speeds", "typical");
-    return json_pack("{s:s, s:s}", "speeds", hw != NULL ? "described" : "measured", "name",
-                     hw != NULL ? hw->name : known->name);
+    const char *computes = t->simulation->device_is_ram ? "processor" : "gpu";
+    if (hw == NULL && known == NULL) return json_pack("{s:s, s:s}", "speeds", "typical", "computes", computes);
+    return json_pack("{s:s, s:s, s:s}", "speeds", hw != NULL ? "described" : "measured", "name",
+                     hw != NULL ? hw->name : known->name, "computes", computes);
 }
 
-/* "this machine (AMD EPYC)"; of a GPU that no run has been tried on it is said. */
+/* "this one (AMD EPYC, as measured); the processor computes"; of a GPU that no run has been tried on it is said. */
 static void show_machine(const plan_text *t)
 {
     ps_hardware room;
@@ -46,6 +47,7 @@ static void show_machine(const plan_text *t)
         printf("this one (%s, as measured)", known->name);
     else
         printf("this one, at speeds of a typical PC (hardware=auto measures it)");
+    printf("; %s computes", s->device_is_ram ? "the processor" : "the GPU");
     if (s->ranks.n > 1) printf(", %d ranks; figures are of rank %d", s->ranks.n, s->ranks.rank);
     printf("\n");
     if (hw == NULL || hw->gpus_per_node == 0) return;
@@ -245,17 +247,50 @@ static void show_lanes(const ps_simulation *s)
 static void show_chunks(const ps_simulation *s)
 {
     const int32_t on_device = s->n_local_updates - s->n_host_updates, copied = on_device - s->n_resident_updates;
-    static const char *const update_times[] = {[PS_UPDATE_AFTER] = "after the backward pass",
-                                               [PS_UPDATE_DEFERRED] = "before the next forward pass uses them",
-                                               [PS_UPDATE_EARLY] = "within the backward pass"};
+    const int32_t n_early = s->candidate.n_early, n_deferred = s->n_deferred_updates;
+    const struct {
+        int32_t n;
+        const char *when;
+    } updates[] = {{n_early, "within the backward pass"},
+                   {n_deferred, "before the next forward pass uses them"},
+                   {s->n_local_updates - n_early - n_deferred, "after the backward pass"}};
     printf("\nparameters  %" PRId64 ", %" PRId64 " trained\n", s->n_params, s->n_trained_params);
     printf("chunks      %d of %" PRId64 " elements, %.2f %% unused\n", s->n_chunks, s->chunk_elements,
            100 * s->chunk_waste);
-    printf("updates     %d chunks a rank, %s: %d in device memory", s->n_local_updates,
-           update_times[s->candidate.update_time], on_device);
+    printf("updates     %d chunks a rank", s->n_local_updates);
+    for (size_t i = 0; i < PS_ARRAY_LEN(updates); i++)
+        if (updates[i].n > 0 && updates[i].n == s->n_local_updates)
+            printf(", %s", updates[i].when);
+        else if (updates[i].n > 0)
+            printf(", %d %s", updates[i].n, updates[i].when);
+    printf(": %d in device memory", on_device);
     if (copied > 0) printf(" (of these %d are copied in and out)", copied);
     printf(", %d on the host\n", s->n_host_updates);
     if (s->keeps_logits) printf("logits      kept from the forward to the backward pass\n");
+}
+
+/* Bytes that a step reads from and writes to the disk. */
+static int64_t disk_bytes(const int64_t moved_bytes[PS_LINK_COUNT])
+{
+    return moved_bytes[PS_LINK_DISK_READ] + moved_bytes[PS_LINK_DISK_WRITE];
+}
+
+static void show_speculation(const ps_simulation *s)
+{
+    const ps_forecast *f = &s->forecast;
+    char time[3][CLI_TEXT_MAX], bytes[3][PS_BYTES_TEXT_MAX];
+    if (s->why_not_speculating[0] != '\0') printf("speculation %s\n", s->why_not_speculating);
+    if (!s->speculates) return;
+    printf(
+        "speculation updates within the backward pass are taken back if the step is clipped or skipped; %s of the disk "
+        "keep what they replace\n",
+        ps_bytes_format(s->kept_bytes, bytes[0]));
+    printf("            a step takes %s and moves %s from and to the disk; after a step that is taken back %s and %s; "
+           "without speculation %s\n",
+           seconds(f->step.all_ns, time[0]), ps_bytes_format(disk_bytes(f->moved_bytes), bytes[1]),
+           seconds(f->taken_back_step.all_ns, time[1]),
+           ps_bytes_format(disk_bytes(f->taken_back_moved_bytes), bytes[2]),
+           f->waiting_step_ns > 0 ? seconds(f->waiting_step_ns, time[2]) : "not tried");
 }
 
 static void show_bound(const ps_simulation *s)
@@ -282,6 +317,7 @@ void plan_text_end(const plan_text *t)
     show_tiers(s);
     show_lanes(s);
     show_chunks(s);
+    show_speculation(s);
     show_bound(s);
 }
 

@@ -27,8 +27,8 @@ def model_func():
         max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=2))
 
 
-def batch_of(step, rank):
-    """Half of the sequences have TOKEN somewhere."""
+def batch_of(step, rank, device):
+    """Half of the sequences have TOKEN somewhere. On the engine's device, the same values everywhere."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     tokens = torch.randint(TOKEN + 1, VOCABULARY, (BATCH, LENGTH), generator=generator)
     labels = torch.arange(BATCH) % 2
@@ -36,7 +36,7 @@ def batch_of(step, rank):
     for i in range(BATCH):
         if labels[i]:
             tokens[i, places[i]] = TOKEN
-    return {"input_ids": tokens, "labels": labels}
+    return {"input_ids": tokens.to(device), "labels": labels.to(device)}
 
 
 def begin(given):
@@ -47,7 +47,7 @@ def begin(given):
         "memory": {"device": given.device, "host": given.host, "disk": "1GB", "disk_path": given.folder},
     }
     torch.manual_seed(0)
-    return initialize_engine(model_func=model_func, local_rank=int(os.environ.get("LOCAL_RANK", 0)), config=config)
+    return initialize_engine(model_func=model_func, config=config)
 
 
 def train(model, optimizer, first, last):
@@ -56,7 +56,7 @@ def train(model, optimizer, first, last):
     model.train()
     for step in range(first, last):
         optimizer.zero_grad()
-        loss = model(**batch_of(step, rank)).loss
+        loss = model(**batch_of(step, rank, model.device)).loss
         model.backward(loss)
         optimizer.step()
         losses.append(loss.item())
@@ -71,7 +71,7 @@ def evaluate(model):
     model.eval()
     right = []
     for step in range(10 ** 6, 10 ** 6 + 8):
-        batch = batch_of(step, model.ranks.rank)
+        batch = batch_of(step, model.ranks.rank, model.device)
         right.append((model(**batch).logits.argmax(-1) == batch["labels"]).float().mean().item())
     return sum(right) / len(right)
 

@@ -483,6 +483,9 @@ typedef struct ps_step_info {
     int64_t nonfinite_steps;
     double next_loss_scale; /* of the next step */
     int64_t n_targets;      /* that were not ignored, of all its micro-batches and ranks */
+    /* with memory.update_in_backward = speculate: chunks of this rank that were updated within the backward pass, and
+     * of these the ones whose updates were taken back, all or none, as the step was clipped or skipped */
+    int64_t n_speculated, n_taken_back;
 } ps_step_info;
 
 PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
@@ -593,14 +596,14 @@ PS_API PS_NODISCARD ps_status ps_engine_begin_weights(ps_engine *engine, const p
 
 /* Load the state of a PyTorch optimizer. path is a file of torch.save with optimizer.state_dict(), alone or in a
  * dictionary as "optimizer" or "optimizer_state_dict". Its states replace the engine's, and its "step" the count of
- * updates (ps_engine_set_update_count). SGD's state has no "step"; the count then becomes at least 1. An optimizer that
- * has made no step sets states and count to 0. Learning rates, betas and other options of its groups are ignored; the
- * configuration has them. Parameters are matched by "param_names" where the file has them (PyTorch 2.6), else by
- * number. Numbers must follow the order of model.parameters() of the class in transformers (for other models: of
- * declaration), in one group or in two, with and without weight decay. PS_EFORMAT when numbers or shapes do not match
- * the model, the parameters' steps differ, or the file is damaged; PS_EINVAL when the states are of another optimizer;
- * PS_ESTATE for an inference engine, or inside a step. These errors are found before anything is changed; a file that
- * cannot be read to its end (PS_EIO) leaves states partly replaced. All ranks call it. */
+ * updates (ps_engine_set_update_count). States of SGD and Lion have no "step"; the count then becomes at least 1. An
+ * optimizer that has made no step sets states and count to 0. Learning rates, betas and other options of its groups are
+ * ignored; the configuration has them. Parameters are matched by "param_names" where the file has them (PyTorch 2.6),
+ * else by number. Numbers must follow the order of model.parameters() of the class in transformers (for other models:
+ * of declaration), in one group or in two, with and without weight decay. PS_EFORMAT when numbers or shapes do not
+ * match the model, the parameters' steps differ, or the file is damaged; PS_EINVAL when the states are of another
+ * optimizer; PS_ESTATE for an inference engine, or inside a step. These errors are found before anything is changed; a
+ * file that cannot be read to its end (PS_EIO) leaves states partly replaced. All ranks call it. */
 PS_API PS_NODISCARD ps_status ps_engine_load_optimizer(ps_engine *engine, const char *path);
 
 /* ---- checkpoints (src/api, src/weights) ------------------------------------------------------------------- */
@@ -701,12 +704,14 @@ PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t t
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                      const float *in);
 /* Name of the optimizer's state i = 0, 1, ..., as in torch: "exp_avg" and "exp_avg_sq" for Adam and AdamW,
- * "momentum_buffer" for SGD with momentum. A state has one f32 for each element of a parameter. The text is static.
- * NULL past the last state, and for an inference engine, which has none. */
+ * "momentum_buffer" for SGD with momentum, "exp_avg" for Lion. A state has one number for each element of a parameter.
+ * The text is static. NULL past the last state, and for an inference engine, which has none. */
 PS_API const char *ps_engine_get_state_name(const ps_engine *engine, int32_t i);
 /* Read or replace `n` elements from `first` of a tensor's state, under the same conditions as its value. Deferred
  * updates are carried out first. PS_EINVAL, with the valid names, for a state that the optimizer does not have;
- * PS_ESTATE for an inference engine. Writing changes neither the value nor the count of updates. */
+ * PS_ESTATE for an inference engine. Writing changes neither the value nor the count of updates. Compact states
+ * (optimizer.params.state_format) are decoded, and rounded when they are written, in groups of 32 elements from the
+ * first on: of a group that is written in part the rest is rounded again. */
 PS_API PS_NODISCARD ps_status ps_engine_read_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
                                                    int64_t n, float *out);
 PS_API PS_NODISCARD ps_status ps_engine_write_state(ps_engine *engine, int64_t tensor, const char *state, int64_t first,
@@ -870,8 +875,8 @@ typedef struct ps_bound_info {
     double planned_s, planned_compute_s; /* a step; of it computing, slowed by concurrent copies */
     double planned_wait_s;               /* of it waiting for copies */
     double bound_s;                      /* lower bound: time of the busiest resource when none waits for another */
-    double disk_phases_s;                /* lower bound of the phases that use the disk; 0: memory holds all, or updates
-                                            are early */
+    double disk_phases_s;                /* lower bound of the passes with the disk traffic of their updates; 0: memory
+                                            holds all */
     char by[64];                         /* the busiest resource: "the disk" */
     char text[320];                      /* the lower bound: "0.993 s for computing alone; 0.103 s for the disk" */
     char between[320];                   /* reasons for the gap between bound and plan; "": none */
@@ -903,6 +908,19 @@ PS_API ps_status ps_engine_get_profile_info(const ps_engine *engine, ps_profile_
 /* Write the complete steps that have been recorded to `path`, or, if NULL, to profile.path. The write is atomic.
  * PS_ESTATE when no step was recorded, PS_EIO. */
 PS_API PS_NODISCARD ps_status ps_engine_save_profile(ps_engine *engine, const char *path);
+
+/* ---- stalls (src/device) ---------------------------------------------------------------------------------- */
+
+/* text: what does not go on, who waits for what since when, and the checkpoint to continue from. Valid during the
+ * call. */
+typedef void (*ps_stall_func)(void *user, const char *text);
+
+/* When nothing has gone on for train.stall_s within a call of an engine or a client, func is called, on a thread of the
+ * library. The call that hangs cannot return an error, so func usually ends the process (_exit). When it returns, the
+ * library waits on, and calls again after that time. Calls of the engine in func hang, too. With several ranks the
+ * others have been told by then: their calls fail with the text. NULL, the default: the text goes to the log, as a
+ * warning. */
+PS_API void ps_set_stall(ps_stall_func func, void *user);
 
 /* ---- log, progress and sizes as text (src/base) ----------------------------------------------------------- */
 

@@ -266,13 +266,15 @@ PS_API int32_t ps_client_get_tensor_count(const ps_client *client); /* dropped o
 PS_API ps_status ps_client_get_tensor_info(const ps_client *client, int32_t tensor, ps_client_tensor_info *out);
 
 /* Name of the optimizer's state i, as in torch: "exp_avg" and "exp_avg_sq" for Adam and AdamW, "momentum_buffer" for
- * SGD with momentum. Static. NULL past the last state. */
+ * SGD with momentum, "exp_avg" for Lion. Static. NULL past the last state. */
 PS_API const char *ps_client_get_state_name(const ps_client *client, int32_t i);
 
 /* Copy n elements from `first` of a tensor's fp32 value (state NULL) or of a state. A tensor that has no fp32 value or
  * states yet reads as the parameter and as zeros. Writing a value also changes the parameter. Gradients and counts of
  * steps do not change. (ranks): all ranks get all elements that are read; a write stores each element on its owner.
- * PS_EINVAL, PS_ESTATE before ps_client_begin, PS_EBUDGET. */
+ * Compact states (optimizer.params.state_format) are decoded, and rounded when they are written, in groups of 32
+ * elements from the first on: of a group that is written in part the rest is rounded again. PS_EINVAL, PS_ESTATE before
+ * ps_client_begin, PS_EBUDGET. */
 PS_API PS_NODISCARD ps_status ps_client_read_state(ps_client *client, int32_t tensor, const char *state, int64_t first,
                                                    int64_t n, float *out);
 PS_API PS_NODISCARD ps_status ps_client_write_state(ps_client *client, int32_t tensor, const char *state, int64_t first,
@@ -361,6 +363,8 @@ typedef struct ps_client_info {
     int64_t wait_ns;                                       /* time for which callers waited for copies */
     int64_t n_steps, n_recorded_steps;                     /* calls of ps_client_step, and those that set is_recorded */
     int64_t n_moments;                                     /* of the recorded step */
+    const char *why_not_gpu; /* why an available GPU is not used, unless the configuration asked for that; "": no such.
+                                Valid until ps_client_destroy */
 } ps_client_info;
 
 PS_API ps_status ps_client_get_info(const ps_client *client, ps_client_info *out);

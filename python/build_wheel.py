@@ -99,13 +99,28 @@ def find_library() -> Library:
         version = _version_of(installed)
         _say("%s; the library that is installed will be used: %s, version %s" % (why, installed, version))
         return Library([], version)
+    packages = _missing_packages()
     raise SystemExit(
-        "patrickstar: no libpatrickstar.so: %s, and none is installed.\n"
+        "patrickstar: no libpatrickstar.so: %s, and none is installed.\n%s"
         "Any one of these will do:\n"
         "  in the source tree: make deps && make, then pip install ./python   (Debian; elsewhere gcc, make, and the\n"
         "      headers of jansson, pcre2, liburing, utf8proc, xxhash, zlib and zstd)\n"
         "  make install, as root\n"
-        "  PATRICKSTAR_LIBRARY=/path/to/libpatrickstar.so pip install ./python" % why)
+        "  PATRICKSTAR_LIBRARY=/path/to/libpatrickstar.so pip install ./python"
+        % (why, "Debian packages that are missing: apt-get install --no-install-recommends %s\n" % " ".join(packages)
+           if packages else ""))
+
+
+def _missing_packages() -> List[str]:
+    """Of the Debian packages that building needs, which the Makefile names, those that this system has not."""
+    makefile = os.path.join(TREE, "Makefile")
+    if shutil.which("dpkg-query") is None or not os.path.exists(makefile):
+        return []
+    with open(makefile, encoding="utf-8") as file:
+        named = re.search(r"^DEPS_BUILD :=(.*)$", file.read(), re.M)
+    query = ["dpkg-query", "-W", "-f", "${db:Status-Status}"]
+    return [name for name in ["make"] + (named[1].split() if named else [])
+            if subprocess.run(query + [name], capture_output=True, text=True).stdout != "installed"]
 
 
 def _make() -> Optional[str]:

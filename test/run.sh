@@ -56,7 +56,7 @@ fi
 
 build=$1
 pattern=${2:-}
-limit_s=${PS_TEST_LIMIT_S:-600}
+limit_s=${PS_TEST_LIMIT_S:-1200}
 jobs=${PS_TEST_JOBS:-$(n=$(nproc); echo $((n < 4 ? n + 1 : 4)))}
 results=$(mktemp -d)
 python=${PS_PYTHON:-$PWD/build/transformers/bin/python}

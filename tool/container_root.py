@@ -26,35 +26,27 @@ def steps_of(path):
     return [tuple(line.split(None, 1)) for line in lines if line.strip()]
 
 
+def debian_root(*words):
+    status = subprocess.run(["sh", os.path.join(TREE, "tool", "debian_root.sh"), *words]).returncode
+    if status != 0:
+        sys.exit("container_root: status %d of: %s" % (status, words[-1]))
+
+
 def start(folder, image, name):
     """The root file system of a stage."""
     found = re.match(r"docker\.io/library/debian:([a-z]+)-slim$", image)
     if found is None:
         sys.exit("container_root: FROM %s: expected docker.io/library/debian:SUITE-slim" % image)
     base = os.path.join(folder, found[1])
-    if not os.path.exists(os.path.join(base, ".complete")):
-        mirror = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org") + "/debian"
-        subprocess.run(["debootstrap", "--variant=minbase", found[1], base, mirror], check=True,
-                       stdout=subprocess.DEVNULL)
-        open(os.path.join(base, ".complete"), "w").close()
+    debian_root("make", base, found[1])
     root = os.path.join(folder, name)
     shutil.rmtree(root, ignore_errors=True)
     subprocess.run(["cp", "-a", base, root], check=True)
-    shutil.copy("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
     return root
 
 
 def run(root, user, where, command):
-    words = ["chroot"] + (["--userspec=" + user] if user else []) + [root, "/usr/bin/env", "-i", "HOME=" + where,
-             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-c",
-             'cd "$0" && exec sh -c "$1"', where, command]
-    subprocess.run(["mount", "-t", "proc", "proc", root + "/proc"], check=True)
-    try:
-        status = subprocess.run(words).returncode
-    finally:
-        subprocess.run(["umount", root + "/proc"], check=True)
-    if status != 0:
-        sys.exit("container_root: status %d of: %s" % (status, command))
+    debian_root("run", root, user, "sh", "-c", 'cd "$0" && exec sh -c "$1"', where, command)
 
 
 def copy(sources, source_root, target):
@@ -75,13 +67,13 @@ def main():
         sys.exit("usage: python3 tool/container_root.py FOLDER [CONTAINERFILE]")
     folder = os.path.abspath(sys.argv[1])
     os.makedirs(folder, exist_ok=True)
-    roots, root, user, where = {}, None, "", "/"
+    roots, root, user, where = {}, None, "root", "/"
     for instruction, arguments in steps_of(sys.argv[2] if len(sys.argv) == 3 else os.path.join(TREE, "Containerfile")):
         print("== %s %s" % (instruction, arguments), flush=True)
         words = arguments.split()
         if instruction == "FROM":
             name = words[2] if len(words) == 3 else "stage%d" % len(roots)
-            root, user, where = start(folder, words[0], name), "", "/"
+            root, user, where = start(folder, words[0], name), "root", "/"
             roots[name] = root
         elif instruction == "RUN":
             run(root, user, where, arguments)

@@ -1,15 +1,14 @@
 #!/bin/sh
 # How fast training is on this machine's GPU, against PyTorch and what the machine allows: one of three tables, in ten minutes
-# at most. doc/gpu.md says what the columns mean.
+# at most. bench/README.md says what the columns mean.
 #
 # usage: tool/gpu_bench.sh PART BUILD_FOLDER [OUT.md]
 #        FAKE=1 tool/gpu_bench.sh PART BUILD_FOLDER [OUT.md]
 # PART  resident   models that the GPU holds, in turns with PyTorch; then single operators
 #       offloaded  the shape of a 13B model with host memory, exact clipping, 32768 tokens a step
 #       largest    two steps of the largest model that the planner finds for this machine
-# BUILD_FOLDER is one of `make gpu-bench-programs` (make CUDA=1 MINIMAL=1 gpu-bench-programs), which may come from another machine: nothing
-# is compiled here. The table is written again after each of its rows, to OUT.md (BUILD_FOLDER/gpu_bench_PART.md), so a run that is ended
-# leaves what it had; all output goes with it, to *.log. FAKE=1: over a driver that is not there and kernels on an emulator, with
+# BUILD_FOLDER is one of `make CUDA=1 gpu-bench-programs`, or that of an archive of `make gpu-package`: nothing is compiled here. The table is written again after each of its rows, to OUT.md (BUILD_FOLDER/gpu_bench_PART.md), so a run that is ended
+# leaves what it had; all output goes with it, to *.log. FAKE=1: over the fake driver and kernels on an emulator, with
 # tiny models, to try the script and the programs.
 #   GPU_BENCH_S   how long it may take in all; 570
 #   PYTHON        an interpreter whose PyTorch takes part; python3. Where it has none, the table says so. With FAKE=1 what stands for one
@@ -103,7 +102,7 @@ json_value() { sed -n "s/^ *\"$2\": *\"\{0,1\}\([^\",]*\)\"\{0,1\},*$/\1/p" "$1"
 write_head() {
     {
         printf '# Training on a GPU, %s, %s\n\n' "$part" "$(date -u +%Y-%m-%d)"
-        [ -z "$fake" ] || printf '**Over a driver for tests, with kernels on an emulator and tiny models: none of these times says anything of a GPU.**\n\n'
+        [ -z "$fake" ] || printf '**Over the fake driver, with kernels on an emulator and tiny models: none of these times says anything of a GPU.**\n\n'
         printf '| machine | |\n|---|---|\n'
         printf '| GPU | %s |\n' "$("$pstar" info 2>/dev/null | sed -n 's/^GPU  *//p' | tr '|' '/')"
         if [ -z "$fake" ] && command -v nvidia-smi >/dev/null; then

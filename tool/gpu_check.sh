@@ -4,12 +4,54 @@
 #
 # usage: tool/gpu_check.sh BUILD_FOLDER [LOG]
 #        FAKE=1 tool/gpu_check.sh BUILD_FOLDER [LOG]
-# BUILD_FOLDER is one of `make gpu-tests` (make CUDA=1 MINIMAL=1 gpu-tests), which may come from another machine: nothing is compiled here.
-# All output goes to LOG too (BUILD_FOLDER/gpu_check.log). FAKE=1: over a driver that is not there and kernels on an emulator, with small
-# sizes and few of the operators, to try the script and the programs.
-#   GPU_CHECK_S   how long it may take in all; 600
+# BUILD_FOLDER is one of `make CUDA=1 gpu-tests`, or that of an archive of `make gpu-package`: nothing is compiled here. All output
+# goes to LOG too (BUILD_FOLDER/gpu_check.log). What fails is run again, where each launch waits, and by compute-sanitizer. FAKE=1: over the
+# fake driver and kernels on an emulator, with small sizes and few of the operators, to try the script and the programs.
+#   GPU_CHECK_S   how long it may take in all; 540
+#   PYTHON        an interpreter with PyTorch; python3
 set -u
 cd "$(dirname "$0")/.." || exit 2
+
+# What is worth most stands first; each of JOBS processes takes every JOBSth of them, over one opened GPU.
+operators='linear attention lm_loss layernorm adam embedding rope gelu cast grad_stats attention_cached rmsnorm swiglu elementwise fill pool
+sgd lion relu tanh rmsnorm_rope head_loss own'
+[ -z "${FAKE:-}" ] || operators='gelu cast fill own head_loss'
+
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+
+# again COMMAND...: what has failed, so that the error names the kernel, and by a tool that names thread, address and line
+again() {
+    CUDA_LAUNCH_BLOCKING=1 timeout --foreground -k 5 60 "$@" 2>&1 | sed 's/^/again, where each launch waits: /'
+    if [ -z "${FAKE:-}" ] && [ -n "$sanitizer" ]; then
+        timeout --foreground -k 5 90 "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 3 "$@" 2>&1 | sed 's/^/sanitizer: /'
+    fi
+}
+
+# try COMMAND...
+try() {
+    "$@"
+    tried=$?
+    case $tried in 0 | 77) ;; *) again "$@" ;; esac
+    return $tried
+}
+
+# try_operators NAME...: after one that failed the rest by a new process
+try_operators() {
+    failed=0
+    while [ $# -gt 0 ]; do
+        "$build/test/gpu/ops" "$@" >"$results/operators.$$" 2>&1
+        tried=$?
+        cat "$results/operators.$$"
+        [ $tried -ne 0 ] || break
+        broken=$(sed -n 's/^== op //p' "$results/operators.$$" | tail -n 1)
+        echo "FAILED: op ${broken:-$1}"
+        failed=1
+        again "$build/test/gpu/ops" "${broken:-$1}"
+        while [ $# -gt 0 ] && [ "$1" != "${broken:-$1}" ]; do shift; done
+        shift
+    done
+    return $failed
+}
 
 # ---- one part, as a process of its own: BUILD NAME ----
 if [ "${1:-}" = --part ]; then
@@ -30,20 +72,25 @@ if [ "${1:-}" = --part ]; then
         "$gpu_pstar" info
         "$gpu_pstar" info | grep -q '^GPU .* can be used; driver' || { echo 'FAILED: there is no GPU that can be used'; exit 1; }
         ;;
-    op\ attention_cudnn)
+    operators-cudnn)
         "$gpu_pstar" info | grep -q '^GPU .*attention by cuDNN' || { echo 'skipped: there is no cuDNN'; exit 77; }
-        PS_TEST_ATTENTION=cudnn exec "$build/test/gpu/op_attention"
+        export PS_TEST_ATTENTION=cudnn
+        try_operators attention
         ;;
-    op\ *) exec "$build/test/gpu/op_${name#op }" ;;
-    test\ *) exec "$build/test/gpu/test_${name#test }" ;;
+    operators-*) # NUMBER/JOBS
+        number=${name#*-} jobs=${name#*/}
+        # shellcheck disable=SC2046,SC2086 # words
+        try_operators $(echo $operators | tr ' ' '\n' | awk -v i="${number%/*}" -v n="$jobs" 'NR % n == i % n')
+        ;;
+    test\ *) try "$build/test/gpu/test_${name#test }" ;;
     training\ *)
         # shellcheck disable=SC2086 # model and format
-        exec sh test/gpu/check_training.sh "$gpu_pstar" "$build/pstar" ${name#training } ${FAKE:+small}
+        try sh test/gpu/check_training.sh "$gpu_pstar" "$build/pstar" ${name#training } ${FAKE:+small}
         ;;
     sanitizer\ *)
-        command -v compute-sanitizer >/dev/null || { echo 'skipped: there is no compute-sanitizer'; exit 77; }
+        [ -n "$sanitizer" ] || { echo 'skipped: there is no compute-sanitizer'; exit 77; }
         [ -z "${FAKE:-}" ] || { echo 'skipped: there is no GPU'; exit 77; }
-        exec compute-sanitizer --tool "${name#sanitizer }" --error-exitcode 9 --print-limit 20 "$build/test/gpu/test_each_kernel"
+        exec "$sanitizer" --tool "${name#sanitizer }" --error-exitcode 9 --print-limit 20 "$build/test/gpu/test_each_kernel"
         ;;
     rates)
         folder=$(mktemp -d -p "${TMPDIR:-/tmp}") || exit 2
@@ -55,10 +102,10 @@ if [ "${1:-}" = --part ]; then
         "$gpu_pstar" plan examples/demo.json --hardware "$folder/hardware.json" memory.device=400MB memory.host=400MB
         ;;
     pytorch)
-        library=${PATRICKSTAR_LIBRARY:-$PATRICKSTAR_PLUGIN_PATH/libpatrickstar.so}
+        library=${PATRICKSTAR_LIBRARY:-$folder/libpatrickstar.so}
         [ -f "$library" ] || { echo "skipped: there is no $library"; exit 77; }
         "${PYTHON:-python3}" -c 'import torch' 2>/dev/null || { echo 'skipped: there is no PyTorch (PYTHON names an interpreter)'; exit 77; }
-        PATRICKSTAR_LIBRARY=$library exec "${PYTHON:-python3}" test/gpu/check_pytorch.py
+        PATRICKSTAR_LIBRARY=$library exec "${PYTHON:-python3}" python/test/gpu_check.py
         ;;
     demo)
         # As make demo does; over the emulator a few steps of a small one.
@@ -83,27 +130,24 @@ fi
 . tool/gpu_lib.sh
 build=${1:?usage: tool/gpu_check.sh BUILD_FOLDER [LOG]}
 log=${2:-$build/gpu_check.log}
-limit_s=${GPU_CHECK_S:-600}
+limit_s=${GPU_CHECK_S:-540}
 begin=$(date +%s)
 results=$(mktemp -d) || exit 2
 trap 'rm -rf "$results"' EXIT
 trap 'exit 1' HUP INT TERM
 export PSTAR_HARDWARE=none XDG_CACHE_HOME="$results/cache" results log
+folder=$(cd "$build" && pwd) || exit 2
 if [ -n "${FAKE:-}" ]; then
     gpu_pstar=$build/test/gpu/pstar
     unset PS_TEST_GPU
 else
     gpu_pstar=$build/pstar
-    case $build in
-    /*) plugins=$build ;;
-    *) plugins=$PWD/$build ;;
-    esac
-    export PS_TEST_GPU=hardware PATRICKSTAR_PLUGIN_PATH="$plugins"
+    export PS_TEST_GPU=hardware PATRICKSTAR_PLUGIN_PATH="$folder"
 fi
-export gpu_pstar
+export gpu_pstar folder
 [ -n "${FAKE:-}" ] || find_cuda_libraries
 : >"$log" || exit 2
-for program in "$build/pstar" "$gpu_pstar" "$build/test/gpu/test_each_kernel"; do
+for program in "$build/pstar" "$gpu_pstar" "$build/test/gpu/test_each_kernel" "$build/test/gpu/ops"; do
     [ -x "$program" ] || { echo "$program is missing: make CUDA=1 gpu-tests" >&2; exit 2; }
 done
 
@@ -153,7 +197,12 @@ part() {
     {
         printf '%-5s %-28s %4s s   %s passed, %s failed, %s skipped%s\n' "$word" "$name" "$took_s" "$p" "$f" "$s" "$why"
         if [ "$word" = FAIL ]; then
-            { grep -m 12 -E 'FAILED: |ERROR' "$out"; echo ...; tail -n 12 "$out"; } | tr -d '\000' | sed 's/^/      /'
+            {
+                grep -m 12 -E '^FAILED: |ERROR' "$out"
+                grep -m 12 -E '^again, .*(FAILED: |ERROR)|^sanitizer: =+ +(Invalid|Address|by thread|at )' "$out"
+                echo ...
+                tail -n 12 "$out"
+            } | tr -d '\000' | sed 's/^/      /'
         else
             grep -E '^(skipped|not tried): |^GPU .*|within .* of the processor|^speed: |within .* of plain PyTorch' "$out" | sed 's/^/      /'
         fi
@@ -186,13 +235,13 @@ if grep -q '^FAILED: there is no GPU' "$results/machine"; then
     limit_s=0 why_skipped='there is no GPU' # one failure says it
     parts 1 1 'test each_kernel' 'test gpu_device' 'test gpu_engine' rates demo
 elif [ -n "${FAKE:-}" ]; then
-    parts 150 1 'test each_kernel' 'test gpu_device' 'op gelu' 'op cast' 'op fill' 'training gpt2 bf16' 'training llama f32' 'sanitizer memcheck' rates demo
+    parts 150 1 'test each_kernel' 'test gpu_device' operators-1/2 operators-2/2 'training gpt2 bf16' 'training llama f32' \
+        'sanitizer memcheck' pytorch rates demo
 else
     part 60 'test each_kernel'
     part 90 'test gpu_device'
-    parts 200 "$jobs" 'op linear' 'op attention' 'op attention_cudnn' 'op lm_loss' 'op layernorm' 'op adam' 'op embedding' 'op rope' 'op gelu' 'op cast' \
-        'op grad_stats' 'op attention_cached' 'op rmsnorm' 'op swiglu' 'op elementwise' 'op fill' 'op pool' 'op sgd' 'op relu' 'op tanh' \
-        'op rmsnorm_rope' 'op head_loss'
+    # shellcheck disable=SC2046 # words
+    parts 200 $((jobs + 1)) $(seq -f "operators-%.0f/$jobs" "$jobs") operators-cudnn
     part 120 'test gpu_engine'
     part 180 'training gpt2 f32'
     part 180 'training gpt2 bf16'

@@ -131,6 +131,8 @@ BEDS = [  # title, file, changes, published, what PatrickStar trained of it, in 
     ("1 x RTX 4090, 64 GB and disk", "rtx4090-64gb.json", ["memory.disk=auto"], "", 0),
     ("1 x H200 141 GB, 128 GB", "h200-128gb.json", ["memory.disk=0"], "", 0),
     ("1 x H200, 128 GB and disk", "h200-128gb.json", ["memory.disk=auto"], "", 0),
+    ("1 x GH200 96 GB, 480 GB", "gh200-480gb.json", ["memory.disk=0"], "", 0),
+    ("1 x GB10, 128 GB shared", "gb10-128gb.json", ["memory.disk=0"], "", 0),
 ]
 
 

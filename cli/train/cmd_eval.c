@@ -229,6 +229,7 @@ int cmd_eval(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     leave_out_training(&a.config);
     evaluation e = {0};
+    stop_at_stall("eval");
     ps_status st = open_evaluation(&e, &a);
     if (st == PS_OK && !a.is_json && ps_comm_rank(e.comm) == 0) cli_print_instruct_info(e.config, e.loader);
     if (st == PS_OK) {

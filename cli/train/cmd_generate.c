@@ -303,6 +303,7 @@ int cmd_generate(int argc, char **argv)
     if (!config_arguments_init(&a.config, argc)) return EXIT_OTHER;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &a);
     generator g = {0};
+    stop_at_stall("generate");
     ps_status st = open_generator(&g, &a);
     if (st == PS_OK) {
         stop_listen(NULL);

@@ -201,7 +201,7 @@ static ps_status open_folder(run *r, const train_arguments *a)
 {
     printf("results go to %s\n", r->o.output_dir);
     TRY(warn_of_rate(r->config));
-    TRY(run_log_open(r->o.output_dir, r->o.logs_events, &r->log));
+    TRY(run_log_open(r->o.output_dir, r->o.logs_events, &r->progress, &r->log));
     return earlier_run_check(r->o.output_dir, r->config, a->resume, a->resume_from, a->overwrite);
 }
 
@@ -357,6 +357,8 @@ static ps_status one_step(run *r, int64_t step)
     ps_engine_get_step_info(r->engine, &info);
     ps_engine_get_memory_info(r->engine, &after);
     take_totals(r, &s, &after);
+    r->totals.speculated_steps += info.n_speculated > 0;
+    r->totals.taken_back_steps += info.n_taken_back > 0;
     TRY(step_times_add(&r->times, s.step_s, (double)(after.wait_ns - before.wait_ns) * 1e-9));
     TRY(gather_ranks(r, &before, &after));
     if (r->o.eval_interval > 0 && step % r->o.eval_interval == 0) TRY(evaluate(r, &s.eval_loss));
@@ -365,7 +367,7 @@ static ps_status one_step(run *r, int64_t step)
     s.is_skipped = info.is_skipped;
     s.loss_scale = info.loss_scale;
     progress_show(&r->progress, &s, &after);
-    TRY(run_log_step(r->log, &s, &info, &before, &after, r->ranks, r->n_ranks));
+    run_log_step(r->log, &s, &info, &before, &after, r->ranks, r->n_ranks);
     checkpoints_after_step(&r->checkpoints, step);
     return PS_OK;
 }
@@ -433,7 +435,10 @@ static ps_status finish(run *r, bool is_verbose)
     TRY(ps_comm_all_gather(r->comm, &r->own, sizeof r->own, r->totals_of_ranks));
     step_bound_find(r->engine, r->config, &r->times, &r->bound);
     find_change(r, &r->faster);
-    TRY(ps_comm_agree(r->comm, write_summary(r, weights_xxh3)));
+    const ps_status logged =
+        ps_comm_agree(r->comm, write_summary(r, weights_xxh3)); /* a failure does not lose weights */
+    char cause[512];
+    snprintf(cause, sizeof cause, "%.500s", ps_last_error());
     const bool is_begun = r->totals.steps > 0 || r->o.steps == 0; /* false: a signal came before the first step */
     if (r->o.saves && is_begun && !r->is_overdue) {
         char path[4096];
@@ -441,6 +446,7 @@ static ps_status finish(run *r, bool is_verbose)
         TRY(ps_engine_save_weights(r->engine, path));
     }
     TRY(finish_profile(r));
+    if (logged != PS_OK) return client_fail(logged, "%s", cause);
     if (is_finished(r)) {
         printf("nothing to do: the run in %s has ended after step %lld, train.steps = %lld\n", r->o.output_dir,
                (long long)(r->is_overdue ? run_log_summary_steps(r->log) : r->totals.steps), (long long)r->o.steps);
@@ -569,6 +575,7 @@ int cmd_train(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* line-buffered in logs, too, as the first step may take minutes */
     stop_listen(
         "\npstar train: stops after the present step; Ctrl-C again ends at once, and loses what is not saved\n");
+    stop_at_stall("train");
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit fails, instead of killing the process */
     run r = {.resume = a.resume, .resume_from = a.resume_from};
     const ps_status st = run_all(&r, &a);

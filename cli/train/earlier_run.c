@@ -118,5 +118,5 @@ ps_status earlier_run_remove(const char *folder)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (unlink(path_in(folder, names[i], path)) != 0 && errno != ENOENT)
             return client_fail(PS_EIO, "%s: cannot remove what an earlier run left: %s", path, strerror(errno));
-    return event_file_remove_all(folder);
+    return event_file_cut_all(folder, 0);
 }

@@ -23,6 +23,9 @@ enum {
     TAG_BYTES = 128,
 };
 
+/* Names have ten digits: readers sort them as texts. */
+static const int64_t SECOND_MAX = 9999999999;
+
 struct event_file {
     char folder[CLIENT_FOLDER_MAX];
     log_file file;
@@ -219,16 +222,15 @@ static ps_status put_record(event_file *f, bytes *event)
 
 /* ---- files of earlier processes ---- */
 
-/* The number after NAME_BEGIN; -1: not a file of pstar. */
+/* The number after NAME_BEGIN, SECOND_MAX for a larger one, which no clock has written; -1: not a file of pstar. */
 static int64_t second_of(const char *name)
 {
     const size_t n = strlen(name), n_begin = strlen(NAME_BEGIN), n_end = strlen(NAME_END);
     if (n < n_begin + n_end || strncmp(name, NAME_BEGIN, n_begin) != 0 || strcmp(name + n - n_end, NAME_END) != 0)
         return -1;
     char *end;
-    errno = 0;
-    const long long second = strtoll(name + n_begin, &end, 10);
-    return errno == 0 && *end == '.' && second >= 0 ? (int64_t)second : -1;
+    const long long second = strtoll(name + n_begin, &end, 10); /* LLONG_MAX beyond it */
+    return *end == '.' && second >= 0 ? min_i64(second, SECOND_MAX) : -1;
 }
 
 static bool take_varint(const char **at, const char *end, uint64_t *value)
@@ -253,34 +255,44 @@ static int64_t step_of(const char *event, size_t n)
     return (int64_t)step;
 }
 
-/* Length of the text with complete events of steps up to last_step. */
-static int64_t events_of_steps(const uint32_t table[CRC_TABLE], const char *text, size_t n_bytes, int64_t last_step)
+/* Keep the complete events of steps up to last_step. That of a checkpoint comes after those of later steps. */
+static log_kept keep_steps(const uint32_t table[CRC_TABLE], char *text, size_t n_bytes, int64_t last_step)
 {
-    size_t kept = 0;
-    while (n_bytes - kept >= HEADER_BYTES + FOOTER_BYTES) {
-        const char *record = text + kept, *event = record + HEADER_BYTES;
+    log_kept kept = {0};
+    for (size_t at = 0; n_bytes - at >= HEADER_BYTES + FOOTER_BYTES;) {
+        const char *record = text + at, *event = record + HEADER_BYTES;
         const uint64_t n = little_endian(record, 8);
         if (little_endian(record + 8, 4) != masked_crc(table, record, 8)) break;
-        if (n > n_bytes - kept - HEADER_BYTES - FOOTER_BYTES) break;
+        if (n > n_bytes - at - HEADER_BYTES - FOOTER_BYTES) break;
         if (little_endian(event + n, 4) != masked_crc(table, event, (size_t)n)) break;
-        if (step_of(event, (size_t)n) > last_step) break;
-        kept += HEADER_BYTES + (size_t)n + FOOTER_BYTES;
+        const size_t n_record = HEADER_BYTES + (size_t)n + FOOTER_BYTES;
+        if (step_of(event, (size_t)n) <= last_step) log_kept_add(&kept, text, (int64_t)at, (int64_t)n_record);
+        at += n_record;
     }
-    return (int64_t)kept;
+    return kept;
 }
 
-/* Cut the events of later steps off; nothing is left without the steps, and the file goes. */
+/* Drop the events of later steps; nothing is left without the steps, and the file goes. */
 static ps_status cut_file(const uint32_t table[CRC_TABLE], const char *path, int64_t last_step)
 {
     char *text = NULL;
     size_t n = 0;
     ps_status st = PS_OK;
+    log_file f;
+    log_file_init(&f);
+    snprintf(f.path, sizeof f.path, "%s", path);
     TRY_GOTO(client_read_file(path, &text, &n));
-    const int64_t kept = last_step > 0 ? events_of_steps(table, text, n, last_step) : 0;
-    if (kept == (int64_t)n) goto out;
-    if ((kept > 0 ? truncate(path, kept) : unlink(path)) != 0)
-        st = client_fail(PS_EIO, "cannot cut %s, which an earlier run left: %s", path, strerror(errno));
+    const log_kept kept = last_step > 0 ? keep_steps(table, text, n, last_step) : (log_kept){0};
+    if (kept.n_bytes > 0 && kept.n_in_place == (int64_t)n) goto out;
+    if (kept.n_bytes == 0) {
+        if (unlink(path) != 0)
+            st = client_fail(PS_EIO, "cannot remove %s, which an earlier run left: %s", path, strerror(errno));
+        goto out;
+    }
+    TRY_GOTO(log_file_open_kept(&f, text, &kept));
+    st = log_file_flush(&f);
 out:
+    log_file_close(&f);
     free(text);
     return st;
 }
@@ -306,11 +318,12 @@ static ps_status cut_files(const uint32_t table[CRC_TABLE], const char *folder, 
     return st;
 }
 
-ps_status event_file_remove_all(const char *folder)
+ps_status event_file_cut_all(const char *folder, int64_t last_step)
 {
     int64_t latest;
-    const uint32_t table[CRC_TABLE] = {0};
-    return cut_files(table, folder, 0, &latest);
+    uint32_t table[CRC_TABLE];
+    init_crc_table(table);
+    return cut_files(table, folder, last_step, &latest);
 }
 
 /* ---- the file ---- */
@@ -346,7 +359,7 @@ static ps_status begin_file(event_file *f)
     static const char version[] = "brain.Event:2";
     char host[65] = "";
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') snprintf(host, sizeof host, "localhost");
-    const int64_t second = max_i64((int64_t)time(NULL), f->latest_second + 1);
+    const int64_t second = min_i64(max_i64((int64_t)time(NULL), f->latest_second + 1), SECOND_MAX);
     snprintf(f->file.path, sizeof f->file.path, "%.*s/%s%010lld.%s.%ld%s", CLIENT_FOLDER_MAX - 1, f->folder, NAME_BEGIN,
              (long long)second, host, (long)getpid(), NAME_END);
     TRY(log_file_open(&f->file, 0, true));

@@ -28,14 +28,15 @@ typedef struct event_file event_file;
  * that has later steps already drops them. PS_EIO. */
 PS_NODISCARD ps_status event_file_open(const char *folder, int64_t last_step, event_file **out);
 
-/* Append all values of a line of metrics.jsonl, an object with "step". A full disk is no error (log_file.h). */
+/* Append all values of a line of metrics.jsonl, an object with "step". PS_EIO: they wait, as log_file.h has it; but a
+ * file that cannot be created begins with the first line after that for which it can. */
 PS_NODISCARD ps_status event_file_put(event_file *f, json_t *line);
 
-PS_NODISCARD ps_status event_file_flush(event_file *f); /* PS_EIO when the disk is still full */
+PS_NODISCARD ps_status event_file_flush(event_file *f); /* PS_EIO when what waits still cannot be written */
 
 void event_file_close(event_file *f); /* NULL is accepted */
 
-/* Remove the event files of earlier runs of pstar in the folder. PS_EIO. */
-PS_NODISCARD ps_status event_file_remove_all(const char *folder);
+/* Of all event files of pstar in the folder, drop the events of steps after last_step; 0: remove the files. PS_EIO. */
+PS_NODISCARD ps_status event_file_cut_all(const char *folder, int64_t last_step);
 
 #endif

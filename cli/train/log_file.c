@@ -22,6 +22,13 @@ ps_status log_file_open(log_file *f, int64_t n_kept, bool is_new)
     return PS_OK;
 }
 
+void log_kept_add(log_kept *k, char *text, int64_t at, int64_t n_bytes)
+{
+    if (at == k->n_bytes) k->n_in_place += n_bytes;
+    memmove(text + k->n_bytes, text + at, (size_t)n_bytes);
+    k->n_bytes += n_bytes;
+}
+
 static ps_status write_waiting(log_file *f)
 {
     size_t done = 0;
@@ -32,29 +39,39 @@ static ps_status write_waiting(log_file *f)
             done += (size_t)n;
             continue;
         }
-        const bool is_full = n == 0 || errno == ENOSPC || errno == EDQUOT;
-        const ps_status st = client_fail(PS_EIO, "cannot write %s: %s", f->path, strerror(errno));
-        if (ftruncate(f->fd, f->n_written) != 0) return st;
-        return is_full ? PS_OK : st;
+        const int cause = n == 0 ? ENOSPC : errno;
+        (void)!ftruncate(f->fd, f->n_written); /* where it fails, the next write covers what is there */
+        return client_fail(PS_EIO, "cannot write %s: %s", f->path, strerror(cause));
     }
     f->n_written += (int64_t)done;
     f->n_waiting = 0;
     return PS_OK;
 }
 
-ps_status log_file_put(log_file *f, const void *record, size_t n_bytes)
+static ps_status add_waiting(log_file *f, const void *record, size_t n_bytes)
 {
     TRY(client_reserve(&f->waiting, (int64_t)(f->n_waiting + n_bytes), 1));
     memcpy(f->waiting + f->n_waiting, record, n_bytes);
     f->n_waiting += n_bytes;
+    return PS_OK;
+}
+
+ps_status log_file_put(log_file *f, const void *record, size_t n_bytes)
+{
+    TRY(add_waiting(f, record, n_bytes));
     return write_waiting(f);
+}
+
+ps_status log_file_open_kept(log_file *f, const char *text, const log_kept *k)
+{
+    const int64_t n_moved = k->n_bytes - k->n_in_place;
+    TRY(log_file_open(f, k->n_in_place, false));
+    return n_moved > 0 ? add_waiting(f, text + k->n_in_place, (size_t)n_moved) : PS_OK;
 }
 
 ps_status log_file_flush(log_file *f)
 {
-    TRY(write_waiting(f));
-    if (f->n_waiting == 0) return PS_OK;
-    return client_fail(PS_EIO, "%s: the disk is full: what was logged last is missing", f->path);
+    return f->n_waiting > 0 ? write_waiting(f) : PS_OK;
 }
 
 void log_file_close(log_file *f)

@@ -6,8 +6,9 @@
 #include "client.h"
 
 /* Exit codes: 0 success, 2 bad input, a budget that is too small, or a feature that this build or machine lacks, 3 I/O,
- * 1 other errors; 128 + the signal's number when a signal stopped the command (stop.h). */
-enum { EXIT_OTHER = 1, EXIT_INPUT = 2, EXIT_IO = 3 };
+ * 4 nothing went on for train.stall_s, 1 other errors; 128 + the signal's number when a signal stopped the command (stop.h).
+ */
+enum { EXIT_OTHER = 1, EXIT_INPUT = 2, EXIT_IO = 3, EXIT_STALLED = 4 };
 
 /* The exit code for a status. */
 int program_exit_code(ps_status st);

@@ -27,6 +27,7 @@ typedef struct run_totals {
     double seconds, wait_s, loss_first, loss_last;
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
     int64_t kept_logits_steps, kept_logits_bytes; /* in how many steps, and how much at most */
+    int64_t speculated_steps, taken_back_steps;   /* with updates before their norm was known; of these, taken back */
     ps_disk_info disk;                            /* at the end */
     ps_memory_info memory;                        /* as well */
     ps_memory_info before;                        /* at the first step: links count from there */

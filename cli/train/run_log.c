@@ -23,7 +23,29 @@ struct run_log {
     log_file metrics;
     bool has_events;
     event_file *events; /* with has_events, from run_log_begin on */
+    const progress *shown;
+    bool has_warned, has_warned_of_events;
 };
+
+/* Report a failure of logging, which is the last error, once for each file. */
+static void warn(const run_log *l, bool *has_warned, const char *consequence)
+{
+    if (*has_warned) return;
+    *has_warned = true;
+    progress_clear(l->shown);
+    fprintf(stderr, "pstar train: %s; %s\n", ps_last_error(), consequence);
+}
+
+static void warn_of_metrics(run_log *l)
+{
+    warn(l, &l->has_warned, "training goes on, and lines are kept in memory until they can be written");
+}
+
+static void warn_of_events(run_log *l)
+{
+    warn(l, &l->has_warned_of_events,
+         "training goes on, and TensorBoard may show too little or too much; metrics.jsonl has everything");
+}
 
 static ps_status make_folders(const char *folder)
 {
@@ -74,7 +96,7 @@ static ps_status lock_folder(run_log *l)
                        l->folder, holder);
 }
 
-ps_status run_log_open(const char *folder, bool has_events, run_log **out)
+ps_status run_log_open(const char *folder, bool has_events, const progress *shown, run_log **out)
 {
     ps_status st = PS_OK;
     run_log *l = NULL;
@@ -84,6 +106,7 @@ ps_status run_log_open(const char *folder, bool has_events, run_log **out)
     TRY(client_alloc(1, sizeof *l, &l));
     l->lock = -1;
     l->has_events = has_events;
+    l->shown = shown;
     log_file_init(&l->metrics);
     snprintf(l->folder, sizeof l->folder, "%s", folder);
     snprintf(l->metrics.path, sizeof l->metrics.path, "%s/metrics.jsonl", folder);
@@ -96,55 +119,56 @@ out:
     return st;
 }
 
-/* Length of the text with complete lines of steps up to last_step. Lines are in the order of steps. */
-static int64_t lines_of_steps(const char *text, int64_t n_bytes, int64_t last_step)
+/* Keep the complete lines of steps up to last_step. The line of a checkpoint comes when it is complete, after those of
+ * later steps. */
+static log_kept keep_steps(char *text, int64_t n_bytes, int64_t last_step)
 {
-    int64_t kept = 0;
-    while (kept < n_bytes) {
-        const char *line = text + kept, *end = memchr(line, '\n', (size_t)(n_bytes - kept));
+    log_kept kept = {0};
+    for (int64_t at = 0; at < n_bytes;) {
+        const char *line = text + at, *end = memchr(line, '\n', (size_t)(n_bytes - at));
         if (end == NULL) break;
-        json_t *o = json_loadb(line, (size_t)(end - line), 0, NULL);
+        const int64_t n_line = end + 1 - line;
+        json_t *o = json_loadb(line, (size_t)n_line, 0, NULL);
         const json_t *step = json_object_get(o, "step");
-        const bool keep = json_is_integer(step) && json_integer_value(step) <= last_step;
+        if (json_is_integer(step) && json_integer_value(step) <= last_step) log_kept_add(&kept, text, at, n_line);
         json_decref(o);
-        if (!keep) break;
-        kept = end + 1 - text;
+        at += n_line;
     }
     return kept;
 }
 
 ps_status run_log_begin(run_log *l, int64_t last_step)
 {
-    int64_t n_kept = 0;
+    char *text = NULL;
+    size_t n = 0;
     if (l == NULL) return PS_OK;
-    if (last_step > 0) {
-        char *text = NULL;
-        size_t n = 0;
-        TRY(client_read_file(l->metrics.path, &text, &n));
-        n_kept = lines_of_steps(text, (int64_t)n, last_step);
-        free(text);
-    }
-    TRY(log_file_open(&l->metrics, n_kept, false));
-    return l->has_events ? event_file_open(l->folder, last_step, &l->events) : PS_OK;
+    if (last_step > 0) TRY(client_read_file(l->metrics.path, &text, &n));
+    const log_kept kept = keep_steps(text, (int64_t)n, last_step);
+    ps_status st = log_file_open_kept(&l->metrics, text, &kept);
+    free(text);
+    TRY(st);
+    if (log_file_flush(&l->metrics) != PS_OK) warn_of_metrics(l);
+    st = l->has_events ? event_file_open(l->folder, last_step, &l->events) : event_file_cut_all(l->folder, last_step);
+    if (st != PS_OK) warn_of_events(l);
+    return PS_OK;
 }
 
 /* Takes ownership of o. */
-static ps_status put_line(run_log *l, json_t *o)
+static void put_line(run_log *l, json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT);
     ps_status st = PS_OK;
     if (text == NULL) {
         st = client_fail(PS_ENOMEM_HOST, "no memory for a line of %s", l->metrics.path);
-        goto out;
+    } else {
+        const size_t n = strlen(text);
+        text[n] = '\n'; /* in place of the zero byte */
+        st = log_file_put(&l->metrics, text, n + 1);
     }
-    const size_t n = strlen(text);
-    text[n] = '\n'; /* in place of the zero byte */
-    TRY_GOTO(log_file_put(&l->metrics, text, n + 1));
-    if (l->events != NULL) TRY_GOTO(event_file_put(l->events, o));
-out:
+    if (st != PS_OK) warn_of_metrics(l);
+    if (l->events != NULL && event_file_put(l->events, o) != PS_OK) warn_of_events(l);
     free(text);
     json_decref(o);
-    return st;
 }
 
 void run_log_close(run_log *l)
@@ -207,10 +231,10 @@ static void put_ranks(json_t *o, const run_rank *ranks, int32_t n, bool has_plan
     json_object_set_new(o, "ranks", all);
 }
 
-ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, const ps_memory_info *before,
-                       const ps_memory_info *after, const run_rank *ranks, int32_t n_ranks)
+void run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, const ps_memory_info *before,
+                  const ps_memory_info *after, const run_rank *ranks, int32_t n_ranks)
 {
-    if (l == NULL) return PS_OK;
+    if (l == NULL) return;
     json_t *o = json_object();
     put_int(o, "step", s->step);
     put_real(o, "loss", s->loss);
@@ -218,6 +242,7 @@ ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *i
     put_real(o, "grad_norm", info->grad_norm);
     put_real(o, "loss_scale", info->loss_scale);
     json_object_set_new(o, "skipped", json_boolean(info->is_skipped));
+    if (info->n_speculated > 0) json_object_set_new(o, "taken_back", json_boolean(info->n_taken_back > 0));
     put_real(o, "step_s", s->step_s);
     put_int(o, "tokens", s->tokens);
     put_real(o, "tokens_per_s", progress_tokens_per_s(s->tokens, s->step_s));
@@ -229,7 +254,7 @@ ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *i
     put_real(o, "wait_s", (double)(after->wait_ns - before->wait_ns) * 1e-9);
     if (!isnan(s->eval_loss)) put_real(o, "eval_loss", s->eval_loss);
     put_ranks(o, ranks, n_ranks, false);
-    return put_line(l, o);
+    put_line(l, o);
 }
 
 void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info, const char *error)
@@ -245,7 +270,7 @@ void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info
     } else {
         json_object_set_new(o, "checkpoint_error", json_string(error));
     }
-    (void)put_line(l, o); /* on failure the line of the next step reports it */
+    put_line(l, o);
 }
 
 int64_t run_log_summary_steps(const run_log *l)
@@ -305,8 +330,8 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
 {
     const run_totals *t = s->totals;
     if (l == NULL) return PS_OK;
+    if (l->events != NULL && event_file_flush(l->events) != PS_OK) warn_of_events(l);
     TRY(log_file_flush(&l->metrics));
-    if (l->events != NULL) TRY(event_file_flush(l->events));
     char hash[17], path[PATH_BYTES], version[32];
     snprintf(hash, sizeof hash, "%016" PRIx64, s->weights_xxh3);
     snprintf(path, sizeof path, "%s/summary.json", l->folder);
@@ -324,6 +349,8 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     put_real(o, "loss_first", t->loss_first);
     put_real(o, "loss_last", t->loss_last);
     json_object_set_new(o, "interrupted", json_boolean(s->interrupted));
+    if (t->speculated_steps > 0) put_int(o, "speculated_steps", t->speculated_steps);
+    if (t->speculated_steps > 0) put_int(o, "taken_back_steps", t->taken_back_steps);
     put_memory(o, t);
     put_links(o, &t->before, &t->memory);
     put_ranks(o, s->ranks, s->n_ranks, true);

@@ -1,5 +1,10 @@
 /* run_log.h - files of a training run in its output folder: metrics.jsonl, one object per step, the same for
- * TensorBoard (event_file.h), and summary.json. */
+ * TensorBoard (event_file.h), and summary.json.
+ *
+ * A log that cannot be written does not end training. It is reported once on stderr, for each file; lines are kept in
+ * memory, and written as soon as that works. metrics.jsonl is the record of the run, so a folder in which it cannot be
+ * created is refused before the first step, and lines that are missing at the end are an error, after the weights are
+ * written. Event files are a copy of it: they end no run. */
 #ifndef PSTAR_RUN_LOG_H
 #define PSTAR_RUN_LOG_H
 
@@ -21,20 +26,20 @@ typedef struct run_rank {
     int64_t planned_device_peak_bytes, planned_host_peak_bytes, planned_disk_peak_bytes, planned_sent_bytes;
 } run_rank;
 
-/* Create the folder and its parents if missing. has_events: log for TensorBoard, too. PS_EINVAL while another run has
- * the folder open: its `.lock` is locked until close. */
-PS_NODISCARD ps_status run_log_open(const char *folder, bool has_events, run_log **out);
+/* Create the folder and its parents if missing. has_events: log for TensorBoard, too. `shown` is cleared before a
+ * failure is reported. PS_EINVAL while another run has the folder open: its `.lock` is locked until close. */
+PS_NODISCARD ps_status run_log_open(const char *folder, bool has_events, const progress *shown, run_log **out);
 /* Call before the first line: metrics.jsonl keeps its lines of steps 1 .. last_step (0: none) and drops the others, so
- * that the file of a resumed run equals that of an uninterrupted one; likewise the event files. */
+ * that the file of a resumed run equals that of an uninterrupted one; likewise the event files, also without
+ * has_events. PS_EIO for metrics.jsonl. */
 PS_NODISCARD ps_status run_log_begin(run_log *l, int64_t last_step);
 void run_log_close(run_log *l); /* NULL is accepted */
 
 /* Write one line. Only rank 0 has a log; on the others l is NULL, and these functions do nothing. `ranks` has the
- * numbers of n_ranks ranks, none for a single rank. While the disk is full, lines are kept in memory, and written as
- * soon as there is room. Bytes and waits of the step are the differences between `after` and `before`. */
-PS_NODISCARD ps_status run_log_step(run_log *l, const progress_step *s, const ps_step_info *info,
-                                    const ps_memory_info *before, const ps_memory_info *after, const run_rank *ranks,
-                                    int32_t n_ranks);
+ * numbers of n_ranks ranks, none for a single rank. Bytes and waits of the step are the differences between `after` and
+ * `before`. */
+void run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, const ps_memory_info *before,
+                  const ps_memory_info *after, const run_rank *ranks, int32_t n_ranks);
 
 /* A line about a complete checkpoint, or, with info NULL, about a failed one and its error. */
 void run_log_checkpoint(run_log *l, int64_t step, const ps_checkpoint_info *info, const char *error);

@@ -27,6 +27,9 @@ static void print_trained(const run_totals *t)
     }
     printf("trained   %lld steps, %lld tokens in %s; loss %.4f -> %.4f\n", (long long)steps_of(t), (long long)t->tokens,
            cli_text_seconds(t->seconds, time), t->loss_first, t->loss_last);
+    if (t->speculated_steps > 0)
+        printf("          updates within the backward pass of %lld of %lld steps were taken back\n",
+               (long long)t->taken_back_steps, (long long)t->speculated_steps);
 }
 
 static void print_model(const ps_memory_info *m)

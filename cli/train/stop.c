@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "program.h"
+
 static volatile sig_atomic_t stop_signal; /* 0: no stop requested */
 static const char *interrupt_text;        /* NULL: none */
 
@@ -38,6 +40,19 @@ void stop_listen(const char *on_interrupt)
     signal(SIGTERM, take_signal);
     listen_unless_ignored(SIGHUP, take_signal); /* nohup */
     listen_unless_ignored(SIGPIPE, take_broken_pipe);
+}
+
+/* Another thread hangs, and may never give back what it holds: so no exit handler runs. */
+static void end_stalled(void *command, const char *text)
+{
+    dprintf(STDERR_FILENO, "pstar %s: %s\n", (const char *)command, text);
+    if (ftrylockfile(stdout) == 0) (void)fflush(stdout);
+    _exit(EXIT_STALLED);
+}
+
+void stop_at_stall(const char *command)
+{
+    ps_set_stall(end_stalled, (void *)(uintptr_t)command);
 }
 
 ps_status stop_is_asked(ps_comm *comm, bool *yes)

@@ -9,6 +9,9 @@
  * written to stderr at SIGINT, as feedback for Ctrl-C; NULL: nothing. */
 void stop_listen(const char *on_interrupt);
 
+/* From now on the program ends with EXIT_STALLED and a message of this command, when nothing goes on for train.stall_s. */
+void stop_at_stall(const char *command);
+
 /* Whether a stop was requested on any rank of comm; it then applies to all. All ranks call. comm NULL: single rank.
  * PS_ECOMM. */
 PS_NODISCARD ps_status stop_is_asked(ps_comm *comm, bool *yes);

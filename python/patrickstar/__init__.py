@@ -1,7 +1,7 @@
 """PatrickStar: training of PyTorch modules whose model data does not fit the device (doc/pytorch.md).
 
     from patrickstar.runtime import initialize_engine
-    model, optimizer = initialize_engine(model_func=model_func, local_rank=0, config=config)
+    model, optimizer = initialize_engine(model_func=model_func, config=config)
     for batch in loader:
         optimizer.zero_grad()
         loss = model(**batch).loss

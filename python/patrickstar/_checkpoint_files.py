@@ -1,7 +1,8 @@
 """The files of a checkpoint (doc/checkpoints.md), read without an engine: memory for the requested tensors only.
 
 A tensor whose elements several ranks keep is stored in pieces, one or more in the file of each:
-"wte.weight[4096:6144]", and "shape:wte.weight" in the file's metadata."""
+"wte.weight[4096:6144]", and "shape:wte.weight" in the file's metadata. Compact states of the optimizer
+(doc/numerics.md) are decoded."""
 import json
 import os
 import re
@@ -13,15 +14,20 @@ import torch
 from ._library import PatrickStarError, check, library
 
 
+GROUP, GROUP_BYTES = 32, 36  # of compact states: a float, and a code for each element
+
+
 class Piece(NamedTuple):
     first: int  # element of the tensor
     n: int
     path: str
     offset: int  # in the file
+    is_compact: bool = False
+    is_root: bool = False  # compact: the square roots of values
 
 
 class StoredTensor(NamedTuple):
-    """A tensor, fp32 as all of a checkpoint."""
+    """A tensor, as fp32."""
     shape: torch.Size
     pieces: List[Piece]  # in ascending order, of all elements
 
@@ -33,8 +39,12 @@ class StoredTensor(NamedTuple):
             if begin < end:
                 try:
                     with open(piece.path, "rb", buffering=0) as file:
-                        file.seek(piece.offset + 4 * (begin - piece.first))
-                        _fill(room[4 * (begin - first):4 * (end - first)], file)
+                        part = room[4 * (begin - first):4 * (end - first)]
+                        if piece.is_compact:
+                            _fill_compact(part, file, piece, begin - piece.first)
+                        else:
+                            file.seek(piece.offset + 4 * (begin - piece.first))
+                            _fill(part, file)
                 except OSError as error:  # as files are read while others are written
                     raise PatrickStarError("EIO", "%s: cannot be read: %s" % (piece.path, error.strerror)) from None
 
@@ -81,13 +91,32 @@ def _read_header(path: str) -> List[Tuple[str, torch.Size, Piece]]:
     found = []
     for name, entry in header.items():
         shape, first = torch.Size(entry["shape"]), 0
-        part = re.fullmatch(r"(.*)\[(\d+):\d+\]", name, re.DOTALL)
+        part = re.fullmatch(r"(.*)\[(\d+):(\d+)\]", name, re.DOTALL)
         if part is not None and "shape:" + part.group(1) in metadata:
             name, first = part.group(1), int(part.group(2))
-            shape = torch.Size(int(n) for n in metadata["shape:" + name].split(","))
+            shape = torch.Size(int(n) for n in metadata["shape:" + name].split(",") if n)
         begin, end = entry["data_offsets"]
-        found.append((name, shape, Piece(first, (end - begin) // 4, path, 8 + n_bytes + begin)))
+        is_compact = entry["dtype"] == "U8"
+        n = int(part.group(3)) - first if is_compact and part is not None else (end - begin) // 4
+        found.append((name, shape, Piece(first, n, path, 8 + n_bytes + begin, is_compact, name.endswith("_sq"))))
     return found
+
+
+def _fill_compact(room: memoryview, file: Any, piece: Piece, at: int) -> None:
+    """Fills the array of fp32 with elements of the piece from `at` on."""
+    n, skipped = len(room) // 4, at % GROUP
+    file.seek(piece.offset + at // GROUP * GROUP_BYTES)
+    raw = bytearray((skipped + n + GROUP - 1) // GROUP * GROUP_BYTES)
+    _fill(memoryview(raw), file)
+    groups = torch.frombuffer(raw, dtype=torch.uint8).view(-1, GROUP_BYTES)
+    scale, codes = groups[:, :4].contiguous().view(torch.float32), groups[:, 4:].contiguous()
+    if piece.is_root:
+        roots = scale * (codes.float() * (1 / 255))
+        values = roots * roots
+    else:
+        signed = codes.view(torch.int8).float()
+        values = scale * (signed / (254 - signed.abs()))
+    torch.frombuffer(room, dtype=torch.float32).copy_(values.flatten()[skipped:skipped + n])
 
 
 def _fill(room: memoryview, file: Any) -> None:

@@ -4,12 +4,14 @@ Every method is a call of the same name with converted arguments; include/patric
 import ctypes
 import json
 import os
-from ctypes import byref, c_char_p, c_int32, c_int64, c_void_p
+import re
+from ctypes import byref, c_char_p, c_double, c_int32, c_int64, c_void_p
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from . import _cuda
 from ._library import (DTYPE_BF16, DTYPE_F16, DTYPE_F32, MEASURE, CheckpointInfo, ClientCheckpoint, ClientGroup,
                        ClientInfo, ClientLoaded, ClientStepInfo, ClientTensor, ClientTensorInfo, MemoryUse,
                        PatrickStarError, Refused, check, forget_config, library, new_config_text, take_text)
@@ -20,6 +22,7 @@ DTYPES = {dtype: number for number, dtype in TORCH_DTYPES.items()}
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [c_void_p, c_char_p, c_void_p]
 _MADV_REMOVE = 9  # Linux
+_SIZE = re.compile(r"\s*\d+(\.\d+)?\s*([kKMGT]i?)?B\s*\Z")
 _CAPSULE_NAME = c_char_p(b"dltensor")  # PyCapsule keeps the pointer: it must live as long as this module
 
 
@@ -31,6 +34,14 @@ class Loaded(NamedTuple):
     extra_path: Optional[str]  # of the argument extra of begin_checkpoint
 
 
+def expect_config_file(path: Union[str, os.PathLike]) -> None:
+    """A text that looks like a size is memory, given without its key."""
+    text = os.fsdecode(path)
+    if _SIZE.match(text) and not os.path.exists(text):
+        raise PatrickStarError("EINVAL", "the configuration is %r, and there is no such file: expected a dictionary, or "
+                               "the path of a JSON file; memory is given as {\"memory\": %s}" % (text, json.dumps(text)))
+
+
 class Config:
     """A configuration: a dictionary with DeepSpeed's and PatrickStar's keys (doc/config.md), the path of a JSON file of
     them, or None for the defaults."""
@@ -39,6 +50,7 @@ class Config:
         self.handle = c_void_p()
         self._first_line = 0  # of new_config_text
         if isinstance(given, (str, os.PathLike)):
+            expect_config_file(given)
             check(library.ps_config_load(os.fsencode(given), byref(self.handle)))
             return
         if given is not None and not isinstance(given, dict):
@@ -55,6 +67,14 @@ class Config:
         out = c_int64()
         check(library.ps_config_get_int(self.handle, key.encode(), byref(out)))
         return out.value
+
+    def get_double(self, key: str) -> float:
+        out = c_double()
+        check(library.ps_config_get_double(self.handle, key.encode(), byref(out)))
+        return out.value
+
+    def set(self, key: str, value: str) -> None:
+        check(library.ps_config_set(self.handle, key.encode(), value.encode()))
 
     def get_string(self, key: str) -> str:
         out = c_char_p()
@@ -81,7 +101,31 @@ class Client:
         self._is_single_rank = not comm
         self._is_building, self._has_begun = True, False
         self._after_close: Callable[[], None] = lambda: None
+        self._why_not_gpu = self._leave_the_gpu(config)
+        self._reserved_ratio = config.get_double("client.mem_tracer.memory_reserved_ratio")
         check(library.ps_client_create(config.handle, comm, byref(self._handle)))
+
+    @staticmethod
+    def _leave_the_gpu(config: Config) -> bytes:
+        """Where the library finds a GPU, and PyTorch, which computes, cannot use it: the processor computes, and this is
+        why. Decided by a client without budgets, as those of the configuration may be more than the GPU has."""
+        backend = config.get_string("train.backend")
+        if backend == "cpu" or _cuda.count():
+            return b""
+        found, without_budgets = c_void_p(), Config({"train": {"backend": backend}})
+        check(library.ps_client_create(without_budgets.handle, None, byref(found)))
+        info = ClientInfo()
+        status = library.ps_client_get_info(found, byref(info))
+        gpu = info.gpu
+        library.ps_client_destroy(found)
+        check(status)
+        if gpu < 0:
+            return b""
+        why = "PyTorch %s can use none: %s; install %s" % (torch.__version__, _cuda.why_none(), _cuda.NEEDED)
+        if backend == "cuda":
+            raise PatrickStarError("ENOSYS", "train.backend = cuda: %s, or set train.backend = cpu" % why)
+        config.set("train.backend", "cpu")
+        return why.encode()
 
     def is_open(self) -> bool:
         return bool(self._handle)
@@ -146,19 +190,21 @@ class Client:
     def use_stream(self) -> None:
         """On a GPU, have PyTorch issue its work to a separate stream, which the library uses."""
         gpu = self.get_info().gpu
-        if gpu not in (-1, torch.cuda.current_device()):
+        if gpu not in (-1, _cuda.current()):
             raise Refused("PyTorch computes on GPU %d here (local_rank), but the ranks of an engine take a machine's "
-                          "GPUs in turn, and this one is to have GPU %d: where engines of several groups share a "
-                          "machine, start each process with its own GPU in CUDA_VISIBLE_DEVICES, and give local_rank=0"
-                          % (torch.cuda.current_device(), gpu))
-        stream = torch.cuda.Stream()
+                          "GPUs in turn, and this one is to have GPU %d: under torchrun leave local_rank out, or give "
+                          "local_rank=int(os.environ['LOCAL_RANK']); where engines of several groups share a machine, "
+                          "or mpirun starts the processes, start each with its own GPU in CUDA_VISIBLE_DEVICES, and "
+                          "give local_rank=0"
+                          % (_cuda.current(), gpu))
+        stream = _cuda.new_stream()
         try:
             check(library.ps_client_use_stream(self.handle, stream.cuda_stream))
         except PatrickStarError as error:
             if error.status != "ENOSYS":  # the processor computes (train.backend)
                 raise
             return
-        torch.cuda.set_stream(stream)
+        _cuda.work_on(stream)
         self._stream = stream  # lives as long as the client
 
     def still_has_values_of(self, number: int) -> bool:
@@ -200,7 +246,8 @@ class Client:
         if text is None:
             text = self._labels[label] = label.encode()
         if framework_bytes is None:
-            framework_bytes = torch.cuda.memory_allocated(self.device) if self.info.gpu >= 0 else MEASURE
+            framework_bytes = (_cuda.counted_bytes(self.device, self._reserved_ratio) if self.info.gpu >= 0
+                               else MEASURE)
         status = library.ps_client_moment(self.handle, phase, text, framework_bytes)
         if status != 0:
             check(status)
@@ -340,6 +387,7 @@ class Client:
     def get_info(self) -> ClientInfo:
         info = ClientInfo()
         check(library.ps_client_get_info(self.handle, byref(info)))
+        info.why_not_gpu = info.why_not_gpu or self._why_not_gpu
         return info
 
     def get_memory_use(self) -> List[MemoryUse]:

@@ -30,7 +30,7 @@ class PatrickStarError(RuntimeError):
 
 
 class BudgetError(PatrickStarError):
-    """The memory budgets are too small; the text has budgets that suffice."""
+    """The memory budgets are too small; the text has budgets to try."""
 
 
 class Refused(PatrickStarError):
@@ -130,7 +130,8 @@ class _ClientInfo(_Sized):
                 ("parameters", c_int64), ("model_data_bytes", c_int64), ("budget_bytes", c_int64 * 3),
                 ("used_bytes", c_int64 * 3), ("peak_bytes", c_int64 * 3), ("framework_bytes", c_int64),
                 ("framework_peak_bytes", c_int64), ("moved_bytes", c_int64 * 4), ("sent_bytes", c_int64),
-                ("wait_ns", c_int64), ("n_steps", c_int64), ("n_recorded_steps", c_int64), ("n_moments", c_int64)]
+                ("wait_ns", c_int64), ("n_steps", c_int64), ("n_recorded_steps", c_int64), ("n_moments", c_int64),
+                ("why_not_gpu", c_char_p)]
 
 
 def _list_of(array: Any) -> property:
@@ -170,6 +171,7 @@ MEASURE = -1
 _client, _config, _comm = c_void_p, c_void_p, c_void_p
 _text = c_char_p
 _LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+_StallFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 # name: (result, arguments); c_int as a result is a ps_status.
 _FUNCTIONS = {
@@ -180,9 +182,12 @@ _FUNCTIONS = {
     "ps_bytes_format": (_text, (c_int64, _text)),
     "ps_get_available_memory": (c_int, (POINTER(c_int64),)),
     "ps_set_log": (None, (_LogFunction, c_void_p)),
+    "ps_set_stall": (None, (_StallFunction, c_void_p)),
     "ps_config_parse": (c_int, (_text, _text, POINTER(_config))),
     "ps_config_load": (c_int, (_text, POINTER(_config))),
     "ps_config_get_int": (c_int, (_config, _text, POINTER(c_int64))),
+    "ps_config_get_double": (c_int, (_config, _text, POINTER(c_double))),
+    "ps_config_set": (c_int, (_config, _text, _text)),
     "ps_config_get_string": (c_int, (_config, _text, POINTER(_text))),
     "ps_config_help": (c_int, (POINTER(c_void_p),)),
     "ps_config_help_of": (c_int, (_text, POINTER(c_void_p))),
@@ -377,7 +382,9 @@ def describe_keys(message: str) -> str:
     return re.sub(r"\bwhich line (\d+) gives", lambda at: "which %s gives" % key_of(int(at[1])), changed)
 
 
-# ---- the log
+# ---- the log, and stalls
+
+EXIT_STALLED = 4  # nothing went on for train.stall_s
 
 
 @_LogFunction
@@ -385,11 +392,21 @@ def _log(_user: None, level: int, line: bytes) -> None:
     logging.getLogger("patrickstar").log(logging.WARNING if level else logging.INFO, "%s", _in_python(line))
 
 
+@_StallFunction
+def _end_stalled(_user: None, text: bytes) -> None:
+    """The call that hangs cannot raise: the process ends, with the status of `pstar`, and without exit handlers, which
+    could hang, too."""
+    os.write(2, b"patrickstar: " + text + b"\n")
+    os._exit(EXIT_STALLED)
+
+
 _path = _find()
 library = _load(_path)  # CDLL: other threads of Python run while the library works
 version: str = library.ps_version(None, None, None).decode()
 library.ps_set_log(_log, None)
+library.ps_set_stall(_end_stalled, None)
 atexit.register(library.ps_set_log, _LogFunction(), None)  # before the interpreter ends
+atexit.register(library.ps_set_stall, _StallFunction(), None)
 
 
 def path() -> str:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
+from . import _cuda
 from ._library import ClientInfo, PatrickStarError, Refused, format_bytes, get_available_memory
 from .profiler import profiler
 
@@ -102,10 +103,9 @@ def describe_memory(size: Callable[[int], str] = format_bytes) -> List[str]:
     """Lines: the process, PyTorch's memory of the GPU, and the tiers of the engine."""
     lines = ["process: %s resident, at most %s; %s available" % (
         size(get_resident_bytes()), size(get_resident_bytes("VmHWM")), size(get_available_memory()))]
-    if torch.cuda.is_available():
-        lines.append("PyTorch on the GPU: %s allocated, at most %s; %s reserved, at most %s" % tuple(size(n) for n in (
-            torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved(),
-            torch.cuda.max_memory_reserved())))
+    if _cuda.count():
+        lines.append("PyTorch on the GPU: %s allocated, at most %s; %s reserved, at most %s" % tuple(
+            size(n) for n in _cuda.allocator_bytes()))
     info = _get_info()
     if info is not None:
         lines += ["%s: %s of %s, at most %s" % ((tier,) + tuple(size(n) for n in numbers)) for tier, *numbers in zip(
@@ -245,8 +245,7 @@ def register_torch_profiler_hook(module: nn.Module) -> None:
 
 def _record_memory_around(module: nn.Module, name: str) -> None:
     def record(*_: Any) -> None:
-        profiler.record_torch(name, torch.cuda.memory_allocated() if torch.cuda.is_available() else
-                              get_resident_bytes())
+        profiler.record_torch(name, _cuda.allocated_bytes() if _cuda.count() else get_resident_bytes())
 
     def after(_module: nn.Module, _inputs: Any, output: Any) -> None:
         record()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from typing import List, NoReturn
 
-from . import _library
+from . import _library, _nvidia
 
 
 def find() -> str:
@@ -32,15 +32,15 @@ def _is_this_package(path: str) -> bool:
 def run(arguments: List[str]) -> int:
     """Runs pstar with these arguments: its exit status."""
     sys.stdout.flush()
-    return subprocess.run([find()] + arguments).returncode
+    return subprocess.run([find()] + arguments, env=_nvidia.environment()).returncode
 
 
 def run_quietly(arguments: List[str]) -> int:
     """The same without pstar's normal output; errors are printed."""
-    return subprocess.run([find()] + arguments, stdout=subprocess.DEVNULL).returncode
+    return subprocess.run([find()] + arguments, env=_nvidia.environment(), stdout=subprocess.DEVNULL).returncode
 
 
 def main() -> NoReturn:
     """The command `pstar` of an installed wheel."""
     path = find()
-    os.execv(path, [path] + sys.argv[1:])
+    os.execve(path, [path] + sys.argv[1:], _nvidia.environment())

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Any, Dict, List, Optional
 
-from . import __version__, _library, _program
+from . import __version__, _library, _nvidia, _program
 
 COMPANIONS = ("numpy", "transformers", "accelerate", "datasets", "trl", "peft", "safetensors", "tensorboard")
 
@@ -18,10 +18,16 @@ COMPANIONS = ("numpy", "transformers", "accelerate", "datasets", "trl", "peft", 
 def _torch() -> Dict[str, Any]:
     try:
         import torch
+
+        from . import _cuda
     except Exception as error:  # a broken installation fails in many ways
         return {"error": "%s: %s" % (type(error).__name__, error)}
     found = {"version": str(torch.__version__), "cuda": torch.version.cuda, "threads": torch.get_num_threads()}
-    found["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    found["gpus"] = _cuda.names()
+    if not found["gpus"]:
+        found["why_no_gpu"] = _cuda.why_none()
+    if not (found["cuda"] or "").startswith("13."):
+        found["needed"] = _cuda.NEEDED
     return found
 
 
@@ -37,14 +43,16 @@ def _companions() -> Dict[str, str]:
 
 def _pstar(arguments: List[str]) -> str:
     """What `pstar info` prints; SystemExit with its status when it fails, after its own message."""
-    done = subprocess.run([_program.find(), "info"] + arguments, stdout=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run([_program.find(), "info"] + arguments, stdout=subprocess.PIPE, universal_newlines=True,
+                          env=_nvidia.environment())
     if done.returncode != 0:
         sys.exit(done.returncode)
     return done.stdout
 
 
 def gather(disk_path: Optional[str] = None) -> Dict[str, Any]:
-    """Everything as one dictionary, sizes in bytes: that of `pstar info --json`, and `python`, `torch`, `packages`.
+    """Everything as one dictionary, sizes in bytes: that of `pstar info --json`, and `python`, `torch`, `packages`,
+    `nvidia` (paths of NVIDIA's libraries that pip has installed, by name).
 
     disk_path: the folder of the disk tier; by default that of temporary files."""
     found = json.loads(_pstar(["--json"] + _disk_option(disk_path)))
@@ -53,6 +61,7 @@ def gather(disk_path: Optional[str] = None) -> Dict[str, Any]:
                        "libc": " ".join(platform.libc_ver()), "system": platform.platform()}
     found["torch"] = _torch()
     found["packages"] = _companions()
+    found["nvidia"] = _nvidia.find()
     return found
 
 
@@ -67,11 +76,14 @@ def _text(disk_path: Optional[str]) -> str:
     else:
         described = "%s, %s, %d threads%s" % (
             torch["version"], "for CUDA " + torch["cuda"] if torch["cuda"] else "without CUDA", torch["threads"],
-            "; GPUs: " + ", ".join(torch["gpus"]) if torch["gpus"] else "")
+            "; GPUs: " + ", ".join(torch["gpus"]) if torch["gpus"] else "; no GPU: " + torch["why_no_gpu"])
+        if "needed" in torch:
+            described += "; training on a GPU needs " + torch["needed"]
     packages = ", ".join("%s %s" % item for item in _companions().items()) or "none"
-    return "%-20s%s (%s)\n%-20s%s, %s (%s)\n%-20s%s\n%-20s%s\n" % (
+    nvidia = ", ".join(_nvidia.find().values()) or "none from pip"
+    return "%-20s%s (%s)\n%-20s%s, %s (%s)\n%-20s%s\n%-20s%s\n%-20s%s\n" % (
         "patrickstar", __version__, _library.path(), "Python", platform.python_version(), " ".join(platform.libc_ver()),
-        sys.executable, "PyTorch", described, "packages", packages) + _pstar(_disk_option(disk_path))
+        sys.executable, "PyTorch", described, "packages", packages, "NVIDIA's libraries", nvidia) + _pstar(_disk_option(disk_path))
 
 
 def main(arguments: Optional[List[str]] = None) -> int:

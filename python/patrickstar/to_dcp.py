@@ -111,7 +111,7 @@ def _describe(files: Any) -> Tuple[Dict[str, Any], str]:
     state_dict: Dict[str, Any] = {"model": model}
     optimizer = engine.get("optimizer") or (_optimizer_of_pstar(files, config) if config is not None else None)
     if optimizer is not None:
-        state_dict["optim"] = {"state": _states(files), "param_groups": [
+        state_dict["optim"] = {"state": _states(files, optimizer["type"]), "param_groups": [
             _as_torch(optimizer["type"], group) for group in optimizer["param_groups"]]}
     client_state = extra.get("client_state") or files.state.get("caller")
     if client_state:
@@ -124,9 +124,11 @@ def _describe(files: Any) -> Tuple[Dict[str, Any], str]:
         format_bytes(n_bytes))
 
 
-def _states(files: Any) -> Dict[str, Dict[str, Any]]:
+def _states(files: Any, kind: str) -> Dict[str, Dict[str, Any]]:
     import torch
     from ._dcp import promise
+    from .runtime.optimizer import COUNTED
+    counts = kind in COUNTED
     module = files.state.get("module")
     steps = module["tensor_steps"] if module is not None else {}
     states: Dict[str, Dict[str, Any]] = {}
@@ -134,14 +136,16 @@ def _states(files: Any) -> Dict[str, Dict[str, Any]]:
         name, _, key = stored.rpartition(".")
         if name not in states:
             step = float(steps.get(name, files.state["optimizer_steps"]))
-            states[name] = {} if key == "momentum_buffer" else {"step": torch.tensor(step)}
+            states[name] = {"step": torch.tensor(step)} if counts else {}
         states[name][key] = promise(tensor)
     return states
 
 
 def _as_torch(kind: str, group: Dict[str, Any]) -> Dict[str, Any]:
-    """The group with all keys of this PyTorch's class."""
+    """The group with all keys of this PyTorch's class, if it has one."""
     import torch
+    if not hasattr(torch.optim, kind):
+        return group
     numbers = {key: value for key, value in group.items() if key != "params"}
     made = getattr(torch.optim, kind)([torch.zeros(1)], **numbers).param_groups[0]
     return {**made, "params": group["params"]}
@@ -160,9 +164,9 @@ def _tied(config: Dict[str, Any], names: List[str]) -> Iterator[Tuple[str, str]]
 def _optimizer_of_pstar(files: Any, config: Dict[str, Any]) -> Dict[str, Any]:
     """Groups of `pstar train`, as in its configuration; a group that excludes biases and norms from weight decay
     becomes two of PyTorch's."""
+    from .runtime.optimizer import PARAMS_OF
     options = config["optimizer"]
-    keys = ["lr", "weight_decay"] + (["momentum", "dampening", "nesterov"] if options["type"] == "SGD" else
-                                     ["betas", "eps"])
+    keys = ["lr", "weight_decay", *PARAMS_OF[options["type"]]]
     given = [{}, *(options.get("param_groups") or [])]
     members: List[List[str]] = [[] for _ in given]
     for name in files.values:

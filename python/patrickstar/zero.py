@@ -10,7 +10,6 @@
 They are the engine and the optimizer of initialize_engine. What ColossalAI's constructors take becomes keys of its
 configuration; further keys of that may be given beside them (memory={"device": "8GB"})."""
 import glob
-import os
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -20,6 +19,7 @@ from ._library import PatrickStarError, Refused
 from ._original import describe_memory, refuse_names
 from .runtime import Engine, Optimizer
 from .runtime._start import start
+from .runtime.optimizer import KINDS, as_params
 
 __all__ = ["ShardedModelV2", "ShardedOptimizerV2", "convert_to_zero_v2"]
 
@@ -51,9 +51,7 @@ class ShardedModelV2(Engine):
 
     def begin(self, given: Dict[str, Any], process_group: Any) -> None:
         """From the optimizer, with what it adds to the configuration."""
-        local_rank = os.environ.get("LOCAL_RANK")
-        super().__init__(*start(self.module, int(local_rank) if local_rank is not None else None,
-                                {**self._given, **given}, process_group or self._process_group))
+        super().__init__(*start(self.module, None, {**self._given, **given}, process_group or self._process_group))
 
     def dump_memory_stats(self, filename: str = "dump_mem_stats.log") -> None:
         """Write, on rank 0, what memory is in use: by tier, and by chunk list."""
@@ -112,10 +110,9 @@ def _describe(optimizer: torch.optim.Optimizer, module: nn.Module) -> Dict[str, 
     is_decoupled = getattr(optimizer, "adamw_mode", getattr(optimizer, "adam_w_mode", None))  # ColossalAI's
     if is_decoupled is not None:
         kind = "AdamW" if is_decoupled else "Adam"
-    keys = {"Adam": ("lr", "weight_decay", "betas", "eps"), "AdamW": ("lr", "weight_decay", "betas", "eps"),
-            "SGD": ("lr", "weight_decay", "momentum", "dampening", "nesterov")}.get(kind)
-    if keys is None:
-        raise Refused("%s: expected Adam, AdamW or SGD of torch.optim, or HybridAdam, CPUAdam or FusedAdam" % kind)
+    if kind not in KINDS:
+        raise Refused("%s: expected Adam, AdamW or SGD of torch.optim, HybridAdam, CPUAdam or FusedAdam, or Lion"
+                      % kind)
     for key in ("amsgrad", "maximize"):
         if any(group.get(key) for group in optimizer.param_groups):
             raise Refused("%s of %s: the library's does not do that; leave it out" % (key, kind))
@@ -133,7 +130,7 @@ def _describe(optimizer: torch.optim.Optimizer, module: nn.Module) -> Dict[str, 
         raise Refused("%s lacks %d of %d parameters with requires_grad, the first of which are %s: add them to a "
                       "group, or freeze them by requires_grad_(False)"
                       % (kind, len(missing), len(trained), ", ".join(missing[:3])))
-    first, *others = [{key: group[key] for key in keys if key in group} for group in optimizer.param_groups]
+    first, *others = [as_params(kind, group) for group in optimizer.param_groups]
     return {"type": kind, "params": first, "param_groups": [
         {"params": [glob.escape(names[id(param)]).replace(",", "?") for param in group["params"]], **numbers}
         for group, numbers in zip(optimizer.param_groups[1:], others)]}

@@ -99,9 +99,9 @@ def of_optimizer(dtype):
     torch.optim.AdamW(model.parameters())
 
 
-@refused("Lion and other kinds of optimizers", "optimizer.type")
-def of_lion(dtype):
-    initialize_engine(Two, 0, config(dtype, optimizer={"type": "Lion"}))
+@refused("Adagrad and other kinds of optimizers", "optimizer.type")
+def of_adagrad(dtype):
+    initialize_engine(Two, 0, config(dtype, optimizer={"type": "Adagrad"}))
 
 
 @refused("`amsgrad`", "of this library does not support that; leave it out")

@@ -1,4 +1,5 @@
 """accelerate: an Accelerator with PatrickStarPlugin trains as the plain one."""
+import contextlib
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ import accelerate  # noqa: E402
 from accelerate.utils import ProjectConfiguration  # noqa: E402
 from accelerate.utils.deepspeed import DummyOptim  # noqa: E402
 
+import patrickstar  # noqa: E402
 from patrickstar import PatrickStarError, Refused  # noqa: E402
 from patrickstar.integrations import Accelerator, PatrickStarPlugin  # noqa: E402
 from patrickstar.runtime import Engine  # noqa: E402
@@ -354,6 +356,37 @@ class Ours(OfAccelerate):
             stepper.step()
             self.assertEqual(optimizer.last_step.step, 1)
 
+    def test_a_module_of_init(self):
+        """As one that is built before prepare."""
+        losses = []
+        for is_of_init in (False, True):
+            given = dict(CONFIG, optimizer={"type": "AdamW"})
+            accelerator = Accelerator(cpu=True, patrickstar_plugin=None if is_of_init else PatrickStarPlugin(CONFIG))
+            with patrickstar.init(given) if is_of_init else contextlib.nullcontext():
+                model = model_func()
+            model, optimizer = accelerator.prepare(model, optimizer_of(model))
+            self.assertIsInstance(model, Engine)
+            self.assertEqual([group["lr"] for group in optimizer.param_groups], [1e-2, 5e-3])
+            x, y = data().tensors
+            for _ in range(3):
+                loss = nn.functional.mse_loss(model(x), y)
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+            accelerator.free_memory()
+            forget_accelerate()
+        self.assertEqual(losses[:3], losses[3:])
+
+    def test_a_module_of_init_and_a_configuration(self):
+        with patrickstar.init(dict(CONFIG, optimizer={"type": "AdamW"})):
+            model = model_func()
+        with self.assertRaisesRegex(PatrickStarError, "a configuration beside a model of patrickstar.init"):
+            Accelerator(cpu=True, patrickstar_plugin=PatrickStarPlugin(CONFIG)).prepare(model)
+        forget_accelerate()
+        with self.assertRaisesRegex(PatrickStarError, "bf16.enabled is False, and mixed_precision is True"):
+            Accelerator(cpu=True, mixed_precision="bf16").prepare(model)
+
     def test_the_optimizer_of_the_configuration(self):
         given = dict(CONFIG, optimizer={"type": "SGD", "params": {"lr": .5, "momentum": .9}})
         model = model_func()
@@ -405,7 +438,7 @@ class Ours(OfAccelerate):
             return self.ours(given, **options).prepare(model, optimizer(model))
 
         for optimizer, message in (
-                (lambda model: torch.optim.Adagrad(model.parameters()), "torch.optim's Adam, AdamW, SGD"),
+                (lambda model: torch.optim.Adagrad(model.parameters()), "torch.optim's Adam, AdamW, SGD, or Lion"),
                 (lambda model: torch.optim.AdamW(model.parameters(), amsgrad=True), "amsgrad"),
                 (lambda model: torch.optim.AdamW(list(model.parameters())[:2]), "is in no group"),
                 (lambda model: torch.optim.AdamW(list(model.parameters()) + [nn.Parameter(torch.ones(3))]),

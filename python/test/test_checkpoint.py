@@ -50,6 +50,12 @@ class Plain(nn.Module):
         return self.b(self.a(x))
 
 
+class Larger(Plain):
+    def __init__(self):
+        super().__init__()
+        self.more = nn.Linear(WIDTH, WIDTH)
+
+
 def one_step(model, optimizer, scheduler, step):
     x = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(step)).to(model.client.dtype)
     optimizer.zero_grad()
@@ -178,6 +184,10 @@ class Checkpoint(Case):
         model.save_checkpoint(self.folder)
         other, _, _ = prepared(F32, lambda: nn.Linear(WIDTH, WIDTH))
         self.refused(lambda: other.load_checkpoint(self.folder), "group 0 was saved with 4 parameters")
+        self.refused(lambda: other.load_checkpoint(self.folder), "which is not in this run's model")
+        self.refused(lambda: other.load_checkpoint(self.folder), "; it has ")
+        larger, _, _ = prepared(F32, Larger)
+        self.refused(lambda: larger.load_checkpoint(self.folder), "; it has no optimizer states of this run's more.weight")
         sgd, _, _ = prepared(F32, Plain, optimizer={"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}})
         self.refused(lambda: sgd.load_checkpoint(self.folder), "another optimizer")
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch.nn as nn
 
 from support import F32, VERSION, WIDTH, Case, Two, config, once, torchrun, values
-from patrickstar import BudgetError, PatrickStarError, Refused, _client
+from patrickstar import BudgetError, PatrickStarError, Refused, _client, _library
 from patrickstar.runtime import initialize_engine
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -123,7 +123,9 @@ class Given(Case):
         model, real = Two(), _client.Client.get_info
 
         def fail(client):
-            raise OSError("of the test")
+            if client._has_begun:
+                raise OSError("of the test")
+            return real(client)
         _client.Client.get_info = fail
         try:
             with self.assertRaises(OSError):
@@ -220,6 +222,18 @@ class Backward(Case):
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", EXIT], cwd=FOLDER, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=120)
         self.assertEqual((done.returncode, done.stdout), (0, "went on\n"))
+
+
+class Stall(unittest.TestCase):
+    def test_process_ends(self):
+        """As the library calls it, from a thread of its own."""
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", "import threading\n"
+             "from patrickstar import _library\n"
+             "threading.Thread(target=lambda: _library._end_stalled(None, b'queue disk waits')).start()\n"
+             "threading.Event().wait()"], stderr=subprocess.PIPE, universal_newlines=True)
+        self.assertEqual(done.returncode, _library.EXIT_STALLED, done.stderr)
+        self.assertEqual(done.stderr, "patrickstar: queue disk waits\n")
 
 
 if __name__ == "__main__":

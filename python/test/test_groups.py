@@ -80,7 +80,7 @@ class Refusals(Case):
     def test_another_gpu_than_the_library_takes(self):
         client = _client.Client(_client.Config(config()))
         with mock.patch.object(_client.Client, "get_info", lambda client: types.SimpleNamespace(gpu=1)), (
-                mock.patch("torch.cuda.current_device", lambda: 3)):
+                mock.patch("patrickstar._cuda.current", lambda: 3)):
             self.refused(client.use_stream, "PyTorch computes on GPU 3 here (local_rank), but the ranks of an engine",
                          Refused)
         client.close()

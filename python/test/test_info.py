@@ -40,10 +40,40 @@ class Info(unittest.TestCase):
         done = info("--disk-path=")
         self.assertEqual(done.returncode, 0, done.stderr)
         names = [line[:20].strip() for line in done.stdout.splitlines()]
-        for name in ("patrickstar", "Python", "PyTorch", "packages", "processor", "memory", "GPU", "libraries"):
+        for name in ("patrickstar", "Python", "PyTorch", "packages", "NVIDIA's libraries", "processor", "memory", "GPU", "libraries"):
             self.assertIn(name, names)
         self.assertNotIn("disk tier", names)
         self.assertIn(torch.__version__, done.stdout)
+
+    @unittest.skipIf((torch.version.cuda or "").startswith("13."), "PyTorch is for CUDA 13")
+    def test_the_pytorch_that_a_gpu_needs(self):
+        done = info("--disk-path=")
+        self.assertRegex(done.stdout, r"PyTorch +.*; training on a GPU needs a PyTorch for CUDA 13 \(2\.9 or later, ")
+
+    def test_libraries_of_nvidia_that_pip_has_installed(self):
+        """pstar looks for them after the user's folders and before the system's."""
+        with tempfile.TemporaryDirectory() as folder:
+            names = {"libcublasLt.so.13": "cu13", "libcudnn.so.9": "cudnn"}
+            for name, part in names.items():
+                os.makedirs(os.path.join(folder, "nvidia", part, "lib"))
+                open(os.path.join(folder, "nvidia", part, "lib", name), "w").close()
+            os.makedirs(os.path.join(folder, "nvidia", "nccl", "lib"))  # without the library
+            expected = {name: os.path.join(folder, "nvidia", part, "lib", name) for name, part in names.items()}
+            path = folder + os.pathsep + os.environ.get("PYTHONPATH", "")
+            done = info("--json", "--disk-path=", PYTHONPATH=path)
+            self.assertEqual(json.loads(done.stdout)["nvidia"], expected)
+            self.assertIn(expected["libcudnn.so.9"], info("--disk-path=", PYTHONPATH=path).stdout)
+            program = os.path.join(folder, "pstar")
+            with open(program, "w") as file:
+                file.write("#!/bin/sh\necho \"$LD_LIBRARY_PATH\"\n")
+            os.chmod(program, 0o755)
+            code = ("import sys; from patrickstar import _program; _program.find = lambda: %r; sys.argv = ['pstar']; "
+                    "_program.main()" % program)
+            for given in ("", "/of/the/user"):
+                done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True,
+                                      env=dict(os.environ, PYTHONPATH=path, LD_LIBRARY_PATH=given))
+                self.assertEqual(done.stdout.strip().split(":"), ([given] if given else []) + [
+                    os.path.dirname(expected[name]) for name in ("libcublasLt.so.13", "libcudnn.so.9")])
 
     def test_torch_that_cannot_be_imported(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ import pickle
 import re
 import tempfile
 import unittest
+import unittest.mock
 
 import torch
 import torch.nn as nn
@@ -13,7 +14,7 @@ import torch.nn as nn
 import patrickstar
 import patrickstar.zero
 from patrickstar import BudgetError, PatrickStarError, Refused, init, initialize_engine
-from patrickstar._client import Config
+from patrickstar._client import Client, Config
 from patrickstar._library import FORWARD, _keys
 from support import BF16, F32, WIDTH, Case, Two, config, engine, once, square, values
 
@@ -74,6 +75,23 @@ class Names(Case):
         self.assertTrue(repr(model.client).startswith("Client(\n    dtype=fp32,"), repr(model.client))
         model.close()
         self.assertEqual(repr(model.client), "Client, closed")
+
+    def test_why_the_gpu_is_not_used(self):
+        """Of the library's answer: this machine need not have a GPU."""
+        real = Client.get_info
+
+        def get_info(client):
+            info = real(client)
+            info.why_not_gpu = b"GPU 0 (H100) cannot be used: its compute mode forbids computing"
+            return info
+        model, _ = engine(Two, F32, train={"backend": "cpu"})
+        self.assertIsNone(model.why_not_gpu)
+        with unittest.mock.patch.object(Client, "get_info", get_info), self.assertLogs("patrickstar", "WARNING") as log:
+            model, _ = engine(Two, F32)
+            self.assertEqual(model.why_not_gpu, "GPU 0 (H100) cannot be used: its compute mode forbids computing")
+        self.assertEqual([record.getMessage() for record in log.records], [
+            "the processor computes, as the GPU cannot be used: GPU 0 (H100) cannot be used: its compute mode forbids "
+            "computing"])
 
     def test_a_comma_in_a_name(self):
         """Of a ModuleDict: groups of another optimizer become patterns."""

@@ -6,6 +6,7 @@ import unittest
 import torch
 import torch.nn as nn
 
+from patrickstar.runtime.optimizer import templates
 from support import BF16, F32, LR, WIDTH, Case, Two, engine, master, masters, once, square, values
 
 
@@ -21,6 +22,23 @@ def plain_step(plain, optimizer, x):
     loss.backward()
     optimizer.step()
     return loss.item()
+
+
+class Lion(torch.optim.Optimizer):
+    """As arXiv 2302.06675 writes it."""
+
+    def __init__(self, params, lr=1e-4, betas=(.9, .99), weight_decay=0.):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for param in group["params"]:
+                mean = self.state[param].setdefault("exp_avg", torch.zeros_like(param))
+                direction = (mean * first + param.grad * (1 - first)).sign()
+                param.sub_(group["lr"] * (direction + group["weight_decay"] * param))
+                mean.mul_(second).add_(param.grad, alpha=1 - second)
 
 
 class Updates(Case):
@@ -47,6 +65,63 @@ class Updates(Case):
 
     def test_sgd(self):
         self.compare(torch.optim.SGD, {"momentum": .9, "nesterov": True}, momentum=.9, nesterov=True)
+
+    def test_lion(self):
+        _, optimizer, plain, theirs = self.compare(Lion, {"weight_decay": .1, "betas": [.8, .9]}, weight_decay=.1,
+                                                   betas=(.8, .9))
+        self.assertEqual(set(optimizer.param_groups[0]), {"params", "lr", "weight_decay", "betas"})
+        saved = optimizer.state_dict()
+        theirs.load_state_dict(saved)  # has no step
+        for param, values_of in zip(plain.parameters(), saved["state"].values()):
+            self.assertEqual(list(values_of), ["exp_avg"])
+            self.assertTrue(torch.equal(theirs.state[param]["exp_avg"], values_of["exp_avg"]))
+
+    def test_lion_of_a_program(self):
+        self.assertEqual(engine(Two, F32, optimizer={"type": "Lion"})[1].param_groups[0]["betas"], (.9, .99))
+        model, optimizer = engine(Two, F32, optimizer={"type": "Lion", "params": {"lr": LR}})
+        with templates():
+            given = Lion(model.parameters(), lr=LR / 2, betas=(.7, .8), weight_decay=.2)
+        self.refused(lambda: optimizer.take_over(given), "or Lion of lion_pytorch, pytorch_optimizer, bitsandbytes")
+        self.addCleanup(setattr, Lion, "__module__", Lion.__module__)
+        Lion.__module__ = "lion_pytorch.lion_pytorch"
+        given.param_groups[0]["cautious"] = True
+        self.refused(lambda: optimizer.take_over(given), "param_groups[0]['cautious'] = True")
+        given.param_groups[0]["cautious"] = False
+        optimizer.take_over(given)
+        once(model, optimizer, values(dtype=F32))
+        told = model.client.get_groups()[0]
+        self.assertEqual((told.lr, told.beta1, told.beta2, told.weight_decay), (LR / 2, .7, .8, .2))
+
+    def test_compact_states(self):
+        compact = {"type": "AdamW", "params": {"lr": LR, "state_format": "compact"}}
+        model, optimizer = engine(Two, F32, optimizer=compact)
+        other, resumed = engine(Two, F32, optimizer=compact)
+        plain, theirs = plain_of(model, weight_decay=0)
+        for _ in range(5):
+            x = values(dtype=F32)
+            once(model, optimizer, x)
+            plain_step(plain, theirs, x)
+        for name, param in plain.named_parameters():
+            self.assertTrue(torch.allclose(param, master(model, name), atol=LR / 2), name)
+        saved = optimizer.state_dict()
+        for param, kept in zip(plain.parameters(), saved["state"].values()):
+            for key in ("exp_avg", "exp_avg_sq"):
+                want = theirs.state[param][key]
+                self.assertEqual(kept[key].dtype, F32)
+                self.assertFalse(torch.equal(kept[key], want))
+                self.assertLess((kept[key] - want).abs().max().item(), want.abs().max().item() / 10)
+        other.load_state_dict(model.state_dict())
+        resumed.load_state_dict(saved)
+        for _ in range(2):
+            x = values(dtype=F32)
+            once(model, optimizer, x)
+            once(other, resumed, x)
+        mine = masters(other)
+        self.assertTrue(all(torch.equal(mine[name], value) for name, value in masters(model).items()))
+        self.assertLess(model.client.get_info().model_data_bytes,
+                        engine(Two, F32)[0].client.get_info().model_data_bytes * .75)
+        with self.assertRaisesRegex(RuntimeError, "state_format has no effect with optimizer.type SGD"):
+            engine(Two, F32, optimizer={"type": "SGD", "params": {"state_format": "compact"}})
 
     def test_step_gives_what_closure_gave(self):
         model, optimizer = engine(Two)
@@ -100,6 +175,15 @@ class Groups(Case):
             plain_step(plain, theirs, x)
         for name, param in plain.named_parameters():
             self.assertTrue(torch.allclose(param, master(model, name), atol=1e-5), name)
+
+    def test_betas_that_are_none(self):
+        model, optimizer = engine(Two, F32)
+        for betas in (.9, (.9,), (.9, 1.), (-.1, .9), ("x", .9), None):
+            optimizer.param_groups[0]["betas"] = betas
+            with self.assertRaisesRegex(RuntimeError, r"param_groups\[0\]\['betas'\] is .*two numbers"):
+                once(model, optimizer, values(dtype=F32))
+        with self.assertRaisesRegex(RuntimeError, r"two numbers in \[0, 1\), not \[0.9,1.5\]"):
+            engine(Two, F32, optimizer={"type": "Adam", "params": {"betas": [.9, 1.5]}})
 
     def test_schedulers_of_pytorch(self):
         model, optimizer = engine(Two, F32)

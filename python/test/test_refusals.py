@@ -19,11 +19,12 @@ from patrickstar.runtime import initialize_engine
 
 class Configurations(Case):
     def test_kinds(self):
-        self.refused(lambda: initialize_engine(Two, 0, {"optimizer": {"type": "Lion"}}), "optimizer.type")
+        self.refused(lambda: initialize_engine(Two, 0, {"optimizer": {"type": "Adagrad"}}), "optimizer.type")
         self.refused(lambda: initialize_engine(Two, 0, {"optimiser": {}}), "optimiser")
         self.refused(lambda: initialize_engine(Two, 0, [1]), "dictionary")
         self.refused(lambda: initialize_engine(Two, 0, {"optimizer": {1, 2}}), "JSON")
         self.refused(lambda: initialize_engine(Two, 0, "nowhere.json"), "nowhere.json")
+        self.refused(lambda: initialize_engine(Two, 0, "8GB"), 'memory is given as {"memory": "8GB"}')
         self.refused(lambda: initialize_engine("Two"), "model_func")
         self.refused(lambda: initialize_engine(lambda: None), "NoneType")
         self.refused(lambda: initialize_engine(Two, 0, None, object()), "client=object")

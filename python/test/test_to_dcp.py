@@ -19,7 +19,7 @@ import torch.nn as nn
 from support import BF16, F32, VERSION, WIDTH, Case, engine, square, torchrun
 from test_checkpoint import read_safetensors
 from patrickstar import PatrickStarError, _program, _torch, to_dcp, torch_scope
-from patrickstar._checkpoint_files import Piece, StoredTensor
+from patrickstar._checkpoint_files import CheckpointFiles, Piece, StoredTensor
 
 HAS_DCP = VERSION >= (2, 3) and dist.is_available()
 if HAS_DCP:
@@ -162,7 +162,13 @@ class RoundTrip(WithFolder):
 
     def test_is_exact_in_pieces(self):
         """Each value, state and count; no more than what state_dict has; masters, where parameters are bf16."""
-        model, optimizer = self.saved(BF16)
+        self.expect_exact("fp32")
+
+    def test_is_exact_of_compact_states(self):
+        self.expect_exact("compact")
+
+    def expect_exact(self, state_format):
+        model, optimizer = self.saved(BF16, state_format=state_format)
         model.backward(square(model(x_of(0).to(BF16))))
         optimizer.step()
         want = model.state_dict()
@@ -273,6 +279,27 @@ class RoundTrip(WithFolder):
                                 ("transformer.ln_f.weight", 1, .2)):
             self.assertAlmostEqual(numbers[name][0], rate * lr, delta=1e-12)
             self.assertEqual(numbers[name][1:], (decay, (.9, .999), 1e-8), name)
+
+
+class CompactFiles(WithFolder):
+    def test_states_are_decoded(self):
+        """From any element on, with the bits that the library gives."""
+        model, optimizer = engine(Varied, BF16, optimizer={
+            "type": "AdamW", "params": {"lr": 1e-2, "state_format": "compact"}})
+        model.backward(square(model(x_of(0).to(BF16))))
+        optimizer.step()
+        model.save_checkpoint(self.path("saved"), tag="one")
+        files = CheckpointFiles(self.path("saved", "one"))
+        slots = {slot.name: slot for slot in model.front.slots}
+        self.assertTrue(any(piece.is_compact for tensor in files.states.values() for piece in tensor.pieces))
+        for stored, tensor in files.states.items():
+            name, _, key = stored.rpartition(".")
+            want = model.client.read(slots[name].number, key, slots[name].shape)
+            self.assertEqual(tensor.shape, want.shape)
+            for first in {0, 1, min(45, want.numel() - 1)}:
+                room = bytearray(4 * (want.numel() - first))
+                tensor.read(first, memoryview(room))
+                self.assertTrue(torch.equal(torch.frombuffer(room, dtype=F32), want.flatten()[first:]), stored)
 
 
 class Refusals(WithFolder):

@@ -282,6 +282,45 @@ class Ours(Of):
         self.assertIs(trainer.engine, model)
         self.assertEqual(optimizer.last_step.step, STEPS)
 
+    def test_an_engine_and_arguments_that_differ(self):
+        model, _ = engine(without_dropout(gpt2), F32, optimizer=OPTIMIZER, default_chunk_size=1 << 13)
+        given = {"model": model, "model_init": None, "patrickstar_config": None}
+        for changed, message in (
+                ({"learning_rate": 2e-3}, "differ: learning_rate is 0.002, and the engine's is 0.001;"),
+                ({"adam_beta2": .95, "weight_decay": .2},
+                 "differ: weight_decay is 0.2, and the engine's is 0.1; adam_beta2 is 0.95, and the engine's is 0.999"),
+                ({"optim": "sgd"}, "differ: optim is 'sgd', and the engine's is AdamW")):
+            with self.assertRaisesRegex(PatrickStarError, message):
+                self.trainer(patrickstar.Trainer, "ours", given, **changed)
+        for name in ("learning_rate", "weight_decay"):  # defaults, which the program has not asked for
+            default = getattr(transformers.TrainingArguments(self.folder, use_cpu=True), name)
+            self.assertIs(self.trainer(patrickstar.Trainer, "ours", given, **{name: default}).engine, model)
+        scheduled, _ = engine(without_dropout(gpt2), F32, optimizer=OPTIMIZER, default_chunk_size=1 << 13,
+                              scheduler={"type": "WarmupLR", "params": {"warmup_num_steps": 3}})
+        with self.assertRaisesRegex(PatrickStarError, "lr_scheduler_type is 'linear', and the engine's configuration"):
+            self.trainer(patrickstar.Trainer, "ours", dict(given, model=scheduled))
+
+    def test_a_module_of_init(self):
+        build = without_dropout(gpt2)
+        _, expected = self.train(patrickstar.Trainer, "expected", given={"model_init": build}, weight_decay=0)
+        with patrickstar.init(dict(CONFIG, optimizer={"type": "AdamW", "params": {"lr": LR}})):
+            torch.manual_seed(42)  # the seed of TrainingArguments
+            model = build()
+        given = {"model": model, "model_init": None, "patrickstar_config": None}
+        trainer, logged = self.train(patrickstar.Trainer, "ours", given=given, weight_decay=0)
+        self.assertIs(trainer.engine.module, model)
+        self.same_logs(logged, expected)
+
+    def test_a_module_of_init_is_closed_when_construction_fails(self):
+        with patrickstar.init(dict(CONFIG, optimizer=OPTIMIZER)):
+            model = gpt2()
+        given = {"model": model, "model_init": None}
+        with self.assertRaisesRegex(PatrickStarError, "patrickstar_config beside a model that has one"):
+            self.trainer(patrickstar.Trainer, "ours", given)
+        message = "learning_rate is 0.002, and the engine's is 0.001"
+        with self.assertLogs("patrickstar", "WARNING"), self.assertRaisesRegex(PatrickStarError, message):
+            self.trainer(patrickstar.Trainer, "ours", dict(given, patrickstar_config=None), learning_rate=2e-3)
+
     def test_a_trainer_of_the_program(self):
         class Doubling(Plain):
             def compute_loss(self, *args, **kwargs):
@@ -306,14 +345,18 @@ class Ours(Of):
                 ({"optimizer": {"params": {"lr": .5}}}, "optimizer.params.lr is 0.5"),
                 ({"optimizer": {"type": "SGD"}}, "optimizer.type is 'SGD'"),
                 ({"scheduler": {"type": "WarmupLR"}}, "lr_scheduler_type"),
-                ({"optimizer": {"param_groups": [{"params": ["*bias"]}]}}, "groups are the Trainer's")):
+                ({"optimizer": {"param_groups": [{"params": ["*bias"]}]}}, "groups are the Trainer's"),
+                ({"memory": dict(MEMORY, update_in_backward="always")}, "give max_grad_norm=0")):
             self.refused(lambda: self.trainer(patrickstar.Trainer, "ours",
                                               {"patrickstar_config": dict(CONFIG, **changed)}), message)
 
     def test_what_is_refused(self):
-        for changed, message in (({"optim": "adafactor"}, "optim"), ({"auto_find_batch_size": True}, "BudgetError"),
+        for changed, message in (({"optim": "adafactor"}, "optim='adafactor'"), ({"auto_find_batch_size": True}, "BudgetError"),
                                  ({"bf16_full_eval": True}, "bf16_full_eval")):
             self.refused(lambda: self.trainer(patrickstar.Trainer, "ours", **changed), message, Refused)
+        for given in ("8GB", "none.json"):
+            self.refused(lambda: self.trainer(patrickstar.Trainer, "ours", {"patrickstar_config": given}),
+                         "expected a dictionary, or the path of a JSON file")
         two = [{"params": list(gpt2().parameters())}]
         self.refused(lambda: self.trainer(patrickstar.Trainer, "ours", {
             "model": gpt2(), "model_init": None, "optimizers": (torch.optim.AdamW(two), None)}),

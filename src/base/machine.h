@@ -22,7 +22,7 @@ typedef struct ps_machine_rss_info {
 } ps_machine_rss_info;
 
 /* PS_EIO when /proc/self lacks the values. */
-PS_NODISCARD ps_status ps_machine_rss(const char *root, ps_machine_rss_info *out);
+PS_PRIVATE_API PS_NODISCARD ps_status ps_machine_rss(const char *root, ps_machine_rss_info *out);
 
 /* /proc/self/statm, for ps_machine_private; the caller closes it. PS_EIO. */
 PS_NODISCARD ps_status ps_machine_open_statm(int *statm);

@@ -55,13 +55,53 @@ static bool read_hub_name(const char *path, hub_name *out)
 
 /* ---- the cache ---- */
 
-/* The value of an environment variable with "~" as huggingface_hub reads it, and a folder in it; false: not set. */
+/* A path under construction; n >= CACHE_BYTES: it is too long. */
+typedef struct cache_path {
+    char *text; /* [CACHE_BYTES] */
+    size_t n;
+} cache_path;
+
+static void append(cache_path *p, const char *text, size_t n)
+{
+    if (p->n + n < CACHE_BYTES) snprintf(p->text + p->n, n + 1, "%.*s", (int)n, text);
+    p->n = p->n + n < CACHE_BYTES ? p->n + n : CACHE_BYTES;
+}
+
+/* The value of "$NAME" or "${NAME}" at *at, which then is after it; NULL: there is none, or no such variable. */
+static const char *variable_at(const char **at)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    char name[CACHE_BYTES];
+    const bool has_braces = **at == '$' && (*at)[1] == '{';
+    const char *begin = *at + (has_braces ? 2 : 1);
+    const size_t n = **at != '$' ? 0 : has_braces ? strcspn(begin, "}") : strspn(begin, letters);
+    if (n == 0 || n >= sizeof name || (has_braces && begin[n] != '}')) return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)n, begin);
+    const char *value = getenv(name);
+    if (value != NULL) *at = begin + n + has_braces;
+    return value;
+}
+
+/* The value of an environment variable as huggingface_hub reads it (os.path.expanduser, then os.path.expandvars), and a
+ * folder in it; false: not set. */
 static bool folder_of_variable(const char *variable, const char *inside, char out[CACHE_BYTES])
 {
-    const char *value = getenv(variable), *home = getenv("HOME");
-    if (value == NULL || value[0] == '\0') return false;
-    const bool is_home = value[0] == '~' && (value[1] == '/' || value[1] == '\0') && home != NULL;
-    return snprintf(out, CACHE_BYTES, "%s%s%s", is_home ? home : "", is_home ? value + 1 : value, inside) < CACHE_BYTES;
+    const char *at = getenv(variable), *home = getenv("HOME");
+    cache_path p = {out, 0};
+    if (at == NULL || at[0] == '\0') return false;
+    if (at[0] == '~' && (at[1] == '/' || at[1] == '\0') && home != NULL) {
+        append(&p, home, strlen(home));
+        at++;
+    }
+    while (*at != '\0') {
+        const char *value = variable_at(&at);
+        if (value != NULL)
+            append(&p, value, strlen(value));
+        else
+            append(&p, at++, 1);
+    }
+    append(&p, inside, strlen(inside));
+    return p.n < CACHE_BYTES;
 }
 
 static bool find_cache(char out[CACHE_BYTES])
@@ -133,9 +173,8 @@ const char *ps_model_folder_hint(const char *path, char out[PS_MODEL_FOLDER_HINT
     if (!read_hub_name(path, &name) || is_path(path)) return out;
     if (!find_cache(cache)) snprintf(cache, sizeof cache, "the Hugging Face cache");
     snprintf(out, PS_MODEL_FOLDER_HINT_BYTES,
-             " in %.150s, and %.150s has no revision %s of %s; nothing is fetched from the network: `hf download "
-             "%s%s%s` puts a model of that name on the Hugging Face hub there (huggingface-cli download in older "
-             "versions)",
+             " in %.150s, and %.150s has no revision %s of %s; nothing is fetched from the network. Download it first: "
+             "`hf download %s%s%s` (huggingface-cli download in older versions)",
              getcwd(here, sizeof here) != NULL ? here : "the working folder", cache, name.revision, name.repository,
              name.repository, name.has_revision ? " --revision " : "", name.has_revision ? name.revision : "");
     return out;

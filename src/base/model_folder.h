@@ -5,7 +5,8 @@
  *                                            snapshots/<commit>/    the folder
  *
  * <cache> is $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
- * ~/.cache/huggingface/hub, whichever is the first that is set. */
+ * ~/.cache/huggingface/hub, whichever is the first that is set. "~" at the beginning of a value is the home, and $NAME
+ * and ${NAME} in it are environment variables, as huggingface_hub reads them. */
 #ifndef PS_BASE_MODEL_FOLDER_H
 #define PS_BASE_MODEL_FOLDER_H
 

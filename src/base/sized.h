@@ -24,7 +24,7 @@
     XX(ps_client_group, eps, eps)                                                                                      \
     XX(ps_client_step_info, n_separate, n_early)                                                                       \
     XX(ps_client_tensor_info, steps, steps)                                                                            \
-    XX(ps_client_info, n_moments, n_moments)                                                                           \
+    XX(ps_client_info, n_moments, why_not_gpu)                                                                         \
     XX(ps_client_checkpoint, extra_bytes, extra_bytes)                                                                 \
     XX(ps_client_loaded, extra_path, extra_path)                                                                       \
     XX(ps_failure, host, host)                                                                                         \
@@ -38,7 +38,7 @@
     XX(ps_own_use, options_bytes, n_classes)                                                                           \
     XX(ps_batch, token_type_ids, values)                                                                               \
     XX(ps_eval_info, n_correct, weight)                                                                                \
-    XX(ps_step_info, loss, n_targets)                                                                                  \
+    XX(ps_step_info, loss, n_taken_back)                                                                               \
     XX(ps_memory_info, planned_sent_bytes, checkpoint_bytes)                                                           \
     XX(ps_memory_use, disk_bytes, disk_bytes)                                                                          \
     XX(ps_profile_info, error, error)                                                                                  \

@@ -6,18 +6,20 @@
 #ifndef PS_CHUNK_CHUNK_LISTS_H
 #define PS_CHUNK_CHUNK_LISTS_H
 
+#include "base/item.h"
 #include "chunk/layout.h"
 #include "chunk/trace.h"
 
 typedef int32_t ps_list;
 
-#define PS_LISTS_MAX 9 /* with the list of standalone chunks */
+#define PS_LISTS_MAX 10 /* with the list of standalone chunks */
 
 typedef struct ps_lists {
     int32_t n;
     struct {
-        const char *name;   /* "PARAM16": for messages and figures; must outlive the store */
-        int32_t item_bytes; /* of an element; 0: the list does not exist */
+        const char *name; /* "PARAM16": for messages and figures; must outlive the store */
+        ps_item item;     /* its groups divide PS_TENSOR_ALIGN_ELEMENTS: a tensor, a chunk and what of a tensor is in a
+                           * chunk begin with one. 0 bytes: the list does not exist */
     } list[PS_LISTS_MAX];
     int32_t n_standalone;     /* standalone chunks; their content does not continue in another one */
     int64_t standalone_bytes; /* of each; a multiple of PS_PAGE_BYTES */
@@ -66,7 +68,8 @@ static inline int32_t ps_lists_length(const ps_lists *l, const ps_layout *layout
 
 static inline int64_t ps_lists_chunk_bytes(const ps_lists *l, const ps_layout *layout, ps_list list)
 {
-    return ps_lists_is_standalone(l, list) ? l->standalone_bytes : layout->chunk_elements * l->list[list].item_bytes;
+    return ps_lists_is_standalone(l, list) ? l->standalone_bytes
+                                           : ps_item_bytes(l->list[list].item, layout->chunk_elements);
 }
 
 /* Number of lists, with that of standalone chunks, if there are any. */
@@ -75,9 +78,15 @@ static inline int32_t ps_lists_n_all(const ps_lists *l)
     return l->n + (l->n_standalone > 0);
 }
 
+/* Do the chunks of a run lie side by side? Of elements in groups their bytes are no whole pages. */
+static inline bool ps_lists_is_adjacent(const ps_lists *l, ps_list list)
+{
+    return !ps_lists_is_standalone(l, list) && l->list[list].item.elements == 1;
+}
+
 static inline bool ps_lists_exists(const ps_lists *l, ps_list list)
 {
-    return list < l->n ? l->list[list].item_bytes > 0 : list == l->n && l->n_standalone > 0;
+    return list < l->n ? l->list[list].item.bytes > 0 : list == l->n && l->n_standalone > 0;
 }
 
 #endif

@@ -99,13 +99,16 @@ static int32_t next_unready(const ps_scheduling *s, int32_t j, int32_t end)
     return (int32_t)ps_min_i64(end, w * 64 + __builtin_ctzll(word));
 }
 
-/* Accesses [begin, end) of the trace, of coming moments; *goes_on false: enough is in flight or prepared. */
+/* Accesses [begin, end) of the trace, of coming moments; *goes_on false: enough is in flight or prepared, or the others
+ * are too far ahead. */
 static ps_status look_at(ps_scheduling *s, int32_t begin, int32_t end, look *l, bool *goes_on)
 {
     const ps_trace *t = ps_schedule_trace(s->schedule);
     const ps_access_past *pasts = ps_schedule_pasts(s->schedule);
     for (int32_t j = next_unready(s, begin, end); j < end && *goes_on; j = next_unready(s, j + 1, end)) {
         const int32_t distance = (pasts[j].moment - s->now + t->n_moments) % t->n_moments;
+        *goes_on = s->options.moments_ahead == 0 || distance <= s->options.moments_ahead;
+        if (!*goes_on) return PS_OK;
         if (pasts[j].change_elsewhere <= distance) continue; /* a copy made before that would be stale */
         PS_TRY(prefetch_one(s, &t->accesses[j], distance, l));
         ps_scheduling_take_changes(s); /* may mark other accesses */

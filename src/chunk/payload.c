@@ -27,7 +27,7 @@ ps_status ps_residency_init(ps_residency *r)
     for (ps_chunk_id id = 0; id < r->n_ids; id++) {
         const int64_t bytes = ps_lists_chunk_bytes(&r->lists, r->layout, ps_residency_list_of(r, id));
         r->chunks[id].bytes = ps_round_up(bytes, r->page_bytes);
-        r->chunks[id].disk_offset = NO_SLOT;
+        r->chunks[id].disk_offset = r->chunks[id].kept_offset = NO_SLOT;
     }
     ps_residency_choose_homes(r);
     return PS_OK;
@@ -58,11 +58,11 @@ ps_region **ps_residency_run(ps_residency *r, ps_chunk_id id, ps_tier tier, int6
 {
     const ps_layout *l = r->layout;
     const ps_list list = ps_residency_list_of(r, id);
-    if (ps_lists_is_standalone(&r->lists, list)) return NULL;
+    if (!ps_lists_is_adjacent(&r->lists, list)) return NULL;
     const int32_t index = id % l->n_chunks, run = l->run_of_chunk[index];
     if (run < 0) return NULL;
     /* adjacent: a tensor continues in the next chunk */
-    PS_ASSERT(r->chunks[id].bytes == l->chunk_elements * r->lists.list[list].item_bytes);
+    PS_ASSERT(r->chunks[id].bytes == ps_lists_chunk_bytes(&r->lists, l, list));
     *offset = (index - l->runs[run].first) * r->chunks[id].bytes;
     return &r->runs[tier][list * l->n_runs + run];
 }
@@ -129,6 +129,12 @@ void ps_residency_free(ps_residency *r, ps_chunk_id id, ps_tier tier, ps_reason 
     ps_residency_record(r, id, tier, PS_PROFILE_LEAVE, why);
 }
 
+void ps_residency_free_all(ps_residency *r, ps_chunk_id id)
+{
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        if (r->chunks[id].payload[t] != NULL) ps_residency_free(r, id, (ps_tier)t, PS_REASON_DISCARD);
+}
+
 void ps_residency_set_current(ps_residency *r, ps_chunk_id id, ps_tier tier)
 {
     r->chunks[id].current |= TIER_BIT(tier);
@@ -139,6 +145,7 @@ void ps_residency_forget_disk_content(ps_residency *r, ps_chunk_id id, ps_reason
 {
     chunk *c = &r->chunks[id];
     if (!is_current(c, PS_TIER_DISK)) return;
+    PS_ASSERT(!c->keeps || c->kept_offset != NO_SLOT);
     c->current &= ~TIER_BIT(PS_TIER_DISK);
     ps_residency_note(r, id, PS_CHANGED_PLACE);
     ps_residency_record(r, id, PS_TIER_DISK, PS_PROFILE_LEAVE, why);

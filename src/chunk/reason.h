@@ -9,6 +9,7 @@ typedef enum ps_reason {
     PS_REASON_START,       /* arrive: present when recording began */
     PS_REASON_CREATE,      /* arrive: new content */
     PS_REASON_LOAD,        /* arrive: where it is used now or later */
+    PS_REASON_RESTORE,     /* arrive: the content of before a change counts again */
     PS_REASON_EVICT,       /* leave: room for another chunk */
     PS_REASON_ACTIVATIONS, /* leave: room for activations */
     PS_REASON_DROP,        /* leave: a copy that is stale or redundant */

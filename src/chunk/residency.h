@@ -30,12 +30,15 @@ typedef struct chunk {
     unsigned leaving; /* a mark of payloads, by TIER_BIT: chosen to leave the tier, and not used there since */
     unsigned changes; /* not processed yet; != 0: it is in changed */
     int32_t pins;
-    ps_tier pin_tier;                  /* its tier, while pins > 0 */
-    bool is_changing;                  /* one pin is for writing */
-    uint64_t last_use_tick;            /* of the last pin */
-    int64_t disk_offset;               /* slot in the file, or NO_SLOT */
-    int64_t slot_bytes;                /* of that slot: more than `bytes` when a larger chunk had it before; 0: none */
-    ps_event ready[PS_RAM_TIER_COUNT]; /* the content of the payload is complete after it; payload.c */
+    ps_tier pin_tier;       /* its tier, while pins > 0 */
+    bool is_changing;       /* one pin is for writing */
+    uint64_t last_use_tick; /* of the last pin */
+    int64_t disk_offset;    /* slot in the file, or NO_SLOT */
+    int64_t slot_bytes;     /* of that slot: more than `bytes` when a larger chunk had it before; 0: none */
+    bool keeps;             /* the next change keeps the slot with the content of before, or one has kept it */
+    int64_t kept_offset;    /* that slot, once kept, or NO_SLOT; of as many bytes as the payload */
+    bool has_second_home;   /* it has kept a slot, now or before: two places of the file count */
+    ps_event ready[PS_RAM_TIER_COUNT];   /* the content of the payload is complete after it; payload.c */
     ps_events in_use[PS_RAM_TIER_COUNT]; /* the payload is unused after these */
 } chunk;
 
@@ -66,6 +69,9 @@ typedef struct ps_residency {
     int64_t disk_used_bytes, disk_peak_bytes;
     bool has_homes;                /* each chunk has a fixed place in the disk's file (slot.c) */
     int64_t standalone_slot_bytes; /* of disk_used_bytes: slots of standalone chunks */
+    int32_t n_keeping;             /* as in ps_store_desc; 0 without homes */
+    ps_list keeping_end;           /* as in ps_store_desc */
+    int64_t second_home_bytes;     /* of chunks with second homes */
 } ps_residency;
 
 static inline ps_tier ps_other_ram(ps_tier tier)
@@ -118,6 +124,8 @@ void ps_residency_note(ps_residency *r, ps_chunk_id id, unsigned changes);
 ps_status ps_residency_allocate(ps_residency *r, ps_chunk_id id, ps_tier tier, ps_reason why);
 /* Free that memory; its content is no longer current. No transfer uses it. */
 void ps_residency_free(ps_residency *r, ps_chunk_id id, ps_tier tier, ps_reason why);
+/* The same of all its payloads, whose content is discarded. */
+void ps_residency_free_all(ps_residency *r, ps_chunk_id id);
 /* The region of a chunk's run on the tier, which may not exist yet, and the chunk's offset in it; NULL for a chunk in
  * no run. */
 ps_region **ps_residency_run(ps_residency *r, ps_chunk_id id, ps_tier tier, int64_t *offset);
@@ -156,8 +164,8 @@ void ps_residency_record_all(const ps_residency *r);
 
 /* ---- slot.c ---- */
 
-/* Decides whether chunks have homes, when the sizes of all are known. The decision stays when standalone chunks change
- * their size later. */
+/* Decides whether chunks have homes, and second ones, when the sizes of all are known. The decision stays when
+ * standalone chunks change their size later. */
 void ps_residency_choose_homes(ps_residency *r);
 bool ps_residency_has_slot_room(const ps_residency *r, ps_chunk_id id);
 /* Give the chunk a slot of the file; there is room, and it has none. It keeps the slot until ps_residency_free_slot. */
@@ -165,5 +173,19 @@ void ps_residency_take_slot(ps_residency *r, ps_chunk_id id);
 void ps_residency_free_slot(ps_residency *r, ps_chunk_id id);
 /* Moves the slot of one chunk of lists, which is large enough, to another chunk, which has none. */
 void ps_residency_pass_slot(ps_residency *r, ps_chunk_id from, ps_chunk_id to);
+
+/* Bytes of the file that count for the chunk. */
+int64_t ps_residency_places_bytes(const chunk *c);
+
+/* Has the chunk a second home, or is there room for one? */
+bool ps_residency_has_room_to_keep(const ps_residency *r, ps_chunk_id id);
+/* The next change keeps the chunk's slot, for which there is room. */
+void ps_residency_keep(ps_residency *r, ps_chunk_id id);
+/* That change: the slot is kept, and the chunk has none. */
+void ps_residency_keep_slot(ps_residency *r, ps_chunk_id id);
+/* Nothing of the chunk is kept any more. */
+void ps_residency_free_kept(ps_residency *r, ps_chunk_id id);
+/* The kept slot is the chunk's again, with the content of before; the one it has had since is free. */
+void ps_residency_restore_slot(ps_residency *r, ps_chunk_id id);
 
 #endif

@@ -93,6 +93,9 @@ ps_status ps_scheduling_check_victim(const ps_scheduling *s, ps_chunk_id id);
 /* Start copying a dirty chunk off the tier, so that room_on gets room (with unified memory maybe the other tier), to a
  * tier other than room_on. *started is false when no other tier has room. */
 ps_status ps_scheduling_write_back(ps_scheduling *s, ps_chunk_id id, ps_tier from, ps_tier room_on, bool *started);
+/* Start copying a chunk that RAM alone has to the disk; it is no victim by that. Does nothing when another transfer of
+ * it is in flight, or the disk has no room. */
+ps_status ps_scheduling_write_to_disk(ps_scheduling *s, ps_chunk_id id);
 /* Make room on the host for chunk for_id, which is to leave the device, as far as possible without a copy. */
 ps_status ps_scheduling_drop_spare_host(ps_scheduling *s, ps_chunk_id for_id);
 /* Frees a payload whose content another tier has too. */

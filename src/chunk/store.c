@@ -18,6 +18,8 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
                           .compute = {desc->compute[PS_TIER_DEVICE], desc->compute[PS_TIER_HOST]},
                           .disk = desc->disk,
                           .disk_budget_bytes = desc->disk_budget_bytes,
+                          .n_keeping = desc->n_keeping,
+                          .keeping_end = desc->keeping_end,
                           .is_unified_memory = desc->is_unified_memory,
                           .counts_non_model = desc->counts_non_model,
                           .profile = desc->profile};
@@ -38,17 +40,11 @@ out:
     return st;
 }
 
-static void free_payloads(ps_store *s, ps_chunk_id id, ps_reason why)
-{
-    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (s->r.chunks[id].payload[t] != NULL) ps_residency_free(&s->r, id, (ps_tier)t, why);
-}
-
 void ps_store_destroy(ps_store *s)
 {
     if (s == NULL) return;
     (void)ps_movement_wait_all(&s->m); /* content is discarded: failures do not matter */
-    for (ps_chunk_id id = 0; s->s.standings != NULL && id < s->r.n_ids; id++) free_payloads(s, id, PS_REASON_DISCARD);
+    for (ps_chunk_id id = 0; s->s.standings != NULL && id < s->r.n_ids; id++) ps_residency_free_all(&s->r, id);
     ps_residency_deinit(&s->r);
     ps_movement_deinit(&s->m);
     ps_scheduling_deinit(&s->s);
@@ -152,6 +148,7 @@ static void make_only_copy(ps_store *s, ps_chunk_id id, ps_tier tier)
     const int64_t quiet_until = is_predicted ? s->s.quiet_until : 0;
     if (s->r.chunks[id].payload[ps_other_ram(tier)] != NULL)
         ps_residency_free(&s->r, id, ps_other_ram(tier), PS_REASON_DROP);
+    if (s->r.chunks[id].keeps && s->r.chunks[id].kept_offset == NO_SLOT) ps_residency_keep_slot(&s->r, id);
     ps_residency_forget_disk_content(&s->r, id, PS_REASON_DROP);
     ps_scheduling_take_changes(&s->s);
     s->s.quiet_until = quiet_until;
@@ -209,11 +206,10 @@ void *ps_store_payload(const ps_store *s, ps_chunk_id id)
 
 void ps_store_discard(ps_store *s, ps_chunk_id id)
 {
-    chunk *c = &s->r.chunks[id];
-    PS_ASSERT(c->pins == 0);
+    PS_ASSERT(s->r.chunks[id].pins == 0 && !s->r.chunks[id].keeps);
     (void)ps_movement_retire(&s->m, id); /* a failed copy of dead content does not matter */
     (void)ps_movement_land(&s->m, id);
-    free_payloads(s, id, PS_REASON_DISCARD);
+    ps_residency_free_all(&s->r, id);
     ps_residency_forget_disk_content(&s->r, id, PS_REASON_DISCARD);
     STORE_CHECK(s);
 }
@@ -247,13 +243,14 @@ ps_status ps_store_copy_residency(ps_store *s, const ps_store *from)
               from->r.use[PS_TIER_DEVICE].non_model_bytes == 0);
     for (ps_chunk_id id = 0; id < r->n_ids; id++) {
         const chunk *c = &from->r.chunks[id];
-        PS_ASSERT(c->bytes == r->chunks[id].bytes && c->pins == 0);
+        PS_ASSERT(c->bytes == r->chunks[id].bytes && c->pins == 0 && !c->keeps);
         for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
             if (c->payload[t] != NULL) PS_TRY(ps_residency_allocate(r, id, (ps_tier)t, PS_REASON_START));
         r->chunks[id].current = c->current;
         r->chunks[id].leaving = c->leaving;
         r->chunks[id].disk_offset = c->disk_offset;
         r->chunks[id].slot_bytes = c->slot_bytes;
+        r->chunks[id].has_second_home = c->has_second_home;
         r->chunks[id].last_use_tick = c->last_use_tick;
         ps_residency_note(r, id, PS_CHANGED_PLACE);
     }
@@ -262,6 +259,7 @@ ps_status ps_store_copy_residency(ps_store *s, const ps_store *from)
     r->disk_peak_bytes = from->r.disk_peak_bytes;
     r->has_homes = from->r.has_homes;
     r->standalone_slot_bytes = from->r.standalone_slot_bytes;
+    r->second_home_bytes = from->r.second_home_bytes;
     s->tick = from->tick;
     return PS_OK;
 }

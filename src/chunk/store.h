@@ -44,6 +44,11 @@ typedef struct ps_store_desc {
     ps_queue *compute[PS_RAM_TIER_COUNT];
     ps_disk *disk; /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
+    /* The disk has second places for as many chunk indices, of the second list to before list keeping_end, to keep
+     * their content over a change (ps_store_keep), if its budget holds them in addition to all chunks: else nothing can
+     * be kept */
+    int32_t n_keeping;
+    ps_list keeping_end;
     bool shares_slots; /* a chunk without room may take the disk slot of another one whose content is also in RAM */
     const ps_store_options *options; /* copied; NULL: no prefetching */
     /* The device has discrete memory and is asynchronous: only queues, not the host, wait for copies between device and
@@ -122,6 +127,28 @@ void ps_store_resize_standalone(ps_store *s, int64_t bytes);
 
 /* Discard the content: payloads are freed on all tiers, nothing is moved. The chunk must not be pinned. */
 void ps_store_discard(ps_store *s, ps_chunk_id chunk);
+
+/* ---- content kept over a change ----
+ *
+ * So that a change can be taken back, the content of before stays on disk. Nothing is copied for that: a write-back of
+ * the new content goes to a second place. Kept content counts against the disk's budget, and its place is given to no
+ * other chunk. */
+
+/* Can the content be kept over the next change of the chunk? Only if it has any, and there is a second place
+ * (ps_store_desc.n_keeping). */
+bool ps_store_can_keep(const ps_store *s, ps_chunk_id chunk);
+/* Content that will have to be kept later: it begins to be written to the disk if RAM alone has it. The chunk is not
+ * pinned. */
+PS_NODISCARD ps_status ps_store_write_ahead(ps_store *s, ps_chunk_id chunk);
+
+/* The next ps_store_pin for a change keeps the content, on disk; changes after that one do not touch it. Waits until
+ * the disk has it. ps_store_can_keep is true, and the chunk is not pinned. Until one of the next two calls. PS_EIO:
+ * writing it has failed; RAM has the content, and nothing is kept. */
+PS_NODISCARD ps_status ps_store_keep(ps_store *s, ps_chunk_id chunk);
+/* The new content counts: the old one is no longer kept. */
+void ps_store_forget_kept(ps_store *s, ps_chunk_id chunk);
+/* The old content counts, and is on disk; the new one is discarded. The chunk is not pinned. */
+void ps_store_restore_kept(ps_store *s, ps_chunk_id chunk);
 
 /* Wait for all transfers in flight, and free the memory of activations: between moments; its addresses stay. */
 PS_NODISCARD ps_status ps_store_synchronize(ps_store *s);

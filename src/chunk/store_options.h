@@ -9,6 +9,8 @@ typedef struct ps_store_options {
     /* Not an option: a plan clears it (ps_exec_plan_store_options). Loads for the next step do not evict chunks that
      * would have to be written to disk first. */
     bool spares_writes;
+    /* Not an option either. Loads begin at most so many moments ahead of use; 0: as soon as there is room. */
+    int32_t moments_ahead;
 } ps_store_options;
 
 static inline ps_store_options ps_store_options_read(const ps_options *o)

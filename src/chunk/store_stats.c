@@ -57,7 +57,8 @@ uint64_t ps_store_residency(const ps_store *s)
         const chunk *c = &s->r.chunks[id];
         hash = mix(hash, c->current);
         hash = mix(hash, c->leaving);
-        hash = mix(hash, (uint64_t)(c->disk_offset != NO_SLOT));
+        hash = mix(hash, (uint64_t)(c->disk_offset != NO_SLOT) | (uint64_t)c->keeps << 1 |
+                             (uint64_t)(c->kept_offset != NO_SLOT) << 2);
         const flight *f = &s->m.flights[id];
         if (!f->active) continue;
         hash = mix(hash, (uint64_t)f->dst + 1);
@@ -97,6 +98,10 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id)
     if (is_current(c, PS_TIER_DISK) && c->disk_offset == NO_SLOT) return wrong(id, PS_TIER_DISK, "current, no slot");
     if (c->disk_offset == NO_SLOT ? c->slot_bytes != 0 : c->slot_bytes < c->bytes)
         return wrong(id, PS_TIER_DISK, "a slot of a wrong size");
+    if (c->kept_offset != NO_SLOT && (!c->keeps || !c->has_second_home || c->kept_offset == c->disk_offset))
+        return wrong(id, PS_TIER_DISK, "a kept slot that is not kept");
+    if (c->keeps && c->kept_offset == NO_SLOT && !is_current(c, PS_TIER_DISK))
+        return wrong(id, PS_TIER_DISK, "content to be kept is not there");
     PS_TRY(ps_scheduling_check(&s->s, id));
     if (overdue->active && (f->active || !is_current(c, overdue->dst)))
         return wrong(id, overdue->dst, "overdue, and not there");
@@ -109,14 +114,16 @@ static ps_status check_chunk(const ps_store *s, ps_chunk_id id)
 ps_status ps_store_check(const ps_store *s)
 {
     const ps_residency *r = &s->r;
-    int64_t bytes[PS_RAM_TIER_COUNT], n_flights = 0, n_overdue = 0, slot_bytes = 0, standalone_bytes = 0;
+    int64_t bytes[PS_RAM_TIER_COUNT], n_flights = 0, n_overdue = 0, slot_bytes = 0, standalone_bytes = 0,
+                                      second_home_bytes = 0;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) bytes[t] = r->use[t].other_bytes + r->use[t].non_model_bytes;
     for (ps_chunk_id id = 0; id < r->n_ids; id++) {
         const chunk *c = &r->chunks[id];
         PS_TRY(check_chunk(s, id));
         n_flights += s->m.flights[id].active;
         n_overdue += s->m.overdue[id].active;
-        slot_bytes += c->slot_bytes;
+        slot_bytes += ps_residency_places_bytes(c);
+        second_home_bytes += c->has_second_home ? c->bytes : 0;
         if (ps_residency_is_standalone(r, id)) standalone_bytes += c->slot_bytes;
         for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
             if (c->payload[t] != NULL) bytes[t] += c->bytes;
@@ -124,6 +131,7 @@ ps_status ps_store_check(const ps_store *s)
     PS_TRY(check_equal("transfers overdue", n_overdue, s->m.n_overdue));
     PS_TRY(check_equal("transfers in flight", n_flights, s->m.n_flying));
     PS_TRY(check_equal("slots", slot_bytes, r->disk_used_bytes));
+    PS_TRY(check_equal("second homes", second_home_bytes, r->second_home_bytes));
     PS_TRY(check_equal("slots of standalone chunks", standalone_bytes, r->standalone_slot_bytes));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
         if (r->ram[t] == NULL) continue;

@@ -4,10 +4,10 @@
 const char *ps_reason_name(ps_reason r)
 {
     static const char *const names[PS_REASON_COUNT] = {
-        [PS_REASON_WANTED] = "wanted",  [PS_REASON_PREFETCH] = "prefetch",       [PS_REASON_WRITE_BACK] = "write back",
-        [PS_REASON_START] = "start",    [PS_REASON_CREATE] = "create",           [PS_REASON_LOAD] = "load",
-        [PS_REASON_EVICT] = "evict",    [PS_REASON_ACTIVATIONS] = "activations", [PS_REASON_DROP] = "drop",
-        [PS_REASON_DISCARD] = "discard"};
+        [PS_REASON_WANTED] = "wanted",   [PS_REASON_PREFETCH] = "prefetch", [PS_REASON_WRITE_BACK] = "write back",
+        [PS_REASON_START] = "start",     [PS_REASON_CREATE] = "create",     [PS_REASON_LOAD] = "load",
+        [PS_REASON_RESTORE] = "restore", [PS_REASON_EVICT] = "evict",       [PS_REASON_ACTIVATIONS] = "activations",
+        [PS_REASON_DROP] = "drop",       [PS_REASON_DISCARD] = "discard"};
     return r < PS_REASON_COUNT ? names[r] : "?";
 }
 

@@ -70,7 +70,8 @@ static ps_status open_view(ps_store *s, ps_tier tier, int64_t offset, int64_t by
     if (mode != PS_ACCESS_READ || c->current == TIER_BIT(PS_TIER_DISK)) PS_TRY(ps_movement_retire(&s->m, v->chunk));
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
         if (is_current(c, (ps_tier)t)) return open_payload(s, (ps_tier)t, offset, bytes, mode, v);
-    if (is_current(c, PS_TIER_DISK)) return open_slot(s, offset, bytes, v);
+    const bool is_kept = mode != PS_ACCESS_READ && c->keeps && c->kept_offset == NO_SLOT; /* by this change */
+    if (is_current(c, PS_TIER_DISK) && !is_kept) return open_slot(s, offset, bytes, v);
     if (mode != PS_ACCESS_READ) return open_payload(s, tier, offset, bytes, mode, v);
     PS_TRY(take_pages(v, bytes)); /* zeros */
     v->bytes = v->pages;

@@ -123,3 +123,13 @@ ps_status ps_scheduling_write_back(ps_scheduling *s, ps_chunk_id id, ps_tier fro
     if (*started) note_leaving(s, id, from);
     return PS_OK;
 }
+
+ps_status ps_scheduling_write_to_disk(ps_scheduling *s, ps_chunk_id id)
+{
+    const chunk *c = &s->r->chunks[id];
+    if (c->current == 0 || is_current(c, PS_TIER_DISK) || s->m->flights[id].active) return PS_OK;
+    PS_TRY(take_slot(s, id));
+    if (c->disk_offset == NO_SLOT) return PS_OK;
+    return ps_movement_start(s->m, id, is_current(c, PS_TIER_HOST) ? PS_TIER_HOST : PS_TIER_DEVICE, PS_TIER_DISK,
+                             PS_REASON_WRITE_BACK);
+}

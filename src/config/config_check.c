@@ -87,6 +87,11 @@ ps_status ps_config_check_early_updates(const ps_config *config)
     const ps_options *o = &config->options;
     const ps_option_id id = PS_OPTION_memory_update_in_backward;
     const char *key = ps_config_key(config, id);
+    if (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE && !o->memory_defer_updates)
+        return ps_config_fail_for(config, id,
+                                  "%s = speculate: updates that turn out to be wrong are made again before the next "
+                                  "forward pass uses them; set memory.defer_updates = true, or never here",
+                                  key);
     if (o->memory_update_in_backward != PS_CONFIG_EARLY_UPDATES_ALWAYS) return PS_OK;
     if (o->gradient_clipping > 0)
         return ps_config_fail_for(config, id,

@@ -12,11 +12,20 @@ static void resolve_disk(ps_config *config)
     if (!config->origin[PS_OPTION_memory_disk].given && (gives_ram || stays_on_device)) o->memory_disk = 0;
 }
 
+/* Of Lion, the decay rate of its momentum. */
+static void resolve_optimizer(ps_config *config)
+{
+    ps_options *o = &config->options;
+    if (o->optimizer_type == PS_CONFIG_OPTIMIZER_LION && !config->origin[PS_OPTION_optimizer_params_betas].given)
+        o->optimizer_params_betas[1] = 0.99;
+}
+
 void ps_config_resolve(ps_config *config)
 {
     for (int i = 0; i < PS_OPTION_COUNT; i++)
         if (!config->origin[i].given) ps_option_store(&ps_option_table[i], ps_option_table[i].value, &config->options);
     resolve_disk(config);
+    resolve_optimizer(config);
     ps_config_resolve_model(config);
 }
 

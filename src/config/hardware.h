@@ -71,8 +71,9 @@ typedef struct ps_hardware_host {
     ps_hardware_isa isa; /* of a node without GPUs */
     int64_t cores;       /* that compute, of a node without GPUs; 0: those of the machine that plans */
     int64_t bytes, reserved_bytes;
-    double memory_bytes_per_s; /* of all cores together, read and written together */
-    double adam_fraction;      /* (0, 1]: share of memory_bytes_per_s that Adam reaches on the host */
+    double memory_bytes_per_s;    /* of all cores together, read and written together */
+    double adam_fraction;         /* (0, 1]: share of memory_bytes_per_s that Adam reaches on the host */
+    double adam_compact_fraction; /* [0, 1]: the same with compact states; 0: 0.4 x adam_fraction */
     int64_t op_latency_ns;
 } ps_hardware_host;
 

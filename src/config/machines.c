@@ -9,6 +9,8 @@
 /* XX(identifier, name), sorted by name */
 #define MACHINE_MAP(XX)                                                                                                \
     XX(a100_40gb_x8, "a100-40gb-x8")                                                                                   \
+    XX(gb10_128gb, "gb10-128gb")                                                                                       \
+    XX(gh200_480gb, "gh200-480gb")                                                                                     \
     XX(h100_128gb, "h100-128gb")                                                                                       \
     XX(h200_128gb, "h200-128gb")                                                                                       \
     XX(laptop, "laptop")                                                                                               \

@@ -9,7 +9,13 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { INPUT_BYTES = 1 << 16, MAGIC_BYTES = 4, WINDOW_LOG_MAX = 27, GZIP_WINDOW_BITS = 15 + 16 };
+enum {
+    INPUT_BYTES = 1 << 16,
+    MAGIC_BYTES = 4,
+    WINDOW_LOG_MAX = 27,
+    GZIP_WINDOW_BITS = 15 + 16,
+    GZIP_FIRST_BYTE = 0x1f
+};
 
 /*     offset 0                  file_at - (end - begin)   file_at
  *     |--- decompressed      ---|--- input[begin..end) ---|--- not yet read ---| */
@@ -22,6 +28,7 @@ struct ps_byte_source {
     size_t begin, end;
     bool is_between; /* at the begin of the file, or at the end of a member or frame */
     bool has_gzip;
+    bool has_member; /* gzip: one has been read to its end */
     z_stream gzip;
     ZSTD_DCtx *zstd;
 };
@@ -43,7 +50,7 @@ static void release(void *opaque, void *p)
 
 static ps_status find_compression(ps_byte_source *s)
 {
-    static const unsigned char gzip[] = {0x1f, 0x8b}, zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
+    static const unsigned char gzip[] = {GZIP_FIRST_BYTE, 0x8b}, zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
     unsigned char magic[MAGIC_BYTES] = {0};
     const int64_t n = ps_min_i64(MAGIC_BYTES, ps_file_bytes(s->file));
     PS_TRY(ps_file_read(s->file, 0, magic, n));
@@ -132,7 +139,7 @@ static ps_status inflate_some(ps_byte_source *s, char *out, int64_t n_max, int64
     const int code = inflate(z, Z_NO_FLUSH);
     *n = (char *)z->next_out - out;
     s->begin = s->end - z->avail_in;
-    if (code == Z_STREAM_END) s->is_between = true;
+    if (code == Z_STREAM_END) s->is_between = s->has_member = true;
     if (code == Z_MEM_ERROR) return PS_FAIL(PS_ENOMEM_HOST, "%s: no memory to decompress it", ps_file_path(s->file));
     if (code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR) return PS_OK;
     return fail_damaged(s, z->msg != NULL ? z->msg : "no gzip");
@@ -168,6 +175,30 @@ static ps_status fill_input(ps_byte_source *s)
     return PS_OK;
 }
 
+static bool is_all_read(const ps_byte_source *s)
+{
+    return s->begin == s->end && s->file_at == ps_file_bytes(s->file);
+}
+
+/* After a member of gzip: zeros up to the end of the file are padding, as tar and tapes leave it (RFC 1952 has none, the
+ * program gzip takes it). Other bytes must be the next member. */
+static ps_status skip_padding(ps_byte_source *s)
+{
+    bool is_padded = false;
+    for (;;) {
+        if (s->begin == s->end && !is_all_read(s)) PS_TRY(fill_input(s));
+        while (s->begin < s->end && s->input[s->begin] == 0) {
+            s->begin++;
+            is_padded = true;
+        }
+        if (s->begin < s->end || is_all_read(s)) break;
+    }
+    if (is_all_read(s) || (!is_padded && (unsigned char)s->input[s->begin] == GZIP_FIRST_BYTE)) return PS_OK;
+    return fail_damaged(s,
+                        "after the last gzip member come bytes that are neither a member nor zeros to the end; if they "
+                        "are no text, cut the file there");
+}
+
 ps_status ps_byte_source_read(ps_byte_source *s, char *out, int64_t n_max, int64_t *n)
 {
     PS_ASSERT(n_max > 0);
@@ -180,21 +211,39 @@ ps_status ps_byte_source_read(ps_byte_source *s, char *out, int64_t n_max, int64
         return PS_OK;
     }
     for (;;) {
-        const bool is_all_read = s->file_at == ps_file_bytes(s->file);
-        if (s->begin == s->end && is_all_read && s->is_between) return PS_OK;
-        if (s->begin == s->end && !is_all_read) PS_TRY(fill_input(s));
+        if (s->is_between && s->has_member) PS_TRY(skip_padding(s));
+        if (is_all_read(s) && s->is_between) return PS_OK;
+        if (s->begin == s->end && !is_all_read(s)) PS_TRY(fill_input(s));
         const size_t before = s->begin;
         PS_TRY((s->compression == PS_COMPRESSION_GZIP ? inflate_some : decompress_zstd)(s, out, n_max, n));
         if (*n > 0) return PS_OK;
         /* without more input nothing will come */
-        if (s->begin == before && s->begin == s->end && s->file_at == ps_file_bytes(s->file) && !s->is_between)
+        if (s->begin == before && is_all_read(s) && !s->is_between)
             return PS_FAIL(PS_EFORMAT,
                            "%s: offset %lld: the compressed bytes end before the text does: is the file truncated?",
                            ps_file_path(s->file), (long long)s->file_at);
     }
 }
 
-ps_status ps_byte_source_read_all(const char *path, int64_t max_bytes, char **out, int64_t *n_bytes)
+/* The bytes of a compressed file when decompressed, or more than max_bytes. */
+static ps_status count_decompressed(const char *path, int64_t max_bytes, int64_t *out)
+{
+    ps_status st;
+    ps_byte_source *s = NULL;
+    char *piece = NULL;
+    int64_t n = 1;
+    *out = 0;
+    PS_TRY_GOTO(ps_byte_source_open(path, &s));
+    PS_TRY_GOTO(ps_mem_alloc(INPUT_BYTES, 1, &piece));
+    for (; n > 0 && *out <= max_bytes; *out += n) PS_TRY_GOTO(ps_byte_source_read(s, piece, INPUT_BYTES, &n));
+out:
+    ps_mem_free(piece);
+    ps_byte_source_close(s);
+    return st;
+}
+
+/* What is compressed is decompressed twice: memory that grew as the text comes would take several times its size. */
+ps_status ps_byte_source_read_all(const char *path, int64_t max_bytes, const char *limit, char **out, int64_t *n_bytes)
 {
     ps_byte_source *s = NULL;
     char *text = NULL;
@@ -202,22 +251,18 @@ ps_status ps_byte_source_read_all(const char *path, int64_t max_bytes, char **ou
     *out = NULL;
     *n_bytes = 0;
     PS_TRY(ps_byte_source_open(path, &s));
-    int64_t all = 0, n = 1;
-    const int64_t known = ps_byte_source_bytes(s);
-    if (known > max_bytes) {
-        st = PS_FAIL(PS_EFORMAT, "%s: %lld bytes, expected at most %lld", path, (long long)known, (long long)max_bytes);
+    int64_t all = 0, n = 1, bytes = ps_byte_source_bytes(s);
+    const bool is_compressed = bytes < 0;
+    if (is_compressed) PS_TRY_GOTO(count_decompressed(path, max_bytes, &bytes));
+    if (bytes > max_bytes) {
+        st = is_compressed ? PS_FAIL(PS_EFORMAT, "%s: more than %lld bytes when decompressed%s", path,
+                                     (long long)max_bytes, limit)
+                           : PS_FAIL(PS_EFORMAT, "%s: %lld bytes, expected at most %lld%s", path, (long long)bytes,
+                                     (long long)max_bytes, limit);
         goto out;
     }
-    while (n > 0) {
-        const int64_t room = known >= 0 ? known - all + 1 : INPUT_BYTES;
-        PS_TRY_GOTO(ps_mem_reserve(&text, (size_t)(all + room + 1), 1));
-        PS_TRY_GOTO(ps_byte_source_read(s, text + all, (int64_t)ps_mem_bytes(text) - 1 - all, &n));
-        all += n;
-        if (all <= max_bytes) continue;
-        st = PS_FAIL(PS_EFORMAT, "%s: more than %lld bytes when decompressed", path, (long long)max_bytes);
-        goto out;
-    }
-    text[all] = '\0';
+    PS_TRY_GOTO(ps_mem_alloc((size_t)bytes + 1, 1, &text));
+    for (; n > 0 && all < bytes; all += n) PS_TRY_GOTO(ps_byte_source_read(s, text + all, bytes - all, &n));
     *out = text;
     *n_bytes = all;
     text = NULL;

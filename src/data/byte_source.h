@@ -1,5 +1,6 @@
 /* byte_source.h - reads a file from its begin to its end; what gzip or zstd has compressed is decompressed, whatever
- * its name: the first bytes tell (RFC 1952, RFC 8878). Several members or frames in one file are one text.
+ * its name: the first bytes tell (RFC 1952, RFC 8878). Several members or frames in one file are one text,
+ * and zeros after the last member of gzip are padding.
  *
  * Memory: 64 KiB, and for zstd the window of the frame, at most 128 MiB (as of zstd -22); frames with a larger one
  * (zstd --long=28 and up) are refused. One thread at a time. */
@@ -32,7 +33,9 @@ const char *ps_byte_source_path(const ps_byte_source *s);
 /* Bytes of the file if they are not compressed, else -1: known at the end only. */
 int64_t ps_byte_source_bytes(const ps_byte_source *s);
 
-/* Read all, with a terminating zero byte; freed by ps_mem_free. More than max_bytes is PS_EFORMAT. */
-PS_NODISCARD ps_status ps_byte_source_read_all(const char *path, int64_t max_bytes, char **out, int64_t *n_bytes);
+/* Read all, with a terminating zero byte, into memory of just this size; freed by ps_mem_free. More than max_bytes is
+ * PS_EFORMAT, found before there is memory for them; the message ends with `limit`. */
+PS_NODISCARD ps_status ps_byte_source_read_all(const char *path, int64_t max_bytes, const char *limit, char **out,
+                                               int64_t *n_bytes);
 
 #endif

@@ -140,6 +140,7 @@ static ps_status open_stream(const ps_data_loader *f, const ps_data_loader_optio
                                         .separator = o->specials.eot >= 0 ? o->specials.eot : o->specials.sep,
                                         .text_key = o->text_key,
                                         .cache_folder = o->cache_folder,
+                                        .memory_bytes = o->memory_bytes,
                                         .vocab_size = o->vocab_size};
     PS_TRY(ps_dataset_open(path, &options, &split->stream));
     /* the target of the last window's last token is the following token */

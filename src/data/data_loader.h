@@ -78,6 +78,7 @@ typedef struct ps_data_loader_options {
     bool in_file_order;         /* do not shuffle */
     int64_t pad_to_multiple_of; /* lines: see ps_data_loader_length; 0: rows are always T long */
     const char *cache_folder;   /* NULL, or an existing folder, in which tokens of text are cached */
+    int64_t memory_bytes;       /* memory.total, which text may not exceed while its tokens are made; 0: no limit */
 } ps_data_loader_options;
 
 /* PS_EINVAL, PS_EFORMAT or PS_EIO, naming file and offset where there is one; too little data is PS_EINVAL with both

@@ -146,6 +146,7 @@ ps_status ps_data_loader_from_config(const ps_config *config, const char *cache_
         .in_file_order = !o->data_shuffle,
         .pad_to_multiple_of = o->data_pad_to_multiple_of,
         .cache_folder = cache_folder,
+        .memory_bytes = ps_max_i64(o->memory_total, 0),
     };
     const ps_status st = ps_data_loader_open(&options, out);
     ps_tokenizer_close(tokenizer);

@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "data/byte_source.h"
 #include "data/jsonl.h"
@@ -110,9 +111,15 @@ ps_status ps_dataset_check_file(const char *path, ps_config_data_format format)
 
 /* ---- encoding: into a token file, or into memory when there is none ---- */
 
-static ps_status append_ids(ps_dataset *d, ps_token_writer *w, const int32_t *ids, int64_t n)
+typedef struct encoding {
+    ps_dataset *d;
+    ps_token_writer *w;
+} encoding;
+
+static ps_status append_ids(void *context, const int32_t *ids, int64_t n)
 {
-    if (n == 0) return PS_OK; /* the array may be NULL */
+    ps_dataset *d = ((encoding *)context)->d;
+    ps_token_writer *w = ((encoding *)context)->w;
     if (w != NULL) {
         PS_TRY(ps_token_writer_append(w, ids, n));
     } else {
@@ -123,39 +130,44 @@ static ps_status append_ids(ps_dataset *d, ps_token_writer *w, const int32_t *id
     return PS_OK;
 }
 
-static ps_status encode_text(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w, const char *text,
-                             int64_t n)
+static ps_status encode_text(encoding *e, const ps_dataset_options *o, const char *text, int64_t n)
 {
-    int32_t *ids = NULL;
-    int64_t n_ids;
-    PS_TRY((o->added_tokens ? ps_tokenizer_encode_added : ps_tokenizer_encode)(o->tokenizer, text, n, &ids, &n_ids));
-    const ps_status st = append_ids(d, w, ids, n_ids);
-    ps_mem_free(ids);
-    return st;
+    return ps_tokenizer_encode_into(o->tokenizer, text, n, o->added_tokens, append_ids, e);
 }
 
-static ps_status encode_file(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w)
+static ps_status encode_file(encoding *e, const ps_dataset_options *o)
 {
     char *text = NULL;
-    int64_t text_bytes;
-    PS_TRY(ps_byte_source_read_all(d->path, TEXT_BYTES_MAX, &text, &text_bytes));
-    const ps_status st = encode_text(d, o, w, text, text_bytes);
+    int64_t text_bytes, room = TEXT_BYTES_MAX;
+    ps_machine_rss_info has = {0};
+    if (o->memory_bytes > 0) {
+        PS_TRY(ps_machine_rss(NULL, &has));
+        /* a total that the process has used up is refused with what the model needs */
+        if (o->memory_bytes > has.resident_bytes) room = ps_min_i64(room, o->memory_bytes - has.resident_bytes);
+    }
+    const char *limit = room == TEXT_BYTES_MAX
+                            ? ""
+                            : ", which is what memory.total leaves: text is in memory whole while its tokens are made. "
+                              "Raise memory.total, or make a token file of it where there is more memory (pstar "
+                              "tokenize), or JSON Lines, which are read line by line";
+    PS_TRY(ps_byte_source_read_all(e->d->path, room, limit, &text, &text_bytes));
+    const ps_status st = encode_text(e, o, text, text_bytes);
     ps_mem_free(text);
     return st;
 }
 
-static ps_status encode_jsonl(ps_dataset *d, const ps_dataset_options *o, ps_token_writer *w)
+static ps_status encode_jsonl(encoding *e, const ps_dataset_options *o)
 {
     ps_status st;
     ps_jsonl *lines = NULL;
-    PS_TRY_GOTO(ps_jsonl_open(d->path, &(ps_jsonl_keys){.text = o->text_key}, &lines));
+    PS_TRY_GOTO(ps_jsonl_open(e->d->path, &(ps_jsonl_keys){.text = o->text_key}, &lines));
     for (;;) {
         ps_jsonl_record record;
         bool has_record;
         PS_TRY_GOTO(ps_jsonl_next(lines, &record, &has_record));
         if (!has_record) break;
-        if (d->n_ids > 0 && o->separator >= 0) PS_TRY_GOTO(append_ids(d, w, &o->separator, 1));
-        PS_TRY_GOTO(encode_text(d, o, w, record.text, record.text_bytes));
+        if (e->d->n_ids > 0 && o->separator >= 0) PS_TRY_GOTO(append_ids(e, &o->separator, 1));
+        PS_TRY_GOTO(encode_text(e, o, record.text, record.text_bytes));
     }
 out:
     ps_jsonl_close(lines);
@@ -164,8 +176,9 @@ out:
 
 static ps_status encode_all(ps_dataset *d, const ps_dataset_options *o, bool is_jsonl, ps_token_writer *w)
 {
+    encoding e = {d, w};
     d->n_ids = 0;
-    PS_TRY(is_jsonl ? encode_jsonl(d, o, w) : encode_file(d, o, w));
+    PS_TRY(is_jsonl ? encode_jsonl(&e, o) : encode_file(&e, o));
     if (d->n_ids > 0) return PS_OK;
     return PS_FAIL(PS_EFORMAT, is_jsonl ? "%s: all its texts are empty" : "%s: offset 0: the text is empty", d->path);
 }

@@ -6,7 +6,8 @@
  *
  * With a cache folder the tokens of text and JSONL are written to "<content hash>-<vocabulary hash>.bin" there, and the
  * next opening of the same content with the same vocabulary reads this file. Without one they are kept in memory, 4
- * bytes a token.
+ * bytes a token. While tokens are made, a text is in memory whole, decompressed; of JSONL, a line. Normalizers need
+ * copies of a text in addition.
  *
  * Threads: an open dataset can be read from several threads at once. */
 #ifndef PS_DATA_DATASET_H
@@ -25,6 +26,7 @@ typedef struct ps_dataset_options {
     int32_t separator;            /* JSONL: id between texts, -1: none */
     const char *text_key;         /* JSONL */
     const char *cache_folder;     /* NULL, or an existing folder */
+    int64_t memory_bytes;         /* memory.total: text and what this process has must fit in it; 0: no limit */
     int32_t vocab_size;           /* of the model; all ids must be below it */
 } ps_dataset_options;
 

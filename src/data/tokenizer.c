@@ -5,6 +5,8 @@
 
 #define KEPT_TEXT_BYTES (64 * PS_KIB)
 
+enum { SINK_IDS = 16384 };
+
 /* ---- make and close ---- */
 
 ps_status ps_tokenizer_new(ps_tokenizer **out)
@@ -89,7 +91,16 @@ void ps_tokenizer_close(ps_tokenizer *t)
 typedef struct encoder {
     ps_tokenizer *t;
     ps_id_list *ids;
+    ps_ids_sink sink; /* NULL: all ids are kept */
+    void *context;
 } encoder;
+
+static ps_status flush(encoder *e)
+{
+    const int64_t n = e->ids->n;
+    e->ids->n = 0;
+    return n > 0 ? e->sink(e->context, e->ids->ids, n) : PS_OK;
+}
 
 /* A part of a piece that can be encoded independently (ps_bpe_part_end). */
 static ps_status encode_part(ps_tokenizer *t, const char *piece, int64_t n, ps_id_list *ids)
@@ -114,6 +125,7 @@ static ps_status encode_piece(void *context, const char *piece, int64_t n)
     for (int64_t at = 0, end; at < n; at = end) {
         end = e->t->is_wordpiece ? n : ps_bpe_part_end(&e->t->bpe, piece, n, at);
         PS_TRY(encode_part(e->t, piece + at, end - at, e->ids));
+        if (e->sink != NULL && e->ids->n >= SINK_IDS) PS_TRY(flush(e));
     }
     return PS_OK;
 }
@@ -173,20 +185,21 @@ static ps_status encode_repaired(encoder *e, const char *text, int64_t n, bool a
     return encode_well_formed(e, b->bytes, b->n, added, start);
 }
 
-static ps_status encode_all(ps_tokenizer *t, const char *text, int64_t n, bool added, ps_text_start start,
-                            ps_id_list *ids)
+static ps_status encode_all(encoder *e, const char *text, int64_t n, bool added, ps_text_start start)
 {
     ps_status st = PS_OK;
-    encoder e = {t, ids};
-    PS_TRY(ps_ids_reserve(ids, n / 4 + 16)); /* English has some 4.4 bytes a token */
+    ps_tokenizer *t = e->t;
+    /* English has some 4.4 bytes a token */
+    PS_TRY(ps_ids_reserve(e->ids, e->sink != NULL ? ps_min_i64(n / 4 + 16, SINK_IDS) : n / 4 + 16));
     for (int64_t at = 0, begin, end; at < n; at = end) {
         const ps_added_token *a = added ? ps_added_find(&t->added, text, n, at, &begin, &end) : NULL;
         if (a == NULL) begin = end = n;
         if (begin > at)
             PS_TRY_GOTO((t->is_byte_level ? encode_any_bytes : encode_repaired)(
-                &e, text + at, begin - at, added, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : start));
-        if (a != NULL) PS_TRY_GOTO(ps_ids_append(ids, a->id));
+                e, text + at, begin - at, added, at > 0 ? PS_TEXT_AFTER_ADDED_TOKEN : start));
+        if (a != NULL) PS_TRY_GOTO(ps_ids_append(e->ids, a->id));
     }
+    if (e->sink != NULL) st = flush(e);
 out:
     ps_bpe_trim(&t->bpe);
     ps_normalizer_trim(&t->normalizer);
@@ -198,14 +211,13 @@ out:
     return st;
 }
 
-static ps_status encode_text(ps_tokenizer *t, const void *text, int64_t n_bytes, bool added, int32_t **out_ids,
-                             int64_t *out_n_ids)
+ps_status ps_tokenizer_encode(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids, int64_t *out_n_ids)
 {
     PS_ASSERT(n_bytes >= 0);
     *out_ids = NULL;
     *out_n_ids = 0;
     ps_id_list ids = {0};
-    const ps_status st = encode_all(t, text, n_bytes, added, PS_TEXT_BEGINS, &ids);
+    const ps_status st = encode_all(&(encoder){.t = t, .ids = &ids}, text, n_bytes, false, PS_TEXT_BEGINS);
     if (st != PS_OK) {
         ps_mem_free(ids.ids);
         return st;
@@ -215,15 +227,15 @@ static ps_status encode_text(ps_tokenizer *t, const void *text, int64_t n_bytes,
     return PS_OK;
 }
 
-ps_status ps_tokenizer_encode(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids, int64_t *out_n_ids)
+ps_status ps_tokenizer_encode_into(ps_tokenizer *t, const void *text, int64_t n_bytes, bool added, ps_ids_sink sink,
+                                   void *context)
 {
-    return encode_text(t, text, n_bytes, false, out_ids, out_n_ids);
-}
-
-ps_status ps_tokenizer_encode_added(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids,
-                                    int64_t *out_n_ids)
-{
-    return encode_text(t, text, n_bytes, true, out_ids, out_n_ids);
+    PS_ASSERT(n_bytes >= 0);
+    ps_id_list ids = {0};
+    encoder e = {.t = t, .ids = &ids, .sink = sink, .context = context};
+    const ps_status st = encode_all(&e, text, n_bytes, added, PS_TEXT_BEGINS);
+    ps_mem_free(ids.ids);
+    return st;
 }
 
 /* ---- sequences with their special tokens ---- */
@@ -267,8 +279,10 @@ ps_status ps_tokenizer_encode_sequence(ps_tokenizer *t, const ps_encode_options 
     ps_status st;
     ps_id_list sequences[2] = {{0}, {0}};
     const ps_text_start start = options->after_token ? PS_TEXT_AFTER_ADDED_TOKEN : PS_TEXT_BEGINS;
-    PS_TRY_GOTO(encode_all(t, a, a_bytes, options->added_tokens, start, &sequences[0]));
-    if (b != NULL) PS_TRY_GOTO(encode_all(t, b, b_bytes, options->added_tokens, start, &sequences[1]));
+    encoder e = {.t = t, .ids = &sequences[0]};
+    PS_TRY_GOTO(encode_all(&e, a, a_bytes, options->added_tokens, start));
+    e.ids = &sequences[1];
+    if (b != NULL) PS_TRY_GOTO(encode_all(&e, b, b_bytes, options->added_tokens, start));
     PS_TRY_GOTO(encoding_fill(b != NULL ? &t->post.pair : &t->post.single, options, sequences, out));
 out:
     ps_mem_free(sequences[0].ids);

@@ -60,9 +60,13 @@ PS_NODISCARD ps_status ps_tokenizer_create_wordpiece(const char *name, const cha
 PS_NODISCARD ps_status ps_tokenizer_encode(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids,
                                            int64_t *out_n_ids);
 
-/* The same, but text that spells an added token becomes it. */
-PS_NODISCARD ps_status ps_tokenizer_encode_added(ps_tokenizer *t, const void *text, int64_t n_bytes, int32_t **out_ids,
-                                                 int64_t *out_n_ids);
+/* Called with at least one id; ids come in the order of the text. */
+typedef ps_status (*ps_ids_sink)(void *context, const int32_t *ids, int64_t n_ids);
+
+/* The same ids, some at a time, so that memory for them does not grow with the text. `added`: text that spells an added
+ * token becomes it. Stops at the first failure of the sink, and returns it. */
+PS_NODISCARD ps_status ps_tokenizer_encode_into(ps_tokenizer *t, const void *text, int64_t n_bytes, bool added,
+                                                ps_ids_sink sink, void *context);
 
 typedef struct ps_encode_options {
     bool added_tokens;  /* text that spells an added token becomes it (Hugging Face); false: it is ordinary text */

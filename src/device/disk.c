@@ -1,11 +1,13 @@
 /* disk.c - transfers of the disk tier: queued when the events that they come after are done, cut into pieces for a
  * backend's threads, and waited for. */
+#include "base/bytes.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "device/disk_impl.h"
 #include "device/sim_time_impl.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- transfers; the lock is held --------------------------------------------------------------------------------- */
@@ -107,7 +109,23 @@ static ps_status refuse_item(ps_queue *q, const ps_item *item, ps_ticket *out)
     return PS_FAIL(PS_EINVAL, "%s: the disk takes transfers only", q->name);
 }
 
-static const ps_queue_ops disk_queue_ops = {refuse_item, wait_for_transfer, transfer_is_over, NULL};
+static void describe(ps_queue *q, ps_ticket ticket, char *text, size_t bytes)
+{
+    ps_disk *d = (ps_disk *)q;
+    char size[PS_BYTES_TEXT_MAX];
+    if (pthread_mutex_trylock(&d->lock) != 0) return;
+    const ps_disk_transfer *t = ticket <= d->queue.issued ? find_transfer(d, ticket) : NULL;
+    if (t != NULL)
+        snprintf(text, bytes, "%s of %s at offset %lld of %s, %s", t->is_write ? "write" : "read",
+                 ps_bytes_format(t->bytes, size), (long long)t->offset, path_of(d, 0),
+                 !t->is_admitted                           ? "which waits for events of other queues"
+                 : t->n_flying == 0 && t->taken_bytes == 0 ? "not begun"
+                                                           : "begun");
+    pthread_mutex_unlock(&d->lock);
+}
+
+static const ps_queue_ops disk_queue_ops = {
+    .submit = refuse_item, .wait = wait_for_transfer, .is_done = transfer_is_over, .describe = describe};
 
 /* ---- for the caller ---------------------------------------------------------------------------------------------- */
 

@@ -24,7 +24,7 @@ static ps_status outlast(const ps_disk_gate *g, const ps_events *all)
     ps_status first = PS_OK;
     for (int i = 0; i < all->n && first == PS_OK; i++) {
         const ps_event e = all->event[i];
-        const ps_status st = e.queue->ops->wait(e.queue, e.ticket, false);
+        const ps_status st = ps_queue_await(e.queue, e.ticket, false);
         if (e.queue != (const ps_queue *)g->disk) first = st;
     }
     return first;

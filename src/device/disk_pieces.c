@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include "device/disk_impl.h"
+#include "device/stall.h"
 
 #define PIECE_BYTES (4 * PS_MIB)
 #define STRIPE_BYTES PS_MIB        /* of several files: a payload of some MB reaches all of them */
@@ -151,6 +152,7 @@ ps_disk_take_result ps_disk_take(ps_disk *d, bool block, ps_disk_piece *out)
 bool ps_disk_piece_advance(ps_disk_piece *p, int64_t result)
 {
     if (result == -EINTR || result == -EAGAIN) return false;
+    ps_stall_progress();
     const int64_t pages_bytes = result / PS_PAGE_BYTES * PS_PAGE_BYTES;
     if (result > 0 && pages_bytes > 0) {
         p->done_bytes += pages_bytes;

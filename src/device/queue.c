@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "device/device.h"
 #include "device/queue_impl.h"
+#include "device/stall.h"
 
 #define LOOK_AGAIN_NS 20000
 
@@ -54,6 +55,8 @@ void ps_queue_destroy(ps_queue *q)
     note_block(q, q->block);
     outlast_watchers(q);
     ps_queue_set_order(q, NULL); /* it will be idle */
+    if (q->issued > 0)
+        (void)!ps_queue_await(q, q->issued, false); /* in the table of stalls, which the queue leaves first */
     q->ops->destroy(q);
 }
 
@@ -62,20 +65,53 @@ const char *ps_queue_name(const ps_queue *q)
     return q->name;
 }
 
+ps_status ps_queue_await(ps_queue *q, ps_ticket t, bool tells)
+{
+    ps_stall_entry s;
+    if (q->is_at_once) return q->ops->wait(q, t, tells);
+    ps_stall_begin_item(&s, "waits for", q, t, NULL);
+    const ps_status st = q->ops->wait(q, t, tells);
+    ps_stall_end(&s);
+    return st;
+}
+
 /* Waits until it is done, failed or not. */
 static ps_status outlast(ps_event e, bool tells)
 {
-    const ps_status st = e.queue->ops->wait(e.queue, e.ticket, tells);
+    const ps_status st = ps_queue_await(e.queue, e.ticket, tells);
     ps_announce(&e.queue->observed, &(ps_notice){.kind = PS_NOTICE_WAITED, .ticket = e.ticket});
     return st;
 }
 
 /* ---- items ---- */
 
+const char *ps_item_name(const ps_item *item)
+{
+    switch (item->kind) {
+    case PS_ITEM_COPY: return "a copy";
+    case PS_ITEM_FILL: return "a fill";
+    case PS_ITEM_CALL: return item->call.name != NULL ? item->call.name : "a call";
+    case PS_ITEM_WAIT: return "a wait";
+    case PS_ITEM_MARK: return "a mark";
+    }
+    return "nothing";
+}
+
+/* It may wait for room. */
+static ps_status issue(ps_queue *q, const ps_item *item, ps_ticket *out)
+{
+    ps_stall_entry s;
+    if (q->is_at_once) return q->ops->submit(q, item, out);
+    ps_stall_begin_item(&s, "issues", q, q->issued + 1, ps_item_name(item));
+    const ps_status st = q->ops->submit(q, item, out);
+    ps_stall_end(&s);
+    return st;
+}
+
 static ps_status submit(ps_queue *q, const ps_item *item)
 {
     ps_ticket t = 0;
-    PS_TRY(q->ops->submit(q, item, &t));
+    PS_TRY(issue(q, item, &t));
     PS_ASSERT(t == q->issued + 1);
     q->issued = t;
     return PS_OK;
@@ -349,11 +385,11 @@ void ps_queue_set_profile(ps_queue *q, ps_profile *p, int link)
 static ps_status wait_here(const ps_event *e, bool ignores_failure)
 {
     note_block(e->queue, e->queue->block);
-    const ps_status st = e->queue->ops->wait(e->queue, e->ticket, !ignores_failure);
+    const ps_status st = ps_queue_await(e->queue, e->ticket, !ignores_failure);
     return ignores_failure ? PS_OK : st;
 }
 
-ps_status ps_queue_execute(const ps_queue *q, const ps_item *item, ps_ticket t)
+static ps_status execute(const ps_queue *q, const ps_item *item, ps_ticket t)
 {
     const int64_t begin_ns = ps_profile_now(q->observed.profile);
     switch (item->kind) {
@@ -369,6 +405,15 @@ ps_status ps_queue_execute(const ps_queue *q, const ps_item *item, ps_ticket t)
     case PS_ITEM_MARK: ps_queue_announce_done(q, item->kind, t, begin_ns, begin_ns); return PS_OK;
     }
     return PS_OK;
+}
+
+ps_status ps_queue_execute(const ps_queue *q, const ps_item *item, ps_ticket t)
+{
+    ps_stall_entry s;
+    ps_stall_begin_item(&s, "executes", (ps_queue *)(uintptr_t)q, t, ps_item_name(item));
+    const ps_status st = execute(q, item, t);
+    ps_stall_end(&s);
+    return st;
 }
 
 void ps_queue_announce_done(const ps_queue *q, ps_item_kind item, ps_ticket t, int64_t begin_ns, int64_t end_ns)

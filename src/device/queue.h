@@ -128,6 +128,9 @@ void ps_host_queue_end(ps_queue *q, ps_ticket t, ps_status st);
 /* While a thread or a device queue waits for an event of the queue, watch(user) is called each second: it may find that
  * the host code has failed, and end the event. To be set before the first wait. */
 void ps_host_queue_set_watch(ps_queue *q, void (*watch)(void *user), void *user);
+/* Its items are transfers between ranks, of which describe(user) says what item t is: ps_queue_ops.describe. */
+void ps_host_queue_set_ranks(ps_queue *q, void (*describe)(void *user, ps_ticket t, char *text, size_t bytes),
+                             void *user);
 
 /* ---- profiling ---- */
 

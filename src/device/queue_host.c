@@ -10,6 +10,8 @@ typedef struct host_queue {
     ps_queue_progress progress;
     void (*watch)(void *user); /* NULL: none */
     void *user;
+    void (*describe)(void *user, ps_ticket t, char *text, size_t bytes); /* NULL: none */
+    void *described;
 } host_queue;
 
 static ps_status submit(ps_queue *q, const ps_item *item, ps_ticket *out)
@@ -43,7 +45,13 @@ static void destroy(ps_queue *queue)
     ps_mem_free(q);
 }
 
-static const ps_queue_ops ops = {submit, wait_for, is_done, destroy};
+static void describe(ps_queue *queue, ps_ticket t, char *text, size_t bytes)
+{
+    const host_queue *q = (const host_queue *)queue;
+    if (q->describe != NULL) q->describe(q->described, t, text, bytes);
+}
+
+static const ps_queue_ops ops = {submit, wait_for, is_done, destroy, describe};
 
 ps_status ps_host_queue_create(const char *name, ps_queue **out)
 {
@@ -68,6 +76,15 @@ void ps_host_queue_set_watch(ps_queue *queue, void (*watch)(void *user), void *u
     host_queue *q = (host_queue *)queue;
     q->watch = watch;
     q->user = user;
+}
+
+void ps_host_queue_set_ranks(ps_queue *queue, void (*describe_item)(void *user, ps_ticket t, char *text, size_t bytes),
+                             void *user)
+{
+    host_queue *q = (host_queue *)queue;
+    q->base.is_of_ranks = true;
+    q->describe = describe_item;
+    q->described = user;
 }
 
 void ps_host_queue_end(ps_queue *queue, ps_ticket t, ps_status st)

@@ -39,23 +39,29 @@ typedef struct ps_queue_ops {
     ps_status (*wait)(ps_queue *q, ps_ticket t, bool tells);
     bool (*is_done)(ps_queue *q, ps_ticket t); /* any thread */
     void (*destroy)(ps_queue *q);              /* waits until idle */
+    /* What item t is, and what the queue is at, for reports of a stall; any thread, and no lock is waited for. NULL: there
+     * is nothing to say. */
+    void (*describe)(ps_queue *q, ps_ticket t, char *text, size_t bytes);
 } ps_queue_ops;
 
 /* First member of every queue. queue.c fills it except ops, which create sets. */
 struct ps_queue {
     const ps_queue_ops *ops;
-    ps_device *dev;        /* NULL: of no device */
-    char name[32];         /* truncated */
-    ps_ticket issued;      /* the last ticket */
-    atomic_int n_watchers; /* waits for its events by other threads that have not ended: the queue outlives them */
+    ps_device *dev;           /* NULL: of no device */
+    char name[32];            /* truncated */
+    _Atomic ps_ticket issued; /* the last ticket; reports of a stall read it on another thread */
+    atomic_int n_watchers;    /* waits for its events by other threads that have not ended: the queue outlives them */
     _Atomic ps_ticket failed_first,
         failed_last;   /* injected failures of copies, not returned yet; last 0, or before first: none */
     bool is_at_once;   /* set by create: items are done when submit returns */
     ps_block block;    /* what the host waits for when it waits for it */
     bool in_any_order; /* set by create: items are done independently */
+    bool is_of_ranks;  /* its items are transfers between ranks: other ranks may be why they are late */
     ps_observed observed;
 };
 
+/* "a copy", or the name of the call. */
+const char *ps_item_name(const ps_item *item);
 /* Executes item t now, on this thread. */
 PS_NODISCARD ps_status ps_queue_execute(const ps_queue *q, const ps_item *item, ps_ticket t);
 /* A copy or a mark of the queue was done from begin_ns to end_ns. */
@@ -71,6 +77,8 @@ static inline void ps_queue_announce_issued(const ps_queue *q, ps_notice n)
 /* Registers another thread's wait for the event; and its end. */
 void ps_event_watch(ps_event e);
 void ps_event_unwatch(ps_event e);
+/* Every wait for an item: until it is done, as ps_queue_ops.wait; a stall names it. No lock is held. */
+PS_NODISCARD ps_status ps_queue_await(ps_queue *q, ps_ticket t, bool tells);
 /* Waits without taking the failure, which is still returned to users of the failed items. */
 void ps_event_outlast(ps_event e, ps_block why);
 /* The failure of a copy up to the event that was not returned yet. */

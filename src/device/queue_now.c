@@ -35,7 +35,7 @@ static void destroy(ps_queue *q)
     ps_mem_free(q);
 }
 
-static const ps_queue_ops ops = {submit, wait_for, is_done, destroy};
+static const ps_queue_ops ops = {submit, wait_for, is_done, destroy, NULL};
 
 ps_status ps_queue_now_create(bool does_nothing, ps_queue **out)
 {

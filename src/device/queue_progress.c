@@ -3,6 +3,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "device/stall.h"
+
 void ps_queue_progress_init(ps_queue_progress *p)
 {
     pthread_mutex_init(&p->lock, NULL);
@@ -27,6 +29,7 @@ void ps_queue_progress_reach(ps_queue_progress *p, ps_ticket t, ps_status st)
         strncpy(p->why, ps_last_error(), sizeof p->why - 1);
     }
     if (t > p->done) p->done = t;
+    ps_stall_progress();
     pthread_cond_broadcast(&p->has_changed);
 }
 

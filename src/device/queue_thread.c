@@ -100,7 +100,7 @@ static ps_status wait_for(ps_queue *queue, ps_ticket t, bool tells)
     return ps_queue_progress_wait(&((thread_queue *)queue)->progress, t);
 }
 
-static const ps_queue_ops ops = {submit, wait_for, is_done, destroy};
+static const ps_queue_ops ops = {submit, wait_for, is_done, destroy, NULL};
 
 ps_status ps_queue_thread_create(const char *name, int n_items, ps_queue **out)
 {

@@ -582,17 +582,21 @@ typedef struct ps_loss_sums_args {
  *   g = grad grad_scale;  Adam: g += weight_decay master;  AdamW: master -= lr weight_decay master
  *   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
  *   master -= lr (m / bias1) / (sqrt(v / bias2) + eps);  param = master rounded to param_dtype
- * (as torch.optim.Adam and AdamW). Elementwise: the same bits for every division of the array. */
+ * (as torch.optim.Adam and AdamW). Elementwise: the same bits for every division of the array.
+ * Compact: m and v are groups of base/compact.h, decoded before and encoded after, while master follows the m and v of
+ * this step before they are rounded; 16.5 bytes of traffic. The array may be divided where groups begin. */
 typedef struct ps_adam_args {
-    void *param;           /* out [n] of param_dtype; may be grad itself when the types are equal */
-    const void *grad;      /* in  [n] of grad_dtype */
-    float *master, *m, *v; /* in-out [n] */
+    void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal */
+    const void *grad; /* in  [n] of grad_dtype */
+    float *master;    /* in-out [n] */
+    void *m, *v;      /* in-out [n]: floats; compact: groups, from the beginning of one on */
     int64_t n;
     float lr, beta1, beta2, eps, weight_decay;
     float one_minus_beta1, one_minus_beta2; /* from beta1 and beta2 before rounding */
     float bias1, bias2;                     /* 1 - beta1^t, 1 - beta2^t */
     float grad_scale;                       /* clip factor / (loss scale * ranks * weight ratio): api/engine/step.c */
     bool decoupled_decay;                   /* AdamW */
+    bool is_compact;                        /* m is PS_FORMAT_SIGNED, v PS_FORMAT_ROOT */
     ps_dtype param_dtype, grad_dtype;
 } ps_adam_args;
 
@@ -613,6 +617,23 @@ typedef struct ps_sgd_args {
     bool nesterov;
     ps_dtype param_dtype, grad_dtype;
 } ps_sgd_args;
+
+/* Lion (Chen et al. 2023, arXiv 2302.06675), one pass:
+ *   g = grad grad_scale;  u = beta1 m + (1 - beta1) g
+ *   master -= lr weight_decay master;  master -= lr sign(u), which is 0 of 0 and of NaN
+ *   m = beta2 m + (1 - beta2) g;  param = master rounded to param_dtype
+ * Elementwise: the same bits for every division of the array. */
+typedef struct ps_lion_args {
+    void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal */
+    const void *grad; /* in  [n] of grad_dtype */
+    float *master;    /* in-out [n] */
+    float *m;         /* in-out [n] */
+    int64_t n;
+    float lr, beta1, beta2, weight_decay;
+    float one_minus_beta1, one_minus_beta2; /* from beta1 and beta2 before rounding */
+    float grad_scale;                       /* clip factor / (loss scale * ranks * weight ratio): api/engine/step.c */
+    ps_dtype param_dtype, grad_dtype;
+} ps_lion_args;
 
 /* dst[i] = src[i], rounded to nearest even; any pair of types. */
 typedef struct ps_cast_args {
@@ -730,6 +751,7 @@ typedef ps_own_args ps_own_fwd_args, ps_own_bwd_args;
     XX(loss_sums)                                                                                                      \
     XX(adam)                                                                                                           \
     XX(sgd)                                                                                                            \
+    XX(lion)                                                                                                           \
     XX(cast)                                                                                                           \
     XX(grad_stats)                                                                                                     \
     XX(fill)

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "base/compact.h"
+
 #define SHAPE_PREFIX "shape:"
 
 ps_status ps_tensor_piece_name(const char *tensor, int64_t first, int64_t n, char name[PS_TENSOR_PIECE_NAME_MAX])
@@ -61,6 +64,7 @@ static bool parse_shape(const char *text, ps_tensor_piece *out)
 {
     out->n_dims = 0;
     out->elements = 1;
+    if (text[0] == '\0') return true; /* a scalar */
     for (const char *at = text; out->n_dims < PS_SAFETENSORS_DIMS_MAX;) {
         const bool is_last = strchr(at, ',') == NULL;
         const int64_t size = parse_number(at, is_last ? '\0' : ',', &at);
@@ -84,9 +88,23 @@ ps_status ps_tensor_piece_read(const char *path, const ps_safetensors *file, int
     *is_piece = true;
     if (!parse_shape(shape, out))
         return PS_FAIL(PS_EFORMAT, "%s: metadata %s: \"%.64s\" is not a shape such as \"50257,768\"", path, key, shape);
-    if (out->n < 1 || out->n > out->elements || out->first > out->elements - out->n)
+    if (out->n < (out->elements > 0) || out->n > out->elements || out->first > out->elements - out->n)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: the whole has %lld elements", path, t->name,
                        (long long)out->elements);
+    if (t->dtype == PS_SAFETENSORS_U8) {
+        const bool is_end = out->first + out->n == out->elements;
+        if (out->first % PS_FORMAT_GROUP != 0 || (out->n % PS_FORMAT_GROUP != 0 && !is_end))
+            return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: elements [%lld, %lld) of %lld are not whole groups of %d",
+                           path, t->name, (long long)out->first, (long long)(out->first + out->n),
+                           (long long)out->elements, PS_FORMAT_GROUP);
+        const int64_t n_groups = ps_ceil_div(out->n, PS_FORMAT_GROUP), bytes = (int64_t)sizeof(ps_compact_group);
+        if (t->n_dims == 2 && t->shape[0] == n_groups && t->shape[1] == bytes) return PS_OK;
+        return PS_FAIL(PS_EFORMAT,
+                       "%s: tensor %.128s: %lld bytes in %d dimensions, expected %lld groups of %d elements of %lld "
+                       "bytes each",
+                       path, t->name, (long long)t->n_bytes, t->n_dims, (long long)n_groups, PS_FORMAT_GROUP,
+                       (long long)bytes);
+    }
     if (t->n_dims != 1 || t->shape[0] != out->n)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s: %lld bytes in %d dimensions, expected %lld elements in one",
                        path, t->name, (long long)t->n_bytes, t->n_dims, (long long)out->n);

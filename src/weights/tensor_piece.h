@@ -4,6 +4,10 @@
  *     "wte.weight[0:2097152]"          F32 [2097152]     elements 0 to 2097151 of the tensor, row after row
  *     __metadata__ "shape:wte.weight"  "50257,768"       of the whole tensor
  *
+ * Of compact states a piece is groups (base/compact.h):
+ *
+ *     "wte.weight.exp_avg[0:2097152]"   U8 [65536, 36]    of 32 elements each
+ *
  * A name of this form without such metadata is an ordinary name. Every element is in exactly one piece, so the files of
  * all ranks together have the whole tensor. */
 #ifndef PS_WEIGHTS_TENSOR_PIECE_H

@@ -175,7 +175,10 @@ ps_status ps_weight_source_open(const char *path, ps_weight_source **out)
     *out = NULL;
     PS_TRY(ps_model_folder_find(path, &snapshot));
     const char *folder = snapshot != NULL ? snapshot : path;
-    if (!ps_folder_exists(folder)) return ps_weight_source_open_files(&path, 1, out);
+    if (!ps_folder_exists(folder)) { /* also a snapshot that has gone since */
+        st = ps_weight_source_open_files(&path, 1, out);
+        goto out;
+    }
     PS_TRY_GOTO(ps_mem_alloc(1, sizeof *s, &s));
     PS_TRY_GOTO(add_folder(s, folder, true));
     PS_TRY_GOTO(ps_weight_source_finish(s));

@@ -44,6 +44,42 @@ static void test_missing_wait(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
+/* ---- calls that synchronise ---- */
+
+/* Calls of the fourth and fifth step that synchronise the context; fault: one more is made between two operators. */
+static int synchronizing_calls(const char *device, const char *host, bool fault)
+{
+    ps_config *c = TINY("bf16.enabled=true", device, host, "memory.disk=20MB", "default_chunk_size=4096");
+    ps_engine *e = engine_of(c);
+    int32_t tokens[2 * T], targets[2 * T];
+    for (int step = 0; step < 3; step++) assert_ok(step_once(e, step));
+    const int n_before = fake_synchronizing_calls();
+    for (int step = 3; step < 5; step++) {
+        fill_batch(tokens, targets, 2, T, TINY_VOCABULARY, step);
+        assert_ok(
+            ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL));
+        void *p = NULL;
+        if (fault) assert_int_equal(over.driver->host_alloc(&p, 4096, 0), PS_CU_SUCCESS);
+        if (fault) assert_int_equal(over.driver->host_free(p), PS_CU_SUCCESS);
+        assert_ok(ps_backward(e));
+        assert_ok(ps_step(e));
+    }
+    const int n = fake_synchronizing_calls() - n_before;
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return n;
+}
+
+/* Where all tiers have room beyond the plan's peak, so that freed memory is kept as it is for the next step. With less,
+ * pages change between chunks and activations, and are mapped anew. */
+static void test_no_call_synchronizes(void **state)
+{
+    (void)state;
+    assert_int_equal(synchronizing_calls("memory.device=1MB", "memory.host=2MB", false), 0);
+    assert_int_equal(synchronizing_calls("memory.device=4MB", "memory.host=2MB", false), 0);
+    assert_int_equal(synchronizing_calls("memory.device=1MB", "memory.host=2MB", true), 2 * 2);
+}
+
 /* ---- the device is lost ---- */
 
 #define THREE_TIERS                                                                                                    \
@@ -194,9 +230,8 @@ static void test_real_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_wait),
-        cmocka_unit_test(test_lost_between_calls),
-        cmocka_unit_test(test_lost_meanwhile),
+        cmocka_unit_test(test_missing_wait),       cmocka_unit_test(test_no_call_synchronizes),
+        cmocka_unit_test(test_lost_between_calls), cmocka_unit_test(test_lost_meanwhile),
         cmocka_unit_test(test_real_shapes),
     };
     return RUN_ON_BACKENDS(tests);

@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "device/blocking.h"
+#include "device/cuda/gpu.h"
 
 #define STEPS 4
 #define CHANGES(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -203,9 +204,11 @@ static uint64_t train_with_gate(ps_config *c, int64_t *n_dependents)
     assert_ok(ps_queue_call(host_queue(e), &(ps_call){.name = "gate", .run = pass_gate, .self = &g}));
     const ps_event at_gate = ps_queue_event(host_queue(e));
     const ps_ticket on_device = n_issued(e, PS_TIER_DEVICE);
+    fake_let_calls_wait(false); /* the first steps register memory, and the gate is opened here */
     if (!e->settings.embedding_on_host) assert_ok(ps_step(e));
     const int64_t stops = n_stops();
     assert_ok(pass(e, 1));
+    fake_let_calls_wait(true);
     assert_int_equal(n_stops(), stops);
     assert_false(ps_event_is_done(at_gate));
     *n_dependents = (int64_t)(n_issued(e, PS_TIER_HOST) - at_gate.ticket);
@@ -223,19 +226,20 @@ static uint64_t train_with_gate(ps_config *c, int64_t *n_dependents)
 static void test_device_goes_on(void **state)
 {
     (void)state;
+    if (fake_depth() < PS_GPU_COMMANDS) skip(); /* it would wait for room, and so for the gate */
     static const struct {
         const char *option, *more;
         int64_t n_least;
-    } runs[] = {{"optimizer.params.use_hybrid_adam=false", "memory.defer_updates=true", 300},
-                {"optimizer.params.use_hybrid_adam=false", "memory.defer_updates=false", 300},
+    } runs[] = {{"optimizer.params.use_hybrid_adam=false", "memory.defer_updates=true", 100},
+                {"optimizer.params.use_hybrid_adam=false", "memory.defer_updates=false", 100},
                 {"use_cpu_embedding=true", "memory.defer_updates=false", 10}};
     const uint64_t want = train(on_cpu(TINY("bf16.enabled=true")), 2).hash;
     for (size_t i = 0; i < PS_ARRAY_LEN(runs); i++) {
         int64_t n_dependents;
-        assert_true(train_with_gate(TINY("bf16.enabled=true", "memory.host=8MB", "default_chunk_size=2048",
+        assert_true(train_with_gate(TINY("bf16.enabled=true", "memory.host=8MB", "default_chunk_size=4096",
                                          runs[i].option, runs[i].more),
                                     &n_dependents) == want);
-        assert_true(n_dependents >= runs[i].n_least);
+        if (n_dependents < runs[i].n_least) fail_msg("%lld items", (long long)n_dependents);
     }
 }
 

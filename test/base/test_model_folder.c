@@ -126,7 +126,7 @@ static void test_snapshots(void **state)
     for (size_t i = 0; i < PS_ARRAY_LEN(none); i++) expect_snapshot(none[i], NULL);
     assert_int_equal(ps_model_folder_check("m", "org/name@gone"), PS_EIO);
     assert_non_null(strstr(ps_last_error(), "/hub has no revision gone of org/name;"));
-    assert_non_null(strstr(ps_last_error(), "`hf download org/name --revision gone`"));
+    assert_non_null(strstr(ps_last_error(), "Download it first: `hf download org/name --revision gone`"));
     assert_non_null(strstr(ps_last_error(), root.path));
     without_variables();
     snprintf(folder, sizeof folder, "rm -r '%s'", root.path);
@@ -151,7 +151,7 @@ static void test_incomplete_snapshots(void **state)
     }
 }
 
-/* The first that is set; a "~" is the home. */
+/* The first that is set; a "~" is the home, and variables in it are replaced, as Python's os.path.expandvars does. */
 static void test_where_the_cache_is(void **state)
 {
     (void)state;
@@ -164,11 +164,18 @@ static void test_where_the_cache_is(void **state)
                  {"HUGGINGFACE_HUB_CACHE", "/older", "/older"},
                  {"HF_HUB_CACHE", "~/own", "/home/own"},
                  {"HF_HUB_CACHE", "~", "/home"},
-                 {"HF_HUB_CACHE", "~else/own", "~else/own"}};
+                 {"HF_HUB_CACHE", "~else/own", "~else/own"},
+                 {"HF_HUB_CACHE", "$PS_TEST_A/own", "/a/own"},
+                 {"HF_HUB_CACHE", "/x${PS_TEST_A}b$PS_TEST_A", "/x/ab/a"},
+                 {"HF_HUB_CACHE", "~/$PS_TEST_B", "/home/b~"},
+                 {"HF_HUB_CACHE", "/x$PS_TEST_NONE/${PS_TEST_NONE}", "/x$PS_TEST_NONE/${PS_TEST_NONE}"},
+                 {"HF_HUB_CACHE", "/x$/${PS_TEST_A", "/x$/${PS_TEST_A"}};
     char *home = getenv("HOME"), expected[100];
     home = home != NULL ? strdup(home) : NULL;
     without_variables();
     assert_int_equal(setenv("HOME", "/home", 1), 0);
+    assert_int_equal(setenv("PS_TEST_A", "/a", 1), 0);
+    assert_int_equal(setenv("PS_TEST_B", "b~", 1), 0);
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         assert_int_equal(setenv(cases[i].variable, cases[i].value, 1), 0);
         assert_int_equal(ps_model_folder_check("m", "no/such"), PS_EIO);

@@ -65,6 +65,8 @@ static void assert_same(const char *what, const outcome *a, const outcome *b, in
     if (a->hash != b->hash) fail_msg("%s: other weights", what);
 }
 
+#define COMPACT "optimizer.params.state_format=compact"
+
 static void vary(const char *format, const char *more, const char *and_more)
 {
 #define CONFIG(...) TINY(format, more, and_more, DROPOUT, SAVING, __VA_ARGS__)
@@ -150,12 +152,55 @@ static void test_same_bits_fp16_skipped(void **state)
     ps_config_destroy(c);
 }
 
+static void test_same_bits_compact(void **state)
+{
+    (void)state;
+    vary("bf16.enabled=true", COMPACT, "model.tie_word_embeddings=false");
+}
+
+/* From one state_format to another: said, with what is lost. */
+static void test_other_state_format(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"optimizer.params.state_format=fp32", COMPACT};
+    static const char *const lost[] = {"converted without loss", "rounded to 8 bits"};
+    enum { N = 1000 };
+    for (int from = 0; from < 2; from++) {
+        work_remove(work_file(work.path, "step-000003").text);
+        (void)run_saving(TINY(formats[from], SAVING), AT_ONCE);
+        float values[2][N], losses[STEPS];
+        for (int to = 0; to < 2; to++) {
+            ps_config *c = TINY(formats[to], SMALL);
+            ps_engine *e = engine_of(c);
+            assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
+            const char *notices = ps_engine_get_notices(e);
+            if ((strstr(notices, lost[to]) != NULL) != (from != to)) fail_msg("%d to %d: \"%s\"", from, to, notices);
+            assert_ok(ps_engine_read_state(e, 0, "exp_avg", 0, N, values[to]));
+            train_steps(e, AT, STEPS, losses);
+            assert_true(losses[STEPS - 1] < 5.5f);
+            ps_engine_destroy(e);
+            ps_config_destroy(c);
+        }
+        float largest = 0;
+        for (int i = 0; i < N; i++) largest = fmaxf(largest, fabsf(values[0][i]));
+        assert_true(largest > 0);
+        for (int i = 0; i < N; i++) assert_true(fabsf(values[0][i] - values[1][i]) <= largest / 127);
+        assert_true((memcmp(values[0], values[1], sizeof values[0]) == 0) == (from == 1));
+    }
+}
+
 #define BETAS "optimizer.params.betas=[0.9, 0.999]" /* the default: SGD has none */
 
 static void test_same_bits_sgd(void **state)
 {
     (void)state;
     vary("optimizer.type=SGD", BETAS, "optimizer.params.momentum=0.9");
+}
+
+static void test_same_bits_lion(void **state)
+{
+    (void)state;
+    vary("optimizer.type=Lion", "optimizer.params.betas=[0.9, 0.99]", "optimizer.params.lr=1e-4");
 }
 
 /* Nothing is kept of an element but its master. */
@@ -394,12 +439,21 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_same_bits_f32),         TEST(test_same_bits_bf16),
-        TEST(test_same_bits_accumulated), TEST(test_same_bits_fp16_skipped),
-        TEST(test_same_bits_sgd),         TEST(test_same_bits_plain_sgd),
-        TEST(test_other_arithmetic),      TEST(test_other_optimizer),
-        TEST(test_other_format),          TEST(test_inference),
-        TEST(test_saving_moves_nothing),  TEST(test_buffer_is_counted),
+        TEST(test_same_bits_f32),
+        TEST(test_same_bits_bf16),
+        TEST(test_same_bits_accumulated),
+        TEST(test_same_bits_fp16_skipped),
+        TEST(test_same_bits_compact),
+        TEST(test_other_state_format),
+        TEST(test_same_bits_sgd),
+        TEST(test_same_bits_plain_sgd),
+        TEST(test_same_bits_lion),
+        TEST(test_other_arithmetic),
+        TEST(test_other_optimizer),
+        TEST(test_other_format),
+        TEST(test_inference),
+        TEST(test_saving_moves_nothing),
+        TEST(test_buffer_is_counted),
         TEST(test_calls_in_order),
     };
     return RUN_ON_BACKENDS(tests);

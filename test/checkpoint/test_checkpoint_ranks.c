@@ -42,6 +42,9 @@ struct team {
 
 static work_folder work;
 
+#define STATE_FORMAT(f) "optimizer.params.state_format=" f
+static const char *state_format = STATE_FORMAT("fp32");
+
 #define MEMBER_TRY(m, expr)                                                                                            \
     do {                                                                                                               \
         (m)->status = (expr);                                                                                          \
@@ -70,6 +73,25 @@ static void fill(ps_engine *e, bool right)
     e->n_updates = right ? 4 : 0;
 }
 
+/* By the bytes of a group where states are compact. */
+static int count_wrong_of(const ps_engine *e, ps_list list, const ps_piece *p, bool is_own, const char *payload)
+{
+    const int32_t k = list - PS_LIST_STATES;
+    const ps_format format = k < 0 ? PS_FORMAT_F32 : ps_optimizer_state_format(&e->settings.optimizer, k);
+    const ps_item item = ps_format_item(format);
+    int n_wrong = 0;
+    for (int64_t i = 0; i < p->n; i += item.elements) {
+        const int64_t n = ps_min_i64(item.elements, p->n - i);
+        float values[PS_FORMAT_GROUP];
+        ps_compact_group want;
+        for (int64_t j = 0; j < n; j++)
+            values[j] = is_own ? value_of(list, p->tensor, p->tensor_offset + i + j) : WRONG;
+        ps_format_encode(format, &want, values, n);
+        n_wrong += memcmp(payload + ps_item_offset(item, p->chunk_offset + i), &want, (size_t)item.bytes) != 0;
+    }
+    return n_wrong;
+}
+
 /* Elements of the rank's own chunks that are not as they should be, and of others' that have been touched. */
 static int count_wrong(ps_engine *e)
 {
@@ -78,14 +100,10 @@ static int count_wrong(ps_engine *e)
     for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&e->exec_plan->lists); list++)
         for (int32_t c = 0; c < b->layout->n_chunks; c++) {
             const ps_chunk_id id = ps_store_chunk(b->layout, list, c);
-            float *payload = NULL;
+            const char *payload = NULL;
             assert_ok(ps_store_pin(e->tiers.store, id, b->update_tier[c], PS_ACCESS_READ, (void *)&payload));
             for (int32_t k = b->pieces.first[c]; k < b->pieces.first[c + 1]; k++)
-                for (int64_t i = 0; i < b->pieces.all[k].n; i++)
-                    n_wrong += payload[b->pieces.all[k].chunk_offset + i] !=
-                               (ps_exec_plan_owns(b, c)
-                                    ? value_of(list, b->pieces.all[k].tensor, b->pieces.all[k].tensor_offset + i)
-                                    : WRONG);
+                n_wrong += count_wrong_of(e, list, &b->pieces.all[k], ps_exec_plan_owns(b, c), payload);
             ps_store_unpin(e->tiers.store, id);
         }
     return n_wrong;
@@ -108,7 +126,8 @@ static void make_member(member *m, const char *chunk_size, bool right)
 {
     char accumulation[64];
     snprintf(accumulation, sizeof accumulation, "gradient_accumulation_steps=%d", 12 / m->team->n);
-    m->config = TINY("bf16.enabled=true", "memory.defer_updates=false", "train.keep_last=2", accumulation, chunk_size);
+    m->config = TINY("bf16.enabled=true", "memory.defer_updates=false", "train.keep_last=2", accumulation, chunk_size,
+                     state_format);
     m->engine = engine_of(m->config);
     fill(m->engine, false);
     if (!right) own_only(m->engine, m->rank, m->team->n, m->comm);
@@ -240,9 +259,9 @@ static uint64_t save_all(int n, const char *chunk_size)
     return hash;
 }
 
-static void test_any_to_any(void **state)
+static void load_any_to_any(const char *format)
 {
-    (void)state;
+    state_format = format;
     static const char *const sizes[] = {"default_chunk_size=2048", "default_chunk_size=4096",
                                         "default_chunk_size=10240", "default_chunk_size=2048"};
     uint64_t hash[RANKS_MAX + 1] = {0};
@@ -271,6 +290,19 @@ static void test_any_to_any(void **state)
             for (int r = 0; r < to; r++) assert_true(t->members[r].hash == hash[1]);
             end_team(t);
         }
+}
+
+static void test_any_to_any(void **state)
+{
+    (void)state;
+    load_any_to_any(STATE_FORMAT("fp32"));
+}
+
+static void test_any_to_any_compact(void **state)
+{
+    (void)state;
+    load_any_to_any(STATE_FORMAT("compact"));
+    state_format = STATE_FORMAT("fp32");
 }
 
 /* Weights alone, from a checkpoint in pieces and from one file. */
@@ -441,6 +473,33 @@ static void test_piece_names(void **state)
     }
 }
 
+/* A row of 36 bytes is a group of 32 elements, which is never in two pieces. */
+static void test_pieces_of_compact_states(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        ps_status st;
+    } cases[] = {{"w[0:32]", PS_OK},      {"w[64:96]", PS_OK},       {"w[96:100]", PS_OK},   {"w[0:20]", PS_EFORMAT},
+                 {"w[5:37]", PS_EFORMAT}, {"w[80:100]", PS_EFORMAT}, {"w[0:64]", PS_EFORMAT}};
+    const work_path path = work_file(work.path, "groups.safetensors");
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        const ps_safetensor t = {.name = cases[i].name, .dtype = PS_SAFETENSORS_U8, .n_dims = 2, .shape = {1, 36}};
+        const ps_compact_group group = {.scale = 1};
+        ps_safetensors_writer *w = NULL;
+        ps_safetensors *s = NULL;
+        ps_tensor_piece piece;
+        bool is_piece;
+        assert_ok(ps_safetensors_writer_open(path.text, &t, 1, &(ps_safetensors_metadata){"shape:w", "100"}, 1, &w));
+        assert_ok(ps_safetensors_writer_append(w, 0, &group, sizeof group));
+        assert_ok(ps_safetensors_writer_commit(w));
+        assert_ok(ps_safetensors_open(path.text, &s));
+        const ps_status st = ps_tensor_piece_read(path.text, s, 0, &piece, &is_piece);
+        if (st != cases[i].st) fail_msg("%s: %s", cases[i].name, ps_status_name(st));
+        ps_safetensors_close(s);
+    }
+}
+
 static int make_work(void **state)
 {
     (void)state;
@@ -459,8 +518,15 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_work, remove_work)
     const struct CMUnitTest tests[] = {
-        TEST(test_piece_names), TEST(test_any_to_any),         TEST(test_weights),           TEST(test_failing_save),
-        TEST(test_damage),      TEST(test_other_accumulation), TEST(test_other_file_system),
+        TEST(test_piece_names),
+        TEST(test_pieces_of_compact_states),
+        TEST(test_any_to_any),
+        TEST(test_any_to_any_compact),
+        TEST(test_weights),
+        TEST(test_failing_save),
+        TEST(test_damage),
+        TEST(test_other_accumulation),
+        TEST(test_other_file_system),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

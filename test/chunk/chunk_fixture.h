@@ -68,4 +68,45 @@ static inline ps_status evict_all(ps_store *s, ps_tier tier)
     return PS_OK;
 }
 
+/* A store over RAM and a temporary file. */
+typedef struct small_world {
+    ps_layout *layout;
+    ps_device *ram[PS_RAM_TIER_COUNT];
+    ps_disk *disk;
+    ps_store *store;
+    ps_queue *gate; /* of the test, or NULL; outlives the store */
+} small_world;
+
+/* n_chunks tensors that fill a chunk each. desc: all but layout, ram and disk. */
+static inline void open_small_world(small_world *w, const ps_store_desc *desc, int32_t n_chunks, int64_t chunk_elements,
+                                    const bool *in_first_list_only, int64_t device_bytes, int64_t host_bytes)
+{
+    int64_t elements[16];
+    ps_store_desc d = *desc;
+    assert_true(n_chunks <= (int32_t)PS_ARRAY_LEN(elements));
+    for (int32_t i = 0; i < n_chunks; i++) elements[i] = chunk_elements;
+    *w = (small_world){0};
+    assert_ok(ps_layout_create(elements, in_first_list_only, n_chunks, chunk_elements, &w->layout));
+    assert_ok(ps_device_create(&ps_device_cpu_ops, "device", device_bytes, &w->ram[PS_TIER_DEVICE]));
+    assert_ok(ps_device_create(&ps_device_cpu_ops, "host", host_bytes, &w->ram[PS_TIER_HOST]));
+    assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
+    d.layout = w->layout;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) d.ram[t] = w->ram[t];
+    d.disk = w->disk;
+    assert_ok(ps_store_create(&d, &w->store));
+}
+
+static inline void close_small_world(small_world *w)
+{
+    assert_ok(ps_movement_wait_all(&w->store->m));
+    assert_int_equal(w->store->m.n_overdue, 0);
+    assert_ok(ps_store_check(w->store));
+    ps_store_destroy(w->store);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_device_destroy(w->ram[t]);
+    ps_disk_close(w->disk);
+    ps_queue_destroy(w->gate);
+    ps_layout_destroy(w->layout);
+    assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
 #endif

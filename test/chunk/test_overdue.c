@@ -8,54 +8,24 @@
 #define PAGES(n) ((n)*PS_PAGE_BYTES)
 #define N_CHUNKS 4
 
-static const ps_lists lists = {.n = 1, .list = {{"A", 2}}};
+static const ps_lists lists = {.n = 1, .list = {{"A", {2, 1}}}};
 
-/* The disk blocks until it is opened. */
-typedef struct world {
-    ps_layout *layout;
-    ps_device *ram[PS_RAM_TIER_COUNT];
-    ps_disk *disk;
-    ps_store *store;
-    ps_queue *gate;
-    ps_event opening;
-} world;
+typedef small_world world;
+
+static ps_event opening; /* of the gate: the disk blocks until then */
 
 static void open_world(world *w, int64_t device_pages, int64_t host_pages)
 {
-    int64_t elements[N_CHUNKS];
-    *w = (world){0};
-    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS;
-    assert_ok(ps_layout_create(elements, NULL, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
-    assert_ok(ps_device_create(&ps_device_cpu_ops, "device", PAGES(device_pages), &w->ram[PS_TIER_DEVICE]));
-    assert_ok(ps_device_create(&ps_device_cpu_ops, "host", PAGES(host_pages), &w->ram[PS_TIER_HOST]));
-    assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
-    const ps_store_desc desc = {.layout = w->layout,
-                                .lists = lists,
-                                .ram = {w->ram[PS_TIER_DEVICE], w->ram[PS_TIER_HOST]},
-                                .disk = w->disk,
-                                .disk_budget_bytes = PAGES(2 * N_CHUNKS),
-                                .is_unified_memory = host_pages > 0};
-    assert_ok(ps_store_create(&desc, &w->store));
+    const ps_store_desc desc = {
+        .lists = lists, .disk_budget_bytes = PAGES(2 * N_CHUNKS), .is_unified_memory = host_pages > 0};
+    open_small_world(w, &desc, N_CHUNKS, CHUNK_ELEMENTS, NULL, PAGES(device_pages), PAGES(host_pages));
     assert_ok(ps_host_queue_create("gate", &w->gate));
-    w->opening = ps_host_queue_begin(w->gate);
+    opening = ps_host_queue_begin(w->gate);
 }
 
 static void let_disk_work(world *w)
 {
-    ps_host_queue_end(w->gate, w->opening.ticket, PS_OK);
-}
-
-static void close_world(world *w)
-{
-    assert_ok(ps_movement_wait_all(&w->store->m));
-    assert_int_equal(w->store->m.n_overdue, 0);
-    assert_ok(ps_store_check(w->store));
-    ps_store_destroy(w->store);
-    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_device_destroy(w->ram[t]);
-    ps_disk_close(w->disk);
-    ps_queue_destroy(w->gate);
-    ps_layout_destroy(w->layout);
-    assert_int_equal(ps_mem_live_bytes(), 0);
+    ps_host_queue_end(w->gate, opening.ticket, PS_OK);
 }
 
 static uint32_t pattern(ps_chunk_id id)
@@ -92,7 +62,7 @@ static void write_back_late(world *w, ps_chunk_id id, bool fails)
 {
     bool started = false;
     change(w, id);
-    ps_residency_note_item(&w->store->r, id, PS_TIER_DEVICE, w->opening, true);
+    ps_residency_note_item(&w->store->r, id, PS_TIER_DEVICE, opening, true);
     ps_fault_arm(PS_FAULT_WRITE, fails ? 0 : -1, false);
     assert_ok(ps_scheduling_write_back(&w->store->s, id, PS_TIER_DEVICE, PS_TIER_HOST, &started));
     assert_true(started);
@@ -108,7 +78,7 @@ static void read_late(world *w, ps_chunk_id id, bool fails)
     assert_ok(evict_all(w->store, PS_TIER_DEVICE)); /* to the host, if there is one */
     assert_ok(evict_all(w->store, PS_TIER_HOST));
     assert_ok(ps_residency_allocate(&w->store->r, id, PS_TIER_DEVICE, PS_REASON_LOAD));
-    ps_residency_note_item(&w->store->r, id, PS_TIER_DEVICE, w->opening, false);
+    ps_residency_note_item(&w->store->r, id, PS_TIER_DEVICE, opening, false);
     ps_fault_arm(PS_FAULT_READ, fails ? 0 : -1, false);
     assert_ok(ps_movement_start(&w->store->m, id, PS_TIER_DISK, PS_TIER_DEVICE, PS_REASON_PREFETCH));
     let_timeline_pass(w);
@@ -126,7 +96,7 @@ static void test_others_go_on(void **state)
     change(&w, 1);
     assert_int_equal(w.store->m.n_overdue, 1);
     let_disk_work(&w);
-    close_world(&w);
+    close_small_world(&w);
     open_world(&w, N_CHUNKS, 0);
     read_late(&w, 0, false);
     change(&w, 1);
@@ -134,7 +104,7 @@ static void test_others_go_on(void **state)
     let_disk_work(&w);
     assert_content(&w, 0, PS_TIER_DEVICE);
     assert_int_equal(w.store->m.n_overdue, 0);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 /* What is written leaves memory when it is on the disk, not before. */
@@ -149,7 +119,7 @@ static void test_room_waits_for_the_disk(void **state)
     assert_int_equal(w.store->m.n_overdue, 0);
     assert_int_equal(copies_of(w.store, 0), 1u << PS_TIER_DISK);
     assert_content(&w, 0, PS_TIER_DEVICE);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 /* A change of what the disk is still writing waits, as does another write to the same slot. */
@@ -163,7 +133,7 @@ static void test_a_change_waits(void **state)
     change(&w, 0);
     assert_int_equal(w.store->m.n_overdue, 0);
     assert_int_equal(copies_of(w.store, 0), 1u << PS_TIER_DEVICE);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 static void test_moved_meanwhile(void **state)
@@ -178,7 +148,7 @@ static void test_moved_meanwhile(void **state)
     let_disk_work(&w);
     assert_content(&w, 0, PS_TIER_HOST);
     assert_int_equal(w.store->m.n_overdue, 0);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 /* A view, a discard and the end wait too. */
@@ -193,17 +163,17 @@ static void test_what_else_waits(void **state)
     assert_ok(ps_view_open(w.store, 0, PS_TIER_DEVICE, 0, 8, PS_ACCESS_READ, &v));
     assert_int_equal(*(const uint32_t *)v.bytes, pattern(0));
     assert_ok(ps_view_close(w.store, &v));
-    close_world(&w);
+    close_small_world(&w);
     open_world(&w, N_CHUNKS, 0);
     read_late(&w, 0, false);
     let_disk_work(&w);
     ps_store_discard(w.store, 0);
     assert_int_equal(w.store->m.n_overdue, 0);
-    close_world(&w);
+    close_small_world(&w);
     open_world(&w, N_CHUNKS, 0);
     write_back_late(&w, 0, false);
     let_disk_work(&w);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 /* A write that fails after the timeline had ended it: said once, and the content is still in memory. */
@@ -222,7 +192,7 @@ static void test_late_write_fails(void **state)
     assert_content(&w, 0, PS_TIER_DEVICE);
     change(&w, 1); /* the second time it is written */
     assert_content(&w, 0, PS_TIER_DEVICE);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 /* A read that fails so: the call that needs it fails, and the content is still on the disk. */
@@ -242,7 +212,7 @@ static void test_late_read_fails(void **state)
         assert_int_equal(copies_of(w.store, 0), 1u << PS_TIER_DISK);
         assert_ok(ps_store_check(w.store));
         assert_content(&w, 0, tier);
-        close_world(&w);
+        close_small_world(&w);
     }
 }
 

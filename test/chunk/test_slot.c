@@ -12,51 +12,29 @@ enum {
 };
 enum { A, NONE, B, C, STANDALONE }; /* lists: of a page a chunk, of none, of two; and of three */
 
-static const ps_lists lists = {.n = 4,
-                               .list = {{"A", 2}, {"NONE", 0}, {"B", 4}, {"C", 4}, {"APART", 0}},
-                               .n_standalone = N_STANDALONE,
-                               .standalone_bytes = PAGES(3)};
+static const ps_lists lists = {
+    .n = 4,
+    .list = {{"A", {2, 1}}, {"NONE", {0, 1}}, {"B", {4, 1}}, {"C", {4, 1}}, {"APART", {0, 1}}},
+    .n_standalone = N_STANDALONE,
+    .standalone_bytes = PAGES(3)};
 
-typedef struct world {
-    ps_layout *layout;
-    ps_device *ram[PS_RAM_TIER_COUNT];
-    ps_disk *disk;
-    ps_store *store;
-    bool is_short; /* of slots: without those of others there is no room */
-} world;
+typedef small_world world;
+
+static bool is_short; /* of slots: without those of others there is no room */
 
 /* Tensors from n_mirrored on are in list A alone. */
 static void open_parted_world(world *w, int64_t disk_pages, int32_t n_mirrored)
 {
-    int64_t elements[N_CHUNKS];
     bool in_first_list_only[N_CHUNKS];
-    for (int i = 0; i < N_CHUNKS; i++) elements[i] = CHUNK_ELEMENTS, in_first_list_only[i] = i >= n_mirrored;
-    *w = (world){0};
-    assert_ok(ps_layout_create(elements, in_first_list_only, N_CHUNKS, CHUNK_ELEMENTS, &w->layout));
-    assert_ok(ps_device_create(&ps_device_cpu_ops, "device", PAGES(ALL_PAGES), &w->ram[PS_TIER_DEVICE]));
-    assert_ok(ps_device_create(&ps_device_cpu_ops, "host", 0, &w->ram[PS_TIER_HOST]));
-    assert_ok(ps_disk_open("/tmp", PS_DISK_AUTO, 4, &w->disk));
-    const ps_store_desc desc = {.layout = w->layout,
-                                .lists = lists,
-                                .ram = {w->ram[PS_TIER_DEVICE], w->ram[PS_TIER_HOST]},
-                                .disk = w->disk,
-                                .disk_budget_bytes = PAGES(disk_pages)};
-    assert_ok(ps_store_create(&desc, &w->store));
+    for (int i = 0; i < N_CHUNKS; i++) in_first_list_only[i] = i >= n_mirrored;
+    is_short = false;
+    open_small_world(w, &(ps_store_desc){.lists = lists, .disk_budget_bytes = PAGES(disk_pages)}, N_CHUNKS,
+                     CHUNK_ELEMENTS, in_first_list_only, PAGES(ALL_PAGES), 0);
 }
 
 static void open_world(world *w, int64_t disk_pages)
 {
     open_parted_world(w, disk_pages, N_CHUNKS);
-}
-
-static void close_world(world *w)
-{
-    assert_ok(ps_store_check(w->store));
-    ps_store_destroy(w->store);
-    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) ps_device_destroy(w->ram[t]);
-    ps_disk_close(w->disk);
-    ps_layout_destroy(w->layout);
-    assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
 /* Write it, and have it leave. */
@@ -67,7 +45,7 @@ static void send_down(world *w, ps_list list, int32_t i)
     assert_ok(ps_store_pin(w->store, id, PS_TIER_DEVICE, PS_ACCESS_WRITE, (void *)&p));
     for (int64_t k = 0; k < w->store->r.chunks[id].bytes / 4; k++) p[k] = (uint32_t)(id * 100000 + k);
     ps_store_unpin(w->store, id);
-    w->store->s.is_short_of_slots = w->is_short;
+    w->store->s.is_short_of_slots = is_short;
     assert_ok(evict_all(w->store, PS_TIER_DEVICE));
 }
 
@@ -110,7 +88,7 @@ static void each_chunk_has_a_home_next_to_its_states(void **state)
     for (int32_t i = 0; i < N_STANDALONE; i++) assert_int_equal(page_of(&w, STANDALONE, i), LISTS_PAGES + 3 * i);
     assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(ALL_PAGES));
     assert_contents(&w);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 /* Chunks that are in one list only leave no holes, and count for nothing in the budget that all need. */
@@ -137,7 +115,7 @@ static void chunks_alone_have_a_home(void **state)
         if (!is_small) assert_int_equal(page_of(&w, STANDALONE, 0), PAGES_OF_LISTS);
         assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(PAGES_OF_ALL - 3 * is_small));
         assert_contents(&w);
-        close_world(&w);
+        close_small_world(&w);
     }
 }
 
@@ -163,7 +141,7 @@ static void standalone_chunks_change_their_size(void **state)
             const int64_t most = PAGES(2 * N_CHUNKS + 4 * (k < 3 ? sizes[k] : 3));
             assert_int_equal(ps_store_get_stats(w.store).disk_peak_bytes, most);
         }
-        close_world(&w);
+        close_small_world(&w);
     }
 }
 
@@ -181,13 +159,13 @@ static void standalone_chunks_leave_nothing(void **state)
             for (int32_t i = 0; i < N_STANDALONE; i++)
                 ps_store_discard(w.store, ps_store_chunk(w.layout, STANDALONE, i));
         }
-        w.is_short = true;
+        is_short = true;
         for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, C, i), send_down(&w, A, i), send_down(&w, B, i);
         for (ps_list l = A; l <= C; l++)
             for (int32_t i = 0; i < N_CHUNKS && l != NONE; i++)
                 assert_int_equal(copies_of(w.store, ps_store_chunk(w.layout, l, i)), 1 << PS_TIER_DISK);
         for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, C, i);
-        close_world(&w);
+        close_small_world(&w);
     }
 }
 
@@ -198,7 +176,7 @@ static void standalone_chunks_share_too_few_places(void **state)
     world w;
     open_world(&w, ALL_PAGES);
     ps_store_resize_standalone(w.store, PAGES(4));
-    w.is_short = true;
+    is_short = true;
     for (int32_t i = 0; i < N_CHUNKS; i++) send_down(&w, A, i), send_down(&w, B, i), send_down(&w, C, i);
     for (int32_t i = 0; i < N_STANDALONE; i++) {
         const ps_chunk_id before = ps_store_chunk(w.layout, STANDALONE, i > 0 ? i - 1 : 0);
@@ -209,7 +187,7 @@ static void standalone_chunks_share_too_few_places(void **state)
         send_down(&w, STANDALONE, i);
     }
     assert_contents(&w);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 /* A page less: no place is given before it is needed. */
@@ -228,7 +206,7 @@ static void a_small_budget_has_no_holes(void **state)
     assert_int_equal(page_of(&w, C, 0), 5);
     assert_int_equal(ps_store_get_stats(w.store).disk_bytes, PAGES(7));
     assert_contents(&w);
-    close_world(&w);
+    close_small_world(&w);
 }
 
 int main(void)

@@ -43,13 +43,14 @@ typedef struct world {
 } world;
 
 /* Some that exist and some that do not. */
-static const ps_lists lists = {.n = 6, .list = {{"A", 2}, {"B", 4}, {"C", 0}, {"D", 4}, {"E", 0}, {"F", 0}}};
+static const ps_lists lists = {
+    .n = 6, .list = {{"A", {2, 1}}, {"B", {4, 1}}, {"C", {0, 1}}, {"D", {4, 1}}, {"E", {0, 1}}, {"F", {0, 1}}}};
 
 enum { A, B, D = 3 };
 
 static int64_t bytes_of(const world *w, ps_chunk_id id)
 {
-    return (int64_t)CHUNK_ELEMENTS * lists.list[id / w->layout->n_chunks].item_bytes;
+    return (int64_t)CHUNK_ELEMENTS * lists.list[id / w->layout->n_chunks].item.bytes;
 }
 
 static ps_chunk_id any_chunk(world *w)
@@ -302,7 +303,7 @@ static outcome play(const scenario *sc)
     ps_store_set_schedule(w.store, NULL);
     assert_ok(ps_store_begin_moment(w.store, 0));
     for (ps_chunk_id id = 0; id < lists.n * w.layout->n_chunks; id++) {
-        if (lists.list[id / w.layout->n_chunks].item_bytes == 0 || !w.has_content[id]) continue;
+        if (lists.list[id / w.layout->n_chunks].item.bytes == 0 || !w.has_content[id]) continue;
         if (use(&w, id, PS_TIER_DEVICE, PS_ACCESS_READ)) ps_store_unpin(w.store, id);
     }
     close_world(&w, &out);
@@ -472,6 +473,36 @@ static void test_nothing_stale_is_fetched(void **state)
         assert_int_equal(moved(&w), PAGES(2) * step);
     }
     close_world(&w, &out);
+}
+
+/* A chunk of the host is copied as soon as a step begins; or so many moments before its use. */
+static void test_loads_begin_as_far_ahead_as_they_may(void **state)
+{
+    (void)state;
+    enum { MOMENTS = 12, USE = 10 };
+    static const int32_t moments_ahead[] = {0, 1, 3, USE, MOMENTS};
+    static const int32_t begins[] = {0, USE - 1, USE - 3, 0, 0};
+    for (size_t i = 0; i < PS_ARRAY_LEN(begins); i++) {
+        scenario sc = small;
+        sc.prefetch = 4;
+        world w;
+        outcome out;
+        open_world(&w, &sc);
+        assert_ok(ps_trace_create(&w.trace));
+        for (int32_t k = 0; k < MOMENTS; k++) {
+            assert_ok(ps_trace_add_moment(w.trace, PS_PHASE_FORWARD, "moment", 0, 1000000));
+            if (k == USE) assert_ok(ps_trace_add_access(w.trace, 0, PS_TIER_DEVICE, PS_ACCESS_READ));
+        }
+        assert_ok(ps_schedule_create(w.trace, lists.n * w.layout->n_chunks, &w.schedule));
+        touch(&w, 0, PS_TIER_HOST, PS_ACCESS_WRITE);
+        ps_store_set_schedule(w.store, w.schedule);
+        ps_store_set_options(w.store, &(ps_store_options){.prefetch = 4, .moments_ahead = moments_ahead[i]});
+        for (int32_t k = 0; k < MOMENTS; k++) {
+            run_moment(&w, k);
+            assert_int_equal(ps_store_get_stats(w.store).n_moves[PS_LINK_HOST_TO_DEVICE], k >= begins[i]);
+        }
+        close_world(&w, &out);
+    }
 }
 
 /* What is estimated of a step that changes all chunks, one index after the other, on a device that holds a part of
@@ -795,6 +826,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies_begin_in_time_after_a_jump),
+        cmocka_unit_test(test_loads_begin_as_far_ahead_as_they_may),
         cmocka_unit_test(test_both_ways_of_the_disk_have_work),
         cmocka_unit_test(test_clean_and_dead),
         cmocka_unit_test(test_nothing_stale_is_fetched),

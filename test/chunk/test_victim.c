@@ -32,7 +32,7 @@ static int64_t loads(const int32_t *sequence, int32_t n, int32_t n_chunks, int32
     assert_ok(ps_device_create(&ps_device_sim_ops, "host", 0, &host));
     assert_ok(ps_disk_open("/tmp", PS_DISK_SIM, 4, &disk));
     const ps_store_desc desc = {.layout = l,
-                                .lists = {.n = 1, .list = {{"PARAM16", 2}}},
+                                .lists = {.n = 1, .list = {{"PARAM16", {2, 1}}}},
                                 .ram = {device, host},
                                 .disk = disk,
                                 .disk_budget_bytes = 1 << 20};
@@ -178,7 +178,7 @@ static void test_patrickstar_case(void **state)
     read_trace(sequence, 2, 3, &t, &schedule);
     assert_ok(ps_device_create(&ps_device_sim_ops, "device", 3 * CHUNK_BYTES, &device));
     assert_ok(ps_device_create(&ps_device_sim_ops, "host", 3 * CHUNK_BYTES, &host));
-    const ps_store_desc desc = {.layout = l, .lists = {.n = 1, .list = {{"PARAM16", 2}}}, .ram = {device, host}};
+    const ps_store_desc desc = {.layout = l, .lists = {.n = 1, .list = {{"PARAM16", {2, 1}}}}, .ram = {device, host}};
     assert_ok(ps_store_create(&desc, &s));
     for (int i = 2; i >= 0; i--) {
         assert_ok(ps_store_pin(s, i, PS_TIER_DEVICE, PS_ACCESS_WRITE, NULL));

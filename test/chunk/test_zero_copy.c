@@ -8,7 +8,7 @@
 
 enum { A, B }; /* lists: a page a chunk, and two */
 
-static const ps_lists lists = {.n = 2, .list = {{"A", 2}, {"B", 4}}};
+static const ps_lists lists = {.n = 2, .list = {{"A", {2, 1}}, {"B", {4, 1}}}};
 
 typedef struct world {
     ps_layout *layout;

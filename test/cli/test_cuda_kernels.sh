@@ -39,7 +39,7 @@ passes 80 90 100 120
 [ "$(sed -n 's/^add  *//p' "$work/limits" | tr -s ' ')" = '40 16 50000 3 4 4 2' ] || fail "limits of add: $(grep '^add ' "$work/limits")"
 [ "$(sed -n 's/^sgd  *//p' "$work/limits" | tr -s ' ')" = '40 16 0 6 6 6 6' ] || fail "limits of sgd: $(grep '^sgd ' "$work/limits")"
 # 1024 threads: 1 block, of 1.6; 128 threads: 12 of 12.8
-grep -q '^embedding_sort  *40  *16  *0  *1  *1  *1  *1$' "$work/limits" || fail "limits of embedding_sort"
+grep -q '^embedding_scan  *40  *16  *0  *1  *1  *1  *1$' "$work/limits" || fail "limits of embedding_scan"
 grep -q '^columns  *40  *16  *0  *12  *12  *12  *12$' "$work/limits" || fail "limits of columns"
 
 change '/add_bf16/,/Used/s/Used 40/Used 41/'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The program where there is a GPU: of a driver that is not there, with kernels on the emulator. It is found, used and named;
+# The program where there is a GPU: over the fake driver, with kernels on the emulator. It is found, used and named;
 # where it cannot be used that is said, and what computes instead.
 set -u
 build=$1
@@ -23,6 +23,18 @@ gpu=$(summary "$work/run" weights_xxh3)
 expect 0 "$pstar" train --overwrite "$work/tiny.json" $small memory.host=40MB train.backend=cpu
 grep -q "^GPU" "$work/out" && fail "a GPU is named, and the processor computes"
 [ "$(summary "$work/run" weights_xxh3)" != "$gpu" ] || fail "the processor's bits: it was not the GPU that computed"
+
+# the program itself, with drivers and cuBLASLt of the fake as libraries, which it looks for as for NVIDIA's
+with_driver() { LD_LIBRARY_PATH=$root/$build/test/gpu/driver "$root/$build/pstar" "$@"; }
+if [ -e "$build/libpatrickstar_cuda.so" ]; then
+    expect 0 with_driver info
+    says out "Fake 0 (compute capability 9.0)"
+    # shellcheck disable=SC2086
+    expect 0 with_driver train --overwrite "$work/tiny.json" $small memory.host=40MB train.backend=cuda train.attention=own
+    [ "$(summary "$work/run" weights_xxh3)" = "$gpu" ] || fail "over the fake driver as a library the bits are others"
+else
+    echo "skipped: the fake driver as a library: there is no libpatrickstar_cuda.so (make CUDA=1)"
+fi
 
 # it cannot be used: auto says so and continues, cuda is an error
 export PS_FAKE_GPUS=0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# make gpu-bench over a driver that is not there: each part ends with its table, of which what can be reckoned is; its rows by runs
+# make gpu-bench over the fake driver: each part ends with its table, of which what can be reckoned is; its rows by runs
 # and peers that are made up here, worked out by hand; and the tables of doc/ are what the programs say.
 # usage: test/cli/test_gpu_bench.sh BUILD_FOLDER
 set -u
@@ -33,14 +33,14 @@ echo '{"seconds": [1.2, 1.1, 1.3], "peak_bytes": 5000000000}' >"$work/peer"
 row() { expect 0 "$row" name "$work/plan.json" "$work/hardware.json" "$work/config.json" "$@"; }
 row --run "$work/a" --run "$work/b" --peer torch "$work/peer" --failed other 'no memory'
 # 16384 / 0.6 = 27307; x 700663296 / 989.5e12 = 1.9 %; 16384 x 700663296 / 80e12 = 0.1435, a quarter of 0.6, and half the rate; 0.5 / 0.6 = 0.83
-says out '| name | ours | 16384 | 0.6000 (0.4000..0.8000) | 27307 | 1.9 % | 0.1435 / 0.2870, products | 0.24 / 0.48 | 0.5000 | 0.83 | 3 GB, as planned | **2000000000 bytes, planned 2000000001** |'
+says out '| name | ours | 16384 | 0.6000 (0.4000..0.8000) | 27307 | 1.9 % | 0.1435 / 0.2870, GEMMs | 0.24 / 0.48 | 0.5000 | 0.83 | 3 GB, as planned | **2000000000 bytes, planned 2000000001** |'
 says out '| name | torch | 16384 | 1.2000 (1.1000..1.3000) | 13653 | 1.0 % | ours is 2.00 x as fast | | | | 5 GB | |'
 says out '| name | other: no memory |'
 row --run "$work/ended"
 says out '| ours | 16384 | 0.5000 (0.5000..0.5000) | 32768 |'
 says out 'not told: it was ended'
 row activation_checkpointing.enabled=true
-says out '| ours, as planned | 16384 | 0.5000 | 32768 | 2.3 % | 0.1913 / 0.3827, products | 0.38 / 0.77 |' # 8/6 as much to compute
+says out '| ours, as planned | 16384 | 0.5000 | 32768 | 2.3 % | 0.1913 / 0.3827, GEMMs | 0.38 / 0.77 |' # 8/6 as much to compute
 # 28 bytes of 3/4 of the parameters and what is moved, 2.1e9 + 5e9, through memory of 10 GB/s
 sed -i 's/100e9/10e9/' "$work/hardware.json"
 row
@@ -80,7 +80,7 @@ for part in resident offloaded largest; do
         near "$(cell "$out" $model 3)" "$(awk -v s="$seconds" 'BEGIN { print 16 / s }')" "$(awk -v s="$seconds" 'BEGIN { print 0.5 + 0.001 / s / s }')" "tokens/s of $model"
         near "$(cell "$out" $model 8)" "$(awk -v p="$(cell "$out" $model 7)" -v s="$seconds" 'BEGIN { print p / s }')" 0.02 "planned / measured of $model"
     done
-    grep -q 'driver for tests' "$out" || fail "$part: it is not said that this was no GPU"
+    grep -q 'fake driver' "$out" || fail "$part: it is not said that this was no GPU"
     grep -q 'FAILED' "$out" && fail "$part: $(grep FAILED "$out")"
 done
 for model in qwen2-1.5b gpt2-124m; do
@@ -106,6 +106,9 @@ says err "PART 'all' is none of"
 "$build/bench/bench_op" --table --backend cuda --hardware $h100 | sed -n '2,$p' >"$work/operators"
 sed -n '/^<!-- bench_op/,/^<!-- end/p' doc/gpu-kernels.md | sed '1d;$d' | diff - "$work/operators" ||
     fail "doc/gpu-kernels.md is not what bench_op --table says: sh tool/gpu_tables.sh $build"
+expect 1 "$build/bench/bench_op" --table --backend cuda --hardware $h100 1 layernom
+says err "no operator's name contains 'layernom'; expected a part of one of: linear_fwd "
+expect 0 "$build/bench/bench_op" --table --backend cuda --hardware $h100 1 layernorm
 expect 0 sh tool/gpu_tables.sh "$build" --planned gpt2-124m
 [ "$(grep -c '^| gpt2-124m | H[12]00 | 32768 | .* % | ' "$work/out")" = 2 ] || { cat "$work/out"; fail "no plans for H100 and H200"; }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A machine with a GPU is measured through the GPU's own queues, described as one, and kept apart from the processor's
-# rates. Over a driver that is not there: what is written is looked at, not how fast anything is.
+# rates. Over the fake driver: what is written is looked at, not how fast anything is.
 set -u
 build=$1
 . test/cli/cli_lib.sh

@@ -16,7 +16,7 @@ esac
 # the same for programs
 expect 0 "$pstar" info --json --disk-path "$work"
 python3 - "$work/out" "$work/info" "$work" <<'END' || fail "pstar info --json"
-import json, re, sys
+import json, os, re, sys
 with open(sys.argv[1]) as file:
     found = json.load(file)
 with open(sys.argv[2]) as file:
@@ -28,12 +28,24 @@ assert text["processor kind"].startswith(found["processor"]["kind"] + " (")
 assert 0 < found["memory"]["available_bytes"] <= found["memory"]["total_bytes"]
 assert found["disk"]["path"] == sys.argv[3] and found["disk"]["is_usable"] and found["disk"]["free_bytes"] > 0
 assert (found["gpu"] is None) == (text["GPU"] == "no NVIDIA GPU found")
+assert (found["nvidia_libraries"] is None) == ("NVIDIA driver" not in text)
+assert found["nvidia_libraries"] is not None or "cuda" not in found["plugins"] and found["gpu"] is None
+for name, one in (found["nvidia_libraries"] or {}).items():
+    assert text["NVIDIA " + name] == (one.get("error") or "%s, %s" % (one["version"], one["path"])), name
+    assert "error" in one or os.path.isfile(one["path"]), one
 assert text["libraries"].startswith(", ".join("%s %s" % item for item in found["libraries"].items())), text["libraries"]
 assert "jansson" in found["libraries"] and text["plug-ins"] == (", ".join(found["plugins"]) or "none")
 END
 expect 0 "$pstar" info --json --disk-path "$work/tiny.json/none"
 says out '"is_usable": false'
 says out '"error": "memory.disk_path: '
+no_utf8=$(printf '%s/f\377r' "$work")
+for path in "$no_utf8" "$no_utf8/.lock/none"; do
+    mkdir -p "$no_utf8" && : >"$no_utf8/.lock"
+    expect 0 "$pstar" info --json --disk-path "$path"
+    says out "\"path\": \"$work/f?r"
+done
+says out "\"error\": \"memory.disk_path: $work/f?r"
 expect 0 "$pstar" info --json --disk-path ""
 says out '"disk": null'
 expect 2 env PS_TEST_CPU=pentium "$pstar" info --json

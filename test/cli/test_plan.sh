@@ -14,6 +14,23 @@ for text in "Fits." "memory at its peak" "parameters (bf16)" "fp32 parameters" "
     says out "$text"
 done
 
+# which of them computes, and the demo with the budget that doc/gpu.md gives it for both
+demo=$(sed -n 's,^pstar train \(examples/demo.json .*\),\1,p' doc/gpu.md)
+[ -n "$demo" ] || fail "doc/gpu.md has no command that trains the demo"
+for hardware in "" laptop h100-128gb rtx4090-64gb; do
+    computes=processor
+    case $hardware in h100* | rtx*) computes=gpu ;; esac
+    set -- hardware=none
+    [ -z "$hardware" ] || set -- --hardware "$root/examples/hardware/$hardware.json"
+    # shellcheck disable=SC2086 # words of the page
+    (cd "$root" && expect 0 "$pstar" plan $demo "$@" --no-advice --json) || fail "the demo of doc/gpu.md does not fit: $hardware"
+    says out "\"computes\": \"$computes\""
+done
+expect 0 "$pstar" plan "$work/tiny.json" hardware=none train.backend=cpu --no-advice
+grep -q '^machine   this one, .*; the processor computes$' "$work/out" || fail "it is not said that the processor computes"
+expect 0 "$pstar" plan "$work/tiny.json" --hardware "$root/examples/hardware/h100-128gb.json" --no-advice
+grep -q '^machine   H100 .*; the GPU computes$' "$work/out" || fail "it is not said that the GPU computes"
+
 # that no pattern of steps repeats is said: two budgets of one memory, and one that is all
 for budgets in "memory.device=100MB memory.host=100MB memory.disk=4GB" "memory.device=1GB memory.host=0 memory.disk=0"; do
     expect 0 "$pstar" plan "$root/examples/demo.json" hardware= --no-advice --json $budgets
@@ -84,10 +101,15 @@ says err "matches none of the model's"
 set -- hardware=none memory.device=6MB memory.host=0 memory.disk=100MB train.max_nonfinite_steps=1 --no-advice
 expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=0 memory.update_in_backward=always -v
 says out ", within the backward pass: "
-! grep -q "one after the other" "$work/out" || fail "early updates overlap with the backward pass"
 expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=0 memory.update_in_backward=always --json
 says out '"updates_in_backward": true'
 says out '"updates_deferred": false'
+says out '"updated_before_use": 0,'
+# some of each, where a disk is waited for
+expect 0 "$pstar" plan "$root/examples/demo.json" "$@" hardware="$root/examples/hardware/laptop.json" \
+    train_micro_batch_size_per_gpu=2 memory.device=80MB memory.disk=1GB gradient_clipping=0 -v
+grep -E "^updates .* chunks a rank, [1-9][0-9]* within the backward pass, [1-9][0-9]* before the next forward" \
+    "$work/out" > /dev/null || fail "no mix of updates: $(grep '^updates' "$work/out")"
 expect 0 "$pstar" plan "$work/tiny.json" "$@" gradient_clipping=1 -v
 ! grep -q "within the backward pass" "$work/out" || fail "clipping needs the norm first"
 
@@ -175,20 +197,41 @@ for total in 1KB 20MB; do
     says out '"fits": false'
 done
 
-# what a total that is too small is answered with, by a plan and by a run, is enough
-set -- "$@" memory.disk=0
-expect 2 "$pstar" plan "$work/tiny.json" "$@" memory=40MB
-change=$(advised | grep "^memory.total=" | head -n 1)
-[ -n "$change" ] || { cat "$work/out"; fail "no memory.total is advised"; }
-expect 0 "$pstar" plan "$work/tiny.json" "$@" "$change" --no-advice
-expect 2 "$pstar" train "$work/tiny.json" --overwrite "$@" memory=40MB train.steps=1
-change=memory.total=$(named memory.total)
-[ "$change" != memory.total= ] || { cat "$work/err"; fail "the refusal names no memory.total"; }
-expect 0 "$pstar" train "$work/tiny.json" --overwrite "$@" "$change" train.steps=1
+# what a total that is too small is answered with, by a plan and by a run, is enough: at once, also where the process alone
+# takes more
+set -- "$@" memory.disk=0 model.n_embd=64
+for total in 40MB 5MB; do
+    expect 2 "$pstar" plan "$work/tiny.json" "$@" memory=$total
+    change=$(advised | grep "^memory.total=" | head -n 1)
+    [ -n "$change" ] || { cat "$work/out"; fail "no memory.total is advised"; }
+    expect 0 "$pstar" plan "$work/tiny.json" "$@" "$change" --no-advice
+    expect 2 "$pstar" train "$work/tiny.json" --overwrite "$@" memory=$total train.steps=1
+    change=memory.total=$(named memory.total)
+    [ "$change" != memory.total= ] || { cat "$work/err"; fail "the refusal names no memory.total"; }
+    expect 0 "$pstar" train "$work/tiny.json" --overwrite "$@" "$change" train.steps=1
+done
+says_both="memory.total = 5 MB: the process itself takes .* of model data and the activations come on top"
+expect 2 "$pstar" train "$work/tiny.json" --overwrite "$@" memory=5MB train.steps=1
+grep -q "$says_both" "$work/err" || { cat "$work/err"; fail "not said: $says_both"; }
 
-# without a plan to print, a refusal is an error's text
-expect 2 "$pstar" plan "$work/tiny.json" "$@" memory=10MB --sizes
+# beside a GPU the total is refused before there is a plan, as an error's text
+expect 2 "$pstar" plan "$work/tiny.json" "$@" memory=10MB --sizes --hardware examples/hardware/a100-40gb-x8.json
 says err "pstar plan: memory.total = 10 MB: the process itself takes "
+
+# files that train would not find are named; the plan goes on, and one for a described machine says nothing of them
+set -- data.train="$work/none.txt" data.validation="$work/tiny.json/x" data.tokenizer=org/none data.validation_split=0
+expect 0 "$pstar" plan "$work/tiny.json" "$@" --no-advice
+for key in data.train data.validation data.tokenizer; do
+    grep -q "^pstar plan: $key: .*; a plan reads no data, but pstar train would stop there" "$work/err" ||
+        { cat "$work/err"; fail "$key: a file that is not there is not named"; }
+done
+says err "$work/none.txt"
+says err "hf download org/none"
+expect 0 "$pstar" plan "$work/tiny.json" "$@" --no-advice --hardware examples/hardware/laptop.json
+grep "data\." "$work/err" && fail "a described machine's files were looked for here"
+expect 0 "$pstar" plan "$work/tiny.json" --no-advice
+grep "data\." "$work/err" && fail "files that are there are named"
+set --
 
 # more than the described machine has, though budgets say that there is as much
 set -- --hardware examples/hardware/laptop.json model.type=gpt2 model.n_embd=4096 model.n_head=32 model.n_layer=16 data.sequence_length=16

@@ -130,10 +130,11 @@ PATRICKSTAR_LIBRARY=$library expect 1 "$python" "$tree/python/build_wheel.py" "$
 says err "is version $version, and this source tree is 0.999."
 "$python" -c 'import ctypes.util, sys; sys.exit(ctypes.util.find_library("patrickstar") is not None)' ||
     { untried "a machine without an installed library"; finish; }
-printf 'all:\n\t@echo jansson.h is not there >&2; exit 1\n' >"$tree/Makefile"
+printf 'DEPS_BUILD := libc6-dev no-such-package-dev\nall:\n\t@echo jansson.h is not there >&2; exit 1\n' >"$tree/Makefile"
 expect 1 "$python" "$tree/python/build_wheel.py" "$work/none"
 says err "jansson.h is not there"
 says err "make deps && make"
+! command -v dpkg-query >/dev/null || says err "missing: apt-get install --no-install-recommends no-such-package-dev"
 cp -r "$tree/python" "$work/alone"
 expect 1 "$python" "$work/alone/build_wheel.py" "$work/none"
 says err "there is no source tree around"

@@ -43,7 +43,7 @@ both() {
             "$pstar" train "$root/examples/demo.json" data.train="$root/data/text/moby-dick.txt" \
             data.tokenizer="$root/data/gpt2" memory.disk_path="$work" train_micro_batch_size_per_gpu=1 \
             memory.device=120MB model.n_embd=64 model.n_positions=64 train.steps=8 train.save_interval=1 \
-            train.keep_last=99 train.save=false comm.timeout_s=3 "$@" >"$work/out" 2>"$work/err"
+            train.keep_last=9 train.save=false comm.timeout_s=3 "$@" >"$work/out" 2>"$work/err"
         echo $? >"$work/status"
     ) &
 }

@@ -123,7 +123,7 @@ static void values_arrive(void **state)
     assert_true(hw.device.bf16.present && !hw.device.f32.present && !hw.device.fp16.present);
     assert_true(hw.device.bf16.flop_per_s == 165.2e12 && hw.device.bf16.achievable_fraction == 0.8);
     assert_int_equal(hw.host.bytes, 64000000000);
-    assert_true(hw.host.adam_fraction == 1 && hw.host.op_latency_ns == 0);
+    assert_true(hw.host.adam_fraction == 1 && hw.host.adam_compact_fraction == 0 && hw.host.op_latency_ns == 0);
     assert_true(hw.host.isa == PS_HARDWARE_ISA_AUTO && hw.host.cores == 0);
     assert_true(hw.link.to_device_bytes_per_s == 25e9 && hw.link.to_host_bytes_per_s == 24e9);
     assert_true(hw.link.full_duplex && hw.link.shared_by == 2 && hw.link.compute_interference == 0.25);
@@ -362,8 +362,8 @@ static void examples_are_accepted_and_name_their_sources(void **state)
         const char *name;
         int gpus;
         int64_t n_nodes_most;
-    } files[] = {{"v100-32gb-x8", 8, 8}, {"a100-40gb-x8", 8, 8}, {"rtx4090-64gb", 1, 1},
-                 {"h200-128gb", 1, 1},   {"h100-128gb", 1, 1},   {"laptop", 0, 1}};
+    } files[] = {{"v100-32gb-x8", 8, 8}, {"a100-40gb-x8", 8, 8}, {"rtx4090-64gb", 1, 1}, {"h200-128gb", 1, 1},
+                 {"h100-128gb", 1, 1},   {"gh200-480gb", 1, 1},  {"gb10-128gb", 1, 1},   {"laptop", 0, 1}};
     for (size_t i = 0; i < PS_ARRAY_LEN(files); i++) {
         char path[128];
         ps_hardware hw;

@@ -6,8 +6,8 @@
  * another. A thread that misses a barrier which others wait at, or a lane a shuffle, ends the program with a message.
  * Shared memory is ones (NaN) when a block begins, with guards after each array.
  *
- * Copies to shared memory arrive as late as they may: when their thread has waited for them. Products of a warp are sums in
- * float, in the order of k.
+ * Copies to shared memory arrive early, late or at a drawn time (emulate.cpp). Products of a warp are sums in float, in the
+ * order of k.
  *
  * Not emulated: the memory model within a barrier's interval, timing; a * b + c is rounded twice, fmaf once. */
 #ifndef TEST_CUDA_EMULATOR_H
@@ -29,29 +29,18 @@ extern "C" {
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-typedef struct emu_index {
-    unsigned x;
-} emu_index;
+#include "cuda/emu_calls.h"
 
-/* Of the thread that runs now. */
-extern "C" emu_index emu_thread_index, emu_block_index, emu_block_dim, emu_grid_dim;
 #define threadIdx emu_thread_index
 #define blockIdx emu_block_index
 #define blockDim emu_block_dim
 #define gridDim emu_grid_dim
 
-/* The next array of shared memory of this block: the same one for every thread that asks in the same order. */
-extern "C" void *emu_shared(size_t bytes);
-extern "C" void *emu_shared_sized(void);
 #define PS_SHARED(type, name) type &name = *static_cast<type *>(emu_shared(sizeof(type)))
 #define PS_SHARED_SIZED(type, name) type *const name = static_cast<type *>(emu_shared_sized())
 #define PS_INFINITY INFINITY
 
 /* ---- barriers and warps ---- */
-
-extern "C" void emu_block_barrier(void);
-/* A meeting of a warp where each lane brings 8 bytes; returns those of all 32. `what` names it, and must be equal. */
-extern "C" const uint64_t *emu_warp_sync(const char *what, unsigned mask, uint64_t mine);
 
 static inline void __syncthreads(void)
 {
@@ -60,7 +49,7 @@ static inline void __syncthreads(void)
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
-    (void)emu_warp_sync("__syncwarp", mask, 0);
+    emu_warp_barrier(mask);
 }
 
 template <typename T> static inline T emu_shuffle(const char *what, unsigned mask, T x, unsigned from)
@@ -98,14 +87,12 @@ static inline unsigned __ballot_sync(unsigned mask, int vote)
     return all;
 }
 
-/* ---- products of a warp, and copies to shared memory: see cuda_mma.cuh ---- */
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
 
-/* c += a b of this lane, from the words of all lanes. bits_are_bf16, else f16. */
-extern "C" void emu_mma(float *c, const unsigned *a, unsigned b0, unsigned b1, bool bits_are_bf16);
-extern "C" void emu_load_matrices(unsigned *r, const void *row, bool is_turned);
-extern "C" void emu_copy_begin(void *to, const void *from, unsigned bytes, bool is_there);
-extern "C" void emu_copies_commit(void);
-extern "C" void emu_copies_wait(unsigned n_left);
+/* ---- products of a warp, and copies to shared memory: see cuda_mma.cuh ---- */
 
 struct ps_bf16;
 struct ps_f16;

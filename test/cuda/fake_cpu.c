@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "device/cuda/backend_cuda.h"
+#include "device/cuda/gpu_impl.h"
 #include "kernel/cpu/cpu_backend.h"
 
 static const ps_cuda_driver *driver;
@@ -37,6 +38,7 @@ static ps_status launch(void *self, const void *args)
     ps_cu_function function;
     void *all[] = {(void *)(uintptr_t)args};
     (void)self;
+    PS_TRY(ps_gpu_queue_reserve((ps_gpu_queue *)(uintptr_t)c->queue, 1));
     if (driver->function_get(&function, NULL, "call") != PS_CU_SUCCESS ||
         driver->launch(function, 1, 1, 1, 1, 1, 1, 0, ps_gpu_stream(c->queue), all, NULL) != PS_CU_SUCCESS)
         return PS_FAIL(PS_EDEVICE, "cuda: the device is lost: a call was not taken");
@@ -202,6 +204,7 @@ const ps_cuda_driver *fake_cpu_begin(const fake_options *o)
 {
     driver = fake_driver(o);
     fake_kernel_add("call", execute, NULL, sizeof(stream_call));
+    parts.stream_commands = fake_depth();
     ps_cuda_use_parts(&parts);
     return driver;
 }
@@ -219,5 +222,5 @@ void fake_cpu_check_order(bool checks)
 
 ps_status fake_cpu_open(ps_gpu **out)
 {
-    return ps_gpu_open(driver, &(ps_gpu_options){.poisons = true}, out);
+    return ps_gpu_open(driver, &(ps_gpu_options){.poisons = true, .stream_commands = fake_depth()}, out);
 }

@@ -12,6 +12,10 @@
 
 #define FUNCTIONS 32
 
+#define XX(type, name, symbol, params) type lt_##name params FAKE_SYMBOL(symbol);
+#include "device/cuda/cublaslt.def"
+#undef XX
+
 struct ps_lt_handle_state {
     ps_cu_module module;
     ps_cu_function function;
@@ -90,24 +94,24 @@ __attribute__((format(printf, 2, 3))) static ps_lt_status refuse(ps_lt_status s,
 
 /* ---- descriptors ---- */
 
-static size_t lt_version(void)
+size_t lt_version(void)
 {
     return 130100;
 }
 
-static const char *lt_status_name(ps_lt_status s)
+const char *lt_status_name(ps_lt_status s)
 {
     return s == PS_LT_EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED" : "CUBLAS_STATUS";
 }
 
-static const char *lt_status_text(ps_lt_status s)
+const char *lt_status_text(ps_lt_status s)
 {
     static _Thread_local char text[32];
     snprintf(text, sizeof text, "status %d", s);
     return text;
 }
 
-static ps_lt_status lt_create(ps_lt_handle *out)
+ps_lt_status lt_create(ps_lt_handle *out)
 {
     ENTER_LT();
     ps_lt_handle h = calloc(1, sizeof *h);
@@ -125,7 +129,7 @@ static ps_lt_status lt_create(ps_lt_handle *out)
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_destroy(ps_lt_handle h)
+ps_lt_status lt_destroy(ps_lt_handle h)
 {
     ENTER_LT();
     if (lt.n_handles == 1 && lt.n_gemms + lt.n_layouts > 0) REFUSE("products are left where the handle ends");
@@ -135,7 +139,7 @@ static ps_lt_status lt_destroy(ps_lt_handle h)
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_gemm_create(ps_lt_gemm *out, int compute_type, int scale_type)
+ps_lt_status lt_gemm_create(ps_lt_gemm *out, int compute_type, int scale_type)
 {
     ENTER_LT();
     *out = calloc(1, sizeof **out);
@@ -144,7 +148,7 @@ static ps_lt_status lt_gemm_create(ps_lt_gemm *out, int compute_type, int scale_
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_gemm_destroy(ps_lt_gemm d)
+ps_lt_status lt_gemm_destroy(ps_lt_gemm d)
 {
     ENTER_LT();
     free(d);
@@ -152,7 +156,7 @@ static ps_lt_status lt_gemm_destroy(ps_lt_gemm d)
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_gemm_set(ps_lt_gemm d, int which, const void *value, size_t bytes)
+ps_lt_status lt_gemm_set(ps_lt_gemm d, int which, const void *value, size_t bytes)
 {
     ENTER_LT();
     const bool is_wide = which == PS_LT_BIAS_POINTER || which == PS_LT_AUX_POINTER || which == PS_LT_AUX_STRIDE;
@@ -175,7 +179,7 @@ static ps_lt_status lt_gemm_set(ps_lt_gemm d, int which, const void *value, size
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_layout_create(ps_lt_layout *out, int type, uint64_t rows, uint64_t cols, int64_t stride)
+ps_lt_status lt_layout_create(ps_lt_layout *out, int type, uint64_t rows, uint64_t cols, int64_t stride)
 {
     ENTER_LT();
     if (rows == 0 || cols == 0 || stride < (int64_t)rows) REFUSE("a layout that overlaps, or of nothing");
@@ -185,7 +189,7 @@ static ps_lt_status lt_layout_create(ps_lt_layout *out, int type, uint64_t rows,
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_layout_destroy(ps_lt_layout l)
+ps_lt_status lt_layout_destroy(ps_lt_layout l)
 {
     ENTER_LT();
     free(l);
@@ -193,7 +197,7 @@ static ps_lt_status lt_layout_destroy(ps_lt_layout l)
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_preference_create(ps_lt_preference *out)
+ps_lt_status lt_preference_create(ps_lt_preference *out)
 {
     ENTER_LT();
     *out = calloc(1, sizeof **out);
@@ -202,7 +206,7 @@ static ps_lt_status lt_preference_create(ps_lt_preference *out)
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_preference_destroy(ps_lt_preference p)
+ps_lt_status lt_preference_destroy(ps_lt_preference p)
 {
     ENTER_LT();
     free(p);
@@ -210,7 +214,7 @@ static ps_lt_status lt_preference_destroy(ps_lt_preference p)
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_preference_set(ps_lt_preference p, int which, const void *value, size_t bytes)
+ps_lt_status lt_preference_set(ps_lt_preference p, int which, const void *value, size_t bytes)
 {
     ENTER_LT();
     if (bytes != (which == PS_LT_WORKSPACE_BYTES ? sizeof(uint64_t) : sizeof(uint32_t)))
@@ -287,8 +291,8 @@ static uint32_t align_of(const void *p)
     return n;
 }
 
-static ps_lt_status lt_choose(ps_lt_handle h, ps_lt_gemm d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c,
-                              ps_lt_layout y, ps_lt_preference p, int n_wanted, ps_lt_choice *out, int *n_out)
+ps_lt_status lt_choose(ps_lt_handle h, ps_lt_gemm d, ps_lt_layout a, ps_lt_layout b, ps_lt_layout c, ps_lt_layout y,
+                       ps_lt_preference p, int n_wanted, ps_lt_choice *out, int *n_out)
 {
     (void)h;
     *n_out = 0;
@@ -395,10 +399,10 @@ static ps_lt_status check_chosen(const chosen *x, ps_lt_gemm d, const void *cons
     return PS_LT_SUCCESS;
 }
 
-static ps_lt_status lt_multiply(ps_lt_handle h, ps_lt_gemm d, const void *alpha, const void *a, ps_lt_layout a_layout,
-                                const void *b, ps_lt_layout b_layout, const void *beta, const void *c,
-                                ps_lt_layout c_layout, void *y, ps_lt_layout y_layout, const ps_lt_algorithm *algorithm,
-                                void *workspace, size_t workspace_bytes, ps_cu_stream stream)
+ps_lt_status lt_multiply(ps_lt_handle h, ps_lt_gemm d, const void *alpha, const void *a, ps_lt_layout a_layout,
+                         const void *b, ps_lt_layout b_layout, const void *beta, const void *c, ps_lt_layout c_layout,
+                         void *y, ps_lt_layout y_layout, const ps_lt_algorithm *algorithm, void *workspace,
+                         size_t workspace_bytes, ps_cu_stream stream)
 {
     ENTER_LT();
     chosen x;

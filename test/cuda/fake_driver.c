@@ -41,6 +41,12 @@ ps_cu_result fake_broken(void)
     return c != NULL ? c->broken : PS_CU_SUCCESS;
 }
 
+/* Waits look at what the device writes. */
+static bool needs_no_lock(const char *name)
+{
+    return strncmp(name, "event_", 6) == 0 ? strcmp(name, "event_record") != 0 : strcmp(name, "stream_wait") == 0;
+}
+
 ps_cu_result fake_enter(const char *name, bool wants_context)
 {
     pthread_mutex_lock(&fake.lock);
@@ -49,6 +55,10 @@ ps_cu_result fake_enter(const char *name, bool wants_context)
     ps_cu_result r = fake_broken();
     if (r == PS_CU_SUCCESS && fake.fail_in[i] >= 0 && fake.fail_in[i]-- == 0) r = fake.fail_with[i];
     if (r == PS_CU_SUCCESS && wants_context && current == NULL) r = PS_CU_INVALID_CONTEXT;
+    if (r == PS_CU_SUCCESS && wants_context && !needs_no_lock(name)) {
+        fake_wait_for_context(name);
+        r = fake_broken();
+    }
     const ps_cu_context c = ps_cu_is_fatal(r) ? concerned() : NULL;
     if (c != NULL) c->was_fatal = true;
     if (c != NULL) c->broken = r; /* from then on, everywhere */
@@ -190,6 +200,9 @@ const ps_cuda_driver *fake_driver(const fake_options *o)
     if (fake.o.n_devices > FAKE_DEVICES) abort();
     if (fake.o.version == 0) fake.o.version = 13000;
     if (fake.o.capability == 0) fake.o.capability = 90;
+    if (fake.o.depth == 0 && getenv("FAKE_DEPTH") != NULL) fake.o.depth = atoi(getenv("FAKE_DEPTH"));
+    if (fake.o.depth == 0) fake.o.depth = 1024;
+    if (fake.o.stall_ms == 0) fake.o.stall_ms = 30000;
     for (int i = 0; i < FAKE_DEVICES; i++)
         fake.contexts[i] = (struct ps_cu_context_state){.ordinal = i, .break_in = -1};
     pthread_mutexattr_t may_lock_again;
@@ -288,6 +301,34 @@ int fake_calls(const char *function)
 {
     pthread_mutex_lock(&fake.lock);
     const int n = fake.calls[number_of(function)];
+    pthread_mutex_unlock(&fake.lock);
+    return n;
+}
+
+int fake_depth(void)
+{
+    return fake.o.depth;
+}
+
+int fake_full_calls(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    const int n = fake.n_full;
+    pthread_mutex_unlock(&fake.lock);
+    return n;
+}
+
+void fake_let_calls_wait(bool let)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.calls_do_not_wait = !let;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+int fake_synchronizing_calls(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    const int n = fake.n_synchronized;
     pthread_mutex_unlock(&fake.lock);
     return n;
 }

@@ -9,6 +9,15 @@
  * neither mapped nor page-locked is refused, or found when a command that names it is carried out: then everything fails
  * from there on, as on hardware. What pages have at first is 0xff.
  *
+ * A stream has room for `depth` commands, launches, copies, fills, records and waits alike. A call that issues another
+ * waits for room, as hardware's does, and in the worst way: it keeps the context's lock, so that every call of another
+ * thread but the waits for events waits for it. Calls that may synchronise the context do: unmapping, access, freeing of
+ * addresses, page-locking, loading, and the first launch of a kernel that was not loaded. They wait for the streams that
+ * the calling thread made: ranks, which are threads in tests, have contexts of their own elsewhere.
+ *
+ * A deadlock is found: when calls wait, and for `stall_ms` no command was issued or went on. The program ends with a
+ * message that names streams, and what the first command of each waits for.
+ *
  * One at a time in a process. */
 #ifndef TEST_CUDA_FAKE_DRIVER_H
 #define TEST_CUDA_FAKE_DRIVER_H
@@ -26,6 +35,10 @@ typedef struct fake_options {
     bool are_alike;      /* GPUs have one name, as those of a machine do; else each its number in it */
     bool has_no_wait_value;
     bool copies_unlocked; /* unregistered memory of the host is copied too, and the host waits */
+    int depth;            /* commands of a stream; 0: FAKE_DEPTH of the environment, else 1024 */
+    int stall_ms;         /* 0: 30 s */
+    /* Of a deadlock, in place of the program's end; then the context is broken, and all calls return. */
+    void (*on_deadlock)(const char *text);
 } fake_options;
 
 /* Everything anew. */
@@ -46,12 +59,23 @@ int fake_opened(int ordinal);
 void fake_take_memory(int64_t bytes);
 /* Calls of a function of the table so far. */
 int fake_calls(const char *function);
+/* Commands that a stream has room for: ps_gpu_options.stream_commands of tests. And calls that had to wait for room so far. */
+int fake_depth(void);
+int fake_full_calls(void);
+/* Calls that synchronise only count from now on, or wait again: where the calling thread itself ends, later, what streams
+ * wait for. They wait when the driver is begun. */
+void fake_let_calls_wait(bool let);
+/* Calls so far that synchronise the context, idle or not. */
+int fake_synchronizing_calls(void);
 
 /* What ps_cuda_driver.launch finds under this name, until the driver is begun anew. run is called on some thread of the
  * host, one at a time, with the copied arguments. */
 typedef void (*fake_kernel)(void *user, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
                             const void *args);
 void fake_kernel_add(const char *name, fake_kernel run, void *user, size_t args_bytes);
+/* What a kernel may touch around an address, which it has from its translated arguments: mapped pages, or page-locked
+ * memory, [begin, end). False: nothing. It is asked by kernels only. */
+bool fake_find_memory(uint64_t address, uint64_t *begin, uint64_t *end);
 /* [p, p + bytes) is memory of a GPU that may be touched. */
 bool fake_is_device_memory(const void *p, int64_t bytes);
 /* The GPU whose context the calling thread has. */

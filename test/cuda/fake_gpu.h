@@ -17,6 +17,7 @@ static inline void fake_gpu_emulate(void *user, const unsigned grid[3], const un
 {
     static unsigned seed = 1;
     (void)block;
+    emulate_over(fake_find_memory);
     emulate((ps_cuda_kernel)(uintptr_t)user, grid[0], shared_bytes, args, seed++);
 }
 
@@ -45,7 +46,7 @@ static inline ps_status fake_gpu_open(const ps_cuda_driver *d, ps_backend **out)
     ps_gpu *g;
     ps_backend *host;
     ps_cuda_gemms gemms;
-    PS_TRY(ps_gpu_open(d, &(ps_gpu_options){.poisons = true}, &g));
+    PS_TRY(ps_gpu_open(d, &(ps_gpu_options){.poisons = true, .stream_commands = fake_depth()}, &g));
     PS_TRY(ps_backend_create_ref(&host));
     PS_TRY(fake_gpu_gemms(g, &gemms));
     return ps_backend_create_cuda(g, &fake_gpu_image, &gemms, NULL, host, out);

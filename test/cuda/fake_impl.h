@@ -34,10 +34,13 @@ struct ps_cu_function_state {
     void *user;
     size_t args_bytes;
     unsigned shared_allowed; /* beyond 48 KiB */
+    bool is_loaded;          /* by function_load, or its first launch */
 };
 
 struct ps_cu_stream_state {
     ps_cu_context context;
+    pthread_t creator;
+    int number, n_commands;
     fake_command *first, *last;
     bool stops;
     int priority;
@@ -52,12 +55,17 @@ struct ps_cu_context_state {
     bool was_fatal; /* a call has reported that the context is of no use */
     int break_in;   /* items; -1: never */
     ps_cu_result break_with;
+    ps_cu_stream full; /* for whose room a call waits, in the context's lock; NULL: none */
+    pthread_t waits;   /* that call's thread */
 };
 
 typedef struct fake_state {
     fake_options o;
     pthread_mutex_t lock; /* commands are carried out with it held; a kernel may call fake_break */
     uint64_t n_draws, n_calls;
+    uint64_t n_moves;                   /* commands that were issued or went on: what a deadlock has none of */
+    int n_full, n_synchronized, n_made; /* calls that waited for room, or synchronised; streams */
+    bool calls_do_not_wait;
     uint32_t pace;        /* commands a call of the host */
     char *arena, *shadow; /* addresses of the device, where nothing is, and its memory where streams touch it */
     unsigned char *state; /* a byte a page of the arena: 0 nothing, 1 mapped, 2 and may be touched */
@@ -107,11 +115,23 @@ void fake_drop_pins(ps_cu_context c); /* that are left at the end; NULL: of all 
 void fake_finish_unmapping(void);
 void fake_translate(void *args, size_t bytes);
 
+/* The caller waits until the streams that its thread made are idle, as for calls that synchronise the context. */
+void fake_synchronize(const char *function);
+/* Until no call of another thread waits in the context's lock. */
+void fake_wait_for_context(const char *function);
+
 /* Issues a call of run(user) to the stream; the lock is held, then and now. While it returns false the stream waits and it
  * is called again; not when the context is broken. */
 void fake_issue_call(ps_cu_stream s, bool (*run)(void *user), void *user);
 
-#define XX(is_needed, name, symbol, params) ps_cu_result fake_##name params;
+/* Functions of a table have the names of the true ones in a library of their name (test/gpu/libcuda.c). */
+#ifdef FAKE_LIBRARY
+#define FAKE_SYMBOL(symbol) __asm__(#symbol) __attribute__((visibility("default")))
+#else
+#define FAKE_SYMBOL(symbol)
+#endif
+
+#define XX(is_needed, name, symbol, params) ps_cu_result fake_##name params FAKE_SYMBOL(symbol);
 #include "device/cuda/driver.def"
 #undef XX
 

@@ -78,6 +78,7 @@ ps_cu_result fake_address_reserve(ps_cu_address *out, size_t bytes, size_t align
 ps_cu_result fake_address_free(ps_cu_address p, size_t bytes)
 {
     pthread_mutex_lock(&fake.lock);
+    fake_synchronize("address_free");
     if (!all_are(p, bytes, 0, 0)) return fake_leave(PS_CU_INVALID_VALUE);
     context_of(p)->n_ranges--;
     return fake_leave(PS_CU_SUCCESS);
@@ -164,6 +165,7 @@ ps_cu_result fake_page_map(ps_cu_address p, size_t bytes, size_t offset, ps_cu_p
 ps_cu_result fake_page_unmap(ps_cu_address p, size_t bytes)
 {
     ENTER(true);
+    fake_synchronize("page_unmap");
     if ((int64_t)bytes != fake.o.page_bytes || !all_are(p, bytes, 1, 2)) return fake_leave(PS_CU_INVALID_VALUE);
     const int64_t i = page_at(p);
     if (fake.n_unmapped > 0 && i != fake.first_unmapped + fake.n_unmapped) fake_finish_unmapping();
@@ -176,6 +178,7 @@ ps_cu_result fake_page_unmap(ps_cu_address p, size_t bytes)
 ps_cu_result fake_page_access(ps_cu_address p, size_t bytes, const ps_cu_access *access, size_t n)
 {
     ENTER(true);
+    fake_synchronize("page_access");
     if (n != 1 || access->flags != PS_CU_ACCESS_READ_WRITE || !all_are(p, bytes, 1, 2))
         return fake_leave(PS_CU_INVALID_VALUE);
     fake_finish_unmapping();
@@ -234,6 +237,7 @@ ps_cu_result fake_host_register(void *p, size_t bytes, unsigned flags)
 {
     (void)flags;
     ENTER(true);
+    fake_synchronize("host_register");
     add_pin(p, bytes, false);
     return fake_leave(PS_CU_SUCCESS);
 }
@@ -241,6 +245,7 @@ ps_cu_result fake_host_register(void *p, size_t bytes, unsigned flags)
 ps_cu_result fake_host_unregister(void *p)
 {
     ENTER(true);
+    fake_synchronize("host_unregister");
     return fake_leave(remove_pin(p, false));
 }
 
@@ -248,6 +253,7 @@ ps_cu_result fake_host_alloc(void **out, size_t bytes, unsigned flags)
 {
     (void)flags;
     ENTER(true);
+    fake_synchronize("host_alloc");
     *out = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     add_pin(*out, bytes, true);
     return fake_leave(PS_CU_SUCCESS);
@@ -256,6 +262,7 @@ ps_cu_result fake_host_alloc(void **out, size_t bytes, unsigned flags)
 ps_cu_result fake_host_free(void *p)
 {
     pthread_mutex_lock(&fake.lock);
+    fake_synchronize("host_free");
     return fake_leave(remove_pin(p, true));
 }
 
@@ -285,6 +292,23 @@ char *fake_touch(ps_cu_context c, ps_cu_address p, size_t bytes)
     if (is_device(p))
         return context_of(p) == c && all_are(p, bytes, 2, 2) ? fake.shadow + ((char *)(uintptr_t)p - fake.arena) : NULL;
     return find_pin(p, bytes) != NULL || fake.o.copies_unlocked ? (char *)(uintptr_t)p : NULL;
+}
+
+bool fake_find_memory(uint64_t address, uint64_t *begin, uint64_t *end)
+{
+    const fake_pin *pin = find_pin(address, 1);
+    if (pin != NULL) {
+        *begin = (uint64_t)(uintptr_t)pin->p, *end = *begin + pin->bytes;
+        return true;
+    }
+    const uint64_t shadow = (uint64_t)(uintptr_t)fake.shadow, page_bytes = (uint64_t)fake.o.page_bytes;
+    if (address - shadow >= FAKE_ARENA_BYTES) return false;
+    uint64_t first = (address - shadow) / page_bytes, last = first;
+    if (fake.state[first] != 2) return false;
+    while (first > 0 && fake.state[first - 1] == 2) first--;
+    while (fake.state[last + 1] == 2) last++; /* of a GPU's addresses the last page is never mapped */
+    *begin = shadow + first * page_bytes, *end = shadow + (last + 1) * page_bytes;
+    return true;
 }
 
 bool fake_is_device_memory(const void *p, int64_t bytes)

@@ -1,4 +1,5 @@
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -103,15 +104,17 @@ static progress execute(ps_cu_stream s, fake_command *c)
     return IS_DONE;
 }
 
-/* ---- streams ---- */
+/* ---- going on ---- */
 
 /* False: its command waits. */
 static bool advance(ps_cu_stream s)
 {
     fake_command *c = s->first;
     const progress p = execute(s, c);
+    fake.n_moves += p != WAITS;
     if (p != IS_DONE) return p == GOES_ON;
     s->first = c->next;
+    s->n_commands--;
     free(c);
     return true;
 }
@@ -152,11 +155,112 @@ static void stand_by(int n_times)
     pthread_mutex_lock(&fake.lock);
 }
 
-#define ADVANCE_UNTIL(condition)                                                                                       \
+/* ---- deadlocks ---- */
+
+static void describe(ps_cu_stream s, char *out, size_t bytes)
+{
+    static const char *const kinds[] = {"a copy", "a fill", "a record", "", "", "a kernel", "other ranks"};
+    const fake_command *c = s->first;
+    char what[96];
+    snprintf(what, sizeof what, "%s", kinds[c->kind]);
+    if (c->kind == WAIT_EVENT)
+        snprintf(what, sizeof what, "a record of an event, number %llu of %llu", (unsigned long long)c->number,
+                 (unsigned long long)c->event->done);
+    if (c->kind == WAIT_VALUE)
+        snprintf(what, sizeof what, "the host to write %u where %u is", (unsigned)c->number,
+                 *(const unsigned *)(uintptr_t)c->dst);
+    snprintf(out, bytes, "\n  stream %d: %d commands; the first waits for %s", s->number, s->n_commands, what);
+}
+
+static void report_deadlock(const char *function, const char *waits_for)
+{
+    char text[2048];
+    size_t n =
+        (size_t)snprintf(text, sizeof text, "fake_driver: deadlock: %s waits for %s, and nothing went on for %d ms",
+                         function, waits_for, fake.o.stall_ms);
+    for (ps_cu_stream s = fake.streams; s != NULL && n < sizeof text - 1; s = s->next) {
+        if (s->first == NULL) continue;
+        describe(s, text + n, sizeof text - n);
+        n += strlen(text + n);
+    }
+    if (fake.o.on_deadlock == NULL) {
+        fprintf(stderr, "%s\n", text);
+        abort();
+    }
+    fake.o.on_deadlock(text);
+    for (int i = 0; i < FAKE_DEVICES; i++) break_context(&fake.contexts[i], PS_CU_LAUNCH_TIMEOUT);
+}
+
+/* A call that waits: since when nothing has gone on, of any stream. */
+typedef struct patience {
+    uint64_t n_moves;
+    int64_t since_ns;
+    int n_times;
+} patience;
+
+/* The lock is held, and given up meanwhile. */
+static void go_on(patience *p, const char *function, const char *waits_for)
+{
+    if (advance_any()) {
+        p->n_times = 0;
+        return;
+    }
+    stand_by(++p->n_times);
+    const int64_t now_ns = ps_clock_ns();
+    if (p->since_ns == 0 || p->n_moves != fake.n_moves) *p = (patience){fake.n_moves, now_ns, p->n_times};
+    if (now_ns - p->since_ns < fake.o.stall_ms * (int64_t)1000000) return;
+    report_deadlock(function, waits_for);
+    p->since_ns = now_ns;
+}
+
+#define ADVANCE_UNTIL(condition, waits_for)                                                                            \
     do {                                                                                                               \
-        for (int n_ = 0; !(condition); n_ = advance_any() ? 0 : n_ + 1)                                                \
-            if (n_ > 0) stand_by(n_);                                                                                  \
+        patience p_ = {0};                                                                                             \
+        while (!(condition)) go_on(&p_, __func__ + 5, waits_for);                                                      \
     } while (0)
+
+/* ---- the context's lock ---- */
+
+static bool is_locked_out(ps_cu_context c)
+{
+    return c != NULL && c->full != NULL && !pthread_equal(c->waits, pthread_self()) && !is_broken(c);
+}
+
+void fake_wait_for_context(const char *function)
+{
+    patience p = {0};
+    while (is_locked_out(fake_current())) go_on(&p, function, "the context, in which another call waits");
+}
+
+/* The lock is held. */
+static void wait_for_room(ps_cu_stream s, const char *function)
+{
+    const ps_cu_context c = s->context;
+    patience p = {0};
+    if (s->n_commands < fake.o.depth) return;
+    fake.n_full++;
+    c->full = s;
+    c->waits = pthread_self();
+    while (s->n_commands >= fake.o.depth && !is_broken(c)) go_on(&p, function, "room in a stream");
+    c->full = NULL;
+}
+
+static bool is_idle_for_me(void)
+{
+    for (ps_cu_stream s = fake.streams; s != NULL; s = s->next)
+        if (s->first != NULL && s->context == fake_current() && pthread_equal(s->creator, pthread_self())) return false;
+    return true;
+}
+
+void fake_synchronize(const char *function)
+{
+    patience p = {0};
+    fake.n_synchronized++;
+    if (fake_current() == NULL || fake.calls_do_not_wait) return;
+    while (!is_idle_for_me() && !is_broken(fake_current())) go_on(&p, function, "all streams to be idle");
+}
+
+/* ---- streams ---- */
 
 ps_cu_result fake_stream_create(ps_cu_stream *out, unsigned flags, int priority)
 {
@@ -165,6 +269,8 @@ ps_cu_result fake_stream_create(ps_cu_stream *out, unsigned flags, int priority)
     ps_cu_stream s = calloc(1, sizeof *s);
     s->priority = priority;
     s->context = fake_current();
+    s->creator = pthread_self();
+    s->number = fake.n_made++;
     s->next = fake.streams;
     fake.streams = s;
     fake.n_streams++;
@@ -177,7 +283,7 @@ ps_cu_result fake_stream_destroy(ps_cu_stream s)
 {
     pthread_mutex_lock(&fake.lock);
     s->stops = true;
-    ADVANCE_UNTIL(s->first == NULL);
+    ADVANCE_UNTIL(s->first == NULL, "what the stream has");
     ps_cu_stream *p = &fake.streams;
     while (*p != s) p = &(*p)->next;
     *p = s->next;
@@ -194,16 +300,25 @@ static void append(ps_cu_stream s, const fake_command *what, const void *args, s
     if (args_bytes > 0) memcpy(c->args, args, args_bytes);
     *(s->first == NULL ? &s->first : &s->last->next) = c;
     s->last = c;
+    s->n_commands++;
+    fake.n_moves++;
 }
 
 void fake_issue_call(ps_cu_stream s, bool (*run)(void *user), void *user)
 {
+    wait_for_room(s, "a collective");
     append(s, &(fake_command){.kind = CALL, .run = run, .user = user}, NULL, 0);
 }
 
 /* The lock is held, and is not afterwards. */
 static ps_cu_result issue(ps_cu_stream s, const fake_command *what, const void *args, size_t args_bytes)
 {
+    static const char *const names[] = {[FILL] = "fill",
+                                        [RECORD] = "event_record",
+                                        [WAIT_EVENT] = "stream_wait_event",
+                                        [WAIT_VALUE] = "stream_wait_value",
+                                        [KERNEL] = "launch"};
+    wait_for_room(s, names[what->kind]);
     append(s, what, args, args_bytes);
     advance_some();
     return fake_leave(PS_CU_SUCCESS);
@@ -212,7 +327,7 @@ static ps_cu_result issue(ps_cu_stream s, const fake_command *what, const void *
 ps_cu_result fake_stream_wait(ps_cu_stream s)
 {
     ENTER(true);
-    ADVANCE_UNTIL(s->first == NULL || is_broken(fake_current()));
+    ADVANCE_UNTIL(s->first == NULL || is_broken(fake_current()), "what the stream has");
     return fake_leave(fake_broken());
 }
 
@@ -235,11 +350,12 @@ ps_cu_result fake_copy(ps_cu_address dst, ps_cu_address src, size_t bytes, ps_cu
     ENTER(true);
     const bool is_known = fake_is_known(dst, bytes) && fake_is_known(src, bytes);
     if (!is_known && !fake.o.copies_unlocked) return fake_leave(PS_CU_INVALID_VALUE);
+    wait_for_room(s, "copy");
     append(s, &(fake_command){.kind = COPY, .dst = dst, .src = src, .bytes = bytes}, NULL, 0);
     if (is_known)
         advance_some();
     else
-        ADVANCE_UNTIL(s->first == NULL);
+        ADVANCE_UNTIL(s->first == NULL, "what the stream has");
     return fake_leave(PS_CU_SUCCESS);
 }
 
@@ -293,7 +409,7 @@ ps_cu_result fake_event_wait(ps_cu_event e)
 {
     ENTER(true);
     const uint64_t number = e->recorded;
-    ADVANCE_UNTIL(e->done >= number || is_broken(fake_current()));
+    ADVANCE_UNTIL(e->done >= number || is_broken(fake_current()), "an event");
     return fake_leave(fake_broken());
 }
 
@@ -311,6 +427,7 @@ ps_cu_result fake_module_load(ps_cu_module *out, const void *image)
 {
     (void)image;
     ENTER(true);
+    fake_synchronize("module_load");
     fake_current()->n_modules++;
     *out = (ps_cu_module)fake_current();
     return fake_leave(PS_CU_SUCCESS);
@@ -335,6 +452,14 @@ ps_cu_result fake_function_get(ps_cu_function *out, ps_cu_module module, const c
     return fake_leave(PS_CU_NOT_FOUND);
 }
 
+ps_cu_result fake_function_load(ps_cu_function function)
+{
+    ENTER(true);
+    if (!function->is_loaded) fake_synchronize("function_load");
+    function->is_loaded = true;
+    return fake_leave(PS_CU_SUCCESS);
+}
+
 ps_cu_result fake_function_set(ps_cu_function function, ps_cu_function_attribute which, int value)
 {
     ENTER(true);
@@ -351,6 +476,8 @@ ps_cu_result fake_launch(ps_cu_function function, unsigned grid_x, unsigned grid
     if (extra != NULL || grid_x * block_x == 0 || grid_y > 65535 || grid_z > 65535 ||
         block_x * block_y * block_z > 1024 || (shared_bytes > 48 * 1024 && shared_bytes > function->shared_allowed))
         return fake_leave(PS_CU_INVALID_VALUE);
+    if (!function->is_loaded) fake_synchronize("launch");
+    function->is_loaded = true;
     const fake_command c = {.kind = KERNEL,
                             .function = function,
                             .grid = {grid_x, grid_y, grid_z},
@@ -362,5 +489,6 @@ ps_cu_result fake_launch(ps_cu_function function, unsigned grid_x, unsigned grid
 void fake_kernel_add(const char *name, fake_kernel run, void *user, size_t args_bytes)
 {
     if (fake.n_kernels == FAKE_KERNELS) abort();
-    fake.kernels[fake.n_kernels++] = (struct ps_cu_function_state){name, run, user, args_bytes, 0};
+    fake.kernels[fake.n_kernels++] =
+        (struct ps_cu_function_state){.name = name, .run = run, .user = user, .args_bytes = args_bytes};
 }

@@ -38,6 +38,16 @@ static inline void op_cuda_guard(bool is_on)
     }
 }
 
+/* Arrays of the test are what there is of global memory. */
+static inline bool op_cuda_find(uint64_t address, uint64_t *begin, uint64_t *end)
+{
+    for (int i = 0; i < op_now.n_arrays; i++) {
+        *begin = (uint64_t)(uintptr_t)op_now.arrays[i].data, *end = *begin + op_now.arrays[i].bytes;
+        if (address >= *begin && address < *end) return true;
+    }
+    return false;
+}
+
 static inline ps_status op_cuda_launch(void *self, const ps_cuda_launch *l)
 {
     op_cuda_backend *b = self;
@@ -49,6 +59,7 @@ static inline ps_status op_cuda_launch(void *self, const ps_cuda_launch *l)
                  (long long)kernel_limits_dynamic(l->kernel));
     memcpy(args, l->args, l->args_bytes); /* as a driver would */
     op_cuda_guard(true);
+    emulate_over(op_cuda_find);
     emulate(l->kernel, l->blocks, l->shared_bytes, args, b->seed++);
     op_cuda_guard(false);
     return PS_OK;

@@ -25,7 +25,8 @@ typedef struct rig {
 static inline rig rig_open(fake_options o)
 {
     rig r;
-    assert_ok(ps_gpu_open(fake_driver(&o), &(ps_gpu_options){.poisons = true}, &r.gpu));
+    const ps_cuda_driver *d = fake_driver(&o);
+    assert_ok(ps_gpu_open(d, &(ps_gpu_options){.poisons = true, .stream_commands = fake_depth()}, &r.gpu));
     const ps_space *s = ps_gpu_space(r.gpu);
     assert_ok(ps_device_create_on(s->device, s->driver, s->page_bytes, "device", DEVICE_BYTES, &r.device));
     assert_ok(ps_device_create_on(s->host, s->driver, s->page_bytes, "host", DEVICE_BYTES, &r.host));

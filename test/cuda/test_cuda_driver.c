@@ -119,6 +119,8 @@ static void test_no_library(void **state)
     (void)state;
     ps_cuda_driver d;
     assert_fails(ps_cuda_driver_take("libcuda_that_is_not.so.1", &d), PS_ENOSYS, "cannot load NVIDIA's driver");
+    assert_non_null(strstr(ps_last_error(), "driver R580 or later"));
+    assert_non_null(strstr(ps_last_error(), "--gpus all"));
     assert_fails(ps_cuda_driver_take("libm.so.6", &d), PS_ENOSYS, "libm.so.6 has no cuInit, cuDriverGetVersion");
     assert_non_null(strstr(ps_last_error(), "CUDA 13.0 or later"));
     assert_non_null(strstr(ps_last_error(), "and more"));
@@ -147,6 +149,21 @@ static void test_unfit_drivers(void **state)
     assert_fails(ps_cuda_driver_start(d), PS_ENOSYS, "restart the machine");
     fake_fail("init", 0, PS_CU_UNKNOWN);
     assert_fails(ps_cuda_driver_start(d), PS_ENOSYS, "does nvidia-smi work?");
+    assert_true(fake_driver_end());
+}
+
+/* What the user has set stays. */
+static void test_connections(void **state)
+{
+    (void)state;
+    const ps_cuda_driver *d = fake_driver(&(fake_options){.seed = 1});
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    assert_int_equal(ps_cuda_driver_start(d), PS_OK);
+    assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+    assert_int_equal(ps_cuda_driver_start(d), PS_OK);
+    assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     assert_true(fake_driver_end());
 }
 
@@ -229,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_toolkit_has_all_symbols),
         cmocka_unit_test(test_no_library),
         cmocka_unit_test(test_unfit_drivers),
+        cmocka_unit_test(test_connections),
         cmocka_unit_test(test_results),
         cmocka_unit_test(test_looking),
     };

@@ -26,7 +26,7 @@ typedef struct world {
 
 static ps_status open_world(const ps_cuda_driver *d, world *w)
 {
-    PS_TRY(ps_gpu_open(d, &(ps_gpu_options){.poisons = true}, &w->gpu));
+    PS_TRY(ps_gpu_open(d, &(ps_gpu_options){.poisons = true, .stream_commands = fake_depth()}, &w->gpu));
     const ps_space *s = ps_gpu_space(w->gpu);
     int64_t usable;
     PS_TRY(ps_gpu_usable_bytes(w->gpu, &usable));

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -164,7 +165,8 @@ static ps_status open_backend(rank_thread *r)
     ps_gpu *g;
     ps_backend *host;
     ps_cuda_gemms gemms;
-    PS_TRY(ps_gpu_open(driver, &(ps_gpu_options){.ordinal = r->ordinal, .poisons = true}, &g));
+    PS_TRY(ps_gpu_open(driver,
+                       &(ps_gpu_options){.ordinal = r->ordinal, .poisons = true, .stream_commands = fake_depth()}, &g));
     PS_TRY(ps_backend_create_ref(&host));
     PS_TRY(fake_gpu_gemms(g, &gemms));
     return ps_backend_create_cuda(g, &fake_gpu_image, &gemms, NULL, host, &r->backend);
@@ -737,11 +739,13 @@ static void test_a_rank_leaves(void **state)
     timeout_s = 30;
 }
 
-/* NCCL finds out by itself, when all are idle. */
+static atomic_int n_past_barrier;
+
+/* NCCL finds out by itself, when all are idle: a rank still in the barrier would fail there. */
 static int wait_sick(rank_thread *r)
 {
     if (r->st != PS_OK || ps_comm_barrier(r->comm) != PS_OK) return 1;
-    fake_nccl_sicken(PS_NCCL_INTERNAL_ERROR);
+    if (atomic_fetch_add(&n_past_barrier, 1) == 1) fake_nccl_sicken(PS_NCCL_INTERNAL_ERROR);
     for (int i = 0; i < 30000 && ps_comm_failed_rank(r->comm) < 0; i++) usleep(1000);
     (void)try_transfers(r);
     return 0;
@@ -751,6 +755,7 @@ static void test_sick(void **state)
 {
     (void)state;
     const rig_options o = {.n = 2, .run = wait_sick};
+    atomic_store(&n_past_barrier, 0);
     begin_fakes(&o);
     run_threads(&o);
     for (int32_t i = 0; i < o.n; i++) {

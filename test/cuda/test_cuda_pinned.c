@@ -88,8 +88,9 @@ static tally count(void)
     tally t = {.n_registered = fake_calls("host_register"),
                .n_unregistered = fake_calls("host_unregister"),
                .n_allocated = fake_calls("host_alloc"),
-               .n_waits = fake_calls("event_wait")};
-    for (int i = 0; i < PS_BLOCK_COUNT; i++) t.n_blocked += ps_blocked_so_far().n[i];
+               .n_waits = fake_depth() < PS_GPU_COMMANDS ? 0 : fake_calls("event_wait")};
+    for (int i = 0; i < PS_BLOCK_COUNT; i++) /* room in a stream depends on its depth */
+        if (i != PS_BLOCK_FULL) t.n_blocked += ps_blocked_so_far().n[i];
     return t;
 }
 

@@ -43,7 +43,7 @@ static void test_other_files(void **state)
 {
     (void)state;
     loads_not("libpatrickstar_cuda.so, which has the kernels for GPUs, is in none of: /tmp/test_plugin_");
-    assert_non_null(strstr(ps_last_error(), "`make CUDA=1`"));
+    assert_non_null(strstr(ps_last_error(), "`make CUDA=1`, the wheel with `make python CUDA=1`"));
     run("echo no library >$folder/libpatrickstar_cuda.so");
     loads_not("cannot load the kernels for GPUs: ");
     compile("int something_else;");

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "base/fault.h"
 #include "base/machine.h"
 #include "cuda/rig.h"
+#include "device/stall.h"
 
 #define BYTES (4 * PS_MIB)
 
@@ -46,6 +48,7 @@ static ps_status run_launch(void *self, const void *args)
     const launch *l = args;
     append_args a = l->args;
     (void)self;
+    PS_TRY(ps_gpu_will_issue(l->gpu, ps_gpu_stream(l->queue), 1));
     return ps_gpu_check(
         l->gpu, l->driver->launch(l->function, 2, 1, 1, 32, 1, 1, 64, ps_gpu_stream(l->queue), (void *[]){&a}, NULL),
         "launch");
@@ -65,7 +68,7 @@ static notes notes_open(fake_options o)
 {
     notes n = {.driver = fake_driver(&o)};
     fake_kernel_add("append", append, NULL, sizeof(append_args));
-    assert_ok(ps_gpu_open(n.driver, &(ps_gpu_options){.poisons = true}, &n.r.gpu));
+    assert_ok(ps_gpu_open(n.driver, &(ps_gpu_options){.poisons = true, .stream_commands = fake_depth()}, &n.r.gpu));
     const ps_space *s = ps_gpu_space(n.r.gpu);
     assert_ok(ps_device_create_on(s->device, s->driver, s->page_bytes, "device", DEVICE_BYTES, &n.r.device));
     assert_ok(ps_device_create_on(s->host, s->driver, s->page_bytes, "host", DEVICE_BYTES, &n.r.host));
@@ -176,7 +179,9 @@ static void test_old_events(void **state)
     const ps_event early = ps_queue_event(q);
     const ps_event e = ps_host_queue_begin(host);
     assert_ok(ps_queue_wait(q, e));
-    for (int i = 0; i < 1000; i++) assert_ok(ps_queue_fill(q, d, (uint8_t)i, 8));
+    const int n_before =
+        fake_depth() > 400 ? 200 : fake_depth() / 2 - 4; /* there is room while the host code goes on */
+    for (int i = 0; i < n_before; i++) assert_ok(ps_queue_fill(q, d, (uint8_t)i, 8));
     assert_ok(ps_event_wait(early));
     assert_true(ps_event_is_done(early));
     assert_false(ps_event_is_done(ps_queue_event(q)));
@@ -190,6 +195,43 @@ static void test_old_events(void **state)
     ps_queue_destroy(host);
     ps_device_free(r.device, d, PAGE, NULL);
     rig_close(&r);
+}
+
+/* A tensor that is freed while a stream still reads it, whose memory another stream writes: how often of 100 times the
+ * reader gets what the next owner wrote. */
+static int stale_reads(bool waits)
+{
+    rig r = rig_open((fake_options){.seed = 8});
+    ps_queue *q[2] = {queue_new(&r), queue_new(&r)};
+    uint8_t *h = block_new(r.host, PAGE);
+    int n = 0;
+    for (int i = 0; i < 100; i++) {
+        char *first = block_new(r.device, PAGE);
+        assert_ok(ps_queue_wait(q[0], ps_device_gave_after(r.device)));
+        assert_ok(ps_queue_fill(q[0], first, 1, PAGE));
+        assert_ok(ps_queue_copy(q[0], h, first, PAGE));
+        ps_device_free(r.device, first, PAGE, &(ps_events){.n = 1, .event = {ps_queue_event(q[0])}});
+        char *second = block_new(r.device, PAGE);
+        assert_ptr_equal(second, first);
+        if (waits) assert_ok(ps_queue_wait(q[1], ps_device_gave_after(r.device)));
+        assert_ok(ps_queue_fill(q[1], second, 2, PAGE));
+        finish(q[1]);
+        finish(q[0]);
+        n += memchr(h, 1, PAGE) != h || memchr(h, 2, PAGE) != NULL;
+        ps_device_free(r.device, second, PAGE, NULL);
+    }
+    ps_device_free(r.host, h, PAGE, NULL);
+    ps_queue_destroy(q[0]);
+    ps_queue_destroy(q[1]);
+    rig_close(&r);
+    return n;
+}
+
+static void test_stale_tensor_on_another_stream(void **state)
+{
+    (void)state;
+    assert_int_equal(stale_reads(true), 0);
+    assert_true(stale_reads(false) > 0);
 }
 
 /* More than the staging ring has, to and fro. */
@@ -382,14 +424,147 @@ static void test_piece_is_wanted_again_under_its_last_use(void **state)
     assert_ok(ps_queue_wait(q, l.e));
     assert_ok(ps_queue_fill(q, ps_region_base(region), 1, 30 * PS_MIB));
     ps_region_decommit(region, 0, 30 * PS_MIB, &(ps_events){.n = 1, .event = {ps_queue_event(q)}});
-    char *block = block_new(r.device, 30 * PS_MIB); /* the same pages */
     pthread_t t;
-    pthread_create(&t, NULL, end_later, &l);
+    pthread_create(&t, NULL, end_later, &l);        /* mapping may wait for the stream, and so for host code */
+    char *block = block_new(r.device, 30 * PS_MIB); /* the same pages */
     assert_ok(ps_region_commit(region, 0, PS_MIB));
     finish(q);
     pthread_join(t, NULL);
     ps_region_destroy(region);
     ps_device_free(r.device, block, 30 * PS_MIB, NULL);
+    ps_queue_destroy(q);
+    ps_queue_destroy(host);
+    rig_close(&r);
+}
+
+/* ---- as many commands as a stream takes ---- */
+
+static char deadlock[2048];
+
+static void note_deadlock(const char *text)
+{
+    snprintf(deadlock, sizeof deadlock, "%s", text);
+}
+
+/* Host code that launches, after the work of another thread that is far ahead. */
+typedef struct launcher {
+    ps_queue *q, *host;
+    ps_event e;
+    char *at;
+} launcher;
+
+static void *launch_and_end(void *arg)
+{
+    const launcher *l = arg;
+    usleep(20000);
+    const ps_status st = ps_queue_fill(l->q, l->at, 1, 8);
+    ps_host_queue_end(l->host, l->e.ticket, st == PS_OK ? ps_event_wait(ps_queue_event(l->q)) : st);
+    return NULL;
+}
+
+/* A stream waits for host code, which launches itself; the caller issues far more than a stream takes. Returns the
+ * first failure. */
+static ps_status run_far_ahead(fake_options o, int stream_commands, int *n_full)
+{
+    rig r;
+    ps_queue *q[2], *host;
+    const ps_cuda_driver *driver = fake_driver(&o);
+    assert_ok(ps_gpu_open(driver, &(ps_gpu_options){.stream_commands = stream_commands}, &r.gpu));
+    const ps_space *s = ps_gpu_space(r.gpu);
+    assert_ok(ps_device_create_on(s->device, s->driver, s->page_bytes, "device", DEVICE_BYTES, &r.device));
+    assert_ok(ps_device_create_on(s->host, s->driver, s->page_bytes, "host", DEVICE_BYTES, &r.host));
+    for (int i = 0; i < 2; i++) q[i] = queue_new(&r);
+    assert_ok(ps_host_queue_create("messages", &host));
+    char *d = block_new(r.device, 2 * PAGE);
+    for (int i = 0; i < 2; i++) assert_ok(ps_queue_wait(q[i], ps_device_gave_after(r.device)));
+    launcher l = {q[1], host, ps_host_queue_begin(host), d + PAGE};
+    pthread_t t;
+    assert_ok(ps_queue_wait(q[0], l.e));
+    pthread_create(&t, NULL, launch_and_end, &l);
+    ps_status st = PS_OK;
+    for (int i = 0; i < 3000 && st == PS_OK; i++) st = ps_queue_fill(q[0], d, 1, 8);
+    if (st == PS_OK) st = ps_event_wait(ps_queue_event(q[0]));
+    pthread_join(t, NULL);
+    *n_full = fake_full_calls();
+    for (int i = 0; i < 2; i++) ps_queue_destroy(q[i]);
+    ps_device_free(r.device, d, 2 * PAGE, NULL);
+    ps_queue_destroy(host);
+    ps_device_destroy(r.host);
+    ps_device_destroy(r.device);
+    ps_gpu_close(r.gpu);
+    assert_true(fake_driver_end() || st != PS_OK);
+    return st;
+}
+
+static void test_no_call_blocks_in_the_driver(void **state)
+{
+    static const int depths[] = {16, 64, 512, 1024, 4096};
+    (void)state;
+    for (size_t i = 0; i < PS_ARRAY_LEN(depths); i++) {
+        int n_full;
+        const fake_options o = {.seed = i, .depth = depths[i]};
+        const ps_blocked before = ps_blocked_so_far();
+        assert_ok(run_far_ahead(o, depths[i], &n_full));
+        assert_int_equal(n_full, 0);
+        assert_true(ps_blocked_so_far().n[PS_BLOCK_FULL] > before.n[PS_BLOCK_FULL]); /* the queue waits in its place */
+    }
+}
+
+/* Seeded fault: the stream is not bounded. The call that blocks keeps the lock that the host code needs. */
+static void test_unbounded_stream_is_found(void **state)
+{
+    (void)state;
+    int n_full;
+    deadlock[0] = '\0';
+    const fake_options o = {.seed = 1, .depth = 100, .stall_ms = 200, .on_deadlock = note_deadlock};
+    assert_int_not_equal(run_far_ahead(o, PS_GPU_COMMANDS, &n_full), PS_OK);
+    assert_true(n_full > 0);
+    assert_non_null(strstr(deadlock, "fake_driver: deadlock: "));
+    assert_non_null(strstr(deadlock, ": 100 commands; the first waits for the host to write 1 where 0 is"));
+}
+
+/* An item of more commands than are outstanding at most. */
+static ps_status launch_many(void *self, const void *args)
+{
+    for (int i = 0; i < 300; i++) PS_TRY(run_launch(self, args));
+    return PS_OK;
+}
+
+static void test_long_item(void **state)
+{
+    (void)state;
+    notes n = notes_open((fake_options){.seed = 7, .depth = 32});
+    launch l = {n.q, n.r.gpu, n.driver, n.function, {n.memory + 16, (int32_t *)(uintptr_t)n.memory, 'x'}};
+    char text[301];
+    memset(text, 'x', 300);
+    text[300] = '\0';
+    assert_ok(ps_queue_call(n.q, &(ps_call){.name = "many", .run = launch_many, .args = &l, .args_bytes = sizeof l}));
+    assert_text(&n, n.q, text);
+    assert_int_equal(fake_full_calls(), 0);
+    notes_close(&n);
+}
+
+/* Unmapping under work that is under way waits for it, as page-locking does. */
+static void test_calls_that_synchronize(void **state)
+{
+    (void)state;
+    rig r = rig_open((fake_options){.seed = 3});
+    ps_queue *q = queue_new(&r), *host;
+    char *d = block_new(r.device, PAGE);
+    assert_ok(ps_host_queue_create("disk", &host));
+    finish(q);
+    const int n = fake_synchronizing_calls();
+    later l = {host, ps_host_queue_begin(host), PS_OK, 20, NULL};
+    pthread_t t;
+    assert_ok(ps_queue_wait(q, l.e));
+    const ps_event e = ps_queue_event(q);
+    pthread_create(&t, NULL, end_later, &l);
+    char *more = block_new(r.host, PAGE);
+    assert_true(fake_synchronizing_calls() > n);
+    assert_true(ps_event_is_done(e));
+    pthread_join(t, NULL);
+    ps_device_free(r.host, more, PAGE, NULL);
+    ps_device_free(r.device, d, PAGE, NULL);
     ps_queue_destroy(q);
     ps_queue_destroy(host);
     rig_close(&r);
@@ -519,6 +694,30 @@ static void test_external_stream(void **state)
     notes_close(&n);
 }
 
+/* A program that runs far ahead on its stream waits at its marks, not within the driver. */
+static void test_external_stream_is_bounded(void **state)
+{
+    (void)state;
+    if (fake_depth() < 2 * PS_GPU_COMMANDS) skip(); /* what it issues between two marks alone would fill the stream */
+    notes n = notes_open((fake_options){.seed = 4});
+    ps_cu_stream stream;
+    ps_queue *theirs;
+    ps_event mark;
+    assert_int_equal(n.driver->stream_create(&stream, PS_CU_STREAM_NON_BLOCKING, 0), PS_CU_SUCCESS);
+    assert_ok(ps_gpu_open_external(n.r.gpu, "theirs", stream, &theirs));
+    const int n_before = fake_full_calls();
+    for (int moment = 0; moment < 200; moment++) {
+        for (int i = 0; i < 30; i++)
+            assert_int_equal(n.driver->fill((ps_cu_address)(uintptr_t)n.memory + 64, 1, 8, stream), PS_CU_SUCCESS);
+        assert_ok(ps_queue_mark(theirs, &mark));
+    }
+    assert_int_equal(fake_full_calls(), n_before);
+    finish(theirs);
+    ps_queue_destroy(theirs);
+    assert_int_equal(n.driver->stream_destroy(stream), PS_CU_SUCCESS);
+    notes_close(&n);
+}
+
 static void test_profile_has_times(void **state)
 {
     (void)state;
@@ -557,6 +756,56 @@ static void test_profile_has_times(void **state)
     rig_close(&r);
 }
 
+/* ---- a wait that nothing ends ---- */
+
+static char stalled[2048];
+
+static void note_stall(void *user, const char *text)
+{
+    (void)user;
+    snprintf(stalled, sizeof stalled, "%s", text);
+}
+
+static void *wait_for_stream(void *q)
+{
+    assert_ok(ps_event_wait(ps_queue_event(q)));
+    return NULL;
+}
+
+/* The report has the stream's item, what the stream is at, and what that waits for. */
+static void test_stall_is_named(void **state)
+{
+    (void)state;
+    static const int64_t second_ns = 1000000000;
+    rig r = rig_open((fake_options){.seed = 7, .stall_ms = 1000000});
+    ps_stall_watch *watch;
+    ps_queue *q = queue_new(&r), *host;
+    char *d = block_new(r.device, PAGE);
+    pthread_t waiter;
+    int64_t now_ns = ps_clock_ns();
+    ps_set_stall(note_stall, NULL);
+    assert_ok(ps_stall_open(&(ps_stall_options){.stall_ns = 100 * second_ns, .is_manual = true}, &watch));
+    assert_ok(ps_host_queue_create("disk", &host));
+    const ps_event never = ps_host_queue_begin(host);
+    assert_ok(ps_queue_wait(q, never));
+    assert_ok(ps_queue_fill(q, d, 3, 100));
+    stalled[0] = '\0';
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_stream, q), 0);
+    while (strstr(stalled, "item 2 of queue work") == NULL || strstr(stalled, "item 1 of queue disk") == NULL) {
+        for (int i = 0; i < 101; i++) (void)ps_stall_look(now_ns += second_ns);
+        usleep(1000); /* the threads are on their way */
+    }
+    assert_non_null(strstr(stalled, "(a fill; it is at item 1 or later, a wait)"));
+    ps_host_queue_end(host, never.ticket, PS_OK);
+    pthread_join(waiter, NULL);
+    ps_stall_close(watch);
+    ps_set_stall(NULL, NULL);
+    ps_queue_destroy(q);
+    ps_queue_destroy(host);
+    ps_device_free(r.device, d, PAGE, NULL);
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -564,17 +813,24 @@ int main(void)
         cmocka_unit_test(test_work_without_a_wait_is_too_early),
         cmocka_unit_test(test_events_order_queues),
         cmocka_unit_test(test_old_events),
+        cmocka_unit_test(test_stale_tensor_on_another_stream),
         cmocka_unit_test(test_put_and_get_any_memory),
         cmocka_unit_test(test_stream_waits_for_host_code),
         cmocka_unit_test(test_host_waits_where_streams_cannot),
         cmocka_unit_test(test_failure_of_host_code_is_handed_on),
         cmocka_unit_test(test_release_after_host_code),
         cmocka_unit_test(test_piece_is_wanted_again_under_its_last_use),
+        cmocka_unit_test(test_no_call_blocks_in_the_driver),
+        cmocka_unit_test(test_unbounded_stream_is_found),
+        cmocka_unit_test(test_long_item),
+        cmocka_unit_test(test_calls_that_synchronize),
         cmocka_unit_test(test_device_is_lost),
         cmocka_unit_test(test_wrong_address),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_external_stream),
+        cmocka_unit_test(test_external_stream_is_bounded),
         cmocka_unit_test(test_profile_has_times),
+        cmocka_unit_test(test_stall_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

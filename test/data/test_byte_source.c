@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -89,12 +90,16 @@ static void expect_bytes(const char *packed, size_t n_packed, const char *expect
     }
     char *all;
     int64_t n_all;
-    assert_int_equal(ps_byte_source_read_all(p.text, n, &all, &n_all), PS_OK);
+    assert_int_equal(ps_byte_source_read_all(p.text, n, "", &all, &n_all), PS_OK);
     assert_int_equal(n_all, n);
     assert_memory_equal(all, expected, (size_t)n);
     assert_int_equal(all[n], 0);
+    assert_int_equal(ps_mem_bytes(all), n + 1);
     ps_mem_free(all);
-    if (n > 0) assert_int_equal(ps_byte_source_read_all(p.text, n - 1, &all, &n_all), PS_EFORMAT);
+    if (n > 0) {
+        assert_int_equal(ps_byte_source_read_all(p.text, n - 1, ", a limit", &all, &n_all), PS_EFORMAT);
+        assert_non_null(strstr(ps_last_error(), ", a limit"));
+    }
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
@@ -114,6 +119,11 @@ static void test_same_bytes(void **state)
         expect_bytes(packed, n + packers[i]("", 0, packed + n), text, TEXT_BYTES);
         expect_bytes(packed, packers[i]("", 0, packed), "", 0);
     }
+    /* padding to a block, as tar has it; longer than what is read at once */
+    static char padded[PACKED_MAX];
+    const size_t n_gzip = pack_gzip(text, 1000, padded);
+    expect_bytes(padded, n_gzip + 1, text, 1000);
+    expect_bytes(padded, n_gzip + 200000, text, 1000);
     /* frames that decoders skip, as pzstd and seekable files have them */
     static const char skipped[] = "\x50\x2a\x4d\x18\x03\x00\x00\x00"
                                   "abc";
@@ -154,6 +164,23 @@ static void test_damage(void **state)
         const temp_path p = write_bytes(packed, garbage);
         assert_int_equal(read_pieces(p.text, 4096, out, sizeof out, &n_read), PS_EFORMAT);
         assert_non_null(strstr(ps_last_error(), "damaged: "));
+    }
+    /* after gzip: bytes that are no member, at once and after zeros; a member after zeros */
+    static const char *const others[] = {"x", "\0\0x", "\0\x1f\x8b"};
+    static const size_t n_others[] = {1, 3, 3};
+    const size_t n_packed = pack_gzip(text, 1000, packed);
+    for (size_t i = 0; i < PS_ARRAY_LEN(others); i++) {
+        char expected[64];
+        int64_t n_read;
+        memcpy(packed + n_packed, others[i], n_others[i]);
+        const temp_path p = write_bytes(packed, n_packed + n_others[i]);
+        assert_int_equal(read_pieces(p.text, 4096, out, sizeof out, &n_read), PS_EFORMAT);
+        snprintf(expected, sizeof expected, "offset %zu of the compressed bytes",
+                 n_packed + (i == 0   ? 0
+                             : i == 1 ? 2
+                                      : 1));
+        assert_non_null(strstr(ps_last_error(), expected));
+        assert_non_null(strstr(ps_last_error(), "neither a member nor zeros to the end"));
     }
     assert_int_equal(ps_mem_live_bytes(), 0);
 }

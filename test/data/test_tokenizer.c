@@ -83,6 +83,41 @@ static void test_golden_strings(void **state)
     }
 }
 
+typedef struct expected_ids {
+    const int32_t *ids;
+    int64_t n, live_bytes; /* before the text */
+} expected_ids;
+
+static ps_status take_expected(void *context, const int32_t *ids, int64_t n)
+{
+    expected_ids *e = context;
+    assert_in_range(n, 1, 32768);
+    assert_in_range(ps_mem_live_bytes() - e->live_bytes, 0, PS_MIB);
+    assert_memory_equal(ids, e->ids, (size_t)n * sizeof *ids);
+    e->ids += n;
+    e->n -= n;
+    return e->n >= 0 ? PS_OK : PS_EFORMAT;
+}
+
+static ps_status refuse_ids(void *context, const int32_t *ids, int64_t n)
+{
+    (void)ids;
+    (void)n;
+    return ++*(int *)context == 2 ? PS_FAIL(PS_EIO, "no more") : PS_OK;
+}
+
+/* The same ids some at a time, with memory for these only; the sink can stop. */
+static void assert_ids_into(const char *text, int64_t n_bytes, const int32_t *ids, int64_t n_ids)
+{
+    int n_calls = 0;
+    expected_ids e = {ids, n_ids, ps_mem_live_bytes()};
+    assert_int_equal(ps_tokenizer_encode_into(gpt2, text, n_bytes, false, take_expected, &e), PS_OK);
+    assert_int_equal(e.n, 0);
+    assert_int_equal(ps_tokenizer_encode_into(gpt2, text, n_bytes, false, refuse_ids, &n_calls), PS_EIO);
+    assert_int_equal(n_calls, 2);
+    assert_int_equal(ps_mem_live_bytes(), e.live_bytes);
+}
+
 static void test_golden_texts(void **state)
 {
     (void)state;
@@ -99,6 +134,7 @@ static void test_golden_texts(void **state)
                 hash = (hash ^ ((uint32_t)ids[j] >> shift & 0xFF)) * 0x100000001B3u;
         assert_true(hash == golden_texts[i].fnv1a);
         assert_int_equal(assert_round_trip(text, n_bytes), n_ids);
+        assert_ids_into(text, n_bytes, ids, n_ids);
         ps_mem_free(ids);
         ps_mem_free(text);
     }

@@ -1,10 +1,10 @@
-/* Updates within the backward pass: the bits of all other times, in memory as planned, each after the last use of its
- * chunk; and what happens to steps whose gradients are not finite. */
+/* Updates within the backward pass, of all chunks or of some: the bits of all other times, in memory as planned, each
+ * after the last use of its chunk; and what happens to steps whose gradients are not finite. */
 #include <math.h>
 
 #include "checkpoint/checkpoint_fixture.h"
+#include "engine/candidate_fixture.h"
 #include "engine/ranks_fixture.h"
-#include "train/run/bound.h"
 
 enum { STEPS = 4 };
 
@@ -69,6 +69,7 @@ static void test_same_bits_bf16(void **state)
     (void)state;
     vary_memory(BF16, "gradient_accumulation_steps=1");
     vary_memory(BF16, "zero.reuse_fp16_shard=false");
+    vary_memory(BF16, "optimizer.params.state_format=compact");
 }
 
 /* Only the last micro-batch's backward pass updates. */
@@ -200,7 +201,7 @@ static void expect_prompt_updates(const char *const *changes)
     ps_engine *e = engine_of(c);
     const ps_exec_plan *b = e->exec_plan;
     int32_t n_within = 0, last_backward = -1;
-    assert_int_equal(b->candidate.update_time, PS_UPDATE_EARLY);
+    assert_true(b->candidate.n_early > 0 && b->n_deferred == 0);
     for (int32_t m = 0; m < b->trace->n_moments; m++)
         if (b->trace->moments[m].phase == PS_PHASE_BACKWARD) last_backward = m;
     for (int32_t chunk = 0; chunk < b->layout->n_chunks; chunk++) {
@@ -246,25 +247,11 @@ static void test_chosen_where_allowed(void **state)
         if (OVER_DISCRETE && cases[i].is_early) continue;
         ps_config *c = tiny_with(cases[i].changes);
         ps_engine *e = engine_of(c);
-        if ((e->exec_plan->candidate.update_time == PS_UPDATE_EARLY) != cases[i].is_early) fail_msg("case %zu", i);
+        if ((e->exec_plan->candidate.n_early > 0) != cases[i].is_early) fail_msg("case %zu", i);
         ps_engine_destroy(e);
         ps_config_destroy(c);
     }
 #undef SLOW
-}
-
-/* The disk works in the backward pass too: no phases are next to the bound. */
-static void test_no_phases(void **state)
-{
-    (void)state;
-    for (int early = OVER_DISCRETE; early < 2; early++) { /* elsewhere there is more host memory */
-        ps_config *c = early ? TINY(BF16, EARLY, "memory.device=800KB", "memory.disk=20MB")
-                             : TINY(BF16, LATE, "memory.device=800KB", "memory.disk=20MB");
-        ps_engine *e = engine_of(c);
-        assert_true((ps_bound_of_plan(e->exec_plan, &e->shape->forecast).phases_ns == 0) == early);
-        ps_engine_destroy(e);
-        ps_config_destroy(c);
-    }
 }
 
 /* ---- between steps ----------------------------------------------------------------------------------------------- */
@@ -284,6 +271,107 @@ static void one_step(ps_engine *e, int64_t step, float *loss)
 }
 
 #define TIGHT "memory.device=800KB", "memory.host=300KB", "memory.disk=20MB", "default_chunk_size=4096"
+
+/* Of n chunks early, evenly spread, and the others at this time: each is updated where it should be. */
+static void expect_share(const ps_exec_plan *b, int32_t n, ps_update_time others)
+{
+    const int32_t last_micro = (int32_t)(b->settings->accumulation - 1) * b->code->n_instrs;
+    const int32_t first_backward = b->instr_moment[b->code->n_forward];
+    const int32_t last_backward = b->instr_moment[last_micro + b->code->n_instrs - 1];
+    int32_t n_early = 0, longest = 0, since = 0;
+    for (int32_t i = 0; i < b->n_used; i++) {
+        const int32_t c = b->use_order[i], update = b->update_moment[c];
+        n_early += b->is_early[c];
+        since = b->is_early[c] ? 0 : since + 1;
+        longest = (int32_t)ps_max_i64(longest, since);
+        if (!b->is_early[c]) {
+            assert_true(others == PS_UPDATE_DEFERRED ? update < first_backward : update > last_backward);
+            continue;
+        }
+        const int32_t last_use = b->instr_moment[last_micro + b->ready_after[c]];
+        assert_true(last_use >= first_backward && update > last_use);
+        for (int32_t m = last_use + 1; m < update; m++) assert_int_equal(b->trace->moments[m].phase, PS_PHASE_UPDATE);
+    }
+    assert_int_equal(n_early, n);
+    assert_int_equal(b->n_deferred, others == PS_UPDATE_DEFERRED ? b->n_used - n : 0);
+    assert_true(longest <= ps_ceil_div(b->n_used, n));
+}
+
+/* Some early, the others deferred or after the pass: of 131 rows of a table that many chunks have, too. */
+static void test_same_bits_of_each_share(void **state)
+{
+    (void)state;
+    static const char *const more[][3] = {
+        {"default_chunk_size=2048", "gradient_accumulation_steps=1", "memory.host=300KB"},
+        {"default_chunk_size=4096", "gradient_accumulation_steps=3", "memory.host=300KB"},
+        {"default_chunk_size=2048", "zero.reuse_fp16_shard=false", "memory.device=900KB"},
+        {"default_chunk_size=2048", "activation_checkpointing.enabled=true", "model.tie_word_embeddings=false"},
+        {"default_chunk_size=2048", "train.freeze=*h.0.*", "memory.prefetch=0"},
+        {"default_chunk_size=4096", "optimizer.params.state_format=compact", "memory.host=4MB"},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(more); i++) {
+        const run_result base = train(on_cpu(TINY(BF16, DROPOUT, LATE, more[i][0], more[i][1], more[i][2],
+                                                  "memory.device=64MB", "memory.host=64MB")),
+                                      STEPS);
+        for (int way = 2; way < 12; way++) {
+            if (!is_my_share()) continue;
+            const ps_update_time others = way % 2 ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER;
+            ps_config *c = TINY(BF16, DROPOUT, LEGAL, "memory.device=900KB", "memory.disk=20MB", more[i][0], more[i][1],
+                                more[i][2]);
+            ps_engine *e = engine_of(c);
+            ps_exec_plan *former;
+            float loss;
+            const ps_candidate v = share_of(e, way / 2, others);
+            assert_ok(use_candidate(e, v, &former));
+            expect_share(e->exec_plan, v.n_early, others);
+            for (int step = 0; step < STEPS; step++) one_step(e, step, &loss);
+            if (hash_of(e) != base.hash) fail_msg("case %zu, way %d: other weights", i, way);
+            assert_ordered(e);
+            ps_engine_destroy(e);
+            ps_exec_plan_destroy(former);
+            ps_config_destroy(c);
+        }
+    }
+}
+
+/* Another share after each step, with updates pending that the next plan has early, or has deferred, too; evaluated in
+ * between, or not. */
+static void test_shares_change_between_steps(void **state)
+{
+    (void)state;
+    static const char *const accumulation[] = {"gradient_accumulation_steps=1", "gradient_accumulation_steps=2"};
+    for (int i = 0; i < 4; i++) {
+        enum { MORE_STEPS = 12 };
+        float losses[MORE_STEPS];
+        ps_config *c = on_cpu(TINY(BF16, DROPOUT, LATE, accumulation[i % 2]));
+        ps_engine *e = engine_of(c);
+        for (int step = 0; step < MORE_STEPS; step++) one_step(e, step, &losses[step]);
+        const uint64_t hash = hash_of(e);
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+        c = TINY(BF16, DROPOUT, LEGAL, TIGHT, accumulation[i % 2]);
+        e = engine_of(c);
+        ps_exec_plan *former[MORE_STEPS];
+        int32_t tokens[2 * 16], targets[2 * 16];
+        for (int step = 0; step < MORE_STEPS; step++) {
+            float loss, evaluated;
+            const int sixths = (step * 5 + i) % 7;
+            const ps_candidate v = share_of(e, sixths, step % 3 ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER);
+            assert_ok(use_candidate(e, v, &former[step]));
+            one_step(e, step, &loss);
+            if (memcmp(&loss, &losses[step], sizeof loss) != 0)
+                fail_msg("%d: loss of step %d is %.9g, not %.9g", i, step, (double)loss, (double)losses[step]);
+            if (i / 2 == 0) continue;
+            fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 1000);
+            assert_ok(ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
+                                  &evaluated));
+        }
+        assert_true(hash_of(e) == hash);
+        ps_engine_destroy(e);
+        for (int step = 0; step < MORE_STEPS; step++) ps_exec_plan_destroy(former[step]);
+        ps_config_destroy(c);
+    }
+}
 
 /* Evaluated, read and hashed between steps, with another size of micro-batches for one of them. */
 static void test_calls_between_steps(void **state)
@@ -320,10 +408,12 @@ static void test_calls_between_steps(void **state)
     }
 }
 
-static uint64_t save_and_go_on(ps_config *c, const char *folder, bool meanwhile)
+static uint64_t save_and_go_on(ps_config *c, const char *folder, bool meanwhile, bool mixes)
 {
+    ps_exec_plan *former = NULL;
     ps_engine *e = engine_of(c);
     float loss;
+    if (mixes) assert_ok(use_candidate(e, share_of(e, 3, PS_UPDATE_DEFERRED), &former));
     for (int step = 0; step < 2; step++) one_step(e, step, &loss);
     if (meanwhile)
         assert_ok(ps_engine_begin_checkpoint(e, folder, NULL));
@@ -333,6 +423,7 @@ static uint64_t save_and_go_on(ps_config *c, const char *folder, bool meanwhile)
     if (meanwhile) assert_ok(ps_engine_finish_checkpoint(e, NULL));
     const uint64_t hash = hash_of(e);
     ps_engine_destroy(e);
+    ps_exec_plan_destroy(former);
     ps_config_destroy(c);
     return hash;
 }
@@ -349,17 +440,18 @@ static uint64_t resume(ps_config *c, const char *folder)
     return hash;
 }
 
-/* Saved with one time of updates and resumed with another, at once or during training. */
+/* Saved with one time of updates, or a mix of two, and resumed with another, at once or during training. */
 static void test_saved_and_resumed(void **state)
 {
     (void)state;
     const uint64_t want = train(on_cpu(TINY(BF16, LATE)), STEPS).hash;
-    for (int way = 0; way < 4; way++) {
-        const bool meanwhile = way % 2, saves_early = way / 2 == 0;
+    for (int way = 0; way < 6; way++) {
+        const bool meanwhile = way % 2, saves_early = way / 2 == 0, mixes = way / 2 == 2;
         const work_folder work = work_make();
         ps_config *saves = saves_early ? TINY(BF16, EARLY, TIGHT, "train.save_interval=1")
+                           : mixes     ? TINY(BF16, LEGAL, TIGHT, "train.save_interval=1")
                                        : TINY(BF16, LATE, TIGHT, "train.save_interval=1");
-        assert_true(save_and_go_on(saves, work.path, meanwhile) == want);
+        assert_true(save_and_go_on(saves, work.path, meanwhile, mixes) == want);
         assert_true(resume(TINY(BF16, EARLY, TIGHT), work.path) == want);
         assert_true(resume(TINY(BF16, LATE), work.path) == want);
         work_remove(work.path);
@@ -399,14 +491,16 @@ static void test_gradients_cannot_be_read(void **state)
 /* ---- gradients that are not finite ------------------------------------------------------------------------------- */
 
 /* Some weights have changed by then, so the step is the engine's last. */
-static void test_nonfinite_ends_it(void **state)
+static void end_by_nonfinite(bool mixes)
 {
-    (void)state;
-    ps_config *c = TINY(BF16, EARLY, "memory.disk=20MB");
+    ps_config *c = TINY(BF16, LEGAL, "memory.disk=20MB", "default_chunk_size=4096",
+                        mixes ? "memory.update_in_backward=auto" : "memory.update_in_backward=always");
     ps_engine *e = engine_of(c);
+    ps_exec_plan *former = NULL;
     const float value = NAN;
     int32_t tokens[2 * 16], targets[2 * 16];
     float loss;
+    if (mixes) assert_ok(use_candidate(e, share_of(e, 3, PS_UPDATE_DEFERRED), &former));
     one_step(e, 0, &loss);
     assert_ok(ps_engine_write_tensor(e, 4, 3, 1, &value));
     const work_folder saved = work_make();
@@ -428,12 +522,20 @@ static void test_nonfinite_ends_it(void **state)
     /* a checkpoint that was on its way has nothing of that step */
     assert_ok(ps_engine_finish_checkpoint(e, NULL));
     ps_engine_destroy(e);
+    ps_exec_plan_destroy(former);
     e = engine_of(c);
     assert_ok(ps_engine_load_checkpoint(e, saved.path, NULL));
     assert_true(hash_of(e) == hash);
     ps_engine_destroy(e);
     work_remove(saved.path);
     ps_config_destroy(c);
+}
+
+static void test_nonfinite_ends_it(void **state)
+{
+    (void)state;
+    end_by_nonfinite(false);
+    end_by_nonfinite(true);
 }
 
 /* With updates at other times the same configuration leaves the weights as they were, and the engine stays usable. */
@@ -474,6 +576,23 @@ static ps_status train_early(ps_engine *e, ps_config *c, rank_task *t)
     return rank_train(e, c, t);
 }
 
+/* Destroyed after the engines. */
+static ps_exec_plan *former_of[RANKS_MAX];
+
+/* Half of them, with the others deferred. */
+static ps_status train_mixed(ps_engine *e, ps_config *c, rank_task *t)
+{
+    const ps_candidate v = share_of(e, 3, PS_UPDATE_DEFERRED);
+    PS_TRY(use_candidate(e, v, &former_of[ps_comm_rank(t->comm)]));
+    ps_status st = rank_train(e, c, t);
+    if (st == PS_OK && (e->exec_plan->candidate.n_early != v.n_early ||
+                        (e->exec_plan->n_ordered > 1 && e->exec_plan->n_deferred == 0)))
+        st = PS_FAIL(PS_EINVAL, "%d updates are early, %d deferred", e->exec_plan->candidate.n_early,
+                     e->exec_plan->n_deferred);
+    t->result.forecast = e->shape->forecast;
+    return st;
+}
+
 static void test_ranks(void **state)
 {
     (void)state;
@@ -492,10 +611,14 @@ static void test_ranks(void **state)
             for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++) {
                 const char *const *v = variations[i];
                 if (!is_my_share()) continue;
-                const rank_task *t =
-                    run_ranks(n, STEPS, train_early, CHANGES(BF16, EARLY, sums[k], v[0], v[1], v[2], v[3]));
-                if (t->result.hash != want) fail_msg("%d ranks, %s, %s %s: other bits", n, sums[k], v[0], v[1]);
-                assert_int_equal(t->result.sent_bytes, t->result.forecast.moved_bytes[PS_LINK_COLLECTIVES]);
+                for (int mixes = 0; mixes < 2; mixes++) {
+                    const rank_task *t = run_ranks(n, STEPS, mixes ? train_mixed : train_early,
+                                                   mixes ? CHANGES(BF16, LEGAL, sums[k], v[0], v[1], v[2], v[3])
+                                                         : CHANGES(BF16, EARLY, sums[k], v[0], v[1], v[2], v[3]));
+                    if (t->result.hash != want) fail_msg("%d ranks, %s, %s %s: other bits", n, sums[k], v[0], v[1]);
+                    assert_int_equal(t->result.sent_bytes, t->result.forecast.moved_bytes[PS_LINK_COLLECTIVES]);
+                    for (int r = 0; r < n && mixes; r++) ps_exec_plan_destroy(former_of[r]);
+                }
             }
         }
 }
@@ -508,7 +631,7 @@ static ps_status train_into_nan(ps_engine *e, ps_config *c, rank_task *t)
 {
     (void)c;
     const float value = NAN;
-    plans_early[ps_comm_rank(t->comm)] = e->exec_plan->candidate.update_time == PS_UPDATE_EARLY;
+    plans_early[ps_comm_rank(t->comm)] = e->exec_plan->candidate.n_early > 0;
     PS_TRY(rank_step(e, t, 0));
     PS_TRY(ps_engine_write_tensor(e, 4, 3, 1, &value));
     const ps_status st = rank_step(e, t, 1);
@@ -576,7 +699,8 @@ int main(void)
         cmocka_unit_test(test_forecast),
         cmocka_unit_test(test_each_right_after_its_last_use),
         cmocka_unit_test(test_chosen_where_allowed),
-        cmocka_unit_test(test_no_phases),
+        cmocka_unit_test(test_same_bits_of_each_share),
+        cmocka_unit_test(test_shares_change_between_steps),
         cmocka_unit_test(test_calls_between_steps),
         cmocka_unit_test(test_saved_and_resumed),
         cmocka_unit_test(test_gradients_cannot_be_read),

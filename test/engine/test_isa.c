@@ -69,6 +69,13 @@ static void test_gpt2_bf16(void **state)
     follow(&(one_model){"gpt2 bf16", CHANGES(GPT2, "bf16.enabled=true"), UINT64_C(0xafce43d99092a468)});
 }
 
+static void test_gpt2_compact(void **state)
+{
+    (void)state;
+    follow(&(one_model){"gpt2 compact", CHANGES(GPT2, "bf16.enabled=true", "optimizer.params.state_format=compact"),
+                        UINT64_C(0x281a499e08dbd519)});
+}
+
 static void test_llama_f32(void **state)
 {
     (void)state;
@@ -154,9 +161,9 @@ static void test_amd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2_f32),   cmocka_unit_test(test_gpt2_bf16), cmocka_unit_test(test_llama_f32),
-        cmocka_unit_test(test_llama_bf16), cmocka_unit_test(test_resume),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_amd),
+        cmocka_unit_test(test_gpt2_f32),  cmocka_unit_test(test_gpt2_bf16),  cmocka_unit_test(test_gpt2_compact),
+        cmocka_unit_test(test_llama_f32), cmocka_unit_test(test_llama_bf16), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_amd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

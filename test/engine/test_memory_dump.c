@@ -85,7 +85,7 @@ static void test_numbers(void **state)
     int64_t device = stats.non_model_bytes;
     assert_bytes(text, "  activations", device, 0, 0);
     const ps_lists *lists = &e->exec_plan->lists;
-    assert_int_equal(lists->n, 6);
+    assert_int_equal(lists->n, 7);
     for (ps_list list = 0; list <= ps_lists_grad(lists); list++) {
         static const char *const names[] = {"parameters (bf16)", "fp32 parameters", "optimizer momentum",
                                             "optimizer variance", "fp32 gradients"};

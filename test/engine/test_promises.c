@@ -96,14 +96,27 @@ static void test_same_bits_accumulated(void **state)
     vary_memory(BF16, "gradient_accumulation_steps=3");
 }
 
+static void test_same_bits_compact(void **state)
+{
+    (void)state;
+    vary_memory(BF16, "optimizer.params.state_format=compact");
+}
+
 /* One state in place of two, or none. */
-static void test_same_bits_sgd(void **state)
+static void test_same_bits_optimizers(void **state)
 {
     (void)state;
 #define SGD "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]", "optimizer.params.lr=0.05"
-    static const char *const options[] = {"optimizer.params.momentum=0.9", "optimizer.params.momentum=0"};
-    for (size_t i = 0; i < PS_ARRAY_LEN(options); i++) {
-        const run_result base = train(on_cpu(TINY(BF16, DROPOUT, SGD, options[i])), STEPS);
+#define LION "optimizer.type=Lion", "optimizer.params.betas=[0.9, 0.99]", "optimizer.params.lr=1e-4"
+    static const struct {
+        const char *options[4];
+        int bytes; /* an element: the parameter's 2, the master's 4, the states' */
+    } cases[] = {{{SGD, "optimizer.params.momentum=0.9"}, 10},
+                 {{SGD, "optimizer.params.momentum=0"}, 6},
+                 {{LION, "optimizer.params.weight_decay=0.1"}, 10}};
+#define OPTIONS(i) cases[i].options[0], cases[i].options[1], cases[i].options[2], cases[i].options[3]
+    for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+        const run_result base = train(on_cpu(TINY(BF16, DROPOUT, OPTIONS(i))), STEPS);
         assert_true(base.losses[STEPS - 1] < base.losses[0] + 0.5f && base.losses[0] > 1);
         static const char *const small[][3] = {
             {"memory.device=700KB", "memory.host=300KB", "memory.disk=20MB"},
@@ -111,17 +124,17 @@ static void test_same_bits_sgd(void **state)
             {"memory.host=4MB", "optimizer.params.use_hybrid_adam=false", "default_chunk_size=2048"},
             {"memory.device=900KB", "memory.host=4MB", "activation_checkpointing.enabled=true"}};
         for (size_t k = 0; k < PS_ARRAY_LEN(small); k++) {
-            const run_result r =
-                train(TINY(BF16, DROPOUT, SGD, options[i], small[k][0], small[k][1], small[k][2]), STEPS);
-            assert_same(options[i], &base, &r);
+            const run_result r = train(TINY(BF16, DROPOUT, OPTIONS(i), small[k][0], small[k][1], small[k][2]), STEPS);
+            assert_same(cases[i].options[3], &base, &r);
         }
-        const char *const *changes = CHANGES(BF16, DROPOUT, SGD, options[i], "memory.disk=20MB");
+        const char *const *changes = CHANGES(BF16, DROPOUT, OPTIONS(i), "memory.disk=20MB");
         const run_result least = train_at(changes, smallest_device(changes));
         assert_same("smallest budget", &base, &least);
-        /* 2 + 4 + 4 bytes an element, or 2 + 4 */
         const run_result adam = train(TINY(BF16), 1);
-        assert_int_equal(base.memory.model_data_bytes * 14, adam.memory.model_data_bytes * (i == 0 ? 10 : 6));
+        assert_int_equal(base.memory.model_data_bytes * 14, adam.memory.model_data_bytes * cases[i].bytes);
     }
+#undef OPTIONS
+#undef LION
 #undef SGD
 }
 
@@ -318,7 +331,8 @@ int main(void)
         cmocka_unit_test(test_same_bits_f32),
         cmocka_unit_test(test_same_bits_bf16),
         cmocka_unit_test(test_same_bits_accumulated),
-        cmocka_unit_test(test_same_bits_sgd),
+        cmocka_unit_test(test_same_bits_compact),
+        cmocka_unit_test(test_same_bits_optimizers),
         cmocka_unit_test(test_same_bits_untied_fp16),
         cmocka_unit_test(test_same_bits_families),
         cmocka_unit_test(test_refusal),

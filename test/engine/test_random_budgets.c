@@ -1,8 +1,10 @@
 /* Accepted configurations run exactly as planned: tiny models with options and budgets drawn at random, most of them
- * tight. Each that is accepted trains as many steps as its trial ran, with the trial's peaks and bytes moved.
+ * tight. Each that is accepted trains as many steps as its trial ran, with the trial's peaks and bytes moved. But where
+ * each step's updates are taken back, it stays within the budgets, with the weights of a run in which none are.
  *
  *   PS_TEST_SEEDS  how many seeds, of RUNS runs each; 1
  *   PS_TEST_SEED   the first; 1 */
+#include "engine/candidate_fixture.h"
 #include "engine/engine_fixture.h"
 
 #include <stdarg.h>
@@ -13,6 +15,8 @@
 enum { RUNS = 200, CHANGES_MAX = 24 };
 
 static uint64_t state_of_draws;
+static int n_shares;              /* runs with some updates early and others deferred */
+static int n_right, n_taken_back; /* runs with speculative updates that were all valid, or all taken back */
 
 /* xorshift64* (Vigna 2016): a number in [0, n). */
 static int64_t draw(int64_t n)
@@ -64,7 +68,15 @@ static void draw_placement(drawn *d)
     if (draw(2) == 0) change(d, "client.mem_tracer.with_static_partition=true");
     if (draw(2) == 0) change(d, "client.mem_tracer.warmup_gpu_chunk_mem_ratio=0.%lld", 1 + (long long)draw(9));
     change(d, "memory.prefetch=%lld", (long long)prefetches[draw(4)]);
-    if (draw(3) == 0) change(d, "memory.defer_updates=false");
+    const bool defers = draw(3) > 0;
+    if (!defers) change(d, "memory.defer_updates=false");
+    if (defers && draw(3) == 0) {
+        change(d, "memory.update_in_backward=speculate");
+        change(d, "gradient_clipping=%s", draw(3) > 0 ? "1000" : "0.01"); /* none is clipped, or all are */
+    } else if (draw(4) > 0 && strstr(d->texts[1], "fp16") == NULL) {
+        change(d, "gradient_clipping=0");
+        change(d, "train.max_nonfinite_steps=1");
+    }
     if (draw(5) == 0) change(d, "optimizer.params.use_hybrid_adam=false");
 }
 
@@ -86,8 +98,10 @@ static void draw_budgets(drawn *d, int64_t bytes)
     const int64_t percent = 60 + draw(140), all = bytes * percent / 100;
     const int64_t device = all * (20 + draw(80)) / 100 + PS_KIB * draw(200);
     int64_t host = draw(3) == 0 ? 0 : all * (1 + draw(99)) / 100;
-    const int64_t disk = draw(3) == 0 ? 0 : draw(2) == 0 ? bytes * (95 + draw(15)) / 100 : all * (1 + draw(99)) / 100;
+    int64_t disk = draw(3) == 0 ? 0 : draw(2) == 0 ? bytes * (95 + draw(15)) / 100 : all * (1 + draw(99)) / 100;
     if (host == 0 && strstr(d->texts[d->n - 1], "use_hybrid_adam") != NULL) host = all / 2 + 1;
+    for (int i = 0; i < d->n; i++)
+        if (strstr(d->texts[i], "speculate") != NULL) disk = bytes * (130 + draw(200)) / 100; /* keeps some, or all */
     change(d, "memory.device=%lld", (long long)device);
     change(d, "memory.host=%lld", (long long)host);
     change(d, "memory.disk=%lld", (long long)disk);
@@ -113,17 +127,70 @@ static bool is_as_planned(const ps_engine *e, const int64_t before[PS_LINK_COUNT
     return is_same;
 }
 
+/* Where updates may be early: of a share of the chunks that the search would not come to, if that fits. The execution
+ * plan of before, or NULL. */
+static ps_exec_plan *draw_share(ps_engine *e, int64_t seed, int run, const drawn *d)
+{
+    ps_exec_plan *former;
+    if (!ps_settings_updates_in_backward(&e->settings) || draw(4) == 0) return NULL;
+    const bool defers = e->settings.may_speculate || draw(3) > 0;
+    ps_candidate v = share_of(e, (int)draw(7), defers ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER);
+    v.ahead_halvings = (int32_t)(draw(2) * draw(8));
+    const ps_status st = use_candidate(e, v, &former);
+    if (st != PS_OK && st != PS_EBUDGET) fail_run(seed, run, d, ps_last_error());
+    n_shares += former != NULL && e->exec_plan->candidate.n_early > 0 && e->exec_plan->n_deferred > 0;
+    return former;
+}
+
+static void expect_budgets_kept(const ps_engine *e, int64_t seed, int run, const drawn *d)
+{
+    ps_memory_info m = {.struct_size = sizeof m};
+    assert_ok(ps_engine_get_memory_info(e, &m));
+    if (m.device_peak_bytes > m.device_budget_bytes || m.host_peak_bytes > m.host_budget_bytes ||
+        m.disk_peak_bytes > m.disk_budget_bytes)
+        fail_run(seed, run, d, "a budget was exceeded");
+}
+
+/* Weights after so many steps, in memory. */
+static uint64_t hash_in_memory(const drawn *d, int64_t n_steps)
+{
+    ps_config *c = tiny_with(d->changes);
+    uint64_t hash;
+    over_set(c, "memory.update_in_backward", "never");
+    over_set(c, "memory.device", "64MB");
+    over_set(c, "memory.host", "64MB");
+    ps_engine *e = engine_of(c);
+    for (int64_t step = 0; step < n_steps; step++) assert_ok(tiny_step(e, step));
+    assert_ok(ps_engine_get_weights_xxh3(e, &hash));
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return hash;
+}
+
 /* Train as long as the trial did; the engine is given up. */
 static void run_as_planned(ps_engine *e, int64_t seed, int run, const drawn *d)
 {
+    ps_exec_plan *former = draw_share(e, seed, run, d);
     ps_store_stats before = {.disk_bytes = 0};
+    int64_t n_speculated = 0, n_wrong = 0;
+    uint64_t hash;
     for (int64_t step = 0; step < e->shape->forecast.steps; step++) {
         before = ps_store_get_stats(e->tiers.store);
         if (tiny_step(e, step) != PS_OK) fail_run(seed, run, d, ps_last_error());
+        n_speculated += e->last_step.n_speculated;
+        n_wrong += e->last_step.n_taken_back;
     }
-    if (!is_as_planned(e, before.moved_bytes)) fail_run(seed, run, d, "peaks or bytes moved are not as planned");
+    expect_budgets_kept(e, seed, run, d);
+    if (n_wrong == 0 && !is_as_planned(e, before.moved_bytes))
+        fail_run(seed, run, d, "peaks or bytes moved are not as planned");
+    if (n_speculated > 0) {
+        assert_ok(ps_engine_get_weights_xxh3(e, &hash));
+        if (hash != hash_in_memory(d, e->shape->forecast.steps)) fail_run(seed, run, d, "other weights");
+        *(n_wrong > 0 ? &n_taken_back : &n_right) += 1;
+    }
     assert_ordered(e);
     ps_engine_destroy(e);
+    ps_exec_plan_destroy(former);
 }
 
 /* True when it was accepted. */
@@ -157,10 +224,14 @@ static void what_is_accepted_runs_as_planned(void **state)
     const int64_t first = number_of("PS_TEST_SEED", 1), n_seeds = number_of("PS_TEST_SEEDS", 1);
     for (int64_t seed = first; seed < first + n_seeds; seed++) {
         int n_accepted = 0;
+        n_shares = n_right = n_taken_back = 0;
         state_of_draws = (uint64_t)seed * 0x9e3779b97f4a7c15ull + 1;
         for (int run = 0; run < RUNS; run++) n_accepted += try_run(seed, run);
-        printf("seed %lld: %d of %d accepted\n", (long long)seed, n_accepted, RUNS);
-        assert_true(n_accepted > RUNS / 8);
+        printf("seed %lld: %d of %d accepted, %d with a mix of updates, %d with valid speculative ones, %d took them "
+               "back\n",
+               (long long)seed, n_accepted, RUNS, n_shares, n_right, n_taken_back);
+        assert_true(n_accepted > RUNS / 8 && n_shares > RUNS / 64);
+        assert_true(OVER_DISCRETE || (n_right > RUNS / 64 && n_taken_back > RUNS / 128));
     }
     assert_int_equal(ps_mem_live_bytes(), 0);
 }

@@ -162,19 +162,22 @@ static void test_same_bits(void **state)
 }
 
 /* With the state of each element with its owner, and with none. */
-static void test_same_bits_sgd(void **state)
+static void test_same_bits_optimizers(void **state)
 {
     (void)state;
-#define SGD "optimizer.type=SGD"
-    static const char *const momenta[] = {"optimizer.params.momentum=0.9", "optimizer.params.momentum=0"};
-    uint64_t want[2];
-    for (int i = 0; i < 2; i++) {
-        want[i] = hash_of(3, SGD, momenta[i], FOR_BITS, "optimizer.params.betas=[0.9, 0.999]");
-        assert_true(hash_of(3, SGD, momenta[i], "default_chunk_size=4096", "optimizer.params.betas=[0.9, 0.999]") ==
-                    want[i]);
+    static const char *const options[][2] = {{"optimizer.type=SGD", "optimizer.params.momentum=0.9"},
+                                             {"optimizer.type=SGD", "optimizer.params.momentum=0"},
+                                             {"optimizer.type=Lion", "optimizer.params.weight_decay=0.1"},
+                                             {"optimizer.type=AdamW", "optimizer.params.state_format=compact"}};
+#define BETAS "optimizer.params.betas=[0.9, 0.999]"
+    uint64_t want[PS_ARRAY_LEN(options)];
+    for (size_t i = 0; i < PS_ARRAY_LEN(options); i++) {
+        want[i] = hash_of(3, options[i][0], BETAS, options[i][1], FOR_BITS);
+        assert_true(hash_of(3, options[i][0], BETAS, options[i][1], "default_chunk_size=4096") == want[i]);
+        assert_true(hash_of(3, options[i][0], BETAS, options[i][1], "memory.disk=4MB") == want[i]);
+        for (size_t k = 0; k < i; k++) assert_true(want[k] != want[i]);
     }
-    assert_true(want[0] != want[1]);
-#undef SGD
+#undef BETAS
 }
 
 /* ---- counted ----------------------------------------------------------------------------------------------------- */
@@ -367,7 +370,7 @@ int main(void)
         cmocka_unit_test(test_losses_bf16),
         cmocka_unit_test(test_losses_of_heads),
         cmocka_unit_test(test_one_micro_batch),
-        cmocka_unit_test(test_same_bits_sgd),
+        cmocka_unit_test(test_same_bits_optimizers),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_bytes_and_peaks),
         cmocka_unit_test(test_profiles),

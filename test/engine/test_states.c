@@ -75,14 +75,16 @@ static void test_adam_of_a_gradient(void **state)
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
-/* Weights, states and count from one engine to another, in pieces that no chunk has. */
+/* Weights, states and count from one engine to another, in pieces that no chunk has; of whole groups where states are
+ * compact. */
 static void take_over(ps_engine *from, ps_engine *to)
 {
-    enum { PIECE = 777 };
-    static _Thread_local float values[PIECE];
+    enum { MOST = 800 };
+    static _Thread_local float values[MOST];
+    const int64_t piece = to->settings.optimizer.is_compact ? MOST : 777;
     for (int64_t t = 0; t < ps_engine_get_tensor_count(from); t++)
-        for (int64_t n = elements_of(from, t), first = 0; first < n; first += PIECE) {
-            const int64_t here = ps_min_i64(PIECE, n - first);
+        for (int64_t n = elements_of(from, t), first = 0; first < n; first += piece) {
+            const int64_t here = ps_min_i64(piece, n - first);
             assert_ok(ps_engine_read_tensor(from, t, first, here, values));
             assert_ok(ps_engine_write_tensor(to, t, first, here, values));
             for (int32_t i = 0; ps_engine_get_state_name(from, i) != NULL; i++) {
@@ -95,6 +97,8 @@ static void take_over(ps_engine *from, ps_engine *to)
 
 #define PLAIN_SGD "optimizer.type=SGD", "optimizer.params.betas=[0.9, 0.999]"
 #define SGD PLAIN_SGD, "optimizer.params.momentum=0.9", "optimizer.params.dampening=0.25"
+#define LION "optimizer.type=Lion", "optimizer.params.lr=1e-4", "optimizer.params.weight_decay=0.1"
+#define COMPACT "optimizer.params.state_format=compact", "bf16.enabled=true"
 #define COSINE "scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=8"
 #define SMALL "default_chunk_size=2048"
 
@@ -131,6 +135,9 @@ static void test_taken_over(void **state)
                       TINY("train.threads=1", COSINE, SMALL, "memory.device=1200KB", "memory.disk=20MB",
                            "memory.defer_updates=false"));
     expect_taken_over(TINY("train.threads=1", SGD), TINY("train.threads=1", SGD, SMALL, "train.seed=8"));
+    expect_taken_over(TINY("train.threads=1", COMPACT),
+                      TINY("train.threads=1", COMPACT, SMALL, "memory.device=700KB", "memory.disk=20MB"));
+    expect_taken_over(TINY("train.threads=1", LION), TINY("train.threads=1", LION, SMALL, "train.seed=8"));
 }
 
 /* The states that a checkpoint has which was begun before they were written. */
@@ -159,6 +166,34 @@ static void test_written_during_a_checkpoint(void **state)
     ps_config_destroy(c);
     temp_folder_remove(&folder);
     assert_int_equal(ps_mem_live_bytes(), 0);
+}
+
+/* A write in the middle of a group changes the rest of the group by its rounding only, and a tensor is read as it was
+ * written to within rounding, from any element on. */
+static void test_compact_parts(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    ps_config *c = TINY("train.threads=1", COMPACT);
+    ps_engine *e = engine_of(c);
+    float in[N], out[N], part[N];
+    for (int i = 0; i < N; i++) in[i] = sinf((float)(i + 1));
+    assert_ok(ps_engine_write_state(e, 0, "exp_avg", 0, N, in));
+    assert_ok(ps_engine_read_state(e, 0, "exp_avg", 0, N, out));
+    for (int i = 0; i < N; i++) assert_true(fabsf(in[i] - out[i]) <= 1.0f / 127);
+    assert_memory_not_equal(in, out, sizeof in);
+    for (int first = 1; first < 70; first += 13) {
+        assert_ok(ps_engine_read_state(e, 0, "exp_avg", first, 77, part));
+        assert_memory_equal(part, out + first, 77 * sizeof *part);
+    }
+    for (int i = 0; i < 50; i++) in[37 + i] = 0.5f;
+    assert_ok(ps_engine_write_state(e, 0, "exp_avg", 37, 50, in + 37));
+    assert_ok(ps_engine_read_state(e, 0, "exp_avg", 0, N, part));
+    for (int i = 0; i < N; i++) assert_true(fabsf(in[i] - part[i]) <= 2.0f / 127);
+    assert_memory_equal(part, out, 32 * sizeof *part);
+    assert_memory_equal(part + 96, out + 96, (N - 96) * sizeof *part);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
 }
 
 /* Each rank reads all, in pieces; writes something else; and reads that. */
@@ -325,13 +360,10 @@ static void test_wrong_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adam_of_a_gradient),
-        cmocka_unit_test(test_refused_on_ranks),
-        cmocka_unit_test(test_refused_gradient),
-        cmocka_unit_test(test_began_empty),
-        cmocka_unit_test(test_taken_over),
-        cmocka_unit_test(test_written_during_a_checkpoint),
-        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_adam_of_a_gradient), cmocka_unit_test(test_refused_on_ranks),
+        cmocka_unit_test(test_refused_gradient),   cmocka_unit_test(test_began_empty),
+        cmocka_unit_test(test_taken_over),         cmocka_unit_test(test_written_during_a_checkpoint),
+        cmocka_unit_test(test_compact_parts),      cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_wrong_calls),
     };
     return RUN_ON_BACKENDS(tests);

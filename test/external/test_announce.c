@@ -142,6 +142,38 @@ static ps_status change_rate_alone(member *m)
     return train(m->client, 7);
 }
 
+/* max_norm of one rank. */
+static ps_status change_clipping_alone(member *m)
+{
+    PS_TRY(train(m->client, 7));
+    PS_TRY(ps_client_set_gradient_clipping(m->client, m->rank == 0 ? 1 : 0.5));
+    return train(m->client, 7);
+}
+
+/* In one group; the other numbers are as they were. */
+static ps_status change_eps(member *m, int32_t group)
+{
+    const ps_client_group numbers = {.struct_size = sizeof numbers,
+                                     .learning_rate = -1,
+                                     .weight_decay = NAN,
+                                     .beta1 = -1,
+                                     .beta2 = -1,
+                                     .eps = m->rank == 0 ? 1e-3 : 1e-4};
+    PS_TRY(ps_client_join_group(m->client, 0, 1));
+    PS_TRY(ps_client_set_group(m->client, group, &numbers));
+    return train(m->client, 7);
+}
+
+static ps_status change_eps_alone(member *m)
+{
+    return change_eps(m, 0);
+}
+
+static ps_status change_eps_of_another_group(member *m)
+{
+    return change_eps(m, 1);
+}
+
 static ps_status use_other_experts(member *m)
 {
     return train(m->client, m->rank == 0 ? 5 : 6);
@@ -293,6 +325,12 @@ static void test_other_numbers(void **state)
     run(change_rate_alone, m);
     expect(&m[0], PS_EINVAL, "rank 0 makes step 2 with a learning rate of 0.25 in its first group, rank 1 with 0.5; ");
     expect(&m[1], PS_EINVAL, "rank 1 makes step 2 with a learning rate of 0.5 in its first group, rank 0 with 0.25; ");
+    run(change_clipping_alone, m);
+    expect(&m[0], PS_EINVAL, "with gradient clipping to a norm of 1 (0: none), rank 1 with 0.5; ");
+    run(change_eps_alone, m);
+    expect(&m[1], PS_EINVAL, "with an eps of 0.0001 in its first group, rank 0 with 0.001; ");
+    run(change_eps_of_another_group, m);
+    expect(&m[0], PS_EINVAL, "with other numbers than rank 1 in a group after the first, ");
 }
 
 int main(void)

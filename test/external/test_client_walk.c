@@ -157,12 +157,56 @@ static void test_early_of_ranks(void **state)
         }
 }
 
+static int64_t to_device_bytes; /* that a walk's steps and accesses took from the host */
+
+static void note_moves(walk *w)
+{
+    ps_client_info info = {.struct_size = sizeof info};
+    assert_ok(ps_client_get_info(w->client, &info));
+    to_device_bytes = info.moved_bytes[0];
+}
+
+static uint64_t walked_noting(const char *changes, uint64_t seed)
+{
+    walk w = {.dice = {.seed = seed, .stream = 5}, .n_ranks = 1, .after_step = note_moves};
+    live(&w, changes);
+    expect_nothing_left();
+    n_deferred = w.n_deferred;
+    return w.seen;
+}
+
+/* Hybrid Adam: updates on the host, in parallel with the next forward pass, where a chunk is not on the device; with
+ * the option false all of them, so that no fp32 value or state goes to the device. The bits are the device's. */
+static void test_updates_on_host(void **state)
+{
+    (void)state;
+    if (!OVER_DISCRETE) skip(); /* the processor is both */
+    static const char *const formats[] = {"", "bf16.enabled=true "};
+    char changes[256];
+    for (uint64_t seed = 70; seed < 72; seed++) {
+        const char *format = formats[seed % 2];
+        snprintf(changes, sizeof changes, "%s%s", format, ALL);
+        const uint64_t want = walked_noting(changes, seed);
+        int64_t moved[2];
+        for (int is_hybrid = 0; is_hybrid < 2; is_hybrid++) {
+            snprintf(changes, sizeof changes, "%s%smemory.host=4MB memory.disk=0 optimizer.params.use_hybrid_adam=%s",
+                     format, LITTLE, is_hybrid ? "true" : "false");
+            if (walked_noting(changes, seed) != want) fail_msg("seed %d, %s: other bits", (int)seed, changes);
+            if (n_deferred == 0) fail_msg("seed %d, %s: no update was deferred", (int)seed, changes);
+            moved[is_hybrid] = to_device_bytes;
+        }
+        if (moved[0] >= moved[1])
+            fail_msg("seed %d, %s: %lld bytes to the device, %lld where updates may run there", (int)seed, format,
+                     (long long)moved[0], (long long)moved[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_values, note_live),         cmocka_unit_test_setup(test_budgets, note_live),
         cmocka_unit_test_setup(test_ranks, note_live),          cmocka_unit_test_setup(test_early, note_live),
-        cmocka_unit_test_setup(test_early_of_ranks, note_live),
+        cmocka_unit_test_setup(test_early_of_ranks, note_live), cmocka_unit_test_setup(test_updates_on_host, note_live),
     };
     return RUN_ON_BACKENDS_IN(tests, make_folder, remove_folder);
 }

@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     MUST(read_pieces(file.path, 1 + (int64_t)(n % 61), parts, &n_parts) == st);
     MUST(memcmp(whole, parts, (size_t)ps_min_i64(n_whole, n_parts)) == 0);
     if (st == PS_OK) MUST(n_whole == n_parts);
-    if (ps_byte_source_read_all(file.path, TEXT_BYTES_MAX - 1, &all, &n_all) == PS_OK) {
+    if (ps_byte_source_read_all(file.path, TEXT_BYTES_MAX - 1, "", &all, &n_all) == PS_OK) {
         MUST(st == PS_OK && n_all == n_whole && memcmp(all, whole, (size_t)n_all) == 0 && all[n_all] == '\0');
         ps_mem_free(all);
     }

@@ -13,11 +13,17 @@
 #include "device/cuda/open.h"
 #include "device/device.h"
 
-static struct {
+typedef struct mock_gpu_state {
     const ps_cuda_driver *driver;
     ps_cuda_parts parts;
     bool has_cudnn;
-} mock_gpu;
+} mock_gpu_state;
+
+#ifdef TEST_OPS /* several tests are one program (gpu/ops.c) */
+extern mock_gpu_state mock_gpu;
+#else
+static mock_gpu_state mock_gpu;
+#endif
 
 static inline bool mock_gpu_is_hardware(void)
 {
@@ -63,7 +69,8 @@ static inline void mock_gpu_begin(const fake_options *o)
                                          .gemm_bytes = FAKE_GEMM_BYTES,
                                          .nccl = mock_gpu_nccl,
                                          .nccl_bytes = PS_MIB,
-                                         .poisons = true};
+                                         .poisons = true,
+                                         .stream_commands = fake_depth()};
     }
     ps_cuda_use_parts(&mock_gpu.parts);
 }

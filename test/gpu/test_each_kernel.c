@@ -234,13 +234,17 @@ static void run_loss(void)
 static void run_updates(void)
 {
     RUN(cast, .dst = out(N), .src = op_input(t_grad, N, 1.0, 1), .n = N, .dst_dtype = t, .src_dtype = t_grad);
-    RUN(adam, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .m = sum_f32(N),
-        .v = op_random(PS_DTYPE_F32, N, 4.0, 1.0, 8), .n = N, .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f,
-        .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.1f, .bias1 = 1.0f, .bias2 = 1.0f, .grad_scale = 1.0f,
-        .param_dtype = t, .grad_dtype = t_grad);
+    for (int is_compact = 0; is_compact < 2; is_compact++) /* groups of states are smaller than as many floats */
+        RUN(adam, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .m = sum_f32(N),
+            .v = op_random(PS_DTYPE_F32, N, 4.0, 1.0, 8), .is_compact = is_compact != 0, .n = N, .lr = 0.1f,
+            .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.1f, .bias1 = 1.0f,
+            .bias2 = 1.0f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
     RUN(sgd, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .buffer = sum_f32(N), .n = N,
         .lr = 0.1f, .momentum = 0.9f, .one_minus_dampening = 1.0f, .grad_scale = 1.0f, .param_dtype = t,
         .grad_dtype = t_grad);
+    RUN(lion, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .m = sum_f32(N), .n = N,
+        .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.99f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.01f,
+        .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
 }
 
 /* ---- what no operator has: sums over ranks, whose bits are the host's ---- */

@@ -203,12 +203,13 @@ static void test_cudnn_losses(void **state)
 {
     (void)state;
     if (!use_cudnn()) skip();
+    const int n = mock_gpu_is_hardware() ? 0 : fake_cudnn_calls("execute");
     compare_with_processor("bf16.enabled=false", 1e-5);
-    if (!mock_gpu_is_hardware()) assert_int_equal(fake_cudnn_calls("execute"), 0);
+    if (!mock_gpu_is_hardware()) assert_int_equal(fake_cudnn_calls("execute"), n);
     compare_with_processor("bf16.enabled=true", 2e-2);
     compare_with_processor("fp16.enabled=true", 2e-2);
     /* steps of two formats, models that have no masks, layers, forward and backward */
-    if (!mock_gpu_is_hardware()) assert_true(fake_cudnn_calls("execute") >= 2 * STEPS * 2 * 2 * 2);
+    if (!mock_gpu_is_hardware()) assert_true(fake_cudnn_calls("execute") >= n + 2 * STEPS * 2 * 2 * 2);
     use_own();
 }
 
@@ -295,6 +296,37 @@ static void test_auto(void **state)
     ps_config_destroy(c);
 }
 
+/* Before the first step cuBLASLt has met every shape, and chosen, and cuDNN has executed its plans: a step would wait for
+ * what that loads. */
+static void test_libraries_are_ready(void **state)
+{
+    (void)state;
+    if (mock_gpu_is_hardware()) skip();
+    static const char *const ways[] = {"gradient_accumulation_steps=1", "gradient_accumulation_steps=2",
+                                       "activation_checkpointing.enabled=true"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(models); i++)
+        for (size_t w = 0; w < PS_ARRAY_LEN(ways); w++) {
+            ps_config *c = config_of(&models[i], CHANGES("bf16.enabled=true", ways[w]));
+            ps_engine *e = engine_of(c);
+            const int n = fake_cublaslt_calls("choose");
+            assert_true(n > 0);
+            for (int step = 0; step < 2; step++) assert_ok(tiny_step(e, step));
+            if (fake_cublaslt_calls("choose") != n)
+                fail_msg("%s, %s: %d shapes are met in a step", models[i].name, ways[w],
+                         fake_cublaslt_calls("choose") - n);
+            ps_engine_destroy(e);
+            ps_config_destroy(c);
+        }
+    if (!use_cudnn()) return;
+    const int n = fake_cudnn_calls("execute");
+    ps_config *c = config_of(&models[0], CHANGES("bf16.enabled=true"));
+    ps_engine *e = engine_of(c);
+    assert_int_equal(fake_cudnn_calls("execute"), n + 2); /* forward and backward, of both layers */
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    use_own();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_auto),
         cmocka_unit_test(test_budget_beyond_the_gpu),
         cmocka_unit_test(test_choice_of_attention),
+        cmocka_unit_test(test_libraries_are_ready),
         cmocka_unit_test(test_cudnn_losses),
         cmocka_unit_test(test_cudnn_budgets),
     };

@@ -4,6 +4,7 @@
 #include "engine/engine_fixture.h"
 
 #include "checkpoint/checkpoint_fixture.h"
+#include "patrickstar_client.h"
 
 enum { T = 16 };
 
@@ -52,6 +53,13 @@ static void expect_no_gpu(const char *text)
     assert_non_null(strstr(e->settings.gpu.why_not, text));
     assert_ok(step_once(e, 0));
     ps_engine_destroy(e);
+    ps_client *client;
+    ps_client_info info = {.struct_size = sizeof info};
+    assert_ok(ps_client_create(c, NULL, &client));
+    assert_ok(ps_client_get_info(client, &info));
+    assert_int_equal(info.gpu, -1);
+    assert_non_null(strstr(info.why_not_gpu, text));
+    ps_client_destroy(client);
     ps_config_destroy(c);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
@@ -68,6 +76,20 @@ static void test_no_gpu(void **state)
     again((fake_options){.mode = PS_CU_MODE_PROHIBITED});
     expect_no_gpu("compute mode forbids");
     again((fake_options){.seed = 1});
+}
+
+/* train.attention, which the processor does not have: one remedy, which is right. */
+static void test_no_cudnn(void **state)
+{
+    (void)state;
+    ps_engine *e = NULL;
+    ps_config *c = TINY("train.attention=cudnn");
+    assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_ENOSYS);
+    assert_message("train.backend = cuda: train.attention = cudnn: ");
+    assert_message("; or set train.attention = own");
+    assert_null(strstr(ps_last_error(), "train.backend = cpu"));
+    ps_config_destroy(c);
+    assert_int_equal(ps_mem_live_bytes(), 0);
 }
 
 /* ---- the device is lost ---- */
@@ -216,9 +238,9 @@ static void test_missing_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_gpu),       cmocka_unit_test(test_lost_meanwhile),
-        cmocka_unit_test(test_memory_taken), cmocka_unit_test(test_each_call_fails),
-        cmocka_unit_test(test_missing_wait),
+        cmocka_unit_test(test_no_gpu),          cmocka_unit_test(test_no_cudnn),
+        cmocka_unit_test(test_lost_meanwhile),  cmocka_unit_test(test_memory_taken),
+        cmocka_unit_test(test_each_call_fails), cmocka_unit_test(test_missing_wait),
     };
     if (!mock_gpu_is_hardware()) return RUN_ON_BACKENDS(tests);
     printf("not tried: failures are those of the fake driver\n");

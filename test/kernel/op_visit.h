@@ -147,6 +147,22 @@ static inline ps_backend *op_visit_begin(op_visit_backend *b, const ps_backend_o
 /* A test that has parts of its own to open it by has put them in place. */
 static bool op_gpu_has_parts;
 
+static inline ps_backend *op_gpu_open(void)
+{
+    ps_backend *host = NULL, *opened = NULL;
+    if (!op_gpu_has_parts) mock_gpu_begin(&(fake_options){.seed = 1});
+    if (mock_gpu_choice() == PS_CUDA_ATTENTION_CUDNN) mock_gpu_install_cudnn();
+    op_expect_ok(ps_backend_create_ref(&host));
+    op_expect_ok(ps_backend_open_cuda(0, mock_gpu_choice(), host, &opened));
+    return opened;
+}
+
+#ifdef TEST_OPS
+ps_backend *ops_gpu(void); /* of all tests of the program */
+#else
+#define ops_gpu op_gpu_open
+#endif
+
 /* Made once a program, and there until it ends. */
 static inline ps_backend *op_gpu(void)
 {
@@ -154,11 +170,7 @@ static inline ps_backend *op_gpu(void)
         .name = "cuda", .kernels = op_visit_kernels, .epilogues = PS_EPILOGUES_ALL, .unrounded = PS_CUDA_UNROUNDED};
     static op_visit_backend b;
     if (b.inner != NULL) return &b.base;
-    if (!op_gpu_has_parts) mock_gpu_begin(&(fake_options){.seed = 1});
-    ps_backend *host = NULL;
-    if (mock_gpu_choice() == PS_CUDA_ATTENTION_CUDNN) mock_gpu_install_cudnn();
-    op_expect_ok(ps_backend_create_ref(&host));
-    op_expect_ok(ps_backend_open_cuda(0, mock_gpu_choice(), host, &b.inner));
+    b.inner = ops_gpu();
     return op_visit_begin(&b, &ops);
 }
 

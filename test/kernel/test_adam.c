@@ -1,3 +1,4 @@
+#include "base/compact.h"
 #include "kernel/op_check.h"
 
 typedef struct adam_case {
@@ -5,15 +6,16 @@ typedef struct adam_case {
     ps_dtype param_dtype, grad_dtype;
     bool decoupled_decay;
     bool over;     /* param overlaps grad */
-    int64_t piece; /* 0: in one call; else the longest piece */
+    int64_t piece; /* 0: in one call; else the longest piece, of groups where the states are compact */
+    bool is_compact;
     float beta1;
 } adam_case;
 
 static void label_case(const adam_case *c)
 {
-    op_label("n %lld grad %s param %s%s%s piece %lld", (long long)c->n, ps_dtype_name(c->grad_dtype),
+    op_label("n %lld grad %s param %s%s%s%s piece %lld", (long long)c->n, ps_dtype_name(c->grad_dtype),
              ps_dtype_name(c->param_dtype), c->decoupled_decay ? " decoupled" : "", c->over ? " over" : "",
-             (long long)c->piece);
+             c->is_compact ? " compact" : "", (long long)c->piece);
 }
 
 static ps_adam_args piece_of(const ps_adam_args *a, int64_t first, int64_t n)
@@ -21,8 +23,39 @@ static ps_adam_args piece_of(const ps_adam_args *a, int64_t first, int64_t n)
     ps_adam_args p = *a;
     p.param = (char *)a->param + first * (int64_t)ps_dtype_bytes(a->param_dtype);
     p.grad = (const char *)a->grad + first * (int64_t)ps_dtype_bytes(a->grad_dtype);
-    p.master += first, p.m += first, p.v += first, p.n = n;
+    const ps_item item = ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32);
+    p.m = (char *)a->m + ps_item_offset(item, first), p.v = (char *)a->v + ps_item_offset(item, first);
+    p.master += first, p.n = n;
     return p;
+}
+
+/* Random floats, or groups of them, with zeros in some. */
+static void *states_of(const adam_case *c, ps_format format, double mean, double spread, uint64_t seed)
+{
+    float *x = op_random(PS_DTYPE_F32, c->n, mean, spread, seed);
+    if (!c->is_compact) return x;
+    for (int64_t i = 0; i < c->n; i++)
+        if (i % 96 < 33) x[i] = 0;
+    void *groups = op_alloc((size_t)ps_item_bytes(ps_format_item(format), c->n));
+    ps_format_encode(format, groups, x, c->n);
+    return groups;
+}
+
+/* Codes and scales of compact states, so that results are equal only if all of their bytes are. */
+static void record_state(op_result *result, const char *name, const adam_case *c, const void *values, double error)
+{
+    if (!c->is_compact) {
+        op_record(result, name, PS_DTYPE_F32, values, c->n, error);
+        return;
+    }
+    const ps_compact_group *g = values;
+    const int64_t n_groups = ps_ceil_div(c->n, PS_FORMAT_GROUP), width = PS_FORMAT_GROUP + 1;
+    float *bytes = op_alloc((size_t)(n_groups * width) * sizeof *bytes);
+    for (int64_t i = 0; i < n_groups * width; i++) {
+        const ps_compact_group *at = &g[i / width];
+        bytes[i] = i % width == PS_FORMAT_GROUP ? at->scale : (float)at->codes[i % width];
+    }
+    op_record_exact(result, name, PS_DTYPE_F32, bytes, n_groups * width);
 }
 
 /* The reference fixes a sequence of float operations; a backend that fuses some of them is off by one rounding each:
@@ -43,25 +76,29 @@ static void run_adam(ps_backend *k, const void *context, op_result *result)
                       .bias2 = 1.0f - powf(beta2, t),
                       .grad_scale = 1.0f / 128.0f,
                       .decoupled_decay = c->decoupled_decay,
+                      .is_compact = c->is_compact,
                       .param_dtype = c->param_dtype,
                       .grad_dtype = c->grad_dtype};
     void *grad = op_random(c->grad_dtype, c->n, 0.0, 128.0, 1);
     a.grad = grad;
     a.param = c->over ? grad : op_output(c->param_dtype, c->n, false, 0);
     a.master = op_random(PS_DTYPE_F32, c->n, 0.0, 1.0, 2);
-    a.m = op_random(PS_DTYPE_F32, c->n, 0.0, 0.1, 3);
-    a.v = op_random(PS_DTYPE_F32, c->n, 0.02, 0.003, 4);
+    a.m = states_of(c, PS_FORMAT_SIGNED, 0.0, 0.1, 3);
+    a.v = states_of(c, PS_FORMAT_ROOT, 0.02, 0.003, 4);
     for (int64_t first = 0, turn = 0; first < c->n; turn++) {
-        const int64_t n = c->piece == 0 ? c->n : ps_min_i64(c->n - first, turn * turn % c->piece + 1);
+        const int64_t longest = turn * turn % ps_max_i64(c->piece, 1) + 1;
+        const int64_t n =
+            c->piece == 0 ? c->n : ps_min_i64(c->n - first, c->is_compact ? longest * PS_FORMAT_GROUP : longest);
         const ps_adam_args p = piece_of(&a, first, n);
         op_expect_ok(ps_run_adam(k, NULL, &p, 0));
         first += n;
     }
     const double rounding = op_sum_error(0.5);
-    op_record(result, "m", PS_DTYPE_F32, a.m, c->n, rounding);
-    op_record(result, "v", PS_DTYPE_F32, a.v, c->n, rounding * 0.02);
-    op_record(result, "master", PS_DTYPE_F32, a.master, c->n, rounding);
-    op_record(result, "param", c->param_dtype, a.param, c->n, rounding);
+    record_state(result, "m", c, a.m, rounding);
+    record_state(result, "v", c, a.v, rounding * 0.02);
+    const double exact = -1.0;
+    op_record(result, "master", PS_DTYPE_F32, a.master, c->n, c->is_compact ? exact : rounding);
+    op_record(result, "param", c->param_dtype, a.param, c->n, c->is_compact ? exact : rounding);
 }
 
 static const int64_t sizes[] = {0, 1, 3, 7, 33, 65, 1000, 256 * 192 + 5};
@@ -71,11 +108,12 @@ static void test_backends(void **state)
     (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT * PS_DTYPE_COUNT; t++)
-            for (int decoupled = 0; decoupled < 2; decoupled++) {
+            for (int kind = 0; kind < 4; kind++) {
                 const adam_case c = {.n = sizes[s],
                                      .param_dtype = (ps_dtype)(t / PS_DTYPE_COUNT),
                                      .grad_dtype = (ps_dtype)(t % PS_DTYPE_COUNT),
-                                     .decoupled_decay = decoupled,
+                                     .decoupled_decay = kind % 2 != 0,
+                                     .is_compact = kind / 2 != 0,
                                      .beta1 = 0.9f};
                 label_case(&c);
                 op_check_backends(run_adam, &c);
@@ -87,9 +125,10 @@ static void test_pieces_and_overlay(void **state)
 {
     (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
-        for (int t = 0; t < PS_DTYPE_COUNT; t++) {
+        for (int t = 0; t < 2 * PS_DTYPE_COUNT; t++) {
+            const ps_dtype dtype = (ps_dtype)(t / 2);
             const adam_case whole = {
-                .n = sizes[s], .param_dtype = (ps_dtype)t, .grad_dtype = (ps_dtype)t, .beta1 = 0.9f};
+                .n = sizes[s], .param_dtype = dtype, .grad_dtype = dtype, .is_compact = t % 2 != 0, .beta1 = 0.9f};
             for (int64_t piece = 1; piece <= 101; piece += 20) {
                 adam_case cut = whole;
                 cut.piece = piece, cut.over = piece % 40 == 1;
@@ -148,12 +187,158 @@ static void test_values(void **state)
         }
 }
 
+/* ---- compact, in double ---- */
+
+typedef struct slow_group {
+    double scale, x[PS_FORMAT_GROUP];
+} slow_group;
+
+static double slow_signed(double c, double scale)
+{
+    return scale * c / (254 - fabs(c));
+}
+
+/* What a group of values becomes by the formulas of base/compact.h. */
+static void slow_round(slow_group *g, bool is_root)
+{
+    g->scale = 0;
+    for (int j = 0; j < PS_FORMAT_GROUP; j++) {
+        if (is_root) g->x[j] = sqrt(g->x[j]);
+        g->scale = fmax(g->scale, fabs(g->x[j]));
+    }
+    for (int j = 0; j < PS_FORMAT_GROUP && g->scale > 0; j++) {
+        const double c = is_root ? fmax(rint(255 * g->x[j] / g->scale), g->x[j] > 0 ? 1 : 0)
+                                 : rint(254 * g->x[j] / (g->scale + fabs(g->x[j])));
+        g->x[j] = is_root ? g->scale * c / 255 * g->scale * c / 255 : slow_signed(c, g->scale);
+    }
+}
+
+/* 40 steps from zeros, of a gradient that an element has in some steps only, beside doubles. Where the double is close
+ * to the middle between two codes, float may take the other one: few may differ. */
+static void test_compact_values(void **state)
+{
+    (void)state;
+    enum { N = 77, GROUPS = 3, STEPS = 40 };
+    const double lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-6, decay = 0.2;
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("compact values, %s", name);
+        float *master = op_random(PS_DTYPE_F32, N, 0.0, 1.0, 2), *grad = op_alloc(N * 4);
+        ps_compact_group *m = op_alloc(GROUPS * sizeof *m), *v = op_alloc(GROUPS * sizeof *v);
+        memset(m, 0, GROUPS * sizeof *m), memset(v, 0, GROUPS * sizeof *v);
+        double w[GROUPS * PS_FORMAT_GROUP] = {0};
+        slow_group slow_m[GROUPS] = {0}, slow_v[GROUPS] = {0};
+        for (int j = 0; j < N; j++) w[j] = (double)master[j];
+        for (int t = 1; t <= STEPS; t++) {
+            for (int j = 0; j < N; j++)
+                grad[j] = (j + t) % 3 == 0 ? 0.0f : sinf((float)(7 * j + 3 * t)) * (float)(1 + j % 32);
+            const double bias1 = 1 - pow(beta1, t), bias2 = 1 - pow(beta2, t);
+            op_expect_ok(ps_run_adam(k, NULL,
+                                     &(ps_adam_args){.param = grad,
+                                                     .grad = grad,
+                                                     .master = master,
+                                                     .m = m,
+                                                     .v = v,
+                                                     .n = N,
+                                                     .lr = (float)lr,
+                                                     .beta1 = (float)beta1,
+                                                     .beta2 = (float)beta2,
+                                                     .eps = (float)eps,
+                                                     .weight_decay = (float)decay,
+                                                     .one_minus_beta1 = (float)(1 - beta1),
+                                                     .one_minus_beta2 = (float)(1 - beta2),
+                                                     .bias1 = (float)bias1,
+                                                     .bias2 = (float)bias2,
+                                                     .grad_scale = 0.5f,
+                                                     .decoupled_decay = true,
+                                                     .is_compact = true},
+                                     0));
+            for (int j = 0; j < N; j++) {
+                const int64_t group = j / PS_FORMAT_GROUP, at = j % PS_FORMAT_GROUP;
+                double *mj = &slow_m[group].x[at], *vj = &slow_v[group].x[at];
+                const double g =
+                    (j + t) % 3 == 0 ? 0 : 0.5 * (double)(sinf((float)(7 * j + 3 * t)) * (float)(1 + j % 32));
+                *mj = beta1 * *mj + (1 - beta1) * g;
+                *vj = beta2 * *vj + (1 - beta2) * g * g;
+                w[j] = w[j] * (1 - lr * decay) - lr * (*mj / bias1) / (sqrt(*vj / bias2) + eps);
+            }
+            int n_others = 0;
+            for (int g = 0; g < GROUPS; g++) slow_round(&slow_m[g], false), slow_round(&slow_v[g], true);
+            for (int j = 0; j < N; j++) {
+                const int64_t group = j / PS_FORMAT_GROUP, at = j % PS_FORMAT_GROUP;
+                double *mj = &slow_m[group].x[at], *vj = &slow_v[group].x[at];
+                const double is_m = (double)ps_compact_get(PS_FORMAT_SIGNED, &m[group], at);
+                const double is_v = (double)ps_compact_get(PS_FORMAT_ROOT, &v[group], at);
+                n_others += fabs(is_m - *mj) > 1e-5 * slow_m[group].scale;
+                n_others += fabs(sqrt(is_v) - sqrt(*vj)) > 1e-5 * slow_v[group].scale;
+                assert_true(fabs(is_m - *mj) < slow_m[group].scale / 63);
+                assert_true(fabs(sqrt(is_v) - sqrt(*vj)) < slow_v[group].scale / 254);
+                assert_true(fabs((double)master[j] - w[j]) < 1e-5 * (1 + fabs(w[j])));
+                *mj = is_m, *vj = is_v, w[j] = (double)master[j];
+            }
+            assert_true(n_others <= 2);
+        }
+        op_release();
+    }
+}
+
+/* Groups that become zeros or NaN: the same bytes on every backend. */
+static void test_compact_ends(void **state)
+{
+    (void)state;
+    static const float sizes_m[] = {0.0f, 1e-45f, 7e-31f, 8e-31f, 1e-20f, 1e-10f, 1.6e38f, 1.8e38f, INFINITY, NAN};
+    enum { GROUPS = PS_ARRAY_LEN(sizes_m), N = GROUPS * PS_FORMAT_GROUP };
+    ps_backend *k;
+    char name[64];
+    ps_compact_group first_m[GROUPS], first_v[GROUPS];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("compact ends, %s", name);
+        float *grad = op_alloc(N * 4), *master = op_random(PS_DTYPE_F32, N, 0.0, 1.0, 2), *param = op_alloc(N * 4);
+        ps_compact_group *m = op_alloc(GROUPS * sizeof *m), *v = op_alloc(GROUPS * sizeof *v);
+        memset(m, 0, GROUPS * sizeof *m), memset(v, 0, GROUPS * sizeof *v);
+        for (int j = 0; j < N; j++) grad[j] = j % PS_FORMAT_GROUP == 7 ? 2 * sizes_m[j / PS_FORMAT_GROUP] : 0.0f;
+        op_expect_ok(ps_run_adam(k, NULL,
+                                 &(ps_adam_args){.param = param,
+                                                 .grad = grad,
+                                                 .master = master,
+                                                 .m = m,
+                                                 .v = v,
+                                                 .n = N,
+                                                 .eps = 1e-8f,
+                                                 .one_minus_beta1 = 0.5f,
+                                                 .one_minus_beta2 = 0.5f,
+                                                 .bias1 = 0.5f,
+                                                 .bias2 = 0.5f,
+                                                 .grad_scale = 1.0f,
+                                                 .is_compact = true},
+                                 0));
+        assert_true(m[0].scale == 0 && m[1].scale == 0 && m[2].scale == 0 && m[3].scale == 8e-31f);
+        assert_int_equal(m[3].codes[7], 127);
+        assert_true(m[6].scale == 1.6e38f && isnan(m[7].scale) && isnan(m[8].scale) && isnan(m[9].scale));
+        assert_true(v[4].scale == 0 && v[5].scale > 0 && v[5].codes[7] == 255 && isnan(v[6].scale));
+        for (int g = 0; g < GROUPS; g++) {
+            float x[PS_FORMAT_GROUP];
+            ps_compact_group again;
+            ps_format_decode(PS_FORMAT_SIGNED, &m[g], 0, x, PS_FORMAT_GROUP);
+            ps_format_encode(PS_FORMAT_SIGNED, &again, x, PS_FORMAT_GROUP);
+            assert_memory_equal(&again, &m[g], sizeof again);
+        }
+        if (i == 0) memcpy(first_m, m, sizeof first_m), memcpy(first_v, v, sizeof first_v);
+        assert_memory_equal(m, first_m, sizeof first_m);
+        assert_memory_equal(v, first_v, sizeof first_v);
+        op_release();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_pieces_and_overlay),
+        cmocka_unit_test(test_compact_values),
+        cmocka_unit_test(test_compact_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -289,7 +289,7 @@ static void test_the_variable(void **state)
         assert_int_equal(ps_backend_create_cpu(PS_CPU_AVX512_BF16, 1, &b), PS_OK);
         assert_int_equal(ps_cpu_of(b)->uses_dpbf16, amd);
         ps_backend_destroy(b);
-        assert_string_equal(ps_cpu_bf16_gemms(PS_CPU_AVX512_BF16), amd ? "by vdpbf16ps" : "in f32");
+        assert_string_equal(ps_cpu_bf16_gemms(PS_CPU_AVX512_BF16), amd ? "by vdpbf16ps" : "in fp32");
     }
     set_test_cpu(before[0] != '\0' ? before : NULL);
     assert_int_equal(ps_mem_live_bytes(), 0);

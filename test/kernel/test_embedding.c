@@ -108,6 +108,27 @@ static void test_backends(void **state)
             }
 }
 
+/* Ids of one digit and of three in a radix sort by bytes, rows of several of its segments, long groups of one id. */
+static void test_gradient_of_many_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t rows, cols, V;
+    } many[] = {{2600, 8, 66000}, {1300, 40, 3}, {2048, 5, 256}, {1025, 264, 257}};
+    for (size_t s = 0; s < PS_ARRAY_LEN(many); s++)
+        for (int t = 0; t < PS_DTYPE_COUNT; t++) {
+            const embedding_case c = {.B = 1,
+                                      .T = many[s].rows,
+                                      .cols = many[s].cols,
+                                      .V = many[s].V,
+                                      .dtype = (ps_dtype)t,
+                                      .grad_dtype = s % 2 == 0 ? (ps_dtype)t : PS_DTYPE_F32,
+                                      .accumulate = s % 2 == 0};
+            label_case(&c);
+            op_check_backends(run_embedding_bwd, &c);
+        }
+}
+
 static void test_outputs_over_inputs(void **state)
 {
     (void)state;
@@ -177,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient_values),
         cmocka_unit_test(test_backends),
+        cmocka_unit_test(test_gradient_of_many_rows),
         cmocka_unit_test(test_outputs_over_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

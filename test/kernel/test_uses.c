@@ -350,6 +350,9 @@ static void check_steps(void)
           .grad_dtype = PS_DTYPE_F32);
     CHECK(sgd, .param = out(N), .grad = in_f32(N), .master = sum_f32(N), .n = N, .lr = 0.1f, .grad_scale = 1.0f,
           .param_dtype = T16, .grad_dtype = PS_DTYPE_F32);
+    CHECK(lion, .param = out(N), .grad = in_f32(N), .master = sum_f32(N), .m = sum_f32(N), .n = N, .lr = 0.1f,
+          .beta1 = 0.9f, .beta2 = 0.99f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.01f, .grad_scale = 1.0f,
+          .param_dtype = T16, .grad_dtype = PS_DTYPE_F32);
     ps_grad_sums *sums = op_alloc(sizeof *sums);
     memset(sums, 0, sizeof *sums);
     CHECK(grad_stats, .sums = sums, .x = in(N), .n = N, .dtype = T16);

@@ -179,7 +179,8 @@ static void memory_is_described(void **state)
     assert_true(hw->device.memory_bytes_per_s > 1e6 && hw->device.op_latency_ns > 0);
     assert_true(hw->host.memory_bytes_per_s == hw->device.memory_bytes_per_s);
     assert_true(hw->host.adam_fraction > 0 && hw->host.adam_fraction <= 1);
-    assert_int_equal(f.report.n_figures, 3);
+    assert_true(hw->host.adam_compact_fraction > 0 && hw->host.adam_compact_fraction <= 1);
+    assert_int_equal(f.report.n_figures, 4);
     end(&f);
 }
 

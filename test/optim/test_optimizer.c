@@ -34,6 +34,7 @@ static void test_states(void **state)
         {"\"params\": {\"betas\": [0, 0.5]}", "AdamW", {".exp_avg", ".exp_avg_sq"}, 2},
         {"\"type\": \"sgd\", \"params\": {\"momentum\": 0.9}", "SGD", {".momentum_buffer"}, 1},
         {"\"type\": \"SGD\", \"params\": {\"weight_decay\": 0.1}", "SGD", {NULL}, 0},
+        {"\"type\": \"lion\"", "Lion", {".exp_avg"}, 1},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         ps_optimizer_setup o;
@@ -42,10 +43,26 @@ static void test_states(void **state)
         assert_int_equal(o.n_states, cases[i].n_states);
         for (int32_t k = 0; k < o.n_states; k++)
             assert_string_equal(o.optimizer->states[k].suffix, cases[i].suffixes[k]);
-        assert_int_equal(ps_optimizer_bytes(&o), 4 + 4 * cases[i].n_states);
+        assert_int_equal(ps_optimizer_bytes(&o, 3), 3 * (4 + 4 * cases[i].n_states));
         /* bf16: gradient in, parameter out, the others both */
-        assert_int_equal(ps_optimizer_traffic_bytes(&o, 2), 4 + 8 + 8 * cases[i].n_states);
+        assert_int_equal(ps_optimizer_traffic_bytes(&o, 3, 6), 3 * (4 + 8 + 8 * cases[i].n_states));
     }
+}
+
+/* In groups of 32, also where a tensor does not fill its last one. */
+static void test_compact(void **state)
+{
+    (void)state;
+    ps_optimizer_setup o;
+    assert_int_equal(read("\"params\": {\"state_format\": \"compact\"}", &o), PS_OK);
+    assert_true(o.is_compact);
+    assert_int_equal(ps_optimizer_state_format(&o, 0), PS_FORMAT_SIGNED);
+    assert_int_equal(ps_optimizer_state_format(&o, 1), PS_FORMAT_ROOT);
+    assert_int_equal(ps_optimizer_bytes(&o, 64), 64 * 4 + 2 * 72);
+    assert_int_equal(ps_optimizer_bytes(&o, 65), 65 * 4 + 2 * 108);
+    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, true), 40 * 4 + 2 * 72);
+    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, false), 40 * 4);
+    assert_int_equal(ps_optimizer_traffic_bytes(&o, 64, 128), 2 * (64 * 4 + 2 * 72) + 2 * 128);
 }
 
 static void test_options_that_do_not_go_together(void **state)
@@ -56,6 +73,13 @@ static void test_options_that_do_not_go_together(void **state)
     } bad[] = {
         {"\"type\": \"SGD\", \"params\": {\"betas\": [0.8, 0.9]}",
          "c.json:1:51: optimizer.params.betas has no effect with optimizer.type SGD; remove it"},
+        {"\"type\": \"SGD\", \"params\": {\"state_format\": \"compact\"}",
+         "optimizer.params.state_format has no effect with optimizer.type SGD; remove it"},
+        {"\"type\": \"Lion\", \"params\": {\"state_format\": \"compact\"}",
+         "optimizer.params.state_format has no effect with optimizer.type Lion; remove it"},
+        {"\"params\": {\"state_format\": \"8bit\"}", "optimizer.params.state_format"},
+        {"\"type\": \"Lion\", \"params\": {\"eps\": 1e-6}",
+         "optimizer.params.eps has no effect with optimizer.type Lion; remove it"},
         {"\"type\": \"SGD\", \"params\": {\"eps\": 1e-6}",
          "optimizer.params.eps has no effect with optimizer.type SGD; remove it"},
         {"\"params\": {\"momentum\": 0.9}",
@@ -77,6 +101,18 @@ static void test_options_that_do_not_go_together(void **state)
     assert_int_equal(read("\"type\": \"SGD\", \"params\": {\"betas\": [0.9, 0.999], \"nesterov\": false}", &o), PS_OK);
 }
 
+static void test_defaults_of_lion(void **state)
+{
+    (void)state;
+    ps_optimizer_setup o;
+    assert_int_equal(read("\"type\": \"Lion\"", &o), PS_OK);
+    assert_true(o.betas[0] == 0.9 && o.betas[1] == 0.99);
+    assert_int_equal(read("\"type\": \"Lion\", \"params\": {\"betas\": [0.9, 0.999]}", &o), PS_OK);
+    assert_true(o.betas[1] == 0.999);
+    assert_int_equal(read("\"type\": \"AdamW\"", &o), PS_OK);
+    assert_true(o.betas[1] == 0.999);
+}
+
 /* Each is one of the numbers that the update gets; what it does with them is tested with the kernels. */
 static void test_options_arrive(void **state)
 {
@@ -86,6 +122,8 @@ static void test_options_arrive(void **state)
         "\"params\": {\"betas\": [0.9, 0.375]}",
         "\"params\": {\"eps\": 0.375}",
         "\"type\": \"SGD\", \"params\": {\"momentum\": 0.375}",
+        "\"type\": \"Lion\", \"params\": {\"betas\": [0.375, 0.999]}",
+        "\"type\": \"Lion\", \"params\": {\"betas\": [0.9, 0.375]}",
         "\"type\": \"SGD\", \"params\": {\"momentum\": 0.5, \"dampening\": 0.375}",
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
@@ -167,6 +205,21 @@ static void check_sgd(ps_backend *b)
         assert_close("momentum_buffer", i, r.state[0][i], (1 - 0.9999) * (double)gradients[1][i]);
 }
 
+static void check_lion(ps_backend *b)
+{
+    double w[N_ELEMENTS] = {0}, m[N_ELEMENTS] = {0};
+    for (int t = 1; t <= N_STEPS; t++) {
+        const run r = update(b, "\"type\": \"Lion\"", t);
+        for (int i = 0; i < N_ELEMENTS; i++) {
+            const double g = (double)gradients[t - 1][i];
+            w[i] -= copysign((double)1e-3f, 0.9 * m[i] + (1 - 0.9) * g);
+            m[i] = 0.99 * m[i] + (1 - 0.99) * g;
+            assert_close("exp_avg", i, r.state[0][i], m[i]);
+            assert_close("weight", i, r.master[i], w[i]);
+        }
+    }
+}
+
 /* torch.optim.AdamW(lr=1e-3, weight_decay=0) of PyTorch 2.15 on the CPU, from zeros, with these gradients. */
 static void check_torch(ps_backend *b)
 {
@@ -191,6 +244,7 @@ static void test_first_updates(void **state)
         check_adam(backends[i]);
         check_torch(backends[i]);
         check_sgd(backends[i]);
+        check_lion(backends[i]);
         ps_backend_destroy(backends[i]);
     }
 }
@@ -198,10 +252,9 @@ static void test_first_updates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_options_arrive),
-        cmocka_unit_test(test_options_that_do_not_go_together),
-        cmocka_unit_test(test_first_updates),
+        cmocka_unit_test(test_states),           cmocka_unit_test(test_options_arrive),
+        cmocka_unit_test(test_defaults_of_lion), cmocka_unit_test(test_options_that_do_not_go_together),
+        cmocka_unit_test(test_first_updates),    cmocka_unit_test(test_compact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

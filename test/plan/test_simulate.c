@@ -114,7 +114,14 @@ static void a_plan_is_what_happens(void **state)
             "memory.disk=20MB", "default_chunk_size=2048");
     COMPARE("a disk, two micro-batches", FEW_ACTIVATIONS, "memory.device=600KB", "memory.disk=20MB",
             "default_chunk_size=2048", "gradient_accumulation_steps=2");
-    assert_int_equal(n_phases, 3);
+#define MAY_BE_EARLY FEW_ACTIVATIONS, "gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.disk=20MB"
+    COMPARE("a disk, early updates", MAY_BE_EARLY, "memory.update_in_backward=always", "memory.device=600KB",
+            "default_chunk_size=2048");
+    COMPARE("a disk, early and deferred updates", MAY_BE_EARLY, "memory.device=600KB", "default_chunk_size=2048");
+    COMPARE("a disk, both, two micro-batches", MAY_BE_EARLY, "memory.device=600KB", "default_chunk_size=2048",
+            "gradient_accumulation_steps=2");
+#undef MAY_BE_EARLY
+    assert_int_equal(n_phases, 6);
     COMPARE("llama", BF16, "model.type=llama", "model.intermediate_size=96", "memory.device=500KB", "memory.host=4MB");
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
@@ -423,10 +430,13 @@ static ps_simulation follow(const ps_config *c, const ps_site *site, const ps_ad
     return s;
 }
 
-/* Returns how many pieces of it have a price. */
+/* What has a price: bits. */
+enum { ADVISES_NO_SKIPS = 1, ADVISES_COMPACT = 2 };
+
+/* Returns those of them that it has. */
 static int check_advice(ps_config *c, const ps_site *site, int least)
 {
-    int n_prices = 0;
+    int prices = 0;
     ps_simulation base;
     ps_advice advice[PS_ADVICE_MAX];
     int n;
@@ -442,12 +452,14 @@ static int check_advice(ps_config *c, const ps_site *site, int least)
             assert_true(advice[i].tokens_per_s <= advice[i - 1].tokens_per_s);
         if (i > 0) assert_true(advice[i].cost >= advice[i - 1].cost);
         assert_string_equal(s.machine_refusal, "");
-        /* steps are skipped no longer, which is more than a change of speed */
-        assert_int_equal(advice[i].price != NULL, strcmp(advice[i].change, "train.max_nonfinite_steps=1") == 0);
-        n_prices += advice[i].price != NULL;
+        /* steps are skipped no longer, or have other bits: more than a change of speed */
+        const bool skips_none = strcmp(advice[i].change, "train.max_nonfinite_steps=1") == 0;
+        const bool is_compact = strcmp(advice[i].change, "optimizer.params.state_format=compact") == 0;
+        assert_int_equal(advice[i].price != NULL, skips_none || is_compact);
+        prices |= (skips_none ? ADVISES_NO_SKIPS : 0) | (is_compact ? ADVISES_COMPACT : 0);
     }
     ps_config_destroy(c);
-    return n_prices;
+    return prices;
 }
 
 /* A disk that is too small, and how large the machine's is. */
@@ -487,7 +499,7 @@ static void advice_holds_when_it_is_followed(void **state)
     assert_int_equal(check_advice(TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=20MB",
                                        "gradient_clipping=0", "default_chunk_size=2048", "memory.defer_updates=false"),
                                   NULL, 1),
-                     1);
+                     ADVISES_NO_SKIPS | ADVISES_COMPACT);
     check_advice(TINY(BF16, "memory.device=300KB", "memory.host=4MB", "train_micro_batch_size_per_gpu=16"), NULL, 1);
     check_advice(TINY(BF16, "memory.device=500KB", "memory.host=auto", "train_micro_batch_size_per_gpu=32",
                       "comm.staging=64KiB"),

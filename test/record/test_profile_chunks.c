@@ -22,7 +22,7 @@ enum { VALUES, STATE, GRADIENTS, LISTS }; /* the last one has chunk 3 alone */
 
 static const char *const names[TENSORS] = {"wte", "b", "\"c\"", "d"};
 static const char *const held[CHUNKS][2] = {{"wte"}, {"wte"}, {"wte", "b"}, {"\"c\""}, {"d"}};
-static const ps_lists lists = {.n = LISTS, .list = {{"VALUES", 4}, {"STATE", 8}, {"GRADIENTS", 4}}};
+static const ps_lists lists = {.n = LISTS, .list = {{"VALUES", {4, 1}}, {"STATE", {8, 1}}, {"GRADIENTS", {4, 1}}}};
 
 static ps_layout *layout_of(void)
 {
@@ -62,7 +62,7 @@ static void test_which_chunks(void **state)
             assert_int_equal(c.is_there[ps_store_chunk(l, list, i)], list == VALUES || i < MIRRORED);
     ps_profile_chunks_deinit(&c);
     ps_lists without = lists;
-    without.list[STATE].item_bytes = 0;
+    without.list[STATE].item.bytes = 0;
     assert_ok(ps_profile_chunks_init(l, &without, PS_PAGE_BYTES, &c));
     assert_false(c.is_there[ps_store_chunk(l, STATE, 0)]);
     assert_true(c.is_there[ps_store_chunk(l, GRADIENTS, 0)]);
@@ -147,7 +147,7 @@ static void check_chunks(const ps_report_profile *p)
     for (int i = 0; i < p->n_chunks; i++) {
         const ps_report_profile_chunk *c = &p->chunks[i];
         assert_string_equal(p->list_names[c->list], lists.list[c->list].name);
-        assert_int_equal(c->bytes, WORDS * lists.list[c->list].item_bytes);
+        assert_int_equal(c->bytes, WORDS * lists.list[c->list].item.bytes);
         assert_int_equal(c->n_tensors, held[c->index][1] != NULL ? 2 : 1);
         for (int k = 0; k < c->n_tensors; k++) assert_string_equal(c->tensors[k], held[c->index][k]);
     }

@@ -18,7 +18,8 @@
 #include "temp_folder.h"
 
 #define LINES                                                                                                          \
-    "{\"step\":2,\"loss\":3.5,\"lr\":0.1,\"grad_norm\":null,\"skipped\":true,\"step_s\":0.5,\"tokens\":32,"            \
+    "{\"step\":2,\"loss\":3.5,\"lr\":0.1,\"grad_norm\":null,\"skipped\":true,\"taken_back\":true,\"step_s\":0.5,"      \
+    "\"tokens\":32,"                                                                                                   \
     "\"device_peak_bytes\":1000,\"own\":[1]}\n"                                                                        \
     "\n"                                                                                                               \
     "{\"step\":2,\"checkpoint\":\"step-<2>\",\"bytes\":7,\"seconds\":0.25,\"stall_s\":0.125}\n"                        \
@@ -46,6 +47,7 @@ static void test_what_is_read(void **state)
     assert_int_equal(l->n_ranks, 2);
     assert_int_equal(l->steps[0].step, 2);
     assert_true(l->steps[0].is_skipped && !l->steps[1].is_skipped);
+    assert_true(l->steps[0].is_taken_back && !l->steps[1].is_taken_back);
     assert_true(l->steps[0].values[PS_REPORT_LOG_LOSS] == 3.5);
     assert_true(isnan(l->steps[0].values[PS_REPORT_LOG_GRAD_NORM])); /* null */
     assert_true(isnan(l->steps[0].values[PS_REPORT_LOG_EVAL_LOSS])); /* missing */
@@ -73,6 +75,7 @@ static void test_what_is_refused(void **state)
         {"{\"step\":9007199254740993,\"loss\":1}\n", "an integer from 1 to 2^53"},
         {"{\"step\":1,\"loss\":\"1\"}\n", "\"loss\": expected a number or null"},
         {"{\"step\":1,\"loss\":1,\"skipped\":0}\n", "\"skipped\": expected true or false"},
+        {"{\"step\":1,\"loss\":1,\"taken_back\":0}\n", "\"taken_back\": expected true or false"},
         {"{\"step\":1,\"loss\":1,\"ranks\":{}}\n", "\"ranks\": expected an array"},
         {"{\"step\":1,\"loss\":1,\"ranks\":[{\"host_peak_bytes\":\"x\"}]}\n", "\"host_peak_bytes\": expected a number"},
         {"{\"step\":1,\"checkpoint\":1}\n", "\"checkpoint\": expected a string"},
@@ -143,6 +146,7 @@ static void test_page(void **state)
         "<td>loss</td><td>3.5000 to 3.2500, least 3.2500 at step 3</td>",
         "<td>validation loss</td><td>3.7500 at last, least 3.7500 at step 3</td>",
         "<td>skipped steps</td><td>1</td>",
+        "<td>steps with updates taken back</td><td>1</td>",
         "<td>time of steps</td><td>2 s, median 1.5 s</td>",
         "<td>tokens</td><td>96, 48/s</td>",
         "<td>peak: device</td><td>2 kB</td>",

@@ -13,7 +13,7 @@
 
 enum { CHUNKS = 12, WORDS = 8192, PAYLOAD = WORDS * 4, OPERATIONS = 250, ON_DEVICE = 3 };
 
-static const ps_lists lists = {.n = 1, .list = {{"A", 4}}};
+static const ps_lists lists = {.n = 1, .list = {{"A", {4, 1}}}};
 
 typedef struct world {
     dice d;
@@ -288,6 +288,8 @@ static void test_no_room_for_a_piece(void **state)
 
 int main(void)
 {
+    /* of a driver's usual depth: a shorter stream is waited for when it is full */
+    if (setenv("FAKE_DEPTH", "1024", 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_content_goes_through_pieces),
         cmocka_unit_test(test_what_fails_is_not_lost),

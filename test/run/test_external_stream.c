@@ -9,7 +9,7 @@
 
 enum { CHUNKS = 10, WORDS = 2048, OPERATIONS = 300, SEEDS = 6 };
 
-static const ps_lists lists = {.n = 1, .list = {{"A", 4}}};
+static const ps_lists lists = {.n = 1, .list = {{"A", {4, 1}}}};
 
 typedef struct world {
     dice d;

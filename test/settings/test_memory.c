@@ -89,6 +89,7 @@ static void refused(const char *total, const char *change, ps_status expected, c
     ps_status st = ps_settings_read(c, true, &s);
     if (st == PS_OK) {
         st = ps_settings_open_backend(&s);
+        if (st == PS_OK) st = ps_settings_check_total(&s);
         ps_settings_close_backend(&s);
     }
     if (st != expected) fail_msg("%s %s: %s", total, change, ps_status_name(st));

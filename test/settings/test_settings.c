@@ -41,6 +41,7 @@ static void step_arrives(void **state)
     SAYS("activation_checkpointing.number_checkpoints=2", s.n_checkpoints == 2);
     SAYS("train.seed=11", s.seed == 11);
     SAYS("train.threads=3", s.threads == 3);
+    SAYS("train.stall_s=0.5", s.stall_ns == 500000000);
     SAYS("train.backend=ref", s.backend_kind == PS_BACKEND_REF);
     SAYS("train.isa=portable", s.isa == PS_CPU_PORTABLE);
     SAYS("train.max_nonfinite_steps=9", s.max_nonfinite_steps == 9);
@@ -65,30 +66,45 @@ static void memory_arrives(void **state)
     SAYS("profile.path=p.json", strcmp(s.profile_path, "p.json") == 0);
 }
 
-/* Only where an update needs nothing that the end of the backward pass shows. */
+/* Only where an update needs nothing that the end of the backward pass shows, or can be taken back. */
 static void updates_may_be_early(void **state)
 {
     (void)state;
     static const struct {
         const char *changes[3];
-        bool may, always;
+        bool may, always, speculates;
     } cases[] = {
-        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "bf16.enabled=true"}, true, false},
-        {{"gradient_clipping=-1", "train.max_nonfinite_steps=1", "bf16.enabled=false"}, true, false},
-        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=always"}, true, true},
-        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=never"}, false, false},
-        {{"gradient_clipping=0.1", "train.max_nonfinite_steps=1", "bf16.enabled=true"}, false, false},
-        {{"gradient_clipping=0", "train.max_nonfinite_steps=2", "bf16.enabled=true"}, false, false},
-        {{"gradient_clipping=0", "train.max_nonfinite_steps=0", "bf16.enabled=true"}, false, false},
-        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "fp16.enabled=true"}, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "bf16.enabled=true"}, true, false, false},
+        {{"gradient_clipping=-1", "train.max_nonfinite_steps=1", "bf16.enabled=false"}, true, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=always"}, true, true, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=never"},
+         false,
+         false,
+         false},
+        {{"gradient_clipping=0.1", "train.max_nonfinite_steps=1", "bf16.enabled=true"}, false, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=2", "bf16.enabled=true"}, false, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=0", "bf16.enabled=true"}, false, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "fp16.enabled=true"}, false, false, false},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=speculate"},
+         true,
+         false,
+         false},
+        {{"gradient_clipping=0.1", "bf16.enabled=true", "memory.update_in_backward=speculate"}, false, false, true},
+        {{"gradient_clipping=0", "train.max_nonfinite_steps=2", "memory.update_in_backward=speculate"},
+         false,
+         false,
+         true},
+        {{"gradient_clipping=0", "fp16.enabled=true", "memory.update_in_backward=speculate"}, false, false, true},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         ps_config *c = TINY(cases[i].changes[0], cases[i].changes[1], cases[i].changes[2]);
         ps_settings s;
         assert_ok(ps_settings_read(c, true, &s));
-        if (s.may_update_early != cases[i].may || s.always_updates_early != cases[i].always) fail_msg("case %zu", i);
+        if (s.may_update_early != cases[i].may || s.always_updates_early != cases[i].always ||
+            s.may_speculate != cases[i].speculates)
+            fail_msg("case %zu", i);
         assert_ok(ps_settings_read(c, false, &s));
-        assert_false(s.may_update_early || s.always_updates_early);
+        assert_false(s.may_update_early || s.always_updates_early || s.may_speculate);
         ps_config_destroy(c);
     }
 }

@@ -130,11 +130,18 @@ static void a_processor_updates_at_the_rate_of_the_host(void **state)
     assert_int_equal(ps_throughput_of(&hw, PS_DTYPE_F32, &r), PS_OK);
     assert_close(r.update_bytes_per_s[PS_TIER_DEVICE], 4e10);
     assert_close(r.update_bytes_per_s[PS_TIER_HOST], 4e10);
+    assert_close(r.compact_update_bytes_per_s[PS_TIER_HOST], 1.6e10); /* not described */
+    hw.host.adam_compact_fraction = 0.2;
+    assert_int_equal(ps_throughput_of(&hw, PS_DTYPE_F32, &r), PS_OK);
+    assert_close(r.update_bytes_per_s[PS_TIER_DEVICE], 4e10);
+    assert_close(r.compact_update_bytes_per_s[PS_TIER_DEVICE], 1e10);
+    assert_close(r.compact_update_bytes_per_s[PS_TIER_HOST], 1e10);
     assert_int_equal(r.topology.n_ranks, 1);
     /* four ranks at once */
     const ps_throughput whole = r;
     ps_throughput_share(&r, 4);
     assert_close(r.update_bytes_per_s[PS_TIER_DEVICE], 1e10);
+    assert_close(r.compact_update_bytes_per_s[PS_TIER_DEVICE], 2.5e9);
     assert_close(r.compute.flops_per_s, whole.compute.flops_per_s / 4);
     assert_close(r.host.bytes_per_s, whole.host.bytes_per_s / 4);
     assert_close(r.links.link[PS_LINK_DISK_READ].bytes_per_s, 1e9);

@@ -52,6 +52,11 @@ static void test_room(void **state)
     assert_int_equal(ps_margin_chunks(s, f.layout, 2 * 2 * 12 * ELEMENTS), 2);
     assert_int_equal(ps_margin_chunks(s, f.layout, 2 * 2 * 12 * ELEMENTS - 2), 1);
     assert_int_equal(ps_margin_chunks(s, f.layout, -2 * 12 * ELEMENTS), 0);
+    /* compact states have 128 groups of 36 bytes: 4608, in two pages */
+    s->optimizer.is_compact = true;
+    assert_int_equal(ps_optimizer_payload_bytes(s, ELEMENTS), 4 * ELEMENTS + 2 * 2 * PAGE);
+    assert_int_equal(ps_margin_chunks(s, f.layout, 2 * 8 * ELEMENTS), 1);
+    assert_int_equal(ps_margin_chunks(s, f.layout, 2 * 8 * ELEMENTS - 2), 0);
     s->hybrid_updates = false;
     assert_int_equal(ps_margin_chunks(s, f.layout, 2 * 2 * 12 * ELEMENTS), 0);
     close_fixture(&f);

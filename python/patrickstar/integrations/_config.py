@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, List, Tuple
 
+from .._client import expect_config_file
 from .._library import PatrickStarError
 
 _LEFT_OUT = object()
@@ -16,6 +17,10 @@ def read(given: Any) -> Dict[str, Any]:
         return {}
     if isinstance(given, (str, os.PathLike)):
         path = os.fspath(given)
+        expect_config_file(path)
+        if not os.path.exists(path):
+            raise PatrickStarError("EIO", "the configuration %s: there is no such file; expected a dictionary, or the "
+                                   "path of a JSON file" % path)
         with open(path, encoding="utf-8") as file:
             try:
                 given = json.load(file)
@@ -35,7 +40,7 @@ def merge(config: Dict[str, Any], of_program: Dict[str, Tuple[Any, str]]) -> Non
         given = section.get(last, _LEFT_OUT)
         if given is _LEFT_OUT or given == "auto":
             section[last] = value
-        elif not _is_same(given, value):
+        elif not is_same(given, value):
             differing.append("%s is %r, and %s is %r" % (key, given, name, value))
     for precision in ("bf16", "fp16"):  # which the program has not turned on
         section = config.get(precision)
@@ -92,9 +97,10 @@ def _section_of(config: Dict[str, Any], key: str) -> Tuple[Dict[str, Any], str]:
     return config, last
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
+    """Numbers within rounding, lists and tuples by their items."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(_is_same(a, b) for a, b in zip(one, other))
+        return len(one) == len(other) and all(is_same(a, b) for a, b in zip(one, other))
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         return abs(one - other) <= 1e-9 * max(abs(one), abs(other))
     return bool(one == other)

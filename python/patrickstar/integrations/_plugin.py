@@ -8,7 +8,7 @@ import torch.nn as nn
 
 from .._library import PatrickStarError, Refused
 from ..runtime import Engine, Optimizer, initialize_engine
-from ..runtime.optimizer import kind_of
+from ..runtime.optimizer import as_params, kind_of
 from . import _config
 
 _ACCUMULATION = "gradient_accumulation_steps"
@@ -52,6 +52,21 @@ class PatrickStarPlugin:
             raise Refused("the optimizer of the engine is gone: keep what initialize_engine returns")
         self.engine, self.optimizer = engine, optimizer
 
+    def start_pending(self, module: nn.Module, of_program: Dict[str, Tuple[Any, str]]) -> Engine:
+        """The engine of a module that was built in a block of patrickstar.init, which has the configuration. The program
+        must agree with it."""
+        if self.config:
+            raise PatrickStarError("EINVAL", "a configuration beside a model of patrickstar.init, which has one: leave "
+                                   "it out of PatrickStarPlugin, or build the model outside of the block")
+        engine, optimizer = initialize_engine(model=module)  # the plugin keeps both
+        try:
+            _config.merge(engine.ps_config.to_dict(), of_program)
+            self.use(engine)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
     def close(self) -> None:
         if self.engine is not None:
             self.engine.close()
@@ -74,18 +89,11 @@ class PatrickStarPlugin:
 
 
 def of_optimizer(optimizer: torch.optim.Optimizer) -> Dict[str, Tuple[Any, str]]:
-    """Keys of the configuration from an optimizer of torch.optim. Numbers of its groups go to the engine's later."""
+    """Keys of the configuration from an optimizer of PyTorch's interface. Numbers of its groups go to the engine's later."""
     kind = kind_of(optimizer)
-    name = type(optimizer).__name__
     of_program: Dict[str, Tuple[Any, str]] = {"optimizer.type": (kind, "the optimizer that is prepared")}
-    keys = ("lr", "weight_decay", "momentum", "dampening", "nesterov") if kind == "SGD" else (
-        "lr", "weight_decay", "betas", "eps")
-    for key in keys:
-        value = optimizer.param_groups[0][key]
-        if isinstance(value, torch.Tensor):
-            value = value.item()
-        of_program["optimizer.params." + key] = (
-            list(value) if isinstance(value, tuple) else value, "%s of %s" % (key, name))
+    for key, value in as_params(kind, optimizer.param_groups[0]).items():
+        of_program["optimizer.params." + key] = value, "%s of %s" % (key, type(optimizer).__name__)
     return of_program
 
 

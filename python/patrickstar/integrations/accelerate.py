@@ -15,6 +15,7 @@ import torch.nn as nn
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import DistributedType, gather_object
 
+from .._build import builder_of
 from .._library import PatrickStarError, Refused
 from ..runtime import Engine, Optimizer
 from ..runtime.optimizer import StepInfo, check_template
@@ -42,7 +43,7 @@ class _PreparedOptimizer(AcceleratedOptimizer):
         return self.optimizer.last_step.is_skipped
 
 
-class InChunks:
+class PatrickStarAcceleratorMixin:
     """What an Accelerator does otherwise with a model in chunks; `attach` gives it to one that exists."""
     patrickstar_plugin: PatrickStarPlugin
 
@@ -154,12 +155,15 @@ class InChunks:
         template = next((optimizer for optimizer in optimizers if any(
             id(param) in mine for group in optimizer.param_groups for param in group["params"])), None)
         of_program: Dict[str, Tuple[Any, str]] = of_mixed_precision(self.mixed_precision, "mixed_precision")
-        of_program["gradient_accumulation_steps"] = (
-            self.gradient_accumulation_steps, "gradient_accumulation_steps of the Accelerator")
         self._check_on_all(template, module)
-        if template is not None:
-            of_program.update(of_optimizer(template))
-        plugin.start(module, of_program, self.local_process_index)
+        if builder_of(module) is not None:
+            plugin.start_pending(module, of_program)
+        else:
+            of_program["gradient_accumulation_steps"] = (
+                self.gradient_accumulation_steps, "gradient_accumulation_steps of the Accelerator")
+            if template is not None:
+                of_program.update(of_optimizer(template))
+            plugin.start(module, of_program, self.local_process_index)
         self._has_taken = self._has_started = True
         assert plugin.engine is not None
         return plugin.engine
@@ -350,7 +354,7 @@ def load_engine(engine: Engine, folder: str) -> None:
     engine.load_checkpoint(folder, tag=CHECKPOINT)
 
 
-class Accelerator(InChunks, accelerate.Accelerator):
+class Accelerator(PatrickStarAcceleratorMixin, accelerate.Accelerator):
     """accelerate's Accelerator, with patrickstar_plugin beside its own arguments; None is PatrickStarPlugin()."""
 
     def __init__(self, *args: Any, patrickstar_plugin: Optional[PatrickStarPlugin] = None, **kwargs: Any) -> None:
@@ -361,6 +365,6 @@ class Accelerator(InChunks, accelerate.Accelerator):
 def attach(accelerator: accelerate.Accelerator, plugin: PatrickStarPlugin) -> None:
     """Have an Accelerator that exists, such as a Trainer's, be one of these."""
     kind = type(accelerator)
-    if not isinstance(accelerator, InChunks):
-        accelerator.__class__ = type(kind.__name__, (InChunks, kind), {})
+    if not isinstance(accelerator, PatrickStarAcceleratorMixin):
+        accelerator.__class__ = type(kind.__name__, (PatrickStarAcceleratorMixin, kind), {})
     accelerator._begin(plugin)

@@ -10,6 +10,7 @@
 
 Losses, data, schedules, evaluation, logging and callbacks are the Trainer's."""
 import contextlib
+import dataclasses
 import inspect
 import json
 import logging
@@ -24,11 +25,13 @@ import torch.nn as nn
 import transformers
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
+from .. import _cuda
+from .._build import builder_of
 from .._library import PatrickStarError, Refused
 from .._state import names_of
 from .._torch import load_plain
-from ..runtime import Engine, Optimizer
-from ..runtime.optimizer import KINDS, check_template, templates
+from ..runtime import Engine, Optimizer, initialize_engine
+from ..runtime.optimizer import as_params, check_template, is_known, templates
 from . import _config
 from ._plugin import PatrickStarPlugin, of_mixed_precision, of_optimizer
 from .accelerate import CHECKPOINT, attach, begin_save, has_engine, load_engine
@@ -58,8 +61,8 @@ class PatrickStarTrainerMixin:
         self._drawn: Any = None  # states of generators before and after the model was built
         self._at_start: Any = None  # what tells whether the model is as it was built
         model = given.get("model")
-        if isinstance(model, Engine):
-            self._begin_with(model, patrickstar_config, args, kwargs)
+        if isinstance(model, Engine) or (isinstance(model, nn.Module) and builder_of(model) is not None):
+            self._begin_with(model, patrickstar_config, arguments, args, kwargs)
             return
         of_program = _of_arguments(arguments, self._plugin.config, given)
 
@@ -77,19 +80,31 @@ class PatrickStarTrainerMixin:
             self._plugin.fail(error)
             raise
 
-    def _begin_with(self, engine: Engine, config: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-        """The engine of initialize_engine."""
+    def _begin_with(self, model: nn.Module, config: Any, arguments: Any, args: Tuple[Any, ...],
+                    kwargs: Dict[str, Any]) -> None:
+        """An engine, or the module of a block of patrickstar.init, which becomes one: it has its configuration."""
         if config is not None:
-            raise PatrickStarError("EINVAL", "patrickstar_config beside a model that is an engine, which has one: leave "
-                                   "patrickstar_config out, or give model_init")
-        self._plugin.use(engine)
+            raise PatrickStarError("EINVAL", "patrickstar_config beside a model that has one, of initialize_engine or "
+                                   "patrickstar.init: leave patrickstar_config out, or give model_init")
         optimizer, scheduler = kwargs.get("optimizers") or (None, None)
-        kwargs["optimizers"] = (optimizer if optimizer is not None else self._plugin.optimizer), scheduler
-        if args:
-            args = (engine.module,) + args[1:]
+        if isinstance(model, Engine):
+            engine = model
+            self._plugin.use(engine)
         else:
-            kwargs["model"] = engine.module
-        super().__init__(*args, **kwargs)
+            engine = self._plugin.start_pending(model, {})
+        try:
+            _check_clipping(arguments, engine.ps_config.to_dict()["memory"]["update_in_backward"])
+            _check_engine(engine, arguments, optimizer is not None, scheduler is not None)
+            kwargs["optimizers"] = (optimizer if optimizer is not None else self._plugin.optimizer), scheduler
+            if args:
+                args = (engine.module,) + args[1:]
+            else:
+                kwargs["model"] = engine.module
+            super().__init__(*args, **kwargs)
+        except BaseException as error:
+            if engine is not model:
+                self._plugin.fail(error)
+            raise
 
     def _finish_start(self) -> None:
         optimizer = self.optimizer  # type: ignore[has-type]
@@ -291,6 +306,42 @@ def _check_arguments(arguments: Any) -> None:
                           % (name, getattr(arguments, name), instead))
 
 
+def _optim_of(arguments: Any) -> str:
+    return str(getattr(arguments.optim, "value", arguments.optim))
+
+
+def _check_engine(engine: Engine, arguments: Any, has_optimizer: bool, has_scheduler: bool) -> None:
+    """What TrainingArguments say of what the configuration of an engine has decided, other than their defaults."""
+    config = engine.ps_config.to_dict()
+    params = config["optimizer"]["params"]
+    mine = {"bf16": config["bf16"]["enabled"], "fp16": config["fp16"]["enabled"]}
+    if not has_optimizer:
+        mine.update(learning_rate=params["lr"], weight_decay=params["weight_decay"])
+        if config["optimizer"]["type"] != "SGD":
+            mine.update(adam_beta1=params["betas"][0], adam_beta2=params["betas"][1], adam_epsilon=params["eps"])
+    defaults = {field.name: field.default for field in dataclasses.fields(arguments)}
+    differing = ["%s is %r, and the engine's is %r" % (name, getattr(arguments, name), value)
+                 for name, value in mine.items() if getattr(arguments, name) != defaults.get(name)
+                 and not _config.is_same(getattr(arguments, name), value)]
+    if not has_optimizer and arguments.optim != defaults.get("optim"):
+        kind = transformers.Trainer.get_optimizer_cls_and_kwargs(arguments)[0].__name__
+        if kind != config["optimizer"]["type"]:
+            differing.append("optim is %r, and the engine's is %s" % (_optim_of(arguments), config["optimizer"]["type"]))
+    if config["scheduler"]["type"] != "constant" and not has_scheduler:
+        differing.append("lr_scheduler_type is %r, and the engine's configuration has scheduler, too"
+                         % str(arguments.lr_scheduler_type.value))
+    if differing:
+        raise PatrickStarError("EINVAL", "TrainingArguments and the engine that is the model differ: %s; leave these "
+                               "arguments out, build the engine so, or give model_init and patrickstar_config"
+                               % "; ".join(differing))
+def _check_clipping(arguments: Any, update_in_backward: Any) -> None:
+    if update_in_backward == "always" and arguments.max_grad_norm:
+        raise PatrickStarError("EINVAL", "memory.update_in_backward = always in the configuration, and max_grad_norm=%r "
+                               "of TrainingArguments (1.0 by default): clipping needs the norm of all gradients before "
+                               "the first update; give max_grad_norm=0, or leave memory.update_in_backward out"
+                               % (arguments.max_grad_norm,))
+
+
 def _local_rank(arguments: Any) -> int:
     return int(os.environ.get("LOCAL_RANK", max(int(getattr(arguments, "local_process_index", 0)), 0)))
 
@@ -300,6 +351,7 @@ def _of_arguments(arguments: Any, config: Dict[str, Any], given: Dict[str, Any])
     _config.expect_none(config, {
         "scheduler": "the learning rate is TrainingArguments' lr_scheduler_type; leave it out",
         "optimizer.param_groups": "groups are the Trainer's (create_optimizer); leave it out"})
+    _check_clipping(arguments, _config.get(config, "memory.update_in_backward"))
     optimizer = (given.get("optimizers") or (None, None))[0]
     if optimizer is not None:
         of_program = of_optimizer(optimizer)
@@ -327,33 +379,29 @@ def _of_arguments(arguments: Any, config: Dict[str, Any], given: Dict[str, Any])
 
 def _of_class(cls: Any, options: Dict[str, Any], arguments: Any) -> Dict[str, Tuple[Any, str]]:
     kind = getattr(cls, "__name__", str(cls))
-    if kind not in KINDS or not cls.__module__.startswith("torch.optim"):
-        raise Refused("optim=%r of TrainingArguments is %s: parameters in chunks are updated by torch.optim's %s; give "
-                      "optim=\"adamw_torch\" or \"sgd\"" % (str(arguments.optim), kind, ", ".join(KINDS)))
+    if not is_known(cls):
+        raise Refused("optim=%r of TrainingArguments is %s: parameters in chunks are updated by torch.optim's Adam, "
+                      "AdamW, SGD, or Lion; give optim=\"adamw_torch\", \"sgd\" or \"lion_32bit\""
+                      % (_optim_of(arguments), kind))
     of_program: Dict[str, Tuple[Any, str]] = {
-        "optimizer.type": (kind, "TrainingArguments.optim"),
-        "optimizer.params.weight_decay": (arguments.weight_decay, "TrainingArguments.weight_decay")}
-    for key in ("lr", "momentum", "dampening", "nesterov") if kind == "SGD" else ("lr", "betas", "eps"):
-        if key in options:
-            value = options[key]
-            of_program["optimizer.params." + key] = (
-                list(value) if isinstance(value, tuple) else value, "%s of TrainingArguments.optim" % key)
+        "optimizer.params." + key: (value, "%s of TrainingArguments.optim" % key)
+        for key, value in as_params(kind, options).items()}
+    of_program["optimizer.params.weight_decay"] = arguments.weight_decay, "TrainingArguments.weight_decay"
+    of_program["optimizer.type"] = kind, "TrainingArguments.optim"
     return of_program
 
 
 # ---- random generators -----------------------------------------------------------------------------------------------
 
 def _generators() -> Tuple[Any, ...]:
-    gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return random.getstate(), numpy.random.get_state(), torch.get_rng_state(), gpu
+    return random.getstate(), numpy.random.get_state(), torch.get_rng_state(), _cuda.get_generators()
 
 
 def _set_generators(states: Tuple[Any, ...]) -> None:
     random.setstate(states[0])
     numpy.random.set_state(states[1])
     torch.set_rng_state(states[2])
-    if states[3]:
-        torch.cuda.set_rng_state_all(states[3])
+    _cuda.set_generators(states[3])
 
 
 def _are_same(one: Tuple[Any, ...], other: Tuple[Any, ...]) -> bool:

@@ -21,7 +21,7 @@ class PatrickStarEngine(Engine, metaclass=MadeByEngine):
 
 
 def initialize_engine(model_func: Union[Callable[[], nn.Module], nn.Module, None] = None,
-                      local_rank: Optional[int] = 0, config: Union[Dict[str, Any], str, os.PathLike, None] = None,
+                      local_rank: Optional[int] = None, config: Union[Dict[str, Any], str, os.PathLike, None] = None,
                       client: None = None, process_group: Any = None, *,
                       model: Optional[nn.Module] = None) -> Tuple[Engine, Optimizer]:
     """Put a model into chunks, and return the engine and the optimizer that train it.
@@ -30,12 +30,13 @@ def initialize_engine(model_func: Union[Callable[[], nn.Module], nn.Module, None
     memory of the library; on torch.device("meta"), whose initialisers give it values (_meta.py); or any other, which
     exists twice for a moment. A module may be given as model_func, too.
     local_rank: this process's number on its machine, as the launcher has it; computing by CUDA, the number of its GPU.
+        None: LOCAL_RANK of the environment, which torchrun sets.
     config: a dictionary with the keys of DeepSpeed's and PatrickStar's configurations (doc/config.md), the path of a
     JSON file of them, or None. client: None; PatrickStar's own PatrickStarClient is not needed.
 
     Several ranks: the members of process_group, a group of torch.distributed.new_group, which alone call; None is
     torch.distributed's default group where there is one, else all that torchrun, mpirun or srun has started. Raises
-    BudgetError when the budgets cannot hold the model, with budgets that suffice; PatrickStarError for a wrong
+    BudgetError when the budgets cannot hold the model, with budgets to try; PatrickStarError for a wrong
     configuration; Refused for parts of the model that do not work in chunks."""
     if client is not None:
         raise Refused("client=%s: no client is created beforehand; give model_func, or a module that is built"

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 import torch.nn as nn
 
+from .. import _cuda
 from .._front import Front
 from .._library import PatrickStarError, find_checkpoint
 from .._ranks import report_failure_to_ranks
@@ -206,7 +207,7 @@ class Checkpoints:
         if is_same_world:  # otherwise ranks would draw the same numbers
             torch.set_rng_state(state["rng"])
             if state["cuda_rng"] is not None and self._client.device.type == "cuda":
-                torch.cuda.set_rng_state(state["cuda_rng"], self._client.device)
+                _cuda.set_generator(state["cuda_rng"], self._client.device)
         optimizer = self.get_optimizer()
         if state["param_groups"] is not None and optimizer is not None:
             optimizer.set_written(state["param_groups"])
@@ -267,7 +268,7 @@ def _load_error(part: Any) -> Optional[Exception]:
 
 def _generators(device: torch.device) -> Dict[str, Any]:
     return {"rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state(device) if device.type == "cuda" else None}
+            "cuda_rng": _cuda.get_generator(device) if device.type == "cuda" else None}
 
 
 def _folder_error(folder: str) -> Optional[PatrickStarError]:

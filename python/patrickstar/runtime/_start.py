@@ -2,6 +2,7 @@
 import atexit
 import contextlib
 import functools
+import logging
 import os
 from typing import Any, Dict, Iterator, Optional, Tuple
 
@@ -9,7 +10,7 @@ import torch
 import torch.nn as nn
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from .. import _ranks
+from .. import _cuda, _ranks
 from .._build import Builder, builder_of, refuse_nesting
 from .._client import Client, Config
 from .._front import Front
@@ -57,20 +58,29 @@ def _begin(local_rank: Optional[int], given: Any, process_group: Any) -> Builder
     if local_rank is not None and not isinstance(local_rank, int):
         raise PatrickStarError("EINVAL", "local_rank is %r; it must be a whole number: int(os.environ['LOCAL_RANK'])"
                                % (local_rank,))
+    if local_rank is None and os.environ.get("LOCAL_RANK", "").isdigit():
+        local_rank = int(os.environ["LOCAL_RANK"])
     creation = _Creation(Config(given), local_rank, process_group)
     _number_format(creation.config)
-    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    n_gpus = _cuda.count()
     if local_rank is not None and 0 <= local_rank < n_gpus:
-        torch.cuda.set_device(local_rank)
+        _cuda.select(local_rank)
     creation.ranks = _ranks.init(creation.config.handle, process_group)
     try:
         _check_local_rank(local_rank, creation.ranks.size == 1 and process_group is None, n_gpus)
         creation.lock = lock_output(creation.config, creation.ranks.rank)
         creation.client = Client(creation.config, creation.ranks.comm)
+        _warn_of_fallback(creation)
         return Builder(creation.client, creation.ranks.size, creation)
     except BaseException as error:
         creation.give_back(None, None, error)
         raise
+
+
+def _warn_of_fallback(creation: _Creation) -> None:
+    why = creation.client.get_info().why_not_gpu if creation.client is not None else None
+    if why and creation.ranks.rank == 0:
+        logging.getLogger("patrickstar").warning("the processor computes, as the GPU cannot be used: %s", why.decode())
 
 
 def start(model_func: Any, local_rank: Optional[int], given: Any,
@@ -95,7 +105,7 @@ def start(model_func: Any, local_rank: Optional[int], given: Any,
             _check_module(model)
             builder.adopt(model)
         builder.close()
-        if torch.cuda.is_available():
+        if _cuda.count():
             builder.client.use_stream()
         front = builder.finish(model, _number_format(creation.config))
         profiler._attach(builder.client)
@@ -123,8 +133,6 @@ def init(config: Any = None, local_rank: Optional[int] = None, process_group: An
     One model a block, and no block within another one, or within a model_func. Where the block ends by an exception, or
     initialize_engine fails, memory and files are freed, and the module has no values any more."""
     refuse_nesting()
-    if local_rank is None and os.environ.get("LOCAL_RANK", "").isdigit():
-        local_rank = int(os.environ["LOCAL_RANK"])
     builder = _begin(local_rank, config, process_group)
     try:
         with builder.create():
@@ -187,7 +195,7 @@ def _number_format(config: Config) -> torch.dtype:
         return torch.bfloat16
     if not config.get_int("fp16.enabled"):
         return torch.float32
-    if not torch.cuda.is_available():
+    if not _cuda.count():
         half = torch.ones(2, 2, dtype=torch.float16)
         try:
             half @ half
@@ -205,8 +213,9 @@ def _check_local_rank(local_rank: Optional[int], is_single_rank: bool, n_gpus: i
                       "Start them together, by torchrun or mpirun, or call torch.distributed.init_process_group "
                       "before; one process has local_rank=0, and CUDA_VISIBLE_DEVICES chooses its GPU" % local_rank)
     if 0 < n_gpus <= local_rank:
-        raise PatrickStarError("EINVAL", "local_rank=%d: expected a number below %d, as this machine has that many "
-                               "GPUs; start so many processes on it at most" % (local_rank, n_gpus))
+        raise PatrickStarError("EINVAL", "local_rank=%d: expected a number below %d, the count of GPUs that this "
+                               "process sees; start one process a GPU, or give each process one GPU in "
+                               "CUDA_VISIBLE_DEVICES, and local_rank=0" % (local_rank, n_gpus))
 
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule")

@@ -27,7 +27,7 @@ from ._checkpoint import Checkpoints
 class Engine(nn.Module):
     """The result of initialize_engine: called as the module that model_func built, which is its attribute `module`.
     Other attributes are that module's, to read (engine.generate(...), engine.config) and to write (engine.scale =
-    2)."""
+    2); `device` is the engine's, to read only."""
 
     def __init__(self, module: nn.Module, front: Front, config: Config, ranks: Any, lock: Any) -> None:
         super().__init__()
@@ -45,6 +45,17 @@ class Engine(nn.Module):
         _empty_autograd_at_exit()
         exclude_from_compile(Parked)
         self.module = module  # the last own attribute: __setattr__
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are while a module runs, and where batches belong, as of DeepSpeed's engine: the GPU of
+        this rank (torch.device("cuda", 0)), or torch.device("cpu")."""
+        return self.client.device
+
+    @property
+    def why_not_gpu(self) -> Optional[str]:
+        """Why the processor computes on a machine with a GPU, unless the configuration asked for it; None: no such."""
+        return (self.client.get_info().why_not_gpu or b"").decode() or None
 
     # ---- calls of PatrickStar's guide
 

@@ -22,7 +22,16 @@ _OWN_KEY = "patrickstar"  # key of state_dict for data that torch.optim does not
 _NOT_DONE = {"amsgrad": False, "maximize": False, "momentum": 0, "dampening": 0, "nesterov": False}
 _OF_SGD = ("momentum", "dampening", "nesterov")  # fixed numbers of the configuration
 
-KINDS = ("Adam", "AdamW", "SGD")  # optimizer.type
+# What others' Lion can do and this one does not: keys of groups, and their values when unset.
+_NOT_DONE_OF_LION = {"weight_decouple": True, "fixed_decay": False, "cautious": False, "cautious_factor": 1,
+                     "grad_averaging": False, "adanorm": False, "use_gc": False}
+_LIONS = ("lion_pytorch", "pytorch_optimizer", "bitsandbytes")  # packages that have one
+
+# optimizer.type, and the keys of optimizer.params that its groups have besides lr and weight_decay.
+PARAMS_OF: Dict[str, Tuple[str, ...]] = {"Adam": ("betas", "eps"), "AdamW": ("betas", "eps"), "SGD": _OF_SGD,
+                                         "Lion": ("betas",)}
+KINDS = tuple(PARAMS_OF)
+COUNTED = ("Adam", "AdamW")  # their states have a "step"
 
 _takes_over: List[bool] = []  # within templates()
 
@@ -41,15 +50,29 @@ def is_template_allowed() -> bool:
     return bool(_takes_over)
 
 
+def is_known(cls: Any) -> bool:
+    """Whether the name of a class of optimizers is an optimizer.type, and means the same."""
+    package = cls.__module__.partition(".")[0]
+    return cls.__name__ in KINDS and (package in _LIONS if cls.__name__ == "Lion"
+                                      else cls.__module__.startswith("torch.optim"))
+
+
 def kind_of(optimizer: torch.optim.Optimizer) -> str:
-    """optimizer.type of the configuration for an optimizer of torch.optim. Refused if there is none."""
+    """optimizer.type of the configuration for an optimizer of PyTorch's interface. Refused if there is none."""
     kind = type(optimizer).__name__
-    if kind not in KINDS or not type(optimizer).__module__.startswith("torch.optim"):
-        raise Refused("%s.%s: parameters in chunks are updated by torch.optim's %s; use one of them"
-                      % (type(optimizer).__module__, kind, ", ".join(KINDS)))
+    if not is_known(type(optimizer)):
+        raise Refused("%s.%s: parameters in chunks are updated by torch.optim's Adam, AdamW, SGD, or Lion of %s; use "
+                      "one of them" % (type(optimizer).__module__, kind, ", ".join(_LIONS)))
     if kind == "Adam" and optimizer.defaults.get("decoupled_weight_decay", False):
         kind = "AdamW"
     return kind
+
+
+def as_params(kind: str, group: Dict[str, Any]) -> Dict[str, Any]:
+    """A group's numbers as optimizer.params of the configuration, those that it has."""
+    values = {key: group[key] for key in ("lr", "weight_decay", *PARAMS_OF[kind]) if key in group}
+    return {key: value.item() if isinstance(value, torch.Tensor) else list(value) if isinstance(value, tuple) else value
+            for key, value in values.items()}
 
 
 def check_template(template: torch.optim.Optimizer, params: Iterable[Tuple[str, torch.Tensor]]) -> None:
@@ -77,10 +100,20 @@ def _identity_of(param: torch.Tensor) -> int:
 
 def _check_options(groups: List[Dict[str, Any]], kind: str) -> None:
     for number, group in enumerate(groups):
-        for key, value in _NOT_DONE.items():
-            if (kind != "SGD" or key not in _OF_SGD) and group.get(key, value) != value:
+        for key, value in {**_NOT_DONE, **(_NOT_DONE_OF_LION if kind == "Lion" else {})}.items():
+            if key not in PARAMS_OF[kind] and group.get(key, value) != value:
                 raise Refused("param_groups[%d][%r] = %r: %s of this library does not support that; leave it out"
                               % (number, key, group[key], kind))
+
+
+def _check_betas(number: int, value: Any) -> None:
+    try:
+        are_valid = len(value) == 2 and all(0 <= float(beta) < 1 for beta in value)
+    except (TypeError, ValueError):
+        are_valid = False
+    if not are_valid:
+        raise PatrickStarError("EINVAL", "param_groups[%d]['betas'] is %r; it must be two numbers, each at least 0 and "
+                               "below 1" % (number, value))
 
 
 @dataclass(frozen=True)
@@ -100,7 +133,7 @@ class StepInfo:
 
 
 class Optimizer(torch.optim.Optimizer):
-    """The optimizer of initialize_engine: Adam, AdamW or SGD (optimizer.type of the configuration) in chunks.
+    """The optimizer of initialize_engine: Adam, AdamW, SGD or Lion (optimizer.type of the configuration) in chunks.
 
     param_groups are those of the configuration (optimizer.param_groups; the first has the parameters that no pattern
     names). Values that a program or a torch.optim.lr_scheduler writes to a group's lr, weight_decay, betas or eps take
@@ -244,8 +277,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def _read_group(self, group: ClientGroup) -> Dict[str, Any]:
         numbers: Dict[str, Any] = {"lr": group.lr, "weight_decay": group.weight_decay}
-        if self._kind != "SGD":
-            numbers.update(betas=(group.beta1, group.beta2), eps=group.eps)
+        if "betas" in PARAMS_OF[self._kind]:
+            numbers.update(betas=(group.beta1, group.beta2))
+        if "eps" in PARAMS_OF[self._kind]:
+            numbers.update(eps=group.eps)
         return numbers
 
     def _learn_groups(self) -> None:
@@ -266,6 +301,8 @@ class Optimizer(torch.optim.Optimizer):
                     raise Refused("param_groups[%d][%r] = %r: it is fixed, %r; set optimizer.params.%s of the "
                                   "configuration, and cycle_momentum=False of a scheduler that changes it"
                                   % (number, key, group[key], value, key))
+            if "betas" in known:
+                _check_betas(number, group["betas"])
             changed = [key for key in known if not _same(group[key], known[key])]
             numbers = ClientGroup.from_buffer_copy(numbers)  # a refused value has no effect
             for key in changed:
@@ -324,7 +361,7 @@ class Optimizer(torch.optim.Optimizer):
             steps = self.client.get_steps(slot.number)
             if steps == 0:
                 continue
-            values: Dict[str, Any] = {} if self._kind == "SGD" else {"step": torch.tensor(float(steps))}
+            values: Dict[str, Any] = {"step": torch.tensor(float(steps))} if self._kind in COUNTED else {}
             for name in names:
                 values[name] = self.client.read(slot.number, name, slot.shape)
             if whole or self.client.keeps(slot.number):

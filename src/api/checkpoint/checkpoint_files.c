@@ -64,10 +64,29 @@ static void header_deinit(header *h)
     }
 }
 
+/* Compact states of a tensor are bytes, in pieces, one if need be, so that the metadata have its shape. */
+static bool has_compact(const header *h, const ps_state_tensor *p)
+{
+    return h->model->settings->optimizer.is_compact && h->files->n_states > 0 && p->in_layout >= 0 && p->is_trained;
+}
+
+static ps_status set_compact(header *h, int32_t i, const char *name, int64_t first, int64_t n)
+{
+    ps_safetensor *t = &h->tensors[PS_CHECKPOINT_OPTIMIZER][i];
+    *t = (ps_safetensor){.name = h->names[PS_CHECKPOINT_OPTIMIZER][i],
+                         .dtype = PS_SAFETENSORS_U8,
+                         .n_dims = 2,
+                         .shape = {ps_ceil_div(n, PS_FORMAT_GROUP), (int64_t)sizeof(ps_compact_group)}};
+    return ps_tensor_piece_name(name, first, n, h->names[PS_CHECKPOINT_OPTIMIZER][i]);
+}
+
 /* Array number i of a part, of parameter `name` or one of its states: the whole tensor, or its piece. */
 static ps_status set_tensor(header *h, ps_checkpoint_part part, int32_t i, const char *name, const ps_state_tensor *p,
                             const ps_piece *piece)
 {
+    if (part == PS_CHECKPOINT_OPTIMIZER && has_compact(h, p))
+        return set_compact(h, i, name, piece != NULL ? piece->tensor_offset : 0,
+                           piece != NULL ? piece->n : p->elements);
     ps_safetensor *t = &h->tensors[part][i];
     *t = (ps_safetensor){.name = h->names[part][i], .dtype = PS_SAFETENSORS_F32};
     if (piece != NULL) {
@@ -172,11 +191,13 @@ static ps_status list_metadata(header *h, ps_checkpoint_part part)
     const ps_checkpoint_files *f = h->files;
     h->metadata[0] = (ps_safetensors_metadata){"format", "pt"};
     h->n_metadata = 1;
-    for (int32_t t = 0; h->has_pieces && t < m->n_tensors; t++) {
+    for (int32_t t = 0; t < m->n_tensors; t++) {
         const ps_state_tensor *p = &m->tensors[t];
         const int32_t n_chunks = p->in_layout >= 0 ? n_slots(h, t) : 0;
+        const bool are_pieces =
+            (h->has_pieces && n_chunks > 1) || (part == PS_CHECKPOINT_OPTIMIZER && has_compact(h, p));
         bool has = false;
-        for (int32_t k = 0; k < n_chunks; k++) has |= n_chunks > 1 && f->slots[f->first_slot[t] + k].array >= 0;
+        for (int32_t k = 0; k < n_chunks; k++) has |= are_pieces && f->slots[f->first_slot[t] + k].array >= 0;
         if (!has) continue;
         if (part == PS_CHECKPOINT_MODEL) PS_TRY(add_shape(h, p->name, p));
         for (int32_t i = 0; i < f->n_states && part == PS_CHECKPOINT_OPTIMIZER && p->is_trained; i++) {

@@ -13,8 +13,8 @@
 
 #define STATE_FORMAT "patrickstar checkpoint"
 /* 2: with several ranks, tensors may be stored in pieces. One rank writes files that programs of version 1 can read. 3:
- * with data of a module of another framework in addition to tensors. */
-#define STATE_VERSION 3
+ * with data of a module of another framework in addition to tensors. 4: with compact states of the optimizer. */
+#define STATE_VERSION 4
 #define STATE_GENERATOR "philox4x32-10"
 /* Counters beyond this are damage: their products with batch sizes must fit. */
 #define STATE_STEPS_MAX ((int64_t)1 << 40)
@@ -65,6 +65,7 @@ ps_status ps_checkpoint_state_take(ps_checkpoint_state *s, const ps_settings *o,
     PS_TRY(init(s, o->ranks.n));
     s->seed = (int64_t)o->seed;
     snprintf(s->dtype, sizeof s->dtype, "%s", ps_dtype_name(o->dtype));
+    if (o->optimizer.is_compact && o->optimizer.n_states > 0) s->state_format = PS_CONFIG_STATE_FORMAT_COMPACT;
     ps_arithmetic_of(o, &s->arithmetic);
     s->scale_is_dynamic = scaler->options.loss_scale == 0;
     s->scale = (double)scaler->scale;
@@ -156,7 +157,8 @@ static json_t *extra_json(const ps_checkpoint_state *s)
 
 static int version_of(const ps_checkpoint_state *s)
 {
-    if (s->module_json != NULL || has_extra(s)) return STATE_VERSION;
+    if (s->state_format != PS_CONFIG_STATE_FORMAT_FP32) return STATE_VERSION;
+    if (s->module_json != NULL || has_extra(s)) return 3;
     return s->n_ranks > 1 ? 2 : 1;
 }
 
@@ -191,7 +193,10 @@ ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, i
     PS_TRY_GOTO(parse_object("the configuration", s->config_json, &config));
     PS_TRY_GOTO(parse_object("the state of a module", s->module_json, &module));
     state = numbers_json(s);
-    if ((s->module_json != NULL && json_object_set(state, "module", module) != 0) ||
+    const char *format = ps_config_state_format_names[s->state_format];
+    if ((s->state_format != PS_CONFIG_STATE_FORMAT_FP32 &&
+         json_object_set_new(state, "state_format", json_string(format)) != 0) ||
+        (s->module_json != NULL && json_object_set(state, "module", module) != 0) ||
         (has_extra(s) && json_object_set_new(state, "extra_files", extra_json(s)) != 0)) {
         st = PS_FAIL(PS_ENOMEM_HOST, "no memory for state.json");
         goto out;
@@ -370,6 +375,14 @@ static ps_status read_loss_average(const state_reader *r, ps_checkpoint_state *s
     return fail_wrong(r, NULL, "loss_average", "\"targets\" or \"micro_batches\"");
 }
 
+static ps_status read_state_format(const state_reader *r, ps_checkpoint_state *s)
+{
+    s->state_format = PS_CONFIG_STATE_FORMAT_FP32;
+    if (get(r, NULL, "state_format") == NULL) return PS_OK;
+    s->state_format = PS_CONFIG_STATE_FORMAT_COMPACT;
+    return expect_text(r, NULL, "state_format", ps_config_state_format_names[PS_CONFIG_STATE_FORMAT_COMPACT]);
+}
+
 static ps_status read_name(const state_reader *r, const char *key, char out[PS_ARITHMETIC_NAME_MAX])
 {
     const char *text = json_string_value(get(r, "arithmetic", key));
@@ -402,6 +415,7 @@ static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
     if (dtype == NULL || strlen(dtype) >= sizeof s->dtype) return fail_wrong(r, NULL, "dtype", "a number format");
     strcpy(s->dtype, dtype);
     PS_TRY(read_loss_average(r, s));
+    PS_TRY(read_state_format(r, s));
     PS_TRY(read_arithmetic(r, &s->arithmetic));
     PS_TRY(read_files(r, s));
     if (get(r, NULL, "module") != NULL) PS_TRY(copy_object(r, "module", &s->module_json));

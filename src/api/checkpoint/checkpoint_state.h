@@ -16,6 +16,7 @@
  *       "dtype": "bf16",
  *       "loss_average": "targets", the run's rule of train.loss_average; checkpoints of versions without this option
  *                                  lack it: their rule is micro_batches
+ *       "state_format": "compact", optimizer.params.state_format; absent: fp32
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
  *       "extra_files": [{"name": "extra-0-of-1.pt", "bytes", "xxh3"}],  only if the program passed some; null: none of
@@ -73,6 +74,7 @@ typedef struct ps_checkpoint_state {
     char dtype[8];
     bool has_loss_average; /* otherwise loss_average is PS_CONFIG_LOSS_AVERAGE_MICRO_BATCHES */
     ps_config_loss_average loss_average;
+    ps_config_state_format state_format;
     ps_arithmetic arithmetic;  /* not known for checkpoints of earlier versions */
     ps_checkpoint_file *files; /* [n_ranks * PS_CHECKPOINT_PART_COUNT]: rank * PS_CHECKPOINT_PART_COUNT + part */
     ps_checkpoint_file *extra; /* [n_ranks] */

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "chunk/comm/agree.h"
+#include "device/stall.h"
 #include "train/state/values.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/read_stream.h"
@@ -27,6 +28,7 @@ typedef struct target {
     ps_list list;
     int32_t tensor;
     int64_t first, n;
+    ps_format format; /* in the file */
 } target;
 
 typedef struct open_file {
@@ -56,6 +58,7 @@ struct ps_loader {
     size_t n_names;
     finding *findings; /* [n_findings] */
     size_t n_findings;
+    char carried[PS_FORMAT_GROUP * sizeof(float)]; /* of a group that is read in part, its first bytes */
     ps_loader_put put;
     void *user;
 };
@@ -91,8 +94,15 @@ static ps_status list_names(ps_loader *l)
     return PS_OK;
 }
 
+/* The format of compact states of that list; PS_FORMAT_F32: it has none. */
+static ps_format compact_of(const ps_loader *l, ps_list list)
+{
+    return list >= PS_LIST_STATES ? l->model->settings->optimizer.optimizer->states[list - PS_LIST_STATES].compact
+                                  : PS_FORMAT_F32;
+}
+
 static ps_status check_tensor(const ps_loader *l, const open_file *f, const ps_safetensor *have,
-                              const ps_tensor_piece *whole, const named_target *want)
+                              const ps_tensor_piece *whole, bool is_piece, const named_target *want)
 {
     const ps_state_tensor *p = &l->model->tensors[want->target.tensor];
     bool same = whole->n_dims == p->n_dims;
@@ -102,7 +112,9 @@ static ps_status check_tensor(const ps_loader *l, const open_file *f, const ps_s
                        f->path, want->name, whole->n_dims, (long long)(whole->n_dims > 0 ? whole->shape[0] : 0),
                        (long long)(whole->n_dims > 1 ? whole->shape[1] : 0), p->n_dims,
                        (long long)(p->n_dims > 0 ? p->shape[0] : 0), (long long)(p->n_dims > 1 ? p->shape[1] : 0));
-    if (have->dtype != PS_SAFETENSORS_F32 || have->offset % (int64_t)sizeof(float) != 0)
+    const bool is_known = have->dtype == PS_SAFETENSORS_F32 || (have->dtype == PS_SAFETENSORS_U8 && is_piece &&
+                                                                compact_of(l, want->target.list) != PS_FORMAT_F32);
+    if (!is_known || have->offset % (int64_t)sizeof(float) != 0)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %s is %s at offset %lld, expected F32 at a multiple of 4", f->path,
                        want->name, ps_safetensors_dtype_name(have->dtype), (long long)have->offset);
     return PS_OK;
@@ -177,8 +189,9 @@ static ps_status match_tensor(ps_loader *l, open_file *f, int i)
         piece.n_dims = t->n_dims;
         memcpy(piece.shape, t->shape, sizeof piece.shape);
     }
-    PS_TRY(check_tensor(l, f, t, &piece, found));
+    PS_TRY(check_tensor(l, f, t, &piece, is_piece, found));
     f->targets[i] = found->target;
+    if (t->dtype == PS_SAFETENSORS_U8) f->targets[i].format = compact_of(l, found->target.list);
     if (is_piece) {
         f->targets[i].first = piece.first;
         f->targets[i].n = piece.n;
@@ -242,7 +255,10 @@ static ps_status check_findings(ps_loader *l)
         const bool is_missing = f == end || (size_t)f->name != i;
         if (is_missing && want->target.list >= PS_LIST_STATES) return fail_missing_state(l, want);
         if (is_missing)
-            return PS_FAIL(PS_EINVAL, "%s: tensor %s is in none of its files: another model", l->folder, want->name);
+            return PS_FAIL(PS_EINVAL,
+                           "%s: tensor %s of this run's model is in none of its files: it was saved of another "
+                           "model",
+                           l->folder, want->name);
         int64_t n = 0;
         while (f < end && (size_t)f->name == i && ps_tensor_piece_follows(&n, f->first, f->n)) f++;
         if (n != want->target.n)
@@ -293,20 +309,71 @@ ps_status ps_loader_check(ps_loader *l)
 
 /* ---- content ---- */
 
+/* As they are read: states are put group by group where they are compact, in the file or here. */
+static bool by_groups(const ps_loader *l, const target *t)
+{
+    return t->format != PS_FORMAT_F32 || ps_state_format(l->model, t->list) != PS_FORMAT_F32;
+}
+
+/* Bytes of a group's elements in the file. */
+static int64_t group_bytes(const target *t)
+{
+    return t->format == PS_FORMAT_F32 ? (int64_t)sizeof(float) * PS_FORMAT_GROUP : (int64_t)sizeof(ps_compact_group);
+}
+
+/* Elements [first, ...) of the array, as far as it has them, from whole groups, or its last one in part. */
+static ps_status put_groups(const ps_loader *l, const target *t, int64_t first, const char *groups, int64_t bytes)
+{
+    enum { AT_ONCE = 64 * PS_FORMAT_GROUP };
+    float values[AT_ONCE];
+    const int64_t unit = group_bytes(t), end = ps_min_i64(t->n, first + ps_ceil_div(bytes, unit) * PS_FORMAT_GROUP);
+    for (int64_t n; first < end; first += n, groups += n / PS_FORMAT_GROUP * unit) {
+        n = ps_min_i64(AT_ONCE, end - first);
+        if (t->format == PS_FORMAT_F32)
+            memcpy(values, groups, (size_t)n * sizeof *values);
+        else
+            ps_format_decode(t->format, groups, 0, values, n);
+        PS_TRY(l->put(l->user, t->tensor, t->list, t->first + first, n, values));
+    }
+    return PS_OK;
+}
+
+/* Bytes [begin, begin + n) of the array in the file, which follow those before. A group that they end in the middle of
+ * is kept for the next ones. */
+static ps_status put_by_groups(ps_loader *l, const target *t, int64_t begin, const char *bytes, int64_t n,
+                               int64_t array_bytes)
+{
+    const int64_t unit = group_bytes(t);
+    if (begin % unit > 0) {
+        const int64_t more = ps_min_i64(n, unit - begin % unit);
+        memcpy(l->carried + begin % unit, bytes, (size_t)more);
+        begin += more, bytes += more, n -= more;
+        if (begin % unit > 0 && begin < array_bytes) return PS_OK;
+        const int64_t whole = begin % unit > 0 ? begin % unit : unit;
+        PS_TRY(put_groups(l, t, (begin - whole) / unit * PS_FORMAT_GROUP, l->carried, whole));
+    }
+    const int64_t rest = begin + n < array_bytes ? n % unit : 0;
+    if (n > rest) PS_TRY(put_groups(l, t, begin / unit * PS_FORMAT_GROUP, bytes, n - rest));
+    memcpy(l->carried, bytes + n - rest, (size_t)rest);
+    return PS_OK;
+}
+
 /* Puts the elements that a piece of the file has of its tensor number i. */
-static ps_status put_piece(const ps_loader *l, const open_file *f, int i, const ps_ring_piece *p)
+static ps_status put_piece(ps_loader *l, const open_file *f, int i, const ps_ring_piece *p)
 {
     const ps_safetensor *t = ps_safetensors_get(f->header, i);
+    const target *to = &f->targets[i];
     const int64_t begin = ps_max_i64(p->offset, t->offset), item = (int64_t)sizeof(float);
     const int64_t end = ps_min_i64(p->offset + p->n_bytes, t->offset + t->n_bytes);
     if (begin >= end) return PS_OK;
     const char *values = (const char *)p->data + (begin - p->offset);
-    return l->put(l->user, f->targets[i].tensor, f->targets[i].list, f->targets[i].first + (begin - t->offset) / item,
-                  (end - begin) / item, (const float *)(const void *)values);
+    if (by_groups(l, to)) return put_by_groups(l, to, begin - t->offset, values, end - begin, t->n_bytes);
+    return l->put(l->user, to->tensor, to->list, to->first + (begin - t->offset) / item, (end - begin) / item,
+                  (const float *)(const void *)values);
 }
 
 /* hash NULL: the stream has only ranges of the file. */
-static ps_status place_content(const ps_loader *l, const open_file *f, ps_read_stream *stream, XXH3_state_t *hash)
+static ps_status place_content(ps_loader *l, const open_file *f, ps_read_stream *stream, XXH3_state_t *hash)
 {
     const int n = ps_safetensors_count(f->header);
     ps_ring_piece p;
@@ -323,8 +390,7 @@ static ps_status place_content(const ps_loader *l, const open_file *f, ps_read_s
     return PS_OK;
 }
 
-static ps_status load_ranges(const ps_loader *l, const open_file *f, const ps_read_range *ranges, int n,
-                             XXH3_state_t *hash)
+static ps_status load_ranges(ps_loader *l, const open_file *f, const ps_read_range *ranges, int n, XXH3_state_t *hash)
 {
     ps_read_stream *stream = NULL;
     PS_TRY(ps_read_stream_open(ranges, n, &stream));
@@ -367,10 +433,11 @@ static int list_own(const ps_loader *l, const open_file *f, const ps_file *conte
         int64_t first = t->first, length;
         for (; next_owned(l, t->tensor, &first, &length) && first < t->first + t->n; first += length) {
             length = ps_min_i64(length, t->first + t->n - first);
-            const int64_t item = (int64_t)sizeof(float);
+            const ps_item item = ps_format_item(t->format);
             const ps_read_range r = {.file = content,
-                                     .offset = ps_safetensors_get(f->header, i)->offset + (first - t->first) * item,
-                                     .n_bytes = length * item};
+                                     .offset = ps_safetensors_get(f->header, i)->offset +
+                                               ps_item_offset(item, first - t->first),
+                                     .n_bytes = ps_item_bytes(item, length)};
             if (ranges != NULL) ranges[n] = r;
             n++;
         }
@@ -378,7 +445,7 @@ static int list_own(const ps_loader *l, const open_file *f, const ps_file *conte
     return n;
 }
 
-static ps_status load_own(const ps_loader *l, const open_file *f, const ps_file *content)
+static ps_status load_own(ps_loader *l, const open_file *f, const ps_file *content)
 {
     ps_read_range *ranges = NULL;
     const int n = list_own(l, f, content, NULL);
@@ -411,6 +478,7 @@ ps_status ps_loader_load(ps_loader *l, ps_loader_put put, void *user)
             PS_TRY(ps_progress_report(PS_PROGRESS_LOAD, rank * n_parts(l) + part, l->state.n_ranks * n_parts(l)));
             PS_TRY(load_file(l, rank, part));
         }
+    ps_stall_set_checkpoint(l->folder);
     return PS_OK;
 }
 
@@ -465,6 +533,20 @@ const ps_checkpoint_state *ps_loader_state(const ps_loader *l)
 const char *ps_loader_folder(const ps_loader *l)
 {
     return l->folder;
+}
+
+const char *ps_loader_describe_conversion(const ps_loader *l, char text[PS_LOADER_CONVERSION_MAX])
+{
+    const ps_settings *s = l->model->settings;
+    const bool was_compact = l->state.state_format == PS_CONFIG_STATE_FORMAT_COMPACT;
+    if (!s->training || s->optimizer.n_states == 0 || was_compact == s->optimizer.is_compact) return NULL;
+    snprintf(text, PS_LOADER_CONVERSION_MAX,
+             "%s: saved with optimizer.params.state_format = %s, which is %s now: %s, and training continues with "
+             "other bits than with the saved format",
+             l->folder, ps_config_state_format_names[was_compact], ps_config_state_format_names[!was_compact],
+             was_compact ? "momentum and variance are converted without loss"
+                         : "momentum and variance are rounded to 8 bits");
+    return text;
 }
 
 char *ps_loader_take_caller_json(ps_loader *l)

@@ -20,6 +20,9 @@ const ps_checkpoint_state *ps_loader_state(const ps_loader *l);
 const char *ps_loader_folder(const ps_loader *l); /* of the checkpoint itself */
 /* The caller's text in it, owned by the caller from now on; NULL: none. */
 char *ps_loader_take_caller_json(ps_loader *l);
+/* What continuing in another optimizer.params.state_format than the checkpoint's loses; NULL: it is the same. */
+#define PS_LOADER_CONVERSION_MAX 512
+const char *ps_loader_describe_conversion(const ps_loader *l, char text[PS_LOADER_CONVERSION_MAX]);
 /* Checks that names, shapes and sizes of all files are those of the model: every element of every tensor exists exactly
  * once. On this rank alone; nothing has been replaced. PS_EINVAL, PS_EFORMAT. */
 PS_NODISCARD ps_status ps_loader_check(ps_loader *l);

@@ -27,6 +27,7 @@
 #include "base/mem.h"
 #include "base/sized.h"
 #include "chunk/comm/agree.h"
+#include "device/stall.h"
 #include "device/worker.h"
 #include "weights/checkpoint_folder.h"
 #include "weights/piece_ring.h"
@@ -89,7 +90,9 @@ out:
 static ps_status complete(ps_saver *s)
 {
     PS_TRY(write_state(s));
-    return ps_checkpoint_folder_commit(&s->folder, s->keep_last);
+    PS_TRY(ps_checkpoint_folder_commit(&s->folder, s->keep_last));
+    ps_stall_set_checkpoint(s->folder.final);
+    return PS_OK;
 }
 
 static void count_bytes(ps_saver *s)
@@ -125,22 +128,22 @@ static void *writer_main(void *arg)
 
 /* ---- training thread ---- */
 
-static void take_piece(void *user, ps_list list, int32_t tensor, int64_t offset, const float *values, int64_t n)
+static void take_piece(void *user, ps_list list, ps_item item, int32_t tensor, int64_t offset, const void *values,
+                       int64_t n)
 {
     ps_saver *s = user;
-    const int64_t begin = ps_clock_ns(), bytes = (int64_t)sizeof *values;
+    const int64_t begin = ps_clock_ns();
     const ps_checkpoint_slot slot = ps_checkpoint_files_find(&s->files, tensor, offset);
     if (list >= PS_LIST_STATES && slot.array >= s->files.n_trained)
         return; /* zeros of a frozen tensor in a chunk with
                                                                              * trained ones */
-    offset -= slot.first;
+    const int64_t at = ps_item_offset(item, offset - slot.first), bytes = ps_item_bytes(item, n);
     if (s->has_ring)
-        ps_piece_ring_put(s->ring, &(ps_ring_piece){.index = slot.array * PS_LISTS_MAX + list,
-                                                    .offset = offset * bytes,
-                                                    .n_bytes = n * bytes,
-                                                    .data = values});
+        ps_piece_ring_put(
+            s->ring, &(ps_ring_piece){
+                         .index = slot.array * PS_LISTS_MAX + list, .offset = at, .n_bytes = bytes, .data = values});
     else
-        write_piece(s, list, slot.array, offset * bytes, values, n * bytes);
+        write_piece(s, list, slot.array, at, values, bytes);
     if (s->finish_ns == 0) s->stall_ns += ps_clock_ns() - begin;
 }
 
@@ -308,6 +311,7 @@ static ps_status finish_together(ps_saver *s, ps_status st)
     st = PS_OK;
     if (s->rank == 0) st = complete(s);
     PS_TRY(ps_comm_agree(s->comm, st));
+    ps_stall_set_checkpoint(s->folder.final);
     s->end_ns = ps_clock_ns();
     return ps_comm_broadcast(s->comm, &s->n_bytes, sizeof s->n_bytes, 0); /* includes state.json */
 }

@@ -122,11 +122,12 @@ static ps_status load_all(ps_engine *e, ps_loader *l)
 }
 
 /* For training only: evaluation on other hardware may have other bits. */
-static void tell_arithmetic(ps_engine *e, const ps_loader *l)
+static void tell_differences(ps_engine *e, const ps_loader *l)
 {
     ps_arithmetic is;
-    char text[768];
+    char text[768], conversion[PS_LOADER_CONVERSION_MAX];
     if (!e->settings.training) return;
+    if (ps_loader_describe_conversion(l, conversion) != NULL) ps_engine_report(e, conversion);
     ps_arithmetic_of(&e->settings, &is);
     ps_arithmetic_compare(&ps_loader_state(l)->arithmetic, &is, ps_loader_folder(l), text, sizeof text);
     if (text[0] != '\0') ps_engine_report(e, text);
@@ -144,7 +145,7 @@ ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **cal
     PS_TRY_GOTO(ps_comm_agree(comm, open_checkpoint(e, &model, folder, &l)));
     PS_TRY_GOTO(ps_loader_check_same(l));
     PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(e, l))));
-    tell_arithmetic(e, l);
+    tell_differences(e, l);
     if (caller_json != NULL) *caller_json = ps_loader_take_caller_json(l);
 out:
     ps_loader_close(l);

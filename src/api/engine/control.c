@@ -45,7 +45,7 @@ static ps_status agree(const ps_engine *e, const char *call, ps_status st, doubl
 static ps_status check_time(const ps_engine *e, const char *call)
 {
     if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, call);
-    if (e->state != PS_ENGINE_BACKWARD || !e->settings.may_update_early) return PS_OK;
+    if (e->state != PS_ENGINE_BACKWARD || !ps_settings_updates_in_backward(&e->settings)) return PS_OK;
     return PS_FAIL(
         PS_ESTATE,
         "%s is not allowed between ps_backward and ps_step, as updates may run within the backward pass; call it "

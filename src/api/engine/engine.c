@@ -14,11 +14,13 @@ static ps_status open_tiers(ps_engine *e, bool draws)
 {
     ps_tiers_desc o = ps_exec_plan_tiers(e->exec_plan, &e->settings.budgets);
     o.profile = e->profiling.recorder;
+    PS_TRY(ps_settings_watch(&e->settings, &e->watch));
     if (e->settings.checks_order) PS_TRY(ps_order_create(false, &e->order));
     o.order = e->order;
     PS_TRY(ps_tiers_open(&o, &e->tiers));
     const ps_runner_options runs = {.compute = true, .keeps_dump = true};
     PS_TRY(ps_runner_create(e->exec_plan, &e->tiers, &runs, &e->runner));
+    if (e->settings.backend_kind == PS_BACKEND_CUDA && e->settings.training) PS_TRY(ps_runner_rehearse(e->runner));
     if (!draws) PS_TRY(ps_mem_alloc((size_t)e->program->n_params, sizeof *e->is_filled, &e->is_filled));
     return ps_runner_create_params(e->runner, draws);
 }
@@ -75,6 +77,8 @@ static void tell_unused(ps_engine *e, const ps_config *config)
     char text[PS_CONFIG_IGNORED_TEXT_MAX];
     ps_settings_list_unused(&e->settings, ps_config_options(config), text, sizeof text);
     if (text[0] != '\0') ps_engine_report(e, text);
+    if (ps_exec_plan_why_not_speculating(e->exec_plan, &e->settings.budgets, text)[0] != '\0')
+        ps_engine_report(e, text);
     if (ps_config_describe_ignored(config, text)[0] != '\0') ps_engine_report(e, text);
 }
 
@@ -160,6 +164,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_profiling_close(e);
     ps_shapes_close(&e->shapes);
     ps_settings_close_backend(&e->settings);
+    ps_stall_close(e->watch);
     ps_comm_close(e->comm);
     ps_mem_free(e);
 }
@@ -280,11 +285,11 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .planned_disk_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_DISK],
         .planned_sent_bytes = e->shape->forecast.moved_bytes[PS_LINK_COLLECTIVES],
     };
-    for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++)
-        if (!e->program->params[t].is_frozen) info.trained_parameters += e->program->params[t].elements;
-    if (e->settings.training)
-        info.checkpoint_bytes =
-            ps_optimizer_checkpoint_bytes(&e->settings.optimizer, info.parameters, info.trained_parameters);
+    for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++) {
+        const ps_param *p = &e->program->params[t];
+        if (!p->is_frozen) info.trained_parameters += p->elements;
+        info.checkpoint_bytes += ps_optimizer_checkpoint_bytes(&e->settings.optimizer, p->elements, !p->is_frozen);
+    }
     if (e->settings.ranks.comm != NULL) {
         const ps_comm_stats sent = ps_comm_get_stats(e->settings.ranks.comm);
         info.sent_bytes = sent.sent_bytes;

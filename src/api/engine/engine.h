@@ -39,6 +39,7 @@ struct ps_engine {
     const ps_program *program;     /* of the configured shape: parameters and their names */
     const ps_exec_plan *exec_plan; /* of the shape in use */
     ps_state_tensor *tensors;      /* [n_params] the parameters, as files have them */
+    ps_stall_watch *watch;         /* NULL: a stall is not looked for */
     ps_order *order;               /* checks the order of all that the tiers issue; NULL: none */
     ps_tiers tiers;
     ps_runner *runner;
@@ -48,6 +49,7 @@ struct ps_engine {
     ps_param_groups groups;
     bool has_new_gradients; /* some were replaced after the last backward pass: their norm has to be computed again */
     double loss_scale;      /* of the current step, or the last one */
+    float unclipped_scale;  /* of the step's last backward pass: the factor of gradients that are not clipped */
     double step_loss;       /* of the step's first micro-batch with a loss that was not finite, else of the last one */
     double loss_sum; /* sum of w l of the last step, all ranks; with train.loss_average = micro_batches sum of means */
     ps_config_loss_average loss_average; /* of the checkpoint that training resumed from, else as configured */

@@ -297,7 +297,7 @@ static bool is_new(const importer *x)
     return n == 0;
 }
 
-/* One count for all, as in the optimizer here. SGD stores none: if its momentum exists, there was an update. */
+/* One count for all, as in the optimizer here. SGD and Lion store none: if a momentum exists, there was an update. */
 static ps_status find_count(importer *x)
 {
     int64_t first = -1;

@@ -103,7 +103,7 @@ static ps_status count_targets(ps_engine *e, const ps_batch *batch, ps_target_co
     e->own_targets.n += micro_batch->n;
     e->step_targets = e->own_targets;
     const bool is_last = ps_runner_micro(e->runner) + 1 == s->accumulation;
-    if (!is_last || !s->may_update_early || !weighs_targets(e) || s->ranks.comm == NULL) return PS_OK;
+    if (!is_last || !ps_settings_updates_in_backward(s) || !weighs_targets(e) || s->ranks.comm == NULL) return PS_OK;
     return ps_comm_all_reduce(s->ranks.comm, &e->step_targets.weight, 1, PS_COMM_SUM);
 }
 
@@ -145,9 +145,9 @@ ps_status ps_backward(ps_engine *e)
 {
     PS_TRY(PS_NEED("engine", e));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_FORWARD, "ps_backward"));
-    /* before the norm is known: early updates are for steps without clipping, so any value will do */
-    ps_param_groups_decide(&e->groups, e->n_updates, false,
-                           ps_step_grad_scale(0, e->settings.clip_norm, grad_scale(e)));
+    /* before the norm is known: early updates are for steps without clipping, or taken back */
+    e->unclipped_scale = ps_step_grad_scale(0, 0, grad_scale(e));
+    ps_param_groups_decide(&e->groups, e->n_updates, false, e->unclipped_scale);
     PS_TRY(ps_engine_check(e, ps_runner_backward(e->runner, &e->groups)));
     ps_store_release_non_model(e->tiers.store);
     e->state = PS_ENGINE_BACKWARD;
@@ -178,10 +178,11 @@ static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
     return PS_OK;
 }
 
-/* Sums over all ranks, losses and targets too. *is_early: some rank has carried out updates already. */
+/* Sums over all ranks, losses and targets too. *is_early: some rank has made updates that cannot be taken back. */
 static ps_status share_sums(ps_engine *e, ps_grad_sums *sums, bool *is_early)
 {
-    *is_early = ps_runner_exec_plan(e->runner)->candidate.update_time == PS_UPDATE_EARLY;
+    const ps_exec_plan *b = ps_runner_exec_plan(e->runner);
+    *is_early = b->candidate.n_early > 0 && !b->speculates;
     double also[] = {e->loss_sum, *is_early, e->own_targets.weight, (double)e->own_targets.n};
     PS_TRY(ps_sums_of_ranks(e->settings.ranks.comm, sums, also, PS_ARRAY_LEN(also)));
     e->loss_sum = also[0];
@@ -211,10 +212,13 @@ static const char *seen_text(const ps_engine *e, int32_t tensor, char text[PS_NO
 }
 
 /* It cannot be skipped any more: weights of some chunks have changed, on some rank at least, and the earlier values are
- * gone. All ranks come to this together. */
+ * gone. All ranks come to this together. A checkpoint that is being saved has what early updates have replaced; what no
+ * update has come to is as it was, and is passed on now. */
 static ps_status end_incomplete_step(ps_engine *e, int32_t first_tensor)
 {
     char seen[PS_NONFINITE_TEXT_MAX];
+    if (ps_runner_finish_snapshot(e->runner) != PS_OK)
+        ps_log(PS_LOG_WARNING, "the checkpoint that was being saved is incomplete: %s", ps_last_error());
     const ps_status st = PS_FAIL(
         PS_ENUMERIC,
         "step %lld has gradients that are not finite; first seen: %s. Updates run within the backward pass here "
@@ -243,6 +247,9 @@ ps_status ps_step(ps_engine *e)
     if (decided.overflow && is_early) return end_incomplete_step(e, first_nonfinite);
     const bool skip = ps_loss_scaler_update(&e->scaler, decided.overflow);
     const double lr = ps_param_groups_learning_rate(&e->groups, 0, e->n_updates);
+    const bool are_right = !skip && decided.grad_scale == e->unclipped_scale;
+    int32_t n_speculated;
+    PS_TRY(ps_engine_check(e, ps_runner_validate(e->runner, are_right, &n_speculated)));
     ps_param_groups_decide(&e->groups, e->n_updates, skip, decided.grad_scale);
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &e->groups)));
     if (!skip) e->n_updates++;
@@ -252,7 +259,9 @@ ps_status ps_step(ps_engine *e)
                                   .grad_norm = decided.overflow ? INFINITY : decided.norm,
                                   .loss_scale = e->loss_scale * s->gradient_predivide,
                                   .loss = mean_loss(e),
-                                  .n_targets = e->step_targets.n};
+                                  .n_targets = e->step_targets.n,
+                                  .n_speculated = n_speculated,
+                                  .n_taken_back = are_right ? 0 : n_speculated};
     ps_profiling_end_step(e);
     if (skip)
         ps_log(PS_LOG_WARNING, "a step was skipped: gradients are not finite (loss scale %g)", e->last_step.loss_scale);

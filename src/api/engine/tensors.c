@@ -38,7 +38,8 @@ ps_status ps_engine_get_tensor_info(const ps_engine *e, int64_t tensor, ps_tenso
 static ps_status expect_looked_at(const ps_engine *e)
 {
     if (e->state == PS_ENGINE_FAILED) return ps_engine_expect(e, PS_ENGINE_READY, "access to tensors");
-    if (e->state == PS_ENGINE_BACKWARD && e->settings.may_update_early) /* on all ranks, whatever each has planned */
+    if (e->state == PS_ENGINE_BACKWARD &&
+        ps_settings_updates_in_backward(&e->settings)) /* on all ranks, whatever each has planned */
         return PS_FAIL(PS_ESTATE,
                        "between ps_backward and ps_step some parameters may be updated already, and gradients "
                        "used up, as updates may run within the backward pass; set memory.update_in_backward "

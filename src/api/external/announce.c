@@ -134,16 +134,54 @@ static uint64_t hash_numbers(const ps_client *c)
     return ps_param_groups_hash(&c->groups, c->n_updates, XXH3_64bits(of_all, sizeof of_all));
 }
 
+static ps_client_numbers numbers_of(const ps_client *c)
+{
+    const ps_optimizer_setup *o = &c->groups.all[0].optimizer;
+    return (ps_client_numbers){.clip_norm = c->clip_norm,
+                               .loss_scale = (double)c->scaler.scale,
+                               .learning_rate = ps_param_groups_learning_rate(&c->groups, 0, c->n_updates),
+                               .weight_decay = o->weight_decay,
+                               .beta1 = o->betas[0],
+                               .beta2 = o->betas[1],
+                               .eps = o->eps};
+}
+
+/* What differs, for a message: "a learning rate of 0.1 in its first group, rank 1 with 0.2". */
+static const char *describe_numbers(const ps_client_numbers *mine, const ps_client_numbers *others, int32_t rank,
+                                    char text[TEXT_MAX])
+{
+    const struct {
+        const char *before, *after;
+        double mine, others;
+    } all[] = {{"gradient clipping to a norm of", "(0: none)", mine->clip_norm, others->clip_norm},
+               {"a loss scale of", "", mine->loss_scale, others->loss_scale},
+               {"a learning rate of", "in its first group", mine->learning_rate, others->learning_rate},
+               {"a weight decay of", "in its first group", mine->weight_decay, others->weight_decay},
+               {"a beta1 (or momentum) of", "in its first group", mine->beta1, others->beta1},
+               {"a beta2 of", "in its first group", mine->beta2, others->beta2},
+               {"an eps of", "in its first group", mine->eps, others->eps}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+        if (memcmp(&all[i].mine, &all[i].others, sizeof all[i].mine) == 0) continue;
+        snprintf(text, TEXT_MAX, "%s %.9g%s%s, rank %d with %.9g", all[i].before, all[i].mine,
+                 all[i].after[0] != '\0' ? " " : "", all[i].after, rank, all[i].others);
+        return text;
+    }
+    snprintf(text, TEXT_MAX, "other numbers than rank %d in a group after the first, or in how many there are", rank);
+    return text;
+}
+
 static ps_status expect_ranks_agree(const ps_client *c, const ps_client_message *mine)
 {
+    char differs[TEXT_MAX];
     for (int32_t r = 0; r < c->settings.ranks.n; r++) {
         const ps_client_message *other = ps_client_message_of(c, c->sharding.messages, r);
         if (other->hyperparameters_hash == mine->hyperparameters_hash) continue;
         return PS_FAIL(PS_EINVAL,
-                       "ranks diverged: rank %d makes step %lld with a learning rate of %g in its first group, rank %d "
-                       "with %g; learning rates, weight decay, betas, eps, clipping and loss scale must be the same on "
-                       "all ranks: give all the same configuration, and have a scheduler step on all",
-                       c->settings.ranks.rank, (long long)mine->number + 1, mine->rate, r, other->rate);
+                       "ranks diverged: rank %d makes step %lld with %s; learning rates, weight decay, betas, eps, "
+                       "clipping and loss scale must be the same on all ranks: give all the same configuration and the "
+                       "same arguments, and have a scheduler step on all",
+                       c->settings.ranks.rank, (long long)mine->number + 1,
+                       describe_numbers(&mine->numbers, &other->numbers, r, differs));
     }
     return PS_OK;
 }
@@ -161,7 +199,7 @@ ps_status ps_client_announce_step(ps_client *c)
                                  .trained_hash = XXH3_64bits(is_trained, (size_t)c->n_tensors),
                                  .gather_order_hash = ps_client_hash_gather_order(c),
                                  .hyperparameters_hash = hash_numbers(c),
-                                 .rate = ps_param_groups_learning_rate(&c->groups, 0, c->n_updates)};
+                                 .numbers = numbers_of(c)};
     ps_status st = ps_client_announce(c, &m, NULL, 0);
     if (st == PS_OK) st = expect_ranks_agree(c, &m);
     for (int32_t r = 0; r < c->settings.ranks.n && st == PS_OK; r++)

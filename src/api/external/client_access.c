@@ -114,8 +114,8 @@ static ps_status tell_room(const ps_client *c, const ps_client_tensor_state *t, 
     return PS_FAIL(
         st,
         "%.200s%s%.100s: no room for its chunks, %s, beside chunks in use, %s, and %s of the framework itself, in the "
-        "%s that budgets leave to them: %s suffices, as may smaller chunks (default_chunk_size) or letting tensors go "
-        "before others are used%s%s",
+        "%s that budgets leave to them: try %s, smaller chunks (default_chunk_size), or letting tensors go before "
+        "others are used%s%s",
         t->name, label != NULL ? " in " : "", label != NULL ? label : "", ps_bytes_format(wanted, sizes[0]),
         ps_bytes_format(held, sizes[1]), ps_bytes_format(framework, sizes[2]), ps_bytes_format(budget, sizes[3]),
         ps_client_step_advice(c, framework, held + wanted, budget + wanted, advice), framework > 0 ? "; " : "",

@@ -11,6 +11,7 @@
 
 static ps_status open_tiers(ps_client *c)
 {
+    PS_TRY(ps_settings_watch(&c->settings, &c->watch));
     if (c->settings.checks_order) PS_TRY(ps_order_create(false, &c->order));
     const ps_tiers_desc o = ps_client_tiers(c);
     int64_t sums;

@@ -223,15 +223,14 @@ ps_status ps_client_check_expected(ps_client *c, int64_t trained, int64_t frozen
 {
     static const int64_t no_blocks[PS_RAM_TIER_COUNT];
     const ps_lists lists = ps_lists_of(&c->settings, 0, 0);
-    int64_t of_trained = 0, bytes, more;
-    for (ps_list list = 0; list < ps_lists_grad(&lists); list++)
-        if (list == PS_LIST_PARAM16 || c->settings.frozen[0] == '\0') of_trained += lists.list[list].item_bytes;
-    if (trained < 0 || frozen < 0 || __builtin_mul_overflow(trained, of_trained, &bytes) ||
-        __builtin_mul_overflow(frozen, (int64_t)lists.list[PS_LIST_PARAM16].item_bytes, &more) ||
-        __builtin_add_overflow(bytes, more, &bytes))
+    const int64_t most = INT64_MAX / 64; /* elements; each takes less in all lists together */
+    if (trained < 0 || frozen < 0 || trained > most || frozen > most)
         return PS_FAIL(PS_EINVAL,
                        "ps_client_expect: %lld and %lld elements, expected 0 or more, and at most 2^63 bytes",
                        (long long)trained, (long long)frozen);
+    int64_t bytes = ps_item_bytes(lists.list[PS_LIST_PARAM16].item, trained + frozen);
+    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&lists) && c->settings.frozen[0] == '\0'; list++)
+        bytes += ps_item_bytes(lists.list[list].item, trained);
     return check_sums(c, bytes / c->settings.ranks.n, c->settings.budgets.bytes[PS_TIER_DEVICE], no_blocks);
 }
 

@@ -21,10 +21,13 @@
 #include "api/checkpoint/loader.h"
 #include "api/checkpoint/saver.h"
 #include "api/external/client_calls.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/sized.h"
 #include "chunk/comm/agree.h"
 #include "train/state/values.h"
+
+enum { DIFFERENCE_MAX = 300 };
 
 /* ---- tensors in files ---- */
 
@@ -210,7 +213,7 @@ static ps_status take_unmanaged(ps_client *c, const ps_snapshot_sink *sink, int3
             const int64_t n = ps_min_i64(PS_VALUES_ELEMENTS, t->elements - done);
             PS_TRY(ps_queue_get(c->tiers.compute[PS_TIER_DEVICE], room, ps_client_unmanaged(t, list) + done,
                                 n * (int64_t)sizeof *room));
-            sink->take(sink->user, list, tensor, done, room, n);
+            sink->take(sink->user, list, (ps_item){(int32_t)sizeof *room, 1}, tensor, done, room, n);
         }
     return PS_OK;
 }
@@ -379,6 +382,27 @@ static ps_status read_group(const ps_loader *l, const json_t *j, ps_client_group
     return json_is_object(j) ? PS_OK : damaged(l, "\"param_groups\" has an entry that is no object");
 }
 
+/* Of models with other parameters: one that only this run or only the checkpoint has, "" where that is not known.
+ * Parameters without states are not in "tensor_steps". */
+static const char *name_difference(const ps_client *c, const json_t *module, char text[DIFFERENCE_MAX])
+{
+    const char *name;
+    json_t *steps, *all = json_object_get(module, "tensor_steps");
+    text[0] = '\0';
+    json_object_foreach(all, name, steps)
+    {
+        if (ps_name_index_find(&c->names, name) >= 0) continue;
+        snprintf(text, DIFFERENCE_MAX, "; it has %.200s, which is not in this run's model", name);
+        return text;
+    }
+    for (int32_t t = 0; t < c->n_tensors && json_object_size(all) > 0; t++) {
+        if (c->tensors[t].is_dropped || saved_steps(module, c->tensors[t].name) >= 0) continue;
+        snprintf(text, DIFFERENCE_MAX, "; it has no optimizer states of this run's %.200s", c->tensors[t].name);
+        return text;
+    }
+    return text;
+}
+
 /* The program creates its groups, and sets the same numbers or others; comparing the number of tensors in each finds
  * most mistakes, as in torch. */
 static ps_status check_groups(const ps_client *c, const ps_loader *l, const json_t *module)
@@ -390,12 +414,14 @@ static ps_status check_groups(const ps_client *c, const ps_loader *l, const json
                        ps_loader_folder(l), json_array_size(groups), c->groups.n);
     for (int32_t g = 0; g < c->groups.n; g++) {
         const int64_t n = tensors_of_group(c, g);
+        char difference[DIFFERENCE_MAX];
         ps_client_group numbers;
         const json_t *saved = json_object_get(json_array_get(groups, (size_t)g), "tensors");
         PS_TRY(read_group(l, json_array_get(groups, (size_t)g), &numbers));
         if (json_is_integer(saved) && json_integer_value(saved) != n)
-            return PS_FAIL(PS_EINVAL, "%s: group %d was saved with %lld parameters, this run's has %lld",
-                           ps_loader_folder(l), g, (long long)json_integer_value(saved), (long long)n);
+            return PS_FAIL(PS_EINVAL, "%s: group %d was saved with %lld parameters, this run's has %lld%s",
+                           ps_loader_folder(l), g, (long long)json_integer_value(saved), (long long)n,
+                           name_difference(c, module, difference));
     }
     return PS_OK;
 }
@@ -512,12 +538,15 @@ static ps_status load_checkpoint(ps_client *c, const char *folder, ps_client_loa
 {
     ps_loader *l = NULL;
     json_t *module = NULL;
+    char conversion[PS_LOADER_CONVERSION_MAX];
     ps_status st;
     PS_TRY(announce(c, PS_CLIENT_LOAD));
     PS_TRY(describe_tensors(c));
     PS_TRY_GOTO(ps_comm_agree(c->comm, open_checkpoint(c, folder, &l, &module)));
     PS_TRY_GOTO(ps_loader_check_same(l));
     PS_TRY_GOTO(ps_comm_agree(c->comm, describe(c, l, out)));
+    if (c->settings.ranks.rank == 0 && ps_loader_describe_conversion(l, conversion) != NULL)
+        ps_log(PS_LOG_INFO, "%s", conversion);
     st = ps_comm_agree(c->comm, load_all(c, l, module));
     c->is_incomplete = st != PS_OK;
     st = ps_client_break(c, st);

@@ -29,6 +29,7 @@ static ps_status create(const ps_config *config, ps_client *c)
 {
     PS_TRY(open_settings(config, c));
     const ps_settings *s = &c->settings;
+    PS_TRY(ps_settings_check_total(s));
     c->clip_norm = s->clip_norm;
     /* a model that fits in RAM has less than a third of its data as initial values; one that does not needs the disk */
     const bool has_disk =
@@ -69,6 +70,8 @@ static void end_single_rank(ps_client *c)
     ps_client_drop_checkpoint(c);
     ps_client_end_prefetch(c);
     ps_group_collectives_close(&c->between_ranks);
+    ps_stall_close(c->watch); /* it tells the ranks */
+    c->watch = NULL;
     ps_comm_close(c->comm);
     c->comm = NULL;
 }

@@ -118,6 +118,11 @@ typedef enum ps_client_action_kind {
     PS_CLIENT_RELEASE_GATHERED, /* all gathered groups are dropped */
 } ps_client_action_kind;
 
+/* Numbers of a step that must be the same on all ranks; from learning_rate on, those of the first group. */
+typedef struct ps_client_numbers {
+    double clip_norm, loss_scale, learning_rate, weight_decay, beta1, beta2, eps;
+} ps_client_numbers;
+
 /* The next action of a rank. Places of gradients follow it. */
 typedef struct ps_client_message {
     int64_t kind, number;          /* ps_client_action_kind; number of a group, a step, a tensor */
@@ -126,7 +131,7 @@ typedef struct ps_client_message {
     uint64_t trained_hash;         /* STEP: hash of the tensors with a gradient on this rank */
     uint64_t gather_order_hash;    /* STEP: hash of the order in which the step has gathered and reduced */
     uint64_t hyperparameters_hash; /* STEP: hash of the numbers for its updates */
-    double rate;                   /* STEP: learning rate of the first group */
+    ps_client_numbers numbers;     /* STEP: those of them that messages name */
 } ps_client_message;
 
 /* An action of the current step, or of a recorded one. */
@@ -226,7 +231,8 @@ struct ps_client {
     char failure[512];
 
     ps_settings settings;
-    ps_comm *comm; /* NULL: a single rank */
+    ps_comm *comm;         /* NULL: a single rank */
+    ps_stall_watch *watch; /* NULL: a stall is not looked for */
 
     ps_client_tensor_state *tensors;
     int32_t n_tensors;

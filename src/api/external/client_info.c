@@ -37,7 +37,8 @@ static ps_client_info describe(const ps_client *c)
                            .n_ranks = c->settings.ranks.n,
                            .n_steps = c->n_steps,
                            .n_recorded_steps = c->n_recorded_steps,
-                           .n_moments = c->steps.predicted != NULL ? c->steps.predicted->n_moments : 0};
+                           .n_moments = c->steps.predicted != NULL ? c->steps.predicted->n_moments : 0,
+                           .why_not_gpu = c->settings.backend_kind != PS_BACKEND_CUDA ? c->settings.gpu.why_not : ""};
     for (int t = 0; t < PS_TIER_COUNT; t++) info.budget_bytes[t] = c->settings.budgets.bytes[t];
     if (c->layout != NULL) {
         info.n_chunks = c->layout->n_chunks;

@@ -15,6 +15,7 @@ static ps_status expect_order(const ps_client *c)
     return PS_FAIL(PS_EDEVICE, "check_order: %s", ps_order_text(c->order, 0));
 }
 
+/* Their states are floats in any case: there are few of them. */
 static ps_status update_unmanaged(ps_client *c, ps_client_tensor_state *t)
 {
     if (c->groups.skips) return PS_OK;
@@ -28,8 +29,10 @@ static ps_status update_unmanaged(ps_client *c, ps_client_tensor_state *t)
     for (int32_t i = 0; i < c->settings.optimizer.n_states; i++)
         p.state[i] = ps_client_unmanaged(t, PS_LIST_STATES + i);
     const ps_piece_update u = ps_client_update_of(c, t);
+    ps_optimizer_setup of_floats = *u.optimizer;
+    of_floats.is_compact = false;
     p.weight_decay = u.weight_decay;
-    return ps_optimizer_update(c->settings.backend, c->tiers.compute[PS_TIER_DEVICE], u.optimizer, &u.step, &p);
+    return ps_optimizer_update(c->settings.backend, c->tiers.compute[PS_TIER_DEVICE], &of_floats, &u.step, &p);
 }
 
 /* Writes of the program to a parameter or its master since its gradient came. */

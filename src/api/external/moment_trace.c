@@ -33,7 +33,7 @@ ps_status ps_client_report_framework(const ps_client *c, ps_status st, int64_t f
     return PS_FAIL(
         st,
         "the framework itself has %s in use of the %s that budgets leave to it and to chunks, which find no room: %s; "
-        "%s suffices",
+        "try %s",
         ps_bytes_format(framework_bytes, sizes[0]),
         ps_bytes_format(c->settings.budgets.bytes[PS_TIER_DEVICE], sizes[1]),
         ps_client_framework_text(c, framework_bytes, text), ps_client_step_advice(c, framework_bytes, 0, 0, advice));

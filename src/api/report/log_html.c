@@ -161,9 +161,13 @@ static void put_losses(ps_text_out *o, const ps_report_log *m)
         put_row(o, "loss", "%.4f to %.4f, least %.4f at step %" PRId64, loss.first, loss.last, loss.min, loss.min_step);
     if (eval.n > 0)
         put_row(o, "validation loss", "%.4f at last, least %.4f at step %" PRId64, eval.last, eval.min, eval.min_step);
-    int64_t n_skipped = 0;
-    for (int64_t i = 0; i < m->n_steps; i++) n_skipped += m->steps[i].is_skipped;
+    int64_t n_skipped = 0, n_taken_back = 0;
+    for (int64_t i = 0; i < m->n_steps; i++) {
+        n_skipped += m->steps[i].is_skipped;
+        n_taken_back += m->steps[i].is_taken_back;
+    }
     if (n_skipped > 0) put_row(o, "skipped steps", "%" PRId64, n_skipped);
+    if (n_taken_back > 0) put_row(o, "steps with updates taken back", "%" PRId64, n_taken_back);
     if (loss.n < m->n_steps) put_row(o, "losses that are not finite", "%" PRId64, m->n_steps - loss.n);
 }
 

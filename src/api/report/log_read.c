@@ -110,6 +110,14 @@ static ps_status read_ranks(const reader *r, const json_t *ranks, ps_report_log_
     return PS_OK;
 }
 
+static ps_status read_bool(const reader *r, const json_t *object, const char *key, bool *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value != NULL && !json_is_boolean(value)) return unexpected(r, key, "true or false");
+    *out = json_is_true(value);
+    return PS_OK;
+}
+
 static ps_status read_step(reader *r, const json_t *object)
 {
     ps_report_log *m = r->m;
@@ -121,9 +129,8 @@ static ps_status read_step(reader *r, const json_t *object)
         return PS_FAIL(PS_EFORMAT, "%s:%lld: step %lld follows step %lld; expected a larger number", r->path,
                        (long long)r->line, (long long)s->step, (long long)s[-1].step);
     for (int k = 0; k < PS_REPORT_LOG_N; k++) PS_TRY(read_number(r, object, ps_report_log_keys[k], &s->values[k]));
-    const json_t *skipped = json_object_get(object, "skipped");
-    if (skipped != NULL && !json_is_boolean(skipped)) return unexpected(r, "skipped", "true or false");
-    s->is_skipped = json_is_true(skipped);
+    PS_TRY(read_bool(r, object, "skipped", &s->is_skipped));
+    PS_TRY(read_bool(r, object, "taken_back", &s->is_taken_back));
     PS_TRY(read_ranks(r, json_object_get(object, "ranks"), s));
     m->n_steps++;
     return PS_OK;

@@ -34,6 +34,7 @@ typedef struct ps_report_log_step {
     int64_t step;
     double values[PS_REPORT_LOG_N]; /* NaN: not in the line, or null */
     bool is_skipped;
+    bool is_taken_back; /* updates within its backward pass were wrong, and made again */
 } ps_report_log_step;
 
 /* A checkpoint that was written, or failed. */

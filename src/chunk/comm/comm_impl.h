@@ -30,6 +30,7 @@ enum {
     PS_COMM_BUFFERS = 2,        /* pieces of a ring of staging memory: one is used while the other is received */
     PS_COMM_HOST_MAX = 64,      /* of a host's name, with the terminator */
     PS_COMM_STAGING_MIN = 4096, /* bytes for each rank */
+    PS_COMM_NAMES = 32,
 };
 
 /* Usual size of a data message. Large enough for any network's full speed, small enough that a slow one delivers
@@ -88,11 +89,14 @@ typedef struct ps_comm_notice {
     int32_t rank;              /* FAILED, LOST: which */
     int64_t n_calls;           /* LEAVES: transfers that the sender took part in */
     int64_t n_other_transfers; /* and those of another implementation than messages */
-    char text[496];            /* FAILED: the reason */
+    uint64_t progress;         /* HEARTBEAT: ps_stall_count, and whether the sender is in a call of the library */
+    int32_t is_busy;
+    char text[496]; /* FAILED: the reason */
 } ps_comm_notice;
 
 typedef struct ps_comm_peer {
     int64_t heard_ns;
+    uint64_t progress;         /* of its last heartbeat */
     int64_t n_calls;           /* transfers after which it left; -1: it has not left */
     int64_t n_other_transfers; /* of these, by another implementation than messages */
     bool is_receiving, is_sending, is_told;
@@ -135,6 +139,7 @@ struct ps_comm {
     ps_queue *transfers; /* a host queue; NULL without a worker */
     ps_order *order;     /* NULL: no observer */
     ps_comm_ticket issued;
+    char names[PS_COMM_NAMES][64]; /* of the last transfers, ticket modulo their number: for reports */
     bool wants_close;
     int64_t checked_ns, checked_looks, still_ns; /* to detect a hanging worker */
     bool is_abandoned; /* closed while the worker was stuck: the worker frees everything if it returns */
@@ -172,6 +177,8 @@ extern const ps_collectives_ops ps_comm_messages_ops;
 void ps_comm_await_worker(ps_comm *c);
 /* The same for waits by other means: ps_host_queue_set_watch. */
 void ps_comm_watch_worker(void *comm);
+/* What the transfer is, for ps_host_queue_set_ranks. */
+void ps_comm_describe_transfer(void *comm, ps_ticket t, char *text, size_t bytes);
 /* Records the first failure, described in c->failure. Callers and events are informed; the lock is held. */
 void ps_comm_set_failed(ps_comm *c, int32_t rank);
 /* Queues a transfer with the header *head. */

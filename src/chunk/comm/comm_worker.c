@@ -213,6 +213,7 @@ ps_status ps_comm_worker_start(ps_comm *c)
 {
     PS_TRY(ps_host_queue_create("messages", &c->transfers));
     ps_host_queue_set_watch(c->transfers, ps_comm_watch_worker, c);
+    ps_host_queue_set_ranks(c->transfers, ps_comm_describe_transfer, c);
     PS_TRY(ps_worker_start("ps-comm", thread_main, c, &c->worker));
     c->has_worker = true;
     return PS_OK;

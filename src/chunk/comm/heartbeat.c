@@ -9,6 +9,7 @@
 
 #include "base/machine.h"
 #include "chunk/comm/comm_impl.h"
+#include "device/stall.h"
 
 #define TEXT_MAX 640                    /* of c->failure */
 #define LOOK_NS ((int64_t)1000000)      /* between checks, at least */
@@ -105,15 +106,21 @@ bool ps_comm_heartbeat_fail(ps_comm *c, const char *reason)
     return end_with(c, c->rank, text);
 }
 
+/* Ranks that are threads of this process: their threads write c->hello until all have met. */
+static bool are_threads(const ps_comm *c)
+{
+    return strcmp(c->transport.name, "thread") == 0;
+}
+
 /* A rank of this machine whose process has ended without leaving; -1: none. *can_ask: there is a process to check. */
 static int32_t find_ended(const ps_comm *c, bool *can_ask)
 {
     const ps_comm_hello *mine = &c->hello[c->rank];
     *can_ask = false;
-    for (int32_t r = 0; r < c->size; r++) {
+    for (int32_t r = 0; !are_threads(c) && r < c->size; r++) {
         const ps_comm_hello *h = &c->hello[r];
         if (r == c->rank || c->peers[r].n_calls >= 0 || strcmp(h->host, mine->host) != 0) continue;
-        if (strcmp(h->process, mine->process) == 0) continue; /* ranks are threads */
+        if (strcmp(h->process, mine->process) == 0) continue;
         if (ps_leftover_process_has_ended(h->process)) return r;
         *can_ask = true;
     }
@@ -134,7 +141,7 @@ static int32_t await_ended(const ps_comm *c)
 
 static bool has_other_machines(const ps_comm *c)
 {
-    for (int32_t r = 0; r < c->size; r++)
+    for (int32_t r = 0; !are_threads(c) && r < c->size; r++)
         if (strcmp(c->hello[r].host, c->hello[c->rank].host) != 0) return true;
     return false;
 }
@@ -175,12 +182,19 @@ static bool end_deserted(ps_comm *c, int32_t rank)
     return end_with(c, rank, text);
 }
 
+/* This rank may wait for it as long as it goes on, or is outside of the library, as to load data. */
+static void hear_progress(ps_comm_peer *p, const ps_comm_notice *n)
+{
+    if (n->progress != p->progress || n->is_busy == 0) ps_stall_note_peer();
+    p->progress = n->progress;
+}
+
 static bool hear_notice(ps_comm *c, int32_t from, const ps_comm_notice *n)
 {
     char text[TEXT_MAX];
     const int32_t rank = n->rank >= 0 && n->rank < c->size ? n->rank : from;
     switch ((ps_comm_word)n->word) {
-    case PS_COMM_HEARTBEAT: return true;
+    case PS_COMM_HEARTBEAT: hear_progress(peer_of(c, from), n); return true;
     case PS_COMM_LEAVES:
         peer_of(c, from)->n_other_transfers = n->n_other_transfers;
         peer_of(c, from)->n_calls = n->n_calls;
@@ -231,6 +245,8 @@ static bool tell_peer(ps_comm *c, int32_t to, ps_comm_word word, bool *is_begun)
     if (p->is_sending) return true;
     p->out = (ps_comm_notice){.word = (int32_t)word,
                               .n_calls = atomic_load(&c->done),
+                              .progress = atomic_load(&ps_stall_count),
+                              .is_busy = ps_stall_is_busy(),
                               .n_other_transfers = atomic_load(&c->n_other_transfers)};
     if (!t->ops->send_begin(t, to, PS_CHANNEL_CONTROL, &p->out, sizeof p->out, &p->sending))
         return ps_comm_heartbeat_broken(c);
@@ -308,6 +324,7 @@ bool ps_comm_heartbeat_tick(ps_comm *c, bool has_moved)
     if (!ps_comm_heartbeat_listen(c)) return false;
     const int64_t now_ns = ps_clock_ns();
     if (has_moved) {
+        ps_stall_progress();
         c->moved_ns = now_ns;
         return true;
     }

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "chunk/comm/comm_impl.h"
 #include "chunk/comm/topology.h"
+#include "device/stall.h"
 
 /* How long the worker may be in the transport, in addition to the heartbeat time-out. */
 #define STUCK_NS ((int64_t)5000000000)
@@ -76,6 +77,16 @@ void ps_comm_set_failed(ps_comm *c, int32_t rank)
     pthread_cond_broadcast(&c->has_progress);
 }
 
+void ps_comm_describe_transfer(void *comm, ps_ticket t, char *text, size_t bytes)
+{
+    ps_comm *c = comm;
+    if (pthread_mutex_trylock(&c->lock) != 0) return;
+    if ((ps_comm_ticket)t <= c->issued && (ps_comm_ticket)t + PS_COMM_NAMES > c->issued)
+        snprintf(text, bytes, "%s of rank %d (%s) with the others", c->names[t % PS_COMM_NAMES], c->rank,
+                 ps_comm_host(c, c->rank));
+    pthread_mutex_unlock(&c->lock);
+}
+
 static bool is_over(const ps_comm *c, ps_comm_ticket ticket)
 {
     return atomic_load(&c->done) >= ticket || atomic_load(&c->failed_rank) >= 0;
@@ -107,6 +118,8 @@ static ps_status wait_for(ps_collectives *x, ps_event done)
     const ps_comm_ticket ticket = (ps_comm_ticket)done.ticket;
     const int64_t begin_ns = ps_clock_ns();
     if (!is_over(c, ticket)) {
+        ps_stall_entry s;
+        ps_stall_begin_item(&s, "waits for", c->transfers, done.ticket, NULL);
         pthread_mutex_lock(&c->lock);
         PS_ASSERT(done.queue == c->transfers && ticket <= c->issued);
         const int64_t profile_ns = ps_profile_now(c->profile);
@@ -117,7 +130,9 @@ static ps_status wait_for(ps_collectives *x, ps_event done)
                                                         .end_ns = ps_profile_now(c->profile),
                                                         .copy = {.link = c->profile_link}});
         pthread_mutex_unlock(&c->lock);
+        ps_stall_end(&s);
         atomic_fetch_add(&c->wait_ns, ps_clock_ns() - begin_ns);
+        if (atomic_load(&c->failed_rank) >= 0) ps_stall_await_report(); /* which may be why */
     }
     const ps_status st = ps_event_wait(done); /* returns at once, but observers record it */
     PS_TRY(ps_comm_check_failure(c));
@@ -216,6 +231,8 @@ static ps_status begin_all(ps_comm *c, ps_comm_transfer **list, ps_event *done)
         *list = t->next;
         t->next = NULL;
         t->ticket = ++c->issued;
+        snprintf(c->names[t->ticket % PS_COMM_NAMES], sizeof c->names[0], "%s%s%s", t->name,
+                 t->what != NULL ? " of " : "", t->what != NULL ? t->what : "");
         PS_ASSERT((ps_ticket)t->ticket == done->ticket);
         if (c->last != NULL)
             c->last->next = t;

@@ -18,12 +18,12 @@ static bool equal_in_any_case(const char *a, const char *b)
     return false;
 }
 
-/* A few special integers. */
+/* A few numbers. */
 static const char *describe_array(const json_t *json, char *text, size_t text_bytes)
 {
     for (size_t i = 0; i < json_array_size(json); i++)
-        if (!json_is_integer(json_array_get(json, i))) return "an array";
-    const size_t n = json_dumpb(json, text, text_bytes - 1, JSON_COMPACT);
+        if (!json_is_number(json_array_get(json, i))) return "an array";
+    const size_t n = json_dumpb(json, text, text_bytes - 1, JSON_COMPACT | JSON_REAL_PRECISION(6));
     if (n == 0 || n >= text_bytes) return "an array";
     text[n] = '\0';
     return text;

@@ -11,9 +11,12 @@
 /* Optimizers have more columns: XX(value, text, name, params). name: of ps_optimizer_<name> (src/train/optim/). params:
  * its optimizer.params in addition to lr, weight_decay and use_hybrid_adam, each as PARAM(last part of the key). */
 #define PS_CONFIG_OPTIMIZER_MAP(XX)                                                                                    \
-    XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam", adam, PARAM(betas) PARAM(eps))                                                \
-    XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW", adamw, PARAM(betas) PARAM(eps))                                             \
-    XX(PS_CONFIG_OPTIMIZER_SGD, "SGD", sgd, PARAM(momentum) PARAM(dampening) PARAM(nesterov))
+    XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam", adam, PARAM(betas) PARAM(eps) PARAM(state_format))                            \
+    XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW", adamw, PARAM(betas) PARAM(eps) PARAM(state_format))                         \
+    XX(PS_CONFIG_OPTIMIZER_SGD, "SGD", sgd, PARAM(momentum) PARAM(dampening) PARAM(nesterov))                          \
+    XX(PS_CONFIG_OPTIMIZER_LION, "Lion", lion, PARAM(betas))
+#define PS_CONFIG_STATE_FORMAT_MAP(XX)                                                                                 \
+    XX(PS_CONFIG_STATE_FORMAT_FP32, "fp32") XX(PS_CONFIG_STATE_FORMAT_COMPACT, "compact")
 #define PS_CONFIG_SCHEDULER_MAP(XX)                                                                                    \
     XX(PS_CONFIG_SCHEDULER_WARMUP_LR, "WarmupLR")                                                                      \
     XX(PS_CONFIG_SCHEDULER_WARMUP_DECAY_LR, "WarmupDecayLR")                                                           \
@@ -116,7 +119,8 @@
 #define PS_CONFIG_EARLY_UPDATES_MAP(XX)                                                                                \
     XX(PS_CONFIG_EARLY_UPDATES_AUTO, "auto")                                                                           \
     XX(PS_CONFIG_EARLY_UPDATES_ALWAYS, "always")                                                                       \
-    XX(PS_CONFIG_EARLY_UPDATES_NEVER, "never")
+    XX(PS_CONFIG_EARLY_UPDATES_NEVER, "never")                                                                         \
+    XX(PS_CONFIG_EARLY_UPDATES_SPECULATE, "speculate")
 #define PS_CONFIG_KEEP_LOGITS_MAP(XX)                                                                                  \
     XX(PS_CONFIG_KEEP_LOGITS_AUTO, "auto")                                                                             \
     XX(PS_CONFIG_KEEP_LOGITS_ALWAYS, "always")                                                                         \
@@ -158,6 +162,7 @@
 /* All enumerations: XX(type, map). A new one needs a map above and a line here. */
 #define PS_CONFIG_ENUMS(XX)                                                                                            \
     XX(ps_config_optimizer, PS_CONFIG_OPTIMIZER_MAP)                                                                   \
+    XX(ps_config_state_format, PS_CONFIG_STATE_FORMAT_MAP)                                                             \
     XX(ps_config_scheduler, PS_CONFIG_SCHEDULER_MAP)                                                                   \
     XX(ps_config_warmup, PS_CONFIG_WARMUP_MAP)                                                                         \
     XX(ps_config_model, PS_CONFIG_MODEL_MAP)                                                                           \

@@ -9,6 +9,8 @@
 
 /* A kernel needs permission for more shared memory a block than this. */
 #define SHARED_BYTES_FREE (48 * PS_KIB)
+/* Of a caller's own operator, which is not known: more would be an operator of its own. */
+#define OWN_COMMANDS 64
 
 typedef struct cuda_backend {
     ps_backend base;
@@ -50,6 +52,7 @@ static ps_status launch(void *self, const ps_cuda_launch *l)
     const ps_cuda_kernel_entry *kernel = &ps_cuda_kernel_table[l->kernel];
     void *args[] = {(void *)(uintptr_t)l->args};
     PS_TRY(allow_shared(b, l));
+    PS_TRY(ps_gpu_will_issue(b->gpu, on->stream, 1));
     return ps_gpu_check(b->gpu,
                         b->gpu->driver->launch(b->functions[l->kernel], l->blocks, 1, 1, kernel->threads, 1, 1,
                                                l->shared_bytes, on->stream, args, NULL),
@@ -59,6 +62,7 @@ static ps_status launch(void *self, const ps_cuda_launch *l)
 static ps_status multiply(void *self, const ps_cuda_gemm *p, bool *is_done)
 {
     const issue *on = self;
+    PS_TRY(ps_gpu_will_issue(on->backend->gpu, on->stream, PS_GPU_LIBRARY_COMMANDS));
     return on->backend->gemms.multiply(on->backend->gemms.self, on->stream, p, is_done);
 }
 
@@ -73,6 +77,7 @@ static ps_status run_own(void *self, const ps_own_args *a, const ps_own_call *ca
     const issue *on = self;
     ps_own_call on_stream = *call;
     on_stream.stream = on->stream;
+    PS_TRY(ps_gpu_will_issue(on->backend->gpu, on->stream, OWN_COMMANDS));
     return ps_own_run(a, &on_stream);
 }
 
@@ -207,7 +212,8 @@ static ps_status load_module(cuda_backend *b, const void *image)
     return PS_OK;
 }
 
-/* nvcc and the Makefile decide which module has it */
+/* nvcc and the Makefile decide which module has it. It is loaded now: at its first launch the driver would wait until the
+ * context is idle. A driver before CUDA 12.4 loads it then. */
 static ps_status find_kernel(cuda_backend *b, int kernel)
 {
     const char *name = ps_cuda_kernel_table[kernel].name;
@@ -216,6 +222,8 @@ static ps_status find_kernel(cuda_backend *b, int kernel)
         r = b->gpu->driver->function_get(&b->functions[kernel], b->modules[i], name);
     if (r == PS_CU_NOT_FOUND)
         return PS_FAIL(PS_ENOSYS, "the kernels do not fit this library: %s is missing; build both anew", name);
+    if (r == PS_CU_SUCCESS && b->gpu->driver->function_load != NULL)
+        r = b->gpu->driver->function_load(b->functions[kernel]);
     return ps_gpu_check(b->gpu, r, name);
 }
 

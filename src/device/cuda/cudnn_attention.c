@@ -239,6 +239,7 @@ static ps_status run_locked(attention *a, ps_cu_stream stream, request *r, char 
     for (int64_t b = 0; b < p->whole.B; b += p->part.B)
         for (int64_t kv = 0; kv < p->whole.KV; kv += p->part.KV) {
             const ps_dnn_arrays part = arrays_of(p, &r->arrays, b, kv);
+            PS_TRY(ps_gpu_will_issue(a->gpu, stream, PS_GPU_LIBRARY_COMMANDS));
             PS_TRY(check(a, ps_dnn_plan_run(&p->plan, a->handle, &part), "attention"));
         }
     *is_done = true;

@@ -59,7 +59,9 @@ ps_status ps_cuda_driver_take(const char *path, ps_cuda_driver *out)
     *out = (ps_cuda_driver){0};
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: it has threads */
     if (library == NULL)
-        return PS_FAIL(PS_ENOSYS, "cannot load NVIDIA's driver: %s. Install the driver of this system's kernel",
+        return PS_FAIL(PS_ENOSYS,
+                       "cannot load NVIDIA's driver: %s. Install driver R580 or later (CUDA 13); a container gets the "
+                       "host's, by docker's --gpus all, or NVIDIA's container toolkit for others",
                        dlerror());
     return take_all(library, path, out);
 }
@@ -90,9 +92,17 @@ static ps_status explain_start(const ps_cuda_driver *d, ps_cu_result r)
     }
 }
 
+/* With fewer connections than streams several streams share one, and a stream that waits for host code stops the others.
+ * 32 is the most. */
+static void ask_for_connections(void)
+{
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 ps_status ps_cuda_driver_start(const ps_cuda_driver *d)
 {
     int version = 0, n = 0;
+    ask_for_connections();
     ps_cu_result r = d->init(0);
     if (r == PS_CU_SUCCESS) r = d->version(&version);
     if (r == PS_CU_SUCCESS && version < PS_CUDA_DRIVER_LEAST)

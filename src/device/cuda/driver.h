@@ -110,8 +110,9 @@ typedef struct ps_cuda_driver {
 /* The lowest version of the driver (1000 * major + 10 * minor of its CUDA) that can run code compiled by nvcc 13. */
 #define PS_CUDA_DRIVER_LEAST 13000
 
-/* The driver of this system, loaded once for the process, kept, and initialised (cuInit). PS_ENOSYS, in one line that
- * says what to do, when it is missing or too old, or finds no device. */
+/* The driver of this system, loaded once for the process, kept, and initialised (cuInit). Sets the environment's
+ * CUDA_DEVICE_MAX_CONNECTIONS to 32 first, unless it is set: a program whose other threads read the environment sets it
+ * before this call. PS_ENOSYS, in one line that says what to do, when it is missing or too old, or finds no device. */
 PS_NODISCARD ps_status ps_cuda_driver_load(const ps_cuda_driver **out);
 /* The same from a library of another name, into *out; not kept, and no function is called. */
 PS_NODISCARD ps_status ps_cuda_driver_take(const char *library, ps_cuda_driver *out);

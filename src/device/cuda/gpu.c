@@ -176,6 +176,7 @@ ps_status ps_gpu_open(const ps_cuda_driver *d, const ps_gpu_options *o, ps_gpu *
     g->driver = d;
     g->options = *o;
     g->options.poisons = o->poisons || PS_DEBUG >= 3;
+    if (o->stream_commands <= 0 || o->stream_commands > PS_GPU_COMMANDS) g->options.stream_commands = PS_GPU_COMMANDS;
     pthread_mutex_init(&g->release_lock, NULL);
     pthread_mutex_init(&g->lock, NULL);
     PS_TRY_GOTO(choose(g));

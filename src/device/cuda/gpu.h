@@ -34,7 +34,16 @@ typedef struct ps_gpu_options {
     int ordinal; /* among those listed in CUDA_VISIBLE_DEVICES */
     /* Allocated or freed memory is filled with 0xff, after the events of its release; always at DEBUG=3. */
     bool poisons;
+    int stream_commands; /* the most that are outstanding on a stream; 0: PS_GPU_COMMANDS, at most that */
 } ps_gpu_options;
+
+/* A driver queues about 1,000 commands a stream: launches, copies, fills, records and waits alike. A call that issues one
+ * more blocks within the driver, and holds a lock that other threads need. So no call here comes near that: a queue waits,
+ * by its own event and without a lock, until fewer are outstanding. */
+#define PS_GPU_COMMANDS 512
+/* Commands that the program issues to a stream of its own between two marks (ps_gpu_open_external), as far as can be
+ * known: those of a module's forward or backward pass. At a mark the program waits with them. */
+#define PS_GPU_PROGRAM_COMMANDS 32
 
 /* PS_ENOSYS, in one line that says what to do, when this GPU cannot be used: it does not exist, is used exclusively by
  * another process, forbidden, or too old; PS_ENOMEM_DEV when its memory has no room for a context. d must outlive
@@ -79,6 +88,12 @@ PS_NODISCARD ps_status ps_gpu_open_external(ps_gpu *g, const char *name, void *s
 /* The stream of a queue of a device of ps_gpu_device_ops or of ps_gpu_open_external: for calls of ps_queue_call, whose
  * function runs when it is issued, and issues work to the stream. */
 ps_cu_stream ps_gpu_stream(const ps_queue *q);
+/* The function of a call is about to issue so many commands to the stream, at most: waits until there is room. To be
+ * called before each group of them, holding no lock that anything which the stream waits for needs. A stream of no queue
+ * is not counted. */
+PS_NODISCARD ps_status ps_gpu_will_issue(ps_gpu *g, ps_cu_stream stream, int n_commands);
+/* A library's launch is a few kernels, memsets and events at most. */
+#define PS_GPU_LIBRARY_COMMANDS 16
 /* Items of a queue depend on other ranks, which may never act: when ranks are lost, all its items from now on fail, and
  * so does each item that waits for one of them. */
 typedef struct ps_gpu_pending_wait ps_gpu_pending_wait;

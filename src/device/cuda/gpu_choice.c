@@ -64,7 +64,9 @@ void ps_gpu_choice_find(ps_gpu_choice *g)
 ps_status ps_gpu_choice_check(const ps_gpu_choice *g)
 {
     if (g->status == PS_OK) return PS_OK;
-    return PS_FAIL(g->status, "train.backend = cuda: %s; or set train.backend = cpu", g->why_not);
+    const bool has_remedy = strstr(g->why_not, "; or set ") != NULL; /* of an option that the processor refuses, too */
+    return PS_FAIL(g->status, "train.backend = cuda: %s%s", g->why_not,
+                   has_remedy ? "" : "; or set train.backend = cpu");
 }
 
 ps_status ps_gpu_choice_agree(const ps_gpu_choice *g, ps_comm *comm)

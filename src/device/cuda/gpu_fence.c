@@ -3,6 +3,17 @@
  *     stream     ...  wait for 7  ........|=== continues ===
  *     fence      event of the disk ... ended: write 7
  *
+ * No such wait can be for ever because of what comes after it. An event exists when its host code has begun, and the
+ * thread that ends it never waits for a thread that may be issuing to this stream:
+ *
+ *   the disk                  its threads; a thread of the gate waits for events, of items that were issued before
+ *   messages between ranks    the worker; it issues, to streams of its own, few pieces at a time
+ *   updates on the host       the thread of the host tier's queue
+ *   collectives of NCCL       the watcher; it fails them when a rank is lost
+ *
+ * A thread that issues may wait for room on its own stream (gpu_queue.c), in no lock that these take, and never within the
+ * driver, which would lock out the worker.
+ *
  * Until such a wait ends it is a *pending wait*: it may still fail. It has dependents, the items that come after it:
  * the waiting item, and items of other queues that wait for one that comes after it. When it fails, they fail. */
 #include <stdio.h>
@@ -135,7 +146,7 @@ static void *run(void *arg)
         ps_gpu_pending_wait *wait = h->first;
         pthread_mutex_unlock(&h->lock);
         ps_queue *other = wait->event.queue;
-        ps_status st = other->ops->wait(other, wait->event.ticket, !wait->ignores_failure);
+        ps_status st = ps_queue_await(other, wait->event.ticket, !wait->ignores_failure);
         if (wait->ignores_failure) st = PS_OK;
         const uint32_t number = wait->number;
         pthread_mutex_lock(&h->lock);
@@ -220,7 +231,7 @@ void ps_gpu_fence_destroy(ps_gpu_queue *q)
 static ps_status wait_here(ps_gpu_queue *q, ps_ticket t, ps_event e, bool ignores_failure)
 {
     ps_block_note(PS_BLOCK_EVENT);
-    const ps_status st = e.queue->ops->wait(e.queue, e.ticket, !ignores_failure);
+    const ps_status st = ps_queue_await(e.queue, e.ticket, !ignores_failure);
     if (st != PS_OK && !ignores_failure) ps_gpu_queue_fail(q, t, st);
     return PS_OK;
 }
@@ -251,6 +262,7 @@ ps_status ps_gpu_fence_wait(ps_gpu_queue *q, ps_ticket t, ps_event e, bool ignor
     *wait = (ps_gpu_pending_wait){.event = e, .ignores_failure = ignores_failure, .number = q->fence->n + 1};
     ps_status st = ignores_failure ? PS_OK : add_dependent(wait, q, t);
     ps_cu_result r = PS_CU_SUCCESS;
+    if (st == PS_OK) st = ps_gpu_queue_reserve(q, 1);
     if (st == PS_OK) {
         const ps_cu_address word = g->words_address + (ps_cu_address)q->fence->word * sizeof *g->words;
         r = g->driver->stream_wait_value(q->stream, word, wait->number, PS_CU_WAIT_GEQ);

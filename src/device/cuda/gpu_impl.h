@@ -18,6 +18,7 @@
 /* Slots for queues that wait with a number, one a queue. */
 #define PS_GPU_WORDS 64
 
+typedef struct ps_gpu_queue ps_gpu_queue;
 typedef struct ps_gpu_memory ps_gpu_memory;
 typedef struct ps_gpu_pinned ps_gpu_pinned;
 
@@ -37,7 +38,8 @@ struct ps_gpu {
     _Atomic uint32_t *words; /* page-locked [PS_GPU_WORDS]: written by fences */
     ps_cu_address words_address;
     pthread_mutex_t release_lock; /* to issue to releases */
-    pthread_mutex_t lock;         /* words in use, pending waits, failures of queues, how_lost */
+    pthread_mutex_t lock;         /* words in use, pending waits, queues and their failures, how_lost */
+    ps_gpu_queue *queues;
     bool word_given[PS_GPU_WORDS];
     ps_gpu_pending_wait *pending_waits; /* waits for host code that have not ended */
     atomic_bool is_lost;
@@ -74,15 +76,17 @@ typedef struct ps_gpu_slot {
     ps_cu_event begin, end; /* with timing, when a profile records the item; NULL: none yet */
     bool is_copy, is_mark;  /* to be recorded by the profile */
     int n_users;            /* lock: waits that use `done`, which may not be reused meanwhile */
+    int64_t n_commands;     /* of the queue up to the end of the item; the issuing thread's */
+    char name[48];          /* lock: of the item */
 } ps_gpu_slot;
 
 typedef struct ps_gpu_staging ps_gpu_staging;
 typedef struct ps_gpu_fence ps_gpu_fence;
 
-/* The host may be so many items ahead. */
-#define PS_GPU_RING 4096
+/* The host may be so many items ahead, as each has a command. */
+#define PS_GPU_RING PS_GPU_COMMANDS
 
-typedef struct ps_gpu_queue {
+struct ps_gpu_queue {
     ps_queue base;
     ps_gpu *gpu;
     ps_cu_stream stream;
@@ -98,12 +102,19 @@ typedef struct ps_gpu_queue {
     int64_t base_ns;
     ps_gpu_staging *staging; /* NULL: none yet */
     ps_gpu_fence *fence;     /* NULL: none yet */
+    ps_gpu_queue *next;      /* of the gpu; its lock */
+    /* Of the issuing thread: commands issued so far; those of them that are done for sure; the slot of the item that is
+     * being issued, NULL between items. */
+    int64_t n_commands, n_commands_done;
+    ps_gpu_slot *current;
     ps_gpu_slot ring[PS_GPU_RING];
-} ps_gpu_queue;
+};
 
 /* stream NULL: the queue creates one with this priority, lower first; the driver uses the nearest that it supports. */
 PS_NODISCARD ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, int priority,
                                            ps_queue **out);
+/* The issuing thread of q is about to issue n commands to its stream: waits until there is room. */
+PS_NODISCARD ps_status ps_gpu_queue_reserve(ps_gpu_queue *q, int n);
 /* NULL: not a GPU queue. */
 ps_gpu_queue *ps_gpu_queue_of(ps_queue *q, const ps_gpu *g);
 /* The next item: a fill with 0xff (bytes > 0) after the events, even if items before it have failed. */

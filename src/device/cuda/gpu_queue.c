@@ -1,6 +1,10 @@
 /* gpu_queue.c - a stream as a queue: each item is followed by an event of the driver's, in a ring.
  *
- *     ring   | done ... |== issued, not done ==|          issued - done <= PS_GPU_RING
+ *     ring       | done ... |== issued, not done ==|          issued - done <= PS_GPU_RING
+ *     commands   0 ......... 410 .. 411 .. 415 .. 420         at the end of each item; 420 - 410 <= stream_commands
+ *
+ * What is outstanding on the stream is bounded, so that no call blocks within the driver (gpu.h). Who issues waits for its
+ * own event instead, and then until half of the bound is free, so as not to wait for each item.
  *
  * The event of a done item is reused by the item PS_GPU_RING later, but not while a thread waits with it: the driver
  * would then wait for the later item. */
@@ -11,9 +15,12 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "device/cuda/gpu_impl.h"
+#include "device/stall.h"
 
 /* Times are measured from a reference event that is no older than this, as they are floats. */
 #define REBASE_MS 10000.f
+/* Of a host thread, where an item takes room but no command. */
+#define HOST_ITEMS 4096
 
 static const ps_queue_ops ops;
 
@@ -78,6 +85,7 @@ static void record_done(ps_gpu_queue *q)
 static ps_status record_time(ps_gpu_queue *q, ps_cu_event *e)
 {
     const ps_cuda_driver *d = q->gpu->driver;
+    PS_TRY(ps_gpu_queue_reserve(q, 1));
     if (*e == NULL) PS_TRY(check(q, d->event_create(e, PS_CU_EVENT_BLOCKING)));
     return check(q, d->event_record(*e, q->stream));
 }
@@ -87,7 +95,10 @@ static ps_status record_time(ps_gpu_queue *q, ps_cu_event *e)
 /* The lock is held. */
 static void reach(ps_gpu_queue *q, ps_ticket t)
 {
-    if (t > atomic_load(&q->done)) atomic_store(&q->done, t);
+    if (t > atomic_load(&q->done)) {
+        atomic_store(&q->done, t);
+        ps_stall_progress();
+    }
     record_done(q);
     pthread_cond_broadcast(&q->has_changed);
 }
@@ -140,13 +151,71 @@ static bool is_done(ps_queue *queue, ps_ticket t)
     pthread_mutex_unlock(&q->lock);
     if (r == PS_CU_SUCCESS || r == PS_CU_NOT_READY) return r == PS_CU_SUCCESS;
     (void)check(q, r);
-    return atomic_load(&q->gpu->is_lost);
+    return true; /* who polls stops; the wait that follows reports the error */
+}
+
+/* ---- room ---- */
+
+/* The first item up to which so many commands are counted; none: the last one. */
+static ps_ticket item_of(ps_gpu_queue *q, int64_t n_commands)
+{
+    ps_ticket t = atomic_load(&q->done) + 1;
+    while (t < q->base.issued && slot_of(q, t)->n_commands < n_commands) t++;
+    return t < q->base.issued ? t : q->base.issued;
+}
+
+static int64_t outstanding(ps_gpu_queue *q)
+{
+    const ps_ticket done = atomic_load(&q->done);
+    if (done > 0) q->n_commands_done = ps_max_i64(q->n_commands_done, slot_of(q, done)->n_commands);
+    return q->n_commands - q->n_commands_done;
+}
+
+static ps_status wait_for_items(ps_gpu_queue *q, int64_t n_commands)
+{
+    const ps_ticket t = item_of(q, n_commands);
+    if (t <= atomic_load(&q->done) || is_done(&q->base, t)) return ps_gpu_check_lost(q->gpu);
+    ps_block_note(PS_BLOCK_FULL);
+    return wait_until(q, t);
+}
+
+/* The commands of one item are as many as the bound: no thread knows its event yet. */
+static ps_status wait_for_own(ps_gpu_queue *q)
+{
+    const ps_cuda_driver *d = q->gpu->driver;
+    if (q->current == NULL) return PS_OK;
+    ps_block_note(PS_BLOCK_FULL);
+    PS_TRY(check(q, d->event_record(q->current->done, q->stream)));
+    PS_TRY(check(q, d->event_wait(q->current->done)));
+    q->n_commands_done = q->n_commands;
+    return PS_OK;
+}
+
+/* The record of wait_for_own takes the one that is kept free. */
+ps_status ps_gpu_queue_reserve(ps_gpu_queue *q, int n)
+{
+    const int64_t most = q->gpu->options.stream_commands - 1;
+    if (outstanding(q) + n > most && outstanding(q) > 0) {
+        PS_TRY(wait_for_items(q, q->n_commands + n - most / 2));
+        if (outstanding(q) + n > most && outstanding(q) > 0) PS_TRY(wait_for_own(q));
+    }
+    q->n_commands += n;
+    return PS_OK;
+}
+
+ps_status ps_gpu_will_issue(ps_gpu *g, ps_cu_stream stream, int n_commands)
+{
+    pthread_mutex_lock(&g->lock);
+    ps_gpu_queue *q = g->queues;
+    while (q != NULL && q->stream != stream) q = q->next;
+    pthread_mutex_unlock(&g->lock);
+    return q == NULL ? PS_OK : ps_gpu_queue_reserve(q, n_commands);
 }
 
 /* ---- items ---- */
 
 /* The event of the next item, once its earlier item is done and no thread waits with it. */
-static ps_status take_slot(ps_gpu_queue *q, ps_gpu_slot **out)
+static ps_status take_slot(ps_gpu_queue *q, const char *name, ps_gpu_slot **out)
 {
     const ps_cuda_driver *d = q->gpu->driver;
     const ps_ticket t = q->base.issued + 1;
@@ -159,21 +228,23 @@ static ps_status take_slot(ps_gpu_queue *q, ps_gpu_slot **out)
     record_done(q);
     while (s->n_users > 0) pthread_cond_wait(&q->has_changed, &q->lock);
     s->is_copy = s->is_mark = false;
+    snprintf(s->name, sizeof s->name, "%s", name);
     pthread_mutex_unlock(&q->lock);
     if (s->done == NULL) PS_TRY(check(q, d->event_create(&s->done, PS_CU_EVENT_BLOCKING | PS_CU_EVENT_NO_TIME)));
-    *out = s;
+    q->current = *out = s;
     return PS_OK;
 }
 
 /* No item is left to wait for or to record. */
 static bool is_stable(ps_event e, bool ignores_failure)
 {
-    return ps_event_is_done(e) && (ignores_failure || e.queue->ops->wait(e.queue, e.ticket, false) == PS_OK);
+    return ps_event_is_done(e) && (ignores_failure || ps_queue_await(e.queue, e.ticket, false) == PS_OK);
 }
 
 static ps_status wait_for_stream(ps_gpu_queue *q, ps_ticket t, ps_gpu_queue *other, ps_ticket until, bool ignores)
 {
     ps_cu_result r = PS_CU_SUCCESS;
+    PS_TRY(ps_gpu_queue_reserve(q, 1));
     pthread_mutex_lock(&other->lock);
     ps_gpu_slot *s = until > atomic_load(&other->done) ? slot_of(other, until) : NULL;
     if (s != NULL) s->n_users++;
@@ -203,13 +274,21 @@ static ps_status do_copy(ps_gpu_queue *q, const ps_item *item)
     if (bytes == 0) return PS_OK;
     if (item->copy.is_put) return ps_gpu_staging_put(q, dst, item->copy.src, bytes);
     if (item->copy.is_get) return ps_gpu_staging_get(q, item->copy.dst, src, bytes);
+    PS_TRY(ps_gpu_queue_reserve(q, 1));
     return check(q, q->gpu->driver->copy(dst, src, (size_t)bytes, q->stream));
 }
 
 static ps_status do_fill(ps_gpu_queue *q, const void *dst, uint8_t byte, int64_t bytes)
 {
     if (bytes == 0) return PS_OK;
+    PS_TRY(ps_gpu_queue_reserve(q, 1));
     return check(q, q->gpu->driver->fill((ps_cu_address)(uintptr_t)dst, byte, (size_t)bytes, q->stream));
+}
+
+/* Of a stream of the program's all that it has issued since the last mark. */
+static ps_status count_mark(ps_gpu_queue *q)
+{
+    return q->is_external ? ps_gpu_queue_reserve(q, PS_GPU_PROGRAM_COMMANDS) : PS_OK;
 }
 
 static ps_status do_item(ps_gpu_queue *q, const ps_item *item)
@@ -219,19 +298,23 @@ static ps_status do_item(ps_gpu_queue *q, const ps_item *item)
     case PS_ITEM_FILL: return do_fill(q, item->fill.dst, item->fill.byte, item->fill.bytes);
     case PS_ITEM_CALL: return item->call.run(item->call.self, item->call.args); /* issues to the stream */
     case PS_ITEM_WAIT: return wait_for_event(q, q->base.issued + 1, item->wait.event, item->wait.ignores_failure);
-    case PS_ITEM_MARK: return PS_OK;
+    case PS_ITEM_MARK: return count_mark(q);
     }
     return PS_OK;
 }
 
 /* Records its event. An item that was issued in part, or has no event, gets no ticket to wait for: what the stream has
  * of it ends before its failure is reported. */
-static ps_status end_item(ps_gpu_queue *q, const ps_gpu_slot *s, ps_status st)
+static ps_status end_item(ps_gpu_queue *q, ps_gpu_slot *s, ps_status st)
 {
     const ps_cuda_driver *d = q->gpu->driver;
+    if (st == PS_OK) st = ps_gpu_queue_reserve(q, 1);
     if (st == PS_OK) st = check(q, d->event_record(s->done, q->stream));
+    q->current = NULL;
+    s->n_commands = q->n_commands;
     if (st == PS_OK) return PS_OK;
     const ps_cu_result r = d->stream_wait(q->stream);
+    q->n_commands_done = q->n_commands;
     if (r != PS_CU_SUCCESS) ps_gpu_lose(q->gpu, r, q->base.name); /* its progress is unknown */
     return st;
 }
@@ -244,9 +327,9 @@ static ps_status submit(ps_queue *queue, const ps_item *item, ps_ticket *out)
     const bool is_timed = ps_profile_is_on(queue->observed.profile) && (is_copy || is_mark);
     ps_gpu_slot *s;
     PS_TRY(ps_gpu_enter(q->gpu));
-    PS_TRY(take_slot(q, &s));
-    if (is_timed) PS_TRY(record_time(q, &s->begin));
-    ps_status st = is_dead ? PS_OK : do_item(q, item);
+    PS_TRY(take_slot(q, ps_item_name(item), &s));
+    ps_status st = is_timed ? record_time(q, &s->begin) : PS_OK;
+    if (st == PS_OK && !is_dead) st = do_item(q, item);
     if (st == PS_OK && is_timed) st = record_time(q, &s->end);
     PS_TRY(end_item(q, s, st));
     s->is_copy = is_timed && is_copy;
@@ -261,7 +344,7 @@ ps_status ps_gpu_queue_release(ps_queue *queue, void *p, int64_t bytes, const ps
     ps_gpu_slot *s;
     PS_TRY(ps_gpu_check_lost(q->gpu));
     PS_TRY(ps_gpu_check(q->gpu, q->gpu->driver->context_set(q->gpu->context), "context"));
-    PS_TRY(take_slot(q, &s));
+    PS_TRY(take_slot(q, "freed memory", &s));
     ps_status st = PS_OK;
     for (int i = 0; st == PS_OK && i < after->n; i++) st = wait_for_event(q, queue->issued + 1, after->event[i], true);
     if (st == PS_OK) st = do_fill(q, p, 0xff, bytes);
@@ -273,6 +356,23 @@ ps_status ps_gpu_queue_release(ps_queue *queue, void *p, int64_t bytes, const ps
 
 /* ---- create, destroy ---- */
 
+static void join_gpu(ps_gpu_queue *q)
+{
+    pthread_mutex_lock(&q->gpu->lock);
+    q->next = q->gpu->queues;
+    q->gpu->queues = q;
+    pthread_mutex_unlock(&q->gpu->lock);
+}
+
+static void leave_gpu(ps_gpu_queue *q)
+{
+    pthread_mutex_lock(&q->gpu->lock);
+    ps_gpu_queue **p = &q->gpu->queues;
+    while (*p != q) p = &(*p)->next;
+    *p = q->next;
+    pthread_mutex_unlock(&q->gpu->lock);
+}
+
 /* Its work is done, or the device is lost and it never will be. */
 static void destroy(ps_queue *queue)
 {
@@ -280,6 +380,7 @@ static void destroy(ps_queue *queue)
     const ps_cuda_driver *d = q->gpu->driver;
     (void)wait_until(q, queue->issued);
     ps_gpu_fence_destroy(q);
+    leave_gpu(q);
     if (q->gpu->space.external == queue) q->gpu->space.external = NULL;
     (void)d->context_set(q->gpu->context);
     if (!q->is_external && q->stream != NULL) (void)d->stream_destroy(q->stream);
@@ -296,7 +397,20 @@ static void destroy(ps_queue *queue)
     ps_mem_free(q);
 }
 
-static const ps_queue_ops ops = {submit, wait_for, is_done, destroy};
+/* Of its items in the ring. The driver is not asked: a call of it may be what hangs. */
+static void describe(ps_queue *queue, ps_ticket t, char *text, size_t bytes)
+{
+    ps_gpu_queue *q = (ps_gpu_queue *)queue;
+    if (pthread_mutex_trylock(&q->lock) != 0) return;
+    const ps_ticket done = atomic_load(&q->done);
+    const bool is_there = t > done && t <= done + PS_GPU_RING && t <= queue->issued;
+    if (is_there)
+        snprintf(text, bytes, "%s; it is at item %llu or later, %s", slot_of(q, t)->name, (unsigned long long)done + 1,
+                 slot_of(q, done + 1)->name);
+    pthread_mutex_unlock(&q->lock);
+}
+
+static const ps_queue_ops ops = {submit, wait_for, is_done, destroy, describe};
 
 ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, int priority, ps_queue **out)
 {
@@ -313,6 +427,7 @@ ps_status ps_gpu_queue_create(ps_gpu *g, const char *name, ps_cu_stream stream, 
     q->base_ns = g->base_ns;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->has_changed, NULL);
+    join_gpu(q);
     ps_status st = PS_OK;
     if (stream == NULL) st = check(q, g->driver->stream_create(&q->stream, PS_CU_STREAM_NON_BLOCKING, priority));
     if (st != PS_OK)
@@ -326,7 +441,7 @@ ps_status ps_gpu_queue_create_of(ps_device *dev, const char *name, ps_queue_kind
 {
     if (ps_device_host_can_touch(dev) && kind == PS_QUEUE_COMPUTE) {
         PS_TRY(ps_gpu_enter(ps_device_driver(dev)));
-        return ps_queue_thread_create(name, PS_GPU_RING, out);
+        return ps_queue_thread_create(name, HOST_ITEMS, out);
     }
     /* priorities apply to kernels, not to copies */
     return ps_gpu_queue_create(ps_device_driver(dev), name, NULL, kind == PS_QUEUE_COLLECTIVES ? -1 : 0, out);

@@ -75,6 +75,7 @@ static ps_status copy(ps_gpu_queue *q, ps_cu_address dst, ps_cu_address src, int
 {
     ps_gpu *g = q->gpu;
     ps_gpu_staging *s = q->staging;
+    PS_TRY(ps_gpu_queue_reserve(q, 2));
     PS_TRY(ps_gpu_check(g, g->driver->copy(dst, src, (size_t)n, q->stream), q->base.name));
     PS_TRY(ps_gpu_check(g, g->driver->event_record(s->done[s->at], q->stream), q->base.name));
     s->is_used[s->at] = true;

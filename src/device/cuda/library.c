@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,6 +25,16 @@ void *ps_cuda_library_find(const char *name)
             if (snprintf(path, sizeof path, "%s/%s/%s", roots[r], folders[f], name) < (int)sizeof path)
                 library = ps_cuda_library_open(path);
     return library;
+}
+
+const char *ps_cuda_library_path(const char *name)
+{
+    struct link_map *map = NULL;
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (library == NULL) return "";
+    (void)dlinfo(library, RTLD_DI_LINKMAP, &map);
+    dlclose(library); /* it stays */
+    return map != NULL ? map->l_name : "";
 }
 
 ps_status ps_cuda_library_once(ps_cuda_once *once, const void **out)

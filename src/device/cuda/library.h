@@ -14,6 +14,9 @@ void *ps_cuda_library_open(const char *path);
 /* By its file name, then from the folders of CUDA_HOME and of /usr/local/cuda. NULL: not found. */
 void *ps_cuda_library_find(const char *name);
 
+/* The file of a library that was loaded under this name; "": none was. */
+const char *ps_cuda_library_path(const char *name);
+
 /* The function table of a library, for the process: loaded at first use, then kept; after a failure the next call tries
  * again. A static object. */
 typedef struct ps_cuda_once {

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define VENDOR 0x10de
@@ -22,9 +23,24 @@ static unsigned long read_number(const char *root, const char *device, const cha
     return is_read ? strtoul(text, NULL, 16) : 0;
 }
 
+/* The user has put a driver where the loader looks first. */
+static bool is_driver_in_environment(void)
+{
+    char path[PATH_MAX];
+    const char *folders = getenv("LD_LIBRARY_PATH");
+    while (folders != NULL && *folders != '\0') {
+        const size_t length = strcspn(folders, ":;");
+        const int n = snprintf(path, sizeof path, "%.*s/libcuda.so.1", (int)length, folders);
+        if (length > 0 && n < (int)sizeof path && access(path, F_OK) == 0) return true;
+        folders += length + (folders[length] != '\0');
+    }
+    return false;
+}
+
 bool ps_cuda_has_hardware(const char *root)
 {
     char path[PATH_MAX];
+    if (root == NULL && is_driver_in_environment()) return true;
     if (root == NULL) root = "";
     snprintf(path, sizeof path, "%s/proc/driver/nvidia/version", root);
     if (access(path, F_OK) == 0) return true;

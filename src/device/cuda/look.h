@@ -4,8 +4,9 @@
 
 #include "device/cuda/driver.h"
 
-/* Is there an NVIDIA display or compute adapter, or its driver: the kernel module, or the device file that a container
- * was given? root: prepended to /proc, /dev and /sys, for tests; NULL is the real machine. */
+/* Is there an NVIDIA display or compute adapter, or its driver: the kernel module, the device file that a container was
+ * given, or a library in a folder of LD_LIBRARY_PATH? root: prepended to /proc, /dev and /sys, for tests, and the
+ * environment is not looked at; NULL is the real machine. */
 bool ps_cuda_has_hardware(const char *root);
 
 /* One line without newline: "no NVIDIA GPU found"; what there is and why it cannot be used; or its name and driver.

@@ -28,6 +28,7 @@
 #include "chunk/comm/topology.h"
 #include "device/cuda/backend_cuda.h"
 #include "device/cuda/gpu_impl.h"
+#include "device/stall.h"
 #include "device/worker.h"
 
 #define WATCH_NS ((int64_t)10000000) /* period of the watcher */
@@ -152,6 +153,8 @@ static ps_status complete(nccl_state *x, ps_nccl_result r, const char *what)
 {
     const int64_t begin_ns = ps_clock_ns();
     int64_t ns = NAP_FIRST_NS;
+    ps_stall_entry s;
+    ps_stall_begin_item(&s, "waits for NCCL,", x->o.queue, ps_queue_event(x->o.queue).ticket, what);
     while (r == PS_NCCL_IN_PROGRESS) {
         if (ps_clock_ns() - begin_ns < EAGER_NS) {
             sched_yield();
@@ -159,11 +162,12 @@ static ps_status complete(nccl_state *x, ps_nccl_result r, const char *what)
             nap(x, ns);
             ns = ps_min_i64(2 * ns, NAP_LONGEST_NS);
         }
-        if (x->has_failed) return report_failure(x);
+        if (x->has_failed) break; /* without a communicator */
         const ps_nccl_result asked = x->o.library->state(x->comm, &r);
         if (asked != PS_NCCL_SUCCESS) r = asked;
     }
-    return check(x, r, what);
+    ps_stall_end(&s);
+    return r == PS_NCCL_IN_PROGRESS ? report_failure(x) : check(x, r, what);
 }
 
 static void fail(ps_collectives *self, const char *text)
@@ -248,8 +252,10 @@ static ps_status run_group(const transfer_call *c, ps_nccl_result (*ops)(const t
     return complete(x, ended, c->t->what);
 }
 
+/* It waits for room before the lock is taken: the watcher, which ends a stream that waits for a lost rank, needs it. */
 static ps_status group(const transfer_call *c, ps_nccl_result (*ops)(const transfer_call *c))
 {
+    PS_TRY(ps_gpu_will_issue(c->x->gpu, ps_gpu_stream(c->x->o.queue), PS_GPU_LIBRARY_COMMANDS));
     pthread_mutex_lock(&c->x->lock);
     const ps_status st = run_group(c, ops);
     pthread_mutex_unlock(&c->x->lock);
@@ -484,9 +490,12 @@ static ps_status wait_for(ps_collectives *self, ps_event done)
 {
     nccl_state *x = nccl_state_of(self);
     if (done.queue != x->o.queue) return messages_of(x)->ops->wait(messages_of(x), done);
+    ps_stall_entry s;
+    ps_stall_begin_item(&s, "waits for", done.queue, done.ticket, NULL);
     pthread_mutex_lock(&x->lock);
     for (int64_t ns = NAP_FIRST_NS; !x->has_failed && !ps_event_is_done(done); ns = ps_min_i64(2 * ns, NAP_LONGEST_NS))
         nap(x, ns);
+    ps_stall_end(&s);
     look_at_ranks(x);
     const ps_status failed = x->has_failed ? x->failure : PS_OK;
     pthread_mutex_unlock(&x->lock);
@@ -586,6 +595,7 @@ static ps_status create(const ps_nccl_options *o, nccl_state **out)
 {
     nccl_state *x = NULL;
     PS_TRY(ps_mem_alloc(1, sizeof *x, &x));
+    o->queue->is_of_ranks = true;
     *x = (nccl_state){.base.ops = &ops,
                       .o = *o,
                       .gpu = ps_backend_space(o->backend)->driver,

@@ -57,7 +57,9 @@ static ps_status open_gpu(int ordinal, ps_gpu **out)
     const ps_cuda_driver *d;
     *out = NULL;
     PS_TRY(parts->driver(&d));
-    return ps_gpu_open(d, &(ps_gpu_options){.ordinal = ordinal, .poisons = parts->poisons}, out);
+    return ps_gpu_open(
+        d, &(ps_gpu_options){.ordinal = ordinal, .poisons = parts->poisons, .stream_commands = parts->stream_commands},
+        out);
 }
 
 /* Number of GPUs, usable or not. */

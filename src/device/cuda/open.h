@@ -28,6 +28,7 @@ typedef struct ps_cuda_parts {
     ps_status (*backend)(ps_gpu *gpu, int64_t page_bytes, ps_backend *host, ps_backend **out);
     const char *(*visible)(void); /* NULL: the environment's CUDA_VISIBLE_DEVICES */
     bool poisons;                 /* of ps_gpu_options */
+    int stream_commands;          /* of ps_gpu_options */
     bool checks_order;            /* a checker of order (device/order.h) observes what is issued */
 } ps_cuda_parts;
 

@@ -32,10 +32,11 @@ static ps_status find(const ps_cuda_image **out)
     char path[PATH_MAX + 64], where[512];
     if (ps_plugin_find("cuda", path, sizeof path)) return open_file(path, out);
     ps_plugin_places(where, sizeof where);
-    return PS_FAIL(PS_ENOSYS,
-                   "libpatrickstar_cuda.so, which has the kernels for GPUs, is in none of: %s. Build it with `make "
-                   "CUDA=1` (nvcc 13) or set PATRICKSTAR_PLUGIN_PATH to its folder",
-                   where);
+    return PS_FAIL(
+        PS_ENOSYS,
+        "libpatrickstar_cuda.so, which has the kernels for GPUs, is in none of: %s. Build it with `make "
+        "CUDA=1`, the wheel with `make python CUDA=1` (nvcc 13), or set PATRICKSTAR_PLUGIN_PATH to its folder",
+        where);
 }
 
 ps_status ps_cuda_image_load(const ps_cuda_image **out)

@@ -17,6 +17,7 @@
 
 #include "base/machine.h"
 #include "base/mem.h"
+#include "device/stall.h"
 
 #ifndef AT_MINSIGSTKSZ
 #define AT_MINSIGSTKSZ 51
@@ -146,6 +147,7 @@ static void do_items(ps_cpu_pool *pool, int64_t thread)
                             atomic_load_explicit(&pool->n_deal, memory_order_relaxed);
         if (!atomic_compare_exchange_weak(&pool->left, &left, left - 1)) continue;
         work(args, end - (uint32_t)left, thread);
+        ps_stall_progress();
         n_done++;
         left = atomic_load(&pool->left);
     }
@@ -224,7 +226,10 @@ static void deal_items(ps_cpu_pool *pool, int64_t first, int64_t n, ps_cpu_work 
 static void run_single_rank(int64_t n_items, ps_cpu_work work, const void *args)
 {
     note_work(true);
-    for (int64_t i = 0; i < n_items; i++) work(args, i, 0);
+    for (int64_t i = 0; i < n_items; i++) {
+        work(args, i, 0);
+        ps_stall_progress();
+    }
     note_work(false);
 }
 

@@ -35,8 +35,18 @@ ELEMENTWISE(dropout)
     const ps_cuda_operator ps_cuda_##op = {.run = op};
 
 PAIRED(cast, dst_dtype, src_dtype)
-PAIRED(adam, param_dtype, grad_dtype)
 PAIRED(sgd, param_dtype, grad_dtype)
+PAIRED(lion, param_dtype, grad_dtype)
+
+static ps_status adam(const ps_cuda_issuer *to, const void *args)
+{
+    const ps_adam_args *const a = args;
+    const ps_cuda_kernel kernel = a->is_compact ? PS_CUDA_OF_PAIR(adam_compact, a->param_dtype, a->grad_dtype)
+                                                : PS_CUDA_OF_PAIR(adam, a->param_dtype, a->grad_dtype);
+    return PS_CUDA_LAUNCH(to, kernel, ps_cuda_blocks_of(a->n, a->is_compact ? 1 : 4, PS_CUDA_THREADS_adam), a);
+}
+
+const ps_cuda_operator ps_cuda_adam = {.run = adam};
 
 /* Two words give a pair of normal numbers. */
 static ps_status fill(const ps_cuda_issuer *to, const void *args)

@@ -27,22 +27,68 @@ template <typename T> __device__ void embedding_fwd(const ps_embedding_fwd_args 
         copy_row<T>((T *)a.y + r * a.cols, (const T *)a.w + a.ids[r] * a.cols, a.cols);
 }
 
-/* ---- backward: rows sorted by id, then a block for each id that occurs ---- */
+/* ---- backward: rows sorted by id, then a warp for each id that occurs and each tile of columns ---- */
 
-constexpr int sort_threads = PS_CUDA_THREADS_embedding_sort;
+/* Rows are sorted by radix, from the lowest digit up, each pass stable, in three kernels: segments of rows count their
+ * digits, one block adds the counts up, and segments put their rows where their digits begin. */
+
+constexpr int n_digits = PS_CUDA_SORT_DIGITS, n_sort_warps = PS_CUDA_THREADS_embedding_place / PS_CUDA_WARP;
+constexpr int rows_a_warp = PS_CUDA_SORT_ROWS / n_sort_warps;
+static_assert(PS_CUDA_THREADS_embedding_place == n_digits && PS_CUDA_THREADS_embedding_count == n_digits,
+              "a thread has a digit");
 
 struct sort_shared {
-    int warp_total[sort_threads / PS_CUDA_WARP];
+    unsigned count[n_sort_warps][n_digits]; /* of each warp's rows */
+};
+
+__device__ inline int32_t sorted_before(const ps_cuda_embedding_sort_args &a, int64_t i)
+{
+    return a.from == nullptr ? (int32_t)i : a.from[i];
+}
+
+__device__ inline unsigned digit_of(const ps_cuda_embedding_sort_args &a, int32_t row)
+{
+    return (unsigned)a.ids[row] >> a.shift & (n_digits - 1);
+}
+
+/* Count the digits of this warp's rows of the segment. */
+__device__ inline void count_digits(const ps_cuda_embedding_sort_args &a, sort_shared &s)
+{
+    const int warp = warp_of_thread(), lane = lane_of_thread();
+    for (int w = 0; w < n_sort_warps; w++) s.count[w][threadIdx.x] = 0;
+    __syncthreads();
+    const int64_t first = (int64_t)blockIdx.x * PS_CUDA_SORT_ROWS + warp * rows_a_warp;
+    for (int i = lane; i < rows_a_warp && first + i < a.rows; i += PS_CUDA_WARP)
+        atomicAdd(&s.count[warp][digit_of(a, sorted_before(a, first + i))], 1u);
+    __syncthreads();
+}
+
+/* One block per segment. */
+__device__ inline void embedding_count(const ps_cuda_embedding_sort_args &a)
+{
+    PS_SHARED(sort_shared, s);
+    count_digits(a, s);
+    unsigned sum = 0;
+    for (int w = 0; w < n_sort_warps; w++) sum += s.count[w][threadIdx.x];
+    a.counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = (int32_t)sum;
+}
+
+constexpr int scan_threads = PS_CUDA_THREADS_embedding_scan;
+
+struct scan_shared {
+    int warp_total[scan_threads / PS_CUDA_WARP];
     int total; /* of what has been scanned */
 };
 
-/* x[i] <- sum of x[0 .. i), for all counters, `sort_threads` of them at a time. */
-__device__ inline void scan(int32_t *x, sort_shared &s)
+/* counts[i] <- sum of counts[0 .. i), by one block. */
+__device__ inline void embedding_scan(const ps_cuda_embedding_scan_args &a)
 {
+    PS_SHARED(scan_shared, s);
     const int tid = (int)threadIdx.x, lane = lane_of_thread(), warp = warp_of_thread();
     if (tid == 0) s.total = 0;
-    for (int first = 0; first < PS_CUDA_SORT_DIGITS * sort_threads; first += sort_threads) {
-        const int mine = x[first + tid];
+    for (int64_t first = 0; first < a.n; first += scan_threads) {
+        const bool is_here = first + tid < a.n;
+        const int mine = is_here ? a.counts[first + tid] : 0;
         int sum = mine; /* up to this lane */
         for (int distance = 1; distance < PS_CUDA_WARP; distance *= 2) {
             const int below = __shfl_up_sync(PS_ALL_LANES, sum, (unsigned)distance);
@@ -52,53 +98,113 @@ __device__ inline void scan(int32_t *x, sort_shared &s)
         __syncthreads();
         int before = s.total;
         for (int w = 0; w < warp; w++) before += s.warp_total[w];
-        x[first + tid] = before + sum - mine;
+        if (is_here) a.counts[first + tid] = before + sum - mine;
         __syncthreads();
-        if (tid == sort_threads - 1) s.total = before + sum;
+        if (tid == scan_threads - 1) s.total = before + sum;
         __syncthreads();
     }
 }
 
-/* Radix sort by one block, from the lowest digit up, each pass stable: a thread has consecutive rows, and the counters
- * of a digit are adjacent, in the order of threads. Its traffic is small compared with that of embedding_sum. */
-__device__ inline void embedding_sort(const ps_cuda_embedding_sort_args &a)
+/* The lanes that have the same digit as this one, of those that have a row. */
+__device__ inline unsigned lanes_with(unsigned digit, bool has_row)
+{
+    unsigned lanes = __ballot_sync(PS_ALL_LANES, has_row);
+#pragma unroll
+    for (int bit = 0; bit < PS_CUDA_SORT_BITS; bit++) {
+        const unsigned ones = __ballot_sync(PS_ALL_LANES, digit >> bit & 1);
+        lanes &= (digit >> bit & 1) != 0 ? ones : ~ones;
+    }
+    return lanes;
+}
+
+/* One block per segment; s.count becomes the place of a warp's next row with a digit. */
+__device__ inline void embedding_place(const ps_cuda_embedding_sort_args &a)
 {
     PS_SHARED(sort_shared, s);
-    const int64_t each = (a.rows + sort_threads - 1) / sort_threads, tid = threadIdx.x;
-    const int64_t first = tid * each, end = first + each < a.rows ? first + each : a.rows;
-    int n_passes = 1;
-    while (a.V > (int64_t)1 << (n_passes * PS_CUDA_SORT_BITS)) n_passes++;
-    int32_t *from = n_passes % 2 == 0 ? a.sorted : a.other, *to = n_passes % 2 == 0 ? a.other : a.sorted;
-    for (int64_t i = first; i < end; i++) from[i] = (int32_t)i;
-    for (int pass = 0; pass < n_passes; pass++) {
-        const int shift = pass * PS_CUDA_SORT_BITS;
-        for (int digit = 0; digit < PS_CUDA_SORT_DIGITS; digit++) a.counts[digit * sort_threads + tid] = 0;
-        for (int64_t i = first; i < end; i++)
-            a.counts[((a.ids[from[i]] >> shift) % PS_CUDA_SORT_DIGITS) * sort_threads + tid]++;
-        __syncthreads();
-        scan(a.counts, s);
-        for (int64_t i = first; i < end; i++)
-            to[a.counts[((a.ids[from[i]] >> shift) % PS_CUDA_SORT_DIGITS) * sort_threads + tid]++] = from[i];
-        __syncthreads();
-        int32_t *const swapped = from;
-        from = to, to = swapped;
+    const int warp = warp_of_thread(), lane = lane_of_thread();
+    count_digits(a, s);
+    unsigned place = (unsigned)a.counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x];
+    for (int w = 0; w < n_sort_warps; w++) {
+        const unsigned count = s.count[w][threadIdx.x];
+        s.count[w][threadIdx.x] = place;
+        place += count;
+    }
+    __syncthreads();
+    const int64_t first = (int64_t)blockIdx.x * PS_CUDA_SORT_ROWS + warp * rows_a_warp;
+    for (int i = lane; i < rows_a_warp; i += PS_CUDA_WARP) {
+        const bool has_row = first + i < a.rows;
+        const int32_t row = has_row ? sorted_before(a, first + i) : 0;
+        const unsigned digit = has_row ? digit_of(a, row) : 0;
+        const unsigned lanes = lanes_with(digit, has_row), before = lanes & ((1u << lane) - 1);
+        const unsigned begin = s.count[warp][digit];
+        if (has_row) a.to[begin + __popc(before)] = row;
+        __syncwarp();
+        if (has_row && before == 0) s.count[warp][digit] = begin + __popc(lanes);
+        __syncwarp();
+    }
+}
+
+/* p[i] += x[i], rounded once, of an array whose type is known at run time; T's are aligned to the vector. */
+template <typename T, int W> __device__ inline void add_to(ps_dtype t, void *p, int64_t i, const float (&x)[W])
+{
+    if (t != PS_DTYPE_F32) {
+        store<W>((T *)p + i, x, true);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < W; j++) ((float *)p)[i + j] += x[j];
+}
+
+/* Sum the rows from place `first` on that have this id, in order, in a vector a lane; the warp reads 32 places at once. */
+template <typename T, int W>
+__device__ inline void sum_rows(const ps_cuda_embedding_sum_args &a, int64_t first, int32_t id, int64_t tile)
+{
+    constexpr int at_once = 4;
+    const int lane = lane_of_thread();
+    const int64_t c = (tile * PS_CUDA_WARP + lane) * W;
+    const bool is_here = c < a.cols;
+    float sum[W] = {};
+    int n = PS_CUDA_WARP;
+    for (int64_t i = first; n == PS_CUDA_WARP; i += PS_CUDA_WARP) {
+        const int32_t row = i + lane < a.rows ? a.sorted[i + lane] : 0;
+        const unsigned others = __ballot_sync(PS_ALL_LANES, i + lane >= a.rows || a.ids[row] != id);
+        n = others == 0 ? PS_CUDA_WARP : __popc((others & (0u - others)) - 1); /* lanes below the lowest other */
+        for (int j = 0; j < n; j += at_once) {
+            float x[at_once][W];
+#pragma unroll
+            for (int u = 0; u < at_once; u++) {
+                const int32_t from = __shfl_sync(PS_ALL_LANES, row, j + u < n ? j + u : n - 1);
+                if (is_here) load<W>(x[u], (const T *)a.dy + from * a.cols + c);
+            }
+#pragma unroll
+            for (int u = 0; u < at_once; u++)
+#pragma unroll
+                for (int w = 0; w < W; w++)
+                    if (is_here && j + u < n) sum[w] += x[u][w];
+        }
+    }
+    if (is_here) add_to<T, W>(a.grad_dtype, a.dw, id * a.cols + c, sum);
+}
+
+/* One warp per place and tile of columns: of places with the same id the first works. */
+template <typename T, int W> __device__ inline void sum_tiles(const ps_cuda_embedding_sum_args &a)
+{
+    const int64_t n_tiles = (a.cols + PS_CUDA_WARP * W - 1) / (PS_CUDA_WARP * W);
+    const int64_t step = (int64_t)gridDim.x * (blockDim.x / PS_CUDA_WARP);
+    for (int64_t item = warp_of_grid(); item < a.rows * n_tiles; item += step) {
+        const int64_t first = item / n_tiles;
+        const int32_t id = a.ids[a.sorted[first]];
+        if (first == 0 || a.ids[a.sorted[first - 1]] != id) sum_rows<T, W>(a, first, id, item % n_tiles);
     }
 }
 
 template <typename T> __device__ void embedding_sum(const ps_cuda_embedding_sum_args &a)
 {
-    for (int64_t first = blockIdx.x; first < a.rows; first += gridDim.x) {
-        const int32_t id = a.ids[a.sorted[first]];
-        if (first > 0 && a.ids[a.sorted[first - 1]] == id) continue;
-        int64_t end = first + 1;
-        while (end < a.rows && a.ids[a.sorted[end]] == id) end++;
-        for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
-            float sum = 0.0f;
-#pragma unroll 4
-            for (int64_t i = first; i < end; i++) sum += to_float(((const T *)a.dy)[a.sorted[i] * a.cols + c]);
-            store_as(a.grad_dtype, a.dw, id * a.cols + c, sum, true);
-        }
-    }
+    constexpr int W = ps_vector_of<T>::width;
+    if (a.cols % W == 0)
+        sum_tiles<T, W>(a);
+    else
+        sum_tiles<T, 1>(a);
 }
 
 /* ---- positions ---- */
@@ -173,7 +279,9 @@ template <typename T> __device__ void pool_bwd(const ps_pool_bwd_args &a)
 } // namespace
 
 PS_KERNEL_TYPED(embedding_fwd, ps_embedding_fwd_args)
-PS_KERNEL(embedding_sort, ps_cuda_embedding_sort_args)
+PS_KERNEL(embedding_count, ps_cuda_embedding_sort_args)
+PS_KERNEL(embedding_scan, ps_cuda_embedding_scan_args)
+PS_KERNEL(embedding_place, ps_cuda_embedding_sort_args)
 PS_KERNEL_TYPED(embedding_sum, ps_cuda_embedding_sum_args)
 PS_KERNEL_TYPED(position_fwd, ps_position_fwd_args)
 PS_KERNEL_TYPED(position_bwd, ps_position_bwd_args)

@@ -94,16 +94,24 @@ typedef struct ps_cuda_rmsnorm_rope_bwd_args {
     float *partial; /* out [n_blocks, D] */
 } ps_cuda_rmsnorm_rope_bwd_args;
 
-/* sorted[] = the rows [0, rows), stably sorted by id. */
+/* A pass of sorting rows by id: to[] = from[], stably sorted by the digit at bit `shift` of a row's id. */
 typedef struct ps_cuda_embedding_sort_args {
     const int32_t *ids;
-    int32_t *sorted, *other; /* out [rows]; scratch [rows] */
-    int32_t *counts;         /* scratch [PS_CUDA_SORT_DIGITS * threads of the kernel] */
-    int64_t rows, V;
+    const int32_t *from; /* in [rows]; NULL: 0, 1, 2, ... */
+    int32_t *to;         /* out [rows] */
+    int32_t *counts;     /* [digits, segments]: out of embedding_count; in of embedding_place, added up */
+    int64_t rows;
+    int shift;
 } ps_cuda_embedding_sort_args;
 
-#define PS_CUDA_SORT_BITS 4
+typedef struct ps_cuda_embedding_scan_args {
+    int32_t *counts; /* in-out [n] */
+    int64_t n;
+} ps_cuda_embedding_scan_args;
+
+#define PS_CUDA_SORT_BITS 8
 #define PS_CUDA_SORT_DIGITS (1 << PS_CUDA_SORT_BITS)
+#define PS_CUDA_SORT_ROWS 1024 /* of a segment */
 
 /* dw[id] += the rows of dy with this id */
 typedef struct ps_cuda_embedding_sum_args {
@@ -186,7 +194,9 @@ typedef struct ps_cuda_attention_part_args {
 #define PS_CUDA_KERNELS(XX)                                                                                            \
     XX(zero, ps_cuda_zero_args, 256)                                                                                   \
     XX(partials, ps_cuda_partials_args, 256)                                                                           \
-    XX(embedding_sort, ps_cuda_embedding_sort_args, 1024)                                                              \
+    XX(embedding_count, ps_cuda_embedding_sort_args, 256)                                                              \
+    XX(embedding_scan, ps_cuda_embedding_scan_args, 1024)                                                              \
+    XX(embedding_place, ps_cuda_embedding_sort_args, 256)                                                              \
     XX(loss_slice, ps_cuda_loss_slice_args, 128)                                                                       \
     XX(loss_weighted, ps_cuda_loss_weighted_args, 128)                                                                 \
     XX(loss_finish, ps_cuda_loss_finish_args, 128)                                                                     \
@@ -264,7 +274,9 @@ typedef struct ps_cuda_attention_part_args {
 #define PS_CUDA_PAIRED(XX)                                                                                             \
     XX(cast, ps_cast_args, 256)                                                                                        \
     XX(adam, ps_adam_args, 256)                                                                                        \
-    XX(sgd, ps_sgd_args, 256)
+    XX(adam_compact, ps_adam_args, 256)                                                                                \
+    XX(sgd, ps_sgd_args, 256)                                                                                          \
+    XX(lion, ps_lion_args, 256)
 
 /* Number of a typed kernel: that of f32 plus the type; for 16-bit types only: that of bf16, then f16; for a pair: that
  * of f32 and f32 plus PS_DTYPE_COUNT times the first type plus the second. */

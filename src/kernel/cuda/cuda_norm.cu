@@ -195,6 +195,28 @@ template <typename T> __device__ inline void norm_bwd(const ps_cuda_norm_bwd_arg
     for_columns<W>(a.cols, gradient_of_row<T>{row, avg_g, avg_gn, a.accumulate_dx});
 }
 
+/* 16 bytes in one access, to which p is aligned. nvcc 13.0 takes some of these vectors apart, to 4 bytes each. */
+__device__ inline void store_four(float *p, float x0, float x1, float x2, float x3)
+{
+#ifdef __CUDACC__
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "f"(x0), "f"(x1),
+                 "f"(x2), "f"(x3)
+                 : "memory");
+#else
+    p[0] = x0, p[1] = x1, p[2] = x2, p[3] = x3;
+#endif
+}
+
+/* p[i] = sum[i]; where there are several, p is aligned to vectors of 16 bytes. */
+template <int W> __device__ inline void store_sums(float *p, const float (&sum)[W])
+{
+    if constexpr (W == 1)
+        *p = sum[0];
+    else
+#pragma unroll
+        for (int i = 0; i < W; i += 4) store_four(p + i, sum[i], sum[i + 1], sum[i + 2], sum[i + 3]);
+}
+
 /* ---- the same in one pass: teams loop over the rows of their block, and accumulate column sums ---- */
 
 /* Of the teams of a block, where there are several; a thread then has one vector of a row. */
@@ -226,7 +248,7 @@ __device__ inline void join_teams(float *partial, const float (&sum)[V][ps_vecto
         float all[W];
 #pragma unroll
         for (int j = 0; j < W; j++) all[j] = (n_teams > 1 ? s.sum[lane * W + j] : 0.0f) + sum[k][j];
-        for (int j = 0; j < W; j++) partial[c + j] = all[j];
+        store_sums(partial + c, all);
     }
 }
 
@@ -302,7 +324,7 @@ template <int W, typename T> __device__ inline void columns_of(const ps_cuda_col
 #pragma unroll
         for (int j = 0; j < W; j++) sum[j] += x[j];
     }
-    for (int j = 0; j < W; j++) a.partial[p * a.cols + c + j] = sum[j];
+    store_sums(a.partial + p * a.cols + c, sum);
 }
 
 template <typename T> __device__ void columns(const ps_cuda_columns_args &a)

@@ -2,41 +2,70 @@
 
 #include <math.h>
 
+#include "base/compact.h"
+
 /* Unlike other references this one computes in float, in a fixed sequence: master, m and v are floats from step to
  * step, so two backends agree over a training run only if they round at the same places. Every line below is one or
  * more IEEE operations (+ - * / sqrt), each rounded, without FMA, available in each instruction set:
  *   step = lr / bias1, shrink = 1 / sqrt(bias2), decay = lr weight_decay  once;
  * then per element, left to right as bracketed. Folding the bias corrections into step and shrink saves two divisions
- * per element (so does torch.optim.Adam). */
-static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
+ * per element (so does torch.optim.Adam). m and v: [n], from element `first` on. */
+static void update(const ps_adam_args *a, int64_t first, int64_t n, float *m, float *v)
 {
-    const ps_adam_args *const a = args;
-    (void)self, (void)queue, (void)workspace_bytes;
     const float step = a->lr / a->bias1, shrink = 1.0f / sqrtf(a->bias2), decay = a->lr * a->weight_decay;
-    for (int64_t i = 0; i < a->n; i++) {
+    for (int64_t j = 0; j < n; j++) {
+        const int64_t i = first + j;
         float w = a->master[i];
         float g = ps_dtype_load(a->grad_dtype, a->grad, i) * a->grad_scale;
         if (a->decoupled_decay)
             w = w - (decay * w);
         else
             g = g + (a->weight_decay * w);
-        const float m = (a->beta1 * a->m[i]) + (a->one_minus_beta1 * g);
-        const float v = (a->beta2 * a->v[i]) + (a->one_minus_beta2 * (g * g));
-        w = w - ((step * m) / ((sqrtf(v) * shrink) + a->eps));
-        a->m[i] = m;
-        a->v[i] = v;
+        m[j] = (a->beta1 * m[j]) + (a->one_minus_beta1 * g);
+        v[j] = (a->beta2 * v[j]) + (a->one_minus_beta2 * (g * g));
+        w = w - ((step * m[j]) / ((sqrtf(v[j]) * shrink) + a->eps));
         a->master[i] = w;
         ps_dtype_store(a->param_dtype, a->param, i, w);
     }
+}
+
+static void update_group(const ps_adam_args *a, int64_t first, ps_compact_group *group_m, ps_compact_group *group_v)
+{
+    const int64_t n = ps_min_i64(PS_FORMAT_GROUP, a->n - first);
+    float m[PS_FORMAT_GROUP], v[PS_FORMAT_GROUP];
+    ps_format_decode(PS_FORMAT_SIGNED, group_m, 0, m, n);
+    ps_format_decode(PS_FORMAT_ROOT, group_v, 0, v, n);
+    update(a, first, n, m, v);
+    ps_compact_set(PS_FORMAT_SIGNED, group_m, m, n);
+    ps_compact_set(PS_FORMAT_ROOT, group_v, v, n);
+}
+
+static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_adam_args *const a = args;
+    (void)self, (void)queue, (void)workspace_bytes;
+    if (!a->is_compact)
+        update(a, 0, a->n, a->m, a->v);
+    else
+        for (int64_t i = 0; i < a->n; i += PS_FORMAT_GROUP)
+            update_group(a, i, (ps_compact_group *)a->m + i / PS_FORMAT_GROUP,
+                         (ps_compact_group *)a->v + i / PS_FORMAT_GROUP);
     return PS_OK;
+}
+
+/* Of m or v. */
+static int64_t state_bytes(const ps_adam_args *a)
+{
+    return ps_item_bytes(ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32), a->n);
 }
 
 static ps_cost adam_cost(const void *args)
 {
     const ps_adam_args *const a = args;
-    return (ps_cost){.flops = (double)a->n * 14,
-                     .bytes = (double)a->n *
-                              (24 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype)))};
+    return (ps_cost){.flops = (double)a->n * (a->is_compact ? 30 : 14),
+                     .bytes =
+                         (double)a->n * (8 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype))) +
+                         4 * (double)state_bytes(a)};
 }
 
 static void adam_uses(const void *args, ps_uses *out)
@@ -45,8 +74,8 @@ static void adam_uses(const void *args, ps_uses *out)
     PS_REF_WRITES(param, ps_ref_bytes(a->param_dtype, a->n));
     PS_REF_READS(grad, ps_ref_bytes(a->grad_dtype, a->n));
     PS_REF_WRITES(master, ps_ref_bytes(PS_DTYPE_F32, a->n));
-    PS_REF_WRITES(m, ps_ref_bytes(PS_DTYPE_F32, a->n));
-    PS_REF_WRITES(v, ps_ref_bytes(PS_DTYPE_F32, a->n));
+    PS_REF_WRITES(m, state_bytes(a));
+    PS_REF_WRITES(v, state_bytes(a));
 }
 
 const ps_operator ps_operator_adam = {.reference = {.run = adam}, .cost = adam_cost, .uses = adam_uses};

@@ -128,8 +128,9 @@ static ps_status continues(const ps_program *p, const ps_node *n, int64_t positi
 #define READS(set, what) (((set) & (what)) != 0)
 #define TYPE(set, type_name, forward_function)                                                                         \
     {                                                                                                                  \
-        .name = type_name, .forward = forward_function, .backward = backward, .saved_cols = saved_cols,                \
-        .backward_reads_x = READS(set, PS_READS_X), .backward_reads_y = READS(set, PS_READS_Y), .leaves_out = true,    \
+        .name = type_name, .is_users = true, .forward = forward_function, .backward = backward,                        \
+        .saved_cols = saved_cols, .backward_reads_x = READS(set, PS_READS_X),                                          \
+        .backward_reads_y = READS(set, PS_READS_Y), .leaves_out = true,                                                \
         .backward_reads_w = {READS(set, PS_READS_W), READS(set, PS_READS_W)}, .continues = continues                   \
     }
 #define TYPES(name, f)                                                                                                 \

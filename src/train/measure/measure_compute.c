@@ -1,4 +1,5 @@
 /* measure_compute.c - throughput of the kernels: memory, Adam, latency, matrix multiplication. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/machine.h"
@@ -47,7 +48,7 @@ static ps_status measure_add(ps_measuring *m, const ps_measure_place *at, double
     return PS_OK;
 }
 
-static ps_status measure_adam(ps_measuring *m, const ps_measure_place *at, double *bytes_per_s)
+static ps_status measure_adam(ps_measuring *m, const ps_measure_place *at, bool is_compact, double *bytes_per_s)
 {
     ps_adam_args a = {.n = sizes_at(m, at)->adam_n,
                       .lr = 1e-3F,
@@ -60,18 +61,19 @@ static ps_status measure_adam(ps_measuring *m, const ps_measure_place *at, doubl
                       .bias2 = 0.001F,
                       .grad_scale = 1,
                       .decoupled_decay = true,
+                      .is_compact = is_compact,
                       .param_dtype = PS_DTYPE_BF16,
                       .grad_dtype = PS_DTYPE_BF16};
     PS_TRY(ps_measuring_take(m, at, a.n * 2, &a.param));
     PS_TRY(ps_measuring_take(m, at, a.n * 4, &a.master));
-    PS_TRY(ps_measuring_take(m, at, a.n * 4, &a.m));
+    PS_TRY(ps_measuring_take(m, at, a.n * 4, &a.m)); /* more than compact states need */
     PS_TRY(ps_measuring_take(m, at, a.n * 4, &a.v));
     a.grad = a.param;
     ps_samples s;
     const double bytes = ps_op_cost(PS_OP_adam, &a).bytes;
     PS_TRY(sample_rate(m, at, PS_OP_adam, &a, 0, bytes, &s));
-    *bytes_per_s = 1e9 * ps_measuring_report(m, &s, "GB/s", "%s: Adam on %.3g M parameters", memory_name(m, at),
-                                             (double)a.n / (1 << 20));
+    *bytes_per_s = 1e9 * ps_measuring_report(m, &s, "GB/s", "%s: Adam%s on %.3g M parameters", memory_name(m, at),
+                                             is_compact ? ", compact states," : "", (double)a.n / (1 << 20));
     ps_measuring_release(m);
     return PS_OK;
 }
@@ -105,16 +107,18 @@ ps_status ps_measure_memory(ps_measuring *m)
 {
     ps_hardware_device *d = &m->report->hardware.device;
     ps_hardware_host *h = &m->report->hardware.host;
-    double add = 0, adam = 0, latency = 0;
+    double add = 0, adam = 0, compact = 0, latency = 0;
     PS_TRY(measure_add(m, &m->host, &add));
-    PS_TRY(measure_adam(m, &m->host, &adam));
+    PS_TRY(measure_adam(m, &m->host, false, &adam));
+    PS_TRY(measure_adam(m, &m->host, true, &compact));
     PS_TRY(measure_latency(m, &m->host, &latency));
     h->memory_bytes_per_s = ps_measured(add > adam ? add : adam);
     h->adam_fraction = add > adam ? ps_measured(adam / add) : 1;
+    h->adam_compact_fraction = ps_measured(fmin(1, compact / h->memory_bytes_per_s));
     h->op_latency_ns = (int64_t)(latency * 1e9);
     if (m->options->gpu != NULL) {
         PS_TRY(measure_add(m, &m->device, &add));
-        PS_TRY(measure_adam(m, &m->device, &adam));
+        PS_TRY(measure_adam(m, &m->device, false, &adam));
         PS_TRY(measure_latency(m, &m->device, &latency));
     }
     d->memory_bytes_per_s = ps_measured(add > adam ? add : adam);

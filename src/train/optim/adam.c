@@ -31,6 +31,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
                                        .bias1 = (float)(1 - ps_same_pow(beta1, t)),
                                        .bias2 = (float)(1 - ps_same_pow(beta2, t)),
                                        .grad_scale = s->grad_scale,
+                                       .is_compact = o->is_compact,
                                        .decoupled_decay = o->optimizer == &ps_optimizer_adamw,
                                        .param_dtype = p->param_dtype,
                                        .grad_dtype = p->grad_dtype},
@@ -39,8 +40,8 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
 
 #define STATES                                                                                                         \
     {                                                                                                                  \
-        {.list = "MOMENTUM", .suffix = ".exp_avg", .item_bytes = 4},                                                   \
-            {.list = "VARIANCE", .suffix = ".exp_avg_sq", .item_bytes = 4},                                            \
+        {.list = "MOMENTUM", .suffix = ".exp_avg", .compact = PS_FORMAT_SIGNED},                                       \
+            {.list = "VARIANCE", .suffix = ".exp_avg_sq", .compact = PS_FORMAT_ROOT},                                  \
     }
 
 const ps_optimizer ps_optimizer_adam = {.name = "Adam", .states = STATES, .read = read_options, .update = update_piece};

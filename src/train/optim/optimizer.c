@@ -13,7 +13,8 @@ ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out)
     *out = (ps_optimizer_setup){.optimizer = optimizers[o->optimizer_type],
                                 .weight_decay = o->optimizer_params_weight_decay,
                                 .betas = {o->optimizer_params_betas[0], o->optimizer_params_betas[1]},
-                                .eps = o->optimizer_params_eps};
+                                .eps = o->optimizer_params_eps,
+                                .is_compact = o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_COMPACT};
     return out->optimizer->read(o, out);
 }
 
@@ -44,19 +45,25 @@ const char *ps_optimizer_kept_text(const ps_optimizer_setup *o, char text[PS_OPT
     return text;
 }
 
-int64_t ps_optimizer_bytes(const ps_optimizer_setup *o)
+ps_format ps_optimizer_state_format(const ps_optimizer_setup *o, int32_t i)
 {
-    int64_t bytes = (int64_t)sizeof(float);
-    for (int32_t i = 0; i < o->n_states; i++) bytes += o->optimizer->states[i].item_bytes;
+    return o->is_compact ? o->optimizer->states[i].compact : PS_FORMAT_F32;
+}
+
+int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n)
+{
+    int64_t bytes = n * (int64_t)sizeof(float);
+    for (int32_t i = 0; i < o->n_states; i++)
+        bytes += ps_item_bytes(ps_format_item(ps_optimizer_state_format(o, i)), n);
     return bytes;
 }
 
-int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n_params, int64_t n_trained)
+int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained)
 {
-    return n_trained * ps_optimizer_bytes(o) + (n_params - n_trained) * (int64_t)sizeof(float);
+    return is_trained ? ps_optimizer_bytes(o, n) : n * (int64_t)sizeof(float);
 }
 
-int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t param_bytes)
+int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t n, int64_t param_bytes)
 {
-    return 2 * ps_optimizer_bytes(o) + 2 * param_bytes;
+    return 2 * ps_optimizer_bytes(o, n) + 2 * param_bytes;
 }

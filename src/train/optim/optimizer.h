@@ -11,16 +11,17 @@
 #ifndef PS_OPTIM_OPTIMIZER_H
 #define PS_OPTIM_OPTIMIZER_H
 
+#include "base/compact.h"
 #include "config/option/options.h"
 #include "kernel/backend.h"
 
 enum { PS_OPTIMIZER_STATES_MAX = 4, PS_OPTIMIZER_NUMBERS_MAX = 4 };
 
-/* One state: a number for each element. */
+/* One state: a number for each element, stored as a float or, with optimizer.params.state_format = compact, in 8 bits. */
 typedef struct ps_optimizer_state {
     const char *list;   /* name of its chunk list: "MOMENTUM" */
     const char *suffix; /* in files, after the parameter's name: ".exp_avg", torch's name */
-    int32_t item_bytes; /* 4: checkpoints hold floats */
+    ps_format compact;  /* with state_format = compact; PS_FORMAT_F32: the optimizer refuses that option */
 } ps_optimizer_state;
 
 typedef struct ps_optimizer ps_optimizer;
@@ -30,6 +31,7 @@ typedef struct ps_optimizer_setup {
     const ps_optimizer *optimizer;
     int32_t n_states;                        /* the first so many states of the optimizer: those that these options
                                               * need */
+    bool is_compact;                         /* optimizer.params.state_format */
     double weight_decay;                     /* of parameters that decay (grad_clip.h) */
     double betas[2], eps;                    /* for optimizers with them */
     double number[PS_OPTIMIZER_NUMBERS_MAX]; /* computed from the other options by its file */
@@ -44,10 +46,10 @@ typedef struct ps_optimizer_step {
 
 /* n adjacent elements of one parameter, adjacent in all lists. */
 typedef struct ps_optimizer_piece {
-    void *param;                           /* out [n] of param_dtype; may be grad itself when the types are equal */
-    const void *grad;                      /* in  [n] of grad_dtype */
-    float *master;                         /* in-out [n] */
-    float *state[PS_OPTIMIZER_STATES_MAX]; /* in-out [n]; NULL from n_states on */
+    void *param;                          /* out [n] of param_dtype; may be grad itself when the types are equal */
+    const void *grad;                     /* in  [n] of grad_dtype */
+    float *master;                        /* in-out [n] */
+    void *state[PS_OPTIMIZER_STATES_MAX]; /* in-out [n], from the beginning of a group on; NULL from n_states on */
     int64_t n;
     float weight_decay; /* 0 where the parameter does not decay */
     ps_dtype param_dtype, grad_dtype;
@@ -59,7 +61,7 @@ struct ps_optimizer {
     /* Set n_states and number, from options that config_check.c has accepted. PS_EINVAL naming options that contradict
      * each other. */
     ps_status (*read)(const ps_options *o, ps_optimizer_setup *out);
-    /* Element by element: the bits do not depend on how a parameter is cut into pieces. */
+    /* Element by element, or group by group: the bits do not depend on how a parameter is cut into pieces. */
     ps_status (*update)(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                         const ps_optimizer_piece *p);
 };
@@ -83,14 +85,17 @@ int32_t ps_optimizer_find_state(const ps_optimizer_setup *o, const char *name);
 enum { PS_OPTIMIZER_KEPT_TEXT_MAX = 128 };
 const char *ps_optimizer_kept_text(const ps_optimizer_setup *o, char text[PS_OPTIMIZER_KEPT_TEXT_MAX]);
 
-/* Bytes of an element's master and states. */
-int64_t ps_optimizer_bytes(const ps_optimizer_setup *o);
+/* How state i is stored in chunks, and in files. */
+ps_format ps_optimizer_state_format(const ps_optimizer_setup *o, int32_t i);
 
-/* Bytes of a checkpoint's arrays: masters of all n_params elements, states of the n_trained. */
-int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n_params, int64_t n_trained);
+/* Bytes of master and states of n elements of a tensor. */
+int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n);
 
-/* Bytes that the update of an element moves, its cost: gradient in, parameter out, master and states both in and
- * out. */
-int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t param_bytes);
+/* Bytes of the arrays of a tensor of n elements in a checkpoint: master, and states where it is trained. */
+int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained);
+
+/* Bytes that the update of n elements moves, its cost: gradients in and parameters out, param_bytes of each for all n,
+ * masters and states both in and out. */
+int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t n, int64_t param_bytes);
 
 #endif

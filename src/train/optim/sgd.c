@@ -44,7 +44,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
 
 const ps_optimizer ps_optimizer_sgd = {
     .name = "SGD",
-    .states = {{.list = "MOMENTUM", .suffix = ".momentum_buffer", .item_bytes = 4}},
+    .states = {{.list = "MOMENTUM", .suffix = ".momentum_buffer"}},
     .read = read_options,
     .update = update_piece,
 };

@@ -61,7 +61,9 @@ static bool is_worth_it(const adviser *a, const ps_simulation *changed)
  * those that make them others. */
 static int cost_of(const char *change)
 {
-    if (strstr(change, "train_micro_batch_size_per_gpu") != NULL || strstr(change, "hardware.") != NULL) return 2;
+    static const char *const others[] = {"train_micro_batch_size_per_gpu", "hardware.", "state_format"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
+        if (strstr(change, others[i]) != NULL) return 2;
     return strchr(change, ' ') == NULL && strncmp(change, "memory.", strlen("memory.")) == 0 ? 0 : 1;
 }
 
@@ -122,6 +124,19 @@ static int64_t bytes_there(const adviser *a, ps_tier tier)
         return tier == PS_TIER_DEVICE ? ps_hardware_device_bytes(hw)
                                       : ps_hardware_host_bytes(hw) / ps_hardware_devices_per_node(hw);
     return ps_machine_memory(NULL, &memory) == PS_OK ? memory.total_bytes : INT64_MAX;
+}
+
+/* Fewer bytes of model data, where the optimizer has them. */
+static ps_status advise_compact_states(adviser *a)
+{
+    ps_optimizer_setup o;
+    bool is_kept;
+    PS_TRY(ps_optimizer_read(a->options, &o));
+    if (o.is_compact || o.n_states == 0 || o.optimizer->states[0].compact == PS_FORMAT_F32) return PS_OK;
+    PS_TRY(consider(a, &is_kept, "optimizer.params.state_format=compact"));
+    if (is_kept)
+        a->advice[a->n - 1].price = "momentum and variance are stored in 8 bits, which changes results slightly";
+    return PS_OK;
 }
 
 /* ---- it does not fit ---- */
@@ -219,6 +234,7 @@ static ps_status advise_fitting(adviser *a)
     if (disk == 0 && !fits && a->base->model_data_min_bytes > device + host) PS_TRY(advise_device_and_disk(a));
     if (disk == 0 && !fits && !a->options->activation_checkpointing_enabled)
         PS_TRY(consider(a, NULL, "activation_checkpointing.enabled=true memory.disk=auto"));
+    PS_TRY(advise_compact_states(a));
     PS_TRY(advise_larger_disk(a));
     PS_TRY(advise_larger_device(a));
     fits = false;
@@ -274,6 +290,7 @@ static ps_status advise_speed(adviser *a)
     if (o->memory_keep_logits == PS_CONFIG_KEEP_LOGITS_NEVER) PS_TRY(consider(a, NULL, "memory.keep_logits=auto"));
     if (!o->memory_defer_updates) PS_TRY(consider(a, NULL, "memory.defer_updates=true"));
     if (can_be_early(o)) PS_TRY(advise_early_updates(a));
+    PS_TRY(advise_compact_states(a));
     if (!o->optimizer_params_use_hybrid_adam) PS_TRY(consider(a, NULL, "optimizer.params.use_hybrid_adam=true"));
     return PS_OK;
 }

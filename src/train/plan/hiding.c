@@ -1,5 +1,6 @@
 #include "train/plan/hiding.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "train/plan/variation.h"
@@ -51,12 +52,17 @@ static ps_status try_batch(const ps_config *config, const ps_site *site, int64_t
     return st == PS_EINVAL ? PS_OK : st;
 }
 
-/* Estimate beyond what fits. With updates in the forward pass the step waits for the disk there, about a third of the
- * computing for a sequence; with early updates in both passes. */
-static int64_t estimate(const found *most, ps_update_time time)
+/* Estimate beyond what fits. The forward pass, about a third of computing, has to hide the traffic of updates that are
+ * not early, the backward pass that of early ones: the pass with more for its time is the one that waits. */
+static int64_t estimate(const found *most, double early_share)
 {
-    const double part = time == PS_UPDATE_EARLY ? 1 : 3;
-    return most->B + (int64_t)(most->wait_s * part * (double)most->B / most->compute_s) + 1;
+    const double backward = early_share * 3 / 2, forward = (1 - early_share) * 3;
+    return most->B + (int64_t)(most->wait_s * fmax(backward, forward) * (double)most->B / most->compute_s) + 1;
+}
+
+static double early_share(const ps_simulation *s)
+{
+    return s->n_local_updates > 0 ? (double)s->candidate.n_early / s->n_local_updates : 0;
 }
 
 ps_status ps_find_hiding(const ps_config *config, const ps_site *site, const ps_simulation *base, ps_deadline *deadline,
@@ -79,7 +85,7 @@ ps_status ps_find_hiding(const ps_config *config, const ps_site *site, const ps_
     if (ps_deadline_timed_out(deadline)) return PS_OK;
     if (high.fits && high.waits) low = high;
     out->fits = high.fits && !high.waits;
-    out->B = out->fits ? high.B : estimate(&low, base->candidate.update_time);
+    out->B = out->fits ? high.B : estimate(&low, early_share(base));
     out->largest_B = low.B;
     out->tokens_per_s = out->fits ? high.tokens_per_s : low.tokens_per_s;
     return PS_OK;

@@ -152,13 +152,14 @@ ps_status ps_find_largest(const ps_config *config, const ps_hardware *hardware, 
 {
     *out = (ps_largest){0};
     search s = {.config = config, .hardware = hardware, .best = out};
+    enum { MANY = 1024 }; /* elements, in whole groups of each format of states */
     ps_optimizer_setup optimizer;
     for (size_t i = 0; i < PS_ARRAY_LEN(families); i++)
         if (strcmp(families[i].name, name) == 0) s.family = &families[i];
     if (s.family == NULL)
         return PS_FAIL(PS_EINVAL, "no family '%s' of models is known: expected gpt2, llama or bert", name);
     PS_TRY(ps_optimizer_read(ps_config_options(config), &optimizer));
-    s.param_bytes = (double)(PARAM_BYTES_MIN + ps_optimizer_bytes(&optimizer));
+    s.param_bytes = PARAM_BYTES_MIN + (double)ps_optimizer_bytes(&optimizer, MANY) / MANY;
     /* from wide to narrow: the best is found early, and what cannot be larger is not tried */
     for (size_t i = PS_ARRAY_LEN(widths); i-- > 0;) PS_TRY(search_width(&s, widths[i]));
     return out->n_params > 0 ? plan_best(&s) : PS_OK;

@@ -13,8 +13,8 @@ int64_t ps_model_data_min_bytes(const ps_settings *s, const ps_program *program)
     for (int32_t t = 0; t < program->n_params; t++) {
         const ps_param *p = &program->params[t];
         const bool is_trained = s->training && !p->is_frozen;
-        bytes +=
-            p->elements * ((int64_t)ps_dtype_bytes(s->dtype) + (is_trained ? ps_optimizer_bytes(&s->optimizer) : 0));
+        bytes += p->elements * (int64_t)ps_dtype_bytes(s->dtype);
+        if (is_trained) bytes += ps_optimizer_bytes(&s->optimizer, p->elements);
     }
     return bytes / s->ranks.n;
 }

@@ -321,7 +321,7 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
 {
     ps_exec_plan *b = NULL;
     const int64_t elements = s->chunk_elements > 0 ? s->chunk_elements : ps_exec_plan_min_chunk_elements(s, program);
-    const ps_candidate least = {.update_time = s->always_updates_early ? PS_UPDATE_EARLY : PS_UPDATE_AFTER,
+    const ps_candidate least = {.n_early = s->always_updates_early ? PS_EARLY_ALL : 0,
                                 .keeps_logits = keeping_needs_less(code)};
     PS_TRY(ps_exec_plan_create(s, program, code, &s->budgets, elements, least, deadline, &b));
     const int64_t cache = code->cache_bytes, device = s->budgets.bytes[PS_TIER_DEVICE];
@@ -357,11 +357,26 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
     return PS_OK;
 }
 
+/* The process itself takes all of memory.total: what it takes, and what comes on top. */
+static void describe_total(const ps_settings *s, const ps_program *program, char *text, size_t bytes)
+{
+    char total[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX], data[PS_BYTES_TEXT_MAX];
+    snprintf(text, bytes,
+             PS_REFUSAL_VERDICT "memory.total = %s: the process itself takes %s (the program, its libraries, data that "
+                                "it holds, buffers), and %s of model data%s and the activations come on top",
+             ps_bytes_format(s->memory.total_bytes, total), ps_bytes_format(s->memory.process_bytes, process),
+             ps_bytes_format(ps_model_data_min_bytes(s, program), data), s->ranks.n > 1 ? " a rank" : "");
+}
+
 /* "Does not fit: " and why. */
 static ps_status describe(const ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *deadline,
                           char *text, size_t bytes)
 {
     char total[256] = "", need[DESCRIPTION_MAX - sizeof PS_REFUSAL_VERDICT];
+    if (ps_settings_is_total_used_up(s)) {
+        describe_total(s, program, text, bytes);
+        return PS_OK;
+    }
     if (ps_model_data_min_check(s, program, &s->budgets) != PS_OK) snprintf(total, sizeof total, "%s", ps_last_error());
     PS_TRY(describe_need(s, program, code, deadline, need, sizeof need));
     snprintf(text, bytes, PS_REFUSAL_VERDICT "%s", total[0] != '\0' ? total : need);

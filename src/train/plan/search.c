@@ -10,13 +10,20 @@
 /* vary_streamed starts with 1/4, 2/4, 3/4 and 4/4 of the chunks kept on the host. */
 #define N_QUARTERS 4
 #define LEAD_MAX 4
+/* vary_early_share distinguishes shares that differ by one in so many. */
+#define FINEST_SHARE 12
 /* Candidates tried after the first one that fits. */
 #define TRIALS_MAX 16
+/* vary_moments_ahead tries 1/16 to 1/64 of a step. */
+#define AHEAD_FARTHEST 4
+#define AHEAD_NEAREST 6
 /* Look-ahead of half to eight times the usual depth. */
 #define DEPTH_LEAST (-1)
 #define DEPTH_MOST 3
 /* Writing wears disks out: a step that writes less may take so much longer. */
 #define SPARING_COST 1.02
+/* Of so many steps with speculative updates one is expected to be taken back. */
+#define STEPS_PER_WRONG_ONE 32
 /* With so many chunks, times the ranks, planning is fast enough to compute each rank's plan. */
 #define ASKED_CHUNKS_MAX 4096
 
@@ -94,17 +101,23 @@ static ps_status try_both(search *x, ps_candidate v)
     return try_candidate(x, v);
 }
 
-enum { N_UPDATE_TIMES = PS_UPDATE_EARLY + 1 };
+/* When the updates of all chunks run. */
+typedef struct update_way {
+    ps_update_time time;
+    int32_t n_early;
+} update_way;
 
-/* The times at which updates may run, in the order in which they are tried; their number. Deferred updates keep
- * optimizer data next to activations: where that is too much, updates get a separate phase. If gradients have a
- * separate list, early updates need the least memory, as a chunk's gradients are freed when it is updated. */
-static int update_times(const ps_settings *s, ps_update_time times[N_UPDATE_TIMES])
+enum { N_UPDATE_WAYS = 3 };
+
+/* The ways that are allowed, in the order in which they are tried; their number. Deferred updates keep optimizer data
+ * next to activations: where that is too much, updates get a separate phase. If gradients have a separate list, early
+ * updates need the least memory, as a chunk's gradients are freed when it is updated. */
+static int update_ways(const ps_settings *s, update_way ways[N_UPDATE_WAYS])
 {
     int n = 0;
-    if (s->training && s->defer_updates && !s->always_updates_early) times[n++] = PS_UPDATE_DEFERRED;
-    if (!s->always_updates_early) times[n++] = PS_UPDATE_AFTER;
-    if (s->may_update_early) times[n++] = PS_UPDATE_EARLY;
+    if (s->training && s->defer_updates && !s->always_updates_early) ways[n++] = (update_way){PS_UPDATE_DEFERRED, 0};
+    if (!s->always_updates_early) ways[n++] = (update_way){PS_UPDATE_AFTER, 0};
+    if (s->may_update_early) ways[n++] = (update_way){PS_UPDATE_AFTER, PS_EARLY_ALL};
     return n;
 }
 
@@ -112,23 +125,34 @@ static int update_times(const ps_settings *s, ps_update_time times[N_UPDATE_TIME
 static ps_status find_fitting(search *x)
 {
     ps_status st = PS_EBUDGET;
-    ps_update_time times[N_UPDATE_TIMES];
-    const int n_times = update_times(x->s, times);
+    update_way ways[N_UPDATE_WAYS];
+    const int n_ways = update_ways(x->s, ways);
     for (int32_t ahead = x->most_ahead;; ahead = ahead > 1 ? 1 : ahead - 1) {
-        for (int i = 0; i < n_times && st == PS_EBUDGET; i++)
-            st = try_both(x, (ps_candidate){.update_time = times[i], .groups_ahead = ahead});
+        for (int i = 0; i < n_ways && st == PS_EBUDGET; i++)
+            st = try_both(
+                x, (ps_candidate){.update_time = ways[i].time, .n_early = ways[i].n_early, .groups_ahead = ahead});
         if (st != PS_EBUDGET || ahead == 0) return st;
     }
 }
 
 /* ---- the fastest candidate ---- */
 
+/* Of a step, on average. */
+static double expected_ns(const ps_forecast *f)
+{
+    const double ns = (double)f->step.all_ns, taken_back_ns = (double)f->taken_back_step.all_ns;
+    return taken_back_ns > ns ? ns + (taken_back_ns - ns) / STEPS_PER_WRONG_ONE : ns;
+}
+
 static bool is_better(const ps_forecast *f, const ps_exec_plan *b, const search *x)
 {
-    if (b->candidate.evicts_dirty && !x->best->candidate.evicts_dirty &&
-        f->moved_bytes[PS_LINK_DISK_WRITE] > x->forecast.moved_bytes[PS_LINK_DISK_WRITE])
-        return (double)f->step.all_ns * SPARING_COST < (double)x->forecast.step.all_ns;
-    return f->step.all_ns < x->forecast.step.all_ns;
+    const double ns = expected_ns(f), best_ns = expected_ns(&x->forecast);
+    const int64_t written = f->mean_bytes[PS_LINK_DISK_WRITE], best = x->forecast.mean_bytes[PS_LINK_DISK_WRITE];
+    const ps_candidate *v = &b->candidate, *w = &x->best->candidate;
+    if (v->evicts_dirty && !w->evicts_dirty && written > best) return ns * SPARING_COST < best_ns;
+    const bool begins_later = v->n_early == w->n_early && v->ahead_halvings > 0 && w->ahead_halvings == 0;
+    if (begins_later && written < best) return ns < best_ns * SPARING_COST;
+    return ns < best_ns;
 }
 
 /* A lower bound of a step: computing alone, with updates on a slower tier; if that tier has a separate queue, the
@@ -153,7 +177,8 @@ static ps_status compare(search *x, ps_candidate v, bool *tried)
     ps_status st = ps_exec_plan_create(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, x->deadline, &b);
     if (st != PS_OK) return st == PS_EBUDGET ? PS_OK : st;
     const bool has_room = !v.keeps_logits || ps_exec_plan_fits_from_anywhere(b, x->budgets);
-    if (has_room && compute_ns(b) < x->forecast.step.all_ns) {
+    const double worth = v.ahead_halvings > 0 ? SPARING_COST : 1; /* it may be better without being faster */
+    if (has_room && (double)compute_ns(b) < worth * expected_ns(&x->forecast)) {
         *tried = true;
         st = ps_trial_run(b, x->budgets, false, x->deadline, &f);
         if (st == PS_OK && is_better(&f, b, x)) {
@@ -255,20 +280,20 @@ static ps_status vary_streamed(search *x)
 }
 
 /* Other update times and numbers of groups gathered ahead, combined with the best so far. Early updates have a separate
- * search. */
+ * search, and keep their number here. */
 static ps_status vary_update_time(search *x)
 {
     const ps_candidate found = x->best->candidate;
-    ps_update_time times[N_UPDATE_TIMES];
-    const int n_times = update_times(x->s, times);
+    update_way ways[N_UPDATE_WAYS];
+    const int n_ways = update_ways(x->s, ways);
     for (int32_t ahead = x->most_ahead; ahead >= 0; ahead = ahead > 1 ? 1 : ahead - 1)
-        for (int i = 0; i < n_times; i++) {
+        for (int i = 0; i < n_ways; i++) {
             ps_candidate v = x->best->candidate;
-            if ((times[i] == PS_UPDATE_EARLY) != (found.update_time == PS_UPDATE_EARLY)) continue;
-            v.update_time = times[i];
+            if ((ways[i].n_early > 0) != (found.n_early > 0)) continue;
+            if (found.n_early == 0) v.update_time = ways[i].time;
             v.groups_ahead = ahead;
-            if (times[i] != PS_UPDATE_DEFERRED) v.update_lead_chunks = 0;
-            if (ahead != found.groups_ahead || times[i] != found.update_time) PS_TRY(consider(x, v));
+            if (v.update_time != PS_UPDATE_DEFERRED) v.update_lead_chunks = 0;
+            if (ahead != found.groups_ahead || v.update_time != found.update_time) PS_TRY(consider(x, v));
         }
     return PS_OK;
 }
@@ -289,6 +314,42 @@ static ps_status vary_all(search *x)
     return PS_OK;
 }
 
+/* Some early, the others deferred: where a disk is in use, only a mix has optimizer data to move in both passes. The
+ * backward pass takes about two thirds of computing, and can move as much of it, first and last layers apart; then closer
+ * around the best. */
+static ps_status vary_early_share(search *x)
+{
+    const int32_t n_all = x->best->candidate.n_early;
+    ps_candidate v = x->best->candidate;
+    if (x->budgets->bytes[PS_TIER_DISK] == 0 || !x->s->defer_updates || x->s->always_updates_early) return PS_OK;
+    v.update_time = PS_UPDATE_DEFERRED;
+    for (int32_t sixths = 5; sixths >= 3 && is_worth_it(x); sixths--) {
+        v.n_early = (int32_t)ps_ceil_div((int64_t)sixths * n_all, 6);
+        PS_TRY(consider(x, v));
+    }
+    const int32_t found = x->best->candidate.n_early, by = n_all / FINEST_SHARE;
+    if (found == n_all || by == 0 || !is_worth_it(x)) return PS_OK;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        v.n_early = found + sign * by;
+        PS_TRY(consider(x, v));
+    }
+    return PS_OK;
+}
+
+/* Loads of optimizer data that begin early push out parameters that are needed once more in between, and then dirty
+ * data: they begin later, and later still while that helps. */
+static ps_status vary_moments_ahead(search *x)
+{
+    if (x->budgets->bytes[PS_TIER_DISK] == 0 || x->s->tiers.store.prefetch == 0) return PS_OK;
+    for (int32_t halvings = AHEAD_FARTHEST; halvings <= AHEAD_NEAREST; halvings++) {
+        ps_candidate v = x->best->candidate;
+        if (halvings > AHEAD_FARTHEST && v.ahead_halvings != halvings - 1) return PS_OK;
+        v.ahead_halvings = halvings;
+        PS_TRY(consider(x, v));
+    }
+    return PS_OK;
+}
+
 static void give_up(search *x)
 {
     ps_exec_plan_destroy(x->best);
@@ -302,14 +363,18 @@ static ps_status vary_early(search *x, ps_candidate first)
     search y = *x;
     y.best = NULL;
     y.trials_left = TRIALS_MAX;
-    first.update_time = PS_UPDATE_EARLY;
+    first.update_time = x->s->may_speculate ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER;
+    first.n_early = PS_EARLY_ALL;
     first.keeps_logits = false; /* decided again */
     ps_status st = try_both(&y, first);
     if (st == PS_EBUDGET) return PS_OK;
     if (st == PS_OK) st = weigh_logits(&y);
+    if (st == PS_OK) st = vary_early_share(&y);
+    if (st == PS_OK) st = vary_moments_ahead(&y);
     if (st == PS_OK) st = vary_all(&y);
     if (st == PS_OK && is_better(&y.forecast, y.best, x)) {
         ps_exec_plan *slower = x->best;
+        if (y.best->speculates) y.forecast.waiting_step_ns = x->forecast.step.all_ns;
         x->best = y.best;
         x->forecast = y.forecast;
         y.best = slower;
@@ -324,7 +389,8 @@ static ps_status find_fastest(search *x)
     PS_TRY(weigh_logits(x));
     x->trials_left = x->s->takes_first_plan ? 0 : TRIALS_MAX;
     const ps_candidate first = x->best->candidate;
-    const bool also_early = x->s->may_update_early && first.update_time != PS_UPDATE_EARLY;
+    const bool also_early = (x->s->may_update_early || x->best->n_keeping > 0) && first.n_early == 0;
+    if (first.n_early > 0) PS_TRY(vary_moments_ahead(x));
     PS_TRY(vary_all(x));
     return also_early && !x->s->takes_first_plan && is_worth_it(x) ? vary_early(x, first) : PS_OK;
 }

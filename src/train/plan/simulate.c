@@ -77,7 +77,9 @@ static void describe_request(const simulating *m)
     o->budgets = s->budgets;
     o->throughput = s->throughput;
     o->checkpointing = s->checkpointing;
-    o->total_bytes = ps_settings_is_total(s) ? s->memory.total_bytes : 0;
+    o->total_bytes = !ps_settings_is_total(s)          ? 0
+                     : ps_settings_is_total_used_up(s) ? s->memory.process_bytes
+                                                       : s->memory.total_bytes;
     o->device_is_ram = !ps_settings_has_gpu(s);
 }
 
@@ -98,16 +100,17 @@ static void describe_model(const simulating *m)
     for (int32_t t = 0; t < m->program->n_params; t++) {
         const int64_t n = m->program->params[t].elements;
         const int64_t grad_list_bytes = m->code->grad_overwrites_param[t] ? 0 : (int64_t)sizeof(float);
+        const bool is_frozen = m->program->params[t].is_frozen;
         o->n_params += n;
         o->model_data_bytes += n * (int64_t)ps_dtype_bytes(m->settings.dtype);
-        if (m->program->params[t].is_frozen) {
-            o->frozen_saves_bytes += n * ps_optimizer_bytes(&m->settings.optimizer);
+        o->checkpoint_bytes += ps_optimizer_checkpoint_bytes(&m->settings.optimizer, n, !is_frozen);
+        if (is_frozen) {
+            o->frozen_saves_bytes += ps_optimizer_bytes(&m->settings.optimizer, n);
             continue;
         }
         o->n_trained_params += n;
-        o->model_data_bytes += n * (ps_optimizer_bytes(&m->settings.optimizer) + grad_list_bytes);
+        o->model_data_bytes += ps_optimizer_bytes(&m->settings.optimizer, n) + n * grad_list_bytes;
     }
-    o->checkpoint_bytes = ps_optimizer_checkpoint_bytes(&m->settings.optimizer, o->n_params, o->n_trained_params);
     o->model_data_min_bytes = ps_model_data_min_bytes(&m->settings, m->program);
     describe_code(m, m->code);
 }
@@ -133,6 +136,14 @@ static void describe_plan(const simulating *m)
         o->n_host_updates += b->update_tier[c] == PS_TIER_HOST;
     }
     o->n_resident_updates = b->n_resident_updates;
+    o->n_deferred_updates = b->n_deferred;
+    o->speculates = b->speculates;
+    (void)ps_exec_plan_why_not_speculating(b, &m->settings.budgets, o->why_not_speculating);
+    for (int32_t c = 0; c < b->layout->n_chunks && b->speculates; c++) {
+        if (!b->is_early[c]) continue;
+        o->kept_bytes += ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements);
+        if (b->overwrites[c]) o->kept_bytes += ps_exec_plan_chunk_bytes(b, ps_lists_kept_grad(&b->lists));
+    }
 }
 
 static ps_status take_site(ps_settings *s, const ps_config *config, const ps_site *site)

@@ -38,8 +38,8 @@ typedef struct ps_simulation {
     ps_throughput throughput;
     ps_lists lists; /* of chunks: their names */
     bool checkpointing;
-    int64_t total_bytes; /* memory.total, if it determines the budgets of all tiers in RAM: ps_settings_is_total; else
-                         * 0 */
+    int64_t total_bytes; /* memory.total, or what the process itself takes where that is more, if it determines the
+                          * budgets of all tiers in RAM: ps_settings_is_total; else 0 */
     bool device_is_ram;  /* its budget is part of the machine's memory, as the host's is */
 
     /* the model */
@@ -60,12 +60,16 @@ typedef struct ps_simulation {
     int32_t n_local_updates;    /* chunks of these with an update; of these: */
     int32_t n_resident_updates; /* with optimizer data always in device memory */
     int32_t n_host_updates;     /* updated on the host */
+    int32_t n_deferred_updates; /* updated before the next forward pass uses them; candidate.n_early within backward */
     bool keeps_logits;
     int64_t non_model_bytes; /* peak of activations and workspace */
     int64_t staging_bytes;
     ps_tier staging_tier;
     ps_forecast forecast;
     ps_bound bound;
+    bool speculates;    /* as in ps_exec_plan */
+    int64_t kept_bytes; /* of the disk, at most: values of before such updates, and kept gradients */
+    char why_not_speculating[PS_SPECULATION_TEXT_MAX]; /* ps_exec_plan_why_not_speculating */
 } ps_simulation;
 
 /* site NULL: this machine, one rank. A refusal for memory is PS_OK with fits = false; explain: find the reason then

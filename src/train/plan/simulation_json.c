@@ -55,14 +55,27 @@ static json_t *bound_json(const ps_simulation *s)
                      ps_bound_between(b, &s->forecast.step, between));
 }
 
+/* Of the step after one that was taken back. */
+static json_t *speculation_json(const ps_simulation *s)
+{
+    const ps_forecast *f = &s->forecast;
+    json_t *moved = json_object();
+    for (int l = 0; l < PS_LINK_COUNT; l++)
+        json_object_set_new(moved, ps_link_name((ps_link)l), bytes_json(f->taken_back_moved_bytes[l]));
+    return json_pack("{s:i, s:I, s:f, s:f, s:o}", "chunks", s->candidate.n_early, "kept_on_disk_bytes",
+                     (json_int_t)s->kept_bytes, "step_without_seconds", (double)f->waiting_step_ns * 1e-9,
+                     "step_after_taken_back_seconds", (double)f->taken_back_step.all_ns * 1e-9, "moved_then", moved);
+}
+
 static void add_step(json_t *o, const ps_simulation *s)
 {
     const ps_step_time *t = &s->forecast.step;
     json_object_set_new(o, "chunks",
-                        json_pack("{s:I, s:i, s:f, s:i, s:i, s:i, s:i}", "elements", (json_int_t)s->chunk_elements,
-                                  "count", s->n_chunks, "waste", s->chunk_waste, "of_a_rank", s->n_local_chunks,
-                                  "updated", s->n_local_updates, "updated_on_host", s->n_host_updates,
-                                  "resident_on_device", s->n_resident_updates));
+                        json_pack("{s:I, s:i, s:f, s:i, s:i, s:i, s:i, s:i, s:i}", "elements",
+                                  (json_int_t)s->chunk_elements, "count", s->n_chunks, "waste", s->chunk_waste,
+                                  "of_a_rank", s->n_local_chunks, "updated", s->n_local_updates, "updated_in_backward",
+                                  s->candidate.n_early, "updated_before_use", s->n_deferred_updates, "updated_on_host",
+                                  s->n_host_updates, "resident_on_device", s->n_resident_updates));
     json_object_set_new(o, "step",
                         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f}", "seconds",
                                   ps_simulation_step_s(s), "compute_seconds", (double)t->compute_ns * 1e-9,
@@ -75,8 +88,11 @@ static void add_step(json_t *o, const ps_simulation *s)
     json_object_set_new(o, "bound", bound_json(s));
     json_object_set_new(o, "moved", links_json(s));
     json_object_set_new(o, "simulated_steps", json_integer((json_int_t)s->forecast.steps));
-    json_object_set_new(o, "updates_deferred", json_boolean(s->candidate.update_time == PS_UPDATE_DEFERRED));
-    json_object_set_new(o, "updates_in_backward", json_boolean(s->candidate.update_time == PS_UPDATE_EARLY));
+    json_object_set_new(o, "updates_deferred", json_boolean(s->n_deferred_updates > 0));
+    json_object_set_new(o, "updates_in_backward", json_boolean(s->candidate.n_early > 0));
+    if (s->speculates) json_object_set_new(o, "speculation", speculation_json(s));
+    if (s->why_not_speculating[0] != '\0')
+        json_object_set_new(o, "no_speculation", json_string(s->why_not_speculating));
     json_object_set_new(o, "logits_kept", json_boolean(s->keeps_logits));
     json_object_set_new(o, "updates_ahead", json_integer(s->candidate.update_lead_chunks));
     json_object_set_new(o, "groups_ahead", json_integer(s->candidate.groups_ahead));
@@ -97,7 +113,7 @@ static json_t *request_json(const ps_simulation *s)
 
 json_t *ps_simulation_json(const ps_simulation *s)
 {
-    /* refused before the model was recorded: memory.total is less than the process needs */
+    /* refused before the model was recorded: beside a GPU memory.total is less than the process needs */
     if (!s->fits && s->n_params == 0) return json_pack("{s:b, s:s}", "fits", 0, "refusal", s->refusal);
     json_t *o = request_json(s);
     if (o == NULL) return NULL;

@@ -12,7 +12,7 @@ static int64_t saved_bytes(const ps_settings *s, const ps_program *program)
     int64_t bytes = 0;
     for (int32_t t = 0; t < program->n_params; t++) {
         const ps_param *p = &program->params[t];
-        bytes += p->elements * (p->is_frozen ? (int64_t)sizeof(float) : ps_optimizer_bytes(&s->optimizer));
+        bytes += p->is_frozen ? p->elements * (int64_t)sizeof(float) : ps_optimizer_bytes(&s->optimizer, p->elements);
     }
     return ps_round_up(bytes + bytes / 64 + RECORDS_BYTES, ps_settings_page_bytes(s));
 }
@@ -20,7 +20,7 @@ static int64_t saved_bytes(const ps_settings *s, const ps_program *program)
 static int64_t moved_bytes(const ps_forecast *f)
 {
     int64_t bytes = 0;
-    for (int link = 0; link < PS_LINK_COUNT; link++) bytes += f->moved_bytes[link];
+    for (int link = 0; link < PS_LINK_COUNT; link++) bytes += f->mean_bytes[link];
     return bytes;
 }
 

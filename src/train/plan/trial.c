@@ -36,8 +36,8 @@ static ps_status set_up(const ps_exec_plan *b, const ps_budgets *budgets, bool k
     return st;
 }
 
-/* Before updates the host reads back norm and overflow. */
-static ps_status run_step(const trial *t)
+/* Before updates the host reads back norm and overflow. are_right: early updates that speculate are. */
+static ps_status run_step(const trial *t, bool are_right)
 {
     ps_runner *r = t->runner;
     const ps_settings *s = ps_runner_exec_plan(r)->settings;
@@ -49,6 +49,8 @@ static ps_status run_step(const trial *t)
     if (!s->training) return PS_OK;
     ps_sim_queue_read_back(t->tiers.compute[PS_TIER_DEVICE],
                            s->throughput.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns);
+    int32_t n;
+    PS_TRY(ps_runner_validate(r, are_right, &n));
     return ps_runner_update(r, NULL);
 }
 
@@ -103,6 +105,25 @@ static int64_t steps_since(const uint64_t *seen, int64_t last)
     return 0;
 }
 
+/* Where two steps begin in the same state, they are the same. */
+static uint64_t state_of(const trial *t)
+{
+    return ps_store_residency(t->tiers.store) ^ ps_runner_pending_hash(t->runner);
+}
+
+/* One more step, which is taken back, and then the one that makes its updates again. */
+static ps_status take_back_step(const trial *t, ps_forecast *f)
+{
+    PS_TRY(run_step(t, false));
+    const ps_store_stats before = ps_store_get_stats(t->tiers.store);
+    const ps_step_time begin = time_so_far(t);
+    PS_TRY(run_step(t, true));
+    f->taken_back_step = time_since(t, &begin);
+    const ps_store_stats after = ps_store_get_stats(t->tiers.store);
+    for (int l = 0; l < PS_LINK_COUNT; l++) f->taken_back_moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
+    return PS_OK;
+}
+
 ps_status ps_trial_run(const ps_exec_plan *b, const ps_budgets *budgets, bool keeps_dump, ps_deadline *deadline,
                        ps_forecast *f)
 {
@@ -118,22 +139,30 @@ ps_status ps_trial_run(const ps_exec_plan *b, const ps_budgets *budgets, bool ke
     ps_store_stats after = ps_store_get_stats(store);
     uint64_t seen[TRIAL_STEPS_MAX];
     ps_step_time times[TRIAL_STEPS_MAX];
+    int64_t moved[TRIAL_STEPS_MAX + 1][PS_LINK_COUNT]; /* before each step, and after the last */
+    memcpy(moved[0], after.moved_bytes, sizeof moved[0]);
     for (; f->cycle == 0 && f->steps < TRIAL_STEPS_MAX; f->steps++) {
-        const ps_store_stats before = after;
         const ps_step_time begin = time_so_far(&t);
-        PS_TRY_GOTO(run_step(&t));
+        PS_TRY_GOTO(run_step(&t, true));
         after = ps_store_get_stats(store);
-        for (int l = 0; l < PS_LINK_COUNT; l++) f->moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
+        memcpy(moved[f->steps + 1], after.moved_bytes, sizeof moved[0]);
         times[f->steps] = time_since(&t, &begin);
-        seen[f->steps] = ps_store_residency(store);
+        seen[f->steps] = state_of(&t);
         f->cycle = steps_since(seen, f->steps);
     }
     f->goes_round = f->cycle > 0;
     if (!f->goes_round) f->cycle = f->steps / 2;
     f->step = average_time(&times[f->steps - f->cycle], f->cycle);
+    const int64_t *const last = moved[f->steps - 1], *const cycle = moved[f->steps - f->cycle];
+    for (int l = 0; l < PS_LINK_COUNT; l++) {
+        f->moved_bytes[l] = after.moved_bytes[l] - last[l];
+        f->mean_bytes[l] = (after.moved_bytes[l] - cycle[l]) / f->cycle;
+    }
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) f->peak_bytes[i] = ps_device_get_stats(t.tiers.ram[i]).peak_bytes;
     f->peak_bytes[PS_TIER_DISK] = after.disk_peak_bytes;
     memcpy(f->peak, after.peak, sizeof f->peak);
+    f->n_not_kept = ps_runner_count_early_pending(t.runner);
+    if (b->speculates) PS_TRY_GOTO(take_back_step(&t, f));
 out:
     tear_down(&t);
     return st;
@@ -146,8 +175,8 @@ static ps_status change_and_step(const trial *t, const ps_exec_plan *b)
     if (!ps_runner_can_execute(t->runner, b)) PS_TRY(ps_runner_flush(t->runner));
     PS_TRY(ps_runner_change(t->runner, b));
     for (int steps = 0; steps < TRIAL_STEPS_MAX; steps++) {
-        PS_TRY(run_step(t));
-        seen[steps] = ps_store_residency(t->tiers.store);
+        PS_TRY(run_step(t, true));
+        seen[steps] = state_of(t);
         for (int step = 0; step < steps; step++)
             if (seen[step] == seen[steps]) return PS_OK;
     }
@@ -181,7 +210,7 @@ ps_status ps_trial_record(const ps_exec_plan *b, const ps_budgets *budgets, int6
             ps_profile_start(profile);
             ps_store_profile_start(t.tiers.store);
         }
-        PS_TRY_GOTO(run_step(&t));
+        PS_TRY_GOTO(run_step(&t, true));
         ps_profile_add(
             profile, &(ps_profile_record){
                          .kind = PS_PROFILE_STEP, .chunk = -1, .begin_ns = begin_ns, .end_ns = *now_ns, .step = step});

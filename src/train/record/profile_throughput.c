@@ -86,7 +86,7 @@ ps_status ps_profile_throughput_find(const ps_profile_sum *s, const ps_exec_plan
     for (int kind = 0; kind < PS_THROUGHPUT_COUNT; kind++) out[kind] = (ps_profile_throughput){0};
     out[PS_THROUGHPUT_ARITHMETIC].reckoned = throughput->compute.flops_per_s;
     out[PS_THROUGHPUT_MEMORY].reckoned = throughput->compute.bytes_per_s;
-    out[PS_THROUGHPUT_UPDATES].reckoned = throughput->update_bytes_per_s[PS_TIER_DEVICE];
+    out[PS_THROUGHPUT_UPDATES].reckoned = ps_settings_update_bytes_per_s(b->settings, PS_TIER_DEVICE);
     for (int link = 0; link < PS_LINK_COLLECTIVES; link++)
         out[PS_THROUGHPUT_LINKS + link].reckoned = throughput->links.link[link].bytes_per_s;
     PS_TRY(find_kinds(b, &kinds));

@@ -34,7 +34,7 @@ static int64_t bytes_both_ways_ns(const ps_link_bandwidths *throughput, ps_link 
 /* A link without time has no transfers. */
 static int64_t moved_bytes(const ps_forecast *f, ps_link l)
 {
-    return f->step.busy_ns[l] > 0 ? f->moved_bytes[l] : 0;
+    return f->step.busy_ns[l] > 0 ? f->mean_bytes[l] : 0;
 }
 
 static int64_t both_ways_ns(const ps_link_bandwidths *throughput, const ps_forecast *f, ps_link l)
@@ -57,37 +57,45 @@ ps_bound ps_bound_of(const ps_link_bandwidths *throughput, const ps_forecast *f)
 
 /* ---- the disk's phases ---- */
 
-int64_t ps_bound_phases_ns(const ps_link_bandwidths *throughput, int64_t model_bytes, int64_t memory_bytes,
-                           int64_t backward_ns)
+/* t(bytes) of bound.h; 0 for a negative number. */
+static int64_t disk_ns(const ps_link_bandwidths *throughput, int64_t bytes)
 {
-    const int64_t away = model_bytes - memory_bytes;
-    return away > 0 ? bytes_both_ways_ns(throughput, PS_LINK_DISK_READ, away, away) + backward_ns : 0;
+    return bytes > 0 ? bytes_both_ways_ns(throughput, PS_LINK_DISK_READ, bytes, bytes) : 0;
 }
 
-/* Of this rank, without gradients, which need not be written. */
-static int64_t model_bytes(const ps_exec_plan *b)
+int64_t ps_bound_phases_ns(const ps_link_bandwidths *throughput, const ps_bound_windows *w, int64_t memory_bytes)
 {
-    int64_t bytes = 0;
+    const int64_t away = w->early_bytes + w->other_bytes - memory_bytes;
+    if (away <= 0) return 0;
+    const int64_t backward = ps_max_i64(w->last_backward_ns, disk_ns(throughput, w->early_bytes - memory_bytes));
+    const int64_t forward = ps_max_i64(w->first_forward_ns, disk_ns(throughput, w->other_bytes - memory_bytes));
+    return w->between_ns + ps_max_i64(backward + forward, disk_ns(throughput, away));
+}
+
+/* Of this rank, without gradients and frozen parameters, which need not be written. */
+static void add_bytes(const ps_exec_plan *b, ps_bound_windows *w)
+{
     for (ps_list l = 0; l < ps_lists_grad(&b->lists); l++)
-        for (int32_t c = 0; c < ps_lists_length(&b->lists, b->layout, l); c++)
-            if (ps_exec_plan_owns(b, c)) bytes += b->layout->used_elements[c] * b->lists.list[l].item_bytes;
-    return bytes;
+        for (int32_t c = 0; c < ps_lists_length(&b->lists, b->layout, l); c++) {
+            if (!ps_exec_plan_owns(b, c) || !ps_exec_plan_trains(b, c)) continue;
+            const int64_t bytes = ps_item_bytes(b->lists.list[l].item, b->layout->used_elements[c]);
+            *(b->is_early[c] ? &w->early_bytes : &w->other_bytes) += bytes;
+        }
 }
 
-/* Computing on the device from the first backward operator to the last; with several micro-batches including the time
- * between. */
-static int64_t backward_ns(const ps_trace *t)
+/* Computing on the device. */
+static void add_computing(const ps_exec_plan *b, ps_bound_windows *w)
 {
-    int64_t sum = 0, at_last = 0;
-    bool has_begun = false;
-    for (int32_t m = 0; m < t->n_moments; m++) {
-        const ps_moment *const moment = &t->moments[m];
-        has_begun |= moment->phase == PS_PHASE_BACKWARD;
-        if (!has_begun || moment->phase == PS_PHASE_UPDATE || ps_trace_tier_of(t, moment) != PS_TIER_DEVICE) continue;
-        sum += moment->cost_ns;
-        if (moment->phase == PS_PHASE_BACKWARD) at_last = sum;
+    const ps_code *code = b->code;
+    const int32_t last = (int32_t)(b->settings->accumulation - 1) * code->n_instrs;
+    const int32_t first_ends = b->instr_moment[code->n_forward], last_begins = b->instr_moment[last + code->n_forward];
+    for (int32_t m = 0; m < b->trace->n_moments; m++) {
+        const ps_moment *const moment = &b->trace->moments[m];
+        if (moment->phase == PS_PHASE_UPDATE || ps_trace_tier_of(b->trace, moment) != PS_TIER_DEVICE) continue;
+        *(m < first_ends    ? &w->first_forward_ns
+          : m < last_begins ? &w->between_ns
+                            : &w->last_backward_ns) += moment->cost_ns;
     }
-    return at_last;
 }
 
 ps_bound ps_bound_of_plan(const ps_exec_plan *b, const ps_forecast *f)
@@ -95,10 +103,11 @@ ps_bound ps_bound_of_plan(const ps_exec_plan *b, const ps_forecast *f)
     const ps_link_bandwidths *throughput = &b->settings->throughput.links;
     const int64_t *budget = b->settings->budgets.bytes;
     ps_bound bound = ps_bound_of(throughput, f);
-    const bool has_phases = b->settings->training && b->candidate.update_time != PS_UPDATE_EARLY;
-    if (budget[PS_TIER_DISK] > 0 && has_phases)
-        bound.phases_ns = ps_bound_phases_ns(throughput, model_bytes(b), budget[PS_TIER_DEVICE] + budget[PS_TIER_HOST],
-                                             backward_ns(b->trace));
+    ps_bound_windows w = {0};
+    if (budget[PS_TIER_DISK] == 0 || !b->settings->training) return bound;
+    add_bytes(b, &w);
+    add_computing(b, &w);
+    bound.phases_ns = ps_bound_phases_ns(throughput, &w, budget[PS_TIER_DEVICE] + budget[PS_TIER_HOST]);
     return bound;
 }
 
@@ -140,8 +149,7 @@ const char *ps_bound_text(const ps_bound *b, char text[PS_BOUND_TEXT_MAX])
         separator = ", ";
     }
     if (b->phases_ns > 0)
-        say(&w, "%s%s for the backward pass and the disk traffic of updates, one after the other", separator,
-            seconds(b->phases_ns, time));
+        say(&w, "%s%s for passes that wait for the disk traffic of updates", separator, seconds(b->phases_ns, time));
     return text;
 }
 

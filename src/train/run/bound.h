@@ -6,9 +6,21 @@
  * Copies and disk are bytes / bandwidth, without latencies: the longer of the two directions, or both when they slow
  * each other. The bytes are those of the forecast, so another order that moves fewer has another bound.
  *
- * The disk's phases are another bound, for any order of updates after the backward pass: all D bytes of model data are
- * accessed after the norm and before the next backward pass, so the D - M that memory does not hold are read then, and
- * as many written; and the backward pass comes after it. Early updates have none. */
+ * The disk's phases are another bound, for any order of updates. Of the model data, D bytes in M of memory, E are those
+ * of chunks updated early, R the others, and t(x) is the time in which the disk reads x bytes and writes as many:
+ *
+ *       first forward pass     other micro-batches       last backward pass
+ *     |--------- F ----------|------- A, if any -------|--------- B ----------|   computing
+ *        R is accessed           no optimizer data         E is accessed
+ *
+ * A window begins with at most M bytes of what it accesses in memory, and ends with at most M that are yet to be
+ * written. So at least E - M are read and written in the last backward pass, R - M in the first forward pass with the
+ * updates before it, and D - M in both together, as one follows the other. A step takes at least
+ *
+ *     A + max( max(B, t(E - M)) + max(F, t(R - M)), t(D - M) )
+ *
+ * That is A + B + t(D - M) with deferred updates alone, A + F + t(D - M) with early ones alone; only a mix comes down to
+ * the longer of computing and the disk's bytes. */
 #ifndef PS_RUN_BOUND_H
 #define PS_RUN_BOUND_H
 
@@ -27,17 +39,21 @@ typedef enum ps_bound_part {
 typedef struct ps_bound {
     int64_t part_ns[PS_BOUND_COUNT];
     ps_bound_part by;  /* the part that takes longest: its time is the bound */
-    int64_t phases_ns; /* the disk's; 0: memory holds everything, or updates are early */
+    int64_t phases_ns; /* the disk's; 0: memory holds everything */
 } ps_bound;
 
 /* Without phases; and with them, for a plan. */
 ps_bound ps_bound_of(const ps_link_bandwidths *throughput, const ps_forecast *f);
 ps_bound ps_bound_of_plan(const ps_exec_plan *b, const ps_forecast *f);
 
-/* The disk's phases: model_bytes in memory_bytes, and computing from the first backward operator to the last. 0 where
- * memory holds everything. */
-int64_t ps_bound_phases_ns(const ps_link_bandwidths *throughput, int64_t model_bytes, int64_t memory_bytes,
-                           int64_t backward_ns);
+/* For the disk's phases: F, A and B, computing without updates; E and R. */
+typedef struct ps_bound_windows {
+    int64_t first_forward_ns, between_ns, last_backward_ns;
+    int64_t early_bytes, other_bytes;
+} ps_bound_windows;
+
+/* The disk's phases. 0 where memory holds everything. */
+int64_t ps_bound_phases_ns(const ps_link_bandwidths *throughput, const ps_bound_windows *w, int64_t memory_bytes);
 
 static inline int64_t ps_bound_ns(const ps_bound *b)
 {
@@ -50,8 +66,7 @@ extern const char ps_bound_phases_name[]; /* "the disk's phases" */
 
 enum { PS_BOUND_TEXT_MAX = 320 };
 
-/* "0.481 s for computing alone; 0.232 s for the disk, 0.3 s for the backward pass and the disk traffic of updates, one
- * after the other" */
+/* "0.481 s for computing alone; 0.232 s for the disk, 0.3 s for passes that wait for the disk traffic of updates" */
 const char *ps_bound_text(const ps_bound *b, char text[PS_BOUND_TEXT_MAX]);
 
 /* Reasons why this step is slower than the bound: "computing waits 0.0514 s for disk write, 0.0313 s for disk read;

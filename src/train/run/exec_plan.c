@@ -1,7 +1,9 @@
 #include "train/run/exec_plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "train/optim/grad_clip.h"
 #include "train/state/chunk_size.h"
@@ -24,16 +26,17 @@ static ps_status cut_pieces(ps_exec_plan *b)
     }
     for (int32_t i = 0; i < b->pieces.n; i++) {
         const ps_piece *p = &b->pieces.all[i];
-        b->uses_grad_list[p->chunk] |= !b->program->params[p->tensor].is_frozen && !overwrites(b, p->tensor);
+        if (b->program->params[p->tensor].is_frozen) continue;
+        *(overwrites(b, p->tensor) ? &b->overwrites[p->chunk] : &b->uses_grad_list[p->chunk]) = true;
     }
     return PS_OK;
 }
 
 /* ---- where updates run ---- */
 
-static int64_t item_bytes(const ps_exec_plan *b, ps_list list)
+static int64_t bytes_in(const ps_exec_plan *b, ps_list list, int64_t n_elements)
 {
-    return b->lists.list[list].item_bytes;
+    return ps_item_bytes(b->lists.list[list].item, n_elements);
 }
 
 /* Device memory of a window's group: of its chunks of all ranks, or of other ranks only. */
@@ -91,7 +94,7 @@ static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t
     const int64_t cs = b->layout->chunk_elements;
     /* in addition to this rank's chunks, those of the others while they are gathered */
     const int64_t param_bytes =
-        count_own(b, b->layout->n_chunks) * cs * item_bytes(b, PS_LIST_PARAM16) + gathered_peak_bytes(b);
+        count_own(b, b->layout->n_chunks) * bytes_in(b, PS_LIST_PARAM16, cs) + gathered_peak_bytes(b);
     const ps_tiers_desc tiers = ps_exec_plan_tiers(b, budgets);
     int64_t blocks[PS_RAM_TIER_COUNT];
     ps_tiers_count_blocks(&tiers, blocks);
@@ -100,11 +103,11 @@ static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t
     n[PS_TIER_HOST] = n_local;
     if (!s->hybrid_updates) return;
     /* in addition to the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
-    const int64_t transit_bytes = cs * (item_bytes(b, PS_LIST_PARAM16) + item_bytes(b, ps_lists_grad(&b->lists)) +
-                                        item_bytes(b, ps_lists_grad_sum(&b->lists)));
+    int64_t transit_bytes = bytes_in(b, PS_LIST_PARAM16, cs);
+    for (ps_list l = ps_lists_grad(&b->lists); l < b->lists.n; l++) transit_bytes += bytes_in(b, l, cs);
     const int64_t standalone_bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
     n[PS_TIER_HOST] = (budgets->bytes[PS_TIER_HOST] - blocks[PS_TIER_HOST] - standalone_bytes - 2 * transit_bytes) /
-                      (ps_optimizer_bytes(&s->optimizer) * cs);
+                      ps_optimizer_payload_bytes(s, cs);
 }
 
 /* Hybrid placement. The first chunks, as many as fit the device margin with their optimizer data, keep it there and are
@@ -138,14 +141,16 @@ static ps_status access_tensor(ps_exec_plan *b, ps_list list, int32_t tensor, ps
     return PS_OK;
 }
 
-/* A chunk of the gradient list is empty at the start of a step: its first writer need not copy it in. */
+/* A chunk of the gradient list is empty at the start of a step: its first writer need not copy it in. But where updates
+ * are taken back, gradients are read after what the trace has as their last use: content that an access overwrites
+ * would be dead by then. */
 static ps_status access_grad_list(ps_exec_plan *b, int32_t tensor, ps_tier tier, bool *touched)
 {
     const ps_place *p = &b->layout->places[tensor];
     for (int32_t k = 0; k < p->n_chunks; k++) {
         const int32_t c = p->chunk + k;
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), tier,
-                                   touched[c] ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
+                                   touched[c] || b->speculates ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
     }
     return PS_OK;
 }
@@ -184,26 +189,30 @@ static ps_status trace_instr(ps_exec_plan *b, const ps_instr *instr, bool *touch
     return PS_OK;
 }
 
-static ps_status trace_update(ps_exec_plan *b, int32_t c, int64_t non_model_bytes)
+/* The update of a chunk; is_early: within the backward pass. An early one that may be taken back keeps the gradient
+ * that it overwrites; it is WRITE, not OVERWRITE, for the reason above. When it is taken back PARAM16 is empty, but if
+ * it could not be made the gradient is there. */
+static ps_status trace_update(ps_exec_plan *b, int32_t c, bool is_early, int64_t non_model_bytes)
 {
     const ps_layout *l = b->layout;
     const int64_t n = l->used_elements[c];
-    const int64_t bytes_per_element =
-        ps_optimizer_traffic_bytes(&b->settings->optimizer, item_bytes(b, PS_LIST_PARAM16));
-    b->update_moment[c] = b->trace->n_moments;
+    const bool keeps_grad = ps_exec_plan_keeps_grad(b, c);
+    const int64_t bytes = ps_optimizer_traffic_bytes(&b->settings->optimizer, n, bytes_in(b, PS_LIST_PARAM16, n)) +
+                          (keeps_grad && is_early ? 2 * bytes_in(b, ps_lists_kept_grad(&b->lists), n) : 0);
+    if (!is_early || b->update_moment[c] < 0) b->update_moment[c] = b->trace->n_moments;
+    if (is_early) b->early_moment[c] = b->trace->n_moments;
     b->update_order[b->n_ordered++] = c;
     const ps_tier tier = b->update_tier[c];
-    const ps_throughput *throughput = &b->settings->throughput;
-    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes,
-                               throughput->update_latency_ns[tier] + (int64_t)((double)(n * bytes_per_element) * 1e9 /
-                                                                               throughput->update_bytes_per_s[tier])));
-    bool all_in_list = true;
-    for (int32_t i = b->pieces.first[c]; i < b->pieces.first[c + 1]; i++)
-        all_in_list &= !overwrites(b, b->pieces.all[i].tensor);
+    const int64_t cost_ns = b->settings->throughput.update_latency_ns[tier] +
+                            (int64_t)((double)bytes * 1e9 / ps_settings_update_bytes_per_s(b->settings, tier));
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes, cost_ns));
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
-                               all_in_list ? PS_ACCESS_OVERWRITE : PS_ACCESS_WRITE));
+                               b->overwrites[c] ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
     const ps_list sums = ps_exec_plan_sums(b);
     if (b->uses_grad_list[c]) PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, sums, c), tier, PS_ACCESS_READ));
+    if (keeps_grad)
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, ps_lists_kept_grad(&b->lists), c), tier,
+                                   is_early ? PS_ACCESS_WRITE : PS_ACCESS_READ));
     for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, list, c), tier, PS_ACCESS_WRITE));
     return PS_OK;
@@ -216,38 +225,41 @@ static int64_t non_model_before(const ps_exec_plan *b, int32_t m)
     return m == 0 ? 0 : ps_min_i64(instrs[m - 1].non_model_bytes, instrs[m].non_model_bytes);
 }
 
-/* The updates that must come before instruction m uses these chunks and are not in the trace yet: their own, those of
- * all chunks used before them, and those of the `lead` chunks used next. */
-static ps_status trace_updates_of(ps_exec_plan *b, int32_t chunk, int32_t n_chunks, int32_t m)
+/* The deferred updates that must come before instruction m uses these chunks and are not in the trace yet: their own,
+ * those of all chunks used before them, and those of the `lead` chunks used next. *next: index in use_order at which
+ * the next call continues. */
+static ps_status trace_updates_of(ps_exec_plan *b, int32_t chunk, int32_t n_chunks, int32_t m, int32_t *next)
 {
     int32_t last = -1;
     for (int32_t c = chunk; c < chunk + n_chunks; c++)
         if (b->use_position[c] >= 0)
             last = (int32_t)ps_max_i64(last, b->use_position[c] + b->candidate.update_lead_chunks);
-    for (int32_t i = b->n_ordered; i <= last && i < b->n_used; i++)
-        PS_TRY(trace_update(b, b->use_order[i], non_model_before(b, m)));
+    for (; *next <= last && *next < b->n_used; (*next)++)
+        if (!b->is_early[b->use_order[*next]] || b->usual != NULL)
+            PS_TRY(trace_update(b, b->use_order[*next], false, non_model_before(b, m)));
+    b->n_deferred = b->n_ordered;
     return PS_OK;
 }
 
 /* The updates that must come before instruction m of the first forward pass. */
-static ps_status trace_updates_before(ps_exec_plan *b, int32_t m)
+static ps_status trace_updates_before(ps_exec_plan *b, int32_t m, int32_t *next)
 {
     const ps_node *n = &b->program->nodes[b->code->instrs[m].node];
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         if (n->params[k] < 0) continue;
         const ps_place *p = &b->layout->places[n->params[k]];
-        PS_TRY(trace_updates_of(b, p->chunk, p->n_chunks, m));
+        PS_TRY(trace_updates_of(b, p->chunk, p->n_chunks, m, next));
     }
     return PS_OK;
 }
 
 /* The same for gathered groups: a chunk of this rank is updated before the others get it. */
-static ps_status trace_updates_before_gathers(ps_exec_plan *b, int32_t first_event, int32_t end_event)
+static ps_status trace_updates_before_gathers(ps_exec_plan *b, int32_t first_event, int32_t end_event, int32_t *next)
 {
     for (int32_t i = first_event; i < end_event; i++) {
         const ps_gather_event *e = &b->windows.events[i];
         const ps_gather_window *window = &b->windows.windows[e->window];
-        if (e->kind == PS_GATHER_BEGIN) PS_TRY(trace_updates_of(b, window->chunk, window->n_chunks, e->instr));
+        if (e->kind == PS_GATHER_BEGIN) PS_TRY(trace_updates_of(b, window->chunk, window->n_chunks, e->instr, next));
     }
     return PS_OK;
 }
@@ -264,8 +276,9 @@ static ps_status trace_gather(ps_exec_plan *b, int64_t micro, int32_t i, bool *t
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), PS_TIER_DEVICE,
                                    ps_exec_plan_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
         if (!window->reduces || !b->uses_grad_list[c]) continue;
+        const bool is_sum = b->speculates && ps_exec_plan_owns(b, c) && !ps_exec_plan_has_separate_sums(b);
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), PS_TIER_DEVICE,
-                                   PS_ACCESS_OVERWRITE));
+                                   is_sum ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE)); /* as in access_grad_list */
         touched[c] = true;
         if (ps_exec_plan_has_separate_sums(b) && ps_exec_plan_owns(b, c))
             PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad_sum(&b->lists), c),
@@ -274,12 +287,13 @@ static ps_status trace_gather(ps_exec_plan *b, int64_t micro, int32_t i, bool *t
     return PS_OK;
 }
 
-/* The updates of those among these chunks that instruction m was the last to use. */
+/* The early updates of those among these chunks that instruction m was the last to use. */
 static ps_status trace_updates_after(ps_exec_plan *b, int32_t chunk, int32_t n_chunks, int32_t m)
 {
     const int64_t non_model_bytes = m + 1 < b->code->n_instrs ? non_model_before(b, m + 1) : 0;
     for (int32_t c = chunk; c < chunk + n_chunks; c++)
-        if (b->ready_after[c] == m && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, non_model_bytes));
+        if (b->is_early[c] && b->ready_after[c] == m && b->early_moment[c] < 0)
+            PS_TRY(trace_update(b, c, true, non_model_bytes));
     return PS_OK;
 }
 
@@ -311,26 +325,27 @@ static ps_status trace_moments(ps_exec_plan *b, bool *touched, ps_deadline *dead
 {
     const ps_code *p = b->code;
     const int64_t repeats = micro_batches(b);
-    const bool deferred = b->candidate.update_time == PS_UPDATE_DEFERRED;
-    const bool early = b->candidate.update_time == PS_UPDATE_EARLY;
+    int32_t next_use = 0;
     for (int64_t k = 0; k < repeats; k++) {
         int32_t event = 0;
+        const bool deferred = b->candidate.update_time == PS_UPDATE_DEFERRED && k == 0;
+        const bool early = b->candidate.n_early > 0 && k == repeats - 1;
         PS_TRY(ps_deadline_check(deadline));
         for (int32_t m = 0; m < p->n_instrs; m++) {
             const int32_t first_event = event;
             while (event < b->windows.n_events && b->windows.events[event].instr <= m) event++;
-            if (deferred && k == 0 && m < p->n_forward) PS_TRY(trace_updates_before_gathers(b, first_event, event));
+            if (deferred && m < p->n_forward) PS_TRY(trace_updates_before_gathers(b, first_event, event, &next_use));
             for (int32_t i = first_event; i < event; i++)
                 if (b->windows.events[i].kind == PS_GATHER_BEGIN)
                     PS_TRY(trace_gather(b, k, b->windows.events[i].window, touched));
-            if (deferred && k == 0 && m < p->n_forward) PS_TRY(trace_updates_before(b, m));
+            if (deferred && m < p->n_forward) PS_TRY(trace_updates_before(b, m, &next_use));
             b->instr_moment[k * p->n_instrs + m] = b->trace->n_moments;
             PS_TRY(trace_instr(b, &p->instrs[m], touched));
-            if (early && k == repeats - 1 && m >= p->n_forward) PS_TRY(trace_early_updates(b, m, first_event, event));
+            if (early && m >= p->n_forward) PS_TRY(trace_early_updates(b, m, first_event, event));
         }
     }
     for (int32_t c = 0; b->settings->training && c < b->layout->n_mirrored; c++)
-        if (ps_exec_plan_owns(b, c) && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, 0));
+        if (ps_exec_plan_owns(b, c) && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, false, 0));
     return PS_OK;
 }
 
@@ -368,6 +383,18 @@ static void find_ready(ps_exec_plan *b)
         const ps_gather_window *window = &b->windows.windows[i];
         for (int32_t c = window->chunk; c < window->chunk + window->n_chunks && window->reduces; c++)
             if (ps_exec_plan_owns(b, c)) b->ready_after[c] = window->release_at;
+    }
+}
+
+/* Evenly spread, so that both passes move optimizer data all the time. */
+static void choose_early(ps_exec_plan *b)
+{
+    int32_t n = 0, i = 0;
+    for (int32_t k = 0; k < b->n_used; k++) n += b->ready_after[b->use_order[k]] >= 0;
+    b->candidate.n_early = (int32_t)ps_min_i64(b->candidate.n_early, b->speculates ? ps_min_i64(n, b->n_keeping) : n);
+    for (int32_t k = 0; k < b->n_used; k++) {
+        const int32_t c = b->use_order[k];
+        if (b->ready_after[c] >= 0) b->is_early[c] = is_one_of_evenly(i++, n, b->candidate.n_early);
     }
 }
 
@@ -420,7 +447,8 @@ static bool is_gathered(const ps_exec_plan *b, const held_groups *h, ps_chunk_id
     const ps_list list = ps_lists_list_of(&b->lists, b->layout, id);
     if (b->windows.n == 0 || ps_lists_is_standalone(&b->lists, list)) return false;
     const int32_t chunk = ps_lists_index_of(&b->lists, b->layout, id);
-    return list == PS_LIST_PARAM16 ? h->reads[chunk] > 0 : list >= ps_lists_grad(&b->lists) && h->reduces[chunk] > 0;
+    const bool is_reduced = list == ps_lists_grad(&b->lists) || list == ps_lists_grad_sum(&b->lists);
+    return list == PS_LIST_PARAM16 ? h->reads[chunk] > 0 : is_reduced && h->reduces[chunk] > 0;
 }
 
 static void count_moment(ps_exec_plan *b, held_groups *h, int32_t moment)
@@ -462,7 +490,8 @@ static ps_status record_trace(ps_exec_plan *b, ps_deadline *deadline)
     const size_t n_chunks = (size_t)b->layout->n_chunks;
     PS_TRY(ps_mem_alloc(n_chunks, sizeof *touched, &touched));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->update_moment, &b->update_moment));
-    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->update_order, &b->update_order));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->early_moment, &b->early_moment));
+    PS_TRY_GOTO(ps_mem_alloc(2 * n_chunks, sizeof *b->update_order, &b->update_order));
     PS_TRY_GOTO(ps_mem_alloc((size_t)(b->settings->accumulation * b->code->n_instrs), sizeof *b->instr_moment,
                              &b->instr_moment));
     PS_TRY_GOTO(
@@ -470,9 +499,11 @@ static ps_status record_trace(ps_exec_plan *b, ps_deadline *deadline)
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_order, &b->use_order));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->use_position, &b->use_position));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->ready_after, &b->ready_after));
+    PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->is_early, &b->is_early));
     find_use_order(b);
     find_ready(b);
-    for (size_t c = 0; c < n_chunks; c++) b->update_moment[c] = -1;
+    choose_early(b);
+    for (size_t c = 0; c < n_chunks; c++) b->update_moment[c] = b->early_moment[c] = -1;
     PS_TRY_GOTO(ps_trace_create(&b->trace));
     PS_TRY_GOTO(trace_moments(b, touched, deadline));
     PS_TRY_GOTO(count_wanted(b));
@@ -494,10 +525,11 @@ int64_t ps_exec_plan_model_data_bytes(const ps_exec_plan *b)
 {
     int64_t bytes = 0;
     for (int32_t t = 0; t < b->program->n_params; t++) {
-        bytes += b->program->params[t].elements * item_bytes(b, PS_LIST_PARAM16);
+        const int64_t n = b->program->params[t].elements;
+        bytes += bytes_in(b, PS_LIST_PARAM16, n);
         if (!b->settings->training || b->program->params[t].is_frozen) continue;
-        bytes += b->program->params[t].elements * ps_optimizer_bytes(&b->settings->optimizer);
-        if (!overwrites(b, t)) bytes += b->program->params[t].elements * item_bytes(b, ps_lists_grad(&b->lists));
+        bytes += ps_optimizer_bytes(&b->settings->optimizer, n);
+        if (!overwrites(b, t)) bytes += bytes_in(b, ps_lists_grad(&b->lists), n);
     }
     return bytes;
 }
@@ -558,9 +590,45 @@ ps_status ps_exec_plan_search_chunk_elements(const ps_settings *s, const ps_prog
     return st;
 }
 
-ps_status ps_exec_plan_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
-                              const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
-                              ps_deadline *deadline, ps_exec_plan **out)
+/* Chunks of optimizer data for which the disk has second places, next to all chunks: ps_store_desc.n_keeping. */
+static int32_t count_keeping(const ps_exec_plan *b, const ps_budgets *budgets)
+{
+    const int64_t left_bytes = budgets->bytes[PS_TIER_DISK] - ps_exec_plan_all_chunk_bytes(b);
+    if (!b->settings->may_speculate || left_bytes <= 0) return 0;
+    return (int32_t)ps_min_i64(count_own(b, b->layout->n_mirrored),
+                               left_bytes / ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements));
+}
+
+int64_t ps_exec_plan_keeping_bytes(const ps_exec_plan *b, int32_t n)
+{
+    return ps_exec_plan_all_chunk_bytes(b) + n * ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements);
+}
+
+const char *ps_exec_plan_why_not_speculating(const ps_exec_plan *b, const ps_budgets *budgets,
+                                             char text[PS_SPECULATION_TEXT_MAX])
+{
+    char bytes[3][PS_BYTES_TEXT_MAX];
+    const int64_t disk_bytes = budgets->bytes[PS_TIER_DISK];
+    text[0] = '\0';
+    if (!b->settings->may_speculate || b->n_keeping > 0) return text;
+    if (disk_bytes == 0)
+        snprintf(text, PS_SPECULATION_TEXT_MAX,
+                 "memory.update_in_backward = speculate: without effect, as the values of before an update are kept on "
+                 "disk, and memory.disk is 0");
+    else
+        snprintf(
+            text, PS_SPECULATION_TEXT_MAX,
+            "memory.update_in_backward = speculate: without effect, as memory.disk has no room to keep the values of "
+            "before an update: it is %s, expected at least %s, and %s to keep those of all chunks",
+            ps_bytes_format(disk_bytes, bytes[0]), ps_bytes_format(ps_exec_plan_keeping_bytes(b, 1), bytes[1]),
+            ps_bytes_format(ps_exec_plan_keeping_bytes(b, (int32_t)count_own(b, b->layout->n_mirrored)), bytes[2]));
+    return text;
+}
+
+/* usual: as in ps_exec_plan. */
+static ps_status create(const ps_settings *settings, const ps_program *program, const ps_code *code,
+                        const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
+                        const ps_exec_plan *usual, ps_deadline *deadline, ps_exec_plan **out)
 {
     *out = NULL;
     ps_status st = PS_OK;
@@ -570,18 +638,27 @@ ps_status ps_exec_plan_create(const ps_settings *settings, const ps_program *pro
     b->program = program;
     b->code = code = candidate.keeps_logits && code->keeping != NULL ? code->keeping : code;
     b->candidate = candidate;
+    b->usual = usual;
     if (!settings->training) b->candidate.update_time = PS_UPDATE_AFTER;
-    PS_ASSERT(b->candidate.update_time != PS_UPDATE_EARLY || settings->may_update_early);
+    if (!settings->training) b->candidate.n_early = 0;
+    PS_ASSERT(b->candidate.n_early == 0 || settings->may_update_early || settings->may_speculate);
     b->lists = ps_lists_of(settings, code->n_offloaded, code->offload_bytes);
     chunk_elements = ps_round_up(chunk_elements, limits_of(settings, program, 0).unit);
     PS_TRY_GOTO(place_tensors(program, chunk_elements, &b->layout));
+    b->n_keeping = count_keeping(b, budgets);
+    b->speculates = settings->may_speculate && b->n_keeping > 0 && b->candidate.n_early > 0;
+    PS_ASSERT(!b->speculates || candidate.update_time == PS_UPDATE_DEFERRED);
+    if (settings->may_speculate && !b->speculates) b->candidate.n_early = 0;
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->overwrites, &b->overwrites));
     PS_TRY_GOTO(cut_pieces(b));
     PS_TRY_GOTO(
         ps_gather_windows_find(program, code, b->layout, &settings->ranks, candidate.groups_ahead, &b->windows));
     place_updates(b, budgets);
     PS_TRY_GOTO(record_trace(b, deadline));
+    if (b->speculates && usual == NULL)
+        PS_TRY_GOTO(create(settings, program, code, budgets, chunk_elements, candidate, b, deadline, &b->taking_back));
     *out = b;
     b = NULL;
 out:
@@ -589,9 +666,17 @@ out:
     return st;
 }
 
+ps_status ps_exec_plan_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
+                              const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
+                              ps_deadline *deadline, ps_exec_plan **out)
+{
+    return create(settings, program, code, budgets, chunk_elements, candidate, NULL, deadline, out);
+}
+
 void ps_exec_plan_destroy(ps_exec_plan *b)
 {
     if (b == NULL) return;
+    ps_exec_plan_destroy(b->taking_back);
     ps_gather_windows_deinit(&b->windows);
     ps_schedule_destroy(b->schedule);
     ps_trace_destroy(b->trace);
@@ -599,25 +684,34 @@ void ps_exec_plan_destroy(ps_exec_plan *b)
     ps_mem_free(b->instr_moment);
     ps_mem_free(b->window_moment);
     ps_mem_free(b->update_moment);
+    ps_mem_free(b->early_moment);
     ps_mem_free(b->update_order);
     ps_mem_free(b->ready_after);
+    ps_mem_free(b->is_early);
     ps_mem_free(b->use_order);
     ps_mem_free(b->use_position);
     ps_mem_free(b->update_tier);
     ps_mem_free(b->uses_grad_list);
+    ps_mem_free(b->overwrites);
     ps_mem_free(b->decays);
     ps_pieces_deinit(&b->pieces);
     ps_layout_destroy(b->layout);
     ps_mem_free(b);
 }
 
+int64_t ps_exec_plan_all_chunk_bytes(const ps_exec_plan *b)
+{
+    int64_t bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
+    for (ps_list list = 0; list < b->lists.n; list++)
+        bytes += ps_lists_length(&b->lists, b->layout, list) * ps_exec_plan_chunk_bytes(b, list);
+    return bytes;
+}
+
 bool ps_exec_plan_fits_from_anywhere(const ps_exec_plan *b, const ps_budgets *budgets)
 {
     const int64_t other_bytes = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) +
                                 b->code->non_model_bytes + b->code->cache_bytes + results_bytes(b->settings);
-    int64_t chunks = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
-    for (ps_list list = 0; list < b->lists.n; list++)
-        chunks += ps_lists_length(&b->lists, b->layout, list) * ps_exec_plan_chunk_bytes(b, list);
+    const int64_t chunks = ps_exec_plan_all_chunk_bytes(b);
     return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] - b->code->host_bytes >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - other_bytes >= chunks;
 }
@@ -628,6 +722,8 @@ ps_store_options ps_exec_plan_store_options(const ps_exec_plan *b)
     const int32_t usual = o.prefetch, depth = b->candidate.prefetch_doublings;
     if (usual > 0) o.prefetch = depth > 0 ? usual << depth : (int32_t)ps_max_i64(1, usual >> -depth);
     o.spares_writes = !b->candidate.evicts_dirty;
+    if (b->candidate.ahead_halvings > 0)
+        o.moments_ahead = (int32_t)ps_max_i64(1, b->trace->n_moments >> b->candidate.ahead_halvings);
     return o;
 }
 
@@ -637,5 +733,6 @@ ps_tiers_desc ps_exec_plan_tiers(const ps_exec_plan *b, const ps_budgets *budget
     o.cache_bytes = b->code->cache_bytes;
     o.host_block_bytes = b->code->host_bytes;
     o.results_bytes = results_bytes(b->settings);
+    o.n_keeping = b->n_keeping;
     return o;
 }

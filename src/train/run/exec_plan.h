@@ -10,22 +10,27 @@
 #include "train/state/footprint.h"
 #include "train/state/state.h"
 
-/* When a step's updates run. */
+/* When the updates of a step run that are not early: within its last backward pass, each after the last use of its
+ * chunk there. */
 typedef enum ps_update_time {
     PS_UPDATE_AFTER,    /* all after the backward pass */
     PS_UPDATE_DEFERRED, /* each chunk's before the next forward pass first uses it */
-    PS_UPDATE_EARLY,    /* each chunk's within the last backward pass of the step, after its last use there */
 } ps_update_time;
+
+enum { PS_EARLY_ALL = INT32_MAX };
 
 /* Candidates: alternatives for the same step, which differ in memory and duration, never in bits. */
 typedef struct ps_candidate {
-    ps_update_time update_time;
+    int32_t n_early; /* this rank's chunks updated early, evenly spread over the order of use; PS_EARLY_ALL, or any
+                      * larger number: all that the backward pass uses. Of an execution plan: as many as there are */
+    ps_update_time update_time; /* of the others */
     int32_t update_lead_chunks; /* deferred: updated so many chunks ahead of use, to be back in time */
     int32_t groups_ahead;       /* groups gathered ahead of use: ps_gather_windows_find */
     int32_t n_streamed;         /* chunks kept on the host, evenly spread, that are updated on the device */
     int32_t prefetch_doublings; /* doublings of memory.prefetch; negative: halvings */
-    bool evicts_dirty;          /* loads for the next step may evict chunks that the disk has to write first */
-    bool keeps_logits;          /* where there is a choice (ps_code.keeping) */
+    int32_t ahead_halvings; /* loads begin at most a step, halved so often, ahead of use; 0: as soon as there is room */
+    bool evicts_dirty;      /* loads for the next step may evict chunks that the disk has to write first */
+    bool keeps_logits;      /* where there is a choice (ps_code.keeping) */
 } ps_candidate;
 
 /* Program and code do not depend on budgets: created once, and shared by all execution plans that are tried. */
@@ -39,6 +44,7 @@ typedef struct ps_exec_plan {
     ps_pieces pieces;
     bool *decays;               /* [program->n_params] weight decay applies */
     bool *uses_grad_list;       /* [n_chunks] holds tensors whose gradients may not overwrite them */
+    bool *overwrites;           /* [n_chunks] holds tensors whose gradients overwrite them */
     ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
     int32_t n_resident_updates; /* of this rank's chunks, those with optimizer data in the device margin */
     int32_t n_kept_on_host;     /* of the others, those with optimizer data in host memory */
@@ -47,26 +53,42 @@ typedef struct ps_exec_plan {
     ps_candidate candidate;
     int32_t *instr_moment;  /* [accumulation * n_instrs] moment of each instruction */
     int32_t *update_moment; /* [n_chunks] moment of each update; -1: another rank's */
+    int32_t *early_moment;  /* [n_chunks] moment of each early update; -1: none */
     int32_t *ready_after;   /* [n_chunks] instruction of the backward pass after which the chunk is unused there and its
                              * gradients are complete, over all ranks; -1: another rank's, or unused there */
-    int32_t *update_order;  /* [n_ordered] this rank's chunks in the order of their updates */
+    bool *is_early;         /* [n_chunks] the chunk is updated early */
+    int32_t *update_order;  /* [n_ordered] this rank's chunks in the order of their updates in the trace: n_deferred
+                             * deferred ones, then candidate.n_early early ones, then those after the backward pass.
+                             * Where `usual` is set, early ones are among the deferred ones, too */
     int32_t *use_order;     /* [n_used] chunks used by the forward pass, in the order of first use */
     int32_t *use_position;  /* [n_chunks] index in use_order; -1: not in it */
     int32_t n_used;
-    int32_t n_ordered;
+    int32_t n_ordered, n_deferred;
     ps_trace *trace;
     int64_t *wanted_bytes; /* [n_moments * PS_RAM_TIER_COUNT] ps_exec_plan_wanted_bytes */
     ps_schedule *schedule;
+
+    bool speculates;                  /* early updates are made before it is known whether they are valid */
+    int32_t n_keeping;                /* chunks whose optimizer data the disk can keep over early updates */
+    struct ps_exec_plan *taking_back; /* where it speculates: of the next step, if early updates are pending after this
+                                       * one: then these are deferred. Owned */
+    const struct ps_exec_plan *usual; /* of that execution plan: the one that owns it, for the step after it */
 } ps_exec_plan;
 
 /* budgets may differ from those in settings. chunk_elements is as for ps_layout_create. settings, program and code must
  * outlive the execution plan.
  *
- * candidate.update_time: deferred updates are moments between those of the forward pass, each before the first use of
- * its chunk, so that optimizer data moves while forward and backward compute. The bits are those of updates after the
- * backward pass: clipping and overflow are known when it has ended, and nothing reads a parameter in between. Early
- * ones are moments between those of the last micro-batch's backward pass, each after the last use of its chunk: their
- * bits are the same where an update needs nothing that is known only later (ps_settings.may_update_early).
+ * Deferred updates are moments between those of the forward pass, each before the first use of its chunk, so that
+ * optimizer data moves while the forward pass computes. The bits are those of updates after the backward pass: clipping
+ * and overflow are known when it has ended, and nothing reads a parameter in between. Early ones are moments between
+ * those of the last micro-batch's backward pass, each after the last use of its chunk: their bits are the same where an
+ * update needs nothing that is known only later (ps_settings.may_update_early, without which candidate.n_early is 0).
+ * With some of each, optimizer data moves in both passes.
+ *
+ * Where settings->may_speculate, early updates are made as if the step's gradients were finite and not clipped, with
+ * their optimizer data kept on disk and gradients in KEPT_GRAD, or in the list of sums. When the backward pass has
+ * ended they are valid, or taken back, and then deferred: runner.h. candidate.update_time is PS_UPDATE_DEFERRED, and
+ * candidate.n_early at most n_keeping.
  *
  * deadline: PS_EBUDGET when time is up before the step is recorded; NULL: no limit. */
 PS_NODISCARD ps_status ps_exec_plan_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
@@ -104,7 +126,7 @@ static inline bool ps_exec_plan_trains(const ps_exec_plan *b, int32_t chunk)
  * before they are added to the sum: otherwise the sum would depend on which rank owns it. */
 static inline bool ps_exec_plan_has_separate_sums(const ps_exec_plan *b)
 {
-    return b->lists.list[ps_lists_grad_sum(&b->lists)].item_bytes > 0;
+    return ps_lists_exists(&b->lists, ps_lists_grad_sum(&b->lists));
 }
 
 /* Does chunk `index` of the list exist? */
@@ -112,8 +134,8 @@ static inline bool ps_exec_plan_has_chunk(const ps_exec_plan *b, ps_list list, i
 {
     if (index >= ps_lists_length(&b->lists, b->layout, list)) return false;
     if (ps_lists_is_standalone(&b->lists, list)) return true;
-    const bool of_gradients = list >= ps_lists_grad(&b->lists);
-    return b->lists.list[list].item_bytes > 0 && (!of_gradients || b->uses_grad_list[index]);
+    if (!ps_lists_exists(&b->lists, list) || list < ps_lists_grad(&b->lists)) return ps_lists_exists(&b->lists, list);
+    return list == ps_lists_kept_grad(&b->lists) ? b->overwrites[index] : b->uses_grad_list[index];
 }
 
 /* The standalone chunk that an instruction offloads a value to, or fetches it from. */
@@ -148,6 +170,18 @@ static inline int64_t ps_exec_plan_chunk_bytes(const ps_exec_plan *b, ps_list li
     return ps_payload_bytes(b->settings, b->layout, &b->lists, list);
 }
 
+/* Bytes of the chunks of all lists, in whole pages: what the disk needs so that each has a place there. */
+int64_t ps_exec_plan_all_chunk_bytes(const ps_exec_plan *b);
+
+/* The disk budget with which it keeps the optimizer data of n chunks over an early update. */
+int64_t ps_exec_plan_keeping_bytes(const ps_exec_plan *b, int32_t n);
+
+/* Where settings->may_speculate, and the disk cannot keep anything: the reason and what it needs, for a person; else
+ * "". Returns text. */
+enum { PS_SPECULATION_TEXT_MAX = 320 };
+const char *ps_exec_plan_why_not_speculating(const ps_exec_plan *b, const ps_budgets *budgets,
+                                             char text[PS_SPECULATION_TEXT_MAX]);
+
 /* Bytes of the chunks that a moment uses on the device or the host; on the device with the groups gathered then. */
 int64_t ps_exec_plan_wanted_bytes(const ps_exec_plan *b, int32_t moment, ps_tier tier);
 
@@ -166,6 +200,12 @@ static inline ps_model_state ps_exec_plan_state(const ps_exec_plan *b, const ps_
                             .pieces = &b->pieces,
                             .tiers = tiers,
                             .update_tier = b->update_tier};
+}
+
+/* Is its gradient, or a part of it, in KEPT_GRAD between an early update and the end of the step? */
+static inline bool ps_exec_plan_keeps_grad(const ps_exec_plan *b, int32_t chunk)
+{
+    return b->speculates && b->is_early[chunk] && b->overwrites[chunk];
 }
 
 /* The arguments of ps_tiers_open for carrying out the execution plan within these budgets; the caller adds `simulated`

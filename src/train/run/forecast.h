@@ -23,10 +23,16 @@ typedef struct ps_forecast {
     int64_t peak_bytes[PS_TIER_COUNT];   /* from the creation of parameters through steady steps */
     int64_t moved_bytes[PS_LINK_COUNT];  /* of the last step tried, number `steps` */
     ps_step_time step;                   /* average of the last `cycle` steps tried, which then repeat */
+    int64_t mean_bytes[PS_LINK_COUNT];   /* moved, the average of the same steps */
     ps_tier_use peak[PS_RAM_TIER_COUNT]; /* the bytes at the peak by kind */
     int64_t steps;                       /* tried; later ones repeat what these did */
     int64_t cycle;                       /* length of the repeating cycle; half of all steps when none was found: */
     bool goes_round; /* a cycle was found; else later steps may differ in moved bytes and in peaks within the budgets */
+    /* Where early updates are speculative: of the step that makes those of the one before it again, all taken back */
+    ps_step_time taken_back_step;
+    int64_t taken_back_moved_bytes[PS_LINK_COUNT];
+    int64_t waiting_step_ns; /* a step of the fastest plan without them; 0: none was tried */
+    int32_t n_not_kept;      /* early updates that the last step had to defer, as nothing was there to keep */
 } ps_forecast;
 
 #endif

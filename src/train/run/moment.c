@@ -104,6 +104,6 @@ void ps_moment_record(const ps_runner *r, int32_t moment, ps_tier tier, ps_chunk
                                         .op = {.label = m->label,
                                                .step = r->step + 1,
                                                .non_model_bytes = m->non_model_bytes,
-                                               .moment = moment,
+                                               .moment = r->plan->usual == NULL ? moment : -1,
                                                .phase = (int32_t)m->phase}});
 }

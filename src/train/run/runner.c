@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "device/blocking.h"
+#include "device/stall.h"
 #include "train/run/moment.h"
 #include "train/run/on_host.h"
 #include "train/run/window_collectives.h"
@@ -19,6 +20,8 @@ ps_status ps_runner_create(const ps_exec_plan *plan, ps_tiers *tiers, const ps_r
     PS_TRY(ps_mem_alloc(1, sizeof *r, &r));
     *r = (ps_runner){.plan = plan, .tiers = tiers, .state = ps_exec_plan_state(plan, tiers), .o = *o};
     PS_TRY_GOTO(ps_mem_alloc((size_t)plan->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)plan->layout->n_chunks, sizeof *r->is_unvalidated, &r->is_unvalidated));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)plan->layout->n_chunks, sizeof *r->is_grad_kept, &r->is_grad_kept));
     PS_TRY_GOTO(ps_mem_alloc((size_t)plan->program->n_params, sizeof *r->is_overwritten, &r->is_overwritten));
     PS_TRY_GOTO(ps_window_collectives_open(r));
     PS_TRY_GOTO(ps_store_reserve_non_model(tiers->store, plan->code->non_model_bytes, &r->non_model));
@@ -41,6 +44,8 @@ void ps_runner_destroy(ps_runner *r)
     ps_window_collectives_close(r);
     ps_snapshot_drop(&r->snapshot);
     ps_mem_free(r->chunk_pending);
+    ps_mem_free(r->is_unvalidated);
+    ps_mem_free(r->is_grad_kept);
     ps_mem_free(r->is_overwritten);
     ps_results_deinit(&r->results);
     ps_mem_free(r);
@@ -50,7 +55,7 @@ void ps_runner_destroy(ps_runner *r)
 
 const ps_exec_plan *ps_runner_exec_plan(const ps_runner *r)
 {
-    return r->plan;
+    return r->plan->usual != NULL ? r->plan->usual : r->plan;
 }
 
 int64_t ps_runner_steps(const ps_runner *r)
@@ -217,8 +222,7 @@ static ps_status take_loss(ps_runner *r, const ps_node_run *run)
                             0);
 }
 
-/* Arguments of the instruction: numbers and addresses. */
-static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
+ps_node_run ps_runner_bind(const ps_runner *r, const ps_instr *instr, void *region)
 {
     const ps_settings *s = r->plan->settings;
     ps_node_run run = {.mode = PS_RUN_COMPUTE,
@@ -236,7 +240,7 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
     const uint64_t n_micro = (uint64_t)((r->step * s->accumulation + r->micro) * s->ranks.n + s->ranks.rank);
     run.dropout_key.seed = s->seed;
     run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->plan->program->n_nodes + (uint64_t)instr->node;
-    ps_code_bind(r->plan->code, instr, r->non_model, &run);
+    ps_code_bind(r->plan->code, instr, region, &run);
     if (r->pass.kind != PS_PASS_INFER)
         run.output = NULL;
     else if (run.output == NULL)
@@ -247,6 +251,12 @@ static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
         run.T = r->pass.rows;
     }
     if (r->pass.batch.attention_mask == NULL) run.batch[PS_BATCH_MASK] = NULL;
+    return run;
+}
+
+static ps_node_run bind_instr(const ps_runner *r, const ps_instr *instr)
+{
+    ps_node_run run = ps_runner_bind(r, instr, r->non_model);
     if (ps_instr_computes_node(instr)) bind_params(r, instr, &run);
     return run;
 }
@@ -369,9 +379,8 @@ static ps_status show_frozen(ps_runner *r, const ps_instr *instr)
     return PS_OK;
 }
 
-static ps_status run_instr(ps_runner *r, int32_t index)
+static ps_status run_moment(ps_runner *r, const ps_instr *instr, int32_t index)
 {
-    const ps_instr *instr = &r->plan->code->instrs[index];
     const int32_t moment = r->plan->instr_moment[(int32_t)r->micro * r->plan->code->n_instrs + index];
     PS_TRY(ps_moment_begin(r, moment));
     const ps_work_time begin = ps_work_now(r->tiers, PS_TIER_DEVICE);
@@ -386,6 +395,17 @@ static ps_status run_instr(ps_runner *r, int32_t index)
     const bool is_used_up = instr->kind == PS_INSTR_FETCH || r->pass.kind != PS_PASS_TRAIN;
     if (instr->offload_bytes > 0 && is_used_up)
         ps_store_discard(r->tiers->store, ps_exec_plan_offload_chunk(r->plan, instr));
+    return st;
+}
+
+static ps_status run_instr(ps_runner *r, int32_t index)
+{
+    const ps_instr *instr = &r->plan->code->instrs[index];
+    ps_stall_entry s;
+    if (!r->o.compute) return run_moment(r, instr, index);
+    ps_stall_begin(&s, "computes", instr->label, -1);
+    const ps_status st = run_moment(r, instr, index);
+    ps_stall_end(&s);
     return st;
 }
 
@@ -410,7 +430,7 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
         if (r->update_pending && r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_update_before(r, m, &next_update));
         PS_TRY(run_with_groups(r, m));
     }
-    if (r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_flush(r)); /* for chunks that no forward operator uses */
+    if (r->pass.kind == PS_PASS_TRAIN) PS_TRY(ps_runner_update_pending(r)); /* chunks that no forward operator uses */
     if (!r->o.compute || r->pass.kind != PS_PASS_INFER) return PS_OK;
     return ps_event_wait_as(ps_queue_event(ps_runner_device_queue(r)), PS_BLOCK_READ); /* the caller reads its output */
 }
@@ -418,8 +438,8 @@ ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass)
 ps_status ps_runner_backward(ps_runner *r, const ps_param_groups *g)
 {
     const ps_code *p = r->plan->code;
-    const bool updates = r->plan->candidate.update_time == PS_UPDATE_EARLY && ps_runner_is_last_micro(r);
-    int32_t next_update = 0;
+    const bool updates = r->plan->candidate.n_early > 0 && ps_runner_is_last_micro(r);
+    int32_t next_update = r->plan->n_deferred;
     if (updates) ps_runner_begin_early(r, g);
     for (int32_t m = p->n_forward; m < p->n_instrs; m++) {
         PS_TRY(run_with_groups(r, m));

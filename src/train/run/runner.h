@@ -27,6 +27,10 @@ PS_NODISCARD ps_status ps_runner_join(ps_runner *r);
 /* Waits until the communicator accesses no payload any more, also after a failure. NULL is accepted. */
 void ps_runner_destroy(ps_runner *r);
 
+/* rehearsal.c: before there are parameters, computes each kind of instruction once, so that no library loads or plans
+ * anything in a step. For a GPU. */
+PS_NODISCARD ps_status ps_runner_rehearse(ps_runner *r);
+
 /* ---- parameters ---- */
 
 /* Create the parameters in their chunks, with their initial values or else as zeros, then install the schedule. */
@@ -51,15 +55,15 @@ PS_NODISCARD ps_status ps_runner_finish_snapshot(ps_runner *r);
  * otherwise call ps_runner_flush first). plan must outlive the runner, or the next change. On failure nothing has
  * changed. */
 PS_NODISCARD ps_status ps_runner_change(ps_runner *r, const ps_exec_plan *plan);
-/* Can plan's next forward pass carry out the updates that are pending now? It can if it defers updates too, with the
- * gradients in the same lists. */
+/* Can plan's next forward pass carry out the updates that are pending now? It can if it defers those updates too, with
+ * the gradients in the same lists. */
 bool ps_runner_can_execute(const ps_runner *r, const ps_exec_plan *plan);
 
 /* Instead of ps_runner_create_params, in a trial: begin in the state of another runner of the same execution plan
  * between steps. Its store must be synchronized (ps_store_synchronize). */
 PS_NODISCARD ps_status ps_runner_simulate(ps_runner *r, const ps_runner *from);
 
-/* The current execution plan. */
+/* The current execution plan, as given: where it speculates also for a step with its execution plan taking_back. */
 const ps_exec_plan *ps_runner_exec_plan(const ps_runner *r);
 
 /* ---- steps ---- */
@@ -91,8 +95,8 @@ PS_NODISCARD ps_status ps_runner_forward(ps_runner *r, const ps_pass *pass);
  * Both wait until it is computed, and return a failure of that. */
 PS_NODISCARD ps_status ps_runner_eval(ps_runner *r, ps_eval_info *out);
 PS_NODISCARD ps_status ps_runner_loss_sums(ps_runner *r, int64_t micro, ps_loss_sums *out);
-/* With an execution plan that updates early the step's last backward pass carries out its updates as decided (g),
- * except on chunks that it does not use; the step cannot be skipped. Otherwise g is unused. */
+/* With an execution plan that updates chunks early the step's last backward pass carries out their updates as decided
+ * (g); the step cannot be skipped, unless the execution plan speculates. Otherwise g is unused. */
 PS_NODISCARD ps_status ps_runner_backward(ps_runner *r, const ps_param_groups *g);
 /* After the backward pass. True: the micro-batch was the step's last, and ps_runner_update is next. */
 bool ps_runner_end_micro(ps_runner *r);
@@ -101,9 +105,21 @@ bool ps_runner_end_micro(ps_runner *r);
  * only. Waits likewise. */
 PS_NODISCARD ps_status ps_runner_grad_sums(ps_runner *r, ps_grad_sums *out);
 
-/* Ends the step: updates all chunks as decided (ps_param_groups_decide). With an execution plan that defers updates the
- * next forward pass of training carries them out, and g must stay unchanged until then; with one that updates early the
- * backward pass has done most of them, and the rest is done now. A trial has no groups: NULL. */
+/* Before ps_runner_update, with an execution plan that speculates: early updates are valid (the factor of all gradients
+ * is that of the groups given to ps_runner_backward, and the step is not skipped), or else taken back: then they are
+ * pending, as if they had not been made. *n: so many chunks; 0 with other execution plans. PS_EIO. */
+PS_NODISCARD ps_status ps_runner_validate(ps_runner *r, bool are_right, int32_t *n);
+
+/* Between steps: the early updates of an execution plan that speculates that are pending, as they were taken back or
+ * could not be made. */
+int32_t ps_runner_count_early_pending(const ps_runner *r);
+/* Between steps: a hash of which updates are pending. */
+uint64_t ps_runner_pending_hash(const ps_runner *r);
+
+/* Ends the step: updates all chunks as decided (ps_param_groups_decide), except those that the backward pass has
+ * updated early. With an execution plan that defers updates the next forward pass of training carries them out, and g
+ * must stay unchanged until then. A trial has no groups: NULL. With one that speculates the execution plan changes when
+ * early updates are pending. */
 PS_NODISCARD ps_status ps_runner_update(ps_runner *r, const ps_param_groups *g);
 /* Carry out deferred updates, if any: before parameters are accessed by anything but a training forward pass. */
 PS_NODISCARD ps_status ps_runner_flush(ps_runner *r);

@@ -120,8 +120,18 @@ ps_status ps_runner_create_params(ps_runner *r, bool draws)
 bool ps_runner_can_execute(const ps_runner *r, const ps_exec_plan *plan)
 {
     const size_t n = (size_t)plan->program->n_params;
+    if (r->plan->usual != NULL) return false; /* early updates are pending */
+    for (int32_t c = 0; c < plan->layout->n_chunks; c++)
+        if (r->chunk_pending[c] && plan->is_early[c]) return false;
     return plan->candidate.update_time == PS_UPDATE_DEFERRED && r->plan->candidate.update_time == PS_UPDATE_DEFERRED &&
            memcmp(plan->code->grad_overwrites_param, r->plan->code->grad_overwrites_param, n * sizeof(bool)) == 0;
+}
+
+void ps_runner_set_plan(ps_runner *r, const ps_exec_plan *plan)
+{
+    r->plan = plan;
+    r->state = ps_exec_plan_state(plan, r->tiers);
+    install_schedule(r);
 }
 
 ps_status ps_runner_change(ps_runner *r, const ps_exec_plan *plan)
@@ -134,19 +144,18 @@ ps_status ps_runner_change(ps_runner *r, const ps_exec_plan *plan)
     PS_TRY(ps_store_reserve_non_model(r->tiers->store, plan->code->non_model_bytes, &non_model));
     ps_store_resize_standalone(r->tiers->store, plan->lists.standalone_bytes);
     r->non_model = non_model;
-    r->plan = plan;
-    r->state = ps_exec_plan_state(plan, r->tiers);
-    install_schedule(r);
+    ps_runner_set_plan(r, plan);
     return PS_OK;
 }
 
 ps_status ps_runner_simulate(ps_runner *r, const ps_runner *from)
 {
-    PS_ASSERT(r->plan == from->plan && from->micro == 0);
+    PS_ASSERT(ps_runner_exec_plan(r) == ps_runner_exec_plan(from) && from->micro == 0);
     PS_TRY(ps_store_copy_residency(r->tiers->store, from->tiers->store));
     memcpy(r->chunk_pending, from->chunk_pending, (size_t)r->plan->layout->n_chunks * sizeof *r->chunk_pending);
     memcpy(r->is_overwritten, from->is_overwritten, (size_t)r->plan->program->n_params * sizeof *r->is_overwritten);
+    memcpy(r->is_grad_kept, from->is_grad_kept, (size_t)r->plan->layout->n_chunks * sizeof *r->is_grad_kept);
     r->update_pending = from->update_pending;
-    install_schedule(r);
+    ps_runner_set_plan(r, from->plan);
     return PS_OK;
 }

@@ -26,6 +26,8 @@ struct ps_runner {
     bool update_pending;           /* an update is decided, but not done on the chunks with chunk_pending */
     const ps_param_groups *groups; /* numbers of the update; NULL in a trial */
     bool *chunk_pending;           /* [n_chunks] */
+    bool *is_unvalidated;          /* [n_chunks] updated early; the update before it is kept until ps_runner_validate */
+    bool *is_grad_kept;            /* [n_chunks] pending after an update taken back: its gradient is in KEPT_GRAD */
     bool *is_overwritten;          /* [n_params] PARAM16 holds the tensor's gradient instead of its values */
     ps_snapshot snapshot;          /* in progress, or empty */
 };
@@ -47,16 +49,28 @@ static inline ps_dtype ps_runner_grad_dtype(const ps_runner *r, int32_t tensor)
     return r->plan->code->grad_overwrites_param[tensor] ? r->plan->settings->dtype : PS_DTYPE_F32;
 }
 
+/* Arguments of the instruction in the present pass, numbers and addresses, with the activations in the region; but for
+ * parameters and their gradients. */
+ps_node_run ps_runner_bind(const ps_runner *r, const ps_instr *instr, void *region);
 /* Adds x[n], gradients of the tensor as stored on a tier, to the step's sums. x begins at a multiple of
  * PS_GRAD_STATS_BLOCK elements of its tensor. */
 PS_NODISCARD ps_status ps_runner_add_grad_stats(ps_runner *r, ps_tier tier, int32_t tensor, const char *x, int64_t n);
+
+/* runner_create.c: between steps; the execution plan has the same activations as the present one. */
+void ps_runner_set_plan(ps_runner *r, const ps_exec_plan *plan);
 
 /* runner_update.c: the deferred updates that the trace has before instruction `index` of the forward pass. *next, 0
  * when the pass begins, is the index in update_order at which the next call continues. */
 PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
 
+/* runner_update.c: all updates that are pending, for the end of the forward pass. */
+PS_NODISCARD ps_status ps_runner_update_pending(ps_runner *r);
+/* runner_update.c: the gradients of a chunk that an update has read are used up: in lists of their own. */
+void ps_runner_discard_grad(ps_runner *r, int32_t chunk);
+
 /* runner_update.c: early updates. The first begins the last backward pass of a step; the second makes the updates that
- * the trace has after its instruction `index`, *next as above. */
+ * the trace has after its instruction `index`. *next is as above, and n_deferred of the execution plan when the pass
+ * begins. */
 void ps_runner_begin_early(ps_runner *r, const ps_param_groups *g);
 PS_NODISCARD ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next);
 

@@ -123,6 +123,13 @@ static bool may_update_early(const ps_options *o)
            !o->fp16_enabled && o->train_max_nonfinite_steps == 1;
 }
 
+/* Updates that turn out to be wrong are made again before the next forward pass. */
+static bool may_speculate(const ps_options *o)
+{
+    return o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE && !may_update_early(o) &&
+           o->memory_defer_updates;
+}
+
 static ps_status read_group(const ps_config_param_group *g, ps_settings *s)
 {
     ps_settings_group *group = &s->groups[s->n_groups];
@@ -191,6 +198,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
         .loss_average = o->train_loss_average,
         .dtype = ps_settings_dtype(o),
         .seed = (uint64_t)o->train_seed,
+        .stall_ns = (int64_t)(o->train_stall_s * 1e9),
         .threads = o->train_threads > 0 ? (int)o->train_threads : ps_cpu_threads(),
         .ranks = {.n = 1, .saves_memory = o->client_opts_with_mem_saving_comm},
         .throughput = ps_throughput_default(),
@@ -203,6 +211,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
         .may_update_early = training && may_update_early(o),
+        .may_speculate = training && may_speculate(o),
         .always_updates_early = training && o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_ALWAYS,
         .max_nonfinite_steps = o->train_max_nonfinite_steps,
         .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,

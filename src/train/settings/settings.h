@@ -8,6 +8,7 @@
 #include "config/config_param_groups.h"
 #include "device/cuda/gpu_choice.h"
 #include "device/cuda/nccl_choice.h"
+#include "device/stall.h"
 #include "kernel/cpu_kind.h"
 #include "train/graph/code.h"
 #include "train/optim/loss_scaler.h"
@@ -68,6 +69,7 @@ typedef struct ps_settings {
     ps_backend_kind backend_kind;
     ps_gpu_choice gpu; /* of PS_BACKEND_CUDA */
     ps_nccl_choice nccl;
+    int64_t stall_ns;   /* nothing goes on for so long: it is reported (device/stall.h); 0: never */
     bool checks_order;  /* for tests: a checker observes what is issued (device/order.h) */
     ps_sim_options sim; /* of PS_BACKEND_SIM */
     ps_cpu_isa isa;     /* of the processor's kernels, except for PS_BACKEND_REF and PS_BACKEND_SIM */
@@ -108,6 +110,8 @@ typedef struct ps_settings {
     bool defer_updates;
     bool may_update_early;     /* no clipping, no loss scale of fp16, and no skipped steps (max_nonfinite_steps = 1) */
     bool always_updates_early; /* and only early updates are permitted */
+    bool may_speculate; /* early updates are allowed that are taken back when the step turns out to be clipped or not
+                         * finite; never with may_update_early */
     ps_keep_logits keep_logits;
     bool takes_first_plan; /* use the first plan that fits */
 
@@ -154,6 +158,12 @@ int64_t ps_settings_total_for(const ps_settings *s, int64_t device_bytes, int64_
 /* Does memory.total determine the budgets of all tiers in RAM, so that these cannot be set separately? Not of a GPU. */
 bool ps_settings_is_total(const ps_settings *s);
 
+/* Is memory.total no more than the process itself takes? Then no model fits. */
+bool ps_settings_is_total_used_up(const ps_settings *s);
+
+/* PS_EBUDGET if so, with what the process takes: for callers that do not know the model yet. */
+PS_NODISCARD ps_status ps_settings_check_total(const ps_settings *s);
+
 /* Called when RAM does not suffice: from now on the disk tier that memory.disk = auto allows is used. False: there is
  * none, or it is in use already. The same on all ranks. */
 bool ps_settings_take_spare_disk(ps_settings *s);
@@ -186,6 +196,9 @@ void ps_settings_use_cache(ps_settings *s, const ps_config *config);
  * it. */
 PS_NODISCARD ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t rank, int32_t n);
 
+/* Watches for stalls of train.stall_s, of which the ranks are told. *out NULL: that is off. */
+PS_NODISCARD ps_status ps_settings_watch(const ps_settings *s, ps_stall_watch **out);
+
 /* The options of the communicator in a configuration's section "comm". */
 ps_comm_options ps_settings_comm_options(const ps_config *config);
 
@@ -213,6 +226,20 @@ void ps_settings_close_backend(ps_settings *s); /* none open is accepted */
 static inline bool ps_settings_has_gpu(const ps_settings *s)
 {
     return s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_SIM;
+}
+
+/* Bandwidth of updates on the tier, of the bytes that they read and write. */
+static inline double ps_settings_update_bytes_per_s(const ps_settings *s, ps_tier tier)
+{
+    return (s->optimizer.is_compact ? s->throughput.compact_update_bytes_per_s
+                                    : s->throughput.update_bytes_per_s)[tier];
+}
+
+/* May updates run within the backward pass? Then nothing that they depend on may change between it and the step, and
+ * gradients and weights may not be read there: whatever each rank has planned. */
+static inline bool ps_settings_updates_in_backward(const ps_settings *s)
+{
+    return s->may_update_early || s->may_speculate;
 }
 
 /* Page size of the backend's memory: of payloads, activations and budgets. */

@@ -64,13 +64,11 @@ static ps_status check_host(const ps_settings *s)
                    s->embedding_on_host ? "use_cpu_embedding" : "optimizer.params.use_hybrid_adam = false");
 }
 
-/* The total less the memory of the process. */
-static ps_status rest_of_total(const ps_settings *s, int64_t *out)
+ps_status ps_settings_check_total(const ps_settings *s)
 {
     char total[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX], least[PS_BYTES_TEXT_MAX];
     const int64_t least_bytes = ps_round_up(s->memory.process_bytes + 2 * GROWTH_BYTES, MB);
-    *out = s->memory.total_bytes - s->memory.process_bytes;
-    if (*out > 0) return PS_OK;
+    if (!ps_settings_is_total_used_up(s)) return PS_OK;
     return PS_FAIL(PS_EBUDGET,
                    "memory.total = %s: the process itself takes %s (the program, its libraries, data that it holds, "
                    "buffers), and chunks and activations come on top: give it at least memory.total=%s",
@@ -93,14 +91,16 @@ static ps_status refuse_both(const ps_options *o)
 
 static ps_status use_total(const ps_options *o, const source *from, ps_settings *s)
 {
-    int64_t rest, *b = s->budgets.bytes;
+    int64_t *b = s->budgets.bytes;
     char total[PS_BYTES_TEXT_MAX], process[PS_BYTES_TEXT_MAX], host[PS_BYTES_TEXT_MAX];
     if (!from->is_gpu && (o->memory_device != PS_BYTES_AUTO || o->memory_host != PS_BYTES_AUTO)) return refuse_both(o);
-    PS_TRY(rest_of_total(s, &rest));
+    /* with next to nothing the plan is refused, which names what process and model need together */
+    const int64_t rest = ps_max_i64(s->memory.total_bytes - s->memory.process_bytes, PS_RAM_TIER_COUNT);
     if (!from->is_gpu) {
         ps_settings_split(s, rest, &s->budgets);
         return PS_OK;
     }
+    PS_TRY(ps_settings_check_total(s)); /* the model may fit on the GPU alone */
     b[PS_TIER_DEVICE] = o->memory_device != PS_BYTES_AUTO ? o->memory_device : from->gpu_bytes;
     b[PS_TIER_HOST] = o->memory_host != PS_BYTES_AUTO ? o->memory_host : rest;
     if (b[PS_TIER_HOST] <= rest) return PS_OK;
@@ -179,6 +179,11 @@ int64_t ps_settings_total_for(const ps_settings *s, int64_t device_bytes, int64_
     const int64_t both = needs_host(s) ? 2 * ps_max_i64(device_bytes, host_bytes) : device_bytes + host_bytes;
     return ps_round_up((ps_settings_has_gpu(s) ? host_bytes : both) + s->memory.process_bytes + RESIDENT_STEP_BYTES,
                        MB);
+}
+
+bool ps_settings_is_total_used_up(const ps_settings *s)
+{
+    return s->memory.limit_kind == PS_LIMIT_TOTAL && s->memory.total_bytes <= s->memory.process_bytes;
 }
 
 bool ps_settings_is_total(const ps_settings *s)

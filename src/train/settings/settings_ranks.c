@@ -55,6 +55,18 @@ ps_status ps_settings_set_ranks(ps_settings *s, const ps_config *config, int32_t
     return PS_OK;
 }
 
+static void tell_ranks(void *comm, const char *text)
+{
+    if (comm != NULL) ps_comm_fail(comm, text);
+}
+
+ps_status ps_settings_watch(const ps_settings *s, ps_stall_watch **out)
+{
+    *out = NULL;
+    if (s->stall_ns == 0) return PS_OK;
+    return ps_stall_open(&(ps_stall_options){.stall_ns = s->stall_ns, .tell = tell_ranks, .user = s->ranks.comm}, out);
+}
+
 ps_comm_options ps_settings_comm_options(const ps_config *config)
 {
     static const ps_comm_backend backends[] = {[PS_CONFIG_COMM_AUTO] = PS_COMM_AUTO,

@@ -2,6 +2,8 @@
 
 /* A share of 1 would mean that nothing is computed while a copy runs. */
 #define INTERFERENCE_MAX 0.95
+/* Adam's bytes a second with compact states over those with fp32 ones, where neither was measured. */
+#define COMPACT_RATE 0.4
 
 ps_throughput ps_throughput_default(void)
 {
@@ -9,6 +11,7 @@ ps_throughput ps_throughput_default(void)
     return (ps_throughput){.compute = ps_compute_throughput_default,
                            .host = ps_compute_throughput_default,
                            .update_bytes_per_s = {20e9, 20e9},
+                           .compact_update_bytes_per_s = {COMPACT_RATE * 20e9, COMPACT_RATE * 20e9},
                            .update_latency_ns = {latency_ns, latency_ns},
                            .links = ps_link_bandwidths_default,
                            .topology = {.n_ranks = 1,
@@ -42,6 +45,14 @@ static ps_link_bandwidth link_bandwidth(double bytes_per_s, double shared_by, in
                                .interference = interference < INTERFERENCE_MAX ? interference : INTERFERENCE_MAX};
 }
 
+/* fraction: of the host's memory bandwidth. Without GPUs the device is the processor, whose memory is the host's. */
+static void set_update(const ps_hardware *hw, double fraction, double bytes_per_s[PS_RAM_TIER_COUNT])
+{
+    const double of_host = hw->host.memory_bytes_per_s * fraction / (double)ps_hardware_devices_per_node(hw);
+    bytes_per_s[PS_TIER_DEVICE] = hw->gpus_per_node > 0 ? hw->device.memory_bytes_per_s : of_host;
+    bytes_per_s[PS_TIER_HOST] = of_host;
+}
+
 ps_status ps_throughput_of(const ps_hardware *hw, ps_dtype dtype, ps_throughput *out)
 {
     const ps_hardware_matrix *m = matrix_of(&hw->device, dtype);
@@ -67,10 +78,9 @@ ps_status ps_throughput_of(const ps_hardware *hw, ps_dtype dtype, ps_throughput 
                                         .latency_ns = hw->host.op_latency_ns};
     out->update_latency_ns[PS_TIER_DEVICE] = hw->device.op_latency_ns;
     out->update_latency_ns[PS_TIER_HOST] = hw->host.op_latency_ns;
-    /* without GPUs the device is the processor, whose memory is the host's */
-    const double host_update = hw->host.memory_bytes_per_s * hw->host.adam_fraction / n;
-    out->update_bytes_per_s[PS_TIER_DEVICE] = hw->gpus_per_node > 0 ? hw->device.memory_bytes_per_s : host_update;
-    out->update_bytes_per_s[PS_TIER_HOST] = host_update;
+    const double adam = hw->host.adam_fraction, compact = hw->host.adam_compact_fraction;
+    set_update(hw, adam, out->update_bytes_per_s);
+    set_update(hw, compact > 0 ? compact : COMPACT_RATE * adam, out->compact_update_bytes_per_s);
     ps_link_bandwidth *r = out->links.link;
     r[PS_LINK_HOST_TO_DEVICE] =
         link_bandwidth(l->to_device_bytes_per_s, (double)l->shared_by, l->latency_ns, l->compute_interference);
@@ -107,6 +117,7 @@ void ps_throughput_reset_device(ps_throughput *r)
     r->compute = any.compute;
     r->softmax = any.softmax;
     r->update_bytes_per_s[PS_TIER_DEVICE] = any.update_bytes_per_s[PS_TIER_DEVICE];
+    r->compact_update_bytes_per_s[PS_TIER_DEVICE] = any.compact_update_bytes_per_s[PS_TIER_DEVICE];
     r->update_latency_ns[PS_TIER_DEVICE] = any.update_latency_ns[PS_TIER_DEVICE];
     for (int l = PS_LINK_HOST_TO_DEVICE; l <= PS_LINK_DEVICE_TO_HOST; l++) r->links.link[l] = any.links.link[l];
     r->links.ram_contention = any.links.ram_contention;
@@ -130,6 +141,9 @@ void ps_throughput_share(ps_throughput *r, int32_t n)
     r->softmax.score_ns *= n;
     r->softmax.logit_ns *= n;
     r->softmax.gelu_ns *= n;
-    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) r->update_bytes_per_s[t] /= n;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) {
+        r->update_bytes_per_s[t] /= n;
+        r->compact_update_bytes_per_s[t] /= n;
+    }
     for (int l = 0; l < PS_LINK_COLLECTIVES; l++) r->links.link[l].bytes_per_s /= n;
 }

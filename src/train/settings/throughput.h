@@ -12,10 +12,11 @@
 #include "kernel/softmax_cost.h"
 
 typedef struct ps_throughput {
-    ps_compute_throughput compute;                /* operators on the device */
-    ps_softmax_throughput softmax;                /* of these, next to matrix multiplications */
-    ps_compute_throughput host;                   /* on the host: embeddings; no matrix multiplications */
-    double update_bytes_per_s[PS_RAM_TIER_COUNT]; /* updates on the device and on the host */
+    ps_compute_throughput compute;                        /* operators on the device */
+    ps_softmax_throughput softmax;                        /* of these, next to matrix multiplications */
+    ps_compute_throughput host;                           /* on the host: embeddings; no matrix multiplications */
+    double update_bytes_per_s[PS_RAM_TIER_COUNT];         /* updates on the device and on the host */
+    double compact_update_bytes_per_s[PS_RAM_TIER_COUNT]; /* the same with compact optimizer states */
     int64_t update_latency_ns[PS_RAM_TIER_COUNT];
     ps_link_bandwidths links;
     ps_topology topology;

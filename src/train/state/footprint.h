@@ -20,6 +20,9 @@ int64_t ps_working_set_bytes(const ps_settings *s, const ps_layout *layout, cons
  * working set. */
 int64_t ps_unscheduled_bytes(const ps_settings *s, int64_t device_bytes, int64_t working_set_bytes);
 
+/* Bytes of the payloads of a chunk's optimizer data: its master and states, each in whole pages. */
+int64_t ps_optimizer_payload_bytes(const ps_settings *s, int64_t chunk_elements);
+
 /* Number of chunks with optimizer data on the device, when a step leaves so much of it free: the margin (PatrickStar's
  * term). */
 int64_t ps_margin_chunks(const ps_settings *s, const ps_layout *layout, int64_t free_bytes);

@@ -111,6 +111,7 @@ typedef struct kind {
 static const kind gathering = {PS_ALL_GATHER, PS_BROADCAST, "gathering", "gathering of parameters", false};
 static const kind reduction = {PS_REDUCE_SCATTER, PS_REDUCE, "reduction", "reduction of gradients", true};
 
+/* Of lists whose elements are each by themselves. */
 static int64_t largest_part(const ps_group_collectives *x)
 {
     int64_t n = 0;
@@ -123,7 +124,7 @@ static ps_store_collective estimate(ps_group_collectives *x, const kind *k, int3
                                     int64_t *done_ns)
 {
     const ps_ranks *ranks = &x->s->settings->ranks;
-    const int64_t item_bytes = x->s->lists->list[list].item_bytes;
+    const int64_t item_bytes = x->s->lists->list[list].item.bytes;
     const ps_collective c = ps_comm_one_owner(x->parts, x->n_parts) >= 0 ? k->of_one : k->of_many;
     const int64_t sends = k->is_reduction ? ps_comm_reduction_sends(x->parts, x->n_parts, ranks->rank)
                                           : ps_comm_gathering_sends(x->parts, x->n_parts, ranks->rank, ranks->n);
@@ -161,7 +162,7 @@ static ps_status simulate(ps_group_collectives *x, const kind *k, ps_list list, 
     for (int32_t i = 0; i < x->n_parts; i++) {
         const ps_comm_part *p = &x->parts[i];
         const ps_use use = {.address = p->payload,
-                            .bytes = p->n * x->s->lists->list[list].item_bytes,
+                            .bytes = p->n * x->s->lists->list[list].item.bytes,
                             .is_write = (p->owner == x->s->settings->ranks.rank) == k->is_reduction,
                             .name = x->s->lists->list[list].name};
         PS_TRY(ps_queue_issue_use(x->simulated, k->name, &use));

@@ -4,26 +4,27 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(2 + PS_OPTIMIZER_STATES_MAX + 2 + 1 <= PS_LISTS_MAX, "a list for each of lists.h");
+_Static_assert(2 + PS_OPTIMIZER_STATES_MAX + 3 + 1 <= PS_LISTS_MAX, "a list for each of lists.h");
 
-static void add(ps_lists *l, const char *name, bool exists, int32_t item_bytes)
+static void add(ps_lists *l, const char *name, bool exists, ps_item item)
 {
     l->list[l->n].name = name;
-    l->list[l->n++].item_bytes = exists ? item_bytes : 0;
+    l->list[l->n++].item = exists ? item : (ps_item){0, 1};
 }
 
 ps_lists ps_lists_of(const ps_settings *s, int32_t n_standalone, int64_t standalone_bytes)
 {
-    enum { F32 = 4 };
+    const ps_item f32 = {4, 1};
     ps_lists l = {0};
-    add(&l, "PARAM16", true, (int32_t)ps_dtype_bytes(s->dtype));
-    add(&l, "MASTER", s->training, F32);
+    add(&l, "PARAM16", true, (ps_item){(int32_t)ps_dtype_bytes(s->dtype), 1});
+    add(&l, "MASTER", s->training, f32);
     for (int32_t i = 0; i < s->optimizer.n_states; i++) {
-        const ps_optimizer_state *state = &s->optimizer.optimizer->states[i];
-        add(&l, state->list, s->training, state->item_bytes);
+        add(&l, s->optimizer.optimizer->states[i].list, s->training,
+            ps_format_item(ps_optimizer_state_format(&s->optimizer, i)));
     }
-    add(&l, "GRAD", s->training, F32);
-    add(&l, "GRAD_SUM", s->training && s->ranks.n > 1 && s->accumulation > 1, F32);
+    add(&l, "GRAD", s->training, f32);
+    add(&l, "GRAD_SUM", s->training && s->ranks.n > 1 && s->accumulation > 1, f32);
+    add(&l, "KEPT_GRAD", s->may_speculate, l.list[PS_LIST_PARAM16].item);
     l.list[l.n].name = "INPUTS";
     l.n_standalone = n_standalone;
     l.standalone_bytes = ps_round_up(standalone_bytes, PS_PAGE_BYTES);
@@ -41,10 +42,14 @@ const char *ps_lists_describe(const ps_lists *l, ps_list list, ps_dtype dtype, c
         snprintf(text, PS_LIST_TEXT_MAX, "fp32 gradients");
     else if (list == ps_lists_grad_sum(l))
         snprintf(text, PS_LIST_TEXT_MAX, "summed gradients");
+    else if (list == ps_lists_kept_grad(l))
+        snprintf(text, PS_LIST_TEXT_MAX, "kept gradients (%s)", ps_dtype_precision(dtype));
     else if (list == l->n)
         snprintf(text, PS_LIST_TEXT_MAX, "offloaded activations");
     else {
-        const int start = snprintf(text, PS_LIST_TEXT_MAX, "optimizer %s", name) - (int)strlen(name);
+        const bool is_compact = l->list[list].item.elements > 1;
+        const int start =
+            snprintf(text, PS_LIST_TEXT_MAX, "%s %s", is_compact ? "8-bit" : "optimizer", name) - (int)strlen(name);
         for (char *c = text + start; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
     }
     return text;

@@ -3,8 +3,10 @@
  *     0   PARAM16    parameters as operators read them; their gradients overwrite them
  *     1   MASTER     fp32 parameters
  *     2   ...        the optimizer's states, as many as it has: MOMENTUM and VARIANCE of Adam
- *     n-2 GRAD       fp32 gradients that may not overwrite: accumulation, parameters read again
- *     n-1 GRAD_SUM   sums of them over micro-batches, where GRAD has those of one: with several ranks
+ *     n-3 GRAD       fp32 gradients that may not overwrite: accumulation, parameters read again
+ *     n-2 GRAD_SUM   sums of them over micro-batches, where GRAD has those of one: with several ranks
+ *     n-1 KEPT_GRAD  gradients that overwrote their parameters, kept until an update that was made before the norm was
+ *                    known is valid or taken back (ps_settings.may_speculate)
  *
  *   n   INPUTS     standalone: inputs of a checkpoint segment, until it is recomputed (train/graph/code.h)
  *
@@ -19,22 +21,29 @@
 
 enum { PS_LIST_PARAM16, PS_LIST_MASTER, PS_LIST_STATES };
 
-/* Lists that do not exist with these settings have 0 bytes an element: for inference all but PARAM16. INPUTS has
+_Static_assert(PS_TENSOR_ALIGN_ELEMENTS % PS_FORMAT_GROUP == 0, "a tensor in a chunk begins with a group");
+
+/* Lists that do not exist with these settings have items of 0 bytes: for inference all but PARAM16. INPUTS has
  * n_standalone chunks, each for at most standalone_bytes. */
 ps_lists ps_lists_of(const ps_settings *s, int32_t n_standalone, int64_t standalone_bytes);
 
 #define PS_LIST_TEXT_MAX 32
 
-/* What list holds, for a person: "parameters (bf16)", "fp32 parameters", "optimizer momentum", "fp32 gradients", ...; dtype
- * is that of the parameters. */
+/* What list holds, for a person: "parameters (bf16)", "fp32 parameters", "optimizer momentum", "8-bit momentum", ...;
+ * dtype is that of the parameters. */
 const char *ps_lists_describe(const ps_lists *l, ps_list list, ps_dtype dtype, char text[PS_LIST_TEXT_MAX]);
 
 static inline ps_list ps_lists_grad(const ps_lists *l)
 {
-    return l->n - 2;
+    return l->n - 3;
 }
 
 static inline ps_list ps_lists_grad_sum(const ps_lists *l)
+{
+    return l->n - 2;
+}
+
+static inline ps_list ps_lists_kept_grad(const ps_lists *l)
 {
     return l->n - 1;
 }

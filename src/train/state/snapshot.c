@@ -22,20 +22,22 @@ ps_status ps_snapshot_begin(ps_snapshot *x, const ps_model_state *s, const bool 
 static ps_status hand_out(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list,
                           ps_tier tier)
 {
-    enum { AT_ONCE = 16384 };
+    enum { AT_ONCE_BYTES = 65536 };
     const ps_snapshot_sink *sink = &x->sink;
+    const ps_item item = s->lists->list[list].item;
     ps_queue *q = s->tiers->compute[tier];
-    const float *values = ps_state_element(s, list, piece->chunk, piece->chunk_offset);
+    const char *values = ps_state_element(s, list, piece->chunk, piece->chunk_offset);
     if (ps_device_host_can_touch(s->tiers->ram[tier])) {
         PS_TRY(ps_event_wait_as(ps_queue_event(q), PS_BLOCK_READ));
-        sink->take(sink->user, list, piece->tensor, piece->tensor_offset, values, piece->n);
+        sink->take(sink->user, list, item, piece->tensor, piece->tensor_offset, values, piece->n);
         return PS_OK;
     }
-    float values_now[AT_ONCE];
-    for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
-        const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
-        PS_TRY(ps_queue_get(q, values_now, values + done, n * (int64_t)sizeof *values_now));
-        sink->take(sink->user, list, piece->tensor, piece->tensor_offset + done, values_now, n);
+    _Alignas(64) char values_now[AT_ONCE_BYTES];
+    const int64_t at_once = ps_item_elements(item, AT_ONCE_BYTES);
+    for (int64_t done = 0; done < piece->n; done += at_once) {
+        const int64_t n = ps_min_i64(at_once, piece->n - done);
+        PS_TRY(ps_queue_get(q, values_now, values + ps_item_offset(item, done), ps_item_bytes(item, n)));
+        sink->take(sink->user, list, item, piece->tensor, piece->tensor_offset + done, values_now, n);
     }
     return PS_OK;
 }
@@ -52,7 +54,8 @@ static ps_status take_rounded(const ps_snapshot *x, const ps_model_state *s, con
         const int64_t here = ps_min_i64(AT_ONCE, n - i);
         const void *at = (const char *)rounded + i * (int64_t)ps_dtype_bytes(dtype);
         PS_TRY(ps_values_cast(s, values, PS_DTYPE_F32, at, dtype, here));
-        sink->take(sink->user, PS_LIST_MASTER, piece->tensor, piece->tensor_offset + done + i, values, here);
+        sink->take(sink->user, PS_LIST_MASTER, (ps_item){(int32_t)sizeof *values, 1}, piece->tensor,
+                   piece->tensor_offset + done + i, values, here);
     }
     return PS_OK;
 }
@@ -105,18 +108,18 @@ ps_status ps_snapshot_visit_frozen(ps_snapshot *x, const ps_model_state *s, int3
 
 static ps_status read_piece(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list)
 {
-    const int64_t item = s->lists->list[list].item_bytes;
+    const ps_item item = s->lists->list[list].item;
     for (int64_t done = 0; done < piece->n; done += PS_VALUES_ELEMENTS) {
         const int64_t n = ps_min_i64(PS_VALUES_ELEMENTS, piece->n - done);
         ps_view v;
         PS_TRY(ps_view_open(s->tiers->store, ps_store_chunk(s->layout, list, piece->chunk),
-                            s->update_tier[piece->chunk], (piece->chunk_offset + done) * item, n * item, PS_ACCESS_READ,
-                            &v));
+                            s->update_tier[piece->chunk], ps_item_offset(item, piece->chunk_offset + done),
+                            ps_item_bytes(item, n), PS_ACCESS_READ, &v));
         ps_status st = PS_OK;
         if (list == PS_LIST_PARAM16)
             st = take_rounded(x, s, piece, done, v.bytes, n);
         else
-            x->sink.take(x->sink.user, list, piece->tensor, piece->tensor_offset + done, v.bytes, n);
+            x->sink.take(x->sink.user, list, item, piece->tensor, piece->tensor_offset + done, v.bytes, n);
         const ps_status closed = ps_view_close(s->tiers->store, &v);
         PS_TRY(st);
         PS_TRY(closed);

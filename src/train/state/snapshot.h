@@ -21,8 +21,8 @@
  * in MASTER and in the states one after the other; those that ps_snapshot_finish reads come list by list instead.
  * Values of chunks that are not trained, which come at any time, are passed as if they were in MASTER. */
 typedef struct ps_snapshot_sink {
-    /* n values of a tensor from `offset` on, valid during the call */
-    void (*take)(void *user, ps_list list, int32_t tensor, int64_t offset, const float *values, int64_t n);
+    /* n values of a tensor from `offset` on, stored as `item` says, in whole groups; valid during the call */
+    void (*take)(void *user, ps_list list, ps_item item, int32_t tensor, int64_t offset, const void *values, int64_t n);
     void (*end)(void *user); /* that was the last piece */
     void *user;
 } ps_snapshot_sink;

@@ -9,12 +9,19 @@ ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier)
 void *ps_state_element(const ps_model_state *s, ps_list list, int32_t chunk, int64_t offset)
 {
     char *payload = ps_store_payload(s->tiers->store, ps_store_chunk(s->layout, list, chunk));
-    return payload + offset * s->lists->list[list].item_bytes;
+    return payload + ps_item_offset(s->lists->list[list].item, offset);
 }
 
 ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list)
 {
-    return list == PS_LIST_PARAM16 ? s->settings->dtype : PS_DTYPE_F32;
+    return list == PS_LIST_PARAM16 || list == ps_lists_kept_grad(s->lists) ? s->settings->dtype : PS_DTYPE_F32;
+}
+
+ps_format ps_state_format(const ps_model_state *s, ps_list list)
+{
+    const ps_optimizer_setup *o = &s->settings->optimizer;
+    const int32_t i = list - PS_LIST_STATES;
+    return i >= 0 && i < o->n_states ? ps_optimizer_state_format(o, i) : PS_FORMAT_F32;
 }
 
 ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype, const void *src,

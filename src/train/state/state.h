@@ -48,18 +48,20 @@ static inline bool ps_state_trains(const ps_model_state *s, int32_t chunk)
 /* The list with the values of the chunk's tensors. */
 static inline ps_list ps_state_value_list(const ps_model_state *s, int32_t chunk)
 {
-    return ps_state_trains(s, chunk) && s->lists->list[PS_LIST_MASTER].item_bytes > 0 ? PS_LIST_MASTER
-                                                                                      : PS_LIST_PARAM16;
+    return ps_state_trains(s, chunk) && ps_lists_exists(s->lists, PS_LIST_MASTER) ? PS_LIST_MASTER : PS_LIST_PARAM16;
 }
 
 /* The backend that computes on a tier; its queue is that of the tiers. */
 ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier);
 
-/* Address of an element of a pinned chunk. */
+/* Address of an element of a pinned chunk; where elements are in groups, of one with which a group begins. */
 void *ps_state_element(const ps_model_state *s, ps_list list, int32_t chunk, int64_t offset);
 
-/* Type of the list's elements: the settings' type for parameters, else fp32. */
+/* Type of the list's elements: the settings' type for parameters and their kept gradients, else fp32. */
 ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list);
+
+/* How the list's elements are stored; PS_FORMAT_F32, where they are not compact, is the list's type. */
+ps_format ps_state_format(const ps_model_state *s, ps_list list);
 
 /* dst[i] = src[i], i < n, on the tier's queue. */
 PS_NODISCARD ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype,
@@ -75,7 +77,8 @@ PS_NODISCARD ps_status ps_state_round_master(const ps_model_state *s, ps_tier ti
 /* Arguments of the update of a piece. */
 typedef struct ps_piece_update {
     bool skips;        /* the step's gradients are not finite: parameters are rounded again from the masters */
-    ps_list gradients; /* PARAM16: they overwrite their parameters, in the parameters' type; else in fp32 */
+    ps_list gradients; /* PARAM16: they overwrite their parameters, in the parameters' type, as in KEPT_GRAD; else in
+                        * fp32 */
     const ps_optimizer_setup *optimizer;
     ps_optimizer_step step;
     float weight_decay;

@@ -6,6 +6,7 @@
 #include "chunk/sim_lanes.h"
 #include "chunk/store_stats.h"
 #include "train/settings/settings.h"
+#include "train/state/lists.h"
 #include "train/state/work_time.h"
 
 ps_tier ps_tiers_staging_tier(const ps_space *space, const ps_budgets *budgets)
@@ -150,6 +151,8 @@ ps_status ps_tiers_open(const ps_tiers_desc *o, ps_tiers *t)
         .compute = {t->compute[PS_TIER_DEVICE], t->compute[PS_TIER_HOST]},
         .disk = t->disk,
         .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK],
+        .n_keeping = o->n_keeping,
+        .keeping_end = ps_lists_grad(&o->lists),
         .shares_slots = !o->simulated, /* the trial does without, which leaves reserves for calls that it does not
                                         * try */
         .options = &o->options->store,

@@ -52,11 +52,19 @@ static ps_list list_of(const ps_model_state *s, ps_list list, int32_t chunk)
     return list == PS_VALUE_LIST ? ps_state_value_list(s, chunk) : list;
 }
 
+/* Elements of the first group before the piece. */
+static int64_t elements_before(const ps_model_state *s, ps_list list, const ps_piece *p)
+{
+    return p->chunk_offset % s->lists->list[list].item.elements;
+}
+
+/* From the group on in which the piece begins. */
 static ps_status open_view(const ps_model_state *s, ps_list list, const ps_piece *p, ps_access_mode mode, ps_view *v)
 {
-    const int64_t item = s->lists->list[list].item_bytes;
+    const ps_item item = s->lists->list[list].item;
+    const int64_t before = elements_before(s, list, p);
     return ps_view_open(s->tiers->store, ps_store_chunk(s->layout, list, p->chunk), s->update_tier[p->chunk],
-                        p->chunk_offset * item, p->n * item, mode, v);
+                        ps_item_offset(item, p->chunk_offset - before), ps_item_bytes(item, before + p->n), mode, v);
 }
 
 /* st, or when that is PS_OK the failure of closing. */
@@ -64,6 +72,21 @@ static ps_status close_view(const ps_model_state *s, ps_view *v, ps_status st)
 {
     const ps_status closed = ps_view_close(s->tiers->store, v);
     return st != PS_OK ? st : closed;
+}
+
+/* Compact elements are used as floats. Those of the same groups are decoded too, and encoded again after a write. */
+static ps_status use_compact(const ps_model_state *s, ps_list list, const ps_piece *p, ps_access_mode mode,
+                             ps_values_func use, void *user, void *groups)
+{
+    const ps_format format = ps_state_format(s, list);
+    const int64_t before = elements_before(s, list, p), n = ps_round_up(before + p->n, PS_FORMAT_GROUP);
+    float *values = NULL;
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *values, &values));
+    ps_format_decode(format, groups, 0, values, n);
+    const ps_status st = use(user, PS_DTYPE_F32, values + before, p);
+    if (st == PS_OK && mode != PS_ACCESS_READ) ps_format_encode(format, groups, values, n);
+    ps_mem_free(values);
+    return st;
 }
 
 ps_status ps_values_each(const ps_model_state *s, ps_list list, int32_t tensor, int64_t first, int64_t n,
@@ -75,7 +98,10 @@ ps_status ps_values_each(const ps_model_state *s, ps_list list, int32_t tensor, 
             const ps_list here = list_of(s, list, p.chunk);
             ps_view v;
             PS_TRY(open_view(s, here, &p, mode, &v));
-            PS_TRY(close_view(s, &v, use(user, ps_state_dtype(s, here), v.bytes, &p)));
+            const bool is_compact = ps_state_format(s, here) != PS_FORMAT_F32;
+            PS_TRY(close_view(s, &v,
+                              is_compact ? use_compact(s, here, &p, mode, use, user, v.bytes)
+                                         : use(user, ps_state_dtype(s, here), v.bytes, &p)));
         }
         done += p.n;
     }
@@ -117,8 +143,13 @@ static ps_status share_own(sharing *h, ps_list list, const ps_piece *p)
 {
     const ps_list here = list_of(h->s, list, p->chunk);
     const ps_dtype dtype = ps_state_dtype(h->s, here);
+    const ps_format format = ps_state_format(h->s, here);
     ps_view v;
     PS_TRY(open_view(h->s, here, p, PS_ACCESS_READ, &v));
+    if (format != PS_FORMAT_F32) {
+        ps_format_decode(format, v.bytes, elements_before(h->s, here, p), h->room, p->n);
+        return close_view(h->s, &v, share_piece(h, p, h->room));
+    }
     if (dtype == PS_DTYPE_F32) return close_view(h->s, &v, share_piece(h, p, v.bytes));
     ps_status st = ps_values_cast(h->s, h->room, PS_DTYPE_F32, v.bytes, dtype, p->n);
     if (st == PS_OK) st = share_piece(h, p, h->room);

@@ -15,7 +15,8 @@
 /* In place of a list: for each chunk the one with its tensors' values, ps_state_value_list. */
 enum { PS_VALUE_LIST = -1 };
 
-/* Called with a part of a tensor: `values`, of this type, are its elements [p->tensor_offset, + p->n). */
+/* Called with a part of a tensor: `values`, of this type, are its elements [p->tensor_offset, + p->n). Compact states
+ * are passed as floats; where a write replaces a group in part, the rest of it is rounded again. */
 typedef ps_status (*ps_values_func)(void *user, ps_dtype dtype, void *values, const ps_piece *p);
 
 /* Call `use` for the parts of [first, first + n) that this rank owns, in order. Errors as ps_view_open. */

@@ -39,6 +39,7 @@ const ps_kernel *const PS_CPU_NAME(kernels)[PS_OP_COUNT] = {
     OWN(span_loss_bwd),
     OWN(adam),
     OWN(sgd),
+    OWN(lion),
     OWN(cast),
     OWN(grad_stats),
     OWN(fill),

@@ -1,0 +1,45 @@
+/* Lion is memory-bound. The operations are those of the reference, in the same order and without FMA, so that master and
+ * m have the same bits on every backend, step after step. */
+#include "kernel/cpu/cpu_vec.h"
+
+PS_CPU_INLINE void lion_range(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t lo, int64_t hi)
+{
+    const float decay = a->lr * a->weight_decay;
+    const vf lr = vf_set1(a->lr), zero = vf_set1(0);
+    for (int64_t i = lo; i < hi; i += VF_LANES) {
+        const int64_t n = hi - i;
+        vf w = vf_get(PS_DTYPE_F32, a->master, i, n);
+        const vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale, m = vf_get(PS_DTYPE_F32, a->m, i, n);
+        const vf u = a->beta1 * m + a->one_minus_beta1 * g;
+        w = w - decay * w;
+        w = w - vf_where(u > zero, lr, vf_where(u < zero, -lr, zero));
+        vf_put(PS_DTYPE_F32, a->m, i, n, a->beta2 * m + a->one_minus_beta2 * g);
+        vf_put(PS_DTYPE_F32, a->master, i, n, w);
+        vf_put(param_t, a->param, i, n, w);
+    }
+}
+
+PS_CPU_INLINE void lion_param(ps_dtype param_t, const ps_lion_args *a, int64_t lo, int64_t hi)
+{
+#define CALL(t) lion_range(param_t, t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->grad_dtype, CALL);
+#undef CALL
+}
+
+static void lion_block(const void *args, int64_t lo, int64_t hi)
+{
+    const ps_lion_args *const a = args;
+#define CALL(t) lion_param(t, a, lo, hi)
+    PS_CPU_BY_DTYPE(a->param_dtype, CALL);
+#undef CALL
+}
+
+static ps_status lion(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
+{
+    const ps_lion_args *const a = args;
+    (void)queue, (void)workspace_bytes;
+    ps_cpu_for_blocks(self, a->n, lion_block, a);
+    return PS_OK;
+}
+
+const ps_kernel PS_CPU_NAME(lion) = {.run = lion};

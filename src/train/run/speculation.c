@@ -1,0 +1,96 @@
+#include "train/run/speculation.h"
+
+#include <xxhash.h>
+
+#include "train/run/moment.h"
+
+ps_status ps_speculation_keep_states(ps_runner *r, int32_t chunk, bool *is_possible)
+{
+    const ps_exec_plan *b = r->plan;
+    ps_store *s = r->tiers->store;
+    const ps_list end = ps_lists_grad(&b->lists);
+    *is_possible = true;
+    for (ps_list l = PS_LIST_MASTER; l < end; l++)
+        *is_possible = *is_possible && ps_store_can_keep(s, ps_store_chunk(b->layout, l, chunk));
+    for (ps_list l = PS_LIST_MASTER; l < end && *is_possible; l++)
+        PS_TRY(ps_store_keep(s, ps_store_chunk(b->layout, l, chunk)));
+    r->is_unvalidated[chunk] = *is_possible;
+    return PS_OK;
+}
+
+ps_status ps_speculation_keep_grad(ps_runner *r, int32_t chunk)
+{
+    const ps_exec_plan *b = r->plan;
+    const ps_list kept = ps_lists_kept_grad(&b->lists);
+    if (!r->o.compute || !ps_exec_plan_keeps_grad(b, chunk)) return PS_OK;
+    return ps_queue_copy(r->tiers->compute[b->update_tier[chunk]], ps_state_element(&r->state, kept, chunk, 0),
+                         ps_state_element(&r->state, PS_LIST_PARAM16, chunk, 0),
+                         ps_item_bytes(b->lists.list[kept].item, b->layout->used_elements[chunk]));
+}
+
+ps_status ps_speculation_write_states(ps_runner *r, int32_t chunk)
+{
+    const ps_exec_plan *b = r->plan;
+    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists) && b->speculates && b->is_early[chunk]; l++)
+        PS_TRY(ps_store_write_ahead(r->tiers->store, ps_store_chunk(b->layout, l, chunk)));
+    return PS_OK;
+}
+
+static ps_status accept(ps_runner *r, int32_t chunk)
+{
+    const ps_exec_plan *b = r->plan;
+    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists); l++)
+        ps_store_forget_kept(r->tiers->store, ps_store_chunk(b->layout, l, chunk));
+    ps_runner_discard_grad(r, chunk);
+    return ps_speculation_write_states(r, chunk);
+}
+
+/* The parameters are of the wrong update: until the right one no operator may read them. */
+static ps_status take_back(ps_runner *r, int32_t chunk)
+{
+    const ps_exec_plan *b = r->plan;
+    ps_store *s = r->tiers->store;
+    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists); l++)
+        ps_store_restore_kept(s, ps_store_chunk(b->layout, l, chunk));
+    ps_store_discard(s, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk));
+    for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1]; i++)
+        r->is_overwritten[b->pieces.all[i].tensor] = true;
+    r->chunk_pending[chunk] = true;
+    r->is_grad_kept[chunk] = ps_exec_plan_keeps_grad(b, chunk);
+    return PS_OK;
+}
+
+ps_status ps_runner_validate(ps_runner *r, bool are_right, int32_t *n)
+{
+    *n = 0;
+    for (int32_t c = 0; c < r->plan->layout->n_mirrored; c++) {
+        if (!r->is_unvalidated[c]) continue;
+        PS_TRY((are_right ? accept : take_back)(r, c));
+        r->is_unvalidated[c] = false;
+        ++*n;
+    }
+    return PS_OK;
+}
+
+int32_t ps_runner_count_early_pending(const ps_runner *r)
+{
+    const ps_exec_plan *b = ps_runner_exec_plan(r);
+    int32_t n = 0;
+    for (int32_t c = 0; c < b->layout->n_mirrored; c++)
+        n += r->update_pending && r->chunk_pending[c] && b->is_early[c] && ps_exec_plan_owns(b, c);
+    return n;
+}
+
+uint64_t ps_runner_pending_hash(const ps_runner *r)
+{
+    const size_t n = (size_t)r->plan->layout->n_chunks;
+    return r->update_pending ? XXH3_64bits(r->chunk_pending, n) ^ XXH3_64bits_withSeed(r->is_grad_kept, n, 1) : 0;
+}
+
+void ps_speculation_choose_plan(ps_runner *r)
+{
+    const ps_exec_plan *usual = ps_runner_exec_plan(r);
+    if (!usual->speculates) return;
+    const ps_exec_plan *b = ps_runner_count_early_pending(r) > 0 ? usual->taking_back : usual;
+    if (b != r->plan) ps_runner_set_plan(r, b);
+}
