@@ -291,6 +291,9 @@ static void show_speculation(const ps_simulation *s)
            seconds(f->taken_back_step.all_ns, time[1]),
            ps_bytes_format(disk_bytes(f->taken_back_moved_bytes), bytes[2]),
            f->waiting_step_ns > 0 ? seconds(f->waiting_step_ns, time[2]) : "not tried");
+    if (f->max_wrong_share < 1)
+        printf("            while more than %.0f %% of steps are taken back, it is paused: %s a step\n",
+               100 * f->max_wrong_share, seconds(f->paused_step.all_ns, time[0]));
 }
 
 static void show_bound(const ps_simulation *s)

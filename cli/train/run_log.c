@@ -243,6 +243,7 @@ void run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, 
     put_real(o, "loss_scale", info->loss_scale);
     json_object_set_new(o, "skipped", json_boolean(info->is_skipped));
     if (info->n_speculated > 0) json_object_set_new(o, "taken_back", json_boolean(info->n_taken_back > 0));
+    if (info->speculation_paused) json_object_set_new(o, "speculation_paused", json_true());
     put_real(o, "step_s", s->step_s);
     put_int(o, "tokens", s->tokens);
     put_real(o, "tokens_per_s", progress_tokens_per_s(s->tokens, s->step_s));
@@ -351,6 +352,7 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     json_object_set_new(o, "interrupted", json_boolean(s->interrupted));
     if (t->speculated_steps > 0) put_int(o, "speculated_steps", t->speculated_steps);
     if (t->speculated_steps > 0) put_int(o, "taken_back_steps", t->taken_back_steps);
+    if (t->paused_steps > 0) put_int(o, "speculation_paused_steps", t->paused_steps);
     put_memory(o, t);
     put_links(o, &t->before, &t->memory);
     put_ranks(o, s->ranks, s->n_ranks, true);

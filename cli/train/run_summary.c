@@ -30,6 +30,9 @@ static void print_trained(const run_totals *t)
     if (t->speculated_steps > 0)
         printf("          updates within the backward pass of %lld of %lld steps were taken back\n",
                (long long)t->taken_back_steps, (long long)t->speculated_steps);
+    if (t->paused_steps > 0)
+        printf("          %lld steps had none, as too many of the steps before them were taken back\n",
+               (long long)t->paused_steps);
 }
 
 static void print_model(const ps_memory_info *m)

@@ -210,6 +210,57 @@ static void test_nonfinite_steps(void **state)
     ps_config_destroy(c);
 }
 
+/* ---- pausing ----------------------------------------------------------------------------------------------------- */
+
+enum { LONG = 64, FIRST_WRONG = 4, N_WRONG = 14 };
+
+static double clip_norm_of(int step)
+{
+    return step >= FIRST_WRONG && step < FIRST_WRONG + N_WRONG ? 0.1 : 100;
+}
+
+/* Wrong steps in a row pause speculation, and it goes on when enough of the last 32 are right; with accumulation
+ * gradients lie in a list of their own. */
+static void test_pausing(void **state)
+{
+    (void)state;
+    static const char *const more[][2] = {{NOTHING, NOTHING},
+                                          {"gradient_accumulation_steps=2", "memory.device=1MB"},
+                                          {"optimizer.params.state_format=compact", "memory.host=300KB"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(more); i++) {
+        uint64_t hashes[2][LONG];
+        bool speculates[LONG];
+        for (int k = 0; k < 2; k++) {
+            ps_exec_plan *former = NULL;
+            ps_config *c = k == 0 ? on_cpu(TINY(BF16, LATE, CLIPS_NONE, more[i][0]))
+                                  : TINY(BF16, SMALL, CLIPS_NONE, more[i][0], more[i][1]);
+            ps_engine *e = engine_with(c, k == 0 ? 0 : 4, &former);
+            ps_exec_plan *b = e->shape->exec_plan;
+            if (k == 1) assert_ok(ps_exec_plan_add_paused(b, &e->settings.budgets, b->candidate, NULL));
+            ps_runner_set_max_wrong_share(e->runner, 0.25);
+            for (int step = 0; step < LONG; step++) {
+                e->settings.clip_norm = clip_norm_of(step);
+                assert_ok(tiny_step(e, step));
+                speculates[step] = e->last_step.n_speculated > 0;
+                assert_int_equal(e->last_step.n_taken_back > 0, speculates[step] && clip_norm_of(step) < 1);
+                if (k == 1 && step == 12) assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, 1, 8));
+                if (k == 1 && step == 12) assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, 2, 16));
+                if (step == 12) ps_runner_set_max_wrong_share(e->runner, 0.25);
+                hashes[k][step] = step % 3 == 0 || step + 1 == LONG ? hash_of(e) : 0;
+            }
+            expect_budgets_kept(e);
+            ps_engine_destroy(e);
+            ps_exec_plan_destroy(former);
+            ps_config_destroy(c);
+        }
+        assert_memory_equal(hashes[0], hashes[1], sizeof hashes[0]);
+        /* of the first steps three are more than a quarter */
+        for (int step = 1; step < FIRST_WRONG + 3; step++) assert_true(speculates[step]);
+        for (int step = FIRST_WRONG + 3; step < FIRST_WRONG + N_WRONG + 16; step++) assert_false(speculates[step]);
+        for (int step = LONG - 16; step < LONG; step++) assert_true(speculates[step]);
+    }
+}
+
 /* ---- several ranks ----------------------------------------------------------------------------------------------- */
 
 static ps_exec_plan *former_of[RANKS_MAX];
@@ -270,6 +321,25 @@ static int64_t sum_of(const int64_t moved[PS_LINK_COUNT])
     return bytes;
 }
 
+/* The first step decides that speculation is paused in the next ones. */
+static void expect_paused_steps(ps_engine *e, const ps_forecast *f, int64_t step)
+{
+    int64_t before = 0;
+    assert_true(f->paused_step.all_ns > f->step.all_ns && f->max_wrong_share > 0);
+    ps_runner_set_max_wrong_share(e->runner, -1);
+    assert_true(f->paused_steps > 2);
+    for (int64_t i = 0; i < f->paused_steps; i++) {
+        before = moved_bytes(e);
+        assert_ok(tiny_step(e, step + i));
+        assert_int_equal(e->last_step.speculation_paused, i > 0);
+        assert_int_equal(e->last_step.n_speculated > 0, i == 0);
+    }
+    assert_int_equal(moved_bytes(e) - before, sum_of(f->paused_moved_bytes));
+    ps_runner_set_max_wrong_share(e->runner, INFINITY);
+    for (int i = 0; i < 2; i++) assert_ok(tiny_step(e, step + f->paused_steps + i));
+    assert_true(e->last_step.n_speculated > 0 && !e->last_step.speculation_paused);
+}
+
 /* Where a step waits for the disk the plan comes to speculation by itself (at one of these budgets, as activations
  * differ among processors); peaks and moved bytes are those of validated steps, and of the step after one that is taken
  * back. */
@@ -312,6 +382,7 @@ static void test_forecast(void **state)
             assert_ok(tiny_step(e, last + 2));
             assert_true(e->last_step.n_taken_back == 0 && e->last_step.n_speculated > 0);
             assert_int_equal(moved_bytes(e) - before, sum_of(f->taken_back_moved_bytes));
+            expect_paused_steps(e, f, last + 3);
         }
         expect_budgets_kept(e);
         ps_engine_destroy(e);
@@ -476,6 +547,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_pausing),
         cmocka_unit_test(test_same_bits_gradient_lists),
         cmocka_unit_test(test_same_bits_optimizers),
         cmocka_unit_test(test_loss_scale),

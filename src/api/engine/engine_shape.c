@@ -39,6 +39,7 @@ static ps_status use_shape(ps_engine *e, const ps_shape *shape)
     PS_TRY(st);
     e->shape = shape;
     e->exec_plan = shape->exec_plan;
+    ps_runner_set_max_wrong_share(r, shape->forecast.max_wrong_share);
     return PS_OK;
 }
 

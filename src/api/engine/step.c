@@ -248,6 +248,7 @@ ps_status ps_step(ps_engine *e)
     const bool skip = ps_loss_scaler_update(&e->scaler, decided.overflow);
     const double lr = ps_param_groups_learning_rate(&e->groups, 0, e->n_updates);
     const bool are_right = !skip && decided.grad_scale == e->unclipped_scale;
+    const bool was_paused = ps_runner_pauses_speculation(e->runner);
     int32_t n_speculated;
     PS_TRY(ps_engine_check(e, ps_runner_validate(e->runner, are_right, &n_speculated)));
     ps_param_groups_decide(&e->groups, e->n_updates, skip, decided.grad_scale);
@@ -261,7 +262,8 @@ ps_status ps_step(ps_engine *e)
                                   .loss = mean_loss(e),
                                   .n_targets = e->step_targets.n,
                                   .n_speculated = n_speculated,
-                                  .n_taken_back = are_right ? 0 : n_speculated};
+                                  .n_taken_back = are_right ? 0 : n_speculated,
+                                  .speculation_paused = was_paused};
     ps_profiling_end_step(e);
     if (skip)
         ps_log(PS_LOG_WARNING, "a step was skipped: gradients are not finite (loss scale %g)", e->last_step.loss_scale);

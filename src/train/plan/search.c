@@ -1,5 +1,7 @@
 #include "train/plan/search.h"
 
+#include <math.h>
+
 #include "base/mem.h"
 #include "chunk/comm/agree.h"
 #include "train/plan/model_data_min.h"
@@ -356,6 +358,22 @@ static void give_up(search *x)
     x->best = NULL;
 }
 
+/* An execution plan for steps while speculation is paused, with the schedule of the fastest plan without it. If that
+ * does not fit, speculation goes on whatever the share of wrong steps. */
+static ps_status add_paused(search *y, const search *waiting)
+{
+    const ps_candidate *other = &waiting->best->candidate;
+    const bool is_deferred = other->update_time == PS_UPDATE_DEFERRED;
+    ps_forecast f;
+    ps_status st = ps_exec_plan_add_paused(y->best, y->budgets, is_deferred ? *other : y->best->candidate, y->deadline);
+    if (st == PS_OK) st = ps_trial_run(y->best, y->budgets, false, y->deadline, &f);
+    if (st == PS_OK)
+        y->forecast = f;
+    else
+        ps_exec_plan_drop_paused(y->best);
+    return st == PS_EBUDGET ? PS_OK : st;
+}
+
 /* Early updates need another number of streamed chunks and another look-ahead: a separate search, from the first
  * candidate on. */
 static ps_status vary_early(search *x, ps_candidate first)
@@ -374,6 +392,7 @@ static ps_status vary_early(search *x, ps_candidate first)
     if (st == PS_OK) st = vary_all(&y);
     if (st == PS_OK && is_better(&y.forecast, y.best, x)) {
         ps_exec_plan *slower = x->best;
+        if (y.best->speculates) st = add_paused(&y, x);
         if (y.best->speculates) y.forecast.waiting_step_ns = x->forecast.step.all_ns;
         x->best = y.best;
         x->forecast = y.forecast;
@@ -493,6 +512,21 @@ static ps_status agree(search *x, ps_status st, bool *agreed)
     return PS_OK;
 }
 
+/* A share w of wrong steps, and of steps after them that make their updates again, takes step + w (taken back - step).
+ * All ranks wait for the slowest, and have the same result. */
+static ps_status find_max_wrong_share(const search *x, ps_forecast *f)
+{
+    enum { STEP, TAKEN_BACK, PAUSED, ALL };
+    const bool speculates = x->best->speculates, pauses = x->best->paused != NULL;
+    double s[ALL] = {[STEP] = (double)f->step.all_ns,
+                     [TAKEN_BACK] = (double)(speculates ? f->taken_back_step : f->step).all_ns,
+                     [PAUSED] = speculates && !pauses ? INFINITY : (double)(pauses ? f->paused_step : f->step).all_ns};
+    if (x->s->ranks.comm != NULL) PS_TRY(ps_comm_all_reduce(x->s->ranks.comm, s, ALL, PS_COMM_MAX));
+    f->max_wrong_share =
+        s[TAKEN_BACK] > s[STEP] ? fmax(0, (s[PAUSED] - s[STEP]) / (s[TAKEN_BACK] - s[STEP])) : INFINITY;
+    return PS_OK;
+}
+
 ps_status ps_search_exec_plan(const ps_settings *s, const ps_program *program, const ps_code *code,
                               const ps_budgets *budgets, ps_deadline *deadline, ps_exec_plan **out,
                               ps_forecast *forecast)
@@ -514,6 +548,7 @@ ps_status ps_search_exec_plan(const ps_settings *s, const ps_program *program, c
         st = PS_OK;
     }
     give_up(other);
+    if (st == PS_OK && s->may_speculate) st = find_max_wrong_share(found, &found->forecast);
     if (st != PS_OK) give_up(found);
     *out = found->best;
     *forecast = found->forecast;

@@ -62,9 +62,14 @@ static json_t *speculation_json(const ps_simulation *s)
     json_t *moved = json_object();
     for (int l = 0; l < PS_LINK_COUNT; l++)
         json_object_set_new(moved, ps_link_name((ps_link)l), bytes_json(f->taken_back_moved_bytes[l]));
-    return json_pack("{s:i, s:I, s:f, s:f, s:o}", "chunks", s->candidate.n_early, "kept_on_disk_bytes",
-                     (json_int_t)s->kept_bytes, "step_without_seconds", (double)f->waiting_step_ns * 1e-9,
-                     "step_after_taken_back_seconds", (double)f->taken_back_step.all_ns * 1e-9, "moved_then", moved);
+    json_t *o =
+        json_pack("{s:i, s:I, s:f, s:f, s:o}", "chunks", s->candidate.n_early, "kept_on_disk_bytes",
+                  (json_int_t)s->kept_bytes, "step_without_seconds", (double)f->waiting_step_ns * 1e-9,
+                  "step_after_taken_back_seconds", (double)f->taken_back_step.all_ns * 1e-9, "moved_then", moved);
+    if (f->paused_step.all_ns > 0)
+        json_object_set_new(o, "paused_step_seconds", json_real((double)f->paused_step.all_ns * 1e-9));
+    if (f->max_wrong_share < 1) json_object_set_new(o, "max_wrong_share", json_real(f->max_wrong_share));
+    return o;
 }
 
 static void add_step(json_t *o, const ps_simulation *s)

@@ -1,5 +1,6 @@
 #include "train/plan/trial.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/progress.h"
@@ -111,6 +112,13 @@ static uint64_t state_of(const trial *t)
     return ps_store_residency(t->tiers.store) ^ ps_runner_pending_hash(t->runner);
 }
 
+/* Bytes moved since then. */
+static void set_moved(const trial *t, const ps_store_stats *before, int64_t moved_bytes[PS_LINK_COUNT])
+{
+    const ps_store_stats now = ps_store_get_stats(t->tiers.store);
+    for (int l = 0; l < PS_LINK_COUNT; l++) moved_bytes[l] = now.moved_bytes[l] - before->moved_bytes[l];
+}
+
 /* One more step, which is taken back, and then the one that makes its updates again. */
 static ps_status take_back_step(const trial *t, ps_forecast *f)
 {
@@ -119,9 +127,28 @@ static ps_status take_back_step(const trial *t, ps_forecast *f)
     const ps_step_time begin = time_so_far(t);
     PS_TRY(run_step(t, true));
     f->taken_back_step = time_since(t, &begin);
-    const ps_store_stats after = ps_store_get_stats(t->tiers.store);
-    for (int l = 0; l < PS_LINK_COUNT; l++) f->taken_back_moved_bytes[l] = after.moved_bytes[l] - before.moved_bytes[l];
+    set_moved(t, &before, f->taken_back_moved_bytes);
     return PS_OK;
+}
+
+/* Steps with speculation paused, until they repeat; and then one that goes on with it. */
+static ps_status pause_steps(const trial *t, ps_forecast *f)
+{
+    uint64_t seen[TRIAL_STEPS_MAX];
+    bool repeats = false;
+    ps_runner_set_max_wrong_share(t->runner, -1);
+    for (; f->paused_steps < TRIAL_STEPS_MAX && !repeats; f->paused_steps++) {
+        const ps_store_stats before = ps_store_get_stats(t->tiers.store);
+        const ps_step_time begin = time_so_far(t);
+        PS_TRY(run_step(t, true));
+        f->paused_step = time_since(t, &begin);
+        set_moved(t, &before, f->paused_moved_bytes);
+        seen[f->paused_steps] = state_of(t);
+        repeats = steps_since(seen, f->paused_steps) > 0;
+    }
+    ps_runner_set_max_wrong_share(t->runner, INFINITY);
+    PS_TRY(run_step(t, true));
+    return run_step(t, true);
 }
 
 ps_status ps_trial_run(const ps_exec_plan *b, const ps_budgets *budgets, bool keeps_dump, ps_deadline *deadline,
@@ -162,7 +189,9 @@ ps_status ps_trial_run(const ps_exec_plan *b, const ps_budgets *budgets, bool ke
     f->peak_bytes[PS_TIER_DISK] = after.disk_peak_bytes;
     memcpy(f->peak, after.peak, sizeof f->peak);
     f->n_not_kept = ps_runner_count_early_pending(t.runner);
+    f->max_wrong_share = INFINITY;
     if (b->speculates) PS_TRY_GOTO(take_back_step(&t, f));
+    if (b->paused != NULL) PS_TRY_GOTO(pause_steps(&t, f));
 out:
     tear_down(&t);
     return st;

@@ -673,10 +673,29 @@ ps_status ps_exec_plan_create(const ps_settings *settings, const ps_program *pro
     return create(settings, program, code, budgets, chunk_elements, candidate, NULL, deadline, out);
 }
 
+ps_status ps_exec_plan_add_paused(ps_exec_plan *b, const ps_budgets *budgets, ps_candidate candidate,
+                                  ps_deadline *deadline)
+{
+    PS_ASSERT(b->speculates && b->paused == NULL);
+    candidate.n_early = 0;
+    candidate.update_time = PS_UPDATE_DEFERRED;
+    candidate.groups_ahead = b->candidate.groups_ahead; /* the ranks' collectives are in one order */
+    candidate.keeps_logits = b->candidate.keeps_logits; /* the same activations: ps_runner_set_plan */
+    return create(b->settings, b->program, b->code, budgets, b->layout->chunk_elements, candidate, b, deadline,
+                  &b->paused);
+}
+
+void ps_exec_plan_drop_paused(ps_exec_plan *b)
+{
+    ps_exec_plan_destroy(b->paused);
+    b->paused = NULL;
+}
+
 void ps_exec_plan_destroy(ps_exec_plan *b)
 {
     if (b == NULL) return;
     ps_exec_plan_destroy(b->taking_back);
+    ps_exec_plan_destroy(b->paused);
     ps_gather_windows_deinit(&b->windows);
     ps_schedule_destroy(b->schedule);
     ps_trace_destroy(b->trace);

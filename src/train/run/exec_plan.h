@@ -72,7 +72,9 @@ typedef struct ps_exec_plan {
     int32_t n_keeping;                /* chunks whose optimizer data the disk can keep over early updates */
     struct ps_exec_plan *taking_back; /* where it speculates: of the next step, if early updates are pending after this
                                        * one: then these are deferred. Owned */
-    const struct ps_exec_plan *usual; /* of that execution plan: the one that owns it, for the step after it */
+    struct ps_exec_plan *paused;      /* where it speculates: of steps while speculation is paused; all updates are
+                                       * deferred. NULL: it cannot be paused. Owned */
+    const struct ps_exec_plan *usual; /* of these two: the execution plan that owns them */
 } ps_exec_plan;
 
 /* budgets may differ from those in settings. chunk_elements is as for ps_layout_create. settings, program and code must
@@ -95,6 +97,12 @@ PS_NODISCARD ps_status ps_exec_plan_create(const ps_settings *settings, const ps
                                            const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
                                            ps_deadline *deadline, ps_exec_plan **out);
 void ps_exec_plan_destroy(ps_exec_plan *b); /* NULL is accepted */
+
+/* For an execution plan that speculates: b->paused, with this candidate but for n_early, update_time, groups_ahead and
+ * keeps_logits. Errors as ps_exec_plan_create; then there is none. */
+PS_NODISCARD ps_status ps_exec_plan_add_paused(ps_exec_plan *b, const ps_budgets *budgets, ps_candidate candidate,
+                                               ps_deadline *deadline);
+void ps_exec_plan_drop_paused(ps_exec_plan *b);
 
 /* Limits for the search of a chunk size, in elements: ps_chunk_limits. */
 int64_t ps_exec_plan_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);

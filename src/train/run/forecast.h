@@ -32,7 +32,12 @@ typedef struct ps_forecast {
     ps_step_time taken_back_step;
     int64_t taken_back_moved_bytes[PS_LINK_COUNT];
     int64_t waiting_step_ns; /* a step of the fastest plan without them; 0: none was tried */
-    int32_t n_not_kept;      /* early updates that the last step had to defer, as nothing was there to keep */
+    /* Of a step while speculation is paused; 0: it cannot be. With a larger share of wrong steps it takes less time. */
+    ps_step_time paused_step;
+    int64_t paused_moved_bytes[PS_LINK_COUNT]; /* of the last one tried; later ones repeat what they did */
+    int64_t paused_steps;                      /* tried; the first of them still speculates */
+    double max_wrong_share;                    /* INFINITY: never */
+    int32_t n_not_kept; /* early updates that the last step had to defer, as nothing was there to keep */
 } ps_forecast;
 
 #endif

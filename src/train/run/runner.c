@@ -2,6 +2,8 @@
  * are in runner_update.c, groups of several ranks in window_collectives.c. */
 #include "train/run/runner.h"
 
+#include <math.h>
+
 #include "base/mem.h"
 #include "device/blocking.h"
 #include "device/stall.h"
@@ -22,6 +24,7 @@ ps_status ps_runner_create(const ps_exec_plan *plan, ps_tiers *tiers, const ps_r
     PS_TRY_GOTO(ps_mem_alloc((size_t)plan->layout->n_chunks, sizeof *r->chunk_pending, &r->chunk_pending));
     PS_TRY_GOTO(ps_mem_alloc((size_t)plan->layout->n_chunks, sizeof *r->is_unvalidated, &r->is_unvalidated));
     PS_TRY_GOTO(ps_mem_alloc((size_t)plan->layout->n_chunks, sizeof *r->is_grad_kept, &r->is_grad_kept));
+    r->max_wrong_share = INFINITY;
     PS_TRY_GOTO(ps_mem_alloc((size_t)plan->program->n_params, sizeof *r->is_overwritten, &r->is_overwritten));
     PS_TRY_GOTO(ps_window_collectives_open(r));
     PS_TRY_GOTO(ps_store_reserve_non_model(tiers->store, plan->code->non_model_bytes, &r->non_model));

@@ -63,7 +63,8 @@ bool ps_runner_can_execute(const ps_runner *r, const ps_exec_plan *plan);
  * between steps. Its store must be synchronized (ps_store_synchronize). */
 PS_NODISCARD ps_status ps_runner_simulate(ps_runner *r, const ps_runner *from);
 
-/* The current execution plan, as given: where it speculates also for a step with its execution plan taking_back. */
+/* The current execution plan, as given: where it speculates also for a step with its execution plan taking_back or
+ * paused. */
 const ps_exec_plan *ps_runner_exec_plan(const ps_runner *r);
 
 /* ---- steps ---- */
@@ -109,6 +110,15 @@ PS_NODISCARD ps_status ps_runner_grad_sums(ps_runner *r, ps_grad_sums *out);
  * is that of the groups given to ps_runner_backward, and the step is not skipped), or else taken back: then they are
  * pending, as if they had not been made. *n: so many chunks; 0 with other execution plans. PS_EIO. */
 PS_NODISCARD ps_status ps_runner_validate(ps_runner *r, bool are_right, int32_t *n);
+/* Speculation is paused while more than this share of the last PS_WRONG_STEPS steps is wrong (clipped, or not finite),
+ * if the execution plan can be paused; of all steps while there are fewer, from PS_WRONG_STEPS_LEAST on. It goes on when
+ * PS_WRONG_STEPS_SPAN fewer are wrong. A number below 0 pauses it from the next ps_runner_validate on; INFINITY, which
+ * a runner begins with, never does. Changes time alone. */
+enum { PS_WRONG_STEPS = 32, PS_WRONG_STEPS_LEAST = 8, PS_WRONG_STEPS_SPAN = 2 };
+void ps_runner_set_max_wrong_share(ps_runner *r, double share);
+/* Speculation is paused now: no early updates are made until the next ps_runner_validate, those that the execution plan
+ * has are deferred. */
+bool ps_runner_pauses_speculation(const ps_runner *r);
 
 /* Between steps: the early updates of an execution plan that speculates that are pending, as they were taken back or
  * could not be made. */

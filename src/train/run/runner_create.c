@@ -120,7 +120,7 @@ ps_status ps_runner_create_params(ps_runner *r, bool draws)
 bool ps_runner_can_execute(const ps_runner *r, const ps_exec_plan *plan)
 {
     const size_t n = (size_t)plan->program->n_params;
-    if (r->plan->usual != NULL) return false; /* early updates are pending */
+    if (r->plan->usual != NULL) return false; /* early updates are pending, or speculation is paused */
     for (int32_t c = 0; c < plan->layout->n_chunks; c++)
         if (r->chunk_pending[c] && plan->is_early[c]) return false;
     return plan->candidate.update_time == PS_UPDATE_DEFERRED && r->plan->candidate.update_time == PS_UPDATE_DEFERRED &&
@@ -156,6 +156,7 @@ ps_status ps_runner_simulate(ps_runner *r, const ps_runner *from)
     memcpy(r->is_overwritten, from->is_overwritten, (size_t)r->plan->program->n_params * sizeof *r->is_overwritten);
     memcpy(r->is_grad_kept, from->is_grad_kept, (size_t)r->plan->layout->n_chunks * sizeof *r->is_grad_kept);
     r->update_pending = from->update_pending;
+    r->is_paused = from->is_paused;
     ps_runner_set_plan(r, from->plan);
     return PS_OK;
 }

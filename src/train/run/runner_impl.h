@@ -28,6 +28,10 @@ struct ps_runner {
     bool *chunk_pending;           /* [n_chunks] */
     bool *is_unvalidated;          /* [n_chunks] updated early; the update before it is kept until ps_runner_validate */
     bool *is_grad_kept;            /* [n_chunks] pending after an update taken back: its gradient is in KEPT_GRAD */
+    double max_wrong_share;        /* ps_runner_set_max_wrong_share */
+    uint32_t wrong_steps;          /* a bit for each of the last PS_WRONG_STEPS steps, the last one in bit 0 */
+    int32_t n_weighed_steps;       /* of these bits so many are of steps; at most PS_WRONG_STEPS */
+    bool is_paused;                /* no early updates, if the execution plan can be paused */
     bool *is_overwritten;          /* [n_params] PARAM16 holds the tensor's gradient instead of its values */
     ps_snapshot snapshot;          /* in progress, or empty */
 };

@@ -105,6 +105,7 @@ void ps_runner_begin_early(ps_runner *r, const ps_param_groups *g)
 ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next)
 {
     const ps_exec_plan *b = r->plan;
+    if (ps_runner_pauses_speculation(r)) return PS_OK;
     for (; *next < b->n_deferred + b->candidate.n_early; (*next)++) {
         const int32_t c = b->update_order[*next];
         bool is_possible = true;

@@ -60,9 +60,19 @@ static ps_status take_back(ps_runner *r, int32_t chunk)
     return PS_OK;
 }
 
+static void weigh_step(ps_runner *r, bool is_right)
+{
+    r->wrong_steps = r->wrong_steps << 1 | !is_right;
+    r->n_weighed_steps = (int32_t)ps_min_i64(r->n_weighed_steps + 1, PS_WRONG_STEPS);
+    const int32_t n = (int32_t)ps_max_i64(r->n_weighed_steps, PS_WRONG_STEPS_LEAST);
+    const int32_t n_wrong = __builtin_popcount(r->wrong_steps) + (r->is_paused ? PS_WRONG_STEPS_SPAN : 0);
+    r->is_paused = (double)n_wrong > r->max_wrong_share * n;
+}
+
 ps_status ps_runner_validate(ps_runner *r, bool are_right, int32_t *n)
 {
     *n = 0;
+    weigh_step(r, are_right);
     for (int32_t c = 0; c < r->plan->layout->n_mirrored; c++) {
         if (!r->is_unvalidated[c]) continue;
         PS_TRY((are_right ? accept : take_back)(r, c));
@@ -81,16 +91,37 @@ int32_t ps_runner_count_early_pending(const ps_runner *r)
     return n;
 }
 
+void ps_runner_set_max_wrong_share(ps_runner *r, double share)
+{
+    r->max_wrong_share = share;
+}
+
 uint64_t ps_runner_pending_hash(const ps_runner *r)
 {
     const size_t n = (size_t)r->plan->layout->n_chunks;
     return r->update_pending ? XXH3_64bits(r->chunk_pending, n) ^ XXH3_64bits_withSeed(r->is_grad_kept, n, 1) : 0;
 }
 
+/* Pending updates whose gradients the execution plan `paused` would not find. */
+static bool has_kept_grad_pending(const ps_runner *r)
+{
+    bool has = false;
+    for (int32_t c = 0; c < r->plan->layout->n_mirrored; c++) has = has || (r->chunk_pending[c] && r->is_grad_kept[c]);
+    return r->update_pending && has;
+}
+
+bool ps_runner_pauses_speculation(const ps_runner *r)
+{
+    return r->is_paused && ps_runner_exec_plan(r)->paused != NULL;
+}
+
 void ps_speculation_choose_plan(ps_runner *r)
 {
-    const ps_exec_plan *usual = ps_runner_exec_plan(r);
+    const ps_exec_plan *usual = ps_runner_exec_plan(r), *b = usual;
     if (!usual->speculates) return;
-    const ps_exec_plan *b = ps_runner_count_early_pending(r) > 0 ? usual->taking_back : usual;
+    if (ps_runner_pauses_speculation(r) && !has_kept_grad_pending(r))
+        b = usual->paused;
+    else if (ps_runner_count_early_pending(r) > 0)
+        b = usual->taking_back;
     if (b != r->plan) ps_runner_set_plan(r, b);
 }

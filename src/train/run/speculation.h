@@ -9,7 +9,10 @@
  *
  * New optimizer data is written to the disk ahead of the next early update, which otherwise would wait for that. A
  * chunk whose optimizer data cannot be kept (before its first update it has none) stays as before, and pending. If
- * early updates are pending after a step, the next one has the execution plan taking_back, which defers them. */
+ * early updates are pending after a step, the next one has the execution plan taking_back, which defers them.
+ *
+ * While speculation is paused (ps_runner_set_max_wrong_share) steps have the execution plan paused, after one with
+ * taking_back if gradients are in KEPT_GRAD; the first step after that has taking_back, too, as all is pending. */
 #ifndef PS_RUN_SPECULATION_H
 #define PS_RUN_SPECULATION_H
 
