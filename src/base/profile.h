@@ -46,7 +46,10 @@ typedef struct ps_profile_record {
     int64_t begin_ns, end_ns; /* ps_profile_now; end_ns only for records with a duration */
     ps_profile_marks marks;   /* STEP, OP */
     union {
-        int64_t step; /* STEP: counted from 1 */
+        struct {
+            int64_t step;                       /* counted from 1 */
+            int32_t n_speculated, n_taken_back; /* as in ps_step_info */
+        };                                      /* STEP */
         struct {
             const char *label;
             int64_t step, non_model_bytes;

@@ -1,5 +1,6 @@
 /* Updates within the backward pass that may turn out to be wrong: validated or taken back when the norm is known, with
  * the bits of updates that wait for it, in memory as planned; and what is seen of the model in between. */
+#include <jansson.h>
 #include <math.h>
 
 #include "checkpoint/checkpoint_fixture.h"
@@ -543,11 +544,60 @@ static void test_nothing_is_read_in_between(void **state)
     ps_config_destroy(c);
 }
 
+/* ---- a profile --------------------------------------------------------------------------------------------------- */
+
+static int64_t arg_of(const json_t *event, const char *name)
+{
+    return json_integer_value(json_object_get(json_object_get(event, "args"), name));
+}
+
+/* Steps say how many chunks they speculated on, and took back; moments of a step on another plan have no number. */
+static void test_profile(void **state)
+{
+    (void)state;
+    const work_folder work = work_make();
+    char option[256];
+    ps_exec_plan *former;
+    ps_config *c = TINY(BF16, SMALL, CLIPS_NONE);
+    snprintf(option, sizeof option, "%s/profile.json", work.path);
+    assert_ok(ps_config_set(c, "profile.path", option));
+    assert_ok(ps_config_set(c, "profile.steps", "3,5"));
+    ps_engine *e = engine_with(c, 4, &former);
+    for (int step = 1; step <= 5; step++) {
+        e->settings.clip_norm = step == 4 ? 0.1 : 100;
+        assert_ok(tiny_step(e, step));
+    }
+    json_t *p = json_load_file(option, 0, NULL), *event;
+    assert_non_null(p);
+    size_t i;
+    int n_steps = 0, n_ops = 0;
+    json_array_foreach(json_object_get(p, "traceEvents"), i, event)
+    {
+        const char *category = json_string_value(json_object_get(event, "cat"));
+        if (category == NULL) continue;
+        if (strcmp(category, "op") == 0) {
+            n_ops++;
+            assert_int_equal(arg_of(event, "moment") < 0, arg_of(event, "step") == 5);
+        }
+        if (strcmp(category, "step") != 0) continue;
+        n_steps++;
+        assert_int_equal(arg_of(event, "speculated"), e->exec_plan->candidate.n_early);
+        assert_int_equal(arg_of(event, "taken_back"), arg_of(event, "step") == 4 ? e->exec_plan->candidate.n_early : 0);
+    }
+    assert_true(n_steps == 3 && n_ops > 0);
+    json_decref(p);
+    ps_engine_destroy(e);
+    ps_exec_plan_destroy(former);
+    ps_config_destroy(c);
+    work_remove(work.path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_pausing),
+        cmocka_unit_test(test_profile),
         cmocka_unit_test(test_same_bits_gradient_lists),
         cmocka_unit_test(test_same_bits_optimizers),
         cmocka_unit_test(test_loss_scale),

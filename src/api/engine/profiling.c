@@ -98,11 +98,16 @@ void ps_profiling_begin_step(ps_engine *e, int64_t step)
     p->begin = ps_work_now(&e->tiers, PS_TIER_DEVICE);
 }
 
-static void record_step(ps_engine *e)
+/* info: NULL when the step has not ended. */
+static void record_step(ps_engine *e, const ps_step_info *info)
 {
     ps_profiling *p = &e->profiling;
     ps_work_record(&e->tiers, PS_TIER_DEVICE, &p->begin,
-                   &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = -1, .step = p->step});
+                   &(ps_profile_record){.kind = PS_PROFILE_STEP,
+                                        .chunk = -1,
+                                        .step = p->step,
+                                        .n_speculated = info != NULL ? (int32_t)info->n_speculated : 0,
+                                        .n_taken_back = info != NULL ? (int32_t)info->n_taken_back : 0});
     p->last = p->step;
     if (p->first == 0) p->first = p->step;
     p->step = 0;
@@ -112,7 +117,7 @@ void ps_profiling_end_step(ps_engine *e)
 {
     ps_profiling *p = &e->profiling;
     if (p->step == 0) return;
-    record_step(e);
+    record_step(e, &e->last_step);
     if ((!p->is_asked && p->last >= e->settings.profile_steps[1]) || ps_profile_is_full(p->recorder)) end_recording(e);
 }
 
@@ -121,7 +126,7 @@ static void stop_recording(ps_engine *e)
 {
     ps_profiling *p = &e->profiling;
     if (!ps_profile_is_on(p->recorder)) return;
-    if (p->step != 0) record_step(e);
+    if (p->step != 0) record_step(e, NULL);
     end_recording(e);
 }
 

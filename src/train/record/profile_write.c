@@ -72,8 +72,10 @@ static void put_step(writer *w, const ps_profile_record *r)
 {
     const ps_profile_span span = ps_profile_work_span(&w->sum, r);
     begin_span(w, TID_STEPS, "step", span.begin_ns, span.end_ns);
-    ps_text_out_format(w->j, ",\"name\":\"step %lld\",\"args\":{\"step\":%lld}}", (long long)r->step,
-                       (long long)r->step);
+    ps_text_out_format(w->j, ",\"name\":\"step %lld\",\"args\":{\"step\":%lld", (long long)r->step, (long long)r->step);
+    if (r->n_speculated > 0)
+        ps_text_out_format(w->j, ",\"speculated\":%d,\"taken_back\":%d", r->n_speculated, r->n_taken_back);
+    ps_text_out_format(w->j, "}}");
 }
 
 /* Computed by the host in parallel with the device. */
