@@ -83,11 +83,12 @@ static void await_busy(void)
 
 /* ---- a queue's item that does not end ---- */
 
-static sem_t gate;
+static sem_t reached, gate;
 
 static ps_status hang(void *self, const void *args)
 {
     (void)self, (void)args;
+    sem_post(&reached);
     sem_wait(&gate);
     return PS_OK;
 }
@@ -105,13 +106,14 @@ static void test_call_of_queue(void **state)
     pthread_t waiter;
     timed w = begin();
     sem_init(&gate, 0, 0);
+    sem_init(&reached, 0, 0);
     assert_ok(ps_queue_thread_create("host", 8, &q));
     snprintf(q->name, sizeof q->name, "host");
     pass(&w, 1000);
     assert_int_equal(seen.n, 0); /* outside of the library any time may pass */
     assert_ok(ps_queue_call(q, &(ps_call){.name = "adam_hangs", .run = hang}));
     assert_int_equal(pthread_create(&waiter, NULL, wait_for_queue, q), 0);
-    await_busy();
+    sem_wait(&reached); /* the table names it */
     pass(&w, 1); /* sees that it has begun */
     pass(&w, 90);
     assert_int_equal(seen.n, 0);
@@ -281,7 +283,10 @@ static void test_disk(void **state)
     hangs = true;
     assert_int_equal(pthread_create(&reader, NULL, read_disk, d), 0);
     await_busy();
-    while (seen.n == 0) pass(&w, 11);
+    do {
+        seen.n = 0; /* the reader may still have been issuing it */
+        while (seen.n == 0) pass(&w, 11);
+    } while (strstr(seen.text, "waits for item 2") == NULL);
     says("waits for item 2 of queue disk (read of ");
     says(" at offset 0 of temporary file in /tmp");
     hangs = false;
