@@ -200,6 +200,11 @@ PS_API PS_NODISCARD ps_status ps_config_help_of(const char *name, char **out);
  * folder that is RAM itself (tmpfs, ramfs) or cannot be written. */
 PS_API PS_NODISCARD ps_status ps_config_set_disk_folder(ps_config *config, const char *folder);
 
+/* memory.update_in_backward = auto may do what speculate does, where the step is estimated to be faster. For programs
+ * that between ps_backward and ps_step neither access gradients and parameters nor change learning rates, which is then
+ * refused (PS_ESTATE). pstar is one. */
+PS_API PS_NODISCARD ps_status ps_config_allow_speculation(ps_config *config);
+
 PS_API void ps_config_destroy(ps_config *config); /* NULL is accepted */
 
 /* ---- models (src/train/graph, src/config) ----------------------------------------------------------------- */

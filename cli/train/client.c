@@ -98,6 +98,7 @@ ps_status client_load_config(const char *path, char *const *overrides, int n_ove
     ps_status st = ps_config_resize_vocabulary(*out);
     if (st == PS_OK) st = name_output_folder(*out, path);
     if (st == PS_OK) st = ps_config_set_disk_folder(*out, client_string(*out, "train.output_dir"));
+    if (st == PS_OK) st = ps_config_allow_speculation(*out);
     if (st == PS_OK) return PS_OK;
     ps_config_destroy(*out);
     *out = NULL;

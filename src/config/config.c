@@ -52,6 +52,18 @@ ps_status ps_config_set_disk_folder(ps_config *config, const char *folder)
     return set_folder_name(&config->disk_folder, folder);
 }
 
+ps_status ps_config_allow_speculation(ps_config *config)
+{
+    PS_TRY(PS_NEED("config", config));
+    config->allows_speculation = true;
+    return PS_OK;
+}
+
+bool ps_config_allows_speculation(const ps_config *config)
+{
+    return config->allows_speculation;
+}
+
 const char *ps_config_disk_folder(const ps_config *config)
 {
     return config->disk_folder != NULL ? config->disk_folder : USUAL_DISK_FOLDER;

@@ -33,6 +33,9 @@ void ps_config_know_machine(ps_config *config, const ps_hardware *machine);
 /* The folder of ps_config_set_disk_folder, or the default one. */
 const char *ps_config_disk_folder(const ps_config *config);
 
+/* ps_config_allow_speculation was called. */
+bool ps_config_allows_speculation(const ps_config *config);
+
 /* The description that the option `hardware` selects: for auto that of ps_config_know_machine or NULL, NULL for none;
  * that of a file is read into *room. PS_EIO, PS_EFORMAT, PS_EINVAL of ps_hardware_load. */
 PS_NODISCARD ps_status ps_config_hardware(const ps_config *config, ps_hardware *room, const ps_hardware **out);

@@ -39,6 +39,7 @@ struct ps_config {
     bool knows_machine;          /* machine is set */
     ps_hardware machine;
     char *disk_folder;                /* NULL: the default */
+    bool allows_speculation;          /* ps_config_allow_speculation */
     bool ignored[PS_UNSUPPORTED_MAX]; /* ignored keys of unsupported.def whose value differs from the one in effect */
 };
 

@@ -74,6 +74,7 @@ static void test_configurations(void **state)
     refused(ps_config_resize_vocabulary(NULL), "ps_config_resize_vocabulary: config is NULL");
     refused(ps_config_set_disk_folder(NULL, "x"), "ps_config_set_disk_folder: config is NULL");
     refused(ps_config_set_disk_folder(ANY, NULL), "ps_config_set_disk_folder: folder is NULL");
+    refused(ps_config_allow_speculation(NULL), "ps_config_allow_speculation: config is NULL");
 }
 
 static void test_ranks(void **state)

@@ -32,6 +32,7 @@ ps_status ps_variation_init(ps_variation *v, const ps_config *config, const ps_s
     ps_free(text);
     PS_TRY(st);
     PS_TRY(ps_config_set_disk_folder(v->config, ps_config_disk_folder(config)));
+    if (ps_config_allows_speculation(config)) PS_TRY(ps_config_allow_speculation(v->config));
     return bring_machine(config, v->config);
 }
 

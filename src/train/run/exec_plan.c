@@ -610,7 +610,7 @@ const char *ps_exec_plan_why_not_speculating(const ps_exec_plan *b, const ps_bud
     char bytes[3][PS_BYTES_TEXT_MAX];
     const int64_t disk_bytes = budgets->bytes[PS_TIER_DISK];
     text[0] = '\0';
-    if (!b->settings->may_speculate || b->n_keeping > 0) return text;
+    if (!b->settings->may_speculate || !b->settings->wants_speculation || b->n_keeping > 0) return text;
     if (disk_bytes == 0)
         snprintf(text, PS_SPECULATION_TEXT_MAX,
                  "memory.update_in_backward = speculate: without effect, as the values of before an update are kept on "

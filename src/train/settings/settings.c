@@ -124,10 +124,13 @@ static bool may_update_early(const ps_options *o)
 }
 
 /* Updates that turn out to be wrong are made again before the next forward pass. */
-static bool may_speculate(const ps_options *o)
+static bool may_speculate(const ps_config *config)
 {
-    return o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE && !may_update_early(o) &&
-           o->memory_defer_updates;
+    const ps_options *o = ps_config_options(config);
+    const bool is_wanted = o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE ||
+                           (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_AUTO &&
+                            ps_config_allows_speculation(config));
+    return is_wanted && !may_update_early(o) && o->memory_defer_updates;
 }
 
 static ps_status read_group(const ps_config_param_group *g, ps_settings *s)
@@ -211,7 +214,8 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
         .clip_norm = o->gradient_clipping,
         .defer_updates = o->memory_defer_updates,
         .may_update_early = training && may_update_early(o),
-        .may_speculate = training && may_speculate(o),
+        .may_speculate = training && may_speculate(config),
+        .wants_speculation = o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE,
         .always_updates_early = training && o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_ALWAYS,
         .max_nonfinite_steps = o->train_max_nonfinite_steps,
         .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,
