@@ -21,7 +21,7 @@ static ps_status open_tiers(ps_engine *e, bool draws)
     const ps_runner_options runs = {.compute = true, .keeps_dump = true};
     PS_TRY(ps_runner_create(e->exec_plan, &e->tiers, &runs, &e->runner));
     ps_runner_set_max_wrong_share(e->runner, e->shape->forecast.max_wrong_share);
-    if (e->settings.backend_kind == PS_BACKEND_CUDA && e->settings.training) PS_TRY(ps_runner_rehearse(e->runner));
+    if (e->settings.backend_kind == PS_BACKEND_CUDA && e->settings.training) PS_TRY(ps_runner_warm_up(e->runner));
     if (!draws) PS_TRY(ps_mem_alloc((size_t)e->program->n_params, sizeof *e->is_filled, &e->is_filled));
     return ps_runner_create_params(e->runner, draws);
 }

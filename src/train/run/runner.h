@@ -27,9 +27,9 @@ PS_NODISCARD ps_status ps_runner_join(ps_runner *r);
 /* Waits until the communicator accesses no payload any more, also after a failure. NULL is accepted. */
 void ps_runner_destroy(ps_runner *r);
 
-/* rehearsal.c: before there are parameters, computes each kind of instruction once, so that no library loads or plans
+/* warm_up.c: before there are parameters, computes each kind of instruction once, so that no library loads or plans
  * anything in a step. For a GPU. */
-PS_NODISCARD ps_status ps_runner_rehearse(ps_runner *r);
+PS_NODISCARD ps_status ps_runner_warm_up(ps_runner *r);
 
 /* ---- parameters ---- */
 

@@ -1,4 +1,4 @@
-/* rehearsal.c - each kind of instruction is computed once before there are parameters, on zeros.
+/* warm_up.c - each kind of instruction is computed once before there are parameters, on zeros.
  *
  * Libraries choose algorithms, make plans and load kernels when they first meet a shape, and loading waits until the GPU
  * is idle. After this no step does, unless ps_engine_set_shape has changed the sizes. Instructions of one kind and the
@@ -115,7 +115,7 @@ static ps_status compute_kinds(ps_runner *r, char *block, int64_t bytes, kind *k
     return ps_event_wait(ps_queue_event(ps_runner_device_queue(r)));
 }
 
-ps_status ps_runner_rehearse(ps_runner *r)
+ps_status ps_runner_warm_up(ps_runner *r)
 {
     const ps_code *c = r->plan->code;
     ps_device *dev = r->tiers->ram[PS_TIER_DEVICE];
