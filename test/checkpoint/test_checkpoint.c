@@ -66,6 +66,7 @@ static void assert_same(const char *what, const outcome *a, const outcome *b, in
 }
 
 #define COMPACT "optimizer.params.state_format=compact"
+#define SPLIT "optimizer.params.state_format=compact_split"
 
 static void vary(const char *format, const char *more, const char *and_more)
 {
@@ -156,6 +157,12 @@ static void test_same_bits_compact(void **state)
 {
     (void)state;
     vary("bf16.enabled=true", COMPACT, "model.tie_word_embeddings=false");
+}
+
+static void test_same_bits_compact_split(void **state)
+{
+    (void)state;
+    vary("bf16.enabled=true", SPLIT, "model.tie_word_embeddings=false");
 }
 
 /* From one state_format to another: said, with what is lost. */
@@ -444,6 +451,7 @@ int main(void)
         TEST(test_same_bits_accumulated),
         TEST(test_same_bits_fp16_skipped),
         TEST(test_same_bits_compact),
+        TEST(test_same_bits_compact_split),
         TEST(test_other_state_format),
         TEST(test_same_bits_sgd),
         TEST(test_same_bits_plain_sgd),

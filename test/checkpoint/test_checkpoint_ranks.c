@@ -302,6 +302,7 @@ static void test_any_to_any_compact(void **state)
 {
     (void)state;
     load_any_to_any(STATE_FORMAT("compact"));
+    load_any_to_any(STATE_FORMAT("compact_split"));
     state_format = STATE_FORMAT("fp32");
 }
 
