@@ -15,13 +15,15 @@
 
 #include "base/dtype.h"
 
-#define PS_SPLIT_HALF 0x8000u /* a low half above it: p was rounded up */
+#define PS_SPLIT_HALF 0x8000u
+/* What rounding added to the upper half, of a low half as 32 bits: 2^16 where it is above PS_SPLIT_HALF, else 0. */
+#define PS_SPLIT_CARRY(low) (((low) + 0x7fff) & 0x10000)
 
 #ifndef __cplusplus /* kernels for GPUs have their own functions */
 
 static inline float ps_split_join(uint16_t p, uint16_t low)
 {
-    const uint32_t u = ((uint32_t)p << 16) + low - (low > PS_SPLIT_HALF ? 0x10000u : 0u);
+    const uint32_t u = ((uint32_t)p << 16) + low - PS_SPLIT_CARRY((uint32_t)low);
     float x;
     memcpy(&x, &u, sizeof x);
     return x;

@@ -130,6 +130,21 @@ static void test_written(void **state)
     ps_config_destroy(c);
 }
 
+/* Where each gradient is used up at once, the least device that holds all has no room for them. */
+static void test_early_gradients_take_no_memory(void **state)
+{
+    (void)state;
+#define LEAST(early)                                                                                                   \
+    smallest_device((const char *const[]){BF16, SPLIT, "default_chunk_size=2048", "model.n_layer=12", "memory.host=0", \
+                                          "memory.disk=0", "activation_checkpointing.enabled=true",                    \
+                                          "gradient_clipping=0", "train.max_nonfinite_steps=1",                        \
+                                          "memory.update_in_backward=" early, NULL})
+    const int64_t late = LEAST("never"), early = LEAST("always");
+#undef LEAST
+    const int64_t parameters = train(TINY(BF16, "model.n_layer=12"), 1).memory.parameters;
+    assert_true(late - early > parameters * 3 / 2);
+}
+
 /* What it needs is said by name. */
 static void test_refused(void **state)
 {
@@ -152,9 +167,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_compact),
-        cmocka_unit_test(test_skipped),
-        cmocka_unit_test(test_written),
+        cmocka_unit_test(test_as_compact), cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_written),    cmocka_unit_test(test_early_gradients_take_no_memory),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,12 +90,12 @@ __device__ inline float scale_of(float x, float least, bool *has_codes)
 
 __device__ inline float split_join(unsigned p, unsigned low)
 {
-    return __uint_as_float((p << 16) + low - (low > PS_SPLIT_HALF ? 0x10000u : 0u));
+    return __int_as_float((int)((p << 16) + low - PS_SPLIT_CARRY(low)));
 }
 
 __device__ inline uint16_t split_low(float x)
 {
-    const unsigned u = __float_as_uint(x), low = u & 0xffffu;
+    const unsigned u = (unsigned)__float_as_int(x), low = u & 0xffffu;
     if (x != x) return 0;
     return (uint16_t)(low == PS_SPLIT_HALF ? low + (u >> 16 & 1u) : low);
 }

@@ -58,8 +58,7 @@ PS_CPU_INLINE void halves_put(uint16_t *p, int64_t i, int64_t n, vu x)
 PS_CPU_INLINE vf split_get(const ps_adam_args *a, int64_t i, int64_t n)
 {
     const vu low = halves_get(a->low, i, n);
-    const vu is_up = (vu)((vi)low > (int32_t)PS_SPLIT_HALF);
-    return (vf)((vu)vf_get(PS_DTYPE_BF16, a->param, i, n) + low - (is_up & 0x10000));
+    return (vf)((vu)vf_get(PS_DTYPE_BF16, a->param, i, n) + low - PS_SPLIT_CARRY(low));
 }
 
 PS_CPU_INLINE void split_put(const ps_adam_args *a, int64_t i, int64_t n, vf w)
