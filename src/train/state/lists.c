@@ -44,7 +44,8 @@ const char *ps_lists_describe(const ps_lists *l, ps_list list, ps_dtype dtype, c
     else if (list == ps_lists_grad_sum(l))
         snprintf(text, PS_LIST_TEXT_MAX, "summed gradients");
     else if (list == ps_lists_kept_grad(l))
-        snprintf(text, PS_LIST_TEXT_MAX, "%sgradients (%s)", name[0] == 'K' ? "kept " : "", ps_dtype_precision(dtype));
+        snprintf(text, PS_LIST_TEXT_MAX, "%sgradients (%s)", strcmp(name, "KEPT_GRAD") == 0 ? "kept " : "",
+                 ps_dtype_precision(dtype));
     else if (list == l->n)
         snprintf(text, PS_LIST_TEXT_MAX, "offloaded activations");
     else {
