@@ -55,6 +55,9 @@ const char *ps_config_describe_ignored(const ps_config *config, char text[PS_CON
  * option. */
 PS_NODISCARD ps_status ps_config_check_early_updates(const ps_config *config);
 
+/* The same for optimizer.params.state_format. */
+PS_NODISCARD ps_status ps_config_check_state_format(const ps_config *config);
+
 /* Tokens in a sequence: data.sequence_length, or the length that its 0 resolves to. */
 PS_PRIVATE_API int64_t ps_config_sequence_length(const ps_options *o);
 

@@ -112,6 +112,25 @@ ps_status ps_config_check_early_updates(const ps_config *config)
     return PS_OK;
 }
 
+/* Formats whose masters are a part of the parameters. */
+ps_status ps_config_check_state_format(const ps_config *config)
+{
+    const ps_options *o = &config->options;
+    const ps_option_id id = PS_OPTION_optimizer_params_state_format;
+    if (o->optimizer_params_state_format != PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT) return PS_OK;
+    if (!o->bf16_enabled)
+        return ps_config_fail_for(config, id,
+                                  "%s = compact_split keeps masters as bf16 parameters and 16 bits beside them, but "
+                                  "parameters are %s; set bf16.enabled = true, or compact here",
+                                  ps_config_key(config, id), o->fp16_enabled ? "fp16" : "fp32");
+    if (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE)
+        return ps_config_fail_for(config, id,
+                                  "%s = compact_split: memory.update_in_backward = speculate keeps whole masters while "
+                                  "an update may be taken back, and there are none; set that to auto, or compact here",
+                                  ps_config_key(config, id));
+    return PS_OK;
+}
+
 static ps_status check_activations(const ps_config *config)
 {
     const ps_option_id offload = PS_OPTION_client_opts_with_activation_offload;
@@ -270,6 +289,7 @@ ps_status ps_config_validate(const ps_config *config)
     PS_TRY(check_placement(config));
     PS_TRY(check_activations(config));
     PS_TRY(ps_config_check_early_updates(config));
+    PS_TRY(ps_config_check_state_format(config));
     PS_TRY(check_optimizer(config));
     PS_TRY(check_scheduler(config));
     PS_TRY(ps_config_check_model(config));

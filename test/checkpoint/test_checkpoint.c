@@ -66,6 +66,7 @@ static void assert_same(const char *what, const outcome *a, const outcome *b, in
 }
 
 #define COMPACT "optimizer.params.state_format=compact"
+#define SPLIT "optimizer.params.state_format=compact_split"
 
 static void vary(const char *format, const char *more, const char *and_more)
 {
@@ -158,24 +159,37 @@ static void test_same_bits_compact(void **state)
     vary("bf16.enabled=true", COMPACT, "model.tie_word_embeddings=false");
 }
 
+static void test_same_bits_compact_split(void **state)
+{
+    (void)state;
+    vary("bf16.enabled=true", SPLIT, "model.tie_word_embeddings=false");
+}
+
 /* From one state_format to another: said, with what is lost. */
 static void test_other_state_format(void **state)
 {
     (void)state;
-    static const char *const formats[] = {"optimizer.params.state_format=fp32", COMPACT};
-    static const char *const lost[] = {"converted without loss", "rounded to 8 bits"};
-    enum { N = 1000 };
-    for (int from = 0; from < 2; from++) {
+#define BF16 "bf16.enabled=true"
+    enum { FORMATS = 3, N = 1000 };
+    static const char *const formats[FORMATS] = {"optimizer.params.state_format=fp32", COMPACT, SPLIT};
+    static const char *const lost[FORMATS][FORMATS] = {
+        {NULL, "momentum and variance are rounded to 8 bits, and training", "to 8 bits, and one master in 131072 by"},
+        {"converted without loss", NULL, "one master in 131072 is rounded by 2^-24"},
+        {"converted without loss", "converted without loss", NULL}};
+    for (int from = 0; from < FORMATS; from++) {
         work_remove(work_file(work.path, "step-000003").text);
-        (void)run_saving(TINY(formats[from], SAVING), AT_ONCE);
-        float values[2][N], losses[STEPS];
-        for (int to = 0; to < 2; to++) {
-            ps_config *c = TINY(formats[to], SMALL);
+        (void)run_saving(TINY(BF16, formats[from], SAVING), AT_ONCE);
+        float values[FORMATS][N], weights[FORMATS][N], losses[STEPS];
+        for (int to = 0; to < FORMATS; to++) {
+            ps_config *c = TINY(BF16, formats[to], SMALL);
             ps_engine *e = engine_of(c);
             assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
             const char *notices = ps_engine_get_notices(e);
-            if ((strstr(notices, lost[to]) != NULL) != (from != to)) fail_msg("%d to %d: \"%s\"", from, to, notices);
+            const bool is_right =
+                from == to ? strstr(notices, "state_format") == NULL : strstr(notices, lost[from][to]) != NULL;
+            if (!is_right) fail_msg("%d to %d: \"%s\"", from, to, notices);
             assert_ok(ps_engine_read_state(e, 0, "exp_avg", 0, N, values[to]));
+            assert_ok(ps_engine_read_tensor(e, 0, 0, N, weights[to]));
             train_steps(e, AT, STEPS, losses);
             assert_true(losses[STEPS - 1] < 5.5f);
             ps_engine_destroy(e);
@@ -185,8 +199,14 @@ static void test_other_state_format(void **state)
         for (int i = 0; i < N; i++) largest = fmaxf(largest, fabsf(values[0][i]));
         assert_true(largest > 0);
         for (int i = 0; i < N; i++) assert_true(fabsf(values[0][i] - values[1][i]) <= largest / 127);
-        assert_true((memcmp(values[0], values[1], sizeof values[0]) == 0) == (from == 1));
+        assert_true((memcmp(values[0], values[1], sizeof values[0]) == 0) == (from > 0));
+        assert_memory_equal(values[1], values[2], sizeof values[1]);
+        assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+        for (int i = 0; i < N; i++)
+            assert_true(fabsf(weights[0][i] - weights[2][i]) <= 0x1p-23f * fabsf(weights[0][i]));
+        if (from == 2) assert_memory_equal(weights[1], weights[2], sizeof weights[1]);
     }
+#undef BF16
 }
 
 #define BETAS "optimizer.params.betas=[0.9, 0.999]" /* the default: SGD has none */
@@ -439,22 +459,12 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_same_bits_f32),
-        TEST(test_same_bits_bf16),
-        TEST(test_same_bits_accumulated),
-        TEST(test_same_bits_fp16_skipped),
-        TEST(test_same_bits_compact),
-        TEST(test_other_state_format),
-        TEST(test_same_bits_sgd),
-        TEST(test_same_bits_plain_sgd),
-        TEST(test_same_bits_lion),
-        TEST(test_other_arithmetic),
-        TEST(test_other_optimizer),
-        TEST(test_other_format),
-        TEST(test_inference),
-        TEST(test_saving_moves_nothing),
-        TEST(test_buffer_is_counted),
-        TEST(test_calls_in_order),
+        TEST(test_same_bits_f32),          TEST(test_same_bits_bf16),    TEST(test_same_bits_accumulated),
+        TEST(test_same_bits_fp16_skipped), TEST(test_same_bits_compact), TEST(test_same_bits_compact_split),
+        TEST(test_other_state_format),     TEST(test_same_bits_sgd),     TEST(test_same_bits_plain_sgd),
+        TEST(test_same_bits_lion),         TEST(test_other_arithmetic),  TEST(test_other_optimizer),
+        TEST(test_other_format),           TEST(test_inference),         TEST(test_saving_moves_nothing),
+        TEST(test_buffer_is_counted),      TEST(test_calls_in_order),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -102,6 +102,21 @@ static void test_same_bits_compact(void **state)
     vary_memory(BF16, "optimizer.params.state_format=compact");
 }
 
+/* A gradient has memory of its own, 2 bytes, unless it is used up at once. */
+static void test_same_bits_compact_split(void **state)
+{
+    (void)state;
+#define SPLIT "optimizer.params.state_format=compact_split"
+    const run_result compact = train(TINY(BF16, "optimizer.params.state_format=compact"), 1);
+    const run_result late = train(TINY(BF16, SPLIT), 1);
+    const run_result early = train(
+        TINY(BF16, SPLIT, "gradient_clipping=0", "train.max_nonfinite_steps=1", "memory.update_in_backward=always"), 1);
+    assert_int_equal(late.memory.model_data_bytes, compact.memory.model_data_bytes);
+    assert_int_equal(early.memory.model_data_bytes, late.memory.model_data_bytes - 2 * late.memory.parameters);
+    vary_memory(BF16, SPLIT);
+#undef SPLIT
+}
+
 /* One state in place of two, or none. */
 static void test_same_bits_optimizers(void **state)
 {
@@ -332,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_bf16),
         cmocka_unit_test(test_same_bits_accumulated),
         cmocka_unit_test(test_same_bits_compact),
+        cmocka_unit_test(test_same_bits_compact_split),
         cmocka_unit_test(test_same_bits_optimizers),
         cmocka_unit_test(test_same_bits_untied_fp16),
         cmocka_unit_test(test_same_bits_families),

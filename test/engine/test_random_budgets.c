@@ -61,6 +61,18 @@ static void draw_model(drawn *d)
     if (checkpointing > 1) change(d, "client.opts.with_activation_offload=true");
 }
 
+/* Gradients beside the parameters, where these are bf16 and no update is speculative. */
+static void draw_states(drawn *d)
+{
+    static const char *const formats[] = {"fp32", "compact", "compact_split"};
+    bool is_bf16 = false, speculates = false;
+    for (int i = 0; i < d->n; i++) {
+        is_bf16 |= strcmp(d->texts[i], "bf16.enabled=true") == 0;
+        speculates |= strstr(d->texts[i], "speculate") != NULL;
+    }
+    change(d, "optimizer.params.state_format=%s", formats[draw(is_bf16 && !speculates ? 3 : 2)]);
+}
+
 static void draw_placement(drawn *d)
 {
     static const int64_t prefetches[] = {0, 1, 2, 8};
@@ -77,6 +89,7 @@ static void draw_placement(drawn *d)
         change(d, "gradient_clipping=0");
         change(d, "train.max_nonfinite_steps=1");
     }
+    draw_states(d);
     if (draw(5) == 0) change(d, "optimizer.params.use_hybrid_adam=false");
 }
 

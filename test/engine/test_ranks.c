@@ -161,6 +161,25 @@ static void test_same_bits(void **state)
     }
 }
 
+/* Gradients beside the parameters: reduced there, and dropped with the chunks of other ranks. */
+static void test_same_bits_compact_split(void **state)
+{
+    (void)state;
+#define SPLIT "optimizer.params.state_format=compact_split"
+#define UNCLIPPED "gradient_clipping=0", "train.max_nonfinite_steps=1"
+    for (int32_t n = 2; n <= 3; n++) {
+        const uint64_t want = hash_of(n, SPLIT, NOTHING, NOTHING, NOTHING);
+        const uint64_t want_summed = hash_of(n, SPLIT, SUMMED, NOTHING, NOTHING);
+        for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++) check_same_bits(n, SPLIT, variations[i], want);
+        for (size_t i = 0; i < PS_ARRAY_LEN(summed_variations); i++)
+            check_same_bits(n, SPLIT, summed_variations[i], want_summed);
+        assert_true(hash_of(n, SPLIT, UNCLIPPED, "memory.update_in_backward=always") ==
+                    hash_of(n, SPLIT, UNCLIPPED, "memory.update_in_backward=never"));
+    }
+#undef UNCLIPPED
+#undef SPLIT
+}
+
 /* With the state of each element with its owner, and with none. */
 static void test_same_bits_optimizers(void **state)
 {
@@ -371,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_losses_of_heads),
         cmocka_unit_test(test_one_micro_batch),
         cmocka_unit_test(test_same_bits_optimizers),
+        cmocka_unit_test(test_same_bits_compact_split),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_bytes_and_peaks),
         cmocka_unit_test(test_profiles),

@@ -99,6 +99,7 @@ static void take_over(ps_engine *from, ps_engine *to)
 #define SGD PLAIN_SGD, "optimizer.params.momentum=0.9", "optimizer.params.dampening=0.25"
 #define LION "optimizer.type=Lion", "optimizer.params.lr=1e-4", "optimizer.params.weight_decay=0.1"
 #define COMPACT "optimizer.params.state_format=compact", "bf16.enabled=true"
+#define SPLIT "optimizer.params.state_format=compact_split", "bf16.enabled=true"
 #define COSINE "scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=8"
 #define SMALL "default_chunk_size=2048"
 
@@ -137,6 +138,8 @@ static void test_taken_over(void **state)
     expect_taken_over(TINY("train.threads=1", SGD), TINY("train.threads=1", SGD, SMALL, "train.seed=8"));
     expect_taken_over(TINY("train.threads=1", COMPACT),
                       TINY("train.threads=1", COMPACT, SMALL, "memory.device=700KB", "memory.disk=20MB"));
+    expect_taken_over(TINY("train.threads=1", SPLIT),
+                      TINY("train.threads=1", SPLIT, SMALL, "memory.device=700KB", "memory.disk=20MB"));
     expect_taken_over(TINY("train.threads=1", LION), TINY("train.threads=1", LION, SMALL, "train.seed=8"));
 }
 

@@ -239,6 +239,11 @@ static void run_updates(void)
             .v = op_random(PS_DTYPE_F32, N, 4.0, 1.0, 8), .is_compact = is_compact != 0, .n = N, .lr = 0.1f,
             .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.1f, .bias1 = 1.0f,
             .bias2 = 1.0f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+    if (t == PS_DTYPE_BF16)
+        RUN(adam, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .low = op_random(PS_DTYPE_BF16, N, 1.0, 1.0, 9),
+            .m = sum_f32(N), .v = op_random(PS_DTYPE_F32, N, 4.0, 1.0, 8), .is_compact = true, .n = N, .lr = 0.1f,
+            .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.1f, .bias1 = 1.0f,
+            .bias2 = 1.0f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
     RUN(sgd, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .buffer = sum_f32(N), .n = N,
         .lr = 0.1f, .momentum = 0.9f, .one_minus_dampening = 1.0f, .grad_scale = 1.0f, .param_dtype = t,
         .grad_dtype = t_grad);

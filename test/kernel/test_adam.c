@@ -1,4 +1,5 @@
 #include "base/compact.h"
+#include "base/split.h"
 #include "kernel/op_check.h"
 
 typedef struct adam_case {
@@ -8,6 +9,7 @@ typedef struct adam_case {
     bool over;     /* param overlaps grad */
     int64_t piece; /* 0: in one call; else the longest piece, of groups where the states are compact */
     bool is_compact;
+    bool is_split; /* and compact, of bf16 */
     float beta1;
 } adam_case;
 
@@ -15,7 +17,10 @@ static void label_case(const adam_case *c)
 {
     op_label("n %lld grad %s param %s%s%s%s piece %lld", (long long)c->n, ps_dtype_name(c->grad_dtype),
              ps_dtype_name(c->param_dtype), c->decoupled_decay ? " decoupled" : "", c->over ? " over" : "",
-             c->is_compact ? " compact" : "", (long long)c->piece);
+             c->is_split     ? " split"
+             : c->is_compact ? " compact"
+                             : "",
+             (long long)c->piece);
 }
 
 static ps_adam_args piece_of(const ps_adam_args *a, int64_t first, int64_t n)
@@ -25,7 +30,11 @@ static ps_adam_args piece_of(const ps_adam_args *a, int64_t first, int64_t n)
     p.grad = (const char *)a->grad + first * (int64_t)ps_dtype_bytes(a->grad_dtype);
     const ps_item item = ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32);
     p.m = (char *)a->m + ps_item_offset(item, first), p.v = (char *)a->v + ps_item_offset(item, first);
-    p.master += first, p.n = n;
+    if (a->low == NULL)
+        p.master += first;
+    else
+        p.low += first;
+    p.n = n;
     return p;
 }
 
@@ -58,6 +67,26 @@ static void record_state(op_result *result, const char *name, const adam_case *c
     op_record_exact(result, name, PS_DTYPE_F32, bytes, n_groups * width);
 }
 
+/* Masters half-way between two bf16 numbers among them, subnormal numbers, and what rounds to infinity. */
+static void split_masters(const adam_case *c, ps_adam_args *a)
+{
+    static const uint32_t odd[] = {0x3f808000, 0x3f818000, 0x80000001, 0x00008000, 0x00018000,
+                                   0x7f7fffff, 0x7f7f8000, 0xff7f9000, 0x80000000};
+    /* with decay in the gradient the largest ones would make moments that are not finite */
+    for (int64_t i = 0; i < c->n && c->decoupled_decay; i += 3)
+        memcpy(&a->master[i], &odd[i % (int64_t)PS_ARRAY_LEN(odd)], sizeof(float));
+    a->low = op_alloc((size_t)c->n * sizeof *a->low);
+    ps_split_all(a->master, a->param, a->low, c->n);
+    a->master = NULL;
+}
+
+static float *joined_masters(const adam_case *c, const ps_adam_args *a)
+{
+    float *const x = op_alloc((size_t)c->n * sizeof *x);
+    ps_split_join_all(a->param, a->low, x, c->n);
+    return x;
+}
+
 /* The reference fixes a sequence of float operations; a backend that fuses some of them is off by one rounding each:
  * a unit of the last place of the result, or of the terms where they cancel. */
 static void run_adam(ps_backend *k, const void *context, op_result *result)
@@ -83,6 +112,7 @@ static void run_adam(ps_backend *k, const void *context, op_result *result)
     a.grad = grad;
     a.param = c->over ? grad : op_output(c->param_dtype, c->n, false, 0);
     a.master = op_random(PS_DTYPE_F32, c->n, 0.0, 1.0, 2);
+    if (c->is_split) split_masters(c, &a);
     a.m = states_of(c, PS_FORMAT_SIGNED, 0.0, 0.1, 3);
     a.v = states_of(c, PS_FORMAT_ROOT, 0.02, 0.003, 4);
     for (int64_t first = 0, turn = 0; first < c->n; turn++) {
@@ -97,6 +127,7 @@ static void run_adam(ps_backend *k, const void *context, op_result *result)
     record_state(result, "m", c, a.m, rounding);
     record_state(result, "v", c, a.v, rounding * 0.02);
     const double exact = -1.0;
+    if (c->is_split) a.master = joined_masters(c, &a);
     op_record(result, "master", PS_DTYPE_F32, a.master, c->n, c->is_compact ? exact : rounding);
     op_record(result, "param", c->param_dtype, a.param, c->n, c->is_compact ? exact : rounding);
 }
@@ -118,6 +149,78 @@ static void test_backends(void **state)
                 label_case(&c);
                 op_check_backends(run_adam, &c);
             }
+}
+
+/* Of gradients in either type, whole and in pieces. */
+static void test_split(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
+        for (int t = 0; t < PS_DTYPE_COUNT * 2; t++) {
+            const adam_case whole = {.n = sizes[s],
+                                     .param_dtype = PS_DTYPE_BF16,
+                                     .grad_dtype = (ps_dtype)(t / 2),
+                                     .decoupled_decay = t % 2 != 0,
+                                     .is_compact = true,
+                                     .is_split = true,
+                                     .beta1 = 0.9f};
+            label_case(&whole);
+            op_check_backends(run_adam, &whole);
+            adam_case cut = whole;
+            cut.piece = 41;
+            op_check_same_bits(run_adam, &whole, &cut, "cut in pieces");
+        }
+}
+
+/* The update of masters that are split has the bits of one of whole masters, which begin as what was split. */
+static void test_split_as_compact(void **state)
+{
+    (void)state;
+    enum { N = 4000 };
+    ps_backend *k;
+    char name[64];
+    for (int b = 0; op_backend(b, &k, name); b++) {
+        op_label("split as compact, %s", name);
+        const adam_case c = {.n = N, .is_compact = true, .beta1 = 0.9f};
+        ps_adam_args a = {.n = N,
+                          .lr = 1e-2f,
+                          .beta1 = 0.9f,
+                          .beta2 = 0.99f,
+                          .eps = 1e-8f,
+                          .weight_decay = 0.1f,
+                          .one_minus_beta1 = 0.1f,
+                          .one_minus_beta2 = 0.01f,
+                          .bias1 = 0.5f,
+                          .bias2 = 0.5f,
+                          .grad_scale = 0.25f,
+                          .is_compact = true,
+                          .decoupled_decay = true,
+                          .param_dtype = PS_DTYPE_BF16,
+                          .grad_dtype = PS_DTYPE_BF16,
+                          .grad = op_random(PS_DTYPE_BF16, N, 0.0, 4.0, 1)};
+        ps_adam_args split = a;
+        split.low = op_alloc(N * sizeof *split.low), split.param = op_alloc(N * sizeof(uint16_t));
+        a.param = op_alloc(N * sizeof(uint16_t));
+        float *const first = op_random(PS_DTYPE_F32, N, 0.0, 1.0, 2);
+        a.m = states_of(&c, PS_FORMAT_SIGNED, 0.0, 0.1, 3), split.m = states_of(&c, PS_FORMAT_SIGNED, 0.0, 0.1, 3);
+        a.v = states_of(&c, PS_FORMAT_ROOT, 0.02, 0.003, 4), split.v = states_of(&c, PS_FORMAT_ROOT, 0.02, 0.003, 4);
+        ps_split_all(first, split.param, split.low, N);
+        ps_split_join_all(split.param, split.low, first, N);
+        a.master = first;
+        op_expect_ok(ps_run_adam(k, NULL, &a, 0));
+        op_expect_ok(ps_run_adam(k, NULL, &split, 0));
+        assert_memory_equal(a.param, split.param, N * sizeof(uint16_t));
+        for (int i = 0; i < N; i++) {
+            const float got = ps_split_join(((const uint16_t *)split.param)[i], split.low[i]);
+            uint32_t u;
+            memcpy(&u, &a.master[i], sizeof u);
+            u += (u & 0x1ffff) == 0x18000; /* half-way, and rounded up */
+            assert_memory_equal(&got, &u, sizeof u);
+        }
+        assert_memory_equal(a.m, split.m, N / PS_FORMAT_GROUP * sizeof(ps_compact_group));
+        assert_memory_equal(a.v, split.v, N / PS_FORMAT_GROUP * sizeof(ps_compact_group));
+        op_release();
+    }
 }
 
 /* Pieces begin at any element, so also where vectors are not aligned. */
@@ -335,6 +438,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_as_compact),
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_pieces_and_overlay),
         cmocka_unit_test(test_compact_values),

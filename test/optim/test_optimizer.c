@@ -65,6 +65,21 @@ static void test_compact(void **state)
     assert_int_equal(ps_optimizer_traffic_bytes(&o, 64, 128), 2 * (64 * 4 + 2 * 72) + 2 * 128);
 }
 
+/* Masters are half as large, but whole in a checkpoint. */
+static void test_compact_split(void **state)
+{
+    (void)state;
+    ps_optimizer_setup o;
+    assert_int_equal(read("\"params\": {\"state_format\": \"compact_split\"}}, \"bf16\": {\"enabled\": true", &o),
+                     PS_OK);
+    assert_true(o.is_compact && o.is_split);
+    assert_int_equal(ps_optimizer_bytes(&o, 64), 64 * 2 + 2 * 72);
+    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, true), 40 * 4 + 2 * 72);
+    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, false), 40 * 4);
+    /* the parameter in and out, the gradient in */
+    assert_int_equal(ps_optimizer_traffic_bytes(&o, 64, 128), 2 * (64 * 2 + 2 * 72) + 3 * 128);
+}
+
 static void test_options_that_do_not_go_together(void **state)
 {
     (void)state;
@@ -78,6 +93,8 @@ static void test_options_that_do_not_go_together(void **state)
         {"\"type\": \"Lion\", \"params\": {\"state_format\": \"compact\"}",
          "optimizer.params.state_format has no effect with optimizer.type Lion; remove it"},
         {"\"params\": {\"state_format\": \"8bit\"}", "optimizer.params.state_format"},
+        {"\"params\": {\"state_format\": \"compact_split\"}",
+         "but parameters are fp32; set bf16.enabled = true, or compact here"},
         {"\"type\": \"Lion\", \"params\": {\"eps\": 1e-6}",
          "optimizer.params.eps has no effect with optimizer.type Lion; remove it"},
         {"\"type\": \"SGD\", \"params\": {\"eps\": 1e-6}",
@@ -255,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_states),           cmocka_unit_test(test_options_arrive),
         cmocka_unit_test(test_defaults_of_lion), cmocka_unit_test(test_options_that_do_not_go_together),
         cmocka_unit_test(test_first_updates),    cmocka_unit_test(test_compact),
+        cmocka_unit_test(test_compact_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ ps_status ps_checkpoint_state_take(ps_checkpoint_state *s, const ps_settings *o,
     PS_TRY(init(s, o->ranks.n));
     s->seed = (int64_t)o->seed;
     snprintf(s->dtype, sizeof s->dtype, "%s", ps_dtype_name(o->dtype));
-    if (o->optimizer.is_compact && o->optimizer.n_states > 0) s->state_format = PS_CONFIG_STATE_FORMAT_COMPACT;
+    s->state_format = ps_optimizer_format(&o->optimizer);
     ps_arithmetic_of(o, &s->arithmetic);
     s->scale_is_dynamic = scaler->options.loss_scale == 0;
     s->scale = (double)scaler->scale;
@@ -379,6 +379,10 @@ static ps_status read_state_format(const state_reader *r, ps_checkpoint_state *s
 {
     s->state_format = PS_CONFIG_STATE_FORMAT_FP32;
     if (get(r, NULL, "state_format") == NULL) return PS_OK;
+    s->state_format = PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT;
+    const char *text = json_string_value(get(r, NULL, "state_format"));
+    const char *split = ps_config_state_format_names[PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT];
+    if (text != NULL && strcmp(text, split) == 0) return PS_OK;
     s->state_format = PS_CONFIG_STATE_FORMAT_COMPACT;
     return expect_text(r, NULL, "state_format", ps_config_state_format_names[PS_CONFIG_STATE_FORMAT_COMPACT]);
 }

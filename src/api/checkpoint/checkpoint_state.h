@@ -16,7 +16,7 @@
  *       "dtype": "bf16",
  *       "loss_average": "targets", the run's rule of train.loss_average; checkpoints of versions without this option
  *                                  lack it: their rule is micro_batches
- *       "state_format": "compact", optimizer.params.state_format; absent: fp32
+ *       "state_format": "compact", optimizer.params.state_format; absent: fp32. compact_split has the same files
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
  *       "extra_files": [{"name": "extra-0-of-1.pt", "bytes", "xxh3"}],  only if the program passed some; null: none of

@@ -538,14 +538,17 @@ const char *ps_loader_folder(const ps_loader *l)
 const char *ps_loader_describe_conversion(const ps_loader *l, char text[PS_LOADER_CONVERSION_MAX])
 {
     const ps_settings *s = l->model->settings;
-    const bool was_compact = l->state.state_format == PS_CONFIG_STATE_FORMAT_COMPACT;
-    if (!s->training || s->optimizer.n_states == 0 || was_compact == s->optimizer.is_compact) return NULL;
+    const ps_config_state_format was = l->state.state_format, is = ps_optimizer_format(&s->optimizer);
+    if (!s->training || s->optimizer.n_states == 0 || was == is) return NULL;
+    const bool rounds_states = was == PS_CONFIG_STATE_FORMAT_FP32, splits = is == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT;
     snprintf(text, PS_LOADER_CONVERSION_MAX,
              "%s: saved with optimizer.params.state_format = %s, which is %s now: %s, and training continues with "
              "other bits than with the saved format",
-             l->folder, ps_config_state_format_names[was_compact], ps_config_state_format_names[!was_compact],
-             was_compact ? "momentum and variance are converted without loss"
-                         : "momentum and variance are rounded to 8 bits");
+             l->folder, ps_config_state_format_names[was], ps_config_state_format_names[is],
+             rounds_states && splits ? "momentum and variance are rounded to 8 bits, and one master in 131072 by 2^-24"
+             : rounds_states         ? "momentum and variance are rounded to 8 bits"
+             : splits                ? "one master in 131072 is rounded by 2^-24"
+                                     : "momentum, variance and masters are converted without loss");
     return text;
 }
 

@@ -114,7 +114,7 @@ ps_status ps_engine_put_values(ps_engine *e, ps_list list, int64_t tensor, int64
 {
     PS_TRY(check_range(e, tensor, first, n));
     PS_TRY(write_list(e, list, tensor, first, n, in));
-    if (list != PS_LIST_MASTER) return PS_OK;
+    if (list != PS_LIST_MASTER || e->settings.optimizer.is_split) return PS_OK; /* split: PARAM16 is a part of it */
     return write_list(e, PS_LIST_PARAM16, tensor, first, n, in);
 }
 
@@ -308,7 +308,8 @@ static ps_status fill_piece(void *user, ps_dtype dtype, void *values, const ps_p
 {
     const transfer *t = user;
     filling f = {.t = t, .dtype = dtype, .values = values, .first = p->tensor_offset, .n = p->n};
-    if (ps_state_value_list(&t->s, p->chunk) == PS_LIST_PARAM16) return fill_values(&f);
+    const ps_list list = ps_state_value_list(&t->s, p->chunk);
+    if (list == PS_LIST_PARAM16 || ps_state_is_split(&t->s, list)) return fill_values(&f);
     return ps_values_each(&t->s, PS_LIST_PARAM16, p->tensor, p->tensor_offset, p->n, PS_ACCESS_WRITE, fill_rounded, &f);
 }
 

@@ -16,7 +16,9 @@
     XX(PS_CONFIG_OPTIMIZER_SGD, "SGD", sgd, PARAM(momentum) PARAM(dampening) PARAM(nesterov))                          \
     XX(PS_CONFIG_OPTIMIZER_LION, "Lion", lion, PARAM(betas))
 #define PS_CONFIG_STATE_FORMAT_MAP(XX)                                                                                 \
-    XX(PS_CONFIG_STATE_FORMAT_FP32, "fp32") XX(PS_CONFIG_STATE_FORMAT_COMPACT, "compact")
+    XX(PS_CONFIG_STATE_FORMAT_FP32, "fp32")                                                                            \
+    XX(PS_CONFIG_STATE_FORMAT_COMPACT, "compact")                                                                      \
+    XX(PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT, "compact_split")
 #define PS_CONFIG_SCHEDULER_MAP(XX)                                                                                    \
     XX(PS_CONFIG_SCHEDULER_WARMUP_LR, "WarmupLR")                                                                      \
     XX(PS_CONFIG_SCHEDULER_WARMUP_DECAY_LR, "WarmupDecayLR")                                                           \

@@ -3,6 +3,7 @@
  * References fix the sequence of roundings (ref_adam.c), so this file uses operations that no compiler fuses, and the
  * bits are those of every other backend. */
 #include "base/compact.h"
+#include "base/split.h"
 #include "kernel/cuda/cuda_device.cuh"
 
 namespace
@@ -85,8 +86,24 @@ __device__ inline float scale_of(float x, float least, bool *has_codes)
     return ends ? __int_as_float((int)PS_FORMAT_NAN_BITS) : is_zero ? 0.0f : scale;
 }
 
+/* ---- split: the operations of base/split.h ---- */
+
+__device__ inline float split_join(unsigned p, unsigned low)
+{
+    return __int_as_float((int)((p << 16) + low - PS_SPLIT_CARRY(low)));
+}
+
+__device__ inline uint16_t split_low(float x)
+{
+    const unsigned u = (unsigned)__float_as_int(x), low = u & 0xffffu;
+    if (x != x) return 0;
+    return (uint16_t)(low == PS_SPLIT_HALF ? low + (u >> 16 & 1u) : low);
+}
+
+/* is_split of a type other than bf16 is not launched. */
 template <typename P, typename G> __device__ void adam_compact(const ps_adam_args &a)
 {
+    const bool is_split = sizeof(P) == sizeof(uint16_t) && a.low != nullptr;
     const adam_at<P, G> update(a);
     const int lane = lane_of_thread();
     const int64_t n_groups = (a.n + PS_FORMAT_GROUP - 1) / PS_FORMAT_GROUP;
@@ -97,9 +114,12 @@ template <typename P, typename G> __device__ void adam_compact(const ps_adam_arg
         float m = signed_of(gm->scale, (int)(int8_t)gm->codes[lane]), v = root_of(gv->scale, (int)gv->codes[lane]);
         float root = 0.0f;
         if (i < a.n) {
-            float w = a.master[i];
+            float w = is_split ? split_join(((const uint16_t *)a.param)[i], a.low[i]) : a.master[i];
             root = update.one(to_float(((const G *)a.grad)[i]), w, m, v);
-            a.master[i] = w;
+            if (is_split)
+                a.low[i] = split_low(w);
+            else
+                a.master[i] = w;
             ((P *)a.param)[i] = from_float<P>(w);
         } else {
             m = 0.0f;

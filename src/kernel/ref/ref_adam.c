@@ -3,6 +3,20 @@
 #include <math.h>
 
 #include "base/compact.h"
+#include "base/split.h"
+
+static float master_load(const ps_adam_args *a, int64_t i)
+{
+    return a->low == NULL ? a->master[i] : ps_split_join(((const uint16_t *)a->param)[i], a->low[i]);
+}
+
+static void master_store(const ps_adam_args *a, int64_t i, float w)
+{
+    if (a->low == NULL)
+        a->master[i] = w;
+    else
+        a->low[i] = ps_split_low(w);
+}
 
 /* Unlike other references this one computes in float, in a fixed sequence: master, m and v are floats from step to
  * step, so two backends agree over a training run only if they round at the same places. Every line below is one or
@@ -15,7 +29,7 @@ static void update(const ps_adam_args *a, int64_t first, int64_t n, float *m, fl
     const float step = a->lr / a->bias1, shrink = 1.0f / sqrtf(a->bias2), decay = a->lr * a->weight_decay;
     for (int64_t j = 0; j < n; j++) {
         const int64_t i = first + j;
-        float w = a->master[i];
+        float w = master_load(a, i);
         float g = ps_dtype_load(a->grad_dtype, a->grad, i) * a->grad_scale;
         if (a->decoupled_decay)
             w = w - (decay * w);
@@ -24,7 +38,7 @@ static void update(const ps_adam_args *a, int64_t first, int64_t n, float *m, fl
         m[j] = (a->beta1 * m[j]) + (a->one_minus_beta1 * g);
         v[j] = (a->beta2 * v[j]) + (a->one_minus_beta2 * (g * g));
         w = w - ((step * m[j]) / ((sqrtf(v[j]) * shrink) + a->eps));
-        a->master[i] = w;
+        master_store(a, i, w);
         ps_dtype_store(a->param_dtype, a->param, i, w);
     }
 }
@@ -63,9 +77,9 @@ static ps_cost adam_cost(const void *args)
 {
     const ps_adam_args *const a = args;
     return (ps_cost){.flops = (double)a->n * (a->is_compact ? 30 : 14),
-                     .bytes =
-                         (double)a->n * (8 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype))) +
-                         4 * (double)state_bytes(a)};
+                     .bytes = (double)a->n * ((a->low == NULL ? 8 : 6) + (double)(ps_dtype_bytes(a->param_dtype) +
+                                                                                  ps_dtype_bytes(a->grad_dtype))) +
+                              4 * (double)state_bytes(a)};
 }
 
 static void adam_uses(const void *args, ps_uses *out)
@@ -73,7 +87,10 @@ static void adam_uses(const void *args, ps_uses *out)
     const ps_adam_args *const a = args;
     PS_REF_WRITES(param, ps_ref_bytes(a->param_dtype, a->n));
     PS_REF_READS(grad, ps_ref_bytes(a->grad_dtype, a->n));
-    PS_REF_WRITES(master, ps_ref_bytes(PS_DTYPE_F32, a->n));
+    if (a->low == NULL)
+        PS_REF_WRITES(master, ps_ref_bytes(PS_DTYPE_F32, a->n));
+    else
+        PS_REF_WRITES(low, ps_ref_bytes(PS_DTYPE_BF16, a->n));
     PS_REF_WRITES(m, state_bytes(a));
     PS_REF_WRITES(v, state_bytes(a));
 }

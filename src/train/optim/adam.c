@@ -18,6 +18,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
                        &(ps_adam_args){.param = p->param,
                                        .grad = p->grad,
                                        .master = p->master,
+                                       .low = p->low,
                                        .m = p->state[0],
                                        .v = p->state[1],
                                        .n = p->n,

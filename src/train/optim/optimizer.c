@@ -14,7 +14,8 @@ ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out)
                                 .weight_decay = o->optimizer_params_weight_decay,
                                 .betas = {o->optimizer_params_betas[0], o->optimizer_params_betas[1]},
                                 .eps = o->optimizer_params_eps,
-                                .is_compact = o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_COMPACT};
+                                .is_compact = o->optimizer_params_state_format != PS_CONFIG_STATE_FORMAT_FP32,
+                                .is_split = o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT};
     return out->optimizer->read(o, out);
 }
 
@@ -50,20 +51,36 @@ ps_format ps_optimizer_state_format(const ps_optimizer_setup *o, int32_t i)
     return o->is_compact ? o->optimizer->states[i].compact : PS_FORMAT_F32;
 }
 
-int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n)
+ps_config_state_format ps_optimizer_format(const ps_optimizer_setup *o)
 {
-    int64_t bytes = n * (int64_t)sizeof(float);
+    if (!o->is_compact || o->n_states == 0) return PS_CONFIG_STATE_FORMAT_FP32;
+    return o->is_split ? PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT : PS_CONFIG_STATE_FORMAT_COMPACT;
+}
+
+ps_item ps_optimizer_master_item(const ps_optimizer_setup *o)
+{
+    return o->is_split ? (ps_item){(int32_t)sizeof(uint16_t), 1} : ps_format_item(PS_FORMAT_F32);
+}
+
+static int64_t state_bytes(const ps_optimizer_setup *o, int64_t n)
+{
+    int64_t bytes = 0;
     for (int32_t i = 0; i < o->n_states; i++)
         bytes += ps_item_bytes(ps_format_item(ps_optimizer_state_format(o, i)), n);
     return bytes;
 }
 
+int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n)
+{
+    return ps_item_bytes(ps_optimizer_master_item(o), n) + state_bytes(o, n);
+}
+
 int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained)
 {
-    return is_trained ? ps_optimizer_bytes(o, n) : n * (int64_t)sizeof(float);
+    return n * (int64_t)sizeof(float) + (is_trained ? state_bytes(o, n) : 0);
 }
 
 int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t n, int64_t param_bytes)
 {
-    return 2 * ps_optimizer_bytes(o, n) + 2 * param_bytes;
+    return 2 * ps_optimizer_bytes(o, n) + (o->is_split ? 3 : 2) * param_bytes;
 }

@@ -31,7 +31,8 @@ typedef struct ps_optimizer_setup {
     const ps_optimizer *optimizer;
     int32_t n_states;                        /* the first so many states of the optimizer: those that these options
                                               * need */
-    bool is_compact;                         /* optimizer.params.state_format */
+    bool is_compact;                         /* optimizer.params.state_format: states in 8 bits */
+    bool is_split;                           /* and masters are bf16 parameters with 16 bits beside them */
     double weight_decay;                     /* of parameters that decay (grad_clip.h) */
     double betas[2], eps;                    /* for optimizers with them */
     double number[PS_OPTIMIZER_NUMBERS_MAX]; /* computed from the other options by its file */
@@ -46,9 +47,11 @@ typedef struct ps_optimizer_step {
 
 /* n adjacent elements of one parameter, adjacent in all lists. */
 typedef struct ps_optimizer_piece {
-    void *param;                          /* out [n] of param_dtype; may be grad itself when the types are equal */
+    void *param;                          /* out [n] of param_dtype; may be grad itself when the types are equal and
+                                           * there is a master. Without one it is in-out [n] of bf16 */
     const void *grad;                     /* in  [n] of grad_dtype */
-    float *master;                        /* in-out [n] */
+    float *master;                        /* in-out [n]; NULL: is_split */
+    uint16_t *low;                        /* in-out [n] with is_split: of base/split.h; else NULL */
     void *state[PS_OPTIMIZER_STATES_MAX]; /* in-out [n], from the beginning of a group on; NULL from n_states on */
     int64_t n;
     float weight_decay; /* 0 where the parameter does not decay */
@@ -88,14 +91,20 @@ const char *ps_optimizer_kept_text(const ps_optimizer_setup *o, char text[PS_OPT
 /* How state i is stored in chunks, and in files. */
 ps_format ps_optimizer_state_format(const ps_optimizer_setup *o, int32_t i);
 
+/* Of optimizer.params.state_format: fp32 where there are no states. */
+ps_config_state_format ps_optimizer_format(const ps_optimizer_setup *o);
+
+/* How masters are stored in chunks: floats, or with is_split the 16 bits that parameters do not have. */
+ps_item ps_optimizer_master_item(const ps_optimizer_setup *o);
+
 /* Bytes of master and states of n elements of a tensor. */
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n);
 
-/* Bytes of the arrays of a tensor of n elements in a checkpoint: master, and states where it is trained. */
+/* Bytes of the arrays of a tensor of n elements in a checkpoint: master as floats, and states where it is trained. */
 int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained);
 
 /* Bytes that the update of n elements moves, its cost: gradients in and parameters out, param_bytes of each for all n,
- * masters and states both in and out. */
+ * masters and states both in and out; with is_split parameters in, too. */
 int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t n, int64_t param_bytes);
 
 #endif

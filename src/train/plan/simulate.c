@@ -99,7 +99,9 @@ static void describe_model(const simulating *m)
     ps_simulation *o = m->out;
     for (int32_t t = 0; t < m->program->n_params; t++) {
         const int64_t n = m->program->params[t].elements;
-        const int64_t grad_list_bytes = m->code->grad_overwrites_param[t] ? 0 : (int64_t)sizeof(float);
+        const int64_t grad_list_bytes = m->code->grad_overwrites_param[t]
+                                            ? ps_settings_separate_gradient_bytes(&m->settings)
+                                            : (int64_t)sizeof(float);
         const bool is_frozen = m->program->params[t].is_frozen;
         o->n_params += n;
         o->model_data_bytes += n * (int64_t)ps_dtype_bytes(m->settings.dtype);

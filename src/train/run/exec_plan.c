@@ -9,11 +9,6 @@
 #include "train/state/chunk_size.h"
 #include "train/state/results.h"
 
-static bool overwrites(const ps_exec_plan *b, int32_t tensor)
-{
-    return b->code->grad_overwrites_param[tensor];
-}
-
 /* ---- pieces ---- */
 
 static ps_status cut_pieces(ps_exec_plan *b)
@@ -27,7 +22,7 @@ static ps_status cut_pieces(ps_exec_plan *b)
     for (int32_t i = 0; i < b->pieces.n; i++) {
         const ps_piece *p = &b->pieces.all[i];
         if (b->program->params[p->tensor].is_frozen) continue;
-        *(overwrites(b, p->tensor) ? &b->overwrites[p->chunk] : &b->uses_grad_list[p->chunk]) = true;
+        *(b->code->grad_overwrites_param[p->tensor] ? &b->overwrites[p->chunk] : &b->uses_grad_list[p->chunk]) = true;
     }
     return PS_OK;
 }
@@ -46,6 +41,8 @@ static int64_t span_bytes(const ps_exec_plan *b, const ps_gather_window *window,
     for (int32_t c = window->chunk; c < window->chunk + window->n_chunks; c++) {
         if (others_only && ps_exec_plan_owns(b, c)) continue;
         bytes += ps_exec_plan_chunk_bytes(b, PS_LIST_PARAM16);
+        if (window->reduces && ps_exec_plan_has_grad16(b, c))
+            bytes += ps_exec_plan_chunk_bytes(b, ps_exec_plan_narrow_grad(b));
         if (!window->reduces || !b->uses_grad_list[c]) continue;
         bytes += ps_exec_plan_chunk_bytes(b, ps_lists_grad(&b->lists));
         if (ps_exec_plan_owns(b, c)) bytes += ps_exec_plan_chunk_bytes(b, ps_lists_grad_sum(&b->lists));
@@ -141,16 +138,23 @@ static ps_status access_tensor(ps_exec_plan *b, ps_list list, int32_t tensor, ps
     return PS_OK;
 }
 
-/* A chunk of the gradient list is empty at the start of a step: its first writer need not copy it in. But where updates
- * are taken back, gradients are read after what the trace has as their last use: content that an access overwrites
- * would be dead by then. */
+/* Has the step touched the chunk of the list that gets the tensor's gradient, GRAD or GRAD16? */
+static bool *touch_of(const ps_exec_plan *b, bool *touched, int32_t tensor)
+{
+    return b->code->grad_overwrites_param[tensor] ? touched + b->layout->n_chunks : touched;
+}
+
+/* A chunk of a list of gradients is empty at the start of a step: its first writer need not copy it in. But where
+ * updates are taken back, gradients are read after what the trace has as their last use: content that an access
+ * overwrites would be dead by then. */
 static ps_status access_grad_list(ps_exec_plan *b, int32_t tensor, ps_tier tier, bool *touched)
 {
     const ps_place *p = &b->layout->places[tensor];
     for (int32_t k = 0; k < p->n_chunks; k++) {
         const int32_t c = p->chunk + k;
-        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), tier,
-                                   touched[c] || b->speculates ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_exec_plan_grad_list(b, tensor), c), tier,
+                                   touch_of(b, touched, tensor)[c] || b->speculates ? PS_ACCESS_WRITE
+                                                                                    : PS_ACCESS_OVERWRITE));
     }
     return PS_OK;
 }
@@ -175,16 +179,17 @@ static ps_status trace_instr(ps_exec_plan *b, const ps_instr *instr, bool *touch
         const int32_t w = n->params[k];
         const bool makes_grad = ps_instr_makes_grad(b->program, instr, k);
         if (!ps_instr_touches(b->program, instr, k)) continue;
-        if (!backward || (n->type->backward_reads_w[k] && !overwrites(b, w)))
+        if (!backward || (n->type->backward_reads_w[k] && !ps_exec_plan_overwrites(b, w)))
             PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_READ));
-        else if (overwrites(b, w))
+        else if (ps_exec_plan_overwrites(b, w))
             PS_TRY(access_tensor(b, PS_LIST_PARAM16, w, tier, PS_ACCESS_WRITE));
-        if (makes_grad && !overwrites(b, w)) PS_TRY(access_grad_list(b, w, tier, touched));
+        if (makes_grad && !ps_exec_plan_overwrites(b, w)) PS_TRY(access_grad_list(b, w, tier, touched));
     }
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
-        if (!ps_instr_makes_grad(b->program, instr, k) || overwrites(b, w)) continue;
-        for (int32_t c = 0; c < b->layout->places[w].n_chunks; c++) touched[b->layout->places[w].chunk + c] = true;
+        if (!ps_instr_makes_grad(b->program, instr, k) || ps_exec_plan_overwrites(b, w)) continue;
+        for (int32_t c = 0; c < b->layout->places[w].n_chunks; c++)
+            touch_of(b, touched, w)[b->layout->places[w].chunk + c] = true;
     }
     return PS_OK;
 }
@@ -207,9 +212,12 @@ static ps_status trace_update(ps_exec_plan *b, int32_t c, bool is_early, int64_t
                             (int64_t)((double)bytes * 1e9 / ps_settings_update_bytes_per_s(b->settings, tier));
     PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes, cost_ns));
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
-                               b->overwrites[c] ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
+                               b->overwrites[c] || ps_settings_separates_gradients(b->settings) ? PS_ACCESS_WRITE
+                                                                                                : PS_ACCESS_OVERWRITE));
     const ps_list sums = ps_exec_plan_sums(b);
     if (b->uses_grad_list[c]) PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, sums, c), tier, PS_ACCESS_READ));
+    if (ps_exec_plan_has_grad16(b, c))
+        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, ps_exec_plan_narrow_grad(b), c), tier, PS_ACCESS_READ));
     if (keeps_grad)
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, ps_lists_kept_grad(&b->lists), c), tier,
                                    is_early ? PS_ACCESS_WRITE : PS_ACCESS_READ));
@@ -275,6 +283,11 @@ static ps_status trace_gather(ps_exec_plan *b, int64_t micro, int32_t i, bool *t
     for (int32_t c = window->chunk; c < window->chunk + window->n_chunks; c++) {
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), PS_TIER_DEVICE,
                                    ps_exec_plan_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
+        if (window->reduces && ps_exec_plan_has_grad16(b, c)) {
+            PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_exec_plan_narrow_grad(b), c),
+                                       PS_TIER_DEVICE, PS_ACCESS_OVERWRITE));
+            touched[b->layout->n_chunks + c] = true;
+        }
         if (!window->reduces || !b->uses_grad_list[c]) continue;
         const bool is_sum = b->speculates && ps_exec_plan_owns(b, c) && !ps_exec_plan_has_separate_sums(b);
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), PS_TIER_DEVICE,
@@ -447,7 +460,8 @@ static bool is_gathered(const ps_exec_plan *b, const held_groups *h, ps_chunk_id
     const ps_list list = ps_lists_list_of(&b->lists, b->layout, id);
     if (b->windows.n == 0 || ps_lists_is_standalone(&b->lists, list)) return false;
     const int32_t chunk = ps_lists_index_of(&b->lists, b->layout, id);
-    const bool is_reduced = list == ps_lists_grad(&b->lists) || list == ps_lists_grad_sum(&b->lists);
+    const bool is_grad16 = ps_settings_separates_gradients(b->settings) && list == ps_exec_plan_narrow_grad(b);
+    const bool is_reduced = is_grad16 || list == ps_lists_grad(&b->lists) || list == ps_lists_grad_sum(&b->lists);
     return list == PS_LIST_PARAM16 ? h->reads[chunk] > 0 : is_reduced && h->reduces[chunk] > 0;
 }
 
@@ -488,7 +502,7 @@ static ps_status record_trace(ps_exec_plan *b, ps_deadline *deadline)
     ps_status st = PS_OK;
     bool *touched = NULL;
     const size_t n_chunks = (size_t)b->layout->n_chunks;
-    PS_TRY(ps_mem_alloc(n_chunks, sizeof *touched, &touched));
+    PS_TRY(ps_mem_alloc(2 * n_chunks, sizeof *touched, &touched));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->update_moment, &b->update_moment));
     PS_TRY_GOTO(ps_mem_alloc(n_chunks, sizeof *b->early_moment, &b->early_moment));
     PS_TRY_GOTO(ps_mem_alloc(2 * n_chunks, sizeof *b->update_order, &b->update_order));
@@ -529,7 +543,8 @@ int64_t ps_exec_plan_model_data_bytes(const ps_exec_plan *b)
         bytes += bytes_in(b, PS_LIST_PARAM16, n);
         if (!b->settings->training || b->program->params[t].is_frozen) continue;
         bytes += ps_optimizer_bytes(&b->settings->optimizer, n);
-        if (!overwrites(b, t)) bytes += bytes_in(b, ps_lists_grad(&b->lists), n);
+        bytes += b->code->grad_overwrites_param[t] ? n * ps_settings_separate_gradient_bytes(b->settings)
+                                                   : bytes_in(b, ps_lists_grad(&b->lists), n);
     }
     return bytes;
 }

@@ -44,7 +44,7 @@ typedef struct ps_exec_plan {
     ps_pieces pieces;
     bool *decays;               /* [program->n_params] weight decay applies */
     bool *uses_grad_list;       /* [n_chunks] holds tensors whose gradients may not overwrite them */
-    bool *overwrites;           /* [n_chunks] holds tensors whose gradients overwrite them */
+    bool *overwrites;           /* [n_chunks] holds tensors whose gradients overwrite them, or would without GRAD16 */
     ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
     int32_t n_resident_updates; /* of this rank's chunks, those with optimizer data in the device margin */
     int32_t n_kept_on_host;     /* of the others, those with optimizer data in host memory */
@@ -158,15 +158,33 @@ static inline ps_list ps_exec_plan_sums(const ps_exec_plan *b)
     return ps_exec_plan_has_separate_sums(b) ? ps_lists_grad_sum(&b->lists) : ps_lists_grad(&b->lists);
 }
 
+/* Does the tensor's gradient overwrite it? */
+static inline bool ps_exec_plan_overwrites(const ps_exec_plan *b, int32_t tensor)
+{
+    return b->code->grad_overwrites_param[tensor] && !ps_settings_separates_gradients(b->settings);
+}
+
+/* The list of gradients in the parameters' type: PARAM16, or GRAD16 where nothing may overwrite that. */
+static inline ps_list ps_exec_plan_narrow_grad(const ps_exec_plan *b)
+{
+    return ps_settings_separates_gradients(b->settings) ? ps_lists_kept_grad(&b->lists) : PS_LIST_PARAM16;
+}
+
+/* Has GRAD16 this chunk? */
+static inline bool ps_exec_plan_has_grad16(const ps_exec_plan *b, int32_t chunk)
+{
+    return ps_settings_separates_gradients(b->settings) && b->overwrites[chunk];
+}
+
 /* For a trained tensor: the list to which operators write its gradient, and the one from which its update reads it. */
 static inline ps_list ps_exec_plan_grad_list(const ps_exec_plan *b, int32_t tensor)
 {
-    return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : ps_lists_grad(&b->lists);
+    return b->code->grad_overwrites_param[tensor] ? ps_exec_plan_narrow_grad(b) : ps_lists_grad(&b->lists);
 }
 
 static inline ps_list ps_exec_plan_sum_list(const ps_exec_plan *b, int32_t tensor)
 {
-    return b->code->grad_overwrites_param[tensor] ? PS_LIST_PARAM16 : ps_exec_plan_sums(b);
+    return b->code->grad_overwrites_param[tensor] ? ps_exec_plan_narrow_grad(b) : ps_exec_plan_sums(b);
 }
 
 /* The tier on which operators of the node read its parameters. */

@@ -133,7 +133,7 @@ static void note_overwritten(ps_runner *r, const ps_instr *instr)
     for (int k = 0; k < PS_NODE_PARAMS; k++) {
         const int32_t w = n->params[k];
         if (!ps_instr_touches(r->plan->program, instr, k)) continue;
-        r->is_overwritten[w] = instr->kind == PS_INSTR_BACKWARD && r->plan->code->grad_overwrites_param[w];
+        r->is_overwritten[w] = instr->kind == PS_INSTR_BACKWARD && ps_exec_plan_overwrites(r->plan, w);
     }
 }
 

@@ -27,25 +27,25 @@ ps_status ps_runner_draw(const ps_runner *r, int32_t tensor, int64_t first, int6
     return draw(r, ps_backend_host(r->plan->settings->backend), NULL, tensor, first, n, out);
 }
 
-/* Without a master, as in inference and for frozen parameters, a small buffer on the host is used instead, so that both
- * draw the same numbers. */
+/* Without a whole master, as in inference and for frozen parameters, a small buffer on the host is used instead, so that
+ * both draw the same numbers. */
 static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_piece *piece)
 {
     enum { AT_ONCE = 16384 };
     _Alignas(64) float values[AT_ONCE];
     for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
         const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
-        void *param = ps_state_element(&r->state, PS_LIST_PARAM16, chunk, piece->chunk_offset + done);
         PS_TRY(ps_runner_draw(r, piece->tensor, piece->tensor_offset + done, n, values));
-        PS_TRY(ps_state_put(&r->state, r->plan->update_tier[chunk], param, r->plan->settings->dtype, values,
-                            PS_DTYPE_F32, n));
+        PS_TRY(
+            ps_state_put_values(&r->state, r->plan->update_tier[chunk], chunk, piece->chunk_offset + done, values, n));
     }
     return PS_OK;
 }
 
 static ps_status create_piece(ps_runner *r, int32_t chunk, const ps_piece *piece)
 {
-    if (!ps_exec_plan_has_chunk(r->plan, PS_LIST_MASTER, chunk)) return create_without_master(r, chunk, piece);
+    if (!ps_exec_plan_has_chunk(r->plan, PS_LIST_MASTER, chunk) || ps_state_is_split(&r->state, PS_LIST_MASTER))
+        return create_without_master(r, chunk, piece);
     float *master = ps_state_element(&r->state, PS_LIST_MASTER, chunk, piece->chunk_offset);
     const ps_tier tier = r->plan->update_tier[chunk];
     PS_TRY(draw(r, ps_state_backend(&r->state, tier), r->tiers->compute[tier], piece->tensor, piece->tensor_offset,

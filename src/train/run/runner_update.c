@@ -27,7 +27,7 @@ void ps_runner_discard_grad(ps_runner *r, int32_t chunk)
     const ps_exec_plan *b = r->plan;
     ps_store *s = r->tiers->store;
     if (b->uses_grad_list[chunk]) ps_store_discard(s, ps_store_chunk(b->layout, ps_exec_plan_sums(b), chunk));
-    if (ps_exec_plan_keeps_grad(b, chunk))
+    if (ps_exec_plan_keeps_grad(b, chunk) || ps_exec_plan_has_grad16(b, chunk))
         ps_store_discard(s, ps_store_chunk(b->layout, ps_lists_kept_grad(&b->lists), chunk));
     r->is_grad_kept[chunk] = false;
 }

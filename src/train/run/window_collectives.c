@@ -67,7 +67,7 @@ static ps_status begin_reduction(ps_runner *r, int32_t i)
 {
     const ps_exec_plan *b = r->plan;
     const ps_chunk_group g = group_of(r, i);
-    const ps_list lists[] = {PS_LIST_PARAM16, ps_lists_grad(&b->lists)};
+    const ps_list lists[] = {ps_exec_plan_narrow_grad(b), ps_lists_grad(&b->lists)};
     for (size_t l = 0; l < PS_ARRAY_LEN(lists); l++) {
         for (int32_t k = b->pieces.first[g.chunk]; k < b->pieces.first[end_of(g)]; k++)
             if (ps_exec_plan_grad_list(b, b->pieces.all[k].tensor) == lists[l])
@@ -118,6 +118,8 @@ static ps_status release(ps_runner *r, int32_t i)
         if (!owned) ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_PARAM16, c));
         if (reduces && b->uses_grad_list[c] && (!owned || ps_exec_plan_has_separate_sums(b)))
             ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c));
+        if (reduces && !owned && ps_exec_plan_has_grad16(b, c))
+            ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, ps_exec_plan_narrow_grad(b), c));
     }
     return st;
 }

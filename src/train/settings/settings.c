@@ -225,6 +225,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
         .comm_staging_bytes = ps_settings_comm_options(config).staging_bytes,
     };
     if (training) PS_TRY(ps_config_check_early_updates(config)); /* the configuration may not have been validated */
+    if (training) PS_TRY(ps_config_check_state_format(config));
     read_kept(o, out);
     read_placement(o, out);
     read_scaler(o, &out->scaler);

@@ -236,6 +236,18 @@ static inline double ps_settings_update_bytes_per_s(const ps_settings *s, ps_tie
                                     : s->throughput.update_bytes_per_s)[tier];
 }
 
+/* Are parameters a part of their masters, so that gradients which would overwrite them lie beside them, in 16 bits? */
+static inline bool ps_settings_separates_gradients(const ps_settings *s)
+{
+    return s->optimizer.is_split;
+}
+
+/* Of those gradients, bytes an element: none where each is used up at once. */
+static inline int64_t ps_settings_separate_gradient_bytes(const ps_settings *s)
+{
+    return ps_settings_separates_gradients(s) && !s->always_updates_early ? (int64_t)ps_dtype_bytes(s->dtype) : 0;
+}
+
 /* May updates run within the backward pass? Then nothing that they depend on may change between it and the step, and
  * gradients and weights may not be read there: whatever each rank has planned. */
 static inline bool ps_settings_updates_in_backward(const ps_settings *s)

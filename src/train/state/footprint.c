@@ -15,7 +15,7 @@ int64_t ps_unscheduled_bytes(const ps_settings *s, int64_t device_bytes, int64_t
 int64_t ps_optimizer_payload_bytes(const ps_settings *s, int64_t chunk_elements)
 {
     const int64_t page = ps_settings_page_bytes(s);
-    int64_t bytes = ps_round_up(chunk_elements * (int64_t)sizeof(float), page);
+    int64_t bytes = ps_round_up(ps_item_bytes(ps_optimizer_master_item(&s->optimizer), chunk_elements), page);
     for (int32_t i = 0; i < s->optimizer.n_states; i++) {
         const ps_item item = ps_format_item(ps_optimizer_state_format(&s->optimizer, i));
         bytes += ps_round_up(ps_item_bytes(item, chunk_elements), page);

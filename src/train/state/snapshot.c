@@ -1,6 +1,7 @@
 #include "train/state/snapshot.h"
 
 #include "base/mem.h"
+#include "base/split.h"
 #include "device/blocking.h"
 #include "train/state/values.h"
 
@@ -79,6 +80,38 @@ static ps_status hand_out_rounded(const ps_snapshot *x, const ps_model_state *s,
     return PS_OK;
 }
 
+/* A part of a payload as the host can read it: where it lies, or copied to `room`. */
+static ps_status fetch(const ps_model_state *s, ps_tier tier, const char *payload, void *room, int64_t bytes,
+                       const void **out)
+{
+    *out = room;
+    if (!ps_device_host_can_touch(s->tiers->ram[tier]))
+        return ps_queue_get(s->tiers->compute[tier], room, payload, bytes);
+    *out = payload;
+    return ps_event_wait_as(ps_queue_event(s->tiers->compute[tier]), PS_BLOCK_READ);
+}
+
+/* Masters of which PARAM16 has a part, as floats: their bytes are those of both lists. */
+static ps_status hand_out_split(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_tier tier)
+{
+    enum { AT_ONCE = 8192 };
+    _Alignas(64) float values[AT_ONCE];
+    _Alignas(64) uint16_t rooms[2][AT_ONCE];
+    const int64_t item = (int64_t)sizeof rooms[0][0];
+    const char *const params = ps_state_element(s, PS_LIST_PARAM16, piece->chunk, piece->chunk_offset);
+    const char *const lows = ps_state_element(s, PS_LIST_MASTER, piece->chunk, piece->chunk_offset);
+    for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
+        const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
+        const void *p, *low;
+        PS_TRY(fetch(s, tier, params + done * item, rooms[0], n * item, &p));
+        PS_TRY(fetch(s, tier, lows + done * item, rooms[1], n * item, &low));
+        ps_split_join_all(p, low, values, n);
+        x->sink.take(x->sink.user, PS_LIST_MASTER, (ps_item){(int32_t)sizeof *values, 1}, piece->tensor,
+                     piece->tensor_offset + done, values, n);
+    }
+    return PS_OK;
+}
+
 static void finish_chunk(ps_snapshot *x, int32_t chunk)
 {
     x->when[chunk] = PS_SNAPSHOT_DONE;
@@ -92,7 +125,8 @@ ps_status ps_snapshot_visit(ps_snapshot *x, const ps_model_state *s, int32_t chu
     if (x->when == NULL || x->when[chunk] != when) return PS_OK;
     for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1]; i++)
         for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(s->lists); list++)
-            PS_TRY(hand_out(x, s, &s->pieces->all[i], list, tier));
+            PS_TRY(ps_state_is_split(s, list) ? hand_out_split(x, s, &s->pieces->all[i], tier)
+                                              : hand_out(x, s, &s->pieces->all[i], list, tier));
     finish_chunk(x, chunk);
     return PS_OK;
 }
@@ -106,8 +140,23 @@ ps_status ps_snapshot_visit_frozen(ps_snapshot *x, const ps_model_state *s, int3
     return PS_OK;
 }
 
+static ps_status read_split(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece)
+{
+    enum { AT_ONCE = 8192 };
+    _Alignas(64) float values[AT_ONCE];
+    for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
+        ps_piece p = *piece;
+        p.chunk_offset += done, p.tensor_offset += done, p.n = ps_min_i64(AT_ONCE, piece->n - done);
+        PS_TRY(ps_values_join(s, &p, values));
+        x->sink.take(x->sink.user, PS_LIST_MASTER, (ps_item){(int32_t)sizeof *values, 1}, p.tensor, p.tensor_offset,
+                     values, p.n);
+    }
+    return PS_OK;
+}
+
 static ps_status read_piece(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list)
 {
+    if (ps_state_is_split(s, list)) return read_split(x, s, piece);
     const ps_item item = s->lists->list[list].item;
     for (int64_t done = 0; done < piece->n; done += PS_VALUES_ELEMENTS) {
         const int64_t n = ps_min_i64(PS_VALUES_ELEMENTS, piece->n - done);

@@ -1,5 +1,7 @@
 #include "train/state/state.h"
 
+#include "base/split.h"
+
 ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier)
 {
     ps_backend *b = s->settings->backend;
@@ -55,8 +57,43 @@ ps_status ps_state_put(const ps_model_state *s, ps_tier tier, void *dst, ps_dtyp
     return PS_OK;
 }
 
+/* Bytes from the host's memory to a pinned payload. */
+static ps_status put_bytes(const ps_model_state *s, ps_tier tier, void *dst, const void *src, int64_t bytes)
+{
+    if (!ps_device_host_can_touch(s->tiers->ram[PS_TIER_DEVICE]))
+        return ps_queue_put(s->tiers->compute[tier], dst, src, bytes);
+    memcpy(dst, src, (size_t)bytes);
+    return PS_OK;
+}
+
+static ps_status put_split(const ps_model_state *s, ps_tier tier, int32_t chunk, int64_t offset, const float *values,
+                           int64_t n)
+{
+    enum { AT_ONCE = 8192 };
+    _Alignas(64) uint16_t params[AT_ONCE], lows[AT_ONCE];
+    for (int64_t done = 0; done < n; done += AT_ONCE) {
+        const int64_t here = ps_min_i64(AT_ONCE, n - done), bytes = here * (int64_t)sizeof *params;
+        ps_split_all(values + done, params, lows, here);
+        PS_TRY(put_bytes(s, tier, ps_state_element(s, PS_LIST_PARAM16, chunk, offset + done), params, bytes));
+        PS_TRY(put_bytes(s, tier, ps_state_element(s, PS_LIST_MASTER, chunk, offset + done), lows, bytes));
+    }
+    return PS_OK;
+}
+
+ps_status ps_state_put_values(const ps_model_state *s, ps_tier tier, int32_t chunk, int64_t offset, const float *values,
+                              int64_t n)
+{
+    const ps_list list = ps_state_value_list(s, chunk);
+    if (ps_state_is_split(s, list)) return put_split(s, tier, chunk, offset, values, n);
+    if (list == PS_LIST_MASTER)
+        PS_TRY(ps_state_put(s, tier, ps_state_element(s, list, chunk, offset), PS_DTYPE_F32, values, PS_DTYPE_F32, n));
+    return ps_state_put(s, tier, ps_state_element(s, PS_LIST_PARAM16, chunk, offset), s->settings->dtype, values,
+                        PS_DTYPE_F32, n);
+}
+
 ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p)
 {
+    if (ps_state_is_split(s, PS_LIST_MASTER)) return PS_OK;
     return ps_state_cast(s, tier, ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset), s->settings->dtype,
                          ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset), PS_DTYPE_F32, p->n);
 }
@@ -68,11 +105,15 @@ ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_
                                                              * before */
     ps_optimizer_piece x = {.param = ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset),
                             .grad = ps_state_element(s, u->gradients, p->chunk, p->chunk_offset),
-                            .master = ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset),
                             .n = p->n,
                             .weight_decay = u->weight_decay,
                             .param_dtype = s->settings->dtype,
                             .grad_dtype = ps_state_dtype(s, u->gradients)};
+    void *const master = ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset);
+    if (ps_state_is_split(s, PS_LIST_MASTER))
+        x.low = master;
+    else
+        x.master = master;
     for (int32_t i = 0; i < s->settings->optimizer.n_states; i++)
         x.state[i] = ps_state_element(s, PS_LIST_STATES + i, p->chunk, p->chunk_offset);
     return ps_optimizer_update(ps_state_backend(s, tier), s->tiers->compute[tier], u->optimizer, &u->step, &x);

@@ -60,6 +60,13 @@ void *ps_state_element(const ps_model_state *s, ps_list list, int32_t chunk, int
 /* Type of the list's elements: the settings' type for parameters and their kept gradients, else fp32. */
 ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list);
 
+/* Are the list's elements floats of which PARAM16 has a part? MASTER with compact_split: its chunks are read and written
+ * together with those of PARAM16. */
+static inline bool ps_state_is_split(const ps_model_state *s, ps_list list)
+{
+    return list == PS_LIST_MASTER && s->settings->optimizer.is_split;
+}
+
 /* How the list's elements are stored; PS_FORMAT_F32, where they are not compact, is the list's type. */
 ps_format ps_state_format(const ps_model_state *s, ps_list list);
 
@@ -71,14 +78,19 @@ PS_NODISCARD ps_status ps_state_cast(const ps_model_state *s, ps_tier tier, void
 PS_NODISCARD ps_status ps_state_put(const ps_model_state *s, ps_tier tier, void *dst, ps_dtype dst_dtype,
                                     const void *src, ps_dtype src_dtype, int64_t n);
 
-/* PARAM16 = MASTER rounded, of a piece whose chunks of both are pinned on the tier. */
+/* n values of a tensor from `offset` of the chunk on, from host memory outside of tiers, into PARAM16, and MASTER where
+ * the chunk has one: both pinned on the tier. */
+PS_NODISCARD ps_status ps_state_put_values(const ps_model_state *s, ps_tier tier, int32_t chunk, int64_t offset,
+                                           const float *values, int64_t n);
+
+/* PARAM16 = MASTER rounded, of a piece whose chunks of both are pinned on the tier; nothing where MASTER is a part. */
 PS_NODISCARD ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p);
 
 /* Arguments of the update of a piece. */
 typedef struct ps_piece_update {
     bool skips;        /* the step's gradients are not finite: parameters are rounded again from the masters */
-    ps_list gradients; /* PARAM16: they overwrite their parameters, in the parameters' type, as in KEPT_GRAD; else in
-                        * fp32 */
+    ps_list gradients; /* PARAM16: they overwrite their parameters, in the parameters' type, as in KEPT_GRAD and GRAD16;
+                        * else in fp32 */
     const ps_optimizer_setup *optimizer;
     ps_optimizer_step step;
     float weight_decay;

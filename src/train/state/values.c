@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/split.h"
 
 /* Few enough for one thread. Pieces are small, files slower than memory, and on a busy machine waking others takes
  * longer than the work. */
@@ -89,20 +90,70 @@ static ps_status use_compact(const ps_model_state *s, ps_list list, const ps_pie
     return st;
 }
 
+/* Views of a piece in PARAM16 and MASTER, of which values are made. */
+typedef struct split_view {
+    ps_view params, lows;
+} split_view;
+
+static ps_status open_split(const ps_model_state *s, const ps_piece *p, ps_access_mode mode, split_view *v)
+{
+    PS_TRY(open_view(s, PS_LIST_PARAM16, p, mode, &v->params));
+    const ps_status st = open_view(s, PS_LIST_MASTER, p, mode, &v->lows);
+    return st == PS_OK ? PS_OK : close_view(s, &v->params, st);
+}
+
+static ps_status close_split(const ps_model_state *s, split_view *v, ps_status st)
+{
+    return close_view(s, &v->params, close_view(s, &v->lows, st));
+}
+
+ps_status ps_values_join(const ps_model_state *s, const ps_piece *p, float *out)
+{
+    split_view v;
+    PS_TRY(open_split(s, p, PS_ACCESS_READ, &v));
+    ps_split_join_all(v.params.bytes, v.lows.bytes, out, p->n);
+    return close_split(s, &v, PS_OK);
+}
+
+static ps_status use_joined(const ps_model_state *s, const ps_piece *p, ps_access_mode mode, ps_values_func use,
+                            void *user, float *values)
+{
+    split_view v;
+    PS_TRY(open_split(s, p, mode, &v));
+    ps_split_join_all(v.params.bytes, v.lows.bytes, values, p->n);
+    const ps_status st = use(user, PS_DTYPE_F32, values, p);
+    if (st == PS_OK && mode != PS_ACCESS_READ) ps_split_all(values, v.params.bytes, v.lows.bytes, p->n);
+    return close_split(s, &v, st);
+}
+
+static ps_status use_split(const ps_model_state *s, const ps_piece *p, ps_access_mode mode, ps_values_func use,
+                           void *user)
+{
+    float *values = NULL;
+    PS_TRY(ps_mem_alloc((size_t)p->n, sizeof *values, &values));
+    const ps_status st = use_joined(s, p, mode, use, user, values);
+    ps_mem_free(values);
+    return st;
+}
+
+static ps_status use_view(const ps_model_state *s, ps_list list, const ps_piece *p, ps_access_mode mode,
+                          ps_values_func use, void *user)
+{
+    ps_view v;
+    if (ps_state_is_split(s, list)) return use_split(s, p, mode, use, user);
+    PS_TRY(open_view(s, list, p, mode, &v));
+    const bool is_compact = ps_state_format(s, list) != PS_FORMAT_F32;
+    return close_view(s, &v,
+                      is_compact ? use_compact(s, list, p, mode, use, user, v.bytes)
+                                 : use(user, ps_state_dtype(s, list), v.bytes, p));
+}
+
 ps_status ps_values_each(const ps_model_state *s, ps_list list, int32_t tensor, int64_t first, int64_t n,
                          ps_access_mode mode, ps_values_func use, void *user)
 {
     for (int64_t done = 0; done < n;) {
         const ps_piece p = piece_at(s, tensor, first + done, n - done);
-        if (ps_state_owns(s, p.chunk)) {
-            const ps_list here = list_of(s, list, p.chunk);
-            ps_view v;
-            PS_TRY(open_view(s, here, &p, mode, &v));
-            const bool is_compact = ps_state_format(s, here) != PS_FORMAT_F32;
-            PS_TRY(close_view(s, &v,
-                              is_compact ? use_compact(s, here, &p, mode, use, user, v.bytes)
-                                         : use(user, ps_state_dtype(s, here), v.bytes, &p)));
-        }
+        if (ps_state_owns(s, p.chunk)) PS_TRY(use_view(s, list_of(s, list, p.chunk), &p, mode, use, user));
         done += p.n;
     }
     return PS_OK;
@@ -145,6 +196,10 @@ static ps_status share_own(sharing *h, ps_list list, const ps_piece *p)
     const ps_dtype dtype = ps_state_dtype(h->s, here);
     const ps_format format = ps_state_format(h->s, here);
     ps_view v;
+    if (ps_state_is_split(h->s, here)) {
+        PS_TRY(ps_values_join(h->s, p, h->room));
+        return share_piece(h, p, h->room);
+    }
     PS_TRY(open_view(h->s, here, p, PS_ACCESS_READ, &v));
     if (format != PS_FORMAT_F32) {
         ps_format_decode(format, v.bytes, elements_before(h->s, here, p), h->room, p->n);

@@ -15,6 +15,8 @@
 /* In place of a list: for each chunk the one with its tensors' values, ps_state_value_list. */
 enum { PS_VALUE_LIST = -1 };
 
+/* Values of MASTER are floats, also where PARAM16 has a part of them: both are read, and a write replaces both. */
+
 /* Called with a part of a tensor: `values`, of this type, are its elements [p->tensor_offset, + p->n). Compact states
  * are passed as floats; where a write replaces a group in part, the rest of it is rounded again. */
 typedef ps_status (*ps_values_func)(void *user, ps_dtype dtype, void *values, const ps_piece *p);
@@ -33,6 +35,9 @@ PS_NODISCARD ps_status ps_values_read(const ps_model_state *s, ps_list list, int
 /* The part of [first, first + n) that this rank owns becomes `in`, in this list alone. */
 PS_NODISCARD ps_status ps_values_write(const ps_model_state *s, ps_list list, int32_t tensor, int64_t first, int64_t n,
                                        const float *in);
+
+/* out[p->n]: where MASTER is split, the values of a piece of this rank's, of at most PS_VALUES_ELEMENTS. */
+PS_NODISCARD ps_status ps_values_join(const ps_model_state *s, const ps_piece *p, float *out);
 
 /* The first range of a tensor at or after element *first that this rank owns, in one chunk or several adjacent ones:
  * *first and *n, in elements. False: it owns none from there on. A single rank owns all. */

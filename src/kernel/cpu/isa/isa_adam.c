@@ -2,6 +2,7 @@
  * reference, in the same order and without FMA, so that master, m and v have the same bits on every backend, step after
  * step. */
 #include "base/compact.h"
+#include "base/split.h"
 #include "kernel/cpu/cpu_vec.h"
 
 /* Prefetch distance in elements of each array. A square root and a division delay later instructions for longer than
@@ -23,11 +24,54 @@ PS_CPU_INLINE adam_factors adam_factors_of(const ps_adam_args *a)
     return (adam_factors){.step = a->lr / a->bias1, .shrink = 1.0f / sqrtf(a->bias2), .decay = a->lr * a->weight_decay};
 }
 
-/* A vector from element i on; *m and *v become those of this step. Returns the square root of *v. */
-PS_CPU_INLINE vf adam_vector(ps_dtype param_t, ps_dtype grad_t, const ps_adam_args *a, const adam_factors *f, int64_t i,
-                             int64_t n, vf *m, vf *v)
+/* ---- split: the operations of base/split.h ---- */
+
+/* Elements [i, i + n) as integers; those of a put are below 2^16. */
+PS_CPU_INLINE vu halves_get(const uint16_t *p, int64_t i, int64_t n)
 {
-    vf w = vf_get(PS_DTYPE_F32, a->master, i, n);
+    return (vu)vf_get(PS_DTYPE_BF16, p, i, n) >> 16;
+}
+
+PS_CPU_INLINE void halves_store(uint16_t *p, vu x)
+{
+#if defined(PS_VEC_AVX512)
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)x));
+#elif defined(PS_VEC_AVX2)
+    const __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+#else
+    for (int l = 0; l < VF_LANES; l++) p[l] = (uint16_t)x[l];
+#endif
+}
+
+PS_CPU_INLINE void halves_put(uint16_t *p, int64_t i, int64_t n, vu x)
+{
+    if (n >= VF_LANES) {
+        halves_store(p + i, x);
+        return;
+    }
+    uint16_t some[VF_LANES];
+    halves_store(some, x);
+    for (int64_t l = 0; l < n; l++) p[i + l] = some[l];
+}
+
+PS_CPU_INLINE vf split_get(const ps_adam_args *a, int64_t i, int64_t n)
+{
+    const vu low = halves_get(a->low, i, n);
+    return (vf)((vu)vf_get(PS_DTYPE_BF16, a->param, i, n) + low - PS_SPLIT_CARRY(low));
+}
+
+PS_CPU_INLINE void split_put(const ps_adam_args *a, int64_t i, int64_t n, vf w)
+{
+    const vu u = (vu)w, low = u & 0xffff, is_tie = (vu)(low == PS_SPLIT_HALF), is_nan = (vu)(w != w);
+    halves_put(a->low, i, n, (low + (is_tie & (u >> 16) & 1)) & ~is_nan);
+}
+
+/* A vector from element i on; *m and *v become those of this step. Returns the square root of *v. */
+PS_CPU_INLINE vf adam_vector(ps_dtype param_t, ps_dtype grad_t, bool is_split, const ps_adam_args *a,
+                             const adam_factors *f, int64_t i, int64_t n, vf *m, vf *v)
+{
+    vf w = is_split ? split_get(a, i, n) : vf_get(PS_DTYPE_F32, a->master, i, n);
     vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale;
     if (a->decoupled_decay)
         w = w - f->decay * w;
@@ -37,7 +81,10 @@ PS_CPU_INLINE vf adam_vector(ps_dtype param_t, ps_dtype grad_t, const ps_adam_ar
     *v = a->beta2 * *v + a->one_minus_beta2 * (g * g);
     const vf root = vf_sqrt(*v);
     w = w - (f->step * *m) / (root * f->shrink + a->eps);
-    vf_put(PS_DTYPE_F32, a->master, i, n, w);
+    if (is_split)
+        split_put(a, i, n, w);
+    else
+        vf_put(PS_DTYPE_F32, a->master, i, n, w);
     vf_put(param_t, a->param, i, n, w);
     return root;
 }
@@ -52,7 +99,7 @@ PS_CPU_INLINE void adam_floats(ps_dtype param_t, ps_dtype grad_t, const ps_adam_
         adam_ask(PS_DTYPE_F32, a->v, i);
         adam_ask(grad_t, a->grad, i);
         vf m = vf_get(PS_DTYPE_F32, a->m, i, n), v = vf_get(PS_DTYPE_F32, a->v, i, n);
-        (void)adam_vector(param_t, grad_t, a, &f, i, n, &m, &v);
+        (void)adam_vector(param_t, grad_t, false, a, &f, i, n, &m, &v);
         vf_put(PS_DTYPE_F32, a->m, i, n, m);
         vf_put(PS_DTYPE_F32, a->v, i, n, v);
     }
@@ -196,7 +243,8 @@ PS_CPU_INLINE int32_t group_most(const vf x[GROUP_VECTORS])
  * a core works on several vectors at once. */
 #define COMPACT_GROUPS 8
 
-PS_CPU_INLINE void adam_compact(ps_dtype param_t, ps_dtype grad_t, const ps_adam_args *a, int64_t lo, int64_t hi)
+PS_CPU_INLINE void adam_compact(ps_dtype param_t, ps_dtype grad_t, bool is_split, const ps_adam_args *a, int64_t lo,
+                                int64_t hi)
 {
     const adam_factors f = adam_factors_of(a);
     ps_compact_group *const all_m = (ps_compact_group *)a->m, *const all_v = (ps_compact_group *)a->v;
@@ -206,10 +254,11 @@ PS_CPU_INLINE void adam_compact(ps_dtype param_t, ps_dtype grad_t, const ps_adam
         for (int64_t j = 0; j < n; j++)
             for (int k = 0; k < GROUP_VECTORS; k++) {
                 const int64_t at = (first + j) * PS_FORMAT_GROUP + k * VF_LANES;
-                adam_ask(PS_DTYPE_F32, a->master, at);
+                adam_ask(is_split ? param_t : PS_DTYPE_F32, is_split ? a->param : a->master, at);
+                if (is_split) adam_ask(PS_DTYPE_BF16, a->low, at);
                 adam_ask(grad_t, a->grad, at);
                 vf v = root_get(&all_v[first + j], k * VF_LANES), next_m = signed_get(&all_m[first + j], k * VF_LANES);
-                root[j][k] = adam_vector(param_t, grad_t, a, &f, at, hi - at, &next_m, &v);
+                root[j][k] = adam_vector(param_t, grad_t, is_split, a, &f, at, hi - at, &next_m, &v);
                 m[j][k] = next_m;
             }
         for (int64_t j = 0; j < n; j++) {
@@ -221,8 +270,10 @@ PS_CPU_INLINE void adam_compact(ps_dtype param_t, ps_dtype grad_t, const ps_adam
 
 PS_CPU_INLINE void adam_range(ps_dtype param_t, ps_dtype grad_t, const ps_adam_args *a, int64_t lo, int64_t hi)
 {
-    if (a->is_compact)
-        adam_compact(param_t, grad_t, a, lo, hi);
+    if (param_t == PS_DTYPE_BF16 && a->low != NULL)
+        adam_compact(param_t, grad_t, true, a, lo, hi);
+    else if (a->is_compact)
+        adam_compact(param_t, grad_t, false, a, lo, hi);
     else
         adam_floats(param_t, grad_t, a, lo, hi);
 }

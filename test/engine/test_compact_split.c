@@ -1,0 +1,175 @@
+/* Masters of which the bf16 parameters are a part (optimizer.params.state_format = compact_split): against whole ones,
+ * whose bits they have but for values half-way between two bf16 numbers. */
+#include <math.h>
+
+#include "base/split.h"
+#include "checkpoint/checkpoint_fixture.h"
+#include "engine/ranks_fixture.h"
+
+enum { STEPS = 4 };
+
+#define BF16 "bf16.enabled=true"
+#define DROPOUT "model.embd_pdrop=0.1", "model.resid_pdrop=0.1", "model.attn_pdrop=0.1"
+#define COMPACT "optimizer.params.state_format=compact"
+#define SPLIT "optimizer.params.state_format=compact_split"
+
+typedef struct compared {
+    int64_t n, n_others, n_other_params;
+    int64_t furthest; /* in units of the last place */
+} compared;
+
+/* Masters of both engines. */
+static compared compare(ps_engine *a, ps_engine *b)
+{
+    enum { MOST = 4096 };
+    static float x[MOST], y[MOST];
+    compared c = {0};
+    for (int64_t t = 0; t < ps_engine_get_tensor_count(a); t++) {
+        ps_tensor_info info = {.struct_size = sizeof info};
+        assert_ok(ps_engine_get_tensor_info(a, t, &info));
+        for (int64_t first = 0; first < info.elements; first += MOST) {
+            const int64_t n = ps_min_i64(MOST, info.elements - first);
+            assert_ok(ps_engine_read_tensor(a, t, first, n, x));
+            assert_ok(ps_engine_read_tensor(b, t, first, n, y));
+            for (int64_t i = 0; i < n; i++, c.n++) {
+                uint32_t u, v;
+                memcpy(&u, &x[i], sizeof u), memcpy(&v, &y[i], sizeof v);
+                c.n_others += u != v;
+                c.n_other_params += ps_bf16_from_f32(x[i]) != ps_bf16_from_f32(y[i]);
+                c.furthest = ps_max_i64(c.furthest, llabs((int64_t)u - (int64_t)v));
+            }
+        }
+    }
+    return c;
+}
+
+/* A master that is half-way between two bf16 numbers becomes its neighbour: about one in 2^17 with each update, so some
+ * two of 64,000 in these steps. No parameter is rounded otherwise, so losses are equal. */
+static void expect_as_compact(const char *what, ps_config *compact, ps_config *split)
+{
+    ps_engine *a = engine_of(compact), *b = engine_of(split);
+    float x[STEPS], y[STEPS];
+    train_steps(a, 0, STEPS, x);
+    train_steps(b, 0, STEPS, y);
+    for (int i = 0; i < STEPS; i++)
+        if (memcmp(&x[i], &y[i], sizeof *x) != 0)
+            fail_msg("%s: loss of step %d is %.9g, not %.9g", what, i, (double)y[i], (double)x[i]);
+    const compared c = compare(a, b);
+    if (c.n_others > c.n / 4096 || c.furthest > 8 || c.n_other_params > 0)
+        fail_msg("%s: %lld of %lld masters differ, by at most %lld units, and %lld parameters", what,
+                 (long long)c.n_others, (long long)c.n, (long long)c.furthest, (long long)c.n_other_params);
+    ps_engine_destroy(a), ps_engine_destroy(b);
+    ps_config_destroy(compact), ps_config_destroy(split);
+}
+
+static void test_as_compact(void **state)
+{
+    (void)state;
+    static const char *const more[][2] = {{"gradient_accumulation_steps=1", "model.tie_word_embeddings=true"},
+                                          {"gradient_accumulation_steps=3", "model.tie_word_embeddings=false"},
+                                          {"gradient_clipping=0.05", "model.tie_word_embeddings=false"},
+                                          {"zero.reuse_fp16_shard=false", "train.freeze=*h.0.*"},
+                                          {"optimizer.type=Adam", "optimizer.params.weight_decay=0.1"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(more); i++)
+        expect_as_compact(more[i][0], TINY(BF16, DROPOUT, COMPACT, more[i][0], more[i][1]),
+                          TINY(BF16, DROPOUT, SPLIT, more[i][0], more[i][1]));
+}
+
+/* A step that is skipped leaves parameters and masters as they are. */
+static void test_skipped(void **state)
+{
+    (void)state;
+    static const char *const more[][2] = {{"memory.defer_updates=true", "train.threads=2"},
+                                          {"memory.defer_updates=false", "train.threads=1"},
+                                          {"memory.device=700KB", "memory.disk=20MB"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(more); i++) {
+        ps_config *c = TINY(BF16, SPLIT, "train.max_nonfinite_steps=3", more[i][0], more[i][1]);
+        ps_engine *e = engine_of(c);
+        float losses[STEPS];
+        train_steps(e, 0, 2, losses);
+        const uint64_t before = hash_of(e);
+        const int32_t none[2 * 16] = {0};
+        float loss, g = NAN;
+        assert_ok(ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = none, .targets = none}, &loss));
+        assert_ok(ps_backward(e));
+        assert_ok(ps_engine_write_gradient(e, 0, 5, 1, &g));
+        assert_ok(ps_step(e));
+        ps_step_info info = {.struct_size = sizeof info};
+        ps_engine_get_step_info(e, &info);
+        assert_true(info.is_skipped);
+        assert_true(hash_of(e) == before);
+        train_steps(e, 2, 3, losses);
+        assert_true(isfinite(losses[2]) && hash_of(e) != before);
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+    }
+}
+
+/* What is written is read, but for values half-way, and operators have it rounded. */
+static void test_written(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    static const uint32_t in[N] = {0x3f808000, 0x3f818000, 0x3f817fff, 0x80000001, 0x00000000, 0xc1a2c3d4};
+    static const uint32_t want[N] = {0x3f808000, 0x3f818001, 0x3f817fff, 0x80000001, 0x00000000, 0xc1a2c3d4};
+    ps_config *c = TINY(BF16, SPLIT, "default_chunk_size=2048", "memory.device=700KB", "memory.disk=20MB");
+    ps_engine *e = engine_of(c);
+    float values[N], out[N];
+    uint64_t hash[2];
+    for (int64_t first = 0; first < 48; first += 47) {
+        memcpy(values, in, sizeof in);
+        assert_ok(ps_engine_write_tensor(e, 0, first, N, values));
+        assert_ok(ps_engine_read_tensor(e, 0, first, N, out));
+        assert_memory_equal(out, want, sizeof want);
+        hash[0] = hash_of(e);
+        assert_ok(ps_engine_write_tensor(e, 0, first, N, out));
+        hash[1] = hash_of(e);
+        assert_true(hash[0] == hash[1]);
+    }
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+}
+
+/* Where each gradient is used up at once, the least device that holds all has no room for them. */
+static void test_early_gradients_take_no_memory(void **state)
+{
+    (void)state;
+#define LEAST(early)                                                                                                   \
+    smallest_device((const char *const[]){BF16, SPLIT, "default_chunk_size=2048", "model.n_layer=12", "memory.host=0", \
+                                          "memory.disk=0", "activation_checkpointing.enabled=true",                    \
+                                          "gradient_clipping=0", "train.max_nonfinite_steps=1",                        \
+                                          "memory.update_in_backward=" early, NULL})
+    const int64_t late = LEAST("never"), early = LEAST("always");
+#undef LEAST
+    const int64_t parameters = train(TINY(BF16, "model.n_layer=12"), 1).memory.parameters;
+    assert_true(late - early > parameters * 3 / 2);
+}
+
+/* What it needs is said by name. */
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *change, *message;
+    } bad[] = {{"bf16.enabled=false", "but parameters are fp32; set bf16.enabled = true, or compact here"},
+               {"fp16.enabled=true", "but parameters are fp16; set bf16.enabled = true, or compact here"},
+               {"memory.update_in_backward=speculate", "there are none; set that to auto, or compact here"}};
+    for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++) {
+        ps_config *c = TINY(i < 2 ? "train.seed=1" : BF16, bad[i].change);
+        assert_ok(ps_config_set(c, "optimizer.params.state_format", "compact_split"));
+        ps_engine *e = NULL;
+        assert_int_equal(ps_initialize_engine(ps_model_from_config, c, 0, c, &e), PS_EINVAL);
+        if (strstr(ps_last_error(), bad[i].message) == NULL) fail_msg("%s", ps_last_error());
+        ps_config_destroy(c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_as_compact), cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_written),    cmocka_unit_test(test_early_gradients_take_no_memory),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
