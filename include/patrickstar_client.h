@@ -231,6 +231,9 @@ typedef struct ps_client_step_info {
     int64_t n_gathered, n_gathered_ahead; /* all-gathers of groups of chunks, with several ranks; of these,
                                              prefetched */
     int64_t n_early;                      /* chunks of this rank that were updated within the backward pass */
+    /* with memory.update_in_backward = speculate: of these, updates made before it was known whether they are right, and
+     * those taken back, as the step was clipped or skipped */
+    int64_t n_speculated, n_taken_back;
 } ps_client_step_info;
 
 /* (ranks) Update all tensors that have a gradient. Gradients are averaged over the ranks, unscaled, clipped, and
