@@ -93,10 +93,12 @@ static void run(const char *changes, bool looks, seen *s)
 static void test_same_bits(void **state)
 {
     (void)state;
-    static const char *const formats[] = {
-        "", "bf16.enabled=true ", "fp16.enabled=true fp16.initial_scale_power=14 fp16.hysteresis=1 ",
-        "optimizer.type=SGD ", "optimizer.type=SGD optimizer.params.momentum=0.9 ",
-        "optimizer.type=Lion optimizer.params.state_format=compact "};
+    static const char *const formats[] = {"",
+                                          "bf16.enabled=true ",
+                                          "fp16.enabled=true fp16.initial_scale_power=14 fp16.hysteresis=1 ",
+                                          "optimizer.type=SGD ",
+                                          "optimizer.type=SGD optimizer.params.momentum=0.9 ",
+                                          "optimizer.type=Lion optimizer.params.state_format=compact "};
     static const char *const budgets[] = {MEMORY, TIGHT, "memory.device=160KB memory.host=100KB memory.disk=700KB "};
     static seen want, got;
     char changes[512];
@@ -118,6 +120,25 @@ static void test_same_bits(void **state)
             assert_memory_equal(want.skips, got.skips, sizeof want.skips);
         }
     }
+}
+
+/* Steps that are taken back are as the recorded one: the next one is predicted, and has its early updates. */
+static void test_prediction_stays(void **state)
+{
+    (void)state;
+    for (int clips = 0; clips < 3; clips++) { /* in no step, in each, in turn */
+        ps_client *c = begun_with(TIGHT SPECULATE);
+        for (int step = 0; step < 8; step++) {
+            assert_ok(ps_client_set_gradient_clipping(c, clips == 1 || (clips == 2 && step % 2 == 0) ? 0.001 : 0));
+            pass(c, 0.001f);
+            const ps_client_step_info info = stepped(c);
+            if (step < 3) continue;
+            assert_int_equal(info.is_recorded, 0);
+            assert_int_equal(info.n_speculated, 2); /* backward comes to a last, with no moment after it */
+        }
+        ps_client_destroy(c);
+    }
+    expect_nothing_left();
 }
 
 static void expect_refused(ps_status st, const char *what)
@@ -255,9 +276,8 @@ static void test_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_same_bits, note_live),
-        cmocka_unit_test_setup(test_between, note_live),
-        cmocka_unit_test_setup(test_checkpoint, note_live),
+        cmocka_unit_test_setup(test_same_bits, note_live), cmocka_unit_test_setup(test_prediction_stays, note_live),
+        cmocka_unit_test_setup(test_between, note_live),   cmocka_unit_test_setup(test_checkpoint, note_live),
         cmocka_unit_test_setup(test_no_room, note_live),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
