@@ -277,7 +277,7 @@ class Ours(Of):
 
     def test_updates_in_backward_that_may_be_taken_back(self):
         """With clipping by max_grad_norm: the norm is known after them."""
-        memory = dict(MEMORY, update_in_backward="speculate", disk="200MB")
+        memory = dict(MEMORY, update_in_backward="speculate")
         trainer, logged = self.train(patrickstar.Trainer, "ours", max_grad_norm=.5,
                                      given={"patrickstar_config": dict(CONFIG, memory=memory)})
         info = trainer.optimizer.last_step
