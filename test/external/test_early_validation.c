@@ -3,6 +3,7 @@
  * where there is no room. More programs and budgets: test_client_walk.c. */
 #include <dirent.h>
 
+#include "base/fault.h"
 #include "base/folder.h"
 #include "external/client_fixture.h"
 
@@ -137,6 +138,60 @@ static void test_prediction_stays(void **state)
             assert_int_equal(info.n_speculated, 2); /* backward comes to a last, with no moment after it */
         }
         ps_client_destroy(c);
+    }
+    expect_nothing_left();
+}
+
+enum { FAULTY_STEPS = 4 };
+
+/* Up to the first failure, whose status it returns. */
+static ps_status steps(ps_client *c)
+{
+    float gradient[ELEMENTS];
+    ps_client_place p = {.struct_size = sizeof p};
+    for (int32_t i = 0; i < ELEMENTS; i++) gradient[i] = drawn(3, i);
+    for (int step = 0; step < FAULTY_STEPS; step++) {
+        PS_TRY(ps_client_set_gradient_clipping(c, step % 2 == 0 ? 0.001 : 0));
+        for (int32_t i = 0; i < 2 * FROZEN; i++) {
+            const int32_t t = i < FROZEN ? i : 2 * FROZEN - 1 - i;
+            if (i == FROZEN) PS_TRY(ps_client_begin_last_backward(c));
+            PS_TRY(ps_client_moment(c, i < FROZEN ? PS_CLIENT_FORWARD : PS_CLIENT_BACKWARD, "use", 0));
+            PS_TRY(ps_client_pin(c, t, PS_CLIENT_PARAM, PS_CLIENT_READ, &p));
+            ps_client_unpin(c, t, PS_CLIENT_PARAM);
+            if (i >= FROZEN) PS_TRY(ps_client_give_gradient(c, t, gradient, PS_DTYPE_F32, 0));
+        }
+        PS_TRY(ps_client_step(c, NULL));
+    }
+    return PS_OK;
+}
+
+/* The n-th call fails, for n = 0, 1, 2, ...: where no call of the client does, bits are those of a run without; a run
+ * that fails leaves nothing behind. */
+static void test_faults(void **state)
+{
+    (void)state;
+    for (ps_fault_kind kind = PS_FAULT_ALLOC; kind <= PS_FAULT_WRITE; kind++) {
+        float want[TENSORS];
+        int n_failed = 0;
+        bool has_struck = true;
+        for (long nth = -1; has_struck; nth++) {
+            ps_client *c = begun_with(TIGHT SPECULATE);
+            ps_fault_arm(kind, nth, false);
+            const ps_status st = steps(c);
+            has_struck = nth < 0 || ps_fault_has_struck(kind);
+            ps_fault_arm(kind, -1, false);
+            n_failed += st != PS_OK;
+            if (nth < 0) see(c, want);
+            for (int32_t t = A; t < TENSORS && nth >= 0 && st == PS_OK; t++) {
+                float got; /* a write that has failed may show as late as here, once */
+                if (ps_client_read_state(c, t, NULL, 7, 1, &got) != PS_OK &&
+                    ps_client_read_state(c, t, NULL, 7, 1, &got) != PS_OK)
+                    break;
+                if (got != want[t]) fail_msg("fault %d, number %ld: other bits", (int)kind, nth);
+            }
+            ps_client_destroy(c);
+        }
+        if (kind == PS_FAULT_WRITE) assert_true(n_failed > 0);
     }
     expect_nothing_left();
 }
@@ -277,9 +332,9 @@ static void test_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_same_bits, note_live), cmocka_unit_test_setup(test_prediction_stays, note_live),
-        cmocka_unit_test_setup(test_between, note_live),   cmocka_unit_test_setup(test_checkpoint, note_live),
-        cmocka_unit_test_setup(test_no_room, note_live),
+        cmocka_unit_test_setup(test_same_bits, note_live),  cmocka_unit_test_setup(test_prediction_stays, note_live),
+        cmocka_unit_test_setup(test_faults, note_live),     cmocka_unit_test_setup(test_between, note_live),
+        cmocka_unit_test_setup(test_checkpoint, note_live), cmocka_unit_test_setup(test_no_room, note_live),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
