@@ -178,14 +178,19 @@ PS_API PS_NODISCARD ps_status ps_client_give_gradient(ps_client *client, int32_t
                                                       ps_dtype dtype, int32_t is_read_again);
 
 /* (ranks) The step's last backward pass begins. Call it before the pass's first PS_CLIENT_BACKWARD moment. Without
- * memory.update_in_backward = always it does nothing. Otherwise this pass updates a chunk of this rank when the chunk
- * has all its gradients (with several ranks: their sums) and the recorded step did not use it any more, as long as the
- * step replays the recorded one; ps_client_step updates the other chunks. Updates use the present numbers of groups;
- * ps_client_step fails when these have changed (PS_ESTATE, and nothing else changes). From now until ps_client_step
- * gradients can be neither read nor dropped, and a tensor that has been updated can be neither pinned, given a
- * gradient, read nor written: PS_ESTATE, with several ranks on all, whose clients can only be destroyed then. Chunks
- * with a trained tensor that gets no gradient are not updated early. PS_ESTATE also for a second call before the step,
- * so the caller must know the last micro-batch beforehand. PS_EBUDGET. */
+ * memory.update_in_backward = always or speculate it does nothing. Otherwise this pass updates a chunk of this rank
+ * when the chunk has all its gradients (with several ranks: their sums) and the recorded step did not use it any more,
+ * as long as the step replays the recorded one; ps_client_step updates the other chunks. Updates use the present
+ * numbers of groups; ps_client_step fails when these have changed (PS_ESTATE, and nothing else changes). From now until
+ * ps_client_step gradients can be neither read nor dropped, and a tensor that has been updated can be neither pinned,
+ * given a gradient, read nor written: PS_ESTATE, with several ranks on all, whose clients can only be destroyed then.
+ * Chunks with a trained tensor that gets no gradient are not updated early. PS_ESTATE also for a second call before the
+ * step, so the caller must know the last micro-batch beforehand. PS_EBUDGET.
+ *
+ * With speculate updates are made as if the step were neither clipped nor skipped, and the disk keeps what they
+ * replace; if it is clipped or skipped after all, ps_client_step takes them back and makes them again as decided. That
+ * needs memory.disk for all chunks and for second places of masters and states; where one rank lacks that room it is
+ * without effect on all, and ps_client_begin logs why. */
 PS_API PS_NODISCARD ps_status ps_client_begin_last_backward(ps_client *client);
 
 /* 1 when the tensor has got a gradient since the last step; 0 otherwise, also for an invalid number. */
@@ -231,6 +236,9 @@ typedef struct ps_client_step_info {
     int64_t n_gathered, n_gathered_ahead; /* all-gathers of groups of chunks, with several ranks; of these,
                                              prefetched */
     int64_t n_early;                      /* chunks of this rank that were updated within the backward pass */
+    /* with memory.update_in_backward = speculate: of these, updates made before it was known whether they are right,
+     * and those taken back, as the step was clipped or skipped */
+    int64_t n_speculated, n_taken_back;
 } ps_client_step_info;
 
 /* (ranks) Update all tensors that have a gradient. Gradients are averaged over the ranks, unscaled, clipped, and

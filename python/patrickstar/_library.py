@@ -100,7 +100,7 @@ class ClientStepInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("step", c_int64), ("is_skipped", c_int32), ("grad_norm", c_double),
                 ("loss_scale", c_double), ("is_recorded", c_int32), ("n_restored", c_int64), ("n_separate", c_int64),
                 ("n_deferred", c_int64), ("n_gathered", c_int64), ("n_gathered_ahead", c_int64),
-                ("n_early", c_int64)]
+                ("n_early", c_int64), ("n_speculated", c_int64), ("n_taken_back", c_int64)]
 
 
 class ClientCheckpoint(_Sized):

@@ -275,6 +275,18 @@ class Ours(Of):
         for mine, other in zip(logged[:STEPS], expected):
             self.assertEqual(mine["loss"], other["loss"])
 
+    def test_updates_in_backward_that_may_be_taken_back(self):
+        """With clipping by max_grad_norm: the norm is known after them."""
+        memory = dict(MEMORY, update_in_backward="speculate")
+        trainer, logged = self.train(patrickstar.Trainer, "ours", max_grad_norm=.5,
+                                     given={"patrickstar_config": dict(CONFIG, memory=memory)})
+        info = trainer.optimizer.last_step
+        self.assertGreater(info.n_speculated, 0)
+        self.assertEqual(info.n_taken_back, info.n_speculated if info.grad_norm > .5 else 0)
+        _, expected = self.train(patrickstar.Trainer, "later", max_grad_norm=.5)
+        for mine, other in zip(logged[:STEPS], expected):
+            self.assertEqual(mine["loss"], other["loss"])
+
     def test_an_engine(self):
         model, optimizer = engine(without_dropout(gpt2), F32, optimizer=OPTIMIZER, default_chunk_size=1 << 13)
         given = {"model": model, "model_init": None, "patrickstar_config": None}

@@ -22,7 +22,7 @@
     XX(ps_client_tensor, is_unmanaged, is_unmanaged)                                                                   \
     XX(ps_client_place, gpu, gpu)                                                                                      \
     XX(ps_client_group, eps, eps)                                                                                      \
-    XX(ps_client_step_info, n_separate, n_early)                                                                       \
+    XX(ps_client_step_info, n_separate, n_taken_back)                                                                  \
     XX(ps_client_tensor_info, steps, steps)                                                                            \
     XX(ps_client_info, n_moments, why_not_gpu)                                                                         \
     XX(ps_client_checkpoint, extra_bytes, extra_bytes)                                                                 \

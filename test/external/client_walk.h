@@ -47,7 +47,7 @@ typedef struct walk {
     int32_t number[TENSORS];
     uint64_t seen; /* hash of all bytes that were read */
     int n_recorded, step;
-    int64_t n_deferred, n_early;
+    int64_t n_deferred, n_early, n_speculated, n_taken_back;
     bool is_plain; /* compared with plain arrays */
     bool repeats;
     ps_comm *comm; /* NULL: alone */
@@ -243,6 +243,8 @@ static void update(walk *w)
     w->n_recorded += info.is_recorded;
     w->n_deferred += info.n_deferred;
     w->n_early += info.n_early;
+    w->n_speculated += info.n_speculated;
+    w->n_taken_back += info.n_taken_back;
     assert_int_equal(info.is_skipped, 0);
     see(w, &info.grad_norm, sizeof info.grad_norm);
     forget_gradients();

@@ -187,7 +187,6 @@ static void test_options_are_refused(void **state)
                     {"client.opts.with_activation_offload", "true"},
                     {"train.epochs", "2"},
                     {"train.log_to", "tensorboard"},
-                    {"memory.update_in_backward", "speculate"},
                     {"optimizer.params.state_format", "compact_split"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(not_here); i++) {
         ps_config *config = config_of(MEMORY);

@@ -157,6 +157,97 @@ static void test_early_of_ranks(void **state)
         }
 }
 
+/* In every second step the program does not clip. */
+static void clip_in_turn(walk *w)
+{
+    assert_ok(ps_client_set_gradient_clipping(w->client, w->step % 2 == 0 ? 0 : -1));
+}
+
+static walk walked_speculating(const char *changes, uint64_t seed)
+{
+    walk w = {.dice = {.seed = seed, .stream = 5}, .n_ranks = 1, .repeats = true};
+    if (seed % 2 == 0) w.after_step = clip_in_turn;
+    live(&w, changes);
+    expect_nothing_left();
+    return w;
+}
+
+static const char *const norms[] = {"1000", "0.5"}; /* none is clipped, or each */
+
+/* With clipping in no step, in some, and in each: updates within the backward pass are valid, or taken back. */
+static void test_speculative(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"", "bf16.enabled=true ", "optimizer.params.state_format=compact "};
+    static const char *const budgets[] = {"memory.host=100KB memory.disk=4MB", "memory.host=0 memory.disk=4MB",
+                                          "memory.host=100KB memory.disk=900KB"}; /* the last: for some chunks */
+    char changes[256];
+    int64_t n_valid = 0, n_taken_back = 0, n_mixed = 0;
+    for (uint64_t seed = 80; seed < 84; seed++)
+        for (size_t f = 0; f < PS_ARRAY_LEN(formats); f++) {
+            if (OVER_DISCRETE && !is_my_share()) continue;
+            const char *norm = norms[seed / 2 % 2];
+            snprintf(changes, sizeof changes, "%sgradient_clipping=%s %s", formats[f], norm, ALL);
+            const uint64_t want = walked_speculating(changes, seed).seen;
+            for (size_t i = 0; i <= PS_ARRAY_LEN(budgets); i++) {
+                if (OVER_GPU && !is_my_share()) continue;
+                const bool is_all = i == PS_ARRAY_LEN(budgets);
+                snprintf(changes, sizeof changes, "%sgradient_clipping=%s memory.update_in_backward=speculate %s%s",
+                         formats[f], norm, is_all ? "" : LITTLE,
+                         is_all ? "memory.device=4MB memory.host=0 memory.disk=4MB" : budgets[i]);
+                const walk w = walked_speculating(changes, seed);
+                if (w.seen != want) fail_msg("seed %d, %s: other bits", (int)seed, changes);
+                if (w.n_speculated == 0 && !OVER_DISCRETE)
+                    fail_msg("seed %d, %s: no update was early", (int)seed, changes);
+                assert_int_equal(w.n_speculated, w.n_early);
+                n_valid += w.n_speculated - w.n_taken_back;
+                n_taken_back += w.n_taken_back;
+                n_mixed += w.n_taken_back > 0 && w.n_taken_back < w.n_speculated;
+            }
+        }
+    if (!OVER_DISCRETE) assert_true(n_valid > 0 && n_taken_back > 0 && n_mixed > 0);
+}
+
+static int64_t n_taken_back_of_ranks;
+
+static void clip_and_count(walk *w)
+{
+    pthread_mutex_lock(&n_early_lock);
+    n_early_of_ranks += w->n_speculated;
+    n_taken_back_of_ranks += w->n_taken_back;
+    pthread_mutex_unlock(&n_early_lock);
+    w->n_speculated = w->n_taken_back = 0;
+    clip_in_turn(w);
+}
+
+static void test_speculative_of_ranks(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {"memory.device=4MB memory.host=70KB memory.disk=0",
+                                          "memory.device=360KB memory.host=400KB memory.disk=4MB",
+                                          "memory.device=400KB memory.host=70KB memory.disk=4MB"};
+    char changes[256];
+    if (OVER_DISCRETE) return;
+    for (int n = 2; n <= RANKS_MAX; n++)
+        for (uint64_t seed = 60; seed < 62; seed++) {
+            const char *format = seed % 2 == 0 ? "" : "bf16.enabled=true";
+            const walk first = {.dice = {.seed = seed, .stream = 5}, .repeats = true, .after_step = clip_and_count};
+            snprintf(changes, sizeof changes, "gradient_clipping=0.5 %s %s", format, budgets[0]);
+            const uint64_t want = walked_by(n, changes, &first);
+            for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+                snprintf(changes, sizeof changes, "gradient_clipping=0.5 memory.update_in_backward=speculate %s %s",
+                         format, budgets[i]);
+                n_early_of_ranks = n_taken_back_of_ranks = 0;
+                if (walked_by(n, changes, &first) != want) fail_msg("%d ranks, %s: other bits", n, changes);
+                if (i == 0) /* no disk */
+                    assert_int_equal(n_early_of_ranks, 0);
+                else if (n_taken_back_of_ranks == 0 || n_taken_back_of_ranks == n_early_of_ranks)
+                    fail_msg("%d ranks, %s: %lld of %lld were taken back", n, changes, (long long)n_taken_back_of_ranks,
+                             (long long)n_early_of_ranks);
+            }
+        }
+}
+
 static int64_t to_device_bytes; /* that a walk's steps and accesses took from the host */
 
 static void note_moves(walk *w)
@@ -204,9 +295,14 @@ static void test_updates_on_host(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_values, note_live),         cmocka_unit_test_setup(test_budgets, note_live),
-        cmocka_unit_test_setup(test_ranks, note_live),          cmocka_unit_test_setup(test_early, note_live),
-        cmocka_unit_test_setup(test_early_of_ranks, note_live), cmocka_unit_test_setup(test_updates_on_host, note_live),
+        cmocka_unit_test_setup(test_values, note_live),
+        cmocka_unit_test_setup(test_budgets, note_live),
+        cmocka_unit_test_setup(test_ranks, note_live),
+        cmocka_unit_test_setup(test_early, note_live),
+        cmocka_unit_test_setup(test_early_of_ranks, note_live),
+        cmocka_unit_test_setup(test_updates_on_host, note_live),
+        cmocka_unit_test_setup(test_speculative, note_live),
+        cmocka_unit_test_setup(test_speculative_of_ranks, note_live),
     };
     return RUN_ON_BACKENDS_IN(tests, make_folder, remove_folder);
 }

@@ -36,7 +36,7 @@ class Engine(nn.Module):
         self.ps_config = config
         self.checkpoints = Checkpoints(module, front, config, ranks)
         front.accumulation_steps = config.get_int("gradient_accumulation_steps")
-        self._updates_early = config.to_dict()["memory"]["update_in_backward"] == "always"
+        self._updates_early = config.to_dict()["memory"]["update_in_backward"] in ("always", "speculate")
         module.zero_grad = front.zero_grad  # type: ignore[method-assign]
         # Before PyTorch 2.1 the collector cannot trace the references from gradient hooks back to parameters.
         weakref.finalize(self, front.unwatch).atexit = False

@@ -129,7 +129,9 @@ class StepInfo:
     n_deferred: int  # chunks whose updates are deferred to the next forward pass (memory.defer_updates)
     n_gathered: int  # all-gathers of groups of chunks, with several ranks
     n_gathered_ahead: int  # of these: begun before the group was used
-    n_early: int  # chunks updated within the backward pass (memory.update_in_backward = always)
+    n_early: int  # chunks updated within the backward pass (memory.update_in_backward)
+    n_speculated: int = 0  # of these: as if the step were neither clipped nor skipped (speculate)
+    n_taken_back: int = 0  # of these: wrong, and updated again
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -189,7 +191,8 @@ class Optimizer(torch.optim.Optimizer):
         self._end_clipping(info.grad_norm)
         self.last_step = StepInfo(info.step, bool(info.is_skipped), info.grad_norm, info.loss_scale,
                                   bool(info.is_recorded), info.n_restored, info.n_separate, info.n_deferred,
-                                  info.n_gathered, info.n_gathered_ahead, info.n_early)
+                                  info.n_gathered, info.n_gathered_ahead, info.n_early, info.n_speculated,
+                                  info.n_taken_back)
         self._learn_groups()
         if self._template is not None:  # schedulers over it check that their optimizer steps before they do
             self._template._opt_called, self._template._step_count = True, getattr(self._template, "_step_count", 0) + 1

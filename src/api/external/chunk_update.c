@@ -1,5 +1,5 @@
 /* chunk_update.c - the update of a chunk, a separate moment: immediate, when the chunk is next used, or within the
- * backward pass. */
+ * backward pass. What becomes of early updates that may be wrong is in early_validation.c. */
 #include "api/external/chunk_update.h"
 
 #include "base/bytes.h"
@@ -24,6 +24,21 @@ static ps_status update_piece(ps_client *c, const ps_piece *p, ps_tier tier)
 
 /* ---- a chunk ---- */
 
+/* Is this an early update that may be taken back? */
+static bool is_speculative(const ps_client *c, int32_t chunk)
+{
+    return c->updates.are_early && c->updates.is_unvalidated[chunk];
+}
+
+/* List KEPT_GRAD has gradients, or is about to get them from list PARAM16. */
+static bool uses_kept(const ps_client *c, int32_t chunk, ps_access_mode *mode)
+{
+    const bool has_any = ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_KEPT);
+    const bool gets_any = is_speculative(c, chunk) && ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_IN_PLACE);
+    *mode = has_any ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE;
+    return has_any || gets_any;
+}
+
 /* How the update of a chunk uses a list; false: not at all. */
 static bool uses_list(const ps_client *c, int32_t chunk, ps_list list, ps_access_mode *mode)
 {
@@ -32,6 +47,7 @@ static bool uses_list(const ps_client *c, int32_t chunk, ps_list list, ps_access
     if (list <= PS_LIST_MASTER) return true;
     if (skips) return false;
     if (list < PS_LIST_STATES + c->settings.optimizer.n_states) return true;
+    if (list == ps_lists_kept_grad(&c->lists)) return uses_kept(c, chunk, mode);
     *mode = PS_ACCESS_READ;
     return list == ps_lists_grad(&c->lists) && ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_SEPARATE);
 }
@@ -40,6 +56,7 @@ static bool uses_list(const ps_client *c, int32_t chunk, ps_list list, ps_access
 static ps_status update_pieces(ps_client *c, int32_t chunk, ps_tier tier)
 {
     const bool skips = c->groups.skips;
+    if (is_speculative(c, chunk)) PS_TRY(ps_client_keep_gradients(c, chunk, tier));
     if (!skips) PS_TRY(ps_snapshot_visit(&c->snapshot, &c->state, chunk, tier, PS_SNAPSHOT_BEFORE));
     for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
         if (c->gradients[i].place != PS_GRADIENT_NONE) PS_TRY(update_piece(c, &c->pieces.all[i], tier));
@@ -105,8 +122,10 @@ static ps_status update_any_tier(ps_client *c, int32_t chunk, int64_t framework_
     return tell_update_room(c, update_on(c, chunk, other));
 }
 
-static void end_gradients(ps_client *c, int32_t chunk)
+void ps_client_end_gradients(ps_client *c, int32_t chunk)
 {
+    if (ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_KEPT))
+        ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_kept_grad(&c->lists), chunk));
     if (ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_SEPARATE))
         ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), chunk));
     for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
@@ -116,8 +135,8 @@ static void end_gradients(ps_client *c, int32_t chunk)
 ps_status ps_client_update_chunk(ps_client *c, int32_t chunk, int64_t framework_bytes)
 {
     PS_TRY(update_any_tier(c, chunk, framework_bytes));
-    end_gradients(c, chunk);
-    return PS_OK;
+    ps_client_end_gradients(c, chunk);
+    return ps_client_write_ahead(c, chunk);
 }
 
 /* ---- within the backward pass ---- */
@@ -133,9 +152,9 @@ ps_status ps_client_check_not_updated_early(ps_client *c, int32_t tensor, const 
     const ps_status st = PS_FAIL(
         PS_ESTATE,
         "%.200s: %s%s%.100s, but it has been updated within the backward pass of this step already, as the step before "
-        "did not use it any more (memory.update_in_backward = always); set memory.update_in_backward = auto, and all "
-        "updates come after the backward pass",
-        t->name, what, now != NULL ? " in " : "", now != NULL ? now->label : "");
+        "did not use it any more (%s); set memory.update_in_backward = auto, and all updates come after the backward "
+        "pass",
+        t->name, what, now != NULL ? " in " : "", now != NULL ? now->label : "", ps_client_early_option(c));
     return c->comm != NULL ? ps_client_break(c, st) : st;
 }
 
@@ -145,9 +164,9 @@ ps_status ps_client_check_gradients_complete(const ps_client *c, const char *wha
     return PS_FAIL(
         PS_ESTATE,
         "%s is not allowed between the beginning of a step's last backward pass and the step, as updates may "
-        "have used gradients up by then (memory.update_in_backward = always); set memory.update_in_backward "
-        "= auto, and all updates come after the backward pass",
-        what);
+        "have used gradients up by then (%s); set memory.update_in_backward = auto, and all updates come after the "
+        "backward pass",
+        what, ps_client_early_option(c));
 }
 
 bool ps_client_can_be_early(ps_client *c, int32_t chunk)
@@ -155,25 +174,34 @@ bool ps_client_can_be_early(ps_client *c, int32_t chunk)
     if (!ps_client_owns(c, chunk) || !ps_client_chunk_has_any_gradient(c, chunk) ||
         ps_client_is_any_list_pinned(c, chunk))
         return false;
+    const bool speculates = c->settings.may_speculate;
+    if (speculates && (!c->updates.may_keep[chunk] || c->updates.is_unvalidated[chunk])) return false;
     for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++) {
         const int32_t tensor = c->pieces.all[i].tensor;
         ps_client_tensor_state *t = &c->tensors[tensor];
-        if (c->gradients[i].place == PS_GRADIENT_NONE ? !t->is_frozen : c->gradients[i].is_unreduced) return false;
+        const bool has_none = c->gradients[i].place == PS_GRADIENT_NONE;
+        if (has_none ? speculates || !t->is_frozen : c->gradients[i].is_unreduced) return false;
         if (t->is_gradient_changed || ps_client_is_written(c, tensor)) return false;
     }
     return true;
 }
 
-/* If there is no room after all, the update comes at the step's end. */
+/* If there is no room after all, or nothing can be kept, the update comes at the step's end. */
 static ps_status update_early(ps_client *c, int32_t chunk, int64_t framework_bytes)
 {
-    const ps_status st = update_any_tier(c, chunk, framework_bytes);
-    if (st == PS_EBUDGET) (void)ps_client_drop_prediction(c);
-    if (st == PS_EBUDGET) return PS_OK;
+    const bool speculates = c->settings.may_speculate;
+    if (speculates) PS_TRY(ps_client_break(c, ps_client_keep_states(c, chunk)));
+    const bool is_possible = !speculates || c->updates.is_unvalidated[chunk];
+    const ps_status st = is_possible ? update_any_tier(c, chunk, framework_bytes) : PS_EBUDGET;
+    if (st == PS_EBUDGET) {
+        if (speculates && is_possible) ps_client_forget_states(c, chunk);
+        (void)ps_client_drop_prediction(c);
+        return PS_OK;
+    }
     PS_TRY(ps_client_break(c, st));
     for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
         c->gradients[i].is_used_up = c->gradients[i].is_used_up || c->gradients[i].place != PS_GRADIENT_NONE;
-    end_gradients(c, chunk);
+    if (!speculates) ps_client_end_gradients(c, chunk);
     c->updates.n_early++;
     return PS_OK;
 }
@@ -260,10 +288,28 @@ void ps_client_drop_updates(ps_client *c)
     for (int32_t k = 0; k < c->layout->n_chunks; k++) {
         if (!c->updates.is_waiting[k]) continue;
         c->updates.is_waiting[k] = false;
-        end_gradients(c, k);
+        ps_client_end_gradients(c, k);
     }
     c->updates.n_waiting = 0;
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) {
+        if (!c->updates.is_unvalidated[k]) continue;
+        ps_client_forget_states(c, k);
+        ps_client_end_gradients(c, k);
+    }
     ps_client_end_early_updates(c);
+}
+
+/* Between steps it is no moment, so that the next step is predicted as if nothing had been taken back. */
+ps_status ps_client_update_taken_back(ps_client *c)
+{
+    ps_status st = PS_OK;
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) {
+        if (!c->updates.is_unvalidated[k]) continue;
+        c->updates.is_unvalidated[k] = false;
+        if (st == PS_OK) st = execute(c, k, UNRECORDED);
+        if (st == PS_EBUDGET) st = PS_OK; /* it stays deferred */
+    }
+    return st;
 }
 
 ps_status ps_client_flush(ps_client *c)

@@ -34,10 +34,34 @@ void ps_client_end_early_updates(ps_client *c);
 PS_NODISCARD ps_status ps_client_check_not_updated_early(ps_client *c, int32_t tensor, const char *what);
 /* PS_ESTATE: the program reads or drops gradients after early updates may have used them. */
 PS_NODISCARD ps_status ps_client_check_gradients_complete(const ps_client *c, const char *what);
+/* A chunk's gradients have been used, or are no longer wanted: its lists of gradients are discarded. */
+void ps_client_end_gradients(ps_client *c, int32_t chunk);
+/* After ps_client_validate and the step: updates that were taken back are made again, as decided; where there is no room
+ * now they stay deferred. */
+PS_NODISCARD ps_status ps_client_update_taken_back(ps_client *c);
 /* The fp32 values or states of the chunk, or of the tensor, are about to change, other than by an update: a checkpoint
  * that is being saved takes the values before. */
 PS_NODISCARD ps_status ps_client_save_first(ps_client *c, int32_t chunk);
 PS_NODISCARD ps_status ps_client_save_tensor_first(ps_client *c, int32_t tensor);
+
+/* ---- early_validation.c ---- */
+
+/* Before an early update that may be taken back: the disk keeps the chunk's optimizer data. is_unvalidated of the chunk
+ * stays false where it cannot. PS_EIO as ps_store_keep. */
+PS_NODISCARD ps_status ps_client_keep_states(ps_client *c, int32_t chunk);
+/* That update is not made, or stands: nothing is kept. */
+void ps_client_forget_states(ps_client *c, int32_t chunk);
+/* Within it, its lists pinned on the tier: gradients that it will overwrite move to list KEPT_GRAD. */
+PS_NODISCARD ps_status ps_client_keep_gradients(ps_client *c, int32_t chunk, ps_tier tier);
+/* Can an early update of the chunk be kept in the next step, once the present one has ended as decided? */
+bool ps_client_can_keep_next(const ps_client *c, int32_t chunk);
+/* The step is decided. are_right: it is neither clipped nor skipped, so early updates stand. Otherwise they are taken
+ * back: optimizer data is that of before, and is_unvalidated stays true until ps_client_update_taken_back. *n: of this
+ * rank. PS_EIO. */
+PS_NODISCARD ps_status ps_client_validate(ps_client *c, bool are_right, int32_t *n);
+/* After an update that stands: optimizer data that the next early update is expected to keep begins to be written to the
+ * disk. PS_EIO. */
+PS_NODISCARD ps_status ps_client_write_ahead(ps_client *c, int32_t chunk);
 
 /* ---- value_sync.c ---- */
 

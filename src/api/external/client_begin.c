@@ -113,8 +113,8 @@ static ps_status prepare(ps_client *c)
 {
     PS_TRY(ps_client_freeze(c));
     PS_TRY(ps_client_create_layout(c));
-    c->lists = ps_lists_of(&c->settings, 0, 0);
     PS_TRY(ps_client_cut_pieces(c));
+    ps_client_set_keeping(c, false);
     c->state = (ps_model_state){.settings = &c->settings,
                                 .layout = c->layout,
                                 .lists = &c->lists,
@@ -138,10 +138,27 @@ static void tell_memory(const ps_client *c)
         if (line[0] != '\0') ps_log(PS_LOG_INFO, "%s", line);
 }
 
+/* Budgets that suffice without speculative updates are not refused for them. What they forbid between the last backward
+ * pass and the step is the same on all ranks. */
+static ps_status choose_speculation(ps_client *c, bool is_wanted)
+{
+    if (!is_wanted) return PS_OK;
+    const bool has_room = ps_client_choose_keeping(c);
+    double is_possible = has_room;
+    if (c->comm != NULL) PS_TRY(ps_comm_all_reduce(c->comm, &is_possible, 1, PS_COMM_MIN));
+    if (has_room && is_possible < 1)
+        ps_log(PS_LOG_WARNING,
+               "memory.update_in_backward = speculate: without effect, as another rank has no room for it");
+    ps_client_set_keeping(c, is_possible > 0);
+    return is_possible > 0 ? ps_comm_agree(c->comm, ps_client_check_budgets(c)) : PS_OK;
+}
+
 static ps_status begin(ps_client *c)
 {
+    const bool wants_speculation = c->settings.may_speculate;
     PS_TRY(ps_client_broadcast_values(c));
     PS_TRY(ps_comm_agree(c->comm, prepare(c)));
+    PS_TRY(choose_speculation(c, wants_speculation));
     tell_memory(c);
     PS_TRY(ps_comm_agree(c->comm, open_tiers(c)));
     PS_TRY(ps_comm_agree(c->comm, ps_group_collectives_open(&c->between_ranks, &c->state, true)));

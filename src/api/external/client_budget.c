@@ -63,6 +63,7 @@ ps_tiers_desc ps_client_tiers(const ps_client *c)
     o.results_bytes = ps_client_results_bytes(c, &sums);
     o.unmanaged_bytes = all_unmanaged_bytes(c);
     o.counts_non_model = true;
+    o.n_keeping = c->n_keeping;
     o.profile = c->profile;
     o.order = c->order;
     return o;
@@ -193,10 +194,13 @@ static ps_status check_machine(const ps_client *c, int64_t all, int64_t first_li
     int64_t on_disk = ps_min_i64(below - on_host, b[PS_TIER_DISK]);
     for (int32_t t = 0; t < c->n_tensors && on_disk > 0; t++)
         if (c->tensors[t].given.address != NULL) on_disk -= c->tensors[t].given.bytes;
+    on_disk = ps_max_i64(0, on_disk);
+    /* both places of optimizer data that is kept over early updates */
+    if (c->n_keeping > 0) on_disk += 2 * (ps_client_keeping_bytes(c, c->n_keeping) - ps_client_keeping_bytes(c, 0));
     const int64_t planned[PS_TIER_COUNT] = {[PS_TIER_DEVICE] =
                                                 blocks[PS_TIER_DEVICE] + ps_min_i64(all - on_host, device),
                                             [PS_TIER_HOST] = blocks[PS_TIER_HOST] + on_host,
-                                            [PS_TIER_DISK] = ps_max_i64(0, on_disk)};
+                                            [PS_TIER_DISK] = ps_min_i64(on_disk, b[PS_TIER_DISK])};
     return ps_settings_check_capacity(s, planned, s->ranks.comm != NULL ? ps_comm_local_size(s->ranks.comm) : 1);
 }
 

@@ -47,6 +47,15 @@ ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
 int32_t ps_client_least_margin(const ps_client *c);
 int32_t ps_client_count_margin(const ps_client *c, const ps_trace *step);
 
+/* ---- keeping_room.c ---- */
+
+/* Speculative early updates or none: settings.may_speculate, lists, n_keeping and may_keep. */
+void ps_client_set_keeping(ps_client *c, bool speculates);
+/* The former, if there is room; otherwise false, and the log has said why. */
+bool ps_client_choose_keeping(ps_client *c);
+/* Bytes of memory.disk to keep optimizer data of so many chunks over early updates. */
+int64_t ps_client_keeping_bytes(const ps_client *c, int32_t n_keeping);
+
 /* ---- client_advice.c ---- */
 
 /* The option by which the program chose budgets, for messages: "memory.total = 418 MB (418000000 bytes)", or

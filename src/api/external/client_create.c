@@ -21,6 +21,8 @@ static ps_status open_settings(const ps_config *config, ps_client *c)
     PS_TRY(ps_comm_agree(c->comm, ps_settings_read_of_rank(config, true, c->comm, s)));
     PS_TRY(c->comm != NULL ? ps_settings_join(s, config, c->comm) : ps_settings_set_ranks(s, config, 0, 1));
     PS_TRY(ps_comm_agree(c->comm, ps_settings_open_backend(s)));
+    /* the program may clip (ps_client_set_gradient_clipping) where the configuration does not */
+    s->may_speculate = ps_config_options(config)->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE;
     PS_TRY(ps_loss_scaler_init(&c->scaler, &s->scaler));
     return ps_param_groups_init(&c->groups, s);
 }
@@ -106,6 +108,9 @@ static void free_all(ps_client *c)
     ps_mem_free(c->has_master);
     ps_mem_free(c->updates.is_waiting);
     ps_mem_free(c->updates.could_follow);
+    ps_mem_free(c->updates.may_keep);
+    ps_mem_free(c->updates.is_unvalidated);
+    ps_mem_free(c->updates.writes_ahead);
     ps_param_groups_deinit(&c->groups);
     ps_profile_destroy(c->profile);
     ps_settings_close_backend(&c->settings);

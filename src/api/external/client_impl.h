@@ -39,6 +39,7 @@ typedef enum ps_client_gradient_place {
     PS_GRADIENT_NONE,
     PS_GRADIENT_IN_PLACE, /* overwrites its parameter */
     PS_GRADIENT_SEPARATE, /* in list GRAD, or in separate memory of an unmanaged tensor */
+    PS_GRADIENT_KEPT,     /* in list KEPT_GRAD: an early update that may be taken back has overwritten it */
 } ps_client_gradient_place;
 
 /* Gradient of a piece. */
@@ -194,7 +195,8 @@ typedef struct ps_client_sharding {
 
 /* The updates of the last step, with the numbers at the call of ps_client_step. Chunks with a deferred update are
  * updated at their next use. Early updates belong to the current step, with the numbers at the call of
- * ps_client_begin_last_backward, before which all deferred ones are carried out. */
+ * ps_client_begin_last_backward, before which all deferred ones are carried out. With settings.may_speculate they are
+ * made as if the step were neither clipped nor skipped, and may be taken back: early_validation.c. */
 typedef struct ps_client_updates {
     bool *is_waiting; /* [n_chunks] its update is deferred */
     int32_t n_waiting;
@@ -204,6 +206,12 @@ typedef struct ps_client_updates {
     /* [n_chunks] the moment of the step's trace after which the update at the step's end could have been made early;
      * -1: none */
     int32_t *could_follow;
+
+    /* with settings.may_speculate: */
+    float unclipped_scale; /* the factor of early updates */
+    bool *may_keep;        /* [n_chunks] the disk has second places for its optimizer data */
+    bool *is_unvalidated;  /* [n_chunks] its early update may be taken back, or has just been */
+    bool *writes_ahead;    /* [n_chunks] an early update is expected again, which will keep its optimizer data */
 } ps_client_updates;
 
 /* Records of operators and steps for a profile. */
@@ -273,7 +281,8 @@ struct ps_client {
     ps_client_profiling recording;
     int64_t report_after_ns; /* with several ranks: one that waits longer to read or evaluate logs it */
     ps_nonfinite nonfinite;
-    int32_t n_margin; /* this rank's first chunks are updated on a discrete device; see step_prediction.c */
+    int32_t n_keeping; /* as in ps_store_desc: chunks whose optimizer data the disk can keep over an early update */
+    int32_t n_margin;  /* this rank's first chunks are updated on a discrete device; see step_prediction.c */
     int64_t n_restored, n_separate, n_steps, n_recorded_steps;
     /* references: the program, until ps_client_destroy, and each exported DLPack tensor */
     _Atomic int64_t n_users;
@@ -346,7 +355,8 @@ static inline bool ps_client_chunk_has_gradient(const ps_client *c, int32_t chun
 static inline bool ps_client_chunk_has_any_gradient(const ps_client *c, int32_t chunk)
 {
     return ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_IN_PLACE) ||
-           ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_SEPARATE);
+           ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_SEPARATE) ||
+           ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_KEPT);
 }
 static inline int32_t ps_client_chunk_group_of(const ps_client *c, int32_t chunk)
 {
@@ -370,7 +380,9 @@ static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 }
 static inline ps_list ps_client_gradient_list(const ps_client *c, const ps_piece *p)
 {
-    return ps_client_gradient_of(c, p)->place == PS_GRADIENT_IN_PLACE ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
+    const ps_client_gradient_place place = ps_client_gradient_of(c, p)->place;
+    if (place == PS_GRADIENT_KEPT) return ps_lists_kept_grad(&c->lists);
+    return place == PS_GRADIENT_IN_PLACE ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
 }
 static inline float *ps_client_unmanaged(const ps_client_tensor_state *t, ps_list list)
 {
@@ -398,6 +410,11 @@ static inline ps_list ps_client_list_of(const ps_client *c, int32_t tensor, ps_c
     if (what == PS_CLIENT_MASTER) return PS_LIST_MASTER;
     const ps_client_tensor_state *t = &c->tensors[tensor];
     return t->pins[what] > 0 ? t->gradient_list : ps_client_gradient_list(c, ps_client_piece_of(c, t, 0));
+}
+/* The option that asks for early updates, for messages. */
+static inline const char *ps_client_early_option(const ps_client *c)
+{
+    return c->settings.may_speculate ? "memory.update_in_backward = speculate" : "memory.update_in_backward = always";
 }
 /* Of the current step; NULL: none. */
 static inline const ps_moment *ps_client_present_moment(const ps_client *c)

@@ -84,6 +84,9 @@ ps_status ps_client_cut_pieces(ps_client *c)
     PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->update_tier, &c->update_tier));
     PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->updates.is_waiting, &c->updates.is_waiting));
     PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->updates.could_follow, &c->updates.could_follow));
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->updates.may_keep, &c->updates.may_keep));
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->updates.is_unvalidated, &c->updates.is_unvalidated));
+    PS_TRY(ps_mem_alloc((size_t)l->n_chunks, sizeof *c->updates.writes_ahead, &c->updates.writes_ahead));
     for (int32_t k = 0; k < l->n_chunks; k++) c->updates.could_follow[k] = -1;
     return ps_mem_alloc((size_t)l->n_chunks, sizeof *c->has_master, &c->has_master);
 }

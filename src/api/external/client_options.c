@@ -24,8 +24,6 @@ static ps_status check_wishes(const ps_options *o)
          "the loop is yours: train.steps tells a scheduler where to end, epochs times the batches of one"},
         {o->train_log_to[0] != '\0', "train.log_to",
          "the loop is yours, and its losses: torch.utils.tensorboard.SummaryWriter"},
-        {o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE, "memory.update_in_backward = speculate",
-         "the engine of this library does so; set always without gradient_clipping and fp16, or auto"},
         {o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT,
          "optimizer.params.state_format = compact_split", "the engine of this library has it; set compact"},
         {o->profile_path[0] != '\0', "profile.path", "ps_client_save_profile writes one; Python: patrickstar.profiler"},

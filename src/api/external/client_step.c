@@ -1,7 +1,8 @@
 /* client_step.c - the optimizer's step: norm and overflow first, then chunk by chunk, each a separate moment:
  * immediately, or when the next forward pass uses the chunk, so that optimizer data moves while the framework computes.
  * With memory.update_in_backward = always, if updates depend on neither, already in the last backward pass, after the
- * recorded step's last use of the chunk. */
+ * recorded step's last use of the chunk; with speculate also otherwise, and the step validates them or takes them
+ * back (early_validation.c). */
 #include <math.h>
 
 #include "api/external/client_calls.h"
@@ -51,10 +52,10 @@ static ps_status expect_unchanged_groups(const ps_client *c)
     if (group < 0) return PS_OK;
     return PS_FAIL(PS_ESTATE,
                    "ps_client_step: the rate or other numbers of group %d were changed after the last backward pass of "
-                   "the step had begun, within which updates run (memory.update_in_backward = always): change them "
-                   "before it, or set memory.update_in_backward = auto; nothing has changed, and with the numbers of "
-                   "before the step can be made",
-                   group);
+                   "the step had begun, within which updates run (%s): change them before it, or set "
+                   "memory.update_in_backward = auto; nothing has changed, and with the numbers of before the step can "
+                   "be made",
+                   group, ps_client_early_option(c));
 }
 
 /* Gradients are sums over the ranks, not means. */
@@ -66,15 +67,16 @@ static double scale_of_sums(const ps_client *c)
 static ps_status begin_last_backward(ps_client *c)
 {
     ps_client_updates *u = &c->updates;
-    if (!c->settings.always_updates_early) return PS_OK;
+    if (!c->settings.always_updates_early && !c->settings.may_speculate) return PS_OK;
     if (u->are_early)
         return PS_FAIL(PS_ESTATE,
-                       "ps_client_begin_last_backward: the last backward pass of this step has begun already. With "
-                       "memory.update_in_backward = always gradients are accumulated by the configuration alone: set "
-                       "gradient_accumulation_steps to the number of backward passes of a step, or "
-                       "memory.update_in_backward = auto");
+                       "ps_client_begin_last_backward: the last backward pass of this step has begun already. With %s "
+                       "gradients are accumulated by the configuration alone: set gradient_accumulation_steps to the "
+                       "number of backward passes of a step, or memory.update_in_backward = auto",
+                       ps_client_early_option(c));
     PS_TRY(ps_client_break_ranks(c, ps_client_flush(c)));
-    ps_param_groups_decide(&c->groups, c->n_updates, false, ps_step_grad_scale(0, c->clip_norm, scale_of_sums(c)));
+    u->unclipped_scale = ps_step_grad_scale(0, 0, scale_of_sums(c));
+    ps_param_groups_decide(&c->groups, c->n_updates, false, u->unclipped_scale);
     u->first_moment = c->steps.trace != NULL ? c->steps.trace->n_moments : 0;
     u->are_early = true;
     return PS_OK;
@@ -92,8 +94,12 @@ ps_status ps_client_begin_last_backward(ps_client *c)
 static void look_for_early(ps_client *c)
 {
     ps_client_updates *u = &c->updates;
-    for (int32_t k = 0; k < c->layout->n_chunks; k++)
-        u->could_follow[k] = u->are_early && ps_client_can_be_early(c, k) ? ps_client_last_use(c, k) : -1;
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) {
+        const bool may_be = u->are_early && ps_client_can_be_early(c, k) &&
+                            (!c->settings.may_speculate || ps_client_can_keep_next(c, k));
+        u->could_follow[k] = may_be ? ps_client_last_use(c, k) : -1;
+        u->writes_ahead[k] = u->writes_ahead[k] || (c->settings.may_speculate && u->could_follow[k] >= 0);
+    }
 }
 
 /* Chunks that the program has in use are updated in place. */
@@ -102,7 +108,8 @@ static ps_status update_chunks(ps_client *c)
     const bool defers = ps_client_may_defer(c);
     for (int32_t k = 0; k < c->layout->n_chunks; k++) {
         if (!ps_client_owns(c, k) || !ps_client_chunk_has_any_gradient(c, k)) continue;
-        c->updates.is_waiting[k] = defers && !ps_client_is_any_list_pinned(c, k) && c->updates.could_follow[k] < 0;
+        const bool is_late = defers && !ps_client_is_any_list_pinned(c, k) && c->updates.could_follow[k] < 0;
+        c->updates.is_waiting[k] = is_late || c->updates.is_unvalidated[k]; /* the latter: taken back */
         c->updates.n_waiting += c->updates.is_waiting[k];
         if (!c->updates.is_waiting[k]) PS_TRY(ps_client_update_chunk(c, k, c->steps.step_bytes));
     }
@@ -165,7 +172,8 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     ps_grad_sums sums;
     bool was_recorded;
     const int32_t n_early = c->updates.n_early;
-    double n_early_of_all = n_early;
+    int32_t n_speculated;
+    double n_early_of_all = c->settings.may_speculate ? 0 : n_early; /* that cannot be taken back */
     PS_TRY(ps_client_check_gradient_unpinned(c, -1, "ps_client_step"));
     PS_TRY(expect_unchanged_groups(c));
     PS_TRY(ps_client_finish_prefetch(c));                 /* prefetched, and not used */
@@ -180,11 +188,14 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     const ps_step_decision decided = ps_step_decide(&sums, c->clip_norm, grad_scale);
     const bool skips = is_update && ps_loss_scaler_update(&c->scaler, decided.overflow);
     const bool is_incomplete = skips && n_early_of_all > 0;
+    const bool are_right = !skips && decided.grad_scale == c->updates.unclipped_scale;
     ps_param_groups_decide(&c->groups, c->n_updates, skips, decided.grad_scale);
+    PS_TRY(ps_client_break(c, ps_client_validate(c, are_right, &n_speculated)));
     PS_TRY(ps_client_break(c, update_all(c)));
     if (is_update && !skips) c->n_updates++;
     PS_TRY(ps_client_break(c, expect_order(c)));
     ps_client_end_step(c, &was_recorded);
+    PS_TRY(ps_client_break(c, ps_client_update_taken_back(c)));
     c->n_steps++;
     c->n_recorded_steps += was_recorded;
     *info = (ps_client_step_info){.step = c->n_updates,
@@ -197,7 +208,9 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
                                   .n_deferred = c->updates.n_waiting,
                                   .n_gathered = c->sharding.n_gathered,
                                   .n_gathered_ahead = c->sharding.n_prefetched,
-                                  .n_early = n_early};
+                                  .n_early = n_early,
+                                  .n_speculated = n_speculated,
+                                  .n_taken_back = are_right ? 0 : n_speculated};
     c->n_restored = c->n_separate = c->sharding.n_gathered = c->sharding.n_prefetched = 0;
     if (is_incomplete) return end_incomplete_step(c, seen);
     if (!is_update) return PS_OK;

@@ -214,7 +214,7 @@ void ps_client_reshard_tensor(ps_client *c, int32_t tensor)
 
 /* ---- reduction ---- */
 
-enum { NARROW = PS_GRADIENT_SEPARATE + 1 }; /* separate, but rounded */
+enum { NARROW = PS_GRADIENT_KEPT + 1 }; /* separate, but rounded */
 
 static uint8_t place_of(const ps_client_gradient *g)
 {

@@ -27,6 +27,8 @@ static int64_t missing_bytes(const ps_client *c, int32_t chunk, bool *is_held)
         *is_held = *is_held || ps_client_is_pinned(c, list, chunk);
         if (list < grad || is_separate) bytes += unpinned_bytes(c, list, chunk);
     }
+    if (ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_KEPT))
+        bytes += unpinned_bytes(c, ps_lists_kept_grad(&c->lists), chunk);
     return bytes;
 }
 

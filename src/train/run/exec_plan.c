@@ -622,22 +622,11 @@ int64_t ps_exec_plan_keeping_bytes(const ps_exec_plan *b, int32_t n)
 const char *ps_exec_plan_why_not_speculating(const ps_exec_plan *b, const ps_budgets *budgets,
                                              char text[PS_SPECULATION_TEXT_MAX])
 {
-    char bytes[3][PS_BYTES_TEXT_MAX];
-    const int64_t disk_bytes = budgets->bytes[PS_TIER_DISK];
     text[0] = '\0';
     if (!b->settings->may_speculate || !b->settings->wants_speculation || b->n_keeping > 0) return text;
-    if (disk_bytes == 0)
-        snprintf(text, PS_SPECULATION_TEXT_MAX,
-                 "memory.update_in_backward = speculate: without effect, as the values of before an update are kept on "
-                 "disk, and memory.disk is 0");
-    else
-        snprintf(
-            text, PS_SPECULATION_TEXT_MAX,
-            "memory.update_in_backward = speculate: without effect, as memory.disk has no room to keep the values of "
-            "before an update: it is %s, expected at least %s, and %s to keep those of all chunks",
-            ps_bytes_format(disk_bytes, bytes[0]), ps_bytes_format(ps_exec_plan_keeping_bytes(b, 1), bytes[1]),
-            ps_bytes_format(ps_exec_plan_keeping_bytes(b, (int32_t)count_own(b, b->layout->n_mirrored)), bytes[2]));
-    return text;
+    const int32_t n = (int32_t)count_own(b, b->layout->n_mirrored);
+    return ps_speculation_why_no_room(budgets->bytes[PS_TIER_DISK], ps_exec_plan_keeping_bytes(b, 1),
+                                      ps_exec_plan_keeping_bytes(b, n), text);
 }
 
 /* usual: as in ps_exec_plan. */

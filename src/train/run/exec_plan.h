@@ -204,7 +204,6 @@ int64_t ps_exec_plan_keeping_bytes(const ps_exec_plan *b, int32_t n);
 
 /* Where settings->wants_speculation, and the disk cannot keep anything: the reason and what it needs, for a person; else
  * "". Returns text. */
-enum { PS_SPECULATION_TEXT_MAX = 320 };
 const char *ps_exec_plan_why_not_speculating(const ps_exec_plan *b, const ps_budgets *budgets,
                                              char text[PS_SPECULATION_TEXT_MAX]);
 

@@ -111,7 +111,7 @@ typedef struct ps_settings {
     bool may_update_early;     /* no clipping, no loss scale of fp16, and no skipped steps (max_nonfinite_steps = 1) */
     bool always_updates_early; /* and only early updates are permitted */
     bool may_speculate; /* early updates are allowed that are taken back when the step turns out to be clipped or not
-                         * finite; never with may_update_early */
+                         * finite; in the engine never with may_update_early */
     bool wants_speculation; /* ... by name, not by auto */
     ps_keep_logits keep_logits;
     bool takes_first_plan; /* use the first plan that fits */

@@ -23,6 +23,12 @@ int64_t ps_unscheduled_bytes(const ps_settings *s, int64_t device_bytes, int64_t
 /* Bytes of the payloads of a chunk's optimizer data: its master and states, each in whole pages. */
 int64_t ps_optimizer_payload_bytes(const ps_settings *s, int64_t chunk_elements);
 
+/* For a person: early updates cannot be speculative (memory.update_in_backward), as memory.disk has no room to keep what
+ * they replace. least_bytes, all_bytes: of memory.disk, to keep that of one chunk, and of all. Returns text. */
+enum { PS_SPECULATION_TEXT_MAX = 320 };
+const char *ps_speculation_why_no_room(int64_t disk_bytes, int64_t least_bytes, int64_t all_bytes,
+                                       char text[PS_SPECULATION_TEXT_MAX]);
+
 /* Number of chunks with optimizer data on the device, when a step leaves so much of it free: the margin (PatrickStar's
  * term). */
 int64_t ps_margin_chunks(const ps_settings *s, const ps_layout *layout, int64_t free_bytes);
