@@ -50,20 +50,48 @@ ps_format ps_optimizer_state_format(const ps_optimizer_setup *o, int32_t i)
     return o->is_compact ? o->optimizer->states[i].compact : PS_FORMAT_F32;
 }
 
-int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n)
+ps_status ps_optimizer_update_whole(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o,
+                                    const ps_optimizer_step *s, const ps_optimizer_matrix *m)
+{
+    return o->optimizer->update_whole(b, queue, o, s, m);
+}
+
+ps_status ps_optimizer_scratch_bytes(ps_backend *b, const ps_optimizer_setup *o, int64_t rows, int64_t cols,
+                                     int64_t *bytes)
+{
+    return o->optimizer->scratch_bytes(b, o, rows, cols, bytes);
+}
+
+double ps_optimizer_whole_flops(const ps_optimizer_setup *o, int64_t rows, int64_t cols)
+{
+    return o->optimizer->flops(o, rows, cols);
+}
+
+uint32_t ps_optimizer_states_of(const ps_optimizer_setup *o, bool is_whole)
+{
+    const uint32_t all = (1u << o->n_states) - 1, whole = o->optimizer->whole_states;
+    return is_whole ? all & whole : all & ~whole;
+}
+
+int64_t ps_optimizer_bytes_of(const ps_optimizer_setup *o, uint32_t states, int64_t n)
 {
     int64_t bytes = n * (int64_t)sizeof(float);
     for (int32_t i = 0; i < o->n_states; i++)
-        bytes += ps_item_bytes(ps_format_item(ps_optimizer_state_format(o, i)), n);
+        if (states >> i & 1) bytes += ps_item_bytes(ps_format_item(ps_optimizer_state_format(o, i)), n);
     return bytes;
 }
 
-int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained)
+int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n)
 {
-    return is_trained ? ps_optimizer_bytes(o, n) : n * (int64_t)sizeof(float);
+    return ps_optimizer_bytes_of(o, ps_optimizer_states_of(o, ps_optimizer_has_whole(o)), n);
 }
 
-int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t n, int64_t param_bytes)
+int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained, bool is_whole)
 {
-    return 2 * ps_optimizer_bytes(o, n) + 2 * param_bytes;
+    return ps_optimizer_bytes_of(o, is_trained ? ps_optimizer_states_of(o, is_whole) : 0, n);
+}
+
+int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, uint32_t states, int64_t n, int64_t param_bytes)
+{
+    return 2 * ps_optimizer_bytes_of(o, states, n) + 2 * param_bytes;
 }

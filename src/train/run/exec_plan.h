@@ -45,6 +45,8 @@ typedef struct ps_exec_plan {
     bool *decays;               /* [program->n_params] weight decay applies */
     bool *uses_grad_list;       /* [n_chunks] holds tensors whose gradients may not overwrite them */
     bool *overwrites;           /* [n_chunks] holds tensors whose gradients overwrite them */
+    int64_t update_scratch_bytes; /* for updates of whole tensors, on each tier of RAM that there is */
+    uint32_t *chunk_states;     /* [n_chunks] 1 << i for each state of the optimizer whose list has the chunk */
     ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
     int32_t n_resident_updates; /* of this rank's chunks, those with optimizer data in the device margin */
     int32_t n_kept_on_host;     /* of the others, those with optimizer data in host memory */
@@ -96,7 +98,8 @@ PS_NODISCARD ps_status ps_exec_plan_create(const ps_settings *settings, const ps
                                            ps_deadline *deadline, ps_exec_plan **out);
 void ps_exec_plan_destroy(ps_exec_plan *b); /* NULL is accepted */
 
-/* Limits for the search of a chunk size, in elements: ps_chunk_limits. */
+/* Limits for the search of a chunk size, in elements: ps_chunk_limits. A tensor that is updated as a whole is in one
+ * chunk. */
 int64_t ps_exec_plan_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);
 int64_t ps_exec_plan_min_chunk_elements(const ps_settings *s, const ps_program *program);
 
@@ -134,7 +137,8 @@ static inline bool ps_exec_plan_has_chunk(const ps_exec_plan *b, ps_list list, i
 {
     if (index >= ps_lists_length(&b->lists, b->layout, list)) return false;
     if (ps_lists_is_standalone(&b->lists, list)) return true;
-    if (!ps_lists_exists(&b->lists, list) || list < ps_lists_grad(&b->lists)) return ps_lists_exists(&b->lists, list);
+    if (!ps_lists_exists(&b->lists, list) || list < PS_LIST_STATES) return ps_lists_exists(&b->lists, list);
+    if (list < ps_lists_grad(&b->lists)) return b->chunk_states[index] >> (list - PS_LIST_STATES) & 1;
     return list == ps_lists_kept_grad(&b->lists) ? b->overwrites[index] : b->uses_grad_list[index];
 }
 
@@ -198,6 +202,7 @@ static inline ps_model_state ps_exec_plan_state(const ps_exec_plan *b, const ps_
                             .layout = b->layout,
                             .lists = &b->lists,
                             .pieces = &b->pieces,
+                            .chunk_states = b->chunk_states,
                             .tiers = tiers,
                             .update_tier = b->update_tier};
 }

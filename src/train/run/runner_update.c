@@ -9,6 +9,10 @@ static ps_status update_piece(ps_runner *r, const ps_piece *p)
     const ps_exec_plan *b = r->plan;
     ps_piece_update u = ps_param_groups_update(r->groups, b->program->params[p->tensor].group, b->decays[p->tensor]);
     u.gradients = ps_exec_plan_sum_list(b, p->tensor);
+    if (b->program->params[p->tensor].is_whole) {
+        u.rows = b->program->params[p->tensor].shape[0];
+        u.cols = b->program->params[p->tensor].shape[1];
+    }
     if (u.gradients == PS_LIST_PARAM16 && r->is_grad_kept[p->chunk]) u.gradients = ps_lists_kept_grad(&b->lists);
     return ps_state_update_piece(&r->state, b->update_tier[p->chunk], p, &u);
 }
