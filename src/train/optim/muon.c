@@ -6,8 +6,9 @@
  *     ratio: sqrt(max(1, rows / cols)), or 0.2 sqrt(max(rows, cols))
  *
  * |U| is Frobenius' norm. A tall matrix has X^T X and X (b A + c A A) instead, which is the same without transposing X.
- * X, A and their sums are fp32; factors of products are rounded to the type of ns_products first. torch.optim.Muon has
- * all of them in bf16.
+ * X, A and b A + c A A are of the type of ns_products, rounded once each, and used rounded wherever they occur: where
+ * singular values are near 1 the iteration then damps what rounding has changed, which exact values in some of its terms
+ * would undo. Products, sums, norm and the last X are fp32, where torch.optim.Muon has bf16.
  *
  * All of it is composed of operators that every backend has: matrix products of linear layers, and for what is element
  * by element the operator of SGD without momentum,  w -= lr (g scale + decay w),  which with lr = -1 is
@@ -65,17 +66,21 @@ typedef struct iteration {
     ps_queue *queue;
     int64_t rows, cols, least, n;
     ps_dtype dtype; /* of factors of products */
-    float *x, *u;   /* [n] */
-    float *a, *aa;  /* [least, least] */
-    void *x_factor; /* [n] of dtype: x itself where that is fp32 */
-    void *a_factor; /* [least, least] of dtype: a itself where that is fp32 */
+    void *x;        /* [n] of dtype */
+    void *a;        /* [least, least] of dtype */
+    float *u;       /* [n]: the momentum, and products with x */
+    float *aa;      /* [room] of at least [least, least] */
+    int64_t room;
     ps_grad_sums *sums;
     void *workspace; /* of products */
     size_t workspace_bytes;
 } iteration;
 
-static ps_linear_fwd_args product(const iteration *x, float *y, const void *left, const void *right, int64_t rows,
-                                  int64_t n_in, int64_t n_out, ps_weight_layout layout)
+/* Of so many elements a pass over a matrix is made, so that the number of calls is small. */
+enum { ROOM_MIN = 65536 };
+
+static ps_linear_fwd_args product(const iteration *x, void *y, ps_dtype y_dtype, const void *left, const void *right,
+                                  int64_t rows, int64_t n_in, int64_t n_out, ps_weight_layout layout)
 {
     return (ps_linear_fwd_args){.y = y,
                                 .x = left,
@@ -85,7 +90,7 @@ static ps_linear_fwd_args product(const iteration *x, float *y, const void *left
                                 .n_out = n_out,
                                 .layout = layout,
                                 .dtype = x->dtype,
-                                .y_dtype = PS_DTYPE_F32,
+                                .y_dtype = y_dtype,
                                 .workspace = x->workspace};
 }
 
@@ -97,34 +102,34 @@ static bool is_tall(const iteration *x)
 /* X X^T of a matrix that is not tall. */
 static ps_linear_fwd_args gram_of_rows(const iteration *x)
 {
-    return product(x, x->a, x->x_factor, x->x_factor, x->rows, x->cols, x->rows, PS_WEIGHT_OUT_IN);
+    return product(x, x->a, x->dtype, x->x, x->x, x->rows, x->cols, x->rows, PS_WEIGHT_OUT_IN);
 }
 
 /* X^T X of a tall one. */
 static ps_linear_bwd_weight_args gram_of_cols(const iteration *x)
 {
     return (ps_linear_bwd_weight_args){.dw = x->a,
-                                       .dy = x->x_factor,
-                                       .x = x->x_factor,
+                                       .dy = x->x,
+                                       .x = x->x,
                                        .rows = x->rows,
                                        .n_in = x->cols,
                                        .n_out = x->cols,
                                        .layout = PS_WEIGHT_OUT_IN,
                                        .dtype = x->dtype,
-                                       .grad_dtype = PS_DTYPE_F32,
+                                       .grad_dtype = x->dtype,
                                        .workspace = x->workspace};
 }
 
 static ps_linear_fwd_args square(const iteration *x)
 {
-    return product(x, x->aa, x->a_factor, x->a_factor, x->least, x->least, x->least, PS_WEIGHT_IN_OUT);
+    return product(x, x->aa, PS_DTYPE_F32, x->a, x->a, x->least, x->least, x->least, PS_WEIGHT_IN_OUT);
 }
 
-/* a_factor X, or X a_factor of a tall one, to u. */
+/* a x, or x a of a tall one, to u. */
 static ps_linear_fwd_args multiply(const iteration *x)
 {
-    return is_tall(x) ? product(x, x->u, x->x_factor, x->a_factor, x->rows, x->cols, x->cols, PS_WEIGHT_IN_OUT)
-                      : product(x, x->u, x->a_factor, x->x_factor, x->rows, x->rows, x->cols, PS_WEIGHT_IN_OUT);
+    return is_tall(x) ? product(x, x->u, PS_DTYPE_F32, x->x, x->a, x->rows, x->cols, x->cols, PS_WEIGHT_IN_OUT)
+                      : product(x, x->u, PS_DTYPE_F32, x->a, x->x, x->rows, x->rows, x->cols, PS_WEIGHT_IN_OUT);
 }
 
 static ps_status measure_products(iteration *x)
@@ -158,13 +163,12 @@ static ps_status lay_out(iteration *x, const ps_optimizer_setup *o, void *scratc
     x->n = x->rows * x->cols;
     x->dtype = o->number[HAS_BF16_PRODUCTS] != 0 ? PS_DTYPE_BF16 : PS_DTYPE_F32;
     const int64_t item = (int64_t)ps_dtype_bytes(x->dtype), square_elements = x->least * x->least;
+    x->room = ps_max_i64(square_elements, ps_min_i64(x->n, ROOM_MIN));
     x->sums = take(scratch, &at, sizeof *x->sums);
-    x->x = take(scratch, &at, x->n * f32);
     x->u = take(scratch, &at, x->n * f32);
-    x->a = take(scratch, &at, square_elements * f32);
-    x->aa = take(scratch, &at, square_elements * f32);
-    x->x_factor = x->dtype == PS_DTYPE_F32 ? (void *)x->x : take(scratch, &at, x->n * item);
-    x->a_factor = x->dtype == PS_DTYPE_F32 ? (void *)x->a : take(scratch, &at, square_elements * item);
+    x->aa = take(scratch, &at, x->room * f32);
+    x->x = take(scratch, &at, x->n * item);
+    x->a = take(scratch, &at, square_elements * item);
     PS_TRY(measure_products(x));
     x->workspace = take(scratch, &at, (int64_t)x->workspace_bytes);
     *bytes = at;
@@ -179,12 +183,12 @@ static ps_status scratch_bytes(ps_backend *b, const ps_optimizer_setup *o, int64
 
 /* ---- the update ---- */
 
-/* w = keeps w + scale * g, n elements, and factor = w rounded to the type of factors. Where that is fp32 w itself is
- * the factor: then the operator's other result goes over g. g is not needed again in either case. */
-static ps_status combine(const iteration *x, float *w, double keeps, float *g, double scale, void *factor, int64_t n)
+/* w = keeps w + scale g, n elements, and *rounded = w in the type of factors. */
+static ps_status combine(const iteration *x, float *w, double keeps, const void *g, ps_dtype g_dtype, double scale,
+                         void *rounded, int64_t n)
 {
     return ps_run_sgd(x->b, x->queue,
-                      &(ps_sgd_args){.param = factor == (void *)w ? (void *)g : factor,
+                      &(ps_sgd_args){.param = rounded,
                                      .grad = g,
                                      .master = w,
                                      .n = n,
@@ -192,7 +196,7 @@ static ps_status combine(const iteration *x, float *w, double keeps, float *g, d
                                      .weight_decay = (float)(keeps - 1),
                                      .grad_scale = (float)scale,
                                      .param_dtype = x->dtype,
-                                     .grad_dtype = PS_DTYPE_F32},
+                                     .grad_dtype = g_dtype},
                       0);
 }
 
@@ -201,7 +205,7 @@ static ps_status set_zero(const iteration *x, void *to, int64_t bytes)
     return ps_run_fill(x->b, x->queue, &(ps_fill_args){.dst = to, .n = bytes / (int64_t)sizeof(float)}, 0);
 }
 
-/* u = the momentum, or Nesterov's. x has the same values afterwards: the operator's other result. */
+/* u = the momentum, or Nesterov's; x, the operator's other result, is not used. */
 static ps_status add_momentum(const iteration *x, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                               const ps_optimizer_piece *p)
 {
@@ -217,7 +221,7 @@ static ps_status add_momentum(const iteration *x, const ps_optimizer_setup *o, c
                                      .one_minus_dampening = 1,
                                      .grad_scale = (float)((double)s->grad_scale * (1 - o->number[MOMENTUM])),
                                      .nesterov = o->number[NESTEROV] != 0,
-                                     .param_dtype = PS_DTYPE_F32,
+                                     .param_dtype = x->dtype,
                                      .grad_dtype = p->grad_dtype},
                       0);
 }
@@ -237,12 +241,18 @@ static ps_status find_norm(const iteration *x, double *out)
     return PS_OK;
 }
 
+/* x = u / max(|u|, ns_eps), by way of aa: so that it is rounded once, and no other matrix is needed. */
 static ps_status normalize(const iteration *x, const ps_optimizer_setup *o)
 {
+    const int64_t item = (int64_t)ps_dtype_bytes(x->dtype), step = x->room < x->n ? x->room / 64 * 64 : x->n;
     double norm;
     PS_TRY(find_norm(x, &norm));
-    PS_TRY(set_zero(x, x->x, x->n * (int64_t)sizeof(float)));
-    return combine(x, x->x, 1, x->u, 1 / fmax(norm, o->number[EPS]), x->x_factor, x->n);
+    for (int64_t i = 0; i < x->n; i += step) {
+        const int64_t n = ps_min_i64(step, x->n - i);
+        PS_TRY(set_zero(x, x->aa, n * (int64_t)sizeof(float)));
+        PS_TRY(combine(x, x->aa, 1, x->u + i, PS_DTYPE_F32, 1 / fmax(norm, o->number[EPS]), (char *)x->x + i * item, n));
+    }
+    return PS_OK;
 }
 
 static ps_status run_product(const iteration *x, const ps_linear_fwd_args *a)
@@ -250,24 +260,16 @@ static ps_status run_product(const iteration *x, const ps_linear_fwd_args *a)
     return ps_run_linear_fwd(x->b, x->queue, a, x->workspace_bytes);
 }
 
+/* u = the next X, and x = u rounded. */
 static ps_status iterate(const iteration *x, const ps_optimizer_setup *o)
 {
-    const int64_t square_elements = x->least * x->least;
     const ps_linear_fwd_args rows = gram_of_rows(x), aa = square(x), ax = multiply(x);
     const ps_linear_bwd_weight_args cols = gram_of_cols(x);
     PS_TRY(is_tall(x) ? ps_run_linear_bwd_weight(x->b, x->queue, &cols, x->workspace_bytes) : run_product(x, &rows));
-    if (x->dtype != PS_DTYPE_F32)
-        PS_TRY(ps_run_cast(x->b, x->queue,
-                           &(ps_cast_args){.dst = x->a_factor,
-                                           .src = x->a,
-                                           .n = square_elements,
-                                           .dst_dtype = x->dtype,
-                                           .src_dtype = PS_DTYPE_F32},
-                           0));
     PS_TRY(run_product(x, &aa));
-    PS_TRY(combine(x, x->a, o->number[B], x->aa, o->number[C], x->a_factor, square_elements));
+    PS_TRY(combine(x, x->aa, o->number[C], x->a, x->dtype, o->number[B], x->a, x->least * x->least));
     PS_TRY(run_product(x, &ax));
-    return combine(x, x->x, o->number[A], x->u, 1, x->x_factor, x->n);
+    return combine(x, x->u, 1, x->x, x->dtype, o->number[A], x->x, x->n);
 }
 
 static double lr_ratio(const iteration *x, const ps_optimizer_setup *o)
@@ -287,7 +289,7 @@ static ps_status update_matrix(ps_backend *b, ps_queue *queue, const ps_optimize
     for (int i = 0; i < (int)o->number[N_STEPS]; i++) PS_TRY(iterate(&x, o));
     return ps_run_sgd(b, queue,
                       &(ps_sgd_args){.param = m->all.param,
-                                     .grad = x.x,
+                                     .grad = x.u,
                                      .master = m->all.master,
                                      .n = x.n,
                                      .lr = s->lr,
