@@ -101,6 +101,7 @@ typedef struct problem {
     int64_t rows, cols;
     double momentum, lr, decay, grad_scale;
     bool nesterov, matches_rms;
+    uint32_t seed;
 } problem;
 
 /* N_STEPS updates; the buffer and the master in double. */
@@ -111,10 +112,10 @@ static void refer(const problem *p, double (*round)(double), double *buffer, dou
     const int64_t n = p->rows * p->cols;
     const double rows = (double)p->rows, cols = (double)p->cols;
     const double ratio = p->matches_rms ? 0.2 * sqrt(fmax(rows, cols)) : sqrt(fmax(1, rows / cols));
-    draw(values, n, 1);
+    draw(values, n, 100 * p->seed + 1);
     for (int64_t i = 0; i < n; i++) buffer[i] = 0, master[i] = (double)values[i];
     for (uint32_t step = 0; step < N_STEPS; step++) {
-        draw(values, n, 2 + step);
+        draw(values, n, 100 * p->seed + 2 + step);
         for (int64_t i = 0; i < n; i++) {
             const double g = (double)values[i] * p->grad_scale;
             buffer[i] += (1 - p->momentum) * (g - buffer[i]);
@@ -137,9 +138,9 @@ static void run(ps_backend *b, const ps_optimizer_setup *o, const problem *p, fl
     assert_int_equal(posix_memalign((void **)&scratch, 64, (size_t)bytes + 64), 0);
     memset(scratch, 0xff, (size_t)bytes + 64); /* NaNs */
     memset(buffer, 0, (size_t)n * sizeof *buffer);
-    draw(master, n, 1);
+    draw(master, n, 100 * p->seed + 1);
     for (uint32_t step = 0; step < N_STEPS; step++) {
-        draw(grad, n, 2 + step);
+        draw(grad, n, 100 * p->seed + 2 + step);
         const ps_optimizer_matrix m = {
             .all = {.param = grad,
                     .grad = grad,
@@ -189,10 +190,10 @@ static ps_backend *backend_of(int i, char name[32])
 }
 
 static const problem problems[] = {
-    {24, 56, 0.95, 0.5, 0.1, 1, true, false},  {65, 33, 0.95, 0.5, 0.1, 0.25, true, false},
-    {48, 48, 0.9, 0.25, 0, 1, false, false},   {96, 130, 0.95, 0.5, 0.1, 1, true, true},
-    {1, 40, 0.5, 0.5, 0.1, 1, true, false},    {40, 1, 0.5, 0.5, 0.1, 1, true, true},
-    {33, 32, 0.95, 0.5, 0.1, 1e-3, true, true}, {4, 20011, 0.95, 0.5, 0.1, 1, true, false}};
+    {24, 56, 0.95, 0.5, 0.1, 1, true, false, 0},  {65, 33, 0.95, 0.5, 0.1, 0.25, true, false, 0},
+    {48, 48, 0.9, 0.25, 0, 1, false, false, 0},   {96, 130, 0.95, 0.5, 0.1, 1, true, true, 0},
+    {1, 40, 0.5, 0.5, 0.1, 1, true, false, 0},    {40, 1, 0.5, 0.5, 0.1, 1, true, true, 0},
+    {33, 32, 0.95, 0.5, 0.1, 1e-3, true, true, 0}, {4, 20011, 0.95, 0.5, 0.1, 1, true, false, 0}};
 
 static ps_optimizer_setup setup_for(const problem *p, const char *products)
 {
@@ -228,28 +229,36 @@ static void test_iteration_in_double(void **state)
     }
 }
 
-/* No farther from the exact iteration than torch's, which rounds to bf16 what here is fp32. */
+enum { N_DRAWS = 12, BACKENDS_MAX = 8 };
+
+/* Over a number of draws no farther from the exact iteration than torch's, which rounds to bf16 what here is fp32. */
 static void test_bf16_products(void **state)
 {
     (void)state;
     static double buffer[N_MAX], master[N_MAX], torch[N_MAX];
     static float buffer_is[N_MAX], master_is[N_MAX], of_torch[N_MAX];
     for (size_t k = 0; k < PS_ARRAY_LEN(problems); k++) {
-        const problem *p = &problems[k];
-        const ps_optimizer_setup o = setup_for(p, "bf16");
+        double is[BACKENDS_MAX] = {0}, torch_is = 0, most;
+        problem p = problems[k];
+        const ps_optimizer_setup o = setup_for(&p, "bf16");
         ps_backend *b;
         char name[32];
-        refer(p, as_bf16, buffer, torch);
-        refer(p, exactly, buffer, master);
-        for (int64_t j = 0; j < p->rows * p->cols; j++) of_torch[j] = (float)torch[j];
+        for (p.seed = 0; p.seed < N_DRAWS; p.seed++) {
+            refer(&p, as_bf16, buffer, torch);
+            refer(&p, exactly, buffer, master);
+            for (int64_t j = 0; j < p.rows * p.cols; j++) of_torch[j] = (float)torch[j];
+            torch_is += pow(distance(&p, of_torch, master, &most), 2);
+            for (int i = 0; (b = backend_of(i, name)) != NULL; i++) {
+                run(b, &o, &p, buffer_is, master_is);
+                is[i] += pow(distance(&p, master_is, master, &most), 2);
+                ps_backend_destroy(b);
+            }
+        }
         for (int i = 0; (b = backend_of(i, name)) != NULL; i++) {
-            double most;
-            run(b, &o, p, buffer_is, master_is);
-            const double is = distance(p, master_is, master, &most), torch_is = distance(p, of_torch, master, &most);
-            if (!(is <= torch_is) || !(torch_is > 1e-4))
-                fail_msg("%s: %lld x %lld is %g steps off, torch's %g", name, (long long)p->rows, (long long)p->cols,
-                         is, torch_is);
             ps_backend_destroy(b);
+            print_message("%s: %lld x %lld: %.3g of a step, torch %.3g\n", name, (long long)p.rows, (long long)p.cols,
+                          sqrt(is[i] / N_DRAWS), sqrt(torch_is / N_DRAWS));
+            assert_true(is[i] <= torch_is && torch_is > 0 && is[i] > 0);
         }
     }
 }

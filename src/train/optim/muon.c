@@ -76,6 +76,10 @@ typedef struct iteration {
     size_t workspace_bytes;
 } iteration;
 
+/* Of thinner matrices products are fp32 in any case: they take next to no time, and where A has few elements their
+ * rounding does not average out. */
+enum { BF16_LEAST = 16 };
+
 /* Of so many elements a pass over a matrix is made, so that the number of calls is small. */
 enum { ROOM_MIN = 65536 };
 
@@ -161,7 +165,7 @@ static ps_status lay_out(iteration *x, const ps_optimizer_setup *o, void *scratc
     int64_t at = 0;
     x->least = ps_min_i64(x->rows, x->cols);
     x->n = x->rows * x->cols;
-    x->dtype = o->number[HAS_BF16_PRODUCTS] != 0 ? PS_DTYPE_BF16 : PS_DTYPE_F32;
+    x->dtype = o->number[HAS_BF16_PRODUCTS] != 0 && x->least >= BF16_LEAST ? PS_DTYPE_BF16 : PS_DTYPE_F32;
     const int64_t item = (int64_t)ps_dtype_bytes(x->dtype), square_elements = x->least * x->least;
     x->room = ps_max_i64(square_elements, ps_min_i64(x->n, ROOM_MIN));
     x->sums = take(scratch, &at, sizeof *x->sums);

@@ -94,6 +94,26 @@ static int64_t count_own(const ps_exec_plan *b, int32_t n_chunks)
     return ps_max_i64(0, (n_chunks - r->rank + r->n - 1) / r->n);
 }
 
+/* Host memory for the optimizer's data next to so many bytes: with room for one 16-bit chunk and its gradient lists. */
+static int64_t host_room(const ps_exec_plan *b, const ps_budgets *budgets, int64_t other_bytes)
+{
+    const int64_t cs = b->layout->chunk_elements;
+    int64_t transit_bytes = bytes_in(b, PS_LIST_PARAM16, cs);
+    for (ps_list l = ps_lists_grad(&b->lists); l < b->lists.n; l++) transit_bytes += bytes_in(b, l, cs);
+    return budgets->bytes[PS_TIER_HOST] - other_bytes - 2 * transit_bytes;
+}
+
+/* May updates run on the tier? Standalone chunks are left out, as they are of one shape: so the answer is the same for
+ * all execution plans over the same chunks. */
+static bool may_update_on(const ps_exec_plan *b, const ps_budgets *budgets, ps_tier tier, int64_t host_block_bytes)
+{
+    if (tier == PS_TIER_DEVICE) return true;
+    return budgets->bytes[PS_TIER_HOST] > 0 &&
+           (!b->settings->hybrid_updates ||
+            host_room(b, budgets, host_block_bytes) >=
+                ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements));
+}
+
 /* Number of chunks for whose optimizer data each tier has room: on the device next to activations and 16-bit chunks. */
 static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
 {
@@ -109,12 +129,9 @@ static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t
         s, b->layout, budgets->bytes[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] - b->code->non_model_bytes - param_bytes);
     n[PS_TIER_HOST] = n_local;
     if (!s->hybrid_updates) return;
-    /* in addition to the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
-    int64_t transit_bytes = bytes_in(b, PS_LIST_PARAM16, cs);
-    for (ps_list l = ps_lists_grad(&b->lists); l < b->lists.n; l++) transit_bytes += bytes_in(b, l, cs);
     const int64_t standalone_bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
-    n[PS_TIER_HOST] = (budgets->bytes[PS_TIER_HOST] - blocks[PS_TIER_HOST] - standalone_bytes - 2 * transit_bytes) /
-                      ps_optimizer_payload_bytes(s, cs);
+    n[PS_TIER_HOST] =
+        host_room(b, budgets, blocks[PS_TIER_HOST] + standalone_bytes) / ps_optimizer_payload_bytes(s, cs);
 }
 
 /* Hybrid placement. The first chunks, as many as fit the device margin with their optimizer data, keep it there and are
@@ -828,7 +845,10 @@ ps_tiers_desc ps_exec_plan_tiers(const ps_exec_plan *b, const ps_budgets *budget
     o.host_block_bytes = b->code->host_bytes;
     o.results_bytes = results_bytes(b->settings);
     o.n_keeping = b->n_keeping;
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    ps_tiers_count_blocks(&o, blocks);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (budgets->bytes[t] > 0) o.update_scratch_bytes[t] = b->update_scratch_bytes;
+        if (may_update_on(b, budgets, (ps_tier)t, blocks[PS_TIER_HOST] + b->update_scratch_bytes))
+            o.update_scratch_bytes[t] = b->update_scratch_bytes;
     return o;
 }

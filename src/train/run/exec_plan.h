@@ -45,7 +45,7 @@ typedef struct ps_exec_plan {
     bool *decays;               /* [program->n_params] weight decay applies */
     bool *uses_grad_list;       /* [n_chunks] holds tensors whose gradients may not overwrite them */
     bool *overwrites;           /* [n_chunks] holds tensors whose gradients overwrite them */
-    int64_t update_scratch_bytes; /* for updates of whole tensors, on each tier of RAM that there is */
+    int64_t update_scratch_bytes; /* for updates of whole tensors, on each tier where they may run */
     uint32_t *chunk_states;     /* [n_chunks] 1 << i for each state of the optimizer whose list has the chunk */
     ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
     int32_t n_resident_updates; /* of this rank's chunks, those with optimizer data in the device margin */
