@@ -132,6 +132,7 @@ static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t
     const int64_t standalone_bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
     n[PS_TIER_HOST] =
         host_room(b, budgets, blocks[PS_TIER_HOST] + standalone_bytes) / ps_optimizer_payload_bytes(s, cs);
+    if (tiers.update_scratch_bytes[PS_TIER_HOST] < b->update_scratch_bytes) n[PS_TIER_HOST] = 0;
 }
 
 /* Hybrid placement. The first chunks, as many as fit the device margin with their optimizer data, keep it there and are
