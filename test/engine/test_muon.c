@@ -40,6 +40,11 @@ static void vary(const char *format, const char *more, const char *other)
     SAME("again", "train.seed=7");
     SAME("one thread", "train.threads=1");
     SAME("small chunks", "default_chunk_size=10240");
+    SAME("chunks of less than a matrix", "default_chunk_size=2048");
+    SAME("the same on disk", "default_chunk_size=4096", "memory.device=1500KB", "memory.disk=20MB");
+    SAME("the same on host", "default_chunk_size=2048", "memory.device=1500KB", "memory.host=4MB");
+    SAME("the same at once", "default_chunk_size=4096", "memory.device=1500KB", "memory.host=700KB", "memory.disk=20MB",
+         "memory.defer_updates=false");
     SAME("odd chunks", "default_chunk_size=14336");
     SAME("large chunks", "default_chunk_size=262144");
     SAME("checkpointing", "activation_checkpointing.enabled=true");
@@ -63,6 +68,7 @@ static void test_same_bits(void **state)
     (void)state;
     vary("bf16.enabled=false", "optimizer.params.ns_products=fp32", NOTHING);
     vary(BF16, "gradient_accumulation_steps=3", NOTHING);
+    vary("fp16.enabled=true", "fp16.initial_scale_power=32", NOTHING); /* the first steps are skipped */
     vary(BF16, "optimizer.params.adjust_lr_fn=match_rms_adamw", "train.freeze=*.h.0.*");
     vary(BF16, "optimizer.param_groups=[{\"params\": \"*.h.1.*\", \"lr\": 0.003, \"momentum\": 0.8, \"ns_steps\": 3}]",
          "zero.reuse_fp16_shard=false");
@@ -84,6 +90,10 @@ static void test_same_bits_early(void **state)
         const run_result disk =
             train(TINY(MUON, BF16, clipping, more, when, "memory.device=1500KB", "memory.disk=20MB",
                        "default_chunk_size=10240"), STEPS);
+        const run_result runs =
+            train(TINY(MUON, BF16, clipping, more, when, "memory.device=1500KB", "memory.disk=20MB",
+                       "default_chunk_size=4096"), STEPS);
+        assert_same(when, &base, &runs);
         const run_result host = train(TINY(MUON, BF16, clipping, more, when, "memory.device=1500KB", "memory.host=4MB",
                                            "memory.disk=20MB"), STEPS);
         assert_same(when, &base, &disk);
@@ -99,6 +109,10 @@ static void test_ranks(void **state)
         const uint64_t want = RANKS(n, STEPS, FOR_BITS, MUON, BF16)[0].result.hash;
         assert_true(RANKS(n, STEPS, MUON, BF16, "default_chunk_size=10240")[0].result.hash == want);
         assert_true(RANKS(n, STEPS, MUON, BF16, "memory.device=1500KB", "memory.host=2MB", MSC)[0].result.hash == want);
+        const rank_result *small =
+            &try_ranks(ps_model_from_config, n, 1, rank_train, CHANGES(MUON, BF16, "default_chunk_size=2048"))->result;
+        assert_int_equal(small->st, PS_EINVAL);
+        assert_non_null(strstr(small->error, "with several ranks set default_chunk_size to at least 9216"));
         assert_true(RANKS(n, STEPS, MUON, BF16, "memory.device=1500KB", "memory.disk=20MB")[0].result.hash == want);
     }
 }
@@ -221,8 +235,9 @@ static void test_resume(void **state)
     assert_ok(ps_engine_save_checkpoint(e, path.text, NULL, NULL));
     train_steps(e, STEPS, 2 * STEPS, losses);
     static const char *const memories[][3] = {{"memory.host=4MB", NOTHING, NOTHING},
-                                              {"memory.device=1500KB", "memory.disk=20MB", "default_chunk_size=14336"}};
-    for (int i = 0; i < 2; i++) {
+                                              {"memory.device=1500KB", "memory.disk=20MB", "default_chunk_size=14336"},
+                                              {"memory.device=1500KB", "memory.disk=20MB", "default_chunk_size=2048"}};
+    for (int i = 0; i < 3; i++) {
         next = resumed(CHANGES(MUON, BF16, memories[i][0], memories[i][1], memories[i][2]), path.text, &other);
         train_steps(next, STEPS, 2 * STEPS, again);
         assert_memory_equal(&again[STEPS], &losses[STEPS], STEPS * sizeof *again);

@@ -39,6 +39,16 @@ static ps_status cut_pieces(ps_exec_plan *b)
     return PS_OK;
 }
 
+static void find_updated_with(ps_exec_plan *b)
+{
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->updated_with[c] = (ps_run){.first = c, .n_chunks = 1};
+    for (int32_t t = 0; t < b->program->n_params; t++) {
+        const ps_place *p = &b->layout->places[t];
+        for (int32_t c = p->chunk; b->program->params[t].is_whole && c < p->chunk + p->n_chunks && p->n_chunks > 1; c++)
+            b->updated_with[c] = (ps_run){.first = p->chunk, .n_chunks = p->n_chunks};
+    }
+}
+
 /* ---- where updates run ---- */
 
 static int64_t bytes_in(const ps_exec_plan *b, ps_list list, int64_t n_elements)
@@ -154,6 +164,7 @@ static void place_updates(ps_exec_plan *b, const ps_budgets *budgets)
         if (c / s->ranks.n < b->n_resident_updates || i == b->n_kept_on_host) continue;
         if (!is_one_of_evenly(i++, b->n_kept_on_host, b->candidate.n_streamed)) b->update_tier[c] = PS_TIER_HOST;
     }
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->update_tier[c] = b->update_tier[b->updated_with[c].first];
 }
 
 /* ---- trace ---- */
@@ -226,35 +237,48 @@ static int64_t whole_updates_ns(const ps_exec_plan *b, int32_t c)
     return (int64_t)(flops * 1e9 / b->settings->throughput.compute.flops_per_s);
 }
 
-/* The update of a chunk; is_early: within the backward pass. An early one that may be taken back keeps the gradient
- * that it overwrites; it is WRITE, not OVERWRITE, for the reason above. When it is taken back PARAM16 is empty, but if
- * it could not be made the gradient is there. */
-static ps_status trace_update(ps_exec_plan *b, int32_t c, bool is_early, int64_t non_model_bytes)
+static int64_t update_ns(const ps_exec_plan *b, int32_t c, bool is_early)
+{
+    const int64_t n = b->layout->used_elements[c];
+    const int64_t bytes =
+        ps_optimizer_traffic_bytes(&b->settings->optimizer, b->chunk_states[c], n, bytes_in(b, PS_LIST_PARAM16, n)) +
+        (ps_exec_plan_keeps_grad(b, c) && is_early ? 2 * bytes_in(b, ps_lists_kept_grad(&b->lists), n) : 0);
+    return (int64_t)((double)bytes * 1e9 / ps_settings_update_bytes_per_s(b->settings, b->update_tier[c])) +
+           whole_updates_ns(b, c);
+}
+
+static ps_status access_updated(ps_exec_plan *b, int32_t c, bool is_early)
 {
     const ps_layout *l = b->layout;
-    const int64_t n = l->used_elements[c];
-    const bool keeps_grad = ps_exec_plan_keeps_grad(b, c);
-    const int64_t bytes = ps_optimizer_traffic_bytes(&b->settings->optimizer, b->chunk_states[c], n,
-                                                     bytes_in(b, PS_LIST_PARAM16, n)) +
-                          (keeps_grad && is_early ? 2 * bytes_in(b, ps_lists_kept_grad(&b->lists), n) : 0);
-    if (!is_early || b->update_moment[c] < 0) b->update_moment[c] = b->trace->n_moments;
-    if (is_early) b->early_moment[c] = b->trace->n_moments;
-    b->update_order[b->n_ordered++] = c;
     const ps_tier tier = b->update_tier[c];
-    const int64_t cost_ns = b->settings->throughput.update_latency_ns[tier] +
-                            (int64_t)((double)bytes * 1e9 / ps_settings_update_bytes_per_s(b->settings, tier)) +
-                            whole_updates_ns(b, c);
-    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes, cost_ns));
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
                                b->overwrites[c] ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
     const ps_list sums = ps_exec_plan_sums(b);
     if (b->uses_grad_list[c]) PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, sums, c), tier, PS_ACCESS_READ));
-    if (keeps_grad)
+    if (ps_exec_plan_keeps_grad(b, c))
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, ps_lists_kept_grad(&b->lists), c), tier,
                                    is_early ? PS_ACCESS_WRITE : PS_ACCESS_READ));
     for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
         if (ps_exec_plan_has_chunk(b, list, c))
             PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, list, c), tier, PS_ACCESS_WRITE));
+    return PS_OK;
+}
+
+/* The update of a chunk, and of those that are updated with it; is_early: within the backward pass. An early one that
+ * may be taken back keeps the gradient that it overwrites; it is WRITE, not OVERWRITE, for the reason above. When it is
+ * taken back PARAM16 is empty, but if it could not be made the gradient is there. */
+static ps_status trace_update(ps_exec_plan *b, int32_t chunk, bool is_early, int64_t non_model_bytes)
+{
+    const ps_run all = b->updated_with[chunk];
+    int64_t cost_ns = b->settings->throughput.update_latency_ns[b->update_tier[chunk]];
+    for (int32_t c = all.first; c < all.first + all.n_chunks; c++) {
+        if (!is_early || b->update_moment[c] < 0) b->update_moment[c] = b->trace->n_moments;
+        if (is_early) b->early_moment[c] = b->trace->n_moments;
+        b->update_order[b->n_ordered++] = c;
+        cost_ns += update_ns(b, c, is_early);
+    }
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes, cost_ns));
+    for (int32_t c = all.first; c < all.first + all.n_chunks; c++) PS_TRY(access_updated(b, c, is_early));
     return PS_OK;
 }
 
@@ -275,7 +299,7 @@ static ps_status trace_updates_of(ps_exec_plan *b, int32_t chunk, int32_t n_chun
         if (b->use_position[c] >= 0)
             last = (int32_t)ps_max_i64(last, b->use_position[c] + b->candidate.update_lead_chunks);
     for (; *next <= last && *next < b->n_used; (*next)++)
-        if (!b->is_early[b->use_order[*next]] || b->usual != NULL)
+        if (b->update_moment[b->use_order[*next]] < 0 && (!b->is_early[b->use_order[*next]] || b->usual != NULL))
             PS_TRY(trace_update(b, b->use_order[*next], false, non_model_before(b, m)));
     b->n_deferred = b->n_ordered;
     return PS_OK;
@@ -426,15 +450,21 @@ static void find_ready(ps_exec_plan *b)
     }
 }
 
+/* Can the chunk be updated early? Of a run that is updated as a whole, chunks would wait for the last one's gradient. */
+static bool can_be_early(const ps_exec_plan *b, int32_t chunk)
+{
+    return b->ready_after[chunk] >= 0 && b->updated_with[chunk].n_chunks == 1;
+}
+
 /* Evenly spread, so that both passes move optimizer data all the time. */
 static void choose_early(ps_exec_plan *b)
 {
     int32_t n = 0, i = 0;
-    for (int32_t k = 0; k < b->n_used; k++) n += b->ready_after[b->use_order[k]] >= 0;
+    for (int32_t k = 0; k < b->n_used; k++) n += can_be_early(b, b->use_order[k]);
     b->candidate.n_early = (int32_t)ps_min_i64(b->candidate.n_early, b->speculates ? ps_min_i64(n, b->n_keeping) : n);
     for (int32_t k = 0; k < b->n_used; k++) {
         const int32_t c = b->use_order[k];
-        if (b->ready_after[c] >= 0) b->is_early[c] = is_one_of_evenly(i++, n, b->candidate.n_early);
+        if (can_be_early(b, c)) b->is_early[c] = is_one_of_evenly(i++, n, b->candidate.n_early);
     }
 }
 
@@ -589,7 +619,7 @@ static ps_chunk_limits limits_of(const ps_settings *s, const ps_program *program
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
     ps_chunk_limits limits = ps_chunk_limits_of(s, total, device_bytes, device_bytes);
-    limits.least = ps_max_i64(limits.least, largest_whole(program)->elements);
+    if (s->ranks.n > 1) limits.least = ps_max_i64(limits.least, largest_whole(program)->elements);
     return limits;
 }
 
@@ -647,22 +677,24 @@ static ps_status renumber_places(const placing *p, ps_layout *l)
     return PS_OK;
 }
 
-/* PS_EINVAL: a chunk is too small for a tensor that is updated as a whole. */
-static ps_status check_chunk_size(const ps_program *program, int64_t chunk_elements)
+/* PS_EINVAL: a chunk is too small for a tensor that is updated as a whole. Chunks of a run would be those of several
+ * ranks. */
+static ps_status check_chunk_size(const ps_settings *s, const ps_program *program, int64_t chunk_elements)
 {
     const ps_param *p = largest_whole(program);
-    if (p->elements <= chunk_elements) return PS_OK;
+    if (s->ranks.n == 1 || p->elements <= chunk_elements) return PS_OK;
     return PS_FAIL(PS_EINVAL,
-                   "optimizer.type = Muon updates %.200s, a matrix of %lld elements, as a whole, in one chunk, but "
-                   "chunks have %lld elements: set default_chunk_size to at least %lld, or 0 for a size that suits; or "
-                   "add the name to optimizer.params.adamw_names",
-                   p->name, (long long)p->elements, (long long)chunk_elements, (long long)p->elements);
+                   "optimizer.type = %s updates %.200s, a matrix of %lld elements, as a whole, on the rank that has its "
+                   "chunk, but chunks have %lld elements: with several ranks set default_chunk_size to at least %lld, "
+                   "or 0 for a size that suits; or add the name to optimizer.params.adamw_names",
+                   s->optimizer.optimizer->name, p->name, (long long)p->elements, (long long)chunk_elements,
+                   (long long)p->elements);
 }
 
-static ps_status place_tensors(const ps_program *program, int64_t chunk_elements, ps_layout **out)
+static ps_status place_tensors(const ps_settings *s, const ps_program *program, int64_t chunk_elements, ps_layout **out)
 {
     placing p;
-    PS_TRY(check_chunk_size(program, chunk_elements));
+    PS_TRY(check_chunk_size(s, program, chunk_elements));
     ps_status st = placing_init(&p, program);
     if (st == PS_OK) st = ps_layout_create(p.sizes, p.in_first_list_only, p.n, chunk_elements, out);
     if (st == PS_OK) st = renumber_places(&p, *out); /* on failure the caller destroys the layout */
@@ -752,7 +784,7 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     PS_ASSERT(b->candidate.n_early == 0 || settings->may_update_early || settings->may_speculate);
     b->lists = ps_lists_of(settings, code->n_offloaded, code->offload_bytes);
     chunk_elements = ps_round_up(chunk_elements, limits_of(settings, program, 0).unit);
-    PS_TRY_GOTO(place_tensors(program, chunk_elements, &b->layout));
+    PS_TRY_GOTO(place_tensors(settings, program, chunk_elements, &b->layout));
     PS_TRY_GOTO(measure_update_scratch(settings, program, &b->update_scratch_bytes));
     b->n_keeping = count_keeping(b, budgets);
     b->speculates = settings->may_speculate && b->n_keeping > 0 && b->candidate.n_early > 0;
@@ -762,6 +794,8 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->overwrites, &b->overwrites));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->chunk_states, &b->chunk_states));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->updated_with, &b->updated_with));
+    find_updated_with(b);
     PS_TRY_GOTO(cut_pieces(b));
     PS_TRY_GOTO(
         ps_gather_windows_find(program, code, b->layout, &settings->ranks, candidate.groups_ahead, &b->windows));
@@ -801,6 +835,7 @@ void ps_exec_plan_destroy(ps_exec_plan *b)
     ps_mem_free(b->use_order);
     ps_mem_free(b->use_position);
     ps_mem_free(b->chunk_states);
+    ps_mem_free(b->updated_with);
     ps_mem_free(b->update_tier);
     ps_mem_free(b->uses_grad_list);
     ps_mem_free(b->overwrites);

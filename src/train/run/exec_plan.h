@@ -47,6 +47,8 @@ typedef struct ps_exec_plan {
     bool *overwrites;           /* [n_chunks] holds tensors whose gradients overwrite them */
     int64_t update_scratch_bytes; /* for updates of whole tensors, on each tier where they may run */
     uint32_t *chunk_states;     /* [n_chunks] 1 << i for each state of the optimizer whose list has the chunk */
+    ps_run *updated_with;       /* [n_chunks] the chunks that one moment updates: the chunk alone, or the run of a tensor
+                                 * that is updated as a whole */
     ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
     int32_t n_resident_updates; /* of this rank's chunks, those with optimizer data in the device margin */
     int32_t n_kept_on_host;     /* of the others, those with optimizer data in host memory */
@@ -85,7 +87,8 @@ typedef struct ps_exec_plan {
  * and overflow are known when it has ended, and nothing reads a parameter in between. Early ones are moments between
  * those of the last micro-batch's backward pass, each after the last use of its chunk: their bits are the same where an
  * update needs nothing that is known only later (ps_settings.may_update_early, without which candidate.n_early is 0).
- * With some of each, optimizer data moves in both passes.
+ * With some of each, optimizer data moves in both passes. The chunks of a run that is updated as a whole are never
+ * updated early.
  *
  * Where settings->may_speculate, early updates are made as if the step's gradients were finite and not clipped, with
  * their optimizer data kept on disk and gradients in KEPT_GRAD, or in the list of sums. When the backward pass has
@@ -98,8 +101,8 @@ PS_NODISCARD ps_status ps_exec_plan_create(const ps_settings *settings, const ps
                                            ps_deadline *deadline, ps_exec_plan **out);
 void ps_exec_plan_destroy(ps_exec_plan *b); /* NULL is accepted */
 
-/* Limits for the search of a chunk size, in elements: ps_chunk_limits. A tensor that is updated as a whole is in one
- * chunk. */
+/* Limits for the search of a chunk size, in elements: ps_chunk_limits. With several ranks a tensor that is updated as a
+ * whole is in one chunk, and thus of one rank. */
 int64_t ps_exec_plan_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);
 int64_t ps_exec_plan_min_chunk_elements(const ps_settings *s, const ps_program *program);
 
