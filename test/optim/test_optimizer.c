@@ -45,7 +45,8 @@ static void test_states(void **state)
             assert_string_equal(o.optimizer->states[k].suffix, cases[i].suffixes[k]);
         assert_int_equal(ps_optimizer_bytes(&o, 3), 3 * (4 + 4 * cases[i].n_states));
         /* bf16: gradient in, parameter out, the others both */
-        assert_int_equal(ps_optimizer_traffic_bytes(&o, ps_optimizer_states_of(&o, false), 3, 6), 3 * (4 + 8 + 8 * cases[i].n_states));
+        assert_int_equal(ps_optimizer_traffic_bytes(&o, ps_optimizer_states_of(&o, false), 3, 6),
+                         3 * (4 + 8 + 8 * cases[i].n_states));
     }
 }
 

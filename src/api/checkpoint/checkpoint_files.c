@@ -221,9 +221,9 @@ static ps_status open_part(header *h, const char *folder, ps_checkpoint_part par
     PS_TRY(list_metadata(h, part));
     (void)ps_checkpoint_file_name(part, ranks->rank, ranks->n, name);
     PS_TRY(ps_folder_join(folder, name, &path));
-    const ps_status st = ps_safetensors_writer_open(
-        path, h->tensors[part], part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_state_arrays,
-        h->metadata, h->n_metadata, &h->files->writers[part]);
+    const ps_status st = ps_safetensors_writer_open(path, h->tensors[part],
+                                                    part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_state_arrays,
+                                                    h->metadata, h->n_metadata, &h->files->writers[part]);
     ps_mem_free(path);
     return st;
 }
@@ -265,7 +265,9 @@ ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t 
 {
     if (list == PS_LIST_MASTER)
         return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_MODEL], array, offset, data, n_bytes);
-    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER], f->state_arrays[f->n_states * array + list - PS_LIST_STATES], offset, data, n_bytes);
+    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER],
+                                     f->state_arrays[f->n_states * array + list - PS_LIST_STATES], offset, data,
+                                     n_bytes);
 }
 
 ps_status ps_checkpoint_files_commit(ps_checkpoint_files *f, ps_checkpoint_file written[PS_CHECKPOINT_PART_COUNT])

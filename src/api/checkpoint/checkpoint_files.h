@@ -22,8 +22,9 @@ typedef struct ps_checkpoint_files {
     ps_checkpoint_slot *slots; /* by tensor and chunk: those of tensor t begin at first_slot[t] */
     int32_t *first_slot;       /* [n_tensors] */
     int64_t chunk_elements;
-    int32_t n_states;       /* of the optimizer */
-    int32_t *state_arrays;  /* [arrays of masters * n_states] numbers of the states of each in the optimizer's file, -1: it
+    int32_t n_states; /* of the optimizer */
+    int32_t
+        *state_arrays; /* [arrays of masters * n_states] numbers of the states of each in the optimizer's file, -1: it
                              * does not have that state */
     int32_t n_state_arrays; /* in the optimizer's file */
 } ps_checkpoint_files;

@@ -254,7 +254,8 @@ static ps_status normalize(const iteration *x, const ps_optimizer_setup *o)
     for (int64_t i = 0; i < x->n; i += step) {
         const int64_t n = ps_min_i64(step, x->n - i);
         PS_TRY(set_zero(x, x->aa, n * (int64_t)sizeof(float)));
-        PS_TRY(combine(x, x->aa, 1, x->u + i, PS_DTYPE_F32, 1 / fmax(norm, o->number[EPS]), (char *)x->x + i * item, n));
+        PS_TRY(
+            combine(x, x->aa, 1, x->u + i, PS_DTYPE_F32, 1 / fmax(norm, o->number[EPS]), (char *)x->x + i * item, n));
     }
     return PS_OK;
 }

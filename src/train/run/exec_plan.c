@@ -119,9 +119,8 @@ static bool may_update_on(const ps_exec_plan *b, const ps_budgets *budgets, ps_t
 {
     if (tier == PS_TIER_DEVICE) return true;
     return budgets->bytes[PS_TIER_HOST] > 0 &&
-           (!b->settings->hybrid_updates ||
-            host_room(b, budgets, host_block_bytes) >=
-                ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements));
+           (!b->settings->hybrid_updates || host_room(b, budgets, host_block_bytes) >=
+                                                ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements));
 }
 
 /* Number of chunks for whose optimizer data each tier has room: on the device next to activations and 16-bit chunks. */
@@ -683,12 +682,13 @@ static ps_status check_chunk_size(const ps_settings *s, const ps_program *progra
 {
     const ps_param *p = largest_whole(program);
     if (s->ranks.n == 1 || p->elements <= chunk_elements) return PS_OK;
-    return PS_FAIL(PS_EINVAL,
-                   "optimizer.type = %s updates %.200s, a matrix of %lld elements, as a whole, on the rank that has its "
-                   "chunk, but chunks have %lld elements: with several ranks set default_chunk_size to at least %lld, "
-                   "or 0 for a size that suits; or add the name to optimizer.params.adamw_names",
-                   s->optimizer.optimizer->name, p->name, (long long)p->elements, (long long)chunk_elements,
-                   (long long)p->elements);
+    return PS_FAIL(
+        PS_EINVAL,
+        "optimizer.type = %s updates %.200s, a matrix of %lld elements, as a whole, on the rank that has its "
+        "chunk, but chunks have %lld elements: with several ranks set default_chunk_size to at least %lld, "
+        "or 0 for a size that suits; or add the name to optimizer.params.adamw_names",
+        s->optimizer.optimizer->name, p->name, (long long)p->elements, (long long)chunk_elements,
+        (long long)p->elements);
 }
 
 static ps_status place_tensors(const ps_settings *s, const ps_program *program, int64_t chunk_elements, ps_layout **out)
@@ -859,7 +859,8 @@ bool ps_exec_plan_fits_from_anywhere(const ps_exec_plan *b, const ps_budgets *bu
                                 b->code->non_model_bytes + b->code->cache_bytes + results_bytes(b->settings) +
                                 b->update_scratch_bytes;
     const int64_t chunks = ps_exec_plan_all_chunk_bytes(b);
-    return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] - b->code->host_bytes - b->update_scratch_bytes >= chunks ||
+    return budgets->bytes[PS_TIER_DISK] >= chunks ||
+           budgets->bytes[PS_TIER_HOST] - b->code->host_bytes - b->update_scratch_bytes >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - other_bytes >= chunks;
 }
 

@@ -134,7 +134,8 @@ static ps_status read_chunk(ps_snapshot *x, const ps_model_state *s, int32_t chu
     const ps_list first = is_trained ? PS_LIST_MASTER : PS_LIST_PARAM16;
     const ps_list end = is_trained ? ps_lists_grad(s->lists) : PS_LIST_MASTER;
     for (ps_list list = first; list < end; list++)
-        for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1] && ps_state_has_list(s, list, chunk); i++)
+        for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1] && ps_state_has_list(s, list, chunk);
+             i++)
             PS_TRY(read_piece(x, s, &s->pieces->all[i], list));
     finish_chunk(x, chunk);
     return PS_OK;

@@ -28,8 +28,8 @@ typedef struct ps_model_state {
     const ps_lists *lists;
     const ps_pieces *pieces;
     const ps_tiers *tiers;
-    const ps_tier *update_tier; /* [n_chunks] where the chunk is updated, or created when it is first written */
-    const bool *has_master;     /* [n_chunks] the chunk is in MASTER and further lists; NULL: by layout->n_mirrored */
+    const ps_tier *update_tier;   /* [n_chunks] where the chunk is updated, or created when it is first written */
+    const bool *has_master;       /* [n_chunks] the chunk is in MASTER and further lists; NULL: by layout->n_mirrored */
     const uint32_t *chunk_states; /* [n_chunks] 1 << i for each state of the optimizer whose list has the chunk; NULL:
                                    * all of them for trained chunks */
     const ps_state_tensor *tensors; /* [n_tensors] that pieces refer to; NULL without files */
