@@ -66,7 +66,7 @@ static void vary(const char *format, const char *more, const char *other)
 static void test_same_bits(void **state)
 {
     (void)state;
-    vary("bf16.enabled=false", "optimizer.params.ns_products=fp32", NOTHING);
+    vary("bf16.enabled=false", "optimizer.params.ns_gemms=fp32", NOTHING);
     vary(BF16, "gradient_accumulation_steps=3", NOTHING);
     vary("fp16.enabled=true", "fp16.initial_scale_power=24", NOTHING); /* the first steps are skipped */
     vary(BF16, "optimizer.params.adjust_lr_fn=match_rms_adamw", "train.freeze=*.h.0.*");

@@ -201,11 +201,11 @@ static const problem problems[] = {
     {1, 40, 0.5, 0.5, 0.1, 1, true, false, 0},     {40, 1, 0.5, 0.5, 0.1, 1, true, true, 0},
     {33, 32, 0.95, 0.5, 0.1, 1e-3, true, true, 0}, {4, 20011, 0.95, 0.5, 0.1, 1, true, false, 0}};
 
-static ps_optimizer_setup setup_for(const problem *p, const char *products)
+static ps_optimizer_setup setup_for(const problem *p, const char *gemms)
 {
     char text[256];
-    snprintf(text, sizeof text, "\"momentum\": %g, \"nesterov\": %s, \"adjust_lr_fn\": \"%s\", \"ns_products\": \"%s\"",
-             p->momentum, p->nesterov ? "true" : "false", p->matches_rms ? "match_rms_adamw" : "original", products);
+    snprintf(text, sizeof text, "\"momentum\": %g, \"nesterov\": %s, \"adjust_lr_fn\": \"%s\", \"ns_gemms\": \"%s\"",
+             p->momentum, p->nesterov ? "true" : "false", p->matches_rms ? "match_rms_adamw" : "original", gemms);
     return setup_of(text);
 }
 
@@ -239,7 +239,7 @@ static void test_iteration_in_double(void **state)
 enum { N_DRAWS = 12, BACKENDS_MAX = 8 };
 
 /* Over a number of draws no farther from the exact iteration than torch's, which rounds to bf16 what here is fp32. */
-static void test_bf16_products(void **state)
+static void test_bf16_gemms(void **state)
 {
     (void)state;
     static double buffer[N_MAX], master[N_MAX], torch[N_MAX];
@@ -274,10 +274,10 @@ static void test_threads(void **state)
 {
     (void)state;
     static float buffer[2][N_MAX], master[2][N_MAX];
-    static const char *const products[] = {"fp32", "bf16"};
+    static const char *const formats[] = {"fp32", "bf16"};
     for (size_t k = 0; k < 2 * PS_ARRAY_LEN(problems); k++) {
         const problem *p = &problems[k / 2];
-        const ps_optimizer_setup o = setup_for(p, products[k % 2]);
+        const ps_optimizer_setup o = setup_for(p, formats[k % 2]);
         for (int i = 0; i < 2; i++) {
             ps_backend *b = NULL;
             assert_int_equal(ps_backend_create_cpu(ps_cpu_isa_detect(), i == 0 ? 1 : 3, &b), PS_OK);
@@ -355,7 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_iteration_in_double),
-        cmocka_unit_test(test_bf16_products),
+        cmocka_unit_test(test_bf16_gemms),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_zero),
         cmocka_unit_test(test_options),

@@ -6,7 +6,7 @@
  *     ratio: sqrt(max(1, rows / cols)), or 0.2 sqrt(max(rows, cols))
  *
  * |U| is Frobenius' norm. A tall matrix has X^T X and X (b A + c A A) instead, which is the same without transposing X.
- * X, A and b A + c A A are of the type of ns_products, rounded once each, and used rounded wherever they occur: where
+ * X, A and b A + c A A are of the type of ns_gemms, rounded once each, and used rounded wherever they occur: where
  * singular values are near 1 the iteration then damps what rounding has changed, which exact values in some of its terms
  * would undo. Products, sums, norm and the last X are fp32, where torch.optim.Muon has bf16.
  *
@@ -19,7 +19,7 @@
 
 #include "train/optim/optimizer.h"
 
-enum { MOMENTUM, NESTEROV, A, B, C, N_STEPS, EPS, MATCHES_RMS, HAS_BF16_PRODUCTS, N_NUMBERS };
+enum { MOMENTUM, NESTEROV, A, B, C, N_STEPS, EPS, MATCHES_RMS, HAS_BF16_GEMMS, N_NUMBERS };
 _Static_assert((int)N_NUMBERS <= (int)PS_OPTIMIZER_NUMBERS_MAX, "room in ps_optimizer_setup.number");
 
 enum { BUFFER, MEAN, VARIANCE, N_STATES };
@@ -40,7 +40,7 @@ static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
     x[N_STEPS] = (double)o->optimizer_params_ns_steps;
     x[EPS] = o->optimizer_params_ns_eps;
     x[MATCHES_RMS] = o->optimizer_params_adjust_lr_fn == PS_CONFIG_ADJUST_LR_MATCH_RMS_ADAMW;
-    x[HAS_BF16_PRODUCTS] = o->optimizer_params_ns_products == PS_CONFIG_NS_PRODUCTS_BF16;
+    x[HAS_BF16_GEMMS] = o->optimizer_params_ns_gemms == PS_CONFIG_NS_GEMMS_BF16;
     out->n_states = N_STATES;
     return PS_OK;
 }
@@ -83,8 +83,8 @@ enum { BF16_LEAST = 16 };
 /* Of so many elements a pass over a matrix is made, so that the number of calls is small. */
 enum { ROOM_MIN = 65536 };
 
-static ps_linear_fwd_args product(const iteration *x, void *y, ps_dtype y_dtype, const void *left, const void *right,
-                                  int64_t rows, int64_t n_in, int64_t n_out, ps_weight_layout layout)
+static ps_linear_fwd_args gemm(const iteration *x, void *y, ps_dtype y_dtype, const void *left, const void *right,
+                               int64_t rows, int64_t n_in, int64_t n_out, ps_weight_layout layout)
 {
     return (ps_linear_fwd_args){.y = y,
                                 .x = left,
@@ -106,7 +106,7 @@ static bool is_tall(const iteration *x)
 /* X X^T of a matrix that is not tall. */
 static ps_linear_fwd_args gram_of_rows(const iteration *x)
 {
-    return product(x, x->a, x->dtype, x->x, x->x, x->rows, x->cols, x->rows, PS_WEIGHT_OUT_IN);
+    return gemm(x, x->a, x->dtype, x->x, x->x, x->rows, x->cols, x->rows, PS_WEIGHT_OUT_IN);
 }
 
 /* X^T X of a tall one. */
@@ -126,17 +126,17 @@ static ps_linear_bwd_weight_args gram_of_cols(const iteration *x)
 
 static ps_linear_fwd_args square(const iteration *x)
 {
-    return product(x, x->aa, PS_DTYPE_F32, x->a, x->a, x->least, x->least, x->least, PS_WEIGHT_IN_OUT);
+    return gemm(x, x->aa, PS_DTYPE_F32, x->a, x->a, x->least, x->least, x->least, PS_WEIGHT_IN_OUT);
 }
 
 /* a x, or x a of a tall one, to u. */
 static ps_linear_fwd_args multiply(const iteration *x)
 {
-    return is_tall(x) ? product(x, x->u, PS_DTYPE_F32, x->x, x->a, x->rows, x->cols, x->cols, PS_WEIGHT_IN_OUT)
-                      : product(x, x->u, PS_DTYPE_F32, x->a, x->x, x->rows, x->rows, x->cols, PS_WEIGHT_IN_OUT);
+    return is_tall(x) ? gemm(x, x->u, PS_DTYPE_F32, x->x, x->a, x->rows, x->cols, x->cols, PS_WEIGHT_IN_OUT)
+                      : gemm(x, x->u, PS_DTYPE_F32, x->a, x->x, x->rows, x->rows, x->cols, PS_WEIGHT_IN_OUT);
 }
 
-static ps_status measure_products(iteration *x)
+static ps_status measure_gemms(iteration *x)
 {
     const ps_linear_fwd_args fwd[] = {square(x), multiply(x), gram_of_rows(x)};
     const ps_linear_bwd_weight_args gram = gram_of_cols(x);
@@ -165,7 +165,7 @@ static ps_status lay_out(iteration *x, const ps_optimizer_setup *o, void *scratc
     int64_t at = 0;
     x->least = ps_min_i64(x->rows, x->cols);
     x->n = x->rows * x->cols;
-    x->dtype = o->number[HAS_BF16_PRODUCTS] != 0 && x->least >= BF16_LEAST ? PS_DTYPE_BF16 : PS_DTYPE_F32;
+    x->dtype = o->number[HAS_BF16_GEMMS] != 0 && x->least >= BF16_LEAST ? PS_DTYPE_BF16 : PS_DTYPE_F32;
     const int64_t item = (int64_t)ps_dtype_bytes(x->dtype), square_elements = x->least * x->least;
     x->room = ps_max_i64(square_elements, ps_min_i64(x->n, ROOM_MIN));
     x->sums = take(scratch, &at, sizeof *x->sums);
@@ -173,7 +173,7 @@ static ps_status lay_out(iteration *x, const ps_optimizer_setup *o, void *scratc
     x->aa = take(scratch, &at, x->room * f32);
     x->x = take(scratch, &at, x->n * item);
     x->a = take(scratch, &at, square_elements * item);
-    PS_TRY(measure_products(x));
+    PS_TRY(measure_gemms(x));
     x->workspace = take(scratch, &at, (int64_t)x->workspace_bytes);
     *bytes = at;
     return PS_OK;
@@ -260,7 +260,7 @@ static ps_status normalize(const iteration *x, const ps_optimizer_setup *o)
     return PS_OK;
 }
 
-static ps_status run_product(const iteration *x, const ps_linear_fwd_args *a)
+static ps_status run_gemm(const iteration *x, const ps_linear_fwd_args *a)
 {
     return ps_run_linear_fwd(x->b, x->queue, a, x->workspace_bytes);
 }
@@ -270,10 +270,10 @@ static ps_status iterate(const iteration *x, const ps_optimizer_setup *o)
 {
     const ps_linear_fwd_args rows = gram_of_rows(x), aa = square(x), ax = multiply(x);
     const ps_linear_bwd_weight_args cols = gram_of_cols(x);
-    PS_TRY(is_tall(x) ? ps_run_linear_bwd_weight(x->b, x->queue, &cols, x->workspace_bytes) : run_product(x, &rows));
-    PS_TRY(run_product(x, &aa));
+    PS_TRY(is_tall(x) ? ps_run_linear_bwd_weight(x->b, x->queue, &cols, x->workspace_bytes) : run_gemm(x, &rows));
+    PS_TRY(run_gemm(x, &aa));
     PS_TRY(combine(x, x->aa, o->number[C], x->a, x->dtype, o->number[B], x->a, x->least * x->least));
-    PS_TRY(run_product(x, &ax));
+    PS_TRY(run_gemm(x, &ax));
     return combine(x, x->u, 1, x->x, x->dtype, o->number[A], x->x, x->n);
 }
 
