@@ -169,7 +169,7 @@
 #define PS_CONFIG_ENUMS(XX)                                                                                            \
     XX(ps_config_optimizer, PS_CONFIG_OPTIMIZER_MAP)                                                                   \
     XX(ps_config_state_format, PS_CONFIG_STATE_FORMAT_MAP)                                                             \
-    XX(ps_config_ns_gemms, PS_CONFIG_NS_GEMMS_MAP)                                                               \
+    XX(ps_config_ns_gemms, PS_CONFIG_NS_GEMMS_MAP)                                                                     \
     XX(ps_config_adjust_lr, PS_CONFIG_ADJUST_LR_MAP)                                                                   \
     XX(ps_config_scheduler, PS_CONFIG_SCHEDULER_MAP)                                                                   \
     XX(ps_config_warmup, PS_CONFIG_WARMUP_MAP)                                                                         \
