@@ -74,6 +74,18 @@ static void test_same_bits(void **state)
          "zero.reuse_fp16_shard=false");
 }
 
+/* Scratch and runs are in the plan: peaks are those that it names. */
+static void test_peaks_as_planned(void **state)
+{
+    (void)state;
+    static const char *const chunks[] = {"default_chunk_size=2048", "default_chunk_size=10240"};
+    for (int i = 0; i < 2; i++) {
+        const run_result r = train(TINY(MUON, BF16, chunks[i], "memory.device=1500KB", "memory.disk=20MB"), MAX_STEPS);
+        assert_int_equal(r.memory.device_peak_bytes, r.memory.planned_device_peak_bytes);
+        assert_int_equal(r.memory.host_peak_bytes, r.memory.planned_host_peak_bytes);
+    }
+}
+
 /* Early, and such as may be taken back: of steps that are clipped, they are. */
 static void test_same_bits_early(void **state)
 {
@@ -263,8 +275,10 @@ static void test_resume(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),          cmocka_unit_test(test_bytes), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_same_bits_early), cmocka_unit_test(test_ranks), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_states),           cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_same_bits_early),
+        cmocka_unit_test(test_peaks_as_planned), cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_resume),
     };
     return RUN_ON_BACKENDS(tests);
 }
