@@ -150,7 +150,7 @@ TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 # Programs of tests that are there a second time, as test/async/NAME: on the fake driver, with the processor's kernels
 # (test/engine/backends.h).
 ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early \
-               engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_introspection engine/test_loss_average engine/test_loss_scale \
+               engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_introspection engine/test_loss_average engine/test_loss_scale engine/test_muon \
                engine/test_nonfinite engine/test_own \
                engine/test_promises engine/test_ranks engine/test_shape engine/test_speculate engine/test_states engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
@@ -163,7 +163,7 @@ GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_no
              engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order \
              external/test_client_walk external/test_client_saves
 # And those that take longer, for ONLY, which names them.
-GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_loss_scale engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
+GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_loss_scale engine/test_muon engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
                   fault/test_engine_faults
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.

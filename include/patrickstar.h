@@ -710,11 +710,12 @@ PS_API PS_NODISCARD ps_status ps_engine_read_tensor(ps_engine *engine, int64_t t
 PS_API PS_NODISCARD ps_status ps_engine_write_tensor(ps_engine *engine, int64_t tensor, int64_t first, int64_t n,
                                                      const float *in);
 /* Name of the optimizer's state i = 0, 1, ..., as in torch: "exp_avg" and "exp_avg_sq" for Adam and AdamW,
- * "momentum_buffer" for SGD with momentum, "exp_avg" for Lion. A state has one number for each element of a parameter.
- * The text is static. NULL past the last state, and for an inference engine, which has none. */
+ * "momentum_buffer" for SGD with momentum, "exp_avg" for Lion; for Muon "momentum_buffer", which matrices have, then
+ * "exp_avg" and "exp_avg_sq", which other tensors have. A state has one number for each element of a parameter. The
+ * text is static. NULL past the last state, and for an inference engine, which has none. */
 PS_API const char *ps_engine_get_state_name(const ps_engine *engine, int32_t i);
 /* Read or replace `n` elements from `first` of a tensor's state, under the same conditions as its value. Deferred
- * updates are carried out first. PS_EINVAL, with the valid names, for a state that the optimizer does not have;
+ * updates are carried out first. PS_EINVAL, with the valid names, for a state that the optimizer or the tensor lacks;
  * PS_ESTATE for an inference engine. Writing changes neither the value nor the count of updates. Compact states
  * (optimizer.params.state_format) are decoded, and rounded when they are written, in groups of 32 elements from the
  * first on: of a group that is written in part the rest is rounded again. */

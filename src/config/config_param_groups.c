@@ -49,7 +49,8 @@ static ps_status read_param(const reader *r, const char *member, const json_t *j
                     "it has '%s'; a group has params, lr, weight_decay and what else optimizer.type %s has in "
                     "optimizer.params",
                     printable, ps_config_optimizer_names[type]);
-    if (id == PS_OPTION_optimizer_params_state_format)
+    if (id == PS_OPTION_optimizer_params_state_format || id == PS_OPTION_optimizer_params_ns_gemms ||
+        id == PS_OPTION_optimizer_params_adamw_names || id == PS_OPTION_optimizer_params_ns_coefficients)
         return FAIL(r, "%s is the same in all groups: set optimizer.params.%s instead", printable, printable);
     if (!ps_optimizer_has_param(type, id))
         return FAIL(r, "%s has no effect with optimizer.type %s; remove it", printable,

@@ -12,10 +12,16 @@ static void resolve_disk(ps_config *config)
     if (!config->origin[PS_OPTION_memory_disk].given && (gives_ram || stays_on_device)) o->memory_disk = 0;
 }
 
-/* Of Lion, the decay rate of its momentum. */
+/* Defaults of single optimizers: of Lion, the decay rate of its momentum; of Muon, those of torch.optim. */
 static void resolve_optimizer(ps_config *config)
 {
     ps_options *o = &config->options;
+    const ps_config_origin *origin = config->origin;
+    if (o->optimizer_type == PS_CONFIG_OPTIMIZER_MUON) {
+        if (!origin[PS_OPTION_optimizer_params_momentum].given) o->optimizer_params_momentum = 0.95;
+        if (!origin[PS_OPTION_optimizer_params_nesterov].given) o->optimizer_params_nesterov = true;
+        if (!origin[PS_OPTION_optimizer_params_weight_decay].given) o->optimizer_params_weight_decay = 0.1;
+    }
     if (o->optimizer_type == PS_CONFIG_OPTIMIZER_LION && !config->origin[PS_OPTION_optimizer_params_betas].given)
         o->optimizer_params_betas[1] = 0.99;
 }

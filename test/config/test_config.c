@@ -258,7 +258,7 @@ static void bad_files_are_refused_with_place_and_remedy(void **state)
         {"{\"profile\": {\"steps\": [1, 2]}}",
          "c.json:1:23: profile.steps has no effect without profile.path; give the file's name", PS_EINVAL},
         {"{\"optimizer\": {\"type\": \"Lamb\"}}",
-         "c.json:1:24: optimizer.type must be one of Adam, AdamW, SGD, Lion, not \"Lamb\"", PS_EINVAL},
+         "c.json:1:24: optimizer.type must be one of Adam, AdamW, SGD, Lion, Muon, not \"Lamb\"", PS_EINVAL},
         {"{\"fp16\": {\"enabled\": 1}}", "c.json:1:22: fp16.enabled must be true or false, not 1", PS_EINVAL},
         {"{\"train\": {\"steps\": -1}}", "c.json:1:21: train.steps must be an integer from 0 to 1000000000, not -1",
          PS_EINVAL},

@@ -45,7 +45,8 @@ static void test_states(void **state)
             assert_string_equal(o.optimizer->states[k].suffix, cases[i].suffixes[k]);
         assert_int_equal(ps_optimizer_bytes(&o, 3), 3 * (4 + 4 * cases[i].n_states));
         /* bf16: gradient in, parameter out, the others both */
-        assert_int_equal(ps_optimizer_traffic_bytes(&o, 3, 6), 3 * (4 + 8 + 8 * cases[i].n_states));
+        assert_int_equal(ps_optimizer_traffic_bytes(&o, ps_optimizer_states_of(&o, false), 3, 6),
+                         3 * (4 + 8 + 8 * cases[i].n_states));
     }
 }
 
@@ -60,9 +61,9 @@ static void test_compact(void **state)
     assert_int_equal(ps_optimizer_state_format(&o, 1), PS_FORMAT_ROOT);
     assert_int_equal(ps_optimizer_bytes(&o, 64), 64 * 4 + 2 * 72);
     assert_int_equal(ps_optimizer_bytes(&o, 65), 65 * 4 + 2 * 108);
-    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, true), 40 * 4 + 2 * 72);
-    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, false), 40 * 4);
-    assert_int_equal(ps_optimizer_traffic_bytes(&o, 64, 128), 2 * (64 * 4 + 2 * 72) + 2 * 128);
+    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, true, false), 40 * 4 + 2 * 72);
+    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, false, false), 40 * 4);
+    assert_int_equal(ps_optimizer_traffic_bytes(&o, 3, 64, 128), 2 * (64 * 4 + 2 * 72) + 2 * 128);
 }
 
 /* Masters are half as large, but whole in a checkpoint. */

@@ -44,6 +44,7 @@ static ps_status header_init(header *h)
     for (int32_t i = 0; i < h->capacity; i++) f->slots[i].array = -1;
     f->n_states = m->settings->optimizer.n_states;
     const size_t n_states = (size_t)f->n_states;
+    PS_TRY(ps_mem_alloc(n * n_states, sizeof *f->state_arrays, &f->state_arrays));
     h->has_pieces = m->settings->ranks.n > 1;
     PS_TRY(ps_mem_alloc(n, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_MODEL]));
     PS_TRY(ps_mem_alloc(n * n_states, sizeof *h->tensors[0], &h->tensors[PS_CHECKPOINT_OPTIMIZER]));
@@ -111,13 +112,16 @@ static ps_status add_array(header *h, const ps_state_tensor *p, const ps_piece *
     PS_TRY(ps_checkpoint_tensor_name(p->name, "", whole_name)); /* for which a reader has room */
     PS_TRY(set_tensor(h, PS_CHECKPOINT_MODEL, h->n, p->name, p, piece));
     const int32_t n_states = h->files->n_states;
-    for (int32_t i = 0; i < n_states && p->is_trained; i++) {
+    for (int32_t i = 0; i < n_states; i++) {
+        int32_t *array = &h->files->state_arrays[n_states * h->n + i];
         char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
+        *array = -1;
+        if (!ps_state_tensor_has(h->model, p, i)) continue;
         PS_TRY(ps_checkpoint_tensor_name(p->name, state_suffix(h, i), name));
-        PS_TRY(set_tensor(h, PS_CHECKPOINT_OPTIMIZER, n_states * h->n + i, name, p, piece));
+        *array = h->files->n_state_arrays++;
+        PS_TRY(set_tensor(h, PS_CHECKPOINT_OPTIMIZER, *array, name, p, piece));
     }
     h->n++;
-    if (p->is_trained) h->files->n_trained = h->n;
     return PS_OK;
 }
 
@@ -200,8 +204,9 @@ static ps_status list_metadata(header *h, ps_checkpoint_part part)
         for (int32_t k = 0; k < n_chunks; k++) has |= are_pieces && f->slots[f->first_slot[t] + k].array >= 0;
         if (!has) continue;
         if (part == PS_CHECKPOINT_MODEL) PS_TRY(add_shape(h, p->name, p));
-        for (int32_t i = 0; i < f->n_states && part == PS_CHECKPOINT_OPTIMIZER && p->is_trained; i++) {
+        for (int32_t i = 0; i < f->n_states && part == PS_CHECKPOINT_OPTIMIZER; i++) {
             char name[PS_CHECKPOINT_TENSOR_NAME_MAX];
+            if (!ps_state_tensor_has(m, p, i)) continue;
             PS_TRY(ps_checkpoint_tensor_name(p->name, state_suffix(h, i), name));
             PS_TRY(add_shape(h, name, p));
         }
@@ -216,9 +221,9 @@ static ps_status open_part(header *h, const char *folder, ps_checkpoint_part par
     PS_TRY(list_metadata(h, part));
     (void)ps_checkpoint_file_name(part, ranks->rank, ranks->n, name);
     PS_TRY(ps_folder_join(folder, name, &path));
-    const ps_status st = ps_safetensors_writer_open(
-        path, h->tensors[part], part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_states * h->files->n_trained,
-        h->metadata, h->n_metadata, &h->files->writers[part]);
+    const ps_status st = ps_safetensors_writer_open(path, h->tensors[part],
+                                                    part == PS_CHECKPOINT_MODEL ? h->n : h->files->n_state_arrays,
+                                                    h->metadata, h->n_metadata, &h->files->writers[part]);
     ps_mem_free(path);
     return st;
 }
@@ -249,6 +254,7 @@ void ps_checkpoint_files_cancel(ps_checkpoint_files *f)
 void ps_checkpoint_files_close(ps_checkpoint_files *f)
 {
     ps_checkpoint_files_cancel(f);
+    ps_mem_free(f->state_arrays);
     ps_mem_free(f->slots);
     ps_mem_free(f->first_slot);
     *f = (ps_checkpoint_files){0};
@@ -259,8 +265,9 @@ ps_status ps_checkpoint_files_put(ps_checkpoint_files *f, ps_list list, int32_t 
 {
     if (list == PS_LIST_MASTER)
         return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_MODEL], array, offset, data, n_bytes);
-    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER], f->n_states * array + list - PS_LIST_STATES,
-                                     offset, data, n_bytes);
+    return ps_safetensors_writer_put(f->writers[PS_CHECKPOINT_OPTIMIZER],
+                                     f->state_arrays[f->n_states * array + list - PS_LIST_STATES], offset, data,
+                                     n_bytes);
 }
 
 ps_status ps_checkpoint_files_commit(ps_checkpoint_files *f, ps_checkpoint_file written[PS_CHECKPOINT_PART_COUNT])

@@ -22,9 +22,11 @@ typedef struct ps_checkpoint_files {
     ps_checkpoint_slot *slots; /* by tensor and chunk: those of tensor t begin at first_slot[t] */
     int32_t *first_slot;       /* [n_tensors] */
     int64_t chunk_elements;
-    int32_t n_states;  /* of each element, in the optimizer's file */
-    int32_t n_trained; /* arrays 0 to n_trained - 1 are of tensors with states; the others have none in the optimizer's
-                        * file */
+    int32_t n_states; /* of the optimizer */
+    int32_t
+        *state_arrays; /* [arrays of masters * n_states] numbers of the states of each in the optimizer's file, -1: it
+                             * does not have that state */
+    int32_t n_state_arrays; /* in the optimizer's file */
 } ps_checkpoint_files;
 
 /* Begin this rank's files in `folder`, which exists. order: [n] its trained chunks as updates visit them; NULL: by
@@ -37,6 +39,12 @@ void ps_checkpoint_files_close(ps_checkpoint_files *f);  /* and frees */
 static inline ps_checkpoint_slot ps_checkpoint_files_find(const ps_checkpoint_files *f, int32_t tensor, int64_t element)
 {
     return f->slots[f->first_slot[tensor] + element / f->chunk_elements];
+}
+
+/* Has the optimizer's file this state of the array? */
+static inline bool ps_checkpoint_files_has(const ps_checkpoint_files *f, ps_list list, int32_t array)
+{
+    return f->state_arrays[f->n_states * array + list - PS_LIST_STATES] >= 0;
 }
 
 /* n_bytes of `list` (masters or a state) from byte `offset` of an array on; each byte once, in any order. */

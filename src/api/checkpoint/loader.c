@@ -87,8 +87,9 @@ static ps_status list_names(ps_loader *l)
     for (int32_t t = 0; t < n_tensors; t++) {
         if (l->model->tensors[t].name == NULL) continue;
         PS_TRY(add_name(l, t, "", PS_VALUE_LIST));
-        for (int32_t i = 0; i < n_states && l->model->tensors[t].is_trained; i++)
-            PS_TRY(add_name(l, t, s->optimizer.optimizer->states[i].suffix, PS_LIST_STATES + i));
+        for (int32_t i = 0; i < n_states; i++)
+            if (ps_state_tensor_has(l->model, &l->model->tensors[t], i))
+                PS_TRY(add_name(l, t, s->optimizer.optimizer->states[i].suffix, PS_LIST_STATES + i));
     }
     qsort(l->names, l->n_names, sizeof *l->names, compare_names);
     return PS_OK;
@@ -240,7 +241,9 @@ static bool has_other_states(const ps_loader *l, ps_list list)
 
 static ps_status fail_missing_state(const ps_loader *l, const named_target *want)
 {
-    if (has_other_states(l, want->target.list)) return another_freezing(l, l->folder, want->target.tensor, true);
+    const bool has_whole = ps_optimizer_has_whole(&l->model->settings->optimizer); /* tensors differ in their states */
+    if (has_other_states(l, want->target.list) && !has_whole)
+        return another_freezing(l, l->folder, want->target.tensor, true);
     return another_optimizer(l, l->folder, want->name, true);
 }
 

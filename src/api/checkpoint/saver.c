@@ -134,9 +134,8 @@ static void take_piece(void *user, ps_list list, ps_item item, int32_t tensor, i
     ps_saver *s = user;
     const int64_t begin = ps_clock_ns();
     const ps_checkpoint_slot slot = ps_checkpoint_files_find(&s->files, tensor, offset);
-    if (list >= PS_LIST_STATES && slot.array >= s->files.n_trained)
-        return; /* zeros of a frozen tensor in a chunk with
-                                                                             * trained ones */
+    if (list >= PS_LIST_STATES && !ps_checkpoint_files_has(&s->files, list, slot.array))
+        return; /* zeros, in a chunk with tensors that have this state */
     const int64_t at = ps_item_offset(item, offset - slot.first), bytes = ps_item_bytes(item, n);
     if (s->has_ring)
         ps_piece_ring_put(

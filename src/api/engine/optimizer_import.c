@@ -324,6 +324,12 @@ static ps_status expect_ready(const ps_engine *e)
     if (!e->settings.training)
         return PS_FAIL(PS_ESTATE, "ps_engine_load_optimizer: an inference engine has no optimizer");
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_engine_load_optimizer"));
+    if (ps_optimizer_has_whole(&e->settings.optimizer))
+        return PS_FAIL(PS_ENOSYS,
+                       "ps_engine_load_optimizer (train.init_optimizer) does not read states for optimizer.type = %s: "
+                       "with torch.optim they are of two optimizers, Muon and AdamW; write them by "
+                       "ps_engine_write_state, or continue from a checkpoint",
+                       e->settings.optimizer.optimizer->name);
     if (ps_runner_micro(e->runner) == 0) return PS_OK;
     return PS_FAIL(PS_ESTATE, "ps_engine_load_optimizer: finish the current step first");
 }

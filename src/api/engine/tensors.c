@@ -153,11 +153,23 @@ const char *ps_engine_get_state_name(const ps_engine *e, int32_t i)
     return e->settings.training ? ps_optimizer_state_name(&e->settings.optimizer, i) : NULL;
 }
 
+static ps_status expect_has_state(const ps_engine *e, int64_t tensor, ps_list list)
+{
+    if (tensor < 0 || tensor >= e->program->n_params) return PS_OK;
+    const ps_param *p = &e->program->params[tensor];
+    const ps_optimizer_setup *o = &e->settings.optimizer;
+    const int32_t i = list - PS_LIST_STATES;
+    if (ps_optimizer_states_of(o, p->is_whole) >> i & 1) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s has no %s: optimizer.type = %s updates it %s", p->name, ps_optimizer_state_name(o, i),
+                   o->optimizer->name, p->is_whole ? "as a whole matrix" : "by elements, as AdamW");
+}
+
 static ps_status find_state(const ps_engine *e, const char *call, int64_t tensor, const char *state, ps_list *out)
 {
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no optimizer", call);
     PS_TRY(ps_values_find_list(&e->settings, call, state, out));
-    return expect_trained(e, tensor);
+    PS_TRY(expect_trained(e, tensor));
+    return expect_has_state(e, tensor, *out);
 }
 
 ps_status ps_engine_read_state(ps_engine *e, int64_t tensor, const char *state, int64_t first, int64_t n, float *out)

@@ -14,7 +14,13 @@
     XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam", adam, PARAM(betas) PARAM(eps) PARAM(state_format))                            \
     XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW", adamw, PARAM(betas) PARAM(eps) PARAM(state_format))                         \
     XX(PS_CONFIG_OPTIMIZER_SGD, "SGD", sgd, PARAM(momentum) PARAM(dampening) PARAM(nesterov))                          \
-    XX(PS_CONFIG_OPTIMIZER_LION, "Lion", lion, PARAM(betas))
+    XX(PS_CONFIG_OPTIMIZER_LION, "Lion", lion, PARAM(betas))                                                           \
+    XX(PS_CONFIG_OPTIMIZER_MUON, "Muon", muon,                                                                         \
+       PARAM(betas) PARAM(eps) PARAM(momentum) PARAM(nesterov) PARAM(ns_coefficients) PARAM(ns_eps) PARAM(ns_steps)    \
+           PARAM(ns_gemms) PARAM(adjust_lr_fn) PARAM(adamw_names))
+#define PS_CONFIG_NS_GEMMS_MAP(XX) XX(PS_CONFIG_NS_GEMMS_BF16, "bf16") XX(PS_CONFIG_NS_GEMMS_FP32, "fp32")
+#define PS_CONFIG_ADJUST_LR_MAP(XX)                                                                                    \
+    XX(PS_CONFIG_ADJUST_LR_ORIGINAL, "original") XX(PS_CONFIG_ADJUST_LR_MATCH_RMS_ADAMW, "match_rms_adamw")
 #define PS_CONFIG_STATE_FORMAT_MAP(XX)                                                                                 \
     XX(PS_CONFIG_STATE_FORMAT_FP32, "fp32")                                                                            \
     XX(PS_CONFIG_STATE_FORMAT_COMPACT, "compact")                                                                      \
@@ -165,6 +171,8 @@
 #define PS_CONFIG_ENUMS(XX)                                                                                            \
     XX(ps_config_optimizer, PS_CONFIG_OPTIMIZER_MAP)                                                                   \
     XX(ps_config_state_format, PS_CONFIG_STATE_FORMAT_MAP)                                                             \
+    XX(ps_config_ns_gemms, PS_CONFIG_NS_GEMMS_MAP)                                                                     \
+    XX(ps_config_adjust_lr, PS_CONFIG_ADJUST_LR_MAP)                                                                   \
     XX(ps_config_scheduler, PS_CONFIG_SCHEDULER_MAP)                                                                   \
     XX(ps_config_warmup, PS_CONFIG_WARMUP_MAP)                                                                         \
     XX(ps_config_model, PS_CONFIG_MODEL_MAP)                                                                           \

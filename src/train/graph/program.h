@@ -16,6 +16,7 @@ typedef struct ps_param {
     double init_mean, init_std;
     int32_t group;  /* number of its parameter group; 0: the default */
     bool is_frozen; /* not trained: no gradient, no state of an optimizer */
+    bool is_whole;  /* the optimizer updates it as a whole (ps_optimizer_has_whole), a matrix of shape */
 } ps_param;
 
 typedef struct ps_value_info {

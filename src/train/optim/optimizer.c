@@ -51,6 +51,29 @@ ps_format ps_optimizer_state_format(const ps_optimizer_setup *o, int32_t i)
     return o->is_compact ? o->optimizer->states[i].compact : PS_FORMAT_F32;
 }
 
+ps_status ps_optimizer_update_whole(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o,
+                                    const ps_optimizer_step *s, const ps_optimizer_matrix *m)
+{
+    return o->optimizer->update_whole(b, queue, o, s, m);
+}
+
+ps_status ps_optimizer_scratch_bytes(ps_backend *b, const ps_optimizer_setup *o, int64_t rows, int64_t cols,
+                                     int64_t *bytes)
+{
+    return o->optimizer->scratch_bytes(b, o, rows, cols, bytes);
+}
+
+double ps_optimizer_whole_flops(const ps_optimizer_setup *o, int64_t rows, int64_t cols)
+{
+    return o->optimizer->flops(o, rows, cols);
+}
+
+uint32_t ps_optimizer_states_of(const ps_optimizer_setup *o, bool is_whole)
+{
+    const uint32_t all = (1u << o->n_states) - 1, whole = o->optimizer->whole_states;
+    return is_whole ? all & whole : all & ~whole;
+}
+
 ps_config_state_format ps_optimizer_format(const ps_optimizer_setup *o)
 {
     if (!o->is_compact || o->n_states == 0) return PS_CONFIG_STATE_FORMAT_FP32;
@@ -62,25 +85,30 @@ ps_item ps_optimizer_master_item(const ps_optimizer_setup *o)
     return o->is_split ? (ps_item){(int32_t)sizeof(uint16_t), 1} : ps_format_item(PS_FORMAT_F32);
 }
 
-static int64_t state_bytes(const ps_optimizer_setup *o, int64_t n)
+static int64_t state_bytes(const ps_optimizer_setup *o, uint32_t states, int64_t n)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < o->n_states; i++)
-        bytes += ps_item_bytes(ps_format_item(ps_optimizer_state_format(o, i)), n);
+        if (states >> i & 1) bytes += ps_item_bytes(ps_format_item(ps_optimizer_state_format(o, i)), n);
     return bytes;
+}
+
+int64_t ps_optimizer_bytes_of(const ps_optimizer_setup *o, uint32_t states, int64_t n)
+{
+    return ps_item_bytes(ps_optimizer_master_item(o), n) + state_bytes(o, states, n);
 }
 
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n)
 {
-    return ps_item_bytes(ps_optimizer_master_item(o), n) + state_bytes(o, n);
+    return ps_optimizer_bytes_of(o, ps_optimizer_states_of(o, ps_optimizer_has_whole(o)), n);
 }
 
-int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained)
+int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained, bool is_whole)
 {
-    return n * (int64_t)sizeof(float) + (is_trained ? state_bytes(o, n) : 0);
+    return n * (int64_t)sizeof(float) + (is_trained ? state_bytes(o, ps_optimizer_states_of(o, is_whole), n) : 0);
 }
 
-int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t n, int64_t param_bytes)
+int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, uint32_t states, int64_t n, int64_t param_bytes)
 {
-    return 2 * ps_optimizer_bytes(o, n) + (o->is_split ? 3 : 2) * param_bytes;
+    return 2 * ps_optimizer_bytes_of(o, states, n) + (o->is_split ? 3 : 2) * param_bytes;
 }

@@ -7,6 +7,11 @@
  *
  *     ps_options --read--> ps_optimizer_setup --update, a piece of elements at a time--> ps_run_adam, ...
  *
+ * An optimizer of whole tensors (Muon) has a second function, which updates a matrix at once and composes operators of
+ * the backend in scratch memory; its `update` is that of all other tensors. A tensor is updated in one of the two ways
+ * (ps_param.is_whole), and has the states of that way only. The list of a state has the chunks with tensors that have
+ * it.
+ *
  * States begin as zeros. */
 #ifndef PS_OPTIM_OPTIMIZER_H
 #define PS_OPTIM_OPTIMIZER_H
@@ -15,7 +20,7 @@
 #include "config/option/options.h"
 #include "kernel/backend.h"
 
-enum { PS_OPTIMIZER_STATES_MAX = 4, PS_OPTIMIZER_NUMBERS_MAX = 4 };
+enum { PS_OPTIMIZER_STATES_MAX = 4, PS_OPTIMIZER_NUMBERS_MAX = 9 };
 
 /* One state: a number for each element, stored as a float or, with optimizer.params.state_format = compact, in 8 bits. */
 typedef struct ps_optimizer_state {
@@ -58,15 +63,30 @@ typedef struct ps_optimizer_piece {
     ps_dtype param_dtype, grad_dtype;
 } ps_optimizer_piece;
 
+/* A matrix that is updated as a whole: a piece of all its rows * cols elements, with the scratch of
+ * ps_optimizer_scratch_bytes. */
+typedef struct ps_optimizer_matrix {
+    ps_optimizer_piece all;
+    int64_t rows, cols;
+    void *scratch; /* of the backend's memory, aligned to 64 bytes; content undefined before and after */
+} ps_optimizer_matrix;
+
 struct ps_optimizer {
     const char *name; /* as in optimizer.type */
     ps_optimizer_state states[PS_OPTIMIZER_STATES_MAX];
+    uint32_t whole_states; /* 1 << i for each state of whole tensors; the others are of tensors updated by elements */
     /* Set n_states and number, from options that config_check.c has accepted. PS_EINVAL naming options that contradict
      * each other. */
     ps_status (*read)(const ps_options *o, ps_optimizer_setup *out);
     /* Element by element, or group by group: the bits do not depend on how a parameter is cut into pieces. */
     ps_status (*update)(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
                         const ps_optimizer_piece *p);
+    /* For optimizers of whole tensors, else NULL. The bits depend on nothing but the matrix, its states and gradient:
+     * not on chunks, nor on threads. */
+    ps_status (*update_whole)(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o, const ps_optimizer_step *s,
+                              const ps_optimizer_matrix *m);
+    ps_status (*scratch_bytes)(ps_backend *b, const ps_optimizer_setup *o, int64_t rows, int64_t cols, int64_t *bytes);
+    double (*flops)(const ps_optimizer_setup *o, int64_t rows, int64_t cols); /* of its matrix multiplications */
 };
 
 #define XX(value, text, optimizer, ...) extern const ps_optimizer ps_optimizer_##optimizer;
@@ -78,6 +98,21 @@ PS_NODISCARD ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup
 
 PS_NODISCARD ps_status ps_optimizer_update(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o,
                                            const ps_optimizer_step *s, const ps_optimizer_piece *p);
+
+/* Does the optimizer update whole tensors? Then of a matrix: the update, its scratch, and its arithmetic. */
+static inline bool ps_optimizer_has_whole(const ps_optimizer_setup *o)
+{
+    return o->optimizer->update_whole != NULL;
+}
+
+PS_NODISCARD ps_status ps_optimizer_update_whole(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o,
+                                                 const ps_optimizer_step *s, const ps_optimizer_matrix *m);
+PS_NODISCARD ps_status ps_optimizer_scratch_bytes(ps_backend *b, const ps_optimizer_setup *o, int64_t rows,
+                                                  int64_t cols, int64_t *bytes);
+double ps_optimizer_whole_flops(const ps_optimizer_setup *o, int64_t rows, int64_t cols);
+
+/* The states of a tensor, 1 << i for each: of one that is updated as a whole, or by elements. */
+uint32_t ps_optimizer_states_of(const ps_optimizer_setup *o, bool is_whole);
 
 /* A state's name in files without the dot, "exp_avg"; NULL from n_states on. And the number of the state of a name; -1:
  * none. */
@@ -97,14 +132,16 @@ ps_config_state_format ps_optimizer_format(const ps_optimizer_setup *o);
 /* How masters are stored in chunks: floats, or with is_split the 16 bits that parameters do not have. */
 ps_item ps_optimizer_master_item(const ps_optimizer_setup *o);
 
-/* Bytes of master and states of n elements of a tensor. */
+/* Bytes of master and these states of n elements of a tensor, and of the states of tensors updated by elements, or as a
+ * whole where the optimizer does so: of most of a model. */
+int64_t ps_optimizer_bytes_of(const ps_optimizer_setup *o, uint32_t states, int64_t n);
 int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n);
 
 /* Bytes of the arrays of a tensor of n elements in a checkpoint: master as floats, and states where it is trained. */
-int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained);
+int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained, bool is_whole);
 
-/* Bytes that the update of n elements moves, its cost: gradients in and parameters out, param_bytes of each for all n,
- * masters and states both in and out; with is_split parameters in, too. */
-int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, int64_t n, int64_t param_bytes);
+/* Bytes that the update of n elements with these states moves, its cost: gradients in and parameters out, param_bytes
+ * of each for all n, masters and states both in and out; with is_split parameters in, too. */
+int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, uint32_t states, int64_t n, int64_t param_bytes);
 
 #endif

@@ -14,7 +14,9 @@ int64_t ps_model_data_min_bytes(const ps_settings *s, const ps_program *program)
         const ps_param *p = &program->params[t];
         const bool is_trained = s->training && !p->is_frozen;
         bytes += p->elements * (int64_t)ps_dtype_bytes(s->dtype);
-        if (is_trained) bytes += ps_optimizer_bytes(&s->optimizer, p->elements);
+        if (is_trained)
+            bytes +=
+                ps_optimizer_bytes_of(&s->optimizer, ps_optimizer_states_of(&s->optimizer, p->is_whole), p->elements);
     }
     return bytes / s->ranks.n;
 }

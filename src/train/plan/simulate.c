@@ -105,13 +105,16 @@ static void describe_model(const simulating *m)
         const bool is_frozen = m->program->params[t].is_frozen;
         o->n_params += n;
         o->model_data_bytes += n * (int64_t)ps_dtype_bytes(m->settings.dtype);
-        o->checkpoint_bytes += ps_optimizer_checkpoint_bytes(&m->settings.optimizer, n, !is_frozen);
+        o->checkpoint_bytes +=
+            ps_optimizer_checkpoint_bytes(&m->settings.optimizer, n, !is_frozen, m->program->params[t].is_whole);
         if (is_frozen) {
             o->frozen_saves_bytes += ps_optimizer_bytes(&m->settings.optimizer, n);
             continue;
         }
         o->n_trained_params += n;
-        o->model_data_bytes += ps_optimizer_bytes(&m->settings.optimizer, n) + n * grad_list_bytes;
+        o->model_data_bytes +=
+            ps_optimizer_checkpoint_bytes(&m->settings.optimizer, n, true, m->program->params[t].is_whole) +
+            n * grad_list_bytes;
     }
     o->model_data_min_bytes = ps_model_data_min_bytes(&m->settings, m->program);
     describe_code(m, m->code);

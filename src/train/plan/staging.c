@@ -12,7 +12,8 @@ static int64_t saved_bytes(const ps_settings *s, const ps_program *program)
     int64_t bytes = 0;
     for (int32_t t = 0; t < program->n_params; t++) {
         const ps_param *p = &program->params[t];
-        bytes += p->is_frozen ? p->elements * (int64_t)sizeof(float) : ps_optimizer_bytes(&s->optimizer, p->elements);
+        bytes += p->is_frozen ? p->elements * (int64_t)sizeof(float)
+                              : ps_optimizer_checkpoint_bytes(&s->optimizer, p->elements, true, p->is_whole);
     }
     return ps_round_up(bytes + bytes / 64 + RECORDS_BYTES, ps_settings_page_bytes(s));
 }

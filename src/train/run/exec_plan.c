@@ -9,6 +9,12 @@
 #include "train/state/chunk_size.h"
 #include "train/state/results.h"
 
+/* States of the optimizer that a trained tensor has. */
+static uint32_t states_of(const ps_exec_plan *b, int32_t tensor)
+{
+    return ps_optimizer_states_of(&b->settings->optimizer, b->program->params[tensor].is_whole);
+}
+
 /* ---- pieces ---- */
 
 static ps_status cut_pieces(ps_exec_plan *b)
@@ -22,9 +28,20 @@ static ps_status cut_pieces(ps_exec_plan *b)
     for (int32_t i = 0; i < b->pieces.n; i++) {
         const ps_piece *p = &b->pieces.all[i];
         if (b->program->params[p->tensor].is_frozen) continue;
+        b->chunk_states[p->chunk] |= states_of(b, p->tensor);
         *(b->code->grad_overwrites_param[p->tensor] ? &b->overwrites[p->chunk] : &b->uses_grad_list[p->chunk]) = true;
     }
     return PS_OK;
+}
+
+static void find_updated_with(ps_exec_plan *b)
+{
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->updated_with[c] = (ps_run){.first = c, .n_chunks = 1};
+    for (int32_t t = 0; t < b->program->n_params; t++) {
+        const ps_place *p = &b->layout->places[t];
+        for (int32_t c = p->chunk; b->program->params[t].is_whole && c < p->chunk + p->n_chunks && p->n_chunks > 1; c++)
+            b->updated_with[c] = (ps_run){.first = p->chunk, .n_chunks = p->n_chunks};
+    }
 }
 
 /* ---- where updates run ---- */
@@ -84,6 +101,25 @@ static int64_t count_own(const ps_exec_plan *b, int32_t n_chunks)
     return ps_max_i64(0, (n_chunks - r->rank + r->n - 1) / r->n);
 }
 
+/* Host memory for the optimizer's data next to so many bytes: with room for one 16-bit chunk and its gradient lists. */
+static int64_t host_room(const ps_exec_plan *b, const ps_budgets *budgets, int64_t other_bytes)
+{
+    const int64_t cs = b->layout->chunk_elements;
+    int64_t transit_bytes = bytes_in(b, PS_LIST_PARAM16, cs);
+    for (ps_list l = ps_lists_grad(&b->lists); l < b->lists.n; l++) transit_bytes += bytes_in(b, l, cs);
+    return budgets->bytes[PS_TIER_HOST] - other_bytes - 2 * transit_bytes;
+}
+
+/* May updates run on the tier? Standalone chunks are left out, as they are of one shape: so the answer is the same for
+ * all execution plans over the same chunks. */
+static bool may_update_on(const ps_exec_plan *b, const ps_budgets *budgets, ps_tier tier, int64_t host_block_bytes)
+{
+    if (tier == PS_TIER_DEVICE) return true;
+    return budgets->bytes[PS_TIER_HOST] > 0 &&
+           (!b->settings->hybrid_updates || host_room(b, budgets, host_block_bytes) >=
+                                                ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements));
+}
+
 /* Number of chunks for whose optimizer data each tier has room: on the device next to activations and 16-bit chunks. */
 static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t n_local, int64_t n[PS_RAM_TIER_COUNT])
 {
@@ -99,12 +135,10 @@ static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t
         s, b->layout, budgets->bytes[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] - b->code->non_model_bytes - param_bytes);
     n[PS_TIER_HOST] = n_local;
     if (!s->hybrid_updates) return;
-    /* in addition to the sets kept there, the host needs room for one 16-bit chunk and its gradient list */
-    int64_t transit_bytes = bytes_in(b, PS_LIST_PARAM16, cs);
-    for (ps_list l = ps_lists_grad(&b->lists); l < b->lists.n; l++) transit_bytes += bytes_in(b, l, cs);
     const int64_t standalone_bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
-    n[PS_TIER_HOST] = (budgets->bytes[PS_TIER_HOST] - blocks[PS_TIER_HOST] - standalone_bytes - 2 * transit_bytes) /
-                      ps_optimizer_payload_bytes(s, cs);
+    n[PS_TIER_HOST] =
+        host_room(b, budgets, blocks[PS_TIER_HOST] + standalone_bytes) / ps_optimizer_payload_bytes(s, cs);
+    if (tiers.update_scratch_bytes[PS_TIER_HOST] < b->update_scratch_bytes) n[PS_TIER_HOST] = 0;
 }
 
 /* Hybrid placement. The first chunks, as many as fit the device margin with their optimizer data, keep it there and are
@@ -126,6 +160,7 @@ static void place_updates(ps_exec_plan *b, const ps_budgets *budgets)
         if (c / s->ranks.n < b->n_resident_updates || i == b->n_kept_on_host) continue;
         if (!is_one_of_evenly(i++, b->n_kept_on_host, b->candidate.n_streamed)) b->update_tier[c] = PS_TIER_HOST;
     }
+    for (int32_t c = 0; c < b->layout->n_chunks; c++) b->update_tier[c] = b->update_tier[b->updated_with[c].first];
 }
 
 /* ---- trace ---- */
@@ -194,23 +229,32 @@ static ps_status trace_instr(ps_exec_plan *b, const ps_instr *instr, bool *touch
     return PS_OK;
 }
 
-/* The update of a chunk; is_early: within the backward pass. An early one that may be taken back keeps the gradient
- * that it overwrites; it is WRITE, not OVERWRITE, for the reason above. When it is taken back PARAM16 is empty, but if
- * it could not be made the gradient is there. */
-static ps_status trace_update(ps_exec_plan *b, int32_t c, bool is_early, int64_t non_model_bytes)
+/* Of matrix products of the chunk's updates of whole tensors, on either tier by the device's throughput: with a
+ * processor both are the same. */
+static int64_t whole_updates_ns(const ps_exec_plan *b, int32_t c)
+{
+    double flops = 0;
+    for (int32_t i = b->pieces.first[c]; i < b->pieces.first[c + 1]; i++) {
+        const ps_param *p = &b->program->params[b->pieces.all[i].tensor];
+        if (p->is_whole) flops += ps_optimizer_whole_flops(&b->settings->optimizer, p->shape[0], p->shape[1]);
+    }
+    return (int64_t)(flops * 1e9 / b->settings->throughput.compute.flops_per_s);
+}
+
+static int64_t update_ns(const ps_exec_plan *b, int32_t c, bool is_early)
+{
+    const int64_t n = b->layout->used_elements[c];
+    const int64_t bytes =
+        ps_optimizer_traffic_bytes(&b->settings->optimizer, b->chunk_states[c], n, bytes_in(b, PS_LIST_PARAM16, n)) +
+        (ps_exec_plan_keeps_grad(b, c) && is_early ? 2 * bytes_in(b, ps_lists_kept_grad(&b->lists), n) : 0);
+    return (int64_t)((double)bytes * 1e9 / ps_settings_update_bytes_per_s(b->settings, b->update_tier[c])) +
+           whole_updates_ns(b, c);
+}
+
+static ps_status access_updated(ps_exec_plan *b, int32_t c, bool is_early)
 {
     const ps_layout *l = b->layout;
-    const int64_t n = l->used_elements[c];
-    const bool keeps_grad = ps_exec_plan_keeps_grad(b, c);
-    const int64_t bytes = ps_optimizer_traffic_bytes(&b->settings->optimizer, n, bytes_in(b, PS_LIST_PARAM16, n)) +
-                          (keeps_grad && is_early ? 2 * bytes_in(b, ps_lists_kept_grad(&b->lists), n) : 0);
-    if (!is_early || b->update_moment[c] < 0) b->update_moment[c] = b->trace->n_moments;
-    if (is_early) b->early_moment[c] = b->trace->n_moments;
-    b->update_order[b->n_ordered++] = c;
     const ps_tier tier = b->update_tier[c];
-    const int64_t cost_ns = b->settings->throughput.update_latency_ns[tier] +
-                            (int64_t)((double)bytes * 1e9 / ps_settings_update_bytes_per_s(b->settings, tier));
-    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes, cost_ns));
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
                                b->overwrites[c] || ps_settings_separates_gradients(b->settings) ? PS_ACCESS_WRITE
                                                                                                 : PS_ACCESS_OVERWRITE));
@@ -218,11 +262,30 @@ static ps_status trace_update(ps_exec_plan *b, int32_t c, bool is_early, int64_t
     if (b->uses_grad_list[c]) PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, sums, c), tier, PS_ACCESS_READ));
     if (ps_exec_plan_has_grad16(b, c))
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, ps_exec_plan_narrow_grad(b), c), tier, PS_ACCESS_READ));
-    if (keeps_grad)
+    if (ps_exec_plan_keeps_grad(b, c))
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, ps_lists_kept_grad(&b->lists), c), tier,
                                    is_early ? PS_ACCESS_WRITE : PS_ACCESS_READ));
     for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&b->lists); list++)
-        PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, list, c), tier, PS_ACCESS_WRITE));
+        if (ps_exec_plan_has_chunk(b, list, c))
+            PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, list, c), tier, PS_ACCESS_WRITE));
+    return PS_OK;
+}
+
+/* The update of a chunk, and of those that are updated with it; is_early: within the backward pass. An early one that
+ * may be taken back keeps the gradient that it overwrites; it is WRITE, not OVERWRITE, for the reason above. When it is
+ * taken back PARAM16 is empty, but if it could not be made the gradient is there. */
+static ps_status trace_update(ps_exec_plan *b, int32_t chunk, bool is_early, int64_t non_model_bytes)
+{
+    const ps_run all = b->updated_with[chunk];
+    int64_t cost_ns = b->settings->throughput.update_latency_ns[b->update_tier[chunk]];
+    for (int32_t c = all.first; c < all.first + all.n_chunks; c++) {
+        if (!is_early || b->update_moment[c] < 0) b->update_moment[c] = b->trace->n_moments;
+        if (is_early) b->early_moment[c] = b->trace->n_moments;
+        b->update_order[b->n_ordered++] = c;
+        cost_ns += update_ns(b, c, is_early);
+    }
+    PS_TRY(ps_trace_add_moment(b->trace, PS_PHASE_UPDATE, "update", non_model_bytes, cost_ns));
+    for (int32_t c = all.first; c < all.first + all.n_chunks; c++) PS_TRY(access_updated(b, c, is_early));
     return PS_OK;
 }
 
@@ -243,7 +306,7 @@ static ps_status trace_updates_of(ps_exec_plan *b, int32_t chunk, int32_t n_chun
         if (b->use_position[c] >= 0)
             last = (int32_t)ps_max_i64(last, b->use_position[c] + b->candidate.update_lead_chunks);
     for (; *next <= last && *next < b->n_used; (*next)++)
-        if (!b->is_early[b->use_order[*next]] || b->usual != NULL)
+        if (b->update_moment[b->use_order[*next]] < 0 && (!b->is_early[b->use_order[*next]] || b->usual != NULL))
             PS_TRY(trace_update(b, b->use_order[*next], false, non_model_before(b, m)));
     b->n_deferred = b->n_ordered;
     return PS_OK;
@@ -399,15 +462,21 @@ static void find_ready(ps_exec_plan *b)
     }
 }
 
+/* Can the chunk be updated early? Of a run that is updated as a whole, chunks would wait for the last one's gradient. */
+static bool can_be_early(const ps_exec_plan *b, int32_t chunk)
+{
+    return b->ready_after[chunk] >= 0 && b->updated_with[chunk].n_chunks == 1;
+}
+
 /* Evenly spread, so that both passes move optimizer data all the time. */
 static void choose_early(ps_exec_plan *b)
 {
     int32_t n = 0, i = 0;
-    for (int32_t k = 0; k < b->n_used; k++) n += b->ready_after[b->use_order[k]] >= 0;
+    for (int32_t k = 0; k < b->n_used; k++) n += can_be_early(b, b->use_order[k]);
     b->candidate.n_early = (int32_t)ps_min_i64(b->candidate.n_early, b->speculates ? ps_min_i64(n, b->n_keeping) : n);
     for (int32_t k = 0; k < b->n_used; k++) {
         const int32_t c = b->use_order[k];
-        if (b->ready_after[c] >= 0) b->is_early[c] = is_one_of_evenly(i++, n, b->candidate.n_early);
+        if (can_be_early(b, c)) b->is_early[c] = is_one_of_evenly(i++, n, b->candidate.n_early);
     }
 }
 
@@ -542,18 +611,30 @@ int64_t ps_exec_plan_model_data_bytes(const ps_exec_plan *b)
         const int64_t n = b->program->params[t].elements;
         bytes += bytes_in(b, PS_LIST_PARAM16, n);
         if (!b->settings->training || b->program->params[t].is_frozen) continue;
-        bytes += ps_optimizer_bytes(&b->settings->optimizer, n);
+        bytes += ps_optimizer_bytes_of(&b->settings->optimizer, states_of(b, t), n);
         bytes += b->code->grad_overwrites_param[t] ? n * ps_settings_separate_gradient_bytes(b->settings)
                                                    : bytes_in(b, ps_lists_grad(&b->lists), n);
     }
     return bytes;
 }
 
+/* Of the tensors that are updated as a whole; one of no elements: there is none. */
+static const ps_param *largest_whole(const ps_program *program)
+{
+    static const ps_param none = {0};
+    const ps_param *most = &none;
+    for (int32_t t = 0; t < program->n_params; t++)
+        if (program->params[t].is_whole && program->params[t].elements > most->elements) most = &program->params[t];
+    return most;
+}
+
 static ps_chunk_limits limits_of(const ps_settings *s, const ps_program *program, int64_t device_bytes)
 {
     int64_t total = 0;
     for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
-    return ps_chunk_limits_of(s, total, device_bytes, device_bytes);
+    ps_chunk_limits limits = ps_chunk_limits_of(s, total, device_bytes, device_bytes);
+    if (s->ranks.n > 1) limits.least = ps_max_i64(limits.least, largest_whole(program)->elements);
+    return limits;
 }
 
 int64_t ps_exec_plan_min_chunk_elements(const ps_settings *s, const ps_program *program)
@@ -567,42 +648,101 @@ int64_t ps_exec_plan_max_chunk_elements(const ps_settings *s, const ps_program *
     return ps_max_i64(l.least, l.most);
 }
 
-static ps_status list_sizes(const ps_program *program, int64_t **sizes, bool **in_first_list_only)
+/* Tensors in the order in which they are placed: those that are updated as a whole last, so that at most one chunk has
+ * tensors of both kinds, and thus states of both. */
+typedef struct placing {
+    int32_t *tensors; /* [n] */
+    int64_t *sizes;   /* [n] */
+    bool *in_first_list_only;
+    int32_t n;
+} placing;
+
+static void placing_deinit(placing *p)
 {
-    const size_t n = (size_t)program->n_params;
-    *in_first_list_only = NULL;
-    PS_TRY(ps_mem_alloc(n, sizeof **sizes, sizes));
-    const ps_status st = ps_mem_alloc(n, sizeof **in_first_list_only, in_first_list_only);
-    for (size_t t = 0; st == PS_OK && t < n; t++) {
-        (*sizes)[t] = program->params[t].elements;
-        (*in_first_list_only)[t] = program->params[t].is_frozen;
-    }
-    if (st != PS_OK) ps_mem_free(*sizes);
-    return st;
+    ps_mem_free(p->tensors);
+    ps_mem_free(p->sizes);
+    ps_mem_free(p->in_first_list_only);
 }
 
-static ps_status place_tensors(const ps_program *program, int64_t chunk_elements, ps_layout **out)
+static ps_status placing_init(placing *p, const ps_program *program)
 {
-    int64_t *sizes;
-    bool *in_first_list_only;
-    PS_TRY(list_sizes(program, &sizes, &in_first_list_only));
-    const ps_status st = ps_layout_create(sizes, in_first_list_only, program->n_params, chunk_elements, out);
-    ps_mem_free(in_first_list_only);
-    ps_mem_free(sizes);
+    const size_t n = (size_t)program->n_params;
+    *p = (placing){0};
+    PS_TRY(ps_mem_alloc(n, sizeof *p->tensors, &p->tensors));
+    PS_TRY(ps_mem_alloc(n, sizeof *p->sizes, &p->sizes));
+    PS_TRY(ps_mem_alloc(n, sizeof *p->in_first_list_only, &p->in_first_list_only));
+    for (int is_whole = 0; is_whole < 2; is_whole++)
+        for (int32_t t = 0; t < program->n_params; t++) {
+            if (program->params[t].is_whole != (is_whole == 1)) continue;
+            p->tensors[p->n] = t;
+            p->sizes[p->n] = program->params[t].elements;
+            p->in_first_list_only[p->n++] = program->params[t].is_frozen;
+        }
+    return PS_OK;
+}
+
+static ps_status renumber_places(const placing *p, ps_layout *l)
+{
+    ps_place *places;
+    PS_TRY(ps_mem_alloc((size_t)p->n, sizeof *places, &places));
+    for (int32_t i = 0; i < p->n; i++) places[p->tensors[i]] = l->places[i];
+    ps_mem_free(l->places);
+    l->places = places;
+    return PS_OK;
+}
+
+/* PS_EINVAL: a chunk is too small for a tensor that is updated as a whole. Chunks of a run would be those of several
+ * ranks. */
+static ps_status check_chunk_size(const ps_settings *s, const ps_program *program, int64_t chunk_elements)
+{
+    const ps_param *p = largest_whole(program);
+    if (s->ranks.n == 1 || p->elements <= chunk_elements) return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "optimizer.type = %s updates %.200s, a matrix of %lld elements, as a whole, on the rank that has its "
+        "chunk, but chunks have %lld elements: with several ranks set default_chunk_size to at least %lld, "
+        "or 0 for a size that suits; or add the name to optimizer.params.adamw_names",
+        s->optimizer.optimizer->name, p->name, (long long)p->elements, (long long)chunk_elements,
+        (long long)p->elements);
+}
+
+static ps_status place_tensors(const ps_settings *s, const ps_program *program, int64_t chunk_elements, ps_layout **out)
+{
+    placing p;
+    PS_TRY(check_chunk_size(s, program, chunk_elements));
+    ps_status st = placing_init(&p, program);
+    if (st == PS_OK) st = ps_layout_create(p.sizes, p.in_first_list_only, p.n, chunk_elements, out);
+    if (st == PS_OK) st = renumber_places(&p, *out); /* on failure the caller destroys the layout */
+    placing_deinit(&p);
     return st;
 }
 
 ps_status ps_exec_plan_search_chunk_elements(const ps_settings *s, const ps_program *program, int64_t min_elements,
                                              int64_t max_elements, int64_t *chunk_elements)
 {
-    int64_t *sizes;
-    bool *in_first_list_only;
-    PS_TRY(list_sizes(program, &sizes, &in_first_list_only));
-    const ps_status st = ps_layout_search(sizes, in_first_list_only, program->n_params, limits_of(s, program, 0).unit,
-                                          min_elements, max_elements, chunk_elements);
-    ps_mem_free(in_first_list_only);
-    ps_mem_free(sizes);
+    placing p;
+    ps_status st = placing_init(&p, program);
+    if (st == PS_OK)
+        st = ps_layout_search(p.sizes, p.in_first_list_only, p.n, limits_of(s, program, 0).unit, min_elements,
+                              max_elements, chunk_elements);
+    placing_deinit(&p);
     return st;
+}
+
+/* Scratch for updates of whole tensors, the same for all of them: where a tier of RAM is there, updates may run. */
+static ps_status measure_update_scratch(const ps_settings *s, const ps_program *program, int64_t *out)
+{
+    *out = 0;
+    for (int32_t t = 0; t < program->n_params; t++) {
+        const ps_param *p = &program->params[t];
+        int64_t bytes[2] = {0};
+        if (!p->is_whole) continue;
+        PS_TRY(ps_optimizer_scratch_bytes(s->backend, &s->optimizer, p->shape[0], p->shape[1], &bytes[0]));
+        PS_TRY(ps_optimizer_scratch_bytes(ps_backend_host(s->backend), &s->optimizer, p->shape[0], p->shape[1],
+                                          &bytes[1]));
+        *out = ps_max_i64(*out, ps_max_i64(bytes[0], bytes[1]));
+    }
+    return PS_OK;
 }
 
 /* Chunks of optimizer data for which the disk has second places, next to all chunks: ps_store_desc.n_keeping. */
@@ -648,7 +788,8 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     PS_ASSERT(b->candidate.n_early == 0 || settings->may_update_early || settings->may_speculate);
     b->lists = ps_lists_of(settings, code->n_offloaded, code->offload_bytes);
     chunk_elements = ps_round_up(chunk_elements, limits_of(settings, program, 0).unit);
-    PS_TRY_GOTO(place_tensors(program, chunk_elements, &b->layout));
+    PS_TRY_GOTO(place_tensors(settings, program, chunk_elements, &b->layout));
+    PS_TRY_GOTO(measure_update_scratch(settings, program, &b->update_scratch_bytes));
     b->n_keeping = count_keeping(b, budgets);
     b->speculates = settings->may_speculate && b->n_keeping > 0 && b->candidate.n_early > 0;
     PS_ASSERT(!b->speculates || candidate.update_time == PS_UPDATE_DEFERRED);
@@ -656,6 +797,9 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->uses_grad_list, &b->uses_grad_list));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->overwrites, &b->overwrites));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->chunk_states, &b->chunk_states));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->updated_with, &b->updated_with));
+    find_updated_with(b);
     PS_TRY_GOTO(cut_pieces(b));
     PS_TRY_GOTO(
         ps_gather_windows_find(program, code, b->layout, &settings->ranks, candidate.groups_ahead, &b->windows));
@@ -713,6 +857,8 @@ void ps_exec_plan_destroy(ps_exec_plan *b)
     ps_mem_free(b->is_early);
     ps_mem_free(b->use_order);
     ps_mem_free(b->use_position);
+    ps_mem_free(b->chunk_states);
+    ps_mem_free(b->updated_with);
     ps_mem_free(b->update_tier);
     ps_mem_free(b->uses_grad_list);
     ps_mem_free(b->overwrites);
@@ -733,9 +879,11 @@ int64_t ps_exec_plan_all_chunk_bytes(const ps_exec_plan *b)
 bool ps_exec_plan_fits_from_anywhere(const ps_exec_plan *b, const ps_budgets *budgets)
 {
     const int64_t other_bytes = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) +
-                                b->code->non_model_bytes + b->code->cache_bytes + results_bytes(b->settings);
+                                b->code->non_model_bytes + b->code->cache_bytes + results_bytes(b->settings) +
+                                b->update_scratch_bytes;
     const int64_t chunks = ps_exec_plan_all_chunk_bytes(b);
-    return budgets->bytes[PS_TIER_DISK] >= chunks || budgets->bytes[PS_TIER_HOST] - b->code->host_bytes >= chunks ||
+    return budgets->bytes[PS_TIER_DISK] >= chunks ||
+           budgets->bytes[PS_TIER_HOST] - b->code->host_bytes - b->update_scratch_bytes >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - other_bytes >= chunks;
 }
 
@@ -757,5 +905,10 @@ ps_tiers_desc ps_exec_plan_tiers(const ps_exec_plan *b, const ps_budgets *budget
     o.host_block_bytes = b->code->host_bytes;
     o.results_bytes = results_bytes(b->settings);
     o.n_keeping = b->n_keeping;
+    int64_t blocks[PS_RAM_TIER_COUNT];
+    ps_tiers_count_blocks(&o, blocks);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        if (may_update_on(b, budgets, (ps_tier)t, blocks[PS_TIER_HOST] + b->update_scratch_bytes))
+            o.update_scratch_bytes[t] = b->update_scratch_bytes;
     return o;
 }

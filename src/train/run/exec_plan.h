@@ -42,10 +42,15 @@ typedef struct ps_exec_plan {
     ps_layout *layout;
     ps_lists lists;
     ps_pieces pieces;
-    bool *decays;               /* [program->n_params] weight decay applies */
-    bool *uses_grad_list;       /* [n_chunks] holds tensors whose gradients may not overwrite them */
-    bool *overwrites;           /* [n_chunks] holds tensors whose gradients overwrite them, or would without GRAD16 */
-    ps_tier *update_tier;       /* [n_chunks] where the chunk's update runs */
+    bool *decays;                 /* [program->n_params] weight decay applies */
+    bool *uses_grad_list;         /* [n_chunks] holds tensors whose gradients may not overwrite them */
+    bool *overwrites;             /* [n_chunks] holds tensors whose gradients overwrite them, or would
+                                   * without GRAD16 */
+    int64_t update_scratch_bytes; /* for updates of whole tensors, on each tier where they may run */
+    uint32_t *chunk_states;       /* [n_chunks] 1 << i for each state of the optimizer whose list has the chunk */
+    ps_run *updated_with; /* [n_chunks] the chunks that one moment updates: the chunk alone, or the run of a tensor
+                                 * that is updated as a whole */
+    ps_tier *update_tier; /* [n_chunks] where the chunk's update runs */
     int32_t n_resident_updates; /* of this rank's chunks, those with optimizer data in the device margin */
     int32_t n_kept_on_host;     /* of the others, those with optimizer data in host memory */
     ps_gather_windows windows;  /* with several ranks */
@@ -85,7 +90,8 @@ typedef struct ps_exec_plan {
  * and overflow are known when it has ended, and nothing reads a parameter in between. Early ones are moments between
  * those of the last micro-batch's backward pass, each after the last use of its chunk: their bits are the same where an
  * update needs nothing that is known only later (ps_settings.may_update_early, without which candidate.n_early is 0).
- * With some of each, optimizer data moves in both passes.
+ * With some of each, optimizer data moves in both passes. The chunks of a run that is updated as a whole are never
+ * updated early.
  *
  * Where settings->may_speculate, early updates are made as if the step's gradients were finite and not clipped, with
  * their optimizer data kept on disk and gradients in KEPT_GRAD, or in the list of sums. When the backward pass has
@@ -104,7 +110,8 @@ PS_NODISCARD ps_status ps_exec_plan_add_paused(ps_exec_plan *b, const ps_budgets
                                                ps_deadline *deadline);
 void ps_exec_plan_drop_paused(ps_exec_plan *b);
 
-/* Limits for the search of a chunk size, in elements: ps_chunk_limits. */
+/* Limits for the search of a chunk size, in elements: ps_chunk_limits. With several ranks a tensor that is updated as a
+ * whole is in one chunk, and thus of one rank. */
 int64_t ps_exec_plan_max_chunk_elements(const ps_settings *s, const ps_program *program, const ps_budgets *budgets);
 int64_t ps_exec_plan_min_chunk_elements(const ps_settings *s, const ps_program *program);
 
@@ -142,7 +149,8 @@ static inline bool ps_exec_plan_has_chunk(const ps_exec_plan *b, ps_list list, i
 {
     if (index >= ps_lists_length(&b->lists, b->layout, list)) return false;
     if (ps_lists_is_standalone(&b->lists, list)) return true;
-    if (!ps_lists_exists(&b->lists, list) || list < ps_lists_grad(&b->lists)) return ps_lists_exists(&b->lists, list);
+    if (!ps_lists_exists(&b->lists, list) || list < PS_LIST_STATES) return ps_lists_exists(&b->lists, list);
+    if (list < ps_lists_grad(&b->lists)) return b->chunk_states[index] >> (list - PS_LIST_STATES) & 1;
     return list == ps_lists_kept_grad(&b->lists) ? b->overwrites[index] : b->uses_grad_list[index];
 }
 
@@ -223,6 +231,7 @@ static inline ps_model_state ps_exec_plan_state(const ps_exec_plan *b, const ps_
                             .layout = b->layout,
                             .lists = &b->lists,
                             .pieces = &b->pieces,
+                            .chunk_states = b->chunk_states,
                             .tiers = tiers,
                             .update_tier = b->update_tier};
 }

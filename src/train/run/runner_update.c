@@ -9,8 +9,16 @@ static ps_status update_piece(ps_runner *r, const ps_piece *p)
     const ps_exec_plan *b = r->plan;
     ps_piece_update u = ps_param_groups_update(r->groups, b->program->params[p->tensor].group, b->decays[p->tensor]);
     u.gradients = ps_exec_plan_sum_list(b, p->tensor);
+    const ps_param *param = &b->program->params[p->tensor];
+    ps_piece whole = *p;
+    if (param->is_whole && !u.skips) {
+        if (p->tensor_offset > 0) return PS_OK; /* updated with its first piece; its run is adjacent */
+        whole.n = param->elements;
+        u.rows = param->shape[0];
+        u.cols = param->shape[1];
+    }
     if (u.gradients == PS_LIST_PARAM16 && r->is_grad_kept[p->chunk]) u.gradients = ps_lists_kept_grad(&b->lists);
-    return ps_state_update_piece(&r->state, b->update_tier[p->chunk], p, &u);
+    return ps_state_update_piece(&r->state, b->update_tier[p->chunk], &whole, &u);
 }
 
 /* Does another of this rank's chunks, with elements of the same tensor, wait for its update? */
@@ -32,26 +40,48 @@ void ps_runner_discard_grad(ps_runner *r, int32_t chunk)
     r->is_grad_kept[chunk] = false;
 }
 
+static ps_status update_pieces(ps_runner *r, int32_t chunk)
+{
+    const ps_exec_plan *b = r->plan;
+    for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1]; i++) {
+        const ps_piece *piece = &b->pieces.all[i];
+        if (r->o.compute) PS_TRY(update_piece(r, piece));
+        r->is_overwritten[piece->tensor] = has_others_pending(r, piece->tensor, chunk);
+    }
+    return PS_OK;
+}
+
+static ps_status visit(ps_runner *r, ps_run chunks, ps_snapshot_when when)
+{
+    for (int32_t c = chunks.first; c < chunks.first + chunks.n_chunks; c++)
+        PS_TRY(ps_snapshot_visit(&r->snapshot, &r->state, c, r->plan->update_tier[c], when));
+    return PS_OK;
+}
+
+/* Of a chunk, with all that are updated with it, in one moment. */
 static ps_status update_one(ps_runner *r, int32_t chunk, bool is_early)
 {
     const ps_exec_plan *b = r->plan;
     const int32_t moment = is_early ? b->early_moment[chunk] : b->update_moment[chunk];
     const bool may_be_wrong = is_early && b->speculates;
+    const ps_run all = b->updated_with[chunk];
     ps_status st = PS_OK;
     PS_TRY(ps_moment_begin(r, moment));
     const ps_work_time begin = ps_work_now(r->tiers, b->update_tier[chunk]);
-    st = ps_snapshot_visit(&r->snapshot, &r->state, chunk, b->update_tier[chunk], PS_SNAPSHOT_BEFORE);
+    st = visit(r, all, PS_SNAPSHOT_BEFORE);
     if (st == PS_OK && may_be_wrong) st = ps_speculation_keep_grad(r, chunk);
-    for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1] && st == PS_OK; i++) {
-        const ps_piece *piece = &b->pieces.all[i];
-        if (r->o.compute) st = update_piece(r, piece);
-        if (st == PS_OK) r->is_overwritten[piece->tensor] = has_others_pending(r, piece->tensor, chunk);
+    for (int32_t c = all.first; c < all.first + all.n_chunks && st == PS_OK; c++) {
+        st = update_pieces(r, c);
+        if (st == PS_OK) r->chunk_pending[c] = false;
     }
-    if (st == PS_OK) st = ps_snapshot_visit(&r->snapshot, &r->state, chunk, b->update_tier[chunk], PS_SNAPSHOT_AFTER);
+    if (st == PS_OK) st = visit(r, all, PS_SNAPSHOT_AFTER);
     ps_moment_record(r, moment, b->update_tier[chunk], ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), &begin);
     ps_moment_end(r, moment);
-    if (!may_be_wrong) ps_runner_discard_grad(r, chunk);
-    return st == PS_OK && !may_be_wrong ? ps_speculation_write_states(r, chunk) : st;
+    for (int32_t c = all.first; c < all.first + all.n_chunks && !may_be_wrong; c++) {
+        ps_runner_discard_grad(r, c);
+        if (st == PS_OK) st = ps_speculation_write_states(r, c);
+    }
+    return st;
 }
 
 static ps_status update_chunk(ps_runner *r, int32_t chunk, bool is_early)
@@ -60,7 +90,6 @@ static ps_status update_chunk(ps_runner *r, int32_t chunk, bool is_early)
     if (r->o.compute) ps_stall_begin(&s, "updates", "chunk", chunk);
     const ps_status st = update_one(r, chunk, is_early);
     if (r->o.compute) ps_stall_end(&s);
-    if (st == PS_OK) r->chunk_pending[chunk] = false;
     return st;
 }
 

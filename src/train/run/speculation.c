@@ -11,9 +11,10 @@ ps_status ps_speculation_keep_states(ps_runner *r, int32_t chunk, bool *is_possi
     const ps_list end = ps_lists_grad(&b->lists);
     *is_possible = true;
     for (ps_list l = PS_LIST_MASTER; l < end; l++)
-        *is_possible = *is_possible && ps_store_can_keep(s, ps_store_chunk(b->layout, l, chunk));
+        if (ps_exec_plan_has_chunk(b, l, chunk))
+            *is_possible = *is_possible && ps_store_can_keep(s, ps_store_chunk(b->layout, l, chunk));
     for (ps_list l = PS_LIST_MASTER; l < end && *is_possible; l++)
-        PS_TRY(ps_store_keep(s, ps_store_chunk(b->layout, l, chunk)));
+        if (ps_exec_plan_has_chunk(b, l, chunk)) PS_TRY(ps_store_keep(s, ps_store_chunk(b->layout, l, chunk)));
     r->is_unvalidated[chunk] = *is_possible;
     return PS_OK;
 }
@@ -32,7 +33,8 @@ ps_status ps_speculation_write_states(ps_runner *r, int32_t chunk)
 {
     const ps_exec_plan *b = r->plan;
     for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists) && b->speculates && b->is_early[chunk]; l++)
-        PS_TRY(ps_store_write_ahead(r->tiers->store, ps_store_chunk(b->layout, l, chunk)));
+        if (ps_exec_plan_has_chunk(b, l, chunk))
+            PS_TRY(ps_store_write_ahead(r->tiers->store, ps_store_chunk(b->layout, l, chunk)));
     return PS_OK;
 }
 
@@ -40,7 +42,8 @@ static ps_status accept(ps_runner *r, int32_t chunk)
 {
     const ps_exec_plan *b = r->plan;
     for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists); l++)
-        ps_store_forget_kept(r->tiers->store, ps_store_chunk(b->layout, l, chunk));
+        if (ps_exec_plan_has_chunk(b, l, chunk))
+            ps_store_forget_kept(r->tiers->store, ps_store_chunk(b->layout, l, chunk));
     ps_runner_discard_grad(r, chunk);
     return ps_speculation_write_states(r, chunk);
 }
@@ -51,7 +54,7 @@ static ps_status take_back(ps_runner *r, int32_t chunk)
     const ps_exec_plan *b = r->plan;
     ps_store *s = r->tiers->store;
     for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists); l++)
-        ps_store_restore_kept(s, ps_store_chunk(b->layout, l, chunk));
+        if (ps_exec_plan_has_chunk(b, l, chunk)) ps_store_restore_kept(s, ps_store_chunk(b->layout, l, chunk));
     ps_store_discard(s, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk));
     for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1]; i++)
         r->is_overwritten[b->pieces.all[i].tensor] = true;

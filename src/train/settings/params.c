@@ -89,6 +89,13 @@ int32_t ps_settings_group_of(const ps_settings *s, const char *name)
     return 0;
 }
 
+/* Matrices, except those that the configuration leaves to the other optimizer. */
+static bool is_whole(const ps_settings *s, const ps_param *p)
+{
+    return ps_optimizer_has_whole(&s->optimizer) && !p->is_frozen && p->n_dims == 2 &&
+           !ps_glob_any_matches(s->updated_by_elements, p->name, NULL);
+}
+
 static ps_status group_params(const ps_settings *s, ps_program *p)
 {
     int32_t n_params[PS_SETTINGS_GROUPS_MAX] = {0};
@@ -97,6 +104,7 @@ static ps_status group_params(const ps_settings *s, ps_program *p)
     for (int32_t t = 0; t < p->n_params && s->training; t++) {
         ps_param *param = &p->params[t];
         param->group = ps_settings_group_of(s, param->name);
+        param->is_whole = is_whole(s, param);
         n_params[param->group]++;
     }
     for (int32_t g = 1; g < s->n_groups && s->training; g++)

@@ -8,7 +8,7 @@
 /* ps_program_build, then train.freeze: the parameters that it names are frozen, in addition to those that the model
  * function declares so (ps_set_trainable). Without training none is. PS_EINVAL for a pattern that matches no parameter,
  * naming the nearest, and where no parameter is left to train. Then optimizer.param_groups: each parameter gets the
- * number of its group. PS_EINVAL likewise, and for a group without a parameter. */
+ * number of its group; and of optimizers of whole tensors, whether it is one. PS_EINVAL likewise, and for a group without a parameter. */
 PS_NODISCARD ps_status ps_settings_build_program(const ps_settings *s, ps_model_func model, void *user, int64_t B,
                                                  int64_t T, ps_program **out);
 

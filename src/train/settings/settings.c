@@ -170,12 +170,12 @@ static ps_status read_groups(const ps_config *config, ps_settings *s)
     return st;
 }
 
-static ps_status read_frozen(const ps_options *o, ps_settings *s)
+static ps_status read_patterns(const char *key, const char *text, char patterns[PS_SETTINGS_PATTERNS_BYTES])
 {
-    if (strlen(o->train_freeze) >= sizeof s->frozen)
-        return PS_FAIL(PS_EINVAL, "train.freeze has %zu bytes of patterns, at most %zu are taken: use * and ?",
-                       strlen(o->train_freeze), sizeof s->frozen - 1);
-    strcpy(s->frozen, o->train_freeze);
+    if (strlen(text) >= PS_SETTINGS_PATTERNS_BYTES)
+        return PS_FAIL(PS_EINVAL, "%s has %zu bytes of patterns, at most %d are taken: use * and ?", key, strlen(text),
+                       PS_SETTINGS_PATTERNS_BYTES - 1);
+    strcpy(patterns, text);
     return PS_OK;
 }
 
@@ -232,7 +232,8 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
     read_scaler(o, &out->scaler);
     PS_TRY(ps_optimizer_read(o, &out->optimizer));
     PS_TRY(read_groups(config, out));
-    PS_TRY(read_frozen(o, out));
+    PS_TRY(read_patterns("train.freeze", o->train_freeze, out->frozen));
+    PS_TRY(read_patterns("optimizer.params.adamw_names", o->optimizer_params_adamw_names, out->updated_by_elements));
     PS_TRY(ps_settings_read_backend(o, out));
     PS_TRY(ps_tier_options_read(o, &out->tiers));
     PS_TRY(ps_settings_read_throughput(config, out));

@@ -1,5 +1,7 @@
 #include "train/state/pieces.h"
 
+#include <stdlib.h>
+
 #include "base/base.h"
 #include "base/mem.h"
 
@@ -23,26 +25,44 @@ static ps_status allocate(const ps_layout *l, ps_pieces *p)
     return ps_mem_alloc((size_t)l->n_tensors + 1, sizeof *p->first_of_tensor, &p->first_of_tensor);
 }
 
-/* Counting sort: counts the pieces of each chunk, makes `first` their beginnings, which advance as pieces are placed,
- * and finally shifts it back by one chunk. */
+static int compare_offsets(const void *a, const void *b)
+{
+    const int64_t x = ((const ps_piece *)a)->chunk_offset, y = ((const ps_piece *)b)->chunk_offset;
+    return x < y ? -1 : x > y;
+}
+
+/* Tensors may be numbered in another order than that in which they lie. */
+static void sort_chunks(const ps_layout *l, ps_pieces *p)
+{
+    for (int32_t c = 0; c < l->n_chunks; c++)
+        qsort(p->all + p->first[c], (size_t)(p->first[c + 1] - p->first[c]), sizeof *p->all, compare_offsets);
+}
+
+/* Counting sort by chunk: counts the pieces of each chunk, makes `first` their beginnings, which advance as pieces are
+ * placed, and finally shifts it back by one chunk. */
 static void cut(const ps_layout *l, const int32_t *tensors, ps_pieces *p)
 {
-    int32_t n = 0;
-    for (int32_t i = 0; i < l->n_tensors; i++)
+    for (int32_t i = 0; i < l->n_tensors; i++) {
+        p->first_of_tensor[i + 1] = p->first_of_tensor[i] + l->places[i].n_chunks;
         for (int32_t k = 0; k < l->places[i].n_chunks; k++) p->first[l->places[i].chunk + k + 1]++;
+    }
     for (int32_t c = 0; c < l->n_chunks; c++) p->first[c + 1] += p->first[c];
     for (int32_t i = 0; i < l->n_tensors; i++) {
         for (int64_t at = 0; at < l->places[i].elements;) {
             ps_piece piece = ps_piece_from(l, i, at, l->places[i].elements - at);
-            if (tensors != NULL) piece.tensor = tensors[i];
-            p->by_tensor[n++] = p->first[piece.chunk];
             p->all[p->first[piece.chunk]++] = piece;
             at += piece.n;
         }
-        p->first_of_tensor[i + 1] = n;
     }
     for (int32_t c = l->n_chunks; c > 0; c--) p->first[c] = p->first[c - 1];
     p->first[0] = 0;
+    sort_chunks(l, p);
+    for (int32_t k = 0; k < p->n; k++) {
+        ps_piece *piece = &p->all[k];
+        const int32_t i = piece->tensor;
+        p->by_tensor[p->first_of_tensor[i] + piece->chunk - l->places[i].chunk] = k;
+        if (tensors != NULL) piece->tensor = tensors[i];
+    }
 }
 
 ps_status ps_pieces_cut(const ps_layout *l, const int32_t *tensors, ps_pieces *p)

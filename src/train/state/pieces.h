@@ -12,7 +12,7 @@ typedef struct ps_piece {
 } ps_piece;
 
 typedef struct ps_pieces {
-    ps_piece *all;            /* [n] by chunk: those of chunk i are [first[i], first[i + 1]) */
+    ps_piece *all;            /* [n] by chunk: those of chunk i are [first[i], first[i + 1]), as they lie there */
     int32_t *first;           /* [n_chunks + 1] */
     int32_t *by_tensor;       /* [n] indices into all: those of tensor i of the layout, in order, are
                                 [first_of_tensor[i], first_of_tensor[i + 1]) */

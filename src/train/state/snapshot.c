@@ -125,8 +125,9 @@ ps_status ps_snapshot_visit(ps_snapshot *x, const ps_model_state *s, int32_t chu
     if (x->when == NULL || x->when[chunk] != when) return PS_OK;
     for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1]; i++)
         for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(s->lists); list++)
-            PS_TRY(ps_state_is_split(s, list) ? hand_out_split(x, s, &s->pieces->all[i], tier)
-                                              : hand_out(x, s, &s->pieces->all[i], list, tier));
+            if (ps_state_has_list(s, list, chunk))
+                PS_TRY(ps_state_is_split(s, list) ? hand_out_split(x, s, &s->pieces->all[i], tier)
+                                                  : hand_out(x, s, &s->pieces->all[i], list, tier));
     finish_chunk(x, chunk);
     return PS_OK;
 }
@@ -183,7 +184,8 @@ static ps_status read_chunk(ps_snapshot *x, const ps_model_state *s, int32_t chu
     const ps_list first = is_trained ? PS_LIST_MASTER : PS_LIST_PARAM16;
     const ps_list end = is_trained ? ps_lists_grad(s->lists) : PS_LIST_MASTER;
     for (ps_list list = first; list < end; list++)
-        for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1]; i++)
+        for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1] && ps_state_has_list(s, list, chunk);
+             i++)
             PS_TRY(read_piece(x, s, &s->pieces->all[i], list));
     finish_chunk(x, chunk);
     return PS_OK;

@@ -109,12 +109,19 @@ ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_
                             .weight_decay = u->weight_decay,
                             .param_dtype = s->settings->dtype,
                             .grad_dtype = ps_state_dtype(s, u->gradients)};
+    const uint32_t states = ps_optimizer_states_of(u->optimizer, u->rows > 0);
     void *const master = ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset);
     if (ps_state_is_split(s, PS_LIST_MASTER))
         x.low = master;
     else
         x.master = master;
     for (int32_t i = 0; i < s->settings->optimizer.n_states; i++)
-        x.state[i] = ps_state_element(s, PS_LIST_STATES + i, p->chunk, p->chunk_offset);
-    return ps_optimizer_update(ps_state_backend(s, tier), s->tiers->compute[tier], u->optimizer, &u->step, &x);
+        if (states >> i & 1) x.state[i] = ps_state_element(s, PS_LIST_STATES + i, p->chunk, p->chunk_offset);
+    ps_backend *b = ps_state_backend(s, tier);
+    ps_queue *queue = s->tiers->compute[tier];
+    if (u->rows == 0) return ps_optimizer_update(b, queue, u->optimizer, &u->step, &x);
+    const ps_optimizer_matrix m = {
+        .all = x, .rows = u->rows, .cols = u->cols, .scratch = s->tiers->update_scratch[tier]};
+    PS_ASSERT(p->tensor_offset == 0 && p->n == u->rows * u->cols);
+    return ps_optimizer_update_whole(b, queue, u->optimizer, &u->step, &m);
 }

@@ -18,6 +18,7 @@ typedef struct ps_state_tensor {
     int32_t in_layout; /* its number there, -1: in no chunk, and replicated on all ranks */
     int64_t elements;
     bool is_trained; /* it has states of the optimizer */
+    bool is_whole;   /* the optimizer updates it as a whole, and it has the states of such tensors */
 } ps_state_tensor;
 
 /* All of it belongs to the driver. */
@@ -27,11 +28,19 @@ typedef struct ps_model_state {
     const ps_lists *lists;
     const ps_pieces *pieces;
     const ps_tiers *tiers;
-    const ps_tier *update_tier; /* [n_chunks] where the chunk is updated, or created when it is first written */
-    const bool *has_master;     /* [n_chunks] the chunk is in MASTER and further lists; NULL: by layout->n_mirrored */
+    const ps_tier *update_tier;   /* [n_chunks] where the chunk is updated, or created when it is first written */
+    const bool *has_master;       /* [n_chunks] the chunk is in MASTER and further lists; NULL: by layout->n_mirrored */
+    const uint32_t *chunk_states; /* [n_chunks] 1 << i for each state of the optimizer whose list has the chunk; NULL:
+                                   * all of them for trained chunks */
     const ps_state_tensor *tensors; /* [n_tensors] that pieces refer to; NULL without files */
     int32_t n_tensors;
 } ps_model_state;
+
+/* Has the tensor, one of `tensors`, state i of the optimizer? */
+static inline bool ps_state_tensor_has(const ps_model_state *s, const ps_state_tensor *t, int32_t i)
+{
+    return t->is_trained && (ps_optimizer_states_of(&s->settings->optimizer, t->is_whole) >> i & 1);
+}
 
 /* Does this rank own the chunk? */
 static inline bool ps_state_owns(const ps_model_state *s, int32_t chunk)
@@ -43,6 +52,12 @@ static inline bool ps_state_owns(const ps_model_state *s, int32_t chunk)
 static inline bool ps_state_trains(const ps_model_state *s, int32_t chunk)
 {
     return s->has_master != NULL ? s->has_master[chunk] : chunk < s->layout->n_mirrored;
+}
+
+/* Is the trained chunk in the list, of MASTER to before GRAD? */
+static inline bool ps_state_has_list(const ps_model_state *s, ps_list list, int32_t chunk)
+{
+    return list < PS_LIST_STATES || s->chunk_states == NULL || (s->chunk_states[chunk] >> (list - PS_LIST_STATES) & 1);
 }
 
 /* The list with the values of the chunk's tensors. */
@@ -94,10 +109,11 @@ typedef struct ps_piece_update {
     const ps_optimizer_setup *optimizer;
     ps_optimizer_step step;
     float weight_decay;
+    int64_t rows, cols; /* the piece is a whole matrix, and updated as such; 0: element by element */
 } ps_piece_update;
 
 /* Update a piece whose chunks of PARAM16, MASTER, the optimizer's states and the gradients are pinned on the tier; if
- * it skips, those of PARAM16 and MASTER suffice. */
+ * it skips, those of PARAM16 and MASTER suffice. Of a whole matrix with the tier's update_scratch. */
 PS_NODISCARD ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_piece *p,
                                              const ps_piece_update *u);
 

@@ -35,6 +35,7 @@ void ps_tiers_count_blocks(const ps_tiers_desc *o, int64_t bytes[PS_RAM_TIER_COU
     bytes[PS_TIER_DEVICE] =
         ps_round_up(o->cache_bytes, page) + ps_round_up(o->results_bytes, page) + ps_round_up(o->unmanaged_bytes, page);
     bytes[PS_TIER_HOST] = ps_round_up(o->host_block_bytes, page);
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++) bytes[t] += ps_round_up(o->update_scratch_bytes[t], page);
     bytes[staging] += ps_round_up(o->staging_bytes, page);
     bytes[o->comm_on_device ? PS_TIER_DEVICE : staging] += ps_round_up(o->comm_staging_bytes, page);
 }
@@ -66,6 +67,9 @@ static ps_status take_blocks(const ps_tiers_desc *o, ps_tiers *t)
     PS_TRY(take_block(t, PS_TIER_DEVICE, "sums of a step", o->results_bytes, &t->results, &t->results_bytes));
     PS_TRY(take_block(t, PS_TIER_DEVICE, "unmanaged tensors", o->unmanaged_bytes, &t->unmanaged, &t->unmanaged_bytes));
     PS_TRY(take_block(t, PS_TIER_HOST, "use_cpu_embedding", o->host_block_bytes, &t->host_block, &t->host_block_bytes));
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++)
+        PS_TRY(take_block(t, (ps_tier)i, "scratch of the optimizer's updates", o->update_scratch_bytes[i],
+                          &t->update_scratch[i], &t->update_scratch_bytes[i]));
     if (t->host_block == NULL) return PS_OK; /* copies into it come after earlier uses of its memory */
     return ps_queue_wait(t->compute[PS_TIER_DEVICE], ps_device_gave_after(t->ram[PS_TIER_HOST]));
 }
@@ -181,6 +185,9 @@ void ps_tiers_close(ps_tiers *t)
     if (t->host_block != NULL) ps_device_free(t->ram[PS_TIER_HOST], t->host_block, t->host_block_bytes, NULL);
     if (t->unmanaged != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->unmanaged, t->unmanaged_bytes, NULL);
     if (t->results != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->results, t->results_bytes, NULL);
+    for (int i = 0; i < PS_RAM_TIER_COUNT; i++)
+        if (t->update_scratch[i] != NULL)
+            ps_device_free(t->ram[i], t->update_scratch[i], t->update_scratch_bytes[i], NULL);
     if (t->comm_staging != NULL)
         ps_device_free(t->ram[t->comm_staging_tier], t->comm_staging, t->comm_staging_bytes, NULL);
     else if (t->comm_staging_bytes > 0)

@@ -38,6 +38,8 @@ typedef struct ps_tiers {
     int64_t results_bytes;
     void *unmanaged; /* a block of the device for unmanaged tensors, outside of chunks; NULL: none */
     int64_t unmanaged_bytes;
+    void *update_scratch[PS_RAM_TIER_COUNT]; /* blocks for updates of whole tensors; NULL: none */
+    int64_t update_scratch_bytes[PS_RAM_TIER_COUNT];
 } ps_tiers;
 
 typedef struct ps_tiers_desc {
@@ -55,9 +57,10 @@ typedef struct ps_tiers_desc {
     int64_t host_block_bytes;             /* of instructions that the host computes (ps_code.host_bytes); 0: none */
     int64_t results_bytes;                /* of sums of kernels, where the host cannot access the device; 0: none */
     int64_t unmanaged_bytes;              /* of unmanaged tensors, on the device; 0: none */
-    bool counts_non_model;                /* as in ps_store_desc */
-    int32_t n_keeping;                    /* as in ps_store_desc, of the optimizer's data */
-    ps_profile *profile;                  /* must outlive the tiers; NULL: none */
+    int64_t update_scratch_bytes[PS_RAM_TIER_COUNT]; /* for updates of whole tensors on each tier; 0: none */
+    bool counts_non_model;                           /* as in ps_store_desc */
+    int32_t n_keeping;                               /* as in ps_store_desc, of the optimizer's data */
+    ps_profile *profile;                             /* must outlive the tiers; NULL: none */
     ps_order *order; /* checks the order of all that is issued here; must outlive the tiers. NULL: none */
 } ps_tiers_desc;
 
