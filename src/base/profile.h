@@ -47,9 +47,9 @@ typedef struct ps_profile_record {
     ps_profile_marks marks;   /* STEP, OP */
     union {
         struct {
-            int64_t step;                       /* counted from 1 */
+            int64_t number;                     /* counted from 1 */
             int32_t n_speculated, n_taken_back; /* as in ps_step_info */
-        };                                      /* STEP */
+        } step;                                 /* STEP */
         struct {
             const char *label;
             int64_t step, non_model_bytes;

@@ -34,23 +34,23 @@ static void records_only_while_it_is_on(void **state)
     int64_t now = 500;
     ps_profile *p = NULL;
     assert_int_equal(ps_profile_create(&now, &p), PS_OK);
-    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = 1});
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = {.number = 1}});
     assert_int_equal(ps_profile_now(p), 0);
     assert_int_equal(ps_profile_count(p), 0);
     ps_profile_start(p);
     now = 700;
     assert_int_equal(ps_profile_now(p), 700);
     assert_int_equal(ps_profile_begin_ns(p), 500);
-    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = 2, .begin_ns = 1, .end_ns = 2});
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = {.number = 2}, .begin_ns = 1, .end_ns = 2});
     ps_profile_stop(p);
-    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = 3});
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = {.number = 3}});
     ps_profile_start(p);
     assert_int_equal(ps_profile_begin_ns(p), 500); /* of the first time */
-    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = 4});
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = {.number = 4}});
     assert_int_equal(ps_profile_count(p), 2);
-    assert_int_equal(ps_profile_at(p, 0)->step, 2);
+    assert_int_equal(ps_profile_at(p, 0)->step.number, 2);
     assert_int_equal(ps_profile_at(p, 0)->end_ns, 2);
-    assert_int_equal(ps_profile_at(p, 1)->step, 4);
+    assert_int_equal(ps_profile_at(p, 1)->step.number, 4);
     ps_profile_destroy(p);
     assert_int_equal(ps_mem_live_bytes(), 0);
 }
@@ -76,7 +76,8 @@ static void *produce(void *user)
 {
     const producer *me = user;
     for (int64_t i = 0; i < N_RECORDS; i++)
-        ps_profile_add(me->p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = me->number, .step = i});
+        ps_profile_add(me->p,
+                       &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = me->number, .step = {.number = i}});
     return NULL;
 }
 
@@ -97,7 +98,7 @@ static void threads_lose_nothing(void **state)
     assert_int_equal(ps_profile_count(p), N_THREADS * N_RECORDS);
     for (int64_t i = 0; i < ps_profile_count(p); i++) {
         const ps_profile_record *r = ps_profile_at(p, i);
-        assert_int_equal(r->step, next[r->chunk]++);
+        assert_int_equal(r->step.number, next[r->chunk]++);
     }
     assert_int_equal(ps_profile_check(p), PS_OK);
     assert_false(ps_profile_is_full(p));
@@ -112,11 +113,11 @@ static void lost_records_are_told(void **state)
     assert_int_equal(ps_profile_create(NULL, &p), PS_OK);
     ps_profile_start(p);
     ps_fault_arm(PS_FAULT_ALLOC, 0, false);
-    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = 1});
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = {.number = 1}});
     ps_fault_arm(PS_FAULT_ALLOC, -1, false);
-    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = 2});
+    ps_profile_add(p, &(ps_profile_record){.kind = PS_PROFILE_STEP, .step = {.number = 2}});
     assert_int_equal(ps_profile_count(p), 1);
-    assert_int_equal(ps_profile_at(p, 0)->step, 2);
+    assert_int_equal(ps_profile_at(p, 0)->step.number, 2);
     assert_int_equal(ps_profile_check(p), PS_ENOMEM_HOST);
     ps_profile_destroy(p);
     assert_int_equal(ps_mem_live_bytes(), 0);

@@ -114,7 +114,7 @@ static void test_call_of_queue(void **state)
     assert_ok(ps_queue_call(q, &(ps_call){.name = "adam_hangs", .run = hang}));
     assert_int_equal(pthread_create(&waiter, NULL, wait_for_queue, q), 0);
     sem_wait(&reached); /* the table names it */
-    pass(&w, 1); /* sees that it has begun */
+    pass(&w, 1);        /* sees that it has begun */
     pass(&w, 90);
     assert_int_equal(seen.n, 0);
     while (seen.n == 0) pass(&w, 11); /* the waiter may have entered the table meanwhile, which is progress */

@@ -446,8 +446,9 @@ static void test_simulated_records(void **state)
                                            .begin_ns = now,
                                            .end_ns = now + 3000,
                                            .collective = {.name = "all-gather", .group = "node", .bytes = 12}});
-    ps_profile_add(r, &(ps_profile_record){
-                          .kind = PS_PROFILE_STEP, .chunk = -1, .step = 1, .begin_ns = now, .end_ns = now + 210000});
+    ps_profile_add(
+        r, &(ps_profile_record){
+               .kind = PS_PROFILE_STEP, .chunk = -1, .step = {.number = 1}, .begin_ns = now, .end_ns = now + 210000});
     assert_ok(ps_profile_write(r, &facts, path.text));
     const profile p = profile_read(path.text);
     assert_int_equal(p.n_collectives, 1);

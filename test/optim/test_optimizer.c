@@ -75,10 +75,10 @@ static void test_compact_split(void **state)
                      PS_OK);
     assert_true(o.is_compact && o.is_split);
     assert_int_equal(ps_optimizer_bytes(&o, 64), 64 * 2 + 2 * 72);
-    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, true), 40 * 4 + 2 * 72);
-    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, false), 40 * 4);
+    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, true, false), 40 * 4 + 2 * 72);
+    assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, false, false), 40 * 4);
     /* the parameter in and out, the gradient in */
-    assert_int_equal(ps_optimizer_traffic_bytes(&o, 64, 128), 2 * (64 * 2 + 2 * 72) + 3 * 128);
+    assert_int_equal(ps_optimizer_traffic_bytes(&o, 3, 64, 128), 2 * (64 * 2 + 2 * 72) + 3 * 128);
 }
 
 static void test_options_that_do_not_go_together(void **state)

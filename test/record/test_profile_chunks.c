@@ -136,7 +136,7 @@ static void run(world *w)
         operate(w, PS_PHASE_BACKWARD, "layer", moment++, ps_store_chunk(w->layout, STATE, i), 2 * PS_PAGE_BYTES);
     operate(w, PS_PHASE_UPDATE, "update", moment++, ps_store_chunk(w->layout, GRADIENTS, 3), 0);
     ps_work_record(&w->tiers, PS_TIER_DEVICE, &begin,
-                   &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = -1, .step = 1});
+                   &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = -1, .step = {.number = 1}});
     ps_store_profile_synchronize(w->tiers.store);
     ps_profile_stop(w->recorder);
 }

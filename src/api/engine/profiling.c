@@ -105,9 +105,9 @@ static void record_step(ps_engine *e, const ps_step_info *info)
     ps_work_record(&e->tiers, PS_TIER_DEVICE, &p->begin,
                    &(ps_profile_record){.kind = PS_PROFILE_STEP,
                                         .chunk = -1,
-                                        .step = p->step,
-                                        .n_speculated = info != NULL ? (int32_t)info->n_speculated : 0,
-                                        .n_taken_back = info != NULL ? (int32_t)info->n_taken_back : 0});
+                                        .step = {.number = p->step,
+                                                 .n_speculated = info != NULL ? (int32_t)info->n_speculated : 0,
+                                                 .n_taken_back = info != NULL ? (int32_t)info->n_taken_back : 0}});
     p->last = p->step;
     if (p->first == 0) p->first = p->step;
     p->step = 0;

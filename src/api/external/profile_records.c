@@ -29,7 +29,7 @@ static void end_step(ps_client *c)
     end_operator(c);
     if (!r->is_in_step) return;
     ps_work_record(&c->tiers, PS_TIER_DEVICE, &r->step_began,
-                   &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = -1, .step = c->n_steps + 1});
+                   &(ps_profile_record){.kind = PS_PROFILE_STEP, .chunk = -1, .step = {.number = c->n_steps + 1}});
     r->is_in_step = false;
     r->number = 0;
 }

@@ -240,9 +240,11 @@ ps_status ps_trial_record(const ps_exec_plan *b, const ps_budgets *budgets, int6
             ps_store_profile_start(t.tiers.store);
         }
         PS_TRY_GOTO(run_step(&t, true));
-        ps_profile_add(
-            profile, &(ps_profile_record){
-                         .kind = PS_PROFILE_STEP, .chunk = -1, .begin_ns = begin_ns, .end_ns = *now_ns, .step = step});
+        ps_profile_add(profile, &(ps_profile_record){.kind = PS_PROFILE_STEP,
+                                                     .chunk = -1,
+                                                     .begin_ns = begin_ns,
+                                                     .end_ns = *now_ns,
+                                                     .step = {.number = step}});
     }
     ps_profile_stop(profile);
 out:

@@ -72,9 +72,10 @@ static void put_step(writer *w, const ps_profile_record *r)
 {
     const ps_profile_span span = ps_profile_work_span(&w->sum, r);
     begin_span(w, TID_STEPS, "step", span.begin_ns, span.end_ns);
-    ps_text_out_format(w->j, ",\"name\":\"step %lld\",\"args\":{\"step\":%lld", (long long)r->step, (long long)r->step);
-    if (r->n_speculated > 0)
-        ps_text_out_format(w->j, ",\"speculated\":%d,\"taken_back\":%d", r->n_speculated, r->n_taken_back);
+    ps_text_out_format(w->j, ",\"name\":\"step %lld\",\"args\":{\"step\":%lld", (long long)r->step.number,
+                       (long long)r->step.number);
+    if (r->step.n_speculated > 0)
+        ps_text_out_format(w->j, ",\"speculated\":%d,\"taken_back\":%d", r->step.n_speculated, r->step.n_taken_back);
     ps_text_out_format(w->j, "}}");
 }
 
@@ -349,8 +350,8 @@ static void put_facts(writer *w)
     const ps_profile_facts *f = w->facts;
     const ps_profile_sum *s = &w->sum;
     const ps_layout *l = w->chunks->layout;
-    const int64_t first = s->n_steps > 0 ? s->steps[0]->step : 0;
-    const int64_t last = s->n_steps > 0 ? s->steps[s->n_steps - 1]->step : 0;
+    const int64_t first = s->n_steps > 0 ? s->steps[0]->step.number : 0;
+    const int64_t last = s->n_steps > 0 ? s->steps[s->n_steps - 1]->step.number : 0;
     ps_text_out_format(w->j, "\"patrickstar\":{\"version\":1,\"simulated\":%s,\"rank\":%d,\"n_ranks\":%d,\n \"title\":",
                        f->simulated ? "true" : "false", f->rank, f->n_ranks);
     ps_text_out_json(w->j, f->title);
