@@ -127,9 +127,9 @@ static bool may_update_early(const ps_options *o)
 static bool may_speculate(const ps_config *config)
 {
     const ps_options *o = ps_config_options(config);
-    const bool is_wanted = o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE ||
-                           (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_AUTO &&
-                            ps_config_allows_speculation(config));
+    const bool is_wanted =
+        o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE ||
+        (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_AUTO && ps_config_allows_speculation(config));
     return is_wanted && !may_update_early(o) && o->memory_defer_updates &&
            o->optimizer_params_state_format != PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT; /* has no master to keep */
 }
