@@ -31,7 +31,8 @@ static void print_trained(const run_totals *t)
         printf("          updates within the backward pass of %lld of %lld steps were taken back\n",
                (long long)t->taken_back_steps, (long long)t->speculated_steps);
     if (t->paused_steps > 0)
-        printf("          %lld steps had none, as too many of the steps before them were taken back\n",
+        printf("          updates within the backward pass were paused in %lld steps, as too many were clipped or "
+               "skipped\n",
                (long long)t->paused_steps);
 }
 

@@ -15,6 +15,15 @@ static ps_status expect_changeable(const ps_engine *e, ps_model_func model)
     return model != NULL ? PS_OK : PS_FAIL(PS_EINVAL, "ps_engine_set_shape: a model function is needed");
 }
 
+/* The tiers have the scratch of the first shape's execution plan. */
+static bool has_update_scratch(const ps_engine *e, const ps_exec_plan *plan)
+{
+    if (e->tiers.update_scratch_bytes[PS_TIER_HOST] >= plan->update_scratch_bytes) return true;
+    for (int32_t c = 0; c < plan->layout->n_chunks; c++)
+        if (plan->update_tier[c] == PS_TIER_HOST) return false;
+    return true;
+}
+
 /* Does the change fit from the present residency of chunks? All ranks get the same answer. */
 static ps_status try_change(ps_engine *e, const ps_shape *shape)
 {
@@ -22,7 +31,13 @@ static ps_status try_change(ps_engine *e, const ps_shape *shape)
     /* slots allocated by a larger shape without homes (slot.c) may be larger than their chunk, so the disk may hold
      * fewer */
     const bool has_uneven_slots = e->settings.offloads_inputs && e->tiers.disk != NULL;
-    if (has_uneven_slots || !ps_exec_plan_fits_from_anywhere(shape->exec_plan, &e->settings.budgets)) {
+    if (!has_update_scratch(e, shape->exec_plan))
+        st =
+            PS_FAIL(PS_EBUDGET,
+                    "ps_engine_set_shape: in this shape optimizer.type = %s updates matrices on the host, where the "
+                    "shape that the engine began with had no room for its scratch: initialize the engine with this one",
+                    e->settings.optimizer.optimizer->name);
+    else if (has_uneven_slots || !ps_exec_plan_fits_from_anywhere(shape->exec_plan, &e->settings.budgets)) {
         PS_TRY(ps_engine_check(e, ps_store_synchronize(e->tiers.store)));
         st = ps_trial_change(e->runner, shape->exec_plan);
     }

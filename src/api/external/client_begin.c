@@ -150,7 +150,15 @@ static ps_status choose_speculation(ps_client *c, bool is_wanted)
         ps_log(PS_LOG_WARNING,
                "memory.update_in_backward = speculate: without effect, as another rank has no room for it");
     ps_client_set_keeping(c, is_possible > 0);
-    return is_possible > 0 ? ps_comm_agree(c->comm, ps_client_check_budgets(c)) : PS_OK;
+    if (is_possible <= 0) return PS_OK;
+    const ps_status st = ps_client_check_budgets(c); /* the machine may lack what the budgets have */
+    is_possible = st == PS_OK;
+    if (c->comm != NULL) PS_TRY(ps_comm_all_reduce(c->comm, &is_possible, 1, PS_COMM_MIN));
+    if (is_possible > 0) return PS_OK;
+    ps_log(PS_LOG_WARNING, "memory.update_in_backward = speculate: without effect: %s",
+           st != PS_OK ? ps_last_error() : "another rank has no room for it");
+    ps_client_set_keeping(c, false);
+    return ps_comm_agree(c->comm, ps_client_check_budgets(c));
 }
 
 static ps_status begin(ps_client *c)

@@ -113,7 +113,8 @@ static void describe_model(const simulating *m)
         }
         o->n_trained_params += n;
         o->model_data_bytes +=
-            ps_optimizer_checkpoint_bytes(&m->settings.optimizer, n, true, m->program->params[t].is_whole) +
+            ps_optimizer_bytes_of(&m->settings.optimizer,
+                                  ps_optimizer_states_of(&m->settings.optimizer, m->program->params[t].is_whole), n) +
             n * grad_list_bytes;
     }
     o->model_data_min_bytes = ps_model_data_min_bytes(&m->settings, m->program);

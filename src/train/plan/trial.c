@@ -131,12 +131,13 @@ static ps_status take_back_step(const trial *t, ps_forecast *f)
     return PS_OK;
 }
 
-/* Steps with speculation paused, until they repeat; and then one that goes on with it. */
+/* A wrong step, with which pausing begins; paused ones, until they repeat; and two that speculate again. */
 static ps_status pause_steps(const trial *t, ps_forecast *f)
 {
     uint64_t seen[TRIAL_STEPS_MAX];
     bool repeats = false;
     ps_runner_set_max_wrong_share(t->runner, -1);
+    PS_TRY(run_step(t, false));
     for (; f->paused_steps < TRIAL_STEPS_MAX && !repeats; f->paused_steps++) {
         const ps_store_stats before = ps_store_get_stats(t->tiers.store);
         const ps_step_time begin = time_so_far(t);

@@ -77,7 +77,7 @@ static void add_bytes(const ps_exec_plan *b, ps_bound_windows *w)
 {
     for (ps_list l = 0; l < ps_lists_grad(&b->lists); l++)
         for (int32_t c = 0; c < ps_lists_length(&b->lists, b->layout, l); c++) {
-            if (!ps_exec_plan_owns(b, c) || !ps_exec_plan_trains(b, c)) continue;
+            if (!ps_exec_plan_owns(b, c) || !ps_exec_plan_trains(b, c) || !ps_exec_plan_has_chunk(b, l, c)) continue;
             const int64_t bytes = ps_item_bytes(b->lists.list[l].item, b->layout->used_elements[c]);
             *(b->is_early[c] ? &w->early_bytes : &w->other_bytes) += bytes;
         }

@@ -236,7 +236,8 @@ static int64_t whole_updates_ns(const ps_exec_plan *b, int32_t c)
     double flops = 0;
     for (int32_t i = b->pieces.first[c]; i < b->pieces.first[c + 1]; i++) {
         const ps_param *p = &b->program->params[b->pieces.all[i].tensor];
-        if (p->is_whole) flops += ps_optimizer_whole_flops(&b->settings->optimizer, p->shape[0], p->shape[1]);
+        if (p->is_whole && b->pieces.all[i].tensor_offset == 0)
+            flops += ps_optimizer_whole_flops(&b->settings->optimizer, p->shape[0], p->shape[1]);
     }
     return (int64_t)(flops * 1e9 / b->settings->throughput.compute.flops_per_s);
 }
@@ -745,10 +746,20 @@ static ps_status measure_update_scratch(const ps_settings *s, const ps_program *
     return PS_OK;
 }
 
+/* Of all chunks; has_last: with those of KEPT_GRAD, or GRAD16. */
+static int64_t bytes_of_lists(const ps_exec_plan *b, bool has_last)
+{
+    int64_t bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
+    for (ps_list list = 0; list < b->lists.n; list++)
+        if (has_last || list != ps_lists_kept_grad(&b->lists))
+            bytes += ps_lists_length(&b->lists, b->layout, list) * ps_exec_plan_chunk_bytes(b, list);
+    return bytes;
+}
+
 /* Chunks of optimizer data for which the disk has second places, next to all chunks: ps_store_desc.n_keeping. */
 static int32_t count_keeping(const ps_exec_plan *b, const ps_budgets *budgets)
 {
-    const int64_t left_bytes = budgets->bytes[PS_TIER_DISK] - ps_exec_plan_all_chunk_bytes(b);
+    const int64_t left_bytes = budgets->bytes[PS_TIER_DISK] - ps_exec_plan_keeping_bytes(b, 0);
     if (!b->settings->may_speculate || left_bytes <= 0) return 0;
     return (int32_t)ps_min_i64(count_own(b, b->layout->n_mirrored),
                                left_bytes / ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements));
@@ -756,7 +767,7 @@ static int32_t count_keeping(const ps_exec_plan *b, const ps_budgets *budgets)
 
 int64_t ps_exec_plan_keeping_bytes(const ps_exec_plan *b, int32_t n)
 {
-    return ps_exec_plan_all_chunk_bytes(b) + n * ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements);
+    return bytes_of_lists(b, true) + n * ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements);
 }
 
 const char *ps_exec_plan_why_not_speculating(const ps_exec_plan *b, const ps_budgets *budgets,
@@ -870,10 +881,7 @@ void ps_exec_plan_destroy(ps_exec_plan *b)
 
 int64_t ps_exec_plan_all_chunk_bytes(const ps_exec_plan *b)
 {
-    int64_t bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
-    for (ps_list list = 0; list < b->lists.n; list++)
-        bytes += ps_lists_length(&b->lists, b->layout, list) * ps_exec_plan_chunk_bytes(b, list);
-    return bytes;
+    return bytes_of_lists(b, b->speculates || ps_settings_separates_gradients(b->settings));
 }
 
 bool ps_exec_plan_fits_from_anywhere(const ps_exec_plan *b, const ps_budgets *budgets)

@@ -35,7 +35,7 @@ typedef struct ps_forecast {
     /* Of a step while speculation is paused; 0: it cannot be. With a larger share of wrong steps it takes less time. */
     ps_step_time paused_step;
     int64_t paused_moved_bytes[PS_LINK_COUNT]; /* of the last one tried; later ones repeat what they did */
-    int64_t paused_steps;                      /* tried; the first of them still speculates */
+    int64_t paused_steps;                      /* tried, after one that was wrong */
     double max_wrong_share;                    /* INFINITY: never */
     int32_t n_not_kept; /* early updates that the last step had to defer, as nothing was there to keep */
 } ps_forecast;

@@ -111,9 +111,9 @@ PS_NODISCARD ps_status ps_runner_grad_sums(ps_runner *r, ps_grad_sums *out);
  * pending, as if they had not been made. *n: so many chunks; 0 with other execution plans. PS_EIO. */
 PS_NODISCARD ps_status ps_runner_validate(ps_runner *r, bool are_right, int32_t *n);
 /* Speculation is paused while more than this share of the last PS_WRONG_STEPS steps is wrong (clipped, or not finite),
- * if the execution plan can be paused; of all steps while there are fewer, from PS_WRONG_STEPS_LEAST on. It goes on when
- * PS_WRONG_STEPS_SPAN fewer are wrong. A number below 0 pauses it from the next ps_runner_validate on; INFINITY, which
- * a runner begins with, never does. Changes time alone. */
+ * if the execution plan can be paused; of all steps while there are fewer, from PS_WRONG_STEPS_LEAST on. It goes on
+ * when PS_WRONG_STEPS_SPAN fewer are wrong, or none is. A number below 0 pauses it from the next ps_runner_validate
+ * on; INFINITY, which a runner begins with, never does. Changes time alone. */
 enum { PS_WRONG_STEPS = 32, PS_WRONG_STEPS_LEAST = 8, PS_WRONG_STEPS_SPAN = 2 };
 void ps_runner_set_max_wrong_share(ps_runner *r, double share);
 /* Speculation is paused now: no early updates are made until the next ps_runner_validate, those that the execution plan

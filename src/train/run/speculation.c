@@ -1,5 +1,6 @@
 #include "train/run/speculation.h"
 
+#include <math.h>
 #include <xxhash.h>
 
 #include "train/run/moment.h"
@@ -67,9 +68,9 @@ static void weigh_step(ps_runner *r, bool is_right)
 {
     r->wrong_steps = r->wrong_steps << 1 | !is_right;
     r->n_weighed_steps = (int32_t)ps_min_i64(r->n_weighed_steps + 1, PS_WRONG_STEPS);
-    const int32_t n = (int32_t)ps_max_i64(r->n_weighed_steps, PS_WRONG_STEPS_LEAST);
-    const int32_t n_wrong = __builtin_popcount(r->wrong_steps) + (r->is_paused ? PS_WRONG_STEPS_SPAN : 0);
-    r->is_paused = (double)n_wrong > r->max_wrong_share * n;
+    const double limit = r->max_wrong_share * (double)ps_max_i64(r->n_weighed_steps, PS_WRONG_STEPS_LEAST);
+    const double n_wrong = __builtin_popcount(r->wrong_steps);
+    r->is_paused = limit < 0 || n_wrong > (r->is_paused ? fmax(0, limit - PS_WRONG_STEPS_SPAN) : limit);
 }
 
 ps_status ps_runner_validate(ps_runner *r, bool are_right, int32_t *n)
