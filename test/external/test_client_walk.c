@@ -141,7 +141,7 @@ static void test_early_of_ranks(void **state)
     char changes[256];
     if (OVER_DISCRETE) return;
     for (int n = 2; n <= RANKS_MAX; n++)
-        for (uint64_t seed = 60; seed < 62; seed++) {
+        for (uint64_t seed = 90; seed < 92; seed++) { /* one of two groups of a tensor is updated before the other */
             const char *format = seed % 2 == 0 ? "" : "bf16.enabled=true";
             const walk first = {.dice = {.seed = seed, .stream = 5}, .repeats = true, .after_step = count_early};
             snprintf(changes, sizeof changes, LATE "%s %s", format, budgets[0]);

@@ -124,8 +124,10 @@ static ps_status make_whole(ps_client *c, int32_t group)
 {
     for (int32_t i = first_piece(c, group); i < end_piece(c, group); i++) {
         const ps_piece *p = &c->pieces.all[i];
-        PS_TRY(ps_client_check_not_updated_early(c, p->tensor, "its group of chunks is gathered"));
-        if (ps_client_gradient_of(c, p)->place == PS_GRADIENT_IN_PLACE) PS_TRY(ps_client_restore_param(c, p->tensor));
+        const ps_client_gradient *g = ps_client_gradient_of(c, p);
+        if (g->is_used_up)
+            PS_TRY(ps_client_check_not_updated_early(c, p->tensor, "its group of chunks is gathered"));
+        if (g->place == PS_GRADIENT_IN_PLACE) PS_TRY(ps_client_restore_param(c, p->tensor));
         PS_TRY(ps_client_sync_value(c, p->tensor));
     }
     return PS_OK;
@@ -237,7 +239,9 @@ static ps_status agree_on_places(ps_client *c, int32_t first, int32_t n)
             is_narrow = is_narrow && place != PS_GRADIENT_SEPARATE;
         }
         c->tensors[p->tensor].has_gradient = c->tensors[p->tensor].has_gradient || has_any;
-        if (has_any) PS_TRY(ps_client_check_not_updated_early(c, p->tensor, "another gradient has come"));
+        /* the tensor's other pieces may have been reduced, and updated, before this one */
+        if (has_any && g->is_used_up)
+            PS_TRY(ps_client_check_not_updated_early(c, p->tensor, "another gradient has come"));
         if (!has_any || is_over_everywhere) continue;
         if (g->place == PS_GRADIENT_IN_PLACE) PS_TRY(ps_client_restore_param(c, p->tensor));
         g->is_narrow = is_narrow;
