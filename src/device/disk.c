@@ -38,7 +38,7 @@ static void announce_done(const ps_disk *d, const ps_disk_transfer *t)
     const int64_t now_ns = ps_profile_now(d->queue.observed.profile);
     ps_announce(&d->queue.observed, &(ps_notice){.kind = PS_NOTICE_DONE,
                                                  .ticket = t->ticket,
-                                                 .item = PS_ITEM_COPY,
+                                                 .item = PS_QUEUE_COPY,
                                                  .begin_ns = t->taken_bytes > 0 ? t->begin_ns : now_ns,
                                                  .end_ns = now_ns,
                                                  .link = d->links[t->is_write]});
@@ -103,7 +103,7 @@ static bool transfer_is_over(ps_queue *q, ps_ticket ticket)
     return done;
 }
 
-static ps_status refuse_item(ps_queue *q, const ps_item *item, ps_ticket *out)
+static ps_status refuse_item(ps_queue *q, const ps_queue_item *item, ps_ticket *out)
 {
     (void)item, (void)out;
     return PS_FAIL(PS_EINVAL, "%s: the disk takes transfers only", q->name);

@@ -22,13 +22,19 @@ typedef enum ps_notice_kind {
     PS_NOTICE_FORGOTTEN, /* the addresses of uses[0] are no longer valid */
 } ps_notice_kind;
 
-typedef enum ps_item_kind { PS_ITEM_CALL, PS_ITEM_COPY, PS_ITEM_FILL, PS_ITEM_WAIT, PS_ITEM_MARK } ps_item_kind;
+typedef enum ps_queue_item_kind {
+    PS_QUEUE_CALL,
+    PS_QUEUE_COPY,
+    PS_QUEUE_FILL,
+    PS_QUEUE_WAIT,
+    PS_QUEUE_MARK
+} ps_queue_item_kind;
 
 typedef struct ps_notice {
     ps_notice_kind kind;
     ps_ticket ticket;
-    ps_item_kind item;      /* of the disk, of host code: CALL */
-    const ps_events *after; /* NULL: nothing */
+    ps_queue_item_kind item; /* of the disk, of host code: CALL */
+    const ps_events *after;  /* NULL: nothing */
     const char *name;
     const ps_use *uses;
     int n_uses;

@@ -85,30 +85,30 @@ static ps_status outlast(ps_event e, bool tells)
 
 /* ---- items ---- */
 
-const char *ps_item_name(const ps_item *item)
+const char *ps_queue_item_name(const ps_queue_item *item)
 {
     switch (item->kind) {
-    case PS_ITEM_COPY: return "a copy";
-    case PS_ITEM_FILL: return "a fill";
-    case PS_ITEM_CALL: return item->call.name != NULL ? item->call.name : "a call";
-    case PS_ITEM_WAIT: return "a wait";
-    case PS_ITEM_MARK: return "a mark";
+    case PS_QUEUE_COPY: return "a copy";
+    case PS_QUEUE_FILL: return "a fill";
+    case PS_QUEUE_CALL: return item->call.name != NULL ? item->call.name : "a call";
+    case PS_QUEUE_WAIT: return "a wait";
+    case PS_QUEUE_MARK: return "a mark";
     }
     return "nothing";
 }
 
 /* It may wait for room. */
-static ps_status issue(ps_queue *q, const ps_item *item, ps_ticket *out)
+static ps_status issue(ps_queue *q, const ps_queue_item *item, ps_ticket *out)
 {
     ps_stall_entry s;
     if (q->is_at_once) return q->ops->submit(q, item, out);
-    ps_stall_begin_item(&s, "issues", q, q->issued + 1, ps_item_name(item));
+    ps_stall_begin_item(&s, "issues", q, q->issued + 1, ps_queue_item_name(item));
     const ps_status st = q->ops->submit(q, item, out);
     ps_stall_end(&s);
     return st;
 }
 
-static ps_status submit(ps_queue *q, const ps_item *item)
+static ps_status submit(ps_queue *q, const ps_queue_item *item)
 {
     ps_ticket t = 0;
     PS_TRY(issue(q, item, &t));
@@ -136,7 +136,7 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
     PS_ASSERT(bytes >= 0);
     const bool fails = ps_fault_hit(PS_FAULT_COPY);
     if (fails && (is_put || is_asynchronous(q))) return PS_FAIL(PS_EDEVICE, "%s: a copy to it failed", q->name);
-    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put, is_get}}));
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put, is_get}}));
     if (fails) {
         if (!has_untold_failure(q)) q->failed_first = q->issued;
         q->failed_last = q->issued;
@@ -147,7 +147,7 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
     const int64_t timed_bytes = is_put || is_get ? -1 : fails ? 0 : bytes;
     ps_queue_announce_issued(
         q, (ps_notice){
-               .item = PS_ITEM_COPY, .name = name, .uses = uses + is_put, .n_uses = 2 - is_put, .bytes = timed_bytes});
+               .item = PS_QUEUE_COPY, .name = name, .uses = uses + is_put, .n_uses = 2 - is_put, .bytes = timed_bytes});
     return PS_OK;
 }
 
@@ -173,9 +173,9 @@ ps_status ps_queue_get(ps_queue *q, void *dst, const void *src, int64_t bytes)
 ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)
 {
     PS_ASSERT(bytes >= 0);
-    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}}));
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}}));
     const ps_use use = {dst, bytes, true, NULL};
-    ps_queue_announce_issued(q, (ps_notice){.item = PS_ITEM_FILL, .name = "fill", .uses = &use, .n_uses = 1});
+    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_FILL, .name = "fill", .uses = &use, .n_uses = 1});
     return PS_OK;
 }
 
@@ -187,7 +187,7 @@ bool ps_queue_wants_uses(const ps_queue *q)
 ps_status ps_queue_call(ps_queue *q, const ps_call *call)
 {
     PS_ASSERT(call->args_bytes <= PS_CALL_ARGS_BYTES_MAX);
-    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_CALL, .call = *call}));
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_CALL, .call = *call}));
     ps_queue_announce_issued(q, (ps_notice){.name = call->name, .uses = call->uses, .n_uses = call->n_uses});
     return PS_OK;
 }
@@ -205,8 +205,8 @@ ps_status ps_queue_issue_use(ps_queue *q, const char *name, const ps_use *use)
 
 ps_status ps_queue_mark(ps_queue *q, ps_event *out)
 {
-    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_MARK}));
-    ps_queue_announce_issued(q, (ps_notice){.item = PS_ITEM_MARK});
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_MARK}));
+    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_MARK});
     *out = ps_queue_event(q);
     return PS_OK;
 }
@@ -236,8 +236,8 @@ static bool is_nothing(ps_event e)
 
 static ps_status wait_on(ps_queue *q, ps_event e, bool ignores_failure)
 {
-    PS_TRY(submit(q, &(ps_item){.kind = PS_ITEM_WAIT, .wait = {e, ignores_failure}}));
-    ps_queue_announce_issued(q, (ps_notice){.item = PS_ITEM_WAIT, .after = &(ps_events){1, {e}}});
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_WAIT, .wait = {e, ignores_failure}}));
+    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_WAIT, .after = &(ps_events){1, {e}}});
     return PS_OK;
 }
 
@@ -389,34 +389,34 @@ static ps_status wait_here(const ps_event *e, bool ignores_failure)
     return ignores_failure ? PS_OK : st;
 }
 
-static ps_status execute(const ps_queue *q, const ps_item *item, ps_ticket t)
+static ps_status execute(const ps_queue *q, const ps_queue_item *item, ps_ticket t)
 {
     const int64_t begin_ns = ps_profile_now(q->observed.profile);
     switch (item->kind) {
-    case PS_ITEM_COPY:
+    case PS_QUEUE_COPY:
         if (item->copy.bytes > 0) memcpy(item->copy.dst, item->copy.src, (size_t)item->copy.bytes);
         ps_queue_announce_done(q, item->kind, t, begin_ns, ps_profile_now(q->observed.profile));
         return PS_OK;
-    case PS_ITEM_FILL:
+    case PS_QUEUE_FILL:
         if (item->fill.bytes > 0) memset(item->fill.dst, item->fill.byte, (size_t)item->fill.bytes);
         return PS_OK;
-    case PS_ITEM_CALL: return item->call.run(item->call.self, item->call.args);
-    case PS_ITEM_WAIT: return wait_here(&item->wait.event, item->wait.ignores_failure);
-    case PS_ITEM_MARK: ps_queue_announce_done(q, item->kind, t, begin_ns, begin_ns); return PS_OK;
+    case PS_QUEUE_CALL: return item->call.run(item->call.self, item->call.args);
+    case PS_QUEUE_WAIT: return wait_here(&item->wait.event, item->wait.ignores_failure);
+    case PS_QUEUE_MARK: ps_queue_announce_done(q, item->kind, t, begin_ns, begin_ns); return PS_OK;
     }
     return PS_OK;
 }
 
-ps_status ps_queue_execute(const ps_queue *q, const ps_item *item, ps_ticket t)
+ps_status ps_queue_execute(const ps_queue *q, const ps_queue_item *item, ps_ticket t)
 {
     ps_stall_entry s;
-    ps_stall_begin_item(&s, "executes", (ps_queue *)(uintptr_t)q, t, ps_item_name(item));
+    ps_stall_begin_item(&s, "executes", (ps_queue *)(uintptr_t)q, t, ps_queue_item_name(item));
     const ps_status st = execute(q, item, t);
     ps_stall_end(&s);
     return st;
 }
 
-void ps_queue_announce_done(const ps_queue *q, ps_item_kind item, ps_ticket t, int64_t begin_ns, int64_t end_ns)
+void ps_queue_announce_done(const ps_queue *q, ps_queue_item_kind item, ps_ticket t, int64_t begin_ns, int64_t end_ns)
 {
     ps_announce(&q->observed, &(ps_notice){.kind = PS_NOTICE_DONE,
                                            .ticket = t,

@@ -14,7 +14,7 @@ typedef struct host_queue {
     void *described;
 } host_queue;
 
-static ps_status submit(ps_queue *q, const ps_item *item, ps_ticket *out)
+static ps_status submit(ps_queue *q, const ps_queue_item *item, ps_ticket *out)
 {
     (void)item, (void)out;
     return PS_FAIL(PS_EINVAL, "%s: a host queue takes no items", q->name);

@@ -9,8 +9,8 @@
 #include "device/order.h"
 
 /* An item to issue: valid during `submit`, which copies what it keeps. */
-typedef struct ps_item {
-    ps_item_kind kind;
+typedef struct ps_queue_item {
+    ps_queue_item_kind kind;
     union {
         struct {
             void *dst;
@@ -30,11 +30,11 @@ typedef struct ps_item {
             bool ignores_failure;
         } wait;
     };
-} ps_item;
+} ps_queue_item;
 
 typedef struct ps_queue_ops {
     /* The next item; *out: its ticket, one more than the last one's. Need not be thread-safe. */
-    ps_status (*submit)(ps_queue *q, const ps_item *item, ps_ticket *out);
+    ps_status (*submit)(ps_queue *q, const ps_queue_item *item, ps_ticket *out);
     /* Any thread. Returns a failure of an item up to t; failures that are returned once, only when `tells`. */
     ps_status (*wait)(ps_queue *q, ps_ticket t, bool tells);
     bool (*is_done)(ps_queue *q, ps_ticket t); /* any thread */
@@ -61,11 +61,11 @@ struct ps_queue {
 };
 
 /* "a copy", or the name of the call. */
-const char *ps_item_name(const ps_item *item);
+const char *ps_queue_item_name(const ps_queue_item *item);
 /* Executes item t now, on this thread. */
-PS_NODISCARD ps_status ps_queue_execute(const ps_queue *q, const ps_item *item, ps_ticket t);
+PS_NODISCARD ps_status ps_queue_execute(const ps_queue *q, const ps_queue_item *item, ps_ticket t);
 /* A copy or a mark of the queue was done from begin_ns to end_ns. */
-void ps_queue_announce_done(const ps_queue *q, ps_item_kind item, ps_ticket t, int64_t begin_ns, int64_t end_ns);
+void ps_queue_announce_done(const ps_queue *q, ps_queue_item_kind item, ps_ticket t, int64_t begin_ns, int64_t end_ns);
 /* The item issued last: of its notice kind and ticket are filled in. */
 static inline void ps_queue_announce_issued(const ps_queue *q, ps_notice n)
 {

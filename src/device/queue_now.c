@@ -9,7 +9,7 @@ typedef struct now_queue {
     bool does_nothing;
 } now_queue;
 
-static ps_status submit(ps_queue *q, const ps_item *item, ps_ticket *out)
+static ps_status submit(ps_queue *q, const ps_queue_item *item, ps_ticket *out)
 {
     const now_queue *n = (const now_queue *)q;
     if (!n->does_nothing) PS_TRY(ps_queue_execute(q, item, q->issued + 1));

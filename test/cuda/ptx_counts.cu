@@ -1,11 +1,11 @@
 /* ptx_counts.cu - small kernels whose accesses and instructions test_cuda_counts.c has as counted by hand.
  * ptx_counts.ptx is what nvcc made of this file, so that the test needs none; test/cli/test_ptx.sh compares them. */
-#include "cuda/ptx_counts.h"
+#include "cuda/ptx_args.h"
 
 #define THREADS 64
 
 #define KERNEL(name)                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ ps_count_args a)
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ ps_ptx_args a)
 
 KERNEL(count_copy)
 {

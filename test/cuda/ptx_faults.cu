@@ -1,18 +1,18 @@
 /* ptx_faults.cu - small kernels with a fault each, and the same without: test_cuda_ptx.c sees that the emulator finds them.
  * ptx_faults.ptx is what nvcc made of this file, so that the test needs none; test/cli/test_ptx.sh holds it to this file. */
-#include "cuda/ptx_faults.h"
+#include "cuda/ptx_args.h"
 
 #define THREADS 128
 #define TILES 4
 
 #define KERNEL(name, call)                                                                                             \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ ps_fault_args a)             \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ ps_ptx_args a)               \
     {                                                                                                                  \
         call;                                                                                                          \
     }
 
 /* y[i] = x[i + 1], the last one x[0]. */
-template <bool IS_GOOD> __device__ void rotate(const ps_fault_args &a)
+template <bool IS_GOOD> __device__ void rotate(const ps_ptx_args &a)
 {
     __shared__ float x[THREADS];
     x[threadIdx.x] = a.x[threadIdx.x];
@@ -23,7 +23,7 @@ KERNEL(fault_barrier, rotate<false>(a))
 KERNEL(sound_barrier, rotate<true>(a))
 
 /* The same of lanes of a warp. */
-template <bool IS_GOOD> __device__ void rotate_warp(const ps_fault_args &a)
+template <bool IS_GOOD> __device__ void rotate_warp(const ps_ptx_args &a)
 {
     __shared__ float x[THREADS];
     const int to = (threadIdx.x & ~31) + (threadIdx.x + 1) % 32;
@@ -53,7 +53,7 @@ template <int N> __device__ void copies_wait()
 
 /* y[i] = the sum over tiles of x[tile][i ^ 64], which another warp copies: the next tile goes into the other one of two
  * buffers. All have read that before the barrier; in the fault its copy begins before. */
-template <bool IS_GOOD> __device__ void sum_tiles(const ps_fault_args &a)
+template <bool IS_GOOD> __device__ void sum_tiles(const ps_ptx_args &a)
 {
     __shared__ float buffer[2][THREADS];
     float sum = 0.0f;
@@ -80,7 +80,7 @@ KERNEL(fault_overwrite, sum_tiles<false>(a))
 KERNEL(sound_overwrite, sum_tiles<true>(a))
 
 /* y[i] = x[i + offset] in vectors of 4. */
-__device__ void move_vectors(const ps_fault_args &a, int offset)
+__device__ void move_vectors(const ps_ptx_args &a, int offset)
 {
     if (4 * threadIdx.x >= THREADS) return;
     const float4 v = *reinterpret_cast<const float4 *>(a.x + offset + 4 * threadIdx.x);
@@ -90,7 +90,7 @@ KERNEL(fault_alignment, move_vectors(a, 2))
 KERNEL(sound_alignment, move_vectors(a, 4))
 
 /* y[i] = x[i] + x[i + 1] where there is such a one. */
-__device__ void add_next(const ps_fault_args &a, int64_t end)
+__device__ void add_next(const ps_ptx_args &a, int64_t end)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= a.n) return;
@@ -100,7 +100,7 @@ KERNEL(fault_bound, add_next(a, a.n))
 KERNEL(sound_bound, add_next(a, a.n - 1))
 
 /* y[i] = x[i] + x[i ^ 1], for n of the lanes. */
-__device__ void add_pairs(const ps_fault_args &a, unsigned mask)
+__device__ void add_pairs(const ps_ptx_args &a, unsigned mask)
 {
     const int lane = threadIdx.x % 32;
     float x = a.x[threadIdx.x];

@@ -10,7 +10,7 @@
 
 #include "cuda/emu_counts.h"
 #include "cuda/emulate.h"
-#include "cuda/ptx_counts.h"
+#include "cuda/ptx_args.h"
 #include "own_process.h"
 
 enum { N = 1024 };
@@ -37,7 +37,7 @@ static _Alignas(32) float x[N], y[N];
 /* What was counted of one launch, the only one; another order of lanes and warps by each seed. */
 static emu_kernel_counts counted(const emu_kernel *kernel, unsigned blocks, int64_t n, unsigned seed)
 {
-    const ps_count_args args = {.y = y, .x = x, .n = n};
+    const ps_ptx_args args = {.y = y, .x = x, .n = n};
     unsigned n_kernels;
     emu_counts_begin();
     emulate_kernel(kernel, blocks, 0, &args, seed);
@@ -144,7 +144,7 @@ static void test_instructions(void **state)
 static void test_sums(void **state)
 {
     (void)state;
-    const ps_count_args args = {.y = y, .x = x, .n = 16};
+    const ps_ptx_args args = {.y = y, .x = x, .n = 16};
     unsigned n;
     emu_counts_begin();
     (void)emu_counts(&n);

@@ -12,7 +12,7 @@
 
 #include "cuda/emulate.h"
 #include "cuda/fake_driver.h"
-#include "cuda/ptx_faults.h"
+#include "cuda/ptx_args.h"
 #include "own_process.h"
 
 enum { THREADS = 128, TILES = 4, N = THREADS * TILES, N_SEEDS = 8 };
@@ -63,7 +63,7 @@ static void attempt(const void *user)
     setenv("PS_TEST_RACES", t->races, 1);
     emulate_over(find_arrays);
     for (unsigned seed = 1; seed <= N_SEEDS; seed++) {
-        const ps_fault_args args = {.y = y, .x = x, .n = t->n};
+        const ps_ptx_args args = {.y = y, .x = x, .n = t->n};
         fill(seed);
         emulate_kernel(t->kernel, t->blocks, 0, &args, seed);
         for (int i = 0; i < THREADS; i++)
@@ -231,7 +231,7 @@ static void use_on_driver(const void *user)
     const struct use_order *u = user;
     const size_t bytes = 64 << 10;
     const ps_cuda_driver *d = fake_driver(&(fake_options){.seed = 1});
-    fake_kernel_add("add", run_on_driver, NULL, sizeof(ps_fault_args));
+    fake_kernel_add("add", run_on_driver, NULL, sizeof(ps_ptx_args));
     ps_cu_context context;
     ps_cu_address at;
     ps_cu_page page;
@@ -245,7 +245,7 @@ static void use_on_driver(const void *user)
     MUST(d->page_access(at, bytes, &(ps_cu_access){.flags = PS_CU_ACCESS_READ_WRITE}, 1));
     MUST(d->stream_create(&stream, 0, 0));
     MUST(d->function_get(&function, NULL, "add"));
-    ps_fault_args args = {.y = (float *)(uintptr_t)at, .x = (const float *)(uintptr_t)(at + bytes / 2), .n = N};
+    ps_ptx_args args = {.y = (float *)(uintptr_t)at, .x = (const float *)(uintptr_t)(at + bytes / 2), .n = N};
     void *launch_args[] = {&args};
     /* unmapping waits for what was issued before it (fake_driver.h) */
     if (!u->is_freed_before) MUST(d->launch(function, TILES, 1, 1, THREADS, 1, 1, 0, stream, launch_args, NULL));

@@ -125,8 +125,7 @@ static ps_status make_whole(ps_client *c, int32_t group)
     for (int32_t i = first_piece(c, group); i < end_piece(c, group); i++) {
         const ps_piece *p = &c->pieces.all[i];
         const ps_client_gradient *g = ps_client_gradient_of(c, p);
-        if (g->is_used_up)
-            PS_TRY(ps_client_check_not_updated_early(c, p->tensor, "its group of chunks is gathered"));
+        if (g->is_used_up) PS_TRY(ps_client_check_not_updated_early(c, p->tensor, "its group of chunks is gathered"));
         if (g->place == PS_GRADIENT_IN_PLACE) PS_TRY(ps_client_restore_param(c, p->tensor));
         PS_TRY(ps_client_sync_value(c, p->tensor));
     }
