@@ -135,13 +135,13 @@ static void test_early_gradients_take_no_memory(void **state)
 {
     (void)state;
 #define LEAST(early)                                                                                                   \
-    smallest_device((const char *const[]){BF16, SPLIT, "default_chunk_size=2048", "model.n_layer=12", "memory.host=0", \
+    smallest_device((const char *const[]){BF16, SPLIT, "default_chunk_size=2048", "model.n_layer=6", "memory.host=0",  \
                                           "memory.disk=0", "activation_checkpointing.enabled=true",                    \
                                           "gradient_clipping=0", "train.max_nonfinite_steps=1",                        \
                                           "memory.update_in_backward=" early, NULL})
     const int64_t late = LEAST("never"), early = LEAST("always");
 #undef LEAST
-    const int64_t parameters = train(TINY(BF16, "model.n_layer=12"), 1).memory.parameters;
+    const int64_t parameters = train(TINY(BF16, "model.n_layer=6"), 1).memory.parameters;
     assert_true(late - early > parameters * 3 / 2);
 }
 
