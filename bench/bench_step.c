@@ -1,4 +1,5 @@
 /* bench_step.c - seconds of a whole training step of GPT-2 124M in bf16, phase by phase, and the cost of offloading.
+ * Phases of a step with gradient_accumulation_steps are sums over its micro-batches.
  *
  * usage: bench_step [--offload] [STEPS] [key=value ...]     (default 8 steps; two more come first and are not counted)
  *
@@ -24,7 +25,7 @@ static const char base_config[] =
     " \"data\": {\"sequence_length\": 64}, \"memory\": {\"device\": \"6GB\", \"host\": 0, \"disk\": 0}}";
 
 typedef struct result {
-    int64_t B, T;
+    int64_t B, T, micro_batches;
     bench_samples forward, backward, update, all;
     ps_memory_info memory;                                      /* after the last step */
     int64_t to_device, to_host, disk_read, disk_write, wait_ns; /* over the counted steps */
@@ -36,16 +37,19 @@ static void run_steps(ps_engine *engine, const ps_batch *batch, int n_steps, res
     ps_memory_info before = {.struct_size = sizeof before};
     for (int step = -WARM_UP; step < n_steps; step++) {
         if (step == 0) ps_engine_get_memory_info(engine, &before);
-        const double t0 = bench_now();
-        bench_check(ps_forward(engine, batch, &out->loss));
-        const double t1 = bench_now();
-        bench_check(ps_backward(engine));
-        const double t2 = bench_now();
-        bench_check(ps_step(engine));
-        const double t3 = bench_now();
+        double forward = 0, backward = 0, update = 0;
+        for (int64_t micro = 0; micro < out->micro_batches; micro++) {
+            const double t0 = bench_now();
+            bench_check(ps_forward(engine, batch, &out->loss));
+            const double t1 = bench_now();
+            bench_check(ps_backward(engine));
+            const double t2 = bench_now();
+            bench_check(ps_step(engine));
+            forward += t1 - t0, backward += t2 - t1, update += bench_now() - t2;
+        }
         if (step < 0) continue;
-        bench_add(&out->forward, t1 - t0), bench_add(&out->backward, t2 - t1);
-        bench_add(&out->update, t3 - t2), bench_add(&out->all, t3 - t0);
+        bench_add(&out->forward, forward), bench_add(&out->backward, backward);
+        bench_add(&out->update, update), bench_add(&out->all, forward + backward + update);
     }
     out->memory.struct_size = sizeof out->memory;
     ps_engine_get_memory_info(engine, &out->memory);
@@ -64,7 +68,7 @@ static ps_status measure(ps_config *config, int n_steps, result *out)
     memset(out, 0, sizeof *out);
     PS_TRY(ps_config_validate(config));
     PS_TRY(ps_initialize_engine(ps_model_from_config, config, 0, config, &engine));
-    ps_engine_get_shape(engine, &out->B, &out->T, NULL, &vocabulary);
+    ps_engine_get_shape(engine, &out->B, &out->T, &out->micro_batches, &vocabulary);
     const int64_t rows = out->B * out->T;
     int32_t *tokens = malloc((size_t)rows * sizeof *tokens), *targets = malloc((size_t)rows * sizeof *targets);
     if (tokens == NULL || targets == NULL) {
@@ -90,10 +94,11 @@ static void print_phase(const char *name, bench_samples *s)
 
 static void print_result(result *r)
 {
-    const double n = r->all.n, step_s = bench_median(&r->all), tokens = (double)(r->B * r->T);
+    const double n = r->all.n, step_s = bench_median(&r->all), tokens = (double)(r->B * r->T * r->micro_batches);
     const ps_memory_info *m = &r->memory;
-    printf("B=%lld T=%lld parameters=%lld device=%.0f MB host=%.0f MB\n", (long long)r->B, (long long)r->T,
-           (long long)m->parameters, (double)m->device_budget_bytes * MB, (double)m->host_budget_bytes * MB);
+    printf("B=%lld T=%lld micro-batches=%lld parameters=%lld device=%.0f MB host=%.0f MB\n", (long long)r->B,
+           (long long)r->T, (long long)r->micro_batches, (long long)m->parameters, (double)m->device_budget_bytes * MB,
+           (double)m->host_budget_bytes * MB);
     printf("%-10s %8s %8s\n", "seconds", "median", "least");
     print_phase("forward", &r->forward);
     print_phase("backward", &r->backward);
