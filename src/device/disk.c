@@ -38,7 +38,7 @@ static void announce_done(const ps_disk *d, const ps_disk_transfer *t)
     const int64_t now_ns = ps_profile_now(d->queue.observed.profile);
     ps_announce(&d->queue.observed, &(ps_notice){.kind = PS_NOTICE_DONE,
                                                  .ticket = t->ticket,
-                                                 .item = PS_QUEUE_COPY,
+                                                 .item = PS_QUEUE_ITEM_COPY,
                                                  .begin_ns = t->taken_bytes > 0 ? t->begin_ns : now_ns,
                                                  .end_ns = now_ns,
                                                  .link = d->links[t->is_write]});

@@ -7,7 +7,7 @@ static void record(const ps_observed *w, const ps_notice *n)
 {
     if (n->kind != PS_NOTICE_DONE) return;
     ps_profile_add(w->profile,
-                   &(ps_profile_record){.kind = n->item == PS_QUEUE_MARK ? PS_PROFILE_MARK : PS_PROFILE_MOVED,
+                   &(ps_profile_record){.kind = n->item == PS_QUEUE_ITEM_MARK ? PS_PROFILE_MARK : PS_PROFILE_MOVED,
                                         .chunk = -1,
                                         .begin_ns = n->begin_ns,
                                         .end_ns = n->end_ns,

@@ -23,11 +23,11 @@ typedef enum ps_notice_kind {
 } ps_notice_kind;
 
 typedef enum ps_queue_item_kind {
-    PS_QUEUE_CALL,
-    PS_QUEUE_COPY,
-    PS_QUEUE_FILL,
-    PS_QUEUE_WAIT,
-    PS_QUEUE_MARK
+    PS_QUEUE_ITEM_CALL,
+    PS_QUEUE_ITEM_COPY,
+    PS_QUEUE_ITEM_FILL,
+    PS_QUEUE_ITEM_WAIT,
+    PS_QUEUE_ITEM_MARK
 } ps_queue_item_kind;
 
 typedef struct ps_notice {

@@ -439,7 +439,7 @@ void ps_order_observe(const ps_observed *w, const ps_notice *n)
             if (e.queue->observed.order == w->order)
                 ps_order_queue_wait(w->order, w->order_id, n->ticket, e.queue->observed.order_id, e.ticket);
         }
-        if (n->item != PS_QUEUE_WAIT && n->item != PS_QUEUE_MARK)
+        if (n->item != PS_QUEUE_ITEM_WAIT && n->item != PS_QUEUE_ITEM_MARK)
             ps_order_issue(w->order, w->order_id, n->ticket, n->name, use, n->n_uses);
         break;
     case PS_NOTICE_WAITED: ps_order_host_wait(w->order, w->order_id, n->ticket); break;

@@ -88,11 +88,11 @@ static ps_status outlast(ps_event e, bool tells)
 const char *ps_queue_item_name(const ps_queue_item *item)
 {
     switch (item->kind) {
-    case PS_QUEUE_COPY: return "a copy";
-    case PS_QUEUE_FILL: return "a fill";
-    case PS_QUEUE_CALL: return item->call.name != NULL ? item->call.name : "a call";
-    case PS_QUEUE_WAIT: return "a wait";
-    case PS_QUEUE_MARK: return "a mark";
+    case PS_QUEUE_ITEM_COPY: return "a copy";
+    case PS_QUEUE_ITEM_FILL: return "a fill";
+    case PS_QUEUE_ITEM_CALL: return item->call.name != NULL ? item->call.name : "a call";
+    case PS_QUEUE_ITEM_WAIT: return "a wait";
+    case PS_QUEUE_ITEM_MARK: return "a mark";
     }
     return "nothing";
 }
@@ -136,7 +136,8 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
     PS_ASSERT(bytes >= 0);
     const bool fails = ps_fault_hit(PS_FAULT_COPY);
     if (fails && (is_put || is_asynchronous(q))) return PS_FAIL(PS_EDEVICE, "%s: a copy to it failed", q->name);
-    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put, is_get}}));
+    PS_TRY(
+        submit(q, &(ps_queue_item){.kind = PS_QUEUE_ITEM_COPY, .copy = {dst, src, fails ? 0 : bytes, is_put, is_get}}));
     if (fails) {
         if (!has_untold_failure(q)) q->failed_first = q->issued;
         q->failed_last = q->issued;
@@ -145,9 +146,11 @@ static ps_status submit_copy(ps_queue *q, void *dst, const void *src, int64_t by
     if (is_put) ps_announce(&q->observed, &(ps_notice){.kind = PS_NOTICE_TOUCHED, .name = "put", .uses = uses});
     const char *name = is_put ? "put" : is_get ? "get" : "copy";
     const int64_t timed_bytes = is_put || is_get ? -1 : fails ? 0 : bytes;
-    ps_queue_announce_issued(
-        q, (ps_notice){
-               .item = PS_QUEUE_COPY, .name = name, .uses = uses + is_put, .n_uses = 2 - is_put, .bytes = timed_bytes});
+    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_ITEM_COPY,
+                                            .name = name,
+                                            .uses = uses + is_put,
+                                            .n_uses = 2 - is_put,
+                                            .bytes = timed_bytes});
     return PS_OK;
 }
 
@@ -173,9 +176,9 @@ ps_status ps_queue_get(ps_queue *q, void *dst, const void *src, int64_t bytes)
 ps_status ps_queue_fill(ps_queue *q, void *dst, uint8_t byte, int64_t bytes)
 {
     PS_ASSERT(bytes >= 0);
-    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}}));
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_ITEM_FILL, .fill = {.dst = dst, .bytes = bytes, .byte = byte}}));
     const ps_use use = {dst, bytes, true, NULL};
-    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_FILL, .name = "fill", .uses = &use, .n_uses = 1});
+    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_ITEM_FILL, .name = "fill", .uses = &use, .n_uses = 1});
     return PS_OK;
 }
 
@@ -187,7 +190,7 @@ bool ps_queue_wants_uses(const ps_queue *q)
 ps_status ps_queue_call(ps_queue *q, const ps_call *call)
 {
     PS_ASSERT(call->args_bytes <= PS_CALL_ARGS_BYTES_MAX);
-    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_CALL, .call = *call}));
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_ITEM_CALL, .call = *call}));
     ps_queue_announce_issued(q, (ps_notice){.name = call->name, .uses = call->uses, .n_uses = call->n_uses});
     return PS_OK;
 }
@@ -205,8 +208,8 @@ ps_status ps_queue_issue_use(ps_queue *q, const char *name, const ps_use *use)
 
 ps_status ps_queue_mark(ps_queue *q, ps_event *out)
 {
-    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_MARK}));
-    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_MARK});
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_ITEM_MARK}));
+    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_ITEM_MARK});
     *out = ps_queue_event(q);
     return PS_OK;
 }
@@ -236,8 +239,8 @@ static bool is_nothing(ps_event e)
 
 static ps_status wait_on(ps_queue *q, ps_event e, bool ignores_failure)
 {
-    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_WAIT, .wait = {e, ignores_failure}}));
-    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_WAIT, .after = &(ps_events){1, {e}}});
+    PS_TRY(submit(q, &(ps_queue_item){.kind = PS_QUEUE_ITEM_WAIT, .wait = {e, ignores_failure}}));
+    ps_queue_announce_issued(q, (ps_notice){.item = PS_QUEUE_ITEM_WAIT, .after = &(ps_events){1, {e}}});
     return PS_OK;
 }
 
@@ -393,16 +396,16 @@ static ps_status execute(const ps_queue *q, const ps_queue_item *item, ps_ticket
 {
     const int64_t begin_ns = ps_profile_now(q->observed.profile);
     switch (item->kind) {
-    case PS_QUEUE_COPY:
+    case PS_QUEUE_ITEM_COPY:
         if (item->copy.bytes > 0) memcpy(item->copy.dst, item->copy.src, (size_t)item->copy.bytes);
         ps_queue_announce_done(q, item->kind, t, begin_ns, ps_profile_now(q->observed.profile));
         return PS_OK;
-    case PS_QUEUE_FILL:
+    case PS_QUEUE_ITEM_FILL:
         if (item->fill.bytes > 0) memset(item->fill.dst, item->fill.byte, (size_t)item->fill.bytes);
         return PS_OK;
-    case PS_QUEUE_CALL: return item->call.run(item->call.self, item->call.args);
-    case PS_QUEUE_WAIT: return wait_here(&item->wait.event, item->wait.ignores_failure);
-    case PS_QUEUE_MARK: ps_queue_announce_done(q, item->kind, t, begin_ns, begin_ns); return PS_OK;
+    case PS_QUEUE_ITEM_CALL: return item->call.run(item->call.self, item->call.args);
+    case PS_QUEUE_ITEM_WAIT: return wait_here(&item->wait.event, item->wait.ignores_failure);
+    case PS_QUEUE_ITEM_MARK: ps_queue_announce_done(q, item->kind, t, begin_ns, begin_ns); return PS_OK;
     }
     return PS_OK;
 }

@@ -38,7 +38,7 @@ static void *run_thread(void *arg)
         const bool is_dead = p->failed_at != 0;
         pthread_mutex_unlock(&p->lock);
         const ps_status st = is_dead ? PS_OK : ps_queue_execute(&q->base, item, ticket);
-        if (item->kind == PS_QUEUE_WAIT) ps_event_unwatch(item->wait.event);
+        if (item->kind == PS_QUEUE_ITEM_WAIT) ps_event_unwatch(item->wait.event);
         pthread_mutex_lock(&p->lock);
         ps_queue_progress_reach(p, ticket, st);
     }
@@ -74,15 +74,15 @@ static ps_status submit(ps_queue *queue, const ps_queue_item *item, ps_ticket *o
     q->issued++;
     slot *s = &q->ring[q->issued % q->n_items];
     s->item = *item;
-    if (item->kind == PS_QUEUE_CALL) {
+    if (item->kind == PS_QUEUE_ITEM_CALL) {
         if (item->call.args_bytes > 0) memcpy(s->args, item->call.args, item->call.args_bytes);
         s->item.call.args = s->args;
     }
-    if (item->kind == PS_QUEUE_WAIT) ps_event_watch(item->wait.event);
+    if (item->kind == PS_QUEUE_ITEM_WAIT) ps_event_watch(item->wait.event);
     *out = q->issued;
     pthread_cond_signal(&q->has_work);
-    if (item->kind == PS_QUEUE_COPY && item->copy.is_put) ps_block_note(PS_BLOCK_FULL); /* no room for a copy */
-    while (item->kind == PS_QUEUE_COPY && (item->copy.is_put || item->copy.is_get) && p->done < *out)
+    if (item->kind == PS_QUEUE_ITEM_COPY && item->copy.is_put) ps_block_note(PS_BLOCK_FULL); /* no room for a copy */
+    while (item->kind == PS_QUEUE_ITEM_COPY && (item->copy.is_put || item->copy.is_get) && p->done < *out)
         pthread_cond_wait(&p->has_changed, &p->lock);
     pthread_mutex_unlock(&p->lock);
     return PS_OK;

@@ -269,7 +269,7 @@ static int64_t next_ns(const ps_sim_clock *c)
 static void issue(const ps_observed *w, const ps_notice *n)
 {
     ps_sim_clock *c = w->clock;
-    const bool copies = n->item == PS_QUEUE_COPY && n->bytes >= 0;
+    const bool copies = n->item == PS_QUEUE_ITEM_COPY && n->bytes >= 0;
     for (int i = 0; n->after != NULL && i < n->after->n; i++) come_after(c, n->after->event[i]);
     if (c->in_any_order)
         transfer(c, n->ticket, n->lane, n->bytes);
@@ -277,7 +277,7 @@ static void issue(const ps_observed *w, const ps_notice *n)
         copy(c, n->ticket, n->bytes);
     else
         mark(c, n->ticket);
-    if (c->in_any_order || (!copies && n->item != PS_QUEUE_MARK)) return;
+    if (c->in_any_order || (!copies && n->item != PS_QUEUE_ITEM_MARK)) return;
     ps_announce(w, &(ps_notice){.kind = PS_NOTICE_DONE,
                                 .ticket = n->ticket,
                                 .item = n->item,

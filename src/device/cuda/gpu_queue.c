@@ -61,8 +61,8 @@ static void record_item(ps_gpu_queue *q, ps_gpu_slot *s, ps_ticket t)
 {
     float begin_ms, end_ms;
     const int64_t begin_ns = time_of(q, s->begin, &begin_ms), end_ns = time_of(q, s->end, &end_ms);
-    if (s->is_copy) ps_queue_announce_done(&q->base, PS_QUEUE_COPY, t, begin_ns, end_ns);
-    if (s->is_mark) ps_queue_announce_done(&q->base, PS_QUEUE_MARK, t, end_ns, end_ns);
+    if (s->is_copy) ps_queue_announce_done(&q->base, PS_QUEUE_ITEM_COPY, t, begin_ns, end_ns);
+    if (s->is_mark) ps_queue_announce_done(&q->base, PS_QUEUE_ITEM_MARK, t, end_ns, end_ns);
     s->is_copy = s->is_mark = false;
     if (end_ms < REBASE_MS) return;
     const ps_cu_event before = q->base_event;
@@ -294,11 +294,11 @@ static ps_status count_mark(ps_gpu_queue *q)
 static ps_status do_item(ps_gpu_queue *q, const ps_queue_item *item)
 {
     switch (item->kind) {
-    case PS_QUEUE_COPY: return do_copy(q, item);
-    case PS_QUEUE_FILL: return do_fill(q, item->fill.dst, item->fill.byte, item->fill.bytes);
-    case PS_QUEUE_CALL: return item->call.run(item->call.self, item->call.args); /* issues to the stream */
-    case PS_QUEUE_WAIT: return wait_for_event(q, q->base.issued + 1, item->wait.event, item->wait.ignores_failure);
-    case PS_QUEUE_MARK: return count_mark(q);
+    case PS_QUEUE_ITEM_COPY: return do_copy(q, item);
+    case PS_QUEUE_ITEM_FILL: return do_fill(q, item->fill.dst, item->fill.byte, item->fill.bytes);
+    case PS_QUEUE_ITEM_CALL: return item->call.run(item->call.self, item->call.args); /* issues to the stream */
+    case PS_QUEUE_ITEM_WAIT: return wait_for_event(q, q->base.issued + 1, item->wait.event, item->wait.ignores_failure);
+    case PS_QUEUE_ITEM_MARK: return count_mark(q);
     }
     return PS_OK;
 }
@@ -323,7 +323,7 @@ static ps_status submit(ps_queue *queue, const ps_queue_item *item, ps_ticket *o
 {
     ps_gpu_queue *q = (ps_gpu_queue *)queue;
     const bool is_dead = atomic_load(&q->failed_at) != 0; /* later items are not executed */
-    const bool is_copy = item->kind == PS_QUEUE_COPY, is_mark = item->kind == PS_QUEUE_MARK;
+    const bool is_copy = item->kind == PS_QUEUE_ITEM_COPY, is_mark = item->kind == PS_QUEUE_ITEM_MARK;
     const bool is_timed = ps_profile_is_on(queue->observed.profile) && (is_copy || is_mark);
     ps_gpu_slot *s;
     PS_TRY(ps_gpu_enter(q->gpu));
