@@ -292,7 +292,8 @@ static void show_speculation(const ps_simulation *s)
            ps_bytes_format(disk_bytes(f->taken_back_moved_bytes), bytes[2]),
            f->waiting_step_ns > 0 ? seconds(f->waiting_step_ns, time[2]) : "not tried");
     if (s->computes_again)
-        printf("            the passes of a step that is clipped are made a second time, which takes %s; with that it moves "
+        printf("            the passes of a step that is clipped are made a second time, which takes %s; with that it "
+               "moves "
                "%s\n",
                seconds(f->again_step.all_ns, time[0]), ps_bytes_format(disk_bytes(f->wrong_moved_bytes), bytes[1]));
     if (f->max_wrong_share < 1)

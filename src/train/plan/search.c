@@ -382,52 +382,57 @@ static ps_status add_paused(search *y, const search *waiting)
     return st == PS_EBUDGET ? PS_OK : st;
 }
 
-/* The first candidate with early updates that fits: where they are speculative by making passes again, which takes less
- * memory, or else by keeping gradients. */
-static ps_status find_early(search *y, ps_candidate v)
-{
-    v.computes_again = y->may_compute_again;
-    const ps_status st = try_both(y, v);
-    if (st != PS_EBUDGET || !v.computes_again || y->s->wrong_steps == PS_WRONG_STEPS_COMPUTE_AGAIN) return st;
-    v.computes_again = false;
-    return try_both(y, v);
-}
-
-/* The other way to carry out wrong steps. */
-static ps_status vary_again(search *x)
-{
-    ps_candidate v = x->best->candidate;
-    v.computes_again = !v.computes_again;
-    return x->may_compute_again && x->s->wrong_steps == PS_WRONG_STEPS_OPEN ? consider(x, v) : PS_OK;
-}
-
 /* Early updates need another number of streamed chunks and another look-ahead: a separate search, from the first
- * candidate on. */
+ * candidate on. y->best NULL: none fits. */
+static ps_status search_early(const search *x, ps_candidate first, search *y)
+{
+    *y = *x;
+    y->best = NULL;
+    y->trials_left = TRIALS_MAX;
+    const ps_status st = try_both(y, first);
+    if (st == PS_EBUDGET) return PS_OK;
+    PS_TRY(st);
+    PS_TRY(weigh_logits(y));
+    PS_TRY(vary_early_share(y));
+    PS_TRY(vary_moments_ahead(y));
+    return vary_all(y);
+}
+
+/* y takes the place of x if it is faster; the other one is given up. */
+static void take_faster(search *x, search *y)
+{
+    if (x->best == NULL || (y->best != NULL && is_better(&y->forecast, y->best, x))) {
+        search slower = *x;
+        *x = *y;
+        *y = slower;
+    }
+    give_up(y);
+}
+
+/* Speculative ones in both ways of carrying out wrong steps. */
 static ps_status vary_early(search *x, ps_candidate first)
 {
-    search y = *x;
-    y.best = NULL;
-    y.trials_left = TRIALS_MAX;
+    search found = {.best = NULL};
+    ps_status st = PS_OK;
     first.update_time = x->s->may_speculate ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER;
     first.n_early = PS_EARLY_ALL;
     first.keeps_logits = false; /* decided again */
-    ps_status st = find_early(&y, first);
-    if (st == PS_EBUDGET) return PS_OK;
-    if (st == PS_OK) st = weigh_logits(&y);
-    if (st == PS_OK) st = vary_again(&y);
-    if (st == PS_OK) st = vary_early_share(&y);
-    if (st == PS_OK) st = vary_moments_ahead(&y);
-    if (st == PS_OK) st = vary_all(&y);
-    if (st == PS_OK) st = vary_again(&y);
-    if (st == PS_OK && is_better(&y.forecast, y.best, x)) {
-        ps_exec_plan *slower = x->best;
-        if (y.best->speculates) st = add_paused(&y, x);
-        if (y.best->speculates) y.forecast.waiting_step_ns = x->forecast.step.all_ns;
-        x->best = y.best;
-        x->forecast = y.forecast;
-        y.best = slower;
+    for (int again = 0; again <= x->may_compute_again && st == PS_OK; again++) {
+        search y;
+        if (again == 0 && x->s->wrong_steps == PS_WRONG_STEPS_COMPUTE_AGAIN) continue;
+        first.computes_again = again;
+        st = search_early(x, first, &y);
+        take_faster(&found, &y);
     }
-    give_up(&y);
+    if (st == PS_OK && found.best != NULL && is_better(&found.forecast, found.best, x)) {
+        if (found.best->speculates) st = add_paused(&found, x);
+        if (found.best->speculates) found.forecast.waiting_step_ns = x->forecast.step.all_ns;
+        ps_exec_plan *slower = x->best;
+        x->best = found.best;
+        x->forecast = found.forecast;
+        found.best = slower;
+    }
+    give_up(&found);
     return st;
 }
 
@@ -539,8 +544,7 @@ static ps_status agree(search *x, ps_status st, bool *agreed)
     if (x->s->ranks.n == 1) return PS_OK;
     findings f = findings_of(x);
     PS_TRY(ask_ranks(x, &f));
-    *agreed =
-        f.least[SIZE] >= f.most[SIZE] && f.least[AHEAD] >= f.most[AHEAD] && f.least[AGAIN] >= f.most[AGAIN];
+    *agreed = f.least[SIZE] >= f.most[SIZE] && f.least[AHEAD] >= f.most[AHEAD] && f.least[AGAIN] >= f.most[AGAIN];
     x->may_compute_again = x->may_compute_again && f.least[AGAIN] >= f.most[AGAIN];
     x->most_elements = (int64_t)f.least[SIZE];
     x->most_ahead = (int32_t)f.least[AHEAD];

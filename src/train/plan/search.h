@@ -11,8 +11,8 @@
 
 /* The execution plan with which this program runs in `budgets`: chunk size as set, or searched (smaller ones are tried
  * when a larger one does not fit). The first candidate that fits is accepted; if its step waits for more than 1 % of
- * its time, up to 16 others are tried, and up to 16 more with early updates if these are allowed, and the fastest is
- * used. With s->takes_first_plan no other is tried. PS_EBUDGET when none fits; then *out is NULL. With s->ranks.comm
+ * its time, up to 16 others are tried, and up to 16 more with early updates if these are allowed, or where they are
+ * speculative as many in either way of carrying out wrong steps, and the fastest is used. With s->takes_first_plan no other is tried. PS_EBUDGET when none fits; then *out is NULL. With s->ranks.comm
  * all ranks call, and agree on the chunk size, on how many groups are gathered ahead and on whether wrong steps are
  * computed again, or all fail; without it, in a
  * plan for one of several ranks, the result of the others is computed first. */

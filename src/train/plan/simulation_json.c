@@ -67,11 +67,10 @@ static json_t *moved_json(const int64_t moved_bytes[PS_LINK_COUNT])
 static json_t *speculation_json(const ps_simulation *s)
 {
     const ps_forecast *f = &s->forecast;
-    json_t *o =
-        json_pack("{s:i, s:I, s:f, s:f, s:o}", "chunks", s->candidate.n_early, "kept_on_disk_bytes",
-                  (json_int_t)s->kept_bytes, "step_without_seconds", (double)f->waiting_step_ns * 1e-9,
-                  "step_after_taken_back_seconds", (double)f->taken_back_step.all_ns * 1e-9, "moved_then",
-                  moved_json(f->taken_back_moved_bytes));
+    json_t *o = json_pack("{s:i, s:I, s:f, s:f, s:o}", "chunks", s->candidate.n_early, "kept_on_disk_bytes",
+                          (json_int_t)s->kept_bytes, "step_without_seconds", (double)f->waiting_step_ns * 1e-9,
+                          "step_after_taken_back_seconds", (double)f->taken_back_step.all_ns * 1e-9, "moved_then",
+                          moved_json(f->taken_back_moved_bytes));
     json_object_set_new(o, "moved_when_taken_back", moved_json(f->wrong_moved_bytes));
     if (s->computes_again)
         json_object_set_new(o, "second_passes_seconds", json_real((double)f->again_step.all_ns * 1e-9));

@@ -878,8 +878,8 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     place_updates(b, budgets);
     PS_TRY_GOTO(record_trace(b, deadline));
     if (b->speculates && usual == NULL)
-        PS_TRY_GOTO(create(settings, program, code, budgets, chunk_elements, candidate, b, false, deadline,
-                           &b->taking_back));
+        PS_TRY_GOTO(
+            create(settings, program, code, budgets, chunk_elements, candidate, b, false, deadline, &b->taking_back));
     if (b->speculates && usual == NULL && candidate.computes_again) {
         candidate.n_early = 0;
         PS_TRY_GOTO(create(settings, program, code, budgets, chunk_elements, candidate, b, true, deadline, &b->again));

@@ -31,7 +31,7 @@ typedef struct ps_candidate {
     int32_t ahead_halvings; /* loads begin at most a step, halved so often, ahead of use; 0: as soon as there is room */
     bool evicts_dirty;      /* loads for the next step may evict chunks that the disk has to write first */
     bool keeps_logits;      /* where there is a choice (ps_code.keeping) */
-    bool computes_again; /* speculative updates keep no gradients: of a step in which they were wrong, the passes are
+    bool computes_again;    /* speculative updates keep no gradients: of a step in which they were wrong, the passes are
                           * made again */
 } ps_candidate;
 

@@ -120,7 +120,7 @@ typedef struct ps_settings {
     bool always_updates_early; /* and only early updates are permitted */
     bool may_speculate; /* early updates are allowed that are taken back when the step turns out to be clipped or not
                          * finite; in the engine never with may_update_early */
-    bool wants_speculation; /* ... by name, not by auto */
+    bool wants_speculation;     /* ... by name, not by auto */
     ps_wrong_steps wrong_steps; /* of later shapes as of the first one that was planned */
     int64_t batch_copies_bytes; /* of copies of a step's micro-batches, with which passes can be made again, where
                                  * updates may be speculative; 0: they cannot */

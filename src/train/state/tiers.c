@@ -184,8 +184,7 @@ void ps_tiers_close(ps_tiers *t)
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) close_compute(t, (ps_tier)i);
     ps_disk_close(t->disk);
     if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes, NULL);
-    if (t->batch_copies != NULL)
-        ps_device_free(t->ram[t->staging_tier], t->batch_copies, t->batch_copies_bytes, NULL);
+    if (t->batch_copies != NULL) ps_device_free(t->ram[t->staging_tier], t->batch_copies, t->batch_copies_bytes, NULL);
     if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes, NULL);
     if (t->host_block != NULL) ps_device_free(t->ram[PS_TIER_HOST], t->host_block, t->host_block_bytes, NULL);
     if (t->unmanaged != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->unmanaged, t->unmanaged_bytes, NULL);
