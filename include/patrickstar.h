@@ -492,6 +492,7 @@ typedef struct ps_step_info {
      * of these the ones whose updates were taken back, all or none, as the step was clipped or skipped */
     int64_t n_speculated, n_taken_back;
     int64_t speculation_paused; /* 1: no chunk was, as too many of the last steps were clipped or skipped */
+    int64_t computed_again;     /* 1: after updates were taken back, the step's passes were made a second time */
 } ps_step_info;
 
 PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);

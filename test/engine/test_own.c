@@ -623,13 +623,32 @@ static int begin(void **state)
     return 0;
 }
 
+/* An operator of the program may compute something else the second time, so that the passes of a step whose speculative
+ * updates were wrong are not made again. */
+static void test_passes_are_made_once(void **state)
+{
+    (void)state;
+#define SPECULATES                                                                                                     \
+    "bf16.enabled=true", "memory.update_in_backward=speculate", "gradient_clipping=1", "memory.device=2MB",            \
+        "memory.disk=20MB", "default_chunk_size=4096"
+    ps_config *c = TINY(SPECULATES);
+    ps_engine *e = own_engine(c, NULL);
+    assert_true(e->exec_plan->n_keeping > 0 && e->settings.batch_copies_bytes == 0 && e->passes == NULL);
+    ps_engine_destroy(e);
+    e = engine_of(c);
+    assert_true(e->settings.batch_copies_bytes > 0 && e->passes != NULL);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+#undef SPECULATES
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_same_bits, begin),      cmocka_unit_test_setup(test_frozen_parameters, begin),
         cmocka_unit_test_setup(test_first_trained, begin),  cmocka_unit_test_setup(test_refusals, begin),
         cmocka_unit_test_setup(test_device, begin),         cmocka_unit_test_setup(test_decode, begin),
-        cmocka_unit_test_setup(test_head_with_loss, begin),
+        cmocka_unit_test_setup(test_head_with_loss, begin), cmocka_unit_test_setup(test_passes_are_made_once, begin),
     };
     return RUN_ON_BACKENDS(tests);
 }

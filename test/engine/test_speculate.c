@@ -1,5 +1,6 @@
 /* Updates within the backward pass that may turn out to be wrong: validated or taken back when the norm is known, with
- * the bits of updates that wait for it, in memory as planned; and what is seen of the model in between. */
+ * the bits of updates that wait for it, in memory as planned; and what is seen of the model in between. All of it with
+ * gradients that are kept, and once more with passes that are made a second time. */
 #include <jansson.h>
 #include <math.h>
 
@@ -8,6 +9,9 @@
 #include "engine/ranks_fixture.h"
 
 enum { STEPS = 9 };
+
+/* The passes of wrong steps are made a second time. */
+static bool computes_again;
 
 #define BF16 "bf16.enabled=true"
 #define DROPOUT "model.embd_pdrop=0.1", "model.resid_pdrop=0.1", "model.attn_pdrop=0.1"
@@ -35,6 +39,7 @@ static void take_step(const ps_engine *e, int step, course *r)
     r->n_right += info.n_speculated > 0 && info.n_taken_back == 0;
     r->n_wrong += info.n_taken_back > 0;
     assert_true(info.n_taken_back == 0 || info.n_taken_back == info.n_speculated);
+    assert_int_equal(info.computed_again, computes_again && info.n_taken_back > 0 && !info.is_skipped);
 }
 
 /* With so many sixths of the chunks updated early; 0: as planned. */
@@ -46,6 +51,7 @@ static ps_engine *engine_with(ps_config *c, int sixths, ps_exec_plan **former)
     const ps_candidate v = share_of(e, sixths, PS_UPDATE_DEFERRED);
     assert_ok(use_candidate(e, v, former));
     assert_true(e->exec_plan->speculates);
+    assert_int_equal(e->exec_plan->again != NULL, computes_again);
     assert_int_equal(e->exec_plan->candidate.n_early, v.n_early);
     return e;
 }
@@ -379,13 +385,17 @@ static void test_forecast(void **state)
         assert_int_equal(m.disk_peak_bytes, m.planned_disk_peak_bytes);
         if (e->exec_plan->speculates) {
             n_speculating++;
+            assert_int_equal(e->exec_plan->again != NULL, computes_again);
+            assert_int_equal(f->again_step.all_ns > 0, computes_again);
             assert_true(f->n_not_kept == 0 && f->step.all_ns < f->waiting_step_ns &&
                         f->taken_back_step.all_ns > f->step.all_ns);
             const double clip_norm = e->settings.clip_norm;
             e->settings.clip_norm = 0.01;
+            before = moved_bytes(e);
             assert_ok(tiny_step(e, last + 1));
             e->settings.clip_norm = clip_norm;
             assert_true(e->last_step.n_taken_back > 0);
+            assert_int_equal(moved_bytes(e) - before, sum_of(f->wrong_moved_bytes));
             before = moved_bytes(e);
             assert_ok(tiny_step(e, last + 2));
             assert_true(e->last_step.n_taken_back == 0 && e->last_step.n_speculated > 0);
@@ -577,21 +587,27 @@ static void test_profile(void **state)
     json_t *p = json_load_file(option, 0, NULL), *event;
     assert_non_null(p);
     size_t i;
-    int n_steps = 0, n_ops = 0;
+    int n_steps = 0, n_ops = 0, n_again = 0;
     json_array_foreach(json_object_get(p, "traceEvents"), i, event)
     {
         const char *category = json_string_value(json_object_get(event, "cat"));
         if (category == NULL) continue;
         if (strcmp(category, "op") == 0) {
             n_ops++;
-            assert_int_equal(arg_of(event, "moment") < 0, arg_of(event, "step") == 5);
+            const bool again = json_is_true(json_object_get(json_object_get(event, "args"), "again"));
+            assert_int_equal(arg_of(event, "moment") < 0, again || arg_of(event, "step") == 5);
+            assert_true(!again || arg_of(event, "step") == 4);
+            n_again += again;
         }
         if (strcmp(category, "step") != 0) continue;
         n_steps++;
+        const json_t *computed = json_object_get(json_object_get(event, "args"), "computed_again");
+        assert_int_equal(json_is_true(computed), computes_again && arg_of(event, "step") == 4);
         assert_int_equal(arg_of(event, "speculated"), e->exec_plan->candidate.n_early);
         assert_int_equal(arg_of(event, "taken_back"), arg_of(event, "step") == 4 ? e->exec_plan->candidate.n_early : 0);
     }
     assert_true(n_steps == 3 && n_ops > 0);
+    assert_int_equal(n_again > 0, computes_again);
     json_decref(p);
     ps_engine_destroy(e);
     ps_exec_plan_destroy(former);
@@ -599,7 +615,103 @@ static void test_profile(void **state)
     work_remove(work.path);
 }
 
-int main(void)
+/* ---- second passes ----------------------------------------------------------------------------------------------- */
+
+/* A copy of a micro-batch that is not what the first passes had: the norm shows it, and nothing goes on. */
+static void test_changed_copy(void **state)
+{
+    (void)state;
+    for (int32_t micro = 0; micro < 2 && computes_again; micro++) {
+        ps_exec_plan *former;
+        ps_config *c = TINY(BF16, SMALL, CLIPS_ALL, "gradient_accumulation_steps=2", "memory.device=1MB");
+        ps_engine *e = engine_with(c, 4, &former);
+        int32_t tokens[2 * 16], targets[2 * 16];
+        const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens, .targets = targets};
+        ps_step_info info = {.struct_size = sizeof info};
+        for (int step = 0; step < 3; step++) assert_ok(tiny_step(e, step));
+        assert_ok(ps_engine_get_step_info(e, &info));
+        assert_true(info.computed_again == 1);
+        for (int i = 0; i < 2; i++) {
+            fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 3 + i);
+            assert_ok(ps_forward(e, &batch, NULL));
+            assert_ok(ps_backward(e));
+            if (i == 0) assert_ok(ps_step(e));
+        }
+        int32_t *copied = (int32_t *)(uintptr_t)e->passes[micro].batch.targets;
+        *copied = (*copied + 1) % TINY_VOCABULARY;
+        assert_int_equal(ps_step(e), PS_EDEVICE);
+        if (strstr(ps_last_error(), "another norm than at first") == NULL) fail_msg("%s", ps_last_error());
+        assert_int_equal(ps_forward(e, &batch, NULL), PS_ESTATE);
+        ps_engine_destroy(e);
+        ps_exec_plan_destroy(former);
+        ps_config_destroy(c);
+    }
+}
+
+/* The copies are as large as the first shape needs: a larger one does not speculate, the first one goes on to. */
+static void test_larger_shape(void **state)
+{
+    (void)state;
+    for (int is_larger = 0; is_larger < 2 && computes_again; is_larger++) {
+        ps_exec_plan *former[2];
+        ps_config *c = TINY(BF16, SMALL, CLIPS_ALL, "memory.device=2MB");
+        ps_engine *e = engine_with(c, 4, &former[0]);
+        assert_ok(tiny_step(e, 0));
+        assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, is_larger ? 3 : 1, 16));
+        assert_ok(use_candidate(e, share_of(e, 4, PS_UPDATE_DEFERRED), &former[1]));
+        assert_int_equal(e->exec_plan->speculates, !is_larger);
+        assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, 2, 16));
+        for (int step = 1; step < 3; step++) assert_ok(tiny_step(e, step));
+        assert_true(e->last_step.computed_again == 1);
+        expect_budgets_kept(e);
+        ps_engine_destroy(e);
+        for (int i = 0; i < 2; i++) ps_exec_plan_destroy(former[i]);
+        ps_config_destroy(c);
+    }
+}
+
+/* Of a step, if one in 32 is wrong; 0: the plan does not speculate. */
+static double expected_us(const char *way, const char *device, bool *again)
+{
+    setenv("PS_TEST_WRONG_STEPS", way, 1);
+    ps_config *c = TINY(BF16, SMALL, CLIPS_NONE, "zero.reuse_fp16_shard=false", "memory.device=1MB", device,
+                        "hardware=test/engine/balanced_disk.json");
+    ps_engine *e = engine_of(c);
+    const ps_forecast *f = &e->shape->forecast;
+    const double wrong = (double)(f->taken_back_step.all_ns - f->step.all_ns + f->again_step.all_ns);
+    const double us = ((double)f->step.all_ns + wrong / 32) * 1e-3;
+    const bool speculates = e->exec_plan->speculates;
+    *again = e->exec_plan->again != NULL;
+    assert_int_equal(e->settings.wrong_steps,
+                     *again || strcmp(way, "again") == 0 ? PS_WRONG_STEPS_COMPUTE_AGAIN : PS_WRONG_STEPS_KEEP_GRADS);
+    ps_engine_destroy(e);
+    ps_config_destroy(c);
+    return speculates ? us : 0;
+}
+
+/* The plan takes the way that is expected to be faster; at some of these budgets the one, at others the other. (Where
+ * gradients must be kept it has the memory of the copies, too.) */
+static void test_choice(void **state)
+{
+    (void)state;
+    int n_again = 0, n_kept = 0;
+    for (int kilobytes = 580; kilobytes <= 800 && !OVER_DISCRETE && computes_again; kilobytes += 20) {
+        char device[64];
+        bool again;
+        snprintf(device, sizeof device, "memory.device=%dKB", kilobytes);
+        const double again_us = expected_us("again", device, &again);
+        const double us = expected_us("", device, &again);
+        if (us == 0 || again_us == 0) continue;
+        n_again += again;
+        n_kept += !again;
+        assert_true(again ? us == again_us : us <= 1.02 * again_us); /* so much more for fewer bytes written */
+    }
+    assert_true((n_again > 0 && n_kept > 0) || OVER_DISCRETE || !computes_again);
+    setenv("PS_TEST_WRONG_STEPS", computes_again ? "again" : "keep", 1);
+}
+
+/* All tests. */
+static int run_way(bool again)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
@@ -616,6 +728,17 @@ int main(void)
         cmocka_unit_test(test_calls_between_steps),
         cmocka_unit_test(test_saved_and_resumed),
         cmocka_unit_test(test_nothing_is_read_in_between),
+        cmocka_unit_test(test_changed_copy),
+        cmocka_unit_test(test_larger_shape),
+        cmocka_unit_test(test_choice),
     };
+    computes_again = again;
+    setenv("PS_TEST_WRONG_STEPS", again ? "again" : "keep", 1);
     return RUN_ON_BACKENDS(tests);
+}
+
+int main(void)
+{
+    const int n_failed = run_way(false);
+    return n_failed + run_way(true);
 }

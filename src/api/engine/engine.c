@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "api/engine/second_passes.h"
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -18,6 +19,7 @@ static ps_status open_tiers(ps_engine *e, bool draws)
     if (e->settings.checks_order) PS_TRY(ps_order_create(false, &e->order));
     o.order = e->order;
     PS_TRY(ps_tiers_open(&o, &e->tiers));
+    PS_TRY(ps_second_passes_init(e));
     const ps_runner_options runs = {.compute = true, .keeps_dump = true};
     PS_TRY(ps_runner_create(e->exec_plan, &e->tiers, &runs, &e->runner));
     ps_runner_set_max_wrong_share(e->runner, e->shape->forecast.max_wrong_share);
@@ -161,6 +163,7 @@ void ps_engine_destroy(ps_engine *e)
     ps_profiling_finish(e);
     ps_free(e->config_json);
     ps_mem_free(e->tensors);
+    ps_mem_free(e->passes);
     ps_tiers_close(&e->tiers);
     ps_order_destroy(e->order);
     ps_profiling_close(e);

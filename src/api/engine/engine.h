@@ -2,7 +2,8 @@
  * (hardware, disk, bound), step.c (training, evaluation, logits), control.c (learning rates, weight decay, loss scale),
  * decode.c (incremental decoding), tensors.c (parameters, gradients, states), engine_shape.c (other sizes of
  * micro-batches), profiling.c, initialize.c and first_values.c (creation), weight_files.c, optimizer_import.c and
- * checkpoint.c (files); rendezvous.c has the rendezvous of ranks and the comparison of their configurations. */
+ * checkpoint.c (files); second_passes.c makes the passes of a step again; rendezvous.c has the rendezvous of ranks and
+ * the comparison of their configurations. */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H
 
@@ -43,6 +44,7 @@ struct ps_engine {
     ps_order *order;               /* checks the order of all that the tiers issue; NULL: none */
     ps_tiers tiers;
     ps_runner *runner;
+    ps_pass *passes; /* [accumulation] of the step, with copies of its micro-batches; NULL: they are made once */
     ps_engine_state state;
     char failure[512]; /* text of the error that made it PS_ENGINE_FAILED */
     ps_loss_scaler scaler;

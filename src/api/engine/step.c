@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "api/engine/engine.h"
+#include "api/engine/second_passes.h"
 #include "base/log.h"
 #include "base/sized.h"
 #include "train/state/step_decision.h"
@@ -125,6 +126,7 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     ps_target_counts targets;
     PS_TRY(ps_engine_check(e, count_targets(e, &own, &targets)));
     const ps_pass pass = {.kind = PS_PASS_TRAIN, .batch = own, .loss_scale = backward_scale(e, targets.weight)};
+    ps_second_passes_note(e, &pass);
     PS_TRY(ps_engine_check(e, ps_runner_forward(e->runner, &pass)));
     if (loss != NULL) {
         ps_eval_info seen;
@@ -178,15 +180,21 @@ static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
     return PS_OK;
 }
 
-/* Sums over all ranks, losses and targets too. *is_early: some rank has made updates that cannot be taken back. */
-static ps_status share_sums(ps_engine *e, ps_grad_sums *sums, bool *is_early)
+/* Has some rank made updates within the backward pass? */
+typedef struct early_updates {
+    bool are_final;     /* they cannot be taken back */
+    bool are_to_verify; /* they can */
+} early_updates;
+
+/* Sums over all ranks, losses and targets too. */
+static ps_status share_sums(ps_engine *e, ps_grad_sums *sums, early_updates *early)
 {
     const ps_exec_plan *b = ps_runner_exec_plan(e->runner);
-    *is_early = b->candidate.n_early > 0 && !b->speculates;
-    double also[] = {e->loss_sum, *is_early, e->own_targets.weight, (double)e->own_targets.n};
+    double also[] = {e->loss_sum, b->candidate.n_early > 0 && !b->speculates, e->own_targets.weight,
+                     (double)e->own_targets.n, ps_runner_count_unvalidated(e->runner)};
     PS_TRY(ps_sums_of_ranks(e->settings.ranks.comm, sums, also, PS_ARRAY_LEN(also)));
     e->loss_sum = also[0];
-    *is_early = also[1] > 0;
+    *early = (early_updates){.are_final = also[1] > 0, .are_to_verify = also[4] > 0};
     e->step_targets = (ps_step_targets){.weight = also[2], .n = (int64_t)also[3]};
     return PS_OK;
 }
@@ -239,18 +247,21 @@ ps_status ps_step(ps_engine *e)
     const ps_settings *s = &e->settings;
     char seen[PS_NONFINITE_TEXT_MAX];
     ps_grad_sums sums;
-    bool is_early;
+    early_updates early = {.are_final = false};
     PS_TRY(ps_engine_check(e, take_results(e, &sums)));
     const int32_t first_nonfinite = sums.n_nonfinite > 0 ? sums.first_nonfinite : -1; /* on this rank */
-    PS_TRY(ps_engine_check(e, share_sums(e, &sums, &is_early)));
+    const ps_grad_sums own_sums = sums;
+    PS_TRY(ps_engine_check(e, share_sums(e, &sums, &early)));
     const ps_step_decision decided = ps_step_decide(&sums, s->clip_norm, grad_scale(e));
-    if (decided.overflow && is_early) return end_incomplete_step(e, first_nonfinite);
+    if (decided.overflow && early.are_final) return end_incomplete_step(e, first_nonfinite);
     const bool skip = ps_loss_scaler_update(&e->scaler, decided.overflow);
     const double lr = ps_param_groups_learning_rate(&e->groups, 0, e->n_updates);
     const bool are_right = !skip && decided.grad_scale == e->unclipped_scale;
     const bool was_paused = ps_runner_pauses_speculation(e->runner);
     int32_t n_speculated;
+    const bool again = !skip && !are_right && early.are_to_verify && ps_runner_exec_plan(e->runner)->again != NULL;
     PS_TRY(ps_engine_check(e, ps_runner_validate(e->runner, are_right, &n_speculated)));
+    if (again) PS_TRY(ps_engine_check(e, ps_second_passes_run(e, &own_sums)));
     ps_param_groups_decide(&e->groups, e->n_updates, skip, decided.grad_scale);
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &e->groups)));
     if (!skip) e->n_updates++;
@@ -263,7 +274,8 @@ ps_status ps_step(ps_engine *e)
                                   .n_targets = e->step_targets.n,
                                   .n_speculated = n_speculated,
                                   .n_taken_back = are_right ? 0 : n_speculated,
-                                  .speculation_paused = was_paused};
+                                  .speculation_paused = was_paused,
+                                  .computed_again = again};
     ps_profiling_end_step(e);
     if (skip)
         ps_log(PS_LOG_WARNING, "a step was skipped: gradients are not finite (loss scale %g)", e->last_step.loss_scale);

@@ -59,6 +59,14 @@ int64_t ps_code_kept_logits_bytes(const ps_code *p)
     return bytes;
 }
 
+int64_t ps_code_batch_bytes(const ps_code *p)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++)
+        if (p->batch[i] >= 0) bytes += p->buffers[p->batch[i]].bytes;
+    return bytes;
+}
+
 void ps_code_destroy(ps_code *p)
 {
     if (p == NULL) return;

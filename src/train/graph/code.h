@@ -156,6 +156,9 @@ static inline const ps_node *ps_instr_constants(const ps_program *program, const
 /* Bytes of logits kept for backward; 0 where backward recomputes them, or there are none. */
 int64_t ps_code_kept_logits_bytes(const ps_code *p);
 
+/* Bytes of the arrays of a micro-batch that operators read. */
+int64_t ps_code_batch_bytes(const ps_code *p);
+
 /* Addresses of an instruction's buffers in the region at base, all NULL if base is; batch arrays among them. The caller
  * adds parameters and their gradients. */
 void ps_code_bind(const ps_code *p, const ps_instr *instr, void *base, ps_node_run *run);

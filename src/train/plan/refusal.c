@@ -29,7 +29,7 @@ static int64_t most_bytes(const ps_settings *s, const ps_program *program, const
     const double most = MOST_WASTE * elements * ps_lists_of(s, 0, 0).n * sizeof(float) +
                         2 * (double)code->non_model_bytes +
                         code->n_offloaded * (double)ps_round_up(code->offload_bytes, ps_settings_page_bytes(s)) +
-                        (double)s->staging_bytes + (double)ps_settings_comm_bytes(s);
+                        (double)s->staging_bytes + (double)s->batch_copies_bytes + (double)ps_settings_comm_bytes(s);
     return most < (double)PS_BUDGET_MAX ? (int64_t)most : PS_BUDGET_MAX;
 }
 

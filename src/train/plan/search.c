@@ -37,6 +37,7 @@ typedef struct search {
     int64_t most_elements, chunk_elements; /* the largest chunk size allowed; the current one */
     int32_t most_ahead;
     bool may_keep_logits;
+    bool may_compute_again; /* in wrong steps; otherwise gradients are kept */
     int32_t trials_left;
     ps_deadline *deadline;
     ps_exec_plan *best;
@@ -78,6 +79,7 @@ static search search_of(const ps_settings *s, const ps_program *program, const p
                     .deadline = deadline,
                     .most_elements = INT64_MAX,
                     .most_ahead = most_ahead(s),
+                    .may_compute_again = s->batch_copies_bytes > 0 && s->wrong_steps != PS_WRONG_STEPS_KEEP_GRADS,
                     .may_keep_logits =
                         code->keeping != NULL && code->keeping->non_model_bytes <= budgets->bytes[PS_TIER_DEVICE]};
 }
@@ -139,11 +141,17 @@ static ps_status find_fitting(search *x)
 
 /* ---- the fastest candidate ---- */
 
+/* What a wrong step takes more than a right one, with the step after it. */
+static double wrong_ns(const ps_forecast *f)
+{
+    const double after_ns = (double)(f->taken_back_step.all_ns - f->step.all_ns);
+    return (double)f->again_step.all_ns + (f->taken_back_step.all_ns > 0 ? fmax(0, after_ns) : 0);
+}
+
 /* Of a step, on average. */
 static double expected_ns(const ps_forecast *f)
 {
-    const double ns = (double)f->step.all_ns, taken_back_ns = (double)f->taken_back_step.all_ns;
-    return taken_back_ns > ns ? ns + (taken_back_ns - ns) / STEPS_PER_WRONG_ONE : ns;
+    return (double)f->step.all_ns + wrong_ns(f) / STEPS_PER_WRONG_ONE;
 }
 
 static bool is_better(const ps_forecast *f, const ps_exec_plan *b, const search *x)
@@ -375,30 +383,56 @@ static ps_status add_paused(search *y, const search *waiting)
 }
 
 /* Early updates need another number of streamed chunks and another look-ahead: a separate search, from the first
- * candidate on. */
+ * candidate on. y->best NULL: none fits. */
+static ps_status search_early(const search *x, ps_candidate first, search *y)
+{
+    *y = *x;
+    y->best = NULL;
+    y->trials_left = TRIALS_MAX;
+    const ps_status st = try_both(y, first);
+    if (st == PS_EBUDGET) return PS_OK;
+    PS_TRY(st);
+    PS_TRY(weigh_logits(y));
+    PS_TRY(vary_early_share(y));
+    PS_TRY(vary_moments_ahead(y));
+    return vary_all(y);
+}
+
+/* y takes the place of x if it is faster; the other one is given up. */
+static void take_faster(search *x, search *y)
+{
+    if (x->best == NULL || (y->best != NULL && is_better(&y->forecast, y->best, x))) {
+        search slower = *x;
+        *x = *y;
+        *y = slower;
+    }
+    give_up(y);
+}
+
+/* Speculative ones in both ways of carrying out wrong steps. */
 static ps_status vary_early(search *x, ps_candidate first)
 {
-    search y = *x;
-    y.best = NULL;
-    y.trials_left = TRIALS_MAX;
+    search found = {.best = NULL};
+    ps_status st = PS_OK;
     first.update_time = x->s->may_speculate ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER;
     first.n_early = PS_EARLY_ALL;
     first.keeps_logits = false; /* decided again */
-    ps_status st = try_both(&y, first);
-    if (st == PS_EBUDGET) return PS_OK;
-    if (st == PS_OK) st = weigh_logits(&y);
-    if (st == PS_OK) st = vary_early_share(&y);
-    if (st == PS_OK) st = vary_moments_ahead(&y);
-    if (st == PS_OK) st = vary_all(&y);
-    if (st == PS_OK && is_better(&y.forecast, y.best, x)) {
-        ps_exec_plan *slower = x->best;
-        if (y.best->speculates) st = add_paused(&y, x);
-        if (y.best->speculates) y.forecast.waiting_step_ns = x->forecast.step.all_ns;
-        x->best = y.best;
-        x->forecast = y.forecast;
-        y.best = slower;
+    for (int again = 0; again <= x->may_compute_again && st == PS_OK; again++) {
+        search y;
+        if (again == 0 && x->s->wrong_steps == PS_WRONG_STEPS_COMPUTE_AGAIN) continue;
+        first.computes_again = again;
+        st = search_early(x, first, &y);
+        take_faster(&found, &y);
     }
-    give_up(&y);
+    if (st == PS_OK && found.best != NULL && is_better(&found.forecast, found.best, x)) {
+        if (found.best->speculates) st = add_paused(&found, x);
+        if (found.best->speculates) found.forecast.waiting_step_ns = x->forecast.step.all_ns;
+        ps_exec_plan *slower = x->best;
+        x->best = found.best;
+        x->forecast = found.forecast;
+        found.best = slower;
+    }
+    give_up(&found);
     return st;
 }
 
@@ -408,7 +442,8 @@ static ps_status find_fastest(search *x)
     PS_TRY(weigh_logits(x));
     x->trials_left = x->s->takes_first_plan ? 0 : TRIALS_MAX;
     const ps_candidate first = x->best->candidate;
-    const bool also_early = (x->s->may_update_early || x->best->n_keeping > 0) && first.n_early == 0;
+    const bool may_be_early = x->s->may_update_early || ps_exec_plan_may_speculate(x->best, x->budgets);
+    const bool also_early = may_be_early && first.n_early == 0;
     if (first.n_early > 0) PS_TRY(vary_moments_ahead(x));
     PS_TRY(vary_all(x));
     return also_early && !x->s->takes_first_plan && is_worth_it(x) ? vary_early(x, first) : PS_OK;
@@ -434,7 +469,7 @@ static ps_status find_size(search *x)
 /* ---- all ranks ---- */
 
 /* Values that ranks must have in common. */
-enum { SIZE, AHEAD, N_COMMON };
+enum { SIZE, AHEAD, AGAIN, N_COMMON };
 
 /* Minimum and maximum over ranks of each. */
 typedef struct findings {
@@ -444,7 +479,8 @@ typedef struct findings {
 static findings findings_of(const search *x)
 {
     const double size = (double)x->chunk_elements, ahead = x->best->candidate.groups_ahead;
-    return (findings){.least = {size, ahead}, .most = {size, ahead}};
+    const double again = x->best->again != NULL;
+    return (findings){.least = {size, ahead, again}, .most = {size, ahead, again}};
 }
 
 static void add_findings(findings *f, const findings *more)
@@ -466,6 +502,7 @@ static ps_status plan_as_rank(const search *x, int32_t rank, bool searches_faste
     ps_status st = find_size(&y);
     if (st == PS_OK && searches_fastest) st = find_fastest(&y);
     if (st == PS_OK) *out = findings_of(&y);
+    if (!searches_fastest) out->least[AGAIN] = out->most[AGAIN] = x->best->again != NULL; /* it is not known */
     give_up(&y);
     return st;
 }
@@ -497,7 +534,8 @@ static ps_status ask_ranks(const search *x, findings *f)
     return ps_comm_all_reduce(comm, f->most, N_COMMON, PS_COMM_MAX);
 }
 
-/* Chunk size and the number of groups gathered ahead must be the same on all ranks; each rank chooses the rest.
+/* Chunk size, the number of groups gathered ahead and whether passes are made again, with their collectives, must be
+ * the same on all ranks; each rank chooses the rest.
  * *agreed: they are the same; otherwise x's limits become the minimum over ranks, for another round. */
 static ps_status agree(search *x, ps_status st, bool *agreed)
 {
@@ -506,24 +544,24 @@ static ps_status agree(search *x, ps_status st, bool *agreed)
     if (x->s->ranks.n == 1) return PS_OK;
     findings f = findings_of(x);
     PS_TRY(ask_ranks(x, &f));
-    *agreed = f.least[SIZE] >= f.most[SIZE] && f.least[AHEAD] >= f.most[AHEAD];
+    *agreed = f.least[SIZE] >= f.most[SIZE] && f.least[AHEAD] >= f.most[AHEAD] && f.least[AGAIN] >= f.most[AGAIN];
+    x->may_compute_again = x->may_compute_again && f.least[AGAIN] >= f.most[AGAIN];
     x->most_elements = (int64_t)f.least[SIZE];
     x->most_ahead = (int32_t)f.least[AHEAD];
     return PS_OK;
 }
 
-/* A share w of wrong steps, and of steps after them that make their updates again, takes step + w (taken back - step).
+/* A share w of wrong steps, and of steps after them that make their updates again, takes step + w wrong_ns a step.
  * All ranks wait for the slowest, and have the same result. */
 static ps_status find_max_wrong_share(const search *x, ps_forecast *f)
 {
-    enum { STEP, TAKEN_BACK, PAUSED, ALL };
+    enum { STEP, WRONG, PAUSED, ALL };
     const bool speculates = x->best->speculates, pauses = x->best->paused != NULL;
     double s[ALL] = {[STEP] = (double)f->step.all_ns,
-                     [TAKEN_BACK] = (double)(speculates ? f->taken_back_step : f->step).all_ns,
+                     [WRONG] = speculates ? wrong_ns(f) : 0,
                      [PAUSED] = speculates && !pauses ? INFINITY : (double)(pauses ? f->paused_step : f->step).all_ns};
     if (x->s->ranks.comm != NULL) PS_TRY(ps_comm_all_reduce(x->s->ranks.comm, s, ALL, PS_COMM_MAX));
-    f->max_wrong_share =
-        s[TAKEN_BACK] > s[STEP] ? fmax(0, (s[PAUSED] - s[STEP]) / (s[TAKEN_BACK] - s[STEP])) : INFINITY;
+    f->max_wrong_share = s[WRONG] > 0 ? fmax(0, (s[PAUSED] - s[STEP]) / s[WRONG]) : INFINITY;
     return PS_OK;
 }
 

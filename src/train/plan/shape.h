@@ -27,9 +27,9 @@ typedef struct ps_shapes {
     ps_variation configured; /* a copy of the configuration, for the remedies of refusals */
 } ps_shapes;
 
-/* Plan the first shape. settings: those of config, which is copied. Chunk size and staging may still be undetermined:
- * the chosen values are stored in settings, so that later shapes have the same. s begins as zeros. PS_EBUDGET with a configuration that fits. s is closed even after
- * a failure. */
+/* Plan the first shape. settings: those of config, which is copied. Chunk size, staging and what is done in wrong steps
+ * may still be undetermined: the chosen values are stored in settings, so that later shapes have the same. s begins as
+ * zeros. PS_EBUDGET with a configuration that fits. s is closed even after a failure. */
 PS_NODISCARD ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, const ps_config *config, ps_model_func model,
                                       void *user);
 void ps_shapes_close(ps_shapes *s);

@@ -55,17 +55,25 @@ static json_t *bound_json(const ps_simulation *s)
                      ps_bound_between(b, &s->forecast.step, between));
 }
 
-/* Of the step after one that was taken back. */
+static json_t *moved_json(const int64_t moved_bytes[PS_LINK_COUNT])
+{
+    json_t *moved = json_object();
+    for (int l = 0; l < PS_LINK_COUNT; l++)
+        json_object_set_new(moved, ps_link_name((ps_link)l), bytes_json(moved_bytes[l]));
+    return moved;
+}
+
+/* Of a step that is taken back, and the one after it. */
 static json_t *speculation_json(const ps_simulation *s)
 {
     const ps_forecast *f = &s->forecast;
-    json_t *moved = json_object();
-    for (int l = 0; l < PS_LINK_COUNT; l++)
-        json_object_set_new(moved, ps_link_name((ps_link)l), bytes_json(f->taken_back_moved_bytes[l]));
-    json_t *o =
-        json_pack("{s:i, s:I, s:f, s:f, s:o}", "chunks", s->candidate.n_early, "kept_on_disk_bytes",
-                  (json_int_t)s->kept_bytes, "step_without_seconds", (double)f->waiting_step_ns * 1e-9,
-                  "step_after_taken_back_seconds", (double)f->taken_back_step.all_ns * 1e-9, "moved_then", moved);
+    json_t *o = json_pack("{s:i, s:I, s:f, s:f, s:o}", "chunks", s->candidate.n_early, "kept_on_disk_bytes",
+                          (json_int_t)s->kept_bytes, "step_without_seconds", (double)f->waiting_step_ns * 1e-9,
+                          "step_after_taken_back_seconds", (double)f->taken_back_step.all_ns * 1e-9, "moved_then",
+                          moved_json(f->taken_back_moved_bytes));
+    json_object_set_new(o, "moved_when_taken_back", moved_json(f->wrong_moved_bytes));
+    if (s->computes_again)
+        json_object_set_new(o, "second_passes_seconds", json_real((double)f->again_step.all_ns * 1e-9));
     if (f->paused_step.all_ns > 0)
         json_object_set_new(o, "paused_step_seconds", json_real((double)f->paused_step.all_ns * 1e-9));
     if (f->max_wrong_share < 1) json_object_set_new(o, "max_wrong_share", json_real(f->max_wrong_share));

@@ -53,8 +53,18 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_cod
     return st == PS_EBUDGET ? PS_OK : st;
 }
 
-static ps_status find(ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *deadline,
-                      ps_exec_plan **out, ps_forecast *forecast)
+/* Of the micro-batches of a step, where its passes may be made again; 0: functions of the program may then compute
+ * something else, or nothing is speculative. */
+static int64_t batch_copies_bytes(const ps_settings *s, const ps_program *program, const ps_code *code)
+{
+    if (s->wrong_steps == PS_WRONG_STEPS_KEEP_GRADS) return 0;
+    for (int32_t i = 0; i < program->n_nodes; i++)
+        if (program->nodes[i].type->is_users) return 0;
+    return s->may_speculate ? s->accumulation * ps_code_batch_bytes(code) : 0;
+}
+
+static ps_status find_staging(ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *deadline,
+                              ps_exec_plan **out, ps_forecast *forecast)
 {
     const bool is_auto = s->save_buffer_bytes == PS_BYTES_AUTO;
     const int64_t most = saved_bytes(s, program);
@@ -72,6 +82,16 @@ static ps_status find(ps_settings *s, const ps_program *program, const ps_code *
     ps_exec_plan_destroy(*out);
     *out = NULL;
     return st;
+}
+
+static ps_status find(ps_settings *s, const ps_program *program, const ps_code *code, ps_deadline *deadline,
+                      ps_exec_plan **out, ps_forecast *forecast)
+{
+    s->batch_copies_bytes = batch_copies_bytes(s, program, code);
+    const ps_status st = find_staging(s, program, code, deadline, out, forecast);
+    if (st != PS_EBUDGET || s->batch_copies_bytes == 0 || ps_deadline_timed_out(deadline)) return st;
+    s->batch_copies_bytes = 0;
+    return find_staging(s, program, code, deadline, out, forecast);
 }
 
 /* A model larger than all RAM is detected by arithmetic alone, so that most models that need the disk are searched for

@@ -37,8 +37,8 @@ static ps_status set_up(const ps_exec_plan *b, const ps_budgets *budgets, bool k
     return st;
 }
 
-/* Before updates the host reads back norm and overflow. are_right: early updates that speculate are. */
-static ps_status run_step(const trial *t, bool are_right)
+/* All passes of a step. At the end of training ones the host reads back norm and overflow. */
+static ps_status run_passes(const trial *t)
 {
     ps_runner *r = t->runner;
     const ps_settings *s = ps_runner_exec_plan(r)->settings;
@@ -47,12 +47,19 @@ static ps_status run_step(const trial *t, bool are_right)
         PS_TRY(ps_runner_forward(r, &(ps_pass){.kind = PS_PASS_TRAIN}));
         if (s->training) PS_TRY(ps_runner_backward(r, NULL));
     } while (!ps_runner_end_micro(r));
-    if (!s->training) return PS_OK;
-    ps_sim_queue_read_back(t->tiers.compute[PS_TIER_DEVICE],
-                           s->throughput.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns);
+    if (s->training)
+        ps_sim_queue_read_back(t->tiers.compute[PS_TIER_DEVICE],
+                               s->throughput.links.link[PS_LINK_DEVICE_TO_HOST].latency_ns);
+    return PS_OK;
+}
+
+static ps_status run_step(const trial *t)
+{
     int32_t n;
-    PS_TRY(ps_runner_validate(r, are_right, &n));
-    return ps_runner_update(r, NULL);
+    PS_TRY(run_passes(t));
+    if (!ps_runner_exec_plan(t->runner)->settings->training) return PS_OK;
+    PS_TRY(ps_runner_validate(t->runner, true, &n));
+    return ps_runner_update(t->runner, NULL);
 }
 
 /* ---- time ---- */
@@ -119,13 +126,32 @@ static void set_moved(const trial *t, const ps_store_stats *before, int64_t move
     for (int l = 0; l < PS_LINK_COUNT; l++) moved_bytes[l] = now.moved_bytes[l] - before->moved_bytes[l];
 }
 
+/* A step whose early updates are clipped, and so taken back. *again: its second passes. */
+static ps_status run_wrong_step(const trial *t, ps_step_time *again)
+{
+    ps_runner *r = t->runner;
+    int32_t n;
+    *again = (ps_step_time){0};
+    PS_TRY(run_passes(t));
+    PS_TRY(ps_runner_validate(r, false, &n));
+    if (ps_runner_exec_plan(r)->again != NULL && n > 0) {
+        const ps_step_time begin = time_so_far(t);
+        ps_runner_begin_again(r, NULL);
+        PS_TRY(run_passes(t));
+        *again = time_since(t, &begin);
+    }
+    return ps_runner_update(r, NULL);
+}
+
 /* One more step, which is taken back, and then the one that makes its updates again. */
 static ps_status take_back_step(const trial *t, ps_forecast *f)
 {
-    PS_TRY(run_step(t, false));
-    const ps_store_stats before = ps_store_get_stats(t->tiers.store);
+    ps_store_stats before = ps_store_get_stats(t->tiers.store);
+    PS_TRY(run_wrong_step(t, &f->again_step));
+    set_moved(t, &before, f->wrong_moved_bytes);
+    before = ps_store_get_stats(t->tiers.store);
     const ps_step_time begin = time_so_far(t);
-    PS_TRY(run_step(t, true));
+    PS_TRY(run_step(t));
     f->taken_back_step = time_since(t, &begin);
     set_moved(t, &before, f->taken_back_moved_bytes);
     return PS_OK;
@@ -136,20 +162,21 @@ static ps_status pause_steps(const trial *t, ps_forecast *f)
 {
     uint64_t seen[TRIAL_STEPS_MAX];
     bool repeats = false;
+    ps_step_time again;
     ps_runner_set_max_wrong_share(t->runner, -1);
-    PS_TRY(run_step(t, false));
+    PS_TRY(run_wrong_step(t, &again));
     for (; f->paused_steps < TRIAL_STEPS_MAX && !repeats; f->paused_steps++) {
         const ps_store_stats before = ps_store_get_stats(t->tiers.store);
         const ps_step_time begin = time_so_far(t);
-        PS_TRY(run_step(t, true));
+        PS_TRY(run_step(t));
         f->paused_step = time_since(t, &begin);
         set_moved(t, &before, f->paused_moved_bytes);
         seen[f->paused_steps] = state_of(t);
         repeats = steps_since(seen, f->paused_steps) > 0;
     }
     ps_runner_set_max_wrong_share(t->runner, INFINITY);
-    PS_TRY(run_step(t, true));
-    return run_step(t, true);
+    PS_TRY(run_step(t));
+    return run_step(t);
 }
 
 ps_status ps_trial_run(const ps_exec_plan *b, const ps_budgets *budgets, bool keeps_dump, ps_deadline *deadline,
@@ -171,7 +198,7 @@ ps_status ps_trial_run(const ps_exec_plan *b, const ps_budgets *budgets, bool ke
     memcpy(moved[0], after.moved_bytes, sizeof moved[0]);
     for (; f->cycle == 0 && f->steps < TRIAL_STEPS_MAX; f->steps++) {
         const ps_step_time begin = time_so_far(&t);
-        PS_TRY_GOTO(run_step(&t, true));
+        PS_TRY_GOTO(run_step(&t));
         after = ps_store_get_stats(store);
         memcpy(moved[f->steps + 1], after.moved_bytes, sizeof moved[0]);
         times[f->steps] = time_since(&t, &begin);
@@ -205,7 +232,7 @@ static ps_status change_and_step(const trial *t, const ps_exec_plan *b)
     if (!ps_runner_can_execute(t->runner, b)) PS_TRY(ps_runner_flush(t->runner));
     PS_TRY(ps_runner_change(t->runner, b));
     for (int steps = 0; steps < TRIAL_STEPS_MAX; steps++) {
-        PS_TRY(run_step(t, true));
+        PS_TRY(run_step(t));
         seen[steps] = state_of(t);
         for (int step = 0; step < steps; step++)
             if (seen[step] == seen[steps]) return PS_OK;
@@ -240,7 +267,7 @@ ps_status ps_trial_record(const ps_exec_plan *b, const ps_budgets *budgets, int6
             ps_profile_start(profile);
             ps_store_profile_start(t.tiers.store);
         }
-        PS_TRY_GOTO(run_step(&t, true));
+        PS_TRY_GOTO(run_step(&t));
         ps_profile_add(profile, &(ps_profile_record){.kind = PS_PROFILE_STEP,
                                                      .chunk = -1,
                                                      .begin_ns = begin_ns,

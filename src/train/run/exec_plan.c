@@ -94,6 +94,12 @@ static int64_t results_bytes(const ps_settings *s)
     return ps_round_up(ps_results_bytes(s->accumulation), ps_settings_page_bytes(s));
 }
 
+/* Copies of a step's micro-batches: where updates may be speculative. */
+static int64_t copies_bytes(const ps_exec_plan *b)
+{
+    return b->n_keeping > 0 ? b->settings->batch_copies_bytes : 0;
+}
+
 /* This rank's chunks, among the first n_chunks of the layout. */
 static int64_t count_own(const ps_exec_plan *b, int32_t n_chunks)
 {
@@ -179,16 +185,21 @@ static bool *touch_of(const ps_exec_plan *b, bool *touched, int32_t tensor)
     return b->code->grad_overwrites_param[tensor] ? touched + b->layout->n_chunks : touched;
 }
 
-/* A chunk of a list of gradients is empty at the start of a step: its first writer need not copy it in. But where
- * updates are taken back, gradients are read after what the trace has as their last use: content that an access
- * overwrites would be dead by then. */
+/* Are gradients read after what the trace has as their last use? By updates that were taken back, and by those after
+ * second passes. Content that an access overwrites would be dead by then. */
+static bool reads_late(const ps_exec_plan *b)
+{
+    return b->speculates || b->is_again;
+}
+
+/* A chunk of a list of gradients is empty at the start of a step: its first writer need not copy it in. */
 static ps_status access_grad_list(ps_exec_plan *b, int32_t tensor, ps_tier tier, bool *touched)
 {
     const ps_place *p = &b->layout->places[tensor];
     for (int32_t k = 0; k < p->n_chunks; k++) {
         const int32_t c = p->chunk + k;
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_exec_plan_grad_list(b, tensor), c), tier,
-                                   touch_of(b, touched, tensor)[c] || b->speculates ? PS_ACCESS_WRITE
+                                   touch_of(b, touched, tensor)[c] || reads_late(b) ? PS_ACCESS_WRITE
                                                                                     : PS_ACCESS_OVERWRITE));
     }
     return PS_OK;
@@ -245,6 +256,9 @@ static int64_t whole_updates_ns(const ps_exec_plan *b, int32_t c)
 static int64_t update_ns(const ps_exec_plan *b, int32_t c, bool is_early)
 {
     const int64_t n = b->layout->used_elements[c];
+    if (b->is_again)
+        return (int64_t)((double)(bytes_in(b, PS_LIST_PARAM16, n) + bytes_in(b, PS_LIST_MASTER, n)) * 1e9 /
+                         ps_settings_update_bytes_per_s(b->settings, b->update_tier[c]));
     const int64_t bytes =
         ps_optimizer_traffic_bytes(&b->settings->optimizer, b->chunk_states[c], n, bytes_in(b, PS_LIST_PARAM16, n)) +
         (ps_exec_plan_keeps_grad(b, c) && is_early ? 2 * bytes_in(b, ps_lists_kept_grad(&b->lists), n) : 0);
@@ -252,10 +266,19 @@ static int64_t update_ns(const ps_exec_plan *b, int32_t c, bool is_early)
            whole_updates_ns(b, c);
 }
 
+/* Of an update that rounds parameters again; PARAM16 is WRITE for reads_late. */
+static ps_status access_rounded(ps_exec_plan *b, int32_t c)
+{
+    const ps_tier tier = b->update_tier[c];
+    PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), tier, PS_ACCESS_WRITE));
+    return ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_MASTER, c), tier, PS_ACCESS_READ);
+}
+
 static ps_status access_updated(ps_exec_plan *b, int32_t c, bool is_early)
 {
     const ps_layout *l = b->layout;
     const ps_tier tier = b->update_tier[c];
+    if (b->is_again) return access_rounded(b, c);
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
                                b->overwrites[c] || ps_settings_separates_gradients(b->settings) ? PS_ACCESS_WRITE
                                                                                                 : PS_ACCESS_OVERWRITE));
@@ -353,7 +376,7 @@ static ps_status trace_gather(ps_exec_plan *b, int64_t micro, int32_t i, bool *t
             touched[b->layout->n_chunks + c] = true;
         }
         if (!window->reduces || !b->uses_grad_list[c]) continue;
-        const bool is_sum = b->speculates && ps_exec_plan_owns(b, c) && !ps_exec_plan_has_separate_sums(b);
+        const bool is_sum = reads_late(b) && ps_exec_plan_owns(b, c) && !ps_exec_plan_has_separate_sums(b);
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_lists_grad(&b->lists), c), PS_TIER_DEVICE,
                                    is_sum ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE)); /* as in access_grad_list */
         touched[c] = true;
@@ -756,10 +779,15 @@ static int64_t bytes_of_lists(const ps_exec_plan *b, bool has_last)
     return bytes;
 }
 
-/* Chunks of optimizer data for which the disk has second places, next to all chunks: ps_store_desc.n_keeping. */
-static int32_t count_keeping(const ps_exec_plan *b, const ps_budgets *budgets)
+static int64_t keeping_bytes(const ps_exec_plan *b, int32_t n, bool has_last)
 {
-    const int64_t left_bytes = budgets->bytes[PS_TIER_DISK] - ps_exec_plan_keeping_bytes(b, 0);
+    return bytes_of_lists(b, has_last) + n * ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements);
+}
+
+/* Chunks of optimizer data for which the disk has second places, next to all chunks: ps_store_desc.n_keeping. */
+static int32_t count_keeping(const ps_exec_plan *b, const ps_budgets *budgets, bool has_last)
+{
+    const int64_t left_bytes = budgets->bytes[PS_TIER_DISK] - keeping_bytes(b, 0, has_last);
     if (!b->settings->may_speculate || left_bytes <= 0) return 0;
     return (int32_t)ps_min_i64(count_own(b, b->layout->n_mirrored),
                                left_bytes / ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements));
@@ -767,23 +795,55 @@ static int32_t count_keeping(const ps_exec_plan *b, const ps_budgets *budgets)
 
 int64_t ps_exec_plan_keeping_bytes(const ps_exec_plan *b, int32_t n)
 {
-    return bytes_of_lists(b, true) + n * ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements);
+    return keeping_bytes(b, n, true);
+}
+
+/* Must speculative updates keep gradients, as no passes can be made again? */
+static bool must_keep_grads(const ps_settings *s)
+{
+    return s->batch_copies_bytes == 0 || s->wrong_steps == PS_WRONG_STEPS_KEEP_GRADS;
+}
+
+bool ps_exec_plan_may_speculate(const ps_exec_plan *b, const ps_budgets *budgets)
+{
+    return count_keeping(b, budgets, must_keep_grads(b->settings)) > 0;
 }
 
 const char *ps_exec_plan_why_not_speculating(const ps_exec_plan *b, const ps_budgets *budgets,
                                              char text[PS_SPECULATION_TEXT_MAX])
 {
+    const bool keeps_grads = must_keep_grads(b->settings);
     text[0] = '\0';
-    if (!b->settings->may_speculate || !b->settings->wants_speculation || b->n_keeping > 0) return text;
+    if (!b->settings->may_speculate || !b->settings->wants_speculation || ps_exec_plan_may_speculate(b, budgets))
+        return text;
     const int32_t n = (int32_t)count_own(b, b->layout->n_mirrored);
-    return ps_speculation_why_no_room(budgets->bytes[PS_TIER_DISK], ps_exec_plan_keeping_bytes(b, 1),
-                                      ps_exec_plan_keeping_bytes(b, n), text);
+    return ps_speculation_why_no_room(budgets->bytes[PS_TIER_DISK], keeping_bytes(b, 1, keeps_grads),
+                                      keeping_bytes(b, n, keeps_grads), text);
 }
 
-/* usual: as in ps_exec_plan. */
+/* Without KEPT_GRAD where passes are made again: in this execution plan, or in that of the tiers. */
+static ps_lists lists_of(const ps_exec_plan *b)
+{
+    const ps_settings *s = b->settings;
+    ps_lists l = ps_lists_of(s, b->code->n_offloaded, b->code->offload_bytes);
+    if (s->may_speculate && (b->candidate.computes_again || s->wrong_steps == PS_WRONG_STEPS_COMPUTE_AGAIN))
+        l.list[ps_lists_kept_grad(&l)].item = (ps_item){0, 1};
+    return l;
+}
+
+/* May its early updates be speculative: is there room for what they need in a wrong step? */
+static bool can_speculate(const ps_exec_plan *b)
+{
+    const ps_settings *s = b->settings;
+    const bool has_copies = s->batch_copies_bytes >= s->accumulation * ps_code_batch_bytes(b->code);
+    return s->may_speculate && b->n_keeping > 0 &&
+           (b->candidate.computes_again ? has_copies : s->wrong_steps != PS_WRONG_STEPS_COMPUTE_AGAIN);
+}
+
+/* usual, is_again: as in ps_exec_plan. */
 static ps_status create(const ps_settings *settings, const ps_program *program, const ps_code *code,
                         const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
-                        const ps_exec_plan *usual, ps_deadline *deadline, ps_exec_plan **out)
+                        const ps_exec_plan *usual, bool is_again, ps_deadline *deadline, ps_exec_plan **out)
 {
     *out = NULL;
     ps_status st = PS_OK;
@@ -794,15 +854,16 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     b->code = code = candidate.keeps_logits && code->keeping != NULL ? code->keeping : code;
     b->candidate = candidate;
     b->usual = usual;
+    b->is_again = is_again;
     if (!settings->training) b->candidate.update_time = PS_UPDATE_AFTER;
     if (!settings->training) b->candidate.n_early = 0;
     PS_ASSERT(b->candidate.n_early == 0 || settings->may_update_early || settings->may_speculate);
-    b->lists = ps_lists_of(settings, code->n_offloaded, code->offload_bytes);
+    b->lists = lists_of(b);
     chunk_elements = ps_round_up(chunk_elements, limits_of(settings, program, 0).unit);
     PS_TRY_GOTO(place_tensors(settings, program, chunk_elements, &b->layout));
     PS_TRY_GOTO(measure_update_scratch(settings, program, &b->update_scratch_bytes));
-    b->n_keeping = count_keeping(b, budgets);
-    b->speculates = settings->may_speculate && b->n_keeping > 0 && b->candidate.n_early > 0;
+    b->n_keeping = count_keeping(b, budgets, true);
+    b->speculates = b->candidate.n_early > 0 && can_speculate(b);
     PS_ASSERT(!b->speculates || candidate.update_time == PS_UPDATE_DEFERRED);
     if (settings->may_speculate && !b->speculates) b->candidate.n_early = 0;
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->update_tier, &b->update_tier));
@@ -817,7 +878,12 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     place_updates(b, budgets);
     PS_TRY_GOTO(record_trace(b, deadline));
     if (b->speculates && usual == NULL)
-        PS_TRY_GOTO(create(settings, program, code, budgets, chunk_elements, candidate, b, deadline, &b->taking_back));
+        PS_TRY_GOTO(
+            create(settings, program, code, budgets, chunk_elements, candidate, b, false, deadline, &b->taking_back));
+    if (b->speculates && usual == NULL && candidate.computes_again) {
+        candidate.n_early = 0;
+        PS_TRY_GOTO(create(settings, program, code, budgets, chunk_elements, candidate, b, true, deadline, &b->again));
+    }
     *out = b;
     b = NULL;
 out:
@@ -829,7 +895,7 @@ ps_status ps_exec_plan_create(const ps_settings *settings, const ps_program *pro
                               const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
                               ps_deadline *deadline, ps_exec_plan **out)
 {
-    return create(settings, program, code, budgets, chunk_elements, candidate, NULL, deadline, out);
+    return create(settings, program, code, budgets, chunk_elements, candidate, NULL, false, deadline, out);
 }
 
 ps_status ps_exec_plan_add_paused(ps_exec_plan *b, const ps_budgets *budgets, ps_candidate candidate,
@@ -840,7 +906,8 @@ ps_status ps_exec_plan_add_paused(ps_exec_plan *b, const ps_budgets *budgets, ps
     candidate.update_time = PS_UPDATE_DEFERRED;
     candidate.groups_ahead = b->candidate.groups_ahead; /* the ranks' collectives are in one order */
     candidate.keeps_logits = b->candidate.keeps_logits; /* the same activations: ps_runner_set_plan */
-    return create(b->settings, b->program, b->code, budgets, b->layout->chunk_elements, candidate, b, deadline,
+    candidate.computes_again = b->candidate.computes_again;
+    return create(b->settings, b->program, b->code, budgets, b->layout->chunk_elements, candidate, b, false, deadline,
                   &b->paused);
 }
 
@@ -855,6 +922,7 @@ void ps_exec_plan_destroy(ps_exec_plan *b)
     if (b == NULL) return;
     ps_exec_plan_destroy(b->taking_back);
     ps_exec_plan_destroy(b->paused);
+    ps_exec_plan_destroy(b->again);
     ps_gather_windows_deinit(&b->windows);
     ps_schedule_destroy(b->schedule);
     ps_trace_destroy(b->trace);
@@ -888,7 +956,7 @@ bool ps_exec_plan_fits_from_anywhere(const ps_exec_plan *b, const ps_budgets *bu
 {
     const int64_t other_bytes = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) +
                                 b->code->non_model_bytes + b->code->cache_bytes + results_bytes(b->settings) +
-                                b->update_scratch_bytes;
+                                b->update_scratch_bytes + copies_bytes(b);
     const int64_t chunks = ps_exec_plan_all_chunk_bytes(b);
     return budgets->bytes[PS_TIER_DISK] >= chunks ||
            budgets->bytes[PS_TIER_HOST] - b->code->host_bytes - b->update_scratch_bytes >= chunks ||
@@ -913,6 +981,7 @@ ps_tiers_desc ps_exec_plan_tiers(const ps_exec_plan *b, const ps_budgets *budget
     o.host_block_bytes = b->code->host_bytes;
     o.results_bytes = results_bytes(b->settings);
     o.n_keeping = b->n_keeping;
+    o.batch_copies_bytes = copies_bytes(b);
     int64_t blocks[PS_RAM_TIER_COUNT];
     ps_tiers_count_blocks(&o, blocks);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)

@@ -31,6 +31,8 @@ typedef struct ps_candidate {
     int32_t ahead_halvings; /* loads begin at most a step, halved so often, ahead of use; 0: as soon as there is room */
     bool evicts_dirty;      /* loads for the next step may evict chunks that the disk has to write first */
     bool keeps_logits;      /* where there is a choice (ps_code.keeping) */
+    bool computes_again;    /* speculative updates keep no gradients: of a step in which they were wrong, the passes are
+                          * made again */
 } ps_candidate;
 
 /* Program and code do not depend on budgets: created once, and shared by all execution plans that are tried. */
@@ -79,7 +81,10 @@ typedef struct ps_exec_plan {
                                        * one: then these are deferred. Owned */
     struct ps_exec_plan *paused;      /* where it speculates: of steps while speculation is paused; all updates are
                                        * deferred. NULL: it cannot be paused. Owned */
-    const struct ps_exec_plan *usual; /* of these two: the execution plan that owns them */
+    struct ps_exec_plan *again; /* where it speculates and computes again: of the second passes of a step. Updates come
+                                 * before them, and only round parameters from their masters. Owned; else NULL */
+    const struct ps_exec_plan *usual; /* of these three: the execution plan that owns them */
+    bool is_again;                    /* it is the `again` of `usual` */
 } ps_exec_plan;
 
 /* budgets may differ from those in settings. chunk_elements is as for ps_layout_create. settings, program and code must
@@ -96,7 +101,9 @@ typedef struct ps_exec_plan {
  * Where settings->may_speculate, early updates are made as if the step's gradients were finite and not clipped, with
  * their optimizer data kept on disk and gradients in KEPT_GRAD, or in the list of sums. When the backward pass has
  * ended they are valid, or taken back, and then deferred: runner.h. candidate.update_time is PS_UPDATE_DEFERRED, and
- * candidate.n_early at most n_keeping.
+ * candidate.n_early at most n_keeping. With candidate.computes_again there is no list KEPT_GRAD, and sums are used up
+ * by early updates; without room for copies of the step's micro-batches (ps_settings.batch_copies_bytes) no update is
+ * early then.
  *
  * deadline: PS_EBUDGET when time is up before the step is recorded; NULL: no limit. */
 PS_NODISCARD ps_status ps_exec_plan_create(const ps_settings *settings, const ps_program *program, const ps_code *code,
@@ -104,8 +111,8 @@ PS_NODISCARD ps_status ps_exec_plan_create(const ps_settings *settings, const ps
                                            ps_deadline *deadline, ps_exec_plan **out);
 void ps_exec_plan_destroy(ps_exec_plan *b); /* NULL is accepted */
 
-/* For an execution plan that speculates: b->paused, with this candidate but for n_early, update_time, groups_ahead and
- * keeps_logits. Errors as ps_exec_plan_create; then there is none. */
+/* For an execution plan that speculates: b->paused, with this candidate but for n_early, update_time, groups_ahead,
+ * keeps_logits and computes_again. Errors as ps_exec_plan_create; then there is none. */
 PS_NODISCARD ps_status ps_exec_plan_add_paused(ps_exec_plan *b, const ps_budgets *budgets, ps_candidate candidate,
                                                ps_deadline *deadline);
 void ps_exec_plan_drop_paused(ps_exec_plan *b);
@@ -210,6 +217,10 @@ int64_t ps_exec_plan_all_chunk_bytes(const ps_exec_plan *b);
 /* The disk budget with which it keeps the optimizer data of n chunks over an early update. */
 int64_t ps_exec_plan_keeping_bytes(const ps_exec_plan *b, int32_t n);
 
+/* Could an execution plan of these chunks speculate, in either way that the settings allow: has the disk room to keep
+ * something? */
+bool ps_exec_plan_may_speculate(const ps_exec_plan *b, const ps_budgets *budgets);
+
 /* Where settings->wants_speculation, and the disk cannot keep anything: the reason and what it needs, for a person; else
  * "". Returns text. */
 const char *ps_exec_plan_why_not_speculating(const ps_exec_plan *b, const ps_budgets *budgets,
@@ -239,7 +250,7 @@ static inline ps_model_state ps_exec_plan_state(const ps_exec_plan *b, const ps_
 /* Is its gradient, or a part of it, in KEPT_GRAD between an early update and the end of the step? */
 static inline bool ps_exec_plan_keeps_grad(const ps_exec_plan *b, int32_t chunk)
 {
-    return b->speculates && b->is_early[chunk] && b->overwrites[chunk];
+    return b->speculates && !b->candidate.computes_again && b->is_early[chunk] && b->overwrites[chunk];
 }
 
 /* The arguments of ps_tiers_open for carrying out the execution plan within these budgets; the caller adds `simulated`

@@ -59,7 +59,8 @@ int ps_memory_uses(const ps_lists *lists, const ps_tiers *t, ps_memory_use uses[
     const int64_t cache[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = ps_round_up(t->cache_bytes, page_bytes)};
     const int64_t activations[PS_TIER_COUNT] = {[PS_TIER_DEVICE] = s.non_model_bytes};
     int n = 0;
-    staging[t->staging_tier] = ps_round_up(t->staging_bytes, page_bytes);
+    staging[t->staging_tier] =
+        ps_round_up(t->staging_bytes, page_bytes) + ps_round_up(t->batch_copies_bytes, page_bytes);
     staging[t->comm_staging_tier] += ps_round_up(t->comm_staging_bytes, page_bytes);
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++)
         other[i] =

@@ -105,5 +105,6 @@ void ps_moment_record(const ps_runner *r, int32_t moment, ps_tier tier, ps_chunk
                                                .step = r->step + 1,
                                                .non_model_bytes = m->non_model_bytes,
                                                .moment = r->plan->usual == NULL ? moment : -1,
-                                               .phase = (int32_t)m->phase}});
+                                               .phase = (int32_t)m->phase,
+                                               .is_again = r->plan->is_again}});
 }

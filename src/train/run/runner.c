@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "device/blocking.h"
 #include "device/stall.h"
+#include "train/graph/batch_arrays.h"
 #include "train/run/moment.h"
 #include "train/run/on_host.h"
 #include "train/run/window_collectives.h"
@@ -343,11 +344,8 @@ static ps_status compute(ps_runner *r, const ps_instr *instr)
 static ps_status put_batch(ps_runner *r)
 {
     const ps_code *p = r->plan->code;
-    const int32_t *const given[PS_BATCH_ARRAY_COUNT] = {[PS_BATCH_TOKENS] = r->pass.batch.tokens,
-                                                        [PS_BATCH_TARGETS] = r->pass.batch.targets,
-                                                        [PS_BATCH_VALUES] = (const void *)r->pass.batch.values,
-                                                        [PS_BATCH_MASK] = r->pass.batch.attention_mask,
-                                                        [PS_BATCH_TOKEN_TYPES] = r->pass.batch.token_type_ids};
+    const void *given[PS_BATCH_ARRAY_COUNT];
+    ps_batch_list_arrays(&r->pass.batch, given);
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
         if (p->batch[i] < 0) continue;
         const ps_buffer *b = &p->buffers[p->batch[i]];

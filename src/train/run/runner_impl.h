@@ -67,6 +67,9 @@ void ps_runner_set_plan(ps_runner *r, const ps_exec_plan *plan);
  * when the pass begins, is the index in update_order at which the next call continues. */
 PS_NODISCARD ps_status ps_runner_update_before(ps_runner *r, int32_t index, int32_t *next);
 
+/* runner_update.c: the updates of all chunks are decided, and pending. */
+void ps_runner_decide(ps_runner *r, const ps_param_groups *g);
+
 /* runner_update.c: all updates that are pending, for the end of the forward pass. */
 PS_NODISCARD ps_status ps_runner_update_pending(ps_runner *r);
 /* runner_update.c: the gradients of a chunk that an update has read are used up: in lists of their own. */

@@ -51,8 +51,11 @@ static ps_status update_pieces(ps_runner *r, int32_t chunk)
     return PS_OK;
 }
 
+/* Updates between a step's passes and its second ones only round parameters: a snapshot takes what is before the right
+ * update. */
 static ps_status visit(ps_runner *r, ps_run chunks, ps_snapshot_when when)
 {
+    if (r->plan->is_again) return PS_OK;
     for (int32_t c = chunks.first; c < chunks.first + chunks.n_chunks; c++)
         PS_TRY(ps_snapshot_visit(&r->snapshot, &r->state, c, r->plan->update_tier[c], when));
     return PS_OK;
@@ -77,9 +80,9 @@ static ps_status update_one(ps_runner *r, int32_t chunk, bool is_early)
     if (st == PS_OK) st = visit(r, all, PS_SNAPSHOT_AFTER);
     ps_moment_record(r, moment, b->update_tier[chunk], ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), &begin);
     ps_moment_end(r, moment);
-    for (int32_t c = all.first; c < all.first + all.n_chunks && !may_be_wrong; c++) {
-        ps_runner_discard_grad(r, c);
-        if (st == PS_OK) st = ps_speculation_write_states(r, c);
+    for (int32_t c = all.first; c < all.first + all.n_chunks; c++) {
+        if (!may_be_wrong || b->candidate.computes_again) ps_runner_discard_grad(r, c);
+        if (!may_be_wrong && st == PS_OK) st = ps_speculation_write_states(r, c);
     }
     return st;
 }
@@ -109,7 +112,7 @@ ps_status ps_runner_flush(ps_runner *r)
     return PS_OK;
 }
 
-static void decide(ps_runner *r, const ps_param_groups *g)
+void ps_runner_decide(ps_runner *r, const ps_param_groups *g)
 {
     r->groups = g;
     for (int32_t c = 0; c < r->plan->layout->n_mirrored; c++) r->chunk_pending[c] = true;
@@ -117,7 +120,7 @@ static void decide(ps_runner *r, const ps_param_groups *g)
 
 ps_status ps_runner_update(ps_runner *r, const ps_param_groups *g)
 {
-    if (r->plan->candidate.n_early == 0) decide(r, g);
+    if (r->plan->candidate.n_early == 0) ps_runner_decide(r, g);
     r->update_pending = true;
     if (r->plan->candidate.update_time != PS_UPDATE_DEFERRED) PS_TRY(ps_runner_flush(r));
     ps_speculation_choose_plan(r);
@@ -128,7 +131,7 @@ ps_status ps_runner_update(ps_runner *r, const ps_param_groups *g)
 void ps_runner_begin_early(ps_runner *r, const ps_param_groups *g)
 {
     PS_ASSERT(!r->update_pending && (g == NULL || !g->skips));
-    decide(r, g);
+    ps_runner_decide(r, g);
 }
 
 ps_status ps_runner_update_after(ps_runner *r, int32_t index, int32_t *next)

@@ -49,16 +49,23 @@ static ps_status accept(ps_runner *r, int32_t chunk)
     return ps_speculation_write_states(r, chunk);
 }
 
-/* The parameters are of the wrong update: until the right one no operator may read them. */
+/* Until its next update no operator may read the parameters of the chunk. */
+static void discard_params(ps_runner *r, int32_t chunk)
+{
+    const ps_exec_plan *b = r->plan;
+    ps_store_discard(r->tiers->store, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk));
+    for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1]; i++)
+        r->is_overwritten[b->pieces.all[i].tensor] = true;
+}
+
+/* The parameters are of the wrong update. */
 static ps_status take_back(ps_runner *r, int32_t chunk)
 {
     const ps_exec_plan *b = r->plan;
     ps_store *s = r->tiers->store;
     for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists); l++)
         if (ps_exec_plan_has_chunk(b, l, chunk)) ps_store_restore_kept(s, ps_store_chunk(b->layout, l, chunk));
-    ps_store_discard(s, ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk));
-    for (int32_t i = b->pieces.first[chunk]; i < b->pieces.first[chunk + 1]; i++)
-        r->is_overwritten[b->pieces.all[i].tensor] = true;
+    discard_params(r, chunk);
     r->chunk_pending[chunk] = true;
     r->is_grad_kept[chunk] = ps_exec_plan_keeps_grad(b, chunk);
     return PS_OK;
@@ -84,6 +91,28 @@ ps_status ps_runner_validate(ps_runner *r, bool are_right, int32_t *n)
         ++*n;
     }
     return PS_OK;
+}
+
+int32_t ps_runner_count_unvalidated(const ps_runner *r)
+{
+    int32_t n = 0;
+    for (int32_t c = 0; c < r->plan->layout->n_mirrored; c++) n += r->is_unvalidated[c];
+    return n;
+}
+
+/* Gradients of the first passes are discarded, also where they overwrite parameters. The masters are of before. */
+void ps_runner_begin_again(ps_runner *r, const ps_param_groups *g)
+{
+    const ps_exec_plan *b = r->plan;
+    PS_ASSERT(r->micro == 0 && ps_runner_exec_plan(r)->again != NULL);
+    for (int32_t c = 0; c < b->layout->n_mirrored; c++) {
+        if (!ps_exec_plan_owns(b, c)) continue;
+        ps_runner_discard_grad(r, c);
+        discard_params(r, c);
+    }
+    ps_runner_decide(r, g);
+    r->update_pending = true;
+    ps_runner_set_plan(r, ps_runner_exec_plan(r)->again);
 }
 
 int32_t ps_runner_count_early_pending(const ps_runner *r)

@@ -7,6 +7,12 @@
  *     valid           new                      new          none
  *     taken back      old, on disk             none         as after the early update; the update is pending
  *
+ * With an execution plan that computes again there is no KEPT_GRAD, and a list of sums is used up by the early update:
+ *
+ *     taken back      old, on disk             none         none
+ *     again, forward  old                      old          none         of all chunks; plan `again` from here on
+ *     again, backward old                      gradient     PARAM16, or the list of sums; the update is pending
+ *
  * New optimizer data is written to the disk ahead of the next early update, which otherwise would wait for that. A
  * chunk whose optimizer data cannot be kept (before its first update it has none) stays as before, and pending. If
  * early updates are pending after a step, the next one has the execution plan taking_back, which defers them.

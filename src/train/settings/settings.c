@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/machine.h"
@@ -134,6 +135,17 @@ static bool may_speculate(const ps_config *config)
            o->optimizer_params_state_format != PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT; /* has no master to keep */
 }
 
+/* PS_TEST_WRONG_STEPS, by which tests have either way whatever is faster. */
+static ps_status read_wrong_steps(ps_settings *s)
+{
+    const char *forced = getenv("PS_TEST_WRONG_STEPS");
+    if (forced == NULL || forced[0] == '\0') return PS_OK;
+    if (strcmp(forced, "keep") != 0 && strcmp(forced, "again") != 0)
+        return PS_FAIL(PS_EINVAL, "PS_TEST_WRONG_STEPS = %s: expected keep or again", forced);
+    s->wrong_steps = forced[0] == 'k' ? PS_WRONG_STEPS_KEEP_GRADS : PS_WRONG_STEPS_COMPUTE_AGAIN;
+    return PS_OK;
+}
+
 static ps_status read_group(const ps_config_param_group *g, ps_settings *s)
 {
     ps_settings_group *group = &s->groups[s->n_groups];
@@ -230,6 +242,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
     read_kept(o, out);
     read_placement(o, out);
     read_scaler(o, &out->scaler);
+    PS_TRY(read_wrong_steps(out));
     PS_TRY(ps_optimizer_read(o, &out->optimizer));
     PS_TRY(read_groups(config, out));
     PS_TRY(read_patterns("train.freeze", o->train_freeze, out->frozen));

@@ -59,6 +59,13 @@ typedef struct ps_settings_memory {
     char why_not[512]; /* in one line */
 } ps_settings_memory;
 
+/* How a step is carried out whose speculative updates turn out to be wrong. */
+typedef enum ps_wrong_steps {
+    PS_WRONG_STEPS_OPEN,          /* whichever is estimated to be faster */
+    PS_WRONG_STEPS_KEEP_GRADS,    /* by gradients that were kept */
+    PS_WRONG_STEPS_COMPUTE_AGAIN, /* by second passes: the tiers have no list KEPT_GRAD */
+} ps_wrong_steps;
+
 typedef struct ps_settings {
     bool training; /* false: inference */
     int64_t B, T, accumulation;
@@ -113,7 +120,10 @@ typedef struct ps_settings {
     bool always_updates_early; /* and only early updates are permitted */
     bool may_speculate; /* early updates are allowed that are taken back when the step turns out to be clipped or not
                          * finite; in the engine never with may_update_early */
-    bool wants_speculation; /* ... by name, not by auto */
+    bool wants_speculation;     /* ... by name, not by auto */
+    ps_wrong_steps wrong_steps; /* of later shapes as of the first one that was planned */
+    int64_t batch_copies_bytes; /* of copies of a step's micro-batches, with which passes can be made again, where
+                                 * updates may be speculative; 0: they cannot */
     ps_keep_logits keep_logits;
     bool takes_first_plan; /* use the first plan that fits */
 

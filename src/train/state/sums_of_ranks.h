@@ -5,7 +5,7 @@
 #include "chunk/comm/comm.h"
 #include "kernel/kernel.h"
 
-enum { PS_SUMS_OF_RANKS_ALSO_MAX = 4 };
+enum { PS_SUMS_OF_RANKS_ALSO_MAX = 5 };
 
 /* All ranks call it, with equally many numbers `also` [n_also, at most PS_SUMS_OF_RANKS_ALSO_MAX], which are summed
  * with them (not exactly). The sums of squares are exact, so their bits do not depend on the distribution of chunks.

@@ -36,7 +36,7 @@ void ps_tiers_count_blocks(const ps_tiers_desc *o, int64_t bytes[PS_RAM_TIER_COU
         ps_round_up(o->cache_bytes, page) + ps_round_up(o->results_bytes, page) + ps_round_up(o->unmanaged_bytes, page);
     bytes[PS_TIER_HOST] = ps_round_up(o->host_block_bytes, page);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++) bytes[t] += ps_round_up(o->update_scratch_bytes[t], page);
-    bytes[staging] += ps_round_up(o->staging_bytes, page);
+    bytes[staging] += ps_round_up(o->staging_bytes, page) + ps_round_up(o->batch_copies_bytes, page);
     bytes[o->comm_on_device ? PS_TIER_DEVICE : staging] += ps_round_up(o->comm_staging_bytes, page);
 }
 
@@ -79,6 +79,9 @@ static ps_status take_staging(const ps_tiers_desc *o, ps_tiers *t)
     t->staging_tier = ps_tiers_staging_tier(o->space, &o->budgets);
     ps_device *ram = t->ram[t->staging_tier];
     PS_TRY(take_block(t, t->staging_tier, "memory.save_buffer", o->staging_bytes, &t->staging, &t->staging_bytes));
+    PS_TRY(take_block(t, t->staging_tier, "memory.update_in_backward, for copies of micro-batches,",
+                      o->batch_copies_bytes, &t->batch_copies, &t->batch_copies_bytes));
+    if (t->batch_copies != NULL) PS_TRY(ps_event_wait(ps_device_gave_after(ram)));
     t->comm_staging_tier = o->comm_on_device ? PS_TIER_DEVICE : t->staging_tier;
     ram = t->ram[t->comm_staging_tier];
     if (o->comm_staging_bytes > 0) {
@@ -181,6 +184,7 @@ void ps_tiers_close(ps_tiers *t)
     for (int i = 0; i < PS_RAM_TIER_COUNT; i++) close_compute(t, (ps_tier)i);
     ps_disk_close(t->disk);
     if (t->staging != NULL) ps_device_free(t->ram[t->staging_tier], t->staging, t->staging_bytes, NULL);
+    if (t->batch_copies != NULL) ps_device_free(t->ram[t->staging_tier], t->batch_copies, t->batch_copies_bytes, NULL);
     if (t->cache != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->cache, t->cache_bytes, NULL);
     if (t->host_block != NULL) ps_device_free(t->ram[PS_TIER_HOST], t->host_block, t->host_block_bytes, NULL);
     if (t->unmanaged != NULL) ps_device_free(t->ram[PS_TIER_DEVICE], t->unmanaged, t->unmanaged_bytes, NULL);

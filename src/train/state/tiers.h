@@ -32,6 +32,8 @@ typedef struct ps_tiers {
     void *comm_staging;
     void *cache; /* a block of the device for the KV cache; NULL: none */
     int64_t cache_bytes;
+    void *batch_copies; /* a block of the staging tier for the micro-batches of a step; NULL: none */
+    int64_t batch_copies_bytes;
     void *host_block; /* of the host tier: activations of the host's kernels; NULL: none */
     int64_t host_block_bytes;
     void *results; /* a block of the device for sums of kernels (results.h); NULL: none */
@@ -53,6 +55,7 @@ typedef struct ps_tiers_desc {
     int64_t staging_bytes;                /* 0: none */
     int64_t comm_staging_bytes;           /* of a communicator; 0: none */
     bool comm_on_device;                  /* in device memory, from which it sends */
+    int64_t batch_copies_bytes;           /* of the micro-batches of a step; 0: none */
     int64_t cache_bytes;                  /* of the KV cache, on the device; 0: none */
     int64_t host_block_bytes;             /* of instructions that the host computes (ps_code.host_bytes); 0: none */
     int64_t results_bytes;                /* of sums of kernels, where the host cannot access the device; 0: none */
