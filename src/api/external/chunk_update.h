@@ -9,7 +9,8 @@
 
 /* The numbers for the updates of a tensor. */
 ps_piece_update ps_client_update_of(const ps_client *c, const ps_client_tensor_state *t);
-/* Update a chunk whose gradients are not used yet. framework_bytes: of its moment. */
+/* Update a chunk whose gradients are not used yet, with those of ps_client_updated_with. framework_bytes: of its
+ * moment. */
 PS_NODISCARD ps_status ps_client_update_chunk(ps_client *c, int32_t chunk, int64_t framework_bytes);
 /* Is any of its lists in use? */
 bool ps_client_is_any_list_pinned(const ps_client *c, int32_t chunk);

@@ -17,14 +17,6 @@ static ps_status expect_gradient_here(const ps_client *c, const ps_client_tensor
     return PS_OK;
 }
 
-/* A failure has left it partly moved: move the rest. */
-static bool is_torn(const ps_client *c, const ps_client_tensor_state *t)
-{
-    for (int32_t k = 1; k < t->n_pieces; k++)
-        if (ps_client_place_of_gradient(c, t, k) != ps_client_place_of_gradient(c, t, 0)) return true;
-    return false;
-}
-
 static ps_status expect_own(const ps_client *c, int32_t tensor)
 {
     const ps_place p = ps_client_place_of(c, tensor);
@@ -60,7 +52,7 @@ static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what, p
         if (!t->has_gradient) return PS_FAIL(PS_ESTATE, "%.200s has no gradient", t->name);
         if (t->is_unmanaged) return PS_OK;
         PS_TRY(expect_gradient_here(c, t));
-        return is_torn(c, t) ? ps_client_restore_param(c, tensor) : PS_OK;
+        return ps_client_is_torn(c, t) ? ps_client_restore_param(c, tensor) : PS_OK;
     }
     if (t->is_unmanaged) return PS_OK;
     if (what == PS_CLIENT_PARAM && t->has_gradient && !t->keeps_param) {

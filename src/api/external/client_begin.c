@@ -112,6 +112,8 @@ static ps_status fill(ps_client *c)
 static ps_status prepare(ps_client *c)
 {
     PS_TRY(ps_client_freeze(c));
+    ps_client_find_whole(c);
+    PS_TRY(ps_client_measure_update_scratch(c));
     PS_TRY(ps_client_create_layout(c));
     PS_TRY(ps_client_cut_pieces(c));
     ps_client_set_keeping(c, false);
@@ -121,7 +123,8 @@ static ps_status prepare(ps_client *c)
                                 .pieces = &c->pieces,
                                 .tiers = &c->tiers,
                                 .update_tier = c->update_tier,
-                                .has_master = c->has_master};
+                                .has_master = c->has_master,
+                                .chunk_states = c->chunk_states};
     PS_TRY(ps_client_deal_groups(c));
     PS_TRY(ps_client_sharding_init(c));
     ps_client_choose_save_buffer(c);
