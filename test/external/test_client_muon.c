@@ -130,17 +130,17 @@ static void test_ranks(void **state)
 
 /* ---- states ---- */
 
-enum { MATRIX, LONG, VECTOR, APART, N };
+enum { MATRIX, LONG, VECTOR, SCOPED, N };
 
 static const int64_t elements[N] = {48 * 40, 100 * 90, 700, 6 * 9}, rows_of[N] = {48, 100, 0, 6};
 
 static ps_client *begun(const char *changes)
 {
-    static const char *const names[N] = {"matrix", "long", "vector", "apart"};
+    static const char *const names[N] = {"matrix", "long", "vector", "scoped"};
     ps_client *c = client_of(changes);
     int32_t number;
     for (int32_t t = 0; t < N; t++)
-        assert_ok(add_matrix(c, names[t], rows_of[t], elements[t], PS_DTYPE_F32, 0, t == APART, &number));
+        assert_ok(add_matrix(c, names[t], rows_of[t], elements[t], PS_DTYPE_F32, 0, t == SCOPED, &number));
     if (OVER_DISCRETE) assert_ok(add_tensor(c, "gradients", LARGEST, PS_DTYPE_F32, 0, 1, &gradients_at));
     assert_ok(ps_client_begin(c));
     return c;

@@ -149,6 +149,15 @@ static ps_status update_any_tier(ps_client *c, int32_t chunk, int64_t framework_
     return tell_update_room(c, update_on(c, chunks, other));
 }
 
+void ps_client_discard_unused(ps_client *c, int32_t chunk, ps_client_gradient_place place)
+{
+    const bool is_kept = place == PS_GRADIENT_KEPT;
+    if ((!is_kept && place != PS_GRADIENT_SEPARATE) || ps_client_chunk_has_gradient(c, chunk, place)) return;
+    const ps_list list = is_kept ? ps_lists_kept_grad(&c->lists) : ps_lists_grad(&c->lists);
+    if (!ps_lists_exists(&c->lists, list)) return;
+    ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, list, chunk));
+}
+
 void ps_client_end_gradients(ps_client *c, int32_t chunk)
 {
     if (ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_KEPT))

@@ -22,6 +22,15 @@ int64_t ps_client_chunk_bytes_in(const ps_client *c, int32_t chunk, ps_list end)
     return bytes;
 }
 
+/* Of a trained chunk at the end of the backward pass: gradients that may not overwrite parameters, too. Updates use them
+ * up before only where a step was recorded, and those that are separate in any case are known then. */
+static int64_t trained_bytes(const ps_client *c, int32_t chunk)
+{
+    const bool has_gradients = ps_settings_separates_gradients(&c->settings);
+    return ps_client_chunk_bytes_in(c, chunk, ps_lists_grad(&c->lists)) +
+           (has_gradients ? chunk_bytes(c, ps_lists_kept_grad(&c->lists)) : 0);
+}
+
 /* Of a chunk in all lists. */
 static int64_t most_chunk_bytes(const ps_client *c)
 {
@@ -48,8 +57,7 @@ static int64_t chunks_bytes(const ps_client *c)
     int64_t bytes = 0;
     for (int32_t i = 0; i < c->layout->n_chunks; i++) {
         const bool is_frozen = c->tensors[c->pieces.all[c->pieces.first[i]].tensor].is_frozen;
-        if (ps_client_owns(c, i))
-            bytes += ps_client_chunk_bytes_in(c, i, is_frozen ? PS_LIST_MASTER : ps_lists_grad(&c->lists));
+        if (ps_client_owns(c, i)) bytes += is_frozen ? chunk_bytes(c, PS_LIST_PARAM16) : trained_bytes(c, i);
     }
     return bytes;
 }
@@ -139,7 +147,7 @@ static int32_t group_chunks(const ps_client *c)
 
 int64_t ps_client_separate_fp32_bytes(const ps_client *c)
 {
-    const int64_t wide = chunk_bytes(c, PS_LIST_MASTER), one = chunk_bytes(c, PS_LIST_PARAM16) + wide;
+    const int64_t wide = chunk_bytes(c, ps_lists_grad(&c->lists)), one = chunk_bytes(c, PS_LIST_PARAM16) + wide;
     return ps_max_i64(one, c->settings.ranks.n > 1 ? group_chunks(c) * wide : 0);
 }
 
@@ -150,9 +158,7 @@ int64_t ps_client_stuck_bytes(const ps_client *c)
     const int64_t of_others = c->settings.ranks.n > 1 ? PS_CLIENT_GROUPS_KEPT * group_chunks(c) * param : 0;
     int64_t blocks[PS_RAM_TIER_COUNT], bytes = of_others;
     for (int32_t k = 0; k < c->layout->n_chunks; k++)
-        if (ps_client_owns(c, k))
-            bytes +=
-                ps_client_chunk_bytes_in(c, k, c->has_master[k] ? ps_lists_grad(&c->lists) : (ps_list)PS_LIST_MASTER);
+        if (ps_client_owns(c, k)) bytes += c->has_master[k] ? trained_bytes(c, k) : param;
     ps_client_count_blocks(c, blocks);
     return bytes - (b[PS_TIER_HOST] / page * page - blocks[PS_TIER_HOST]) - b[PS_TIER_DISK];
 }
@@ -260,7 +266,9 @@ ps_status ps_client_check_expected(ps_client *c, int64_t trained, int64_t frozen
                        "ps_client_expect: %lld and %lld elements, expected 0 or more, and at most 2^63 bytes",
                        (long long)trained, (long long)frozen);
     int64_t bytes = ps_item_bytes(lists.list[PS_LIST_PARAM16].item, trained + frozen);
-    if (c->settings.frozen[0] == '\0') bytes += ps_optimizer_bytes(&c->settings.optimizer, trained);
+    if (c->settings.frozen[0] == '\0')
+        bytes += ps_optimizer_bytes(&c->settings.optimizer, trained) +
+                 (ps_settings_separates_gradients(&c->settings) ? 2 * trained : 0);
     return check_sums(c, bytes / c->settings.ranks.n, c->settings.budgets.bytes[PS_TIER_DEVICE], no_blocks);
 }
 

@@ -39,7 +39,8 @@ typedef enum ps_client_gradient_place {
     PS_GRADIENT_NONE,
     PS_GRADIENT_IN_PLACE, /* overwrites its parameter */
     PS_GRADIENT_SEPARATE, /* in list GRAD, or in separate memory of an unmanaged tensor */
-    PS_GRADIENT_KEPT,     /* in list KEPT_GRAD: an early update that may be taken back has overwritten it */
+    PS_GRADIENT_KEPT,     /* in list KEPT_GRAD: an early update that may be taken back has overwritten it; or in
+                           * list GRAD16, where a gradient may not overwrite its parameter */
 } ps_client_gradient_place;
 
 /* Gradient of a piece. */
@@ -387,6 +388,11 @@ static inline int32_t ps_client_end_chunk(const ps_client *c, int32_t group)
 static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 {
     return c->layout->places[c->tensors[tensor].in_layout];
+}
+/* Where a step's first gradient of a tensor goes, in the parameter's type, unless another one is to come. */
+static inline ps_client_gradient_place ps_client_narrow_place(const ps_client *c)
+{
+    return ps_settings_separates_gradients(&c->settings) ? PS_GRADIENT_KEPT : PS_GRADIENT_IN_PLACE;
 }
 static inline ps_list ps_client_gradient_list(const ps_client *c, const ps_piece *p)
 {
