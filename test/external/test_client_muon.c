@@ -3,7 +3,8 @@
  * numbers. */
 #include "external/client_walk.h"
 
-#define MUON "optimizer.type=Muon optimizer.params.adamw_names=t.3 "
+#define PLAIN "optimizer.type=Muon "
+#define MUON PLAIN "optimizer.params.adamw_names=t.3 "
 /* With scratch for the largest matrix, and beside it all chunks of that matrix in all lists. */
 #define TIGHT (OVER_DISCRETE ? "memory.device=1300KB " : "memory.device=560KB ")
 
@@ -160,7 +161,7 @@ static void step(ps_client *c, uint64_t number)
 static void test_states(void **state)
 {
     (void)state;
-    ps_client *c = begun(MUON "memory.device=4MB memory.disk=4MB");
+    ps_client *c = begun(PLAIN "memory.device=4MB memory.disk=4MB");
     float values[2];
     step(c, 1);
     for (int32_t t = 0; t < N; t++) {
@@ -195,9 +196,9 @@ static void test_resume(void **state)
     char changes[256];
     for (int k = 0; k < 2; k++) {
         temp_folder work = temp_folder_make();
-        snprintf(changes, sizeof changes, MUON "bf16.enabled=true %s", memories[k]);
+        snprintf(changes, sizeof changes, PLAIN "bf16.enabled=true %s", memories[k]);
         ps_client *c = begun(changes);
-        snprintf(changes, sizeof changes, MUON "bf16.enabled=true %s", memories[1 - k]);
+        snprintf(changes, sizeof changes, PLAIN "bf16.enabled=true %s", memories[1 - k]);
         ps_client *d = begun(changes);
         for (uint64_t i = 0; i < 3; i++) step(c, i);
         assert_ok(ps_client_begin_checkpoint(c, work.path, NULL));
@@ -226,7 +227,7 @@ static void *begin_rank(void *arg)
 {
     ps_comm *comm = arg;
     int32_t number;
-    ps_client *c = client_of_rank(MUON "default_chunk_size=4096 memory.device=4MB memory.host=70KB", comm);
+    ps_client *c = client_of_rank(PLAIN "default_chunk_size=4096 memory.device=4MB memory.host=70KB", comm);
     assert_ok(add_matrix(c, "long", 100, 9000, PS_DTYPE_F32, 0, 0, &number));
     assert_fails(ps_client_begin(c), PS_EINVAL, "with several ranks set default_chunk_size to at least 9000");
     ps_client_destroy(c);
@@ -248,6 +249,17 @@ static void test_small_chunks_of_ranks(void **state)
     expect_nothing_left();
 }
 
+static void test_names(void **state)
+{
+    (void)state;
+    int32_t number;
+    ps_client *c = client_of(PLAIN "memory.device=4MB optimizer.params.adamw_names=long,t.3");
+    assert_ok(add_matrix(c, "long", 100, 9000, PS_DTYPE_F32, 0, 0, &number));
+    assert_fails(ps_client_begin(c), PS_EINVAL, "optimizer.params.adamw_names: 't.3' matches none of the 1 tensors");
+    ps_client_destroy(c);
+    expect_nothing_left();
+}
+
 /* Scratch is counted: the least budget that is named suffices, and one page less does not. */
 static void test_refusal(void **state)
 {
@@ -257,7 +269,7 @@ static void test_refusal(void **state)
     if (OVER_DISCRETE) return;
     for (int64_t bytes = 200000;; bytes += 4096) {
         char changes[256];
-        snprintf(changes, sizeof changes, MUON "memory.host=0 memory.disk=4MB memory.device=%lld", (long long)bytes);
+        snprintf(changes, sizeof changes, PLAIN "memory.host=0 memory.disk=4MB memory.device=%lld", (long long)bytes);
         c = client_of(changes);
         assert_ok(add_matrix(c, "long", 100, 9000, PS_DTYPE_F32, 0, 0, &number));
         const ps_status st = ps_client_begin(c);
@@ -284,6 +296,7 @@ int main(void)
         cmocka_unit_test_setup(test_states, note_live),
         cmocka_unit_test_setup(test_resume, note_live),
         cmocka_unit_test_setup(test_refusal, note_live),
+        cmocka_unit_test_setup(test_names, note_live),
         cmocka_unit_test_setup(test_small_chunks_of_ranks, note_live),
         cmocka_unit_test_setup(test_budgets, note_live),
         cmocka_unit_test_setup(test_early, note_live),

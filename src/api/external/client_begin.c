@@ -126,6 +126,8 @@ static ps_status fill(ps_client *c)
 static ps_status prepare(ps_client *c)
 {
     PS_TRY(ps_client_freeze(c));
+    if (c->settings.names_updated_by_elements)
+        PS_TRY(ps_client_check_patterns(c, "optimizer.params.adamw_names", c->settings.updated_by_elements));
     ps_client_find_whole(c);
     PS_TRY(ps_client_measure_update_scratch(c));
     PS_TRY(ps_client_create_layout(c));

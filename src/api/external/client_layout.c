@@ -6,17 +6,25 @@
 
 /* ---- trained tensors ---- */
 
-static ps_status check_pattern(const ps_client *c, const char *pattern)
+static bool matches_any(const ps_client *c, const char *pattern)
 {
     for (int32_t t = 0; t < c->n_tensors; t++)
-        if (!c->tensors[t].is_dropped && ps_glob_matches(pattern, c->tensors[t].name)) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "train.freeze: '%.200s' matches none of the %d tensors", pattern, c->n_tensors);
+        if (!c->tensors[t].is_dropped && ps_glob_matches(pattern, c->tensors[t].name)) return true;
+    return false;
+}
+
+ps_status ps_client_check_patterns(const ps_client *c, const char *key, const char *patterns)
+{
+    char pattern[256];
+    for (int i = 0; ps_glob_get(patterns, i, pattern, sizeof pattern); i++)
+        if (!matches_any(c, pattern))
+            return PS_FAIL(PS_EINVAL, "%s: '%.200s' matches none of the %d tensors", key, pattern, c->n_tensors);
+    return PS_OK;
 }
 
 ps_status ps_client_freeze(ps_client *c)
 {
-    char pattern[256];
-    for (int i = 0; ps_glob_get(c->settings.frozen, i, pattern, sizeof pattern); i++) PS_TRY(check_pattern(c, pattern));
+    PS_TRY(ps_client_check_patterns(c, "train.freeze", c->settings.frozen));
     for (int32_t t = 0; t < c->n_tensors; t++) {
         ps_client_tensor_state *x = &c->tensors[t];
         if (x->is_dropped || !ps_glob_any_matches(c->settings.frozen, x->name, NULL)) continue;
