@@ -156,7 +156,7 @@ ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engi
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
                checkpoint/test_optimizer_import \
-               fault/test_engine_faults external/test_client_walk external/test_client_saves external/test_prefetch
+               fault/test_engine_faults external/test_client_walk external/test_client_muon external/test_client_saves external/test_prefetch
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 # Those that are there once more, as test/gpu/NAME: on CUDA, over the fake driver and kernels on an emulator.
 GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_tied \
@@ -164,7 +164,7 @@ GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_no
              external/test_client_walk external/test_client_saves
 # And those that take longer, for ONLY, which names them.
 GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_loss_scale engine/test_muon engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
-                  fault/test_engine_faults
+                  fault/test_engine_faults external/test_client_muon
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
 CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats head_loss layernorm linear lion lm_loss own pool \

@@ -148,8 +148,10 @@ void plan_text_show(const plan_text *t)
 static void show_change(const char *name, const ps_advice *a)
 {
     char rate[CLI_TEXT_MAX];
+    char saved[PS_BYTES_TEXT_MAX];
     printf("%-9s %s: %s", name, a->change, cli_text_rate(a->tokens_per_s, rate));
     if (a->gain > 0) printf(", %.2f x as fast", a->gain);
+    if (a->saved_bytes > 0) printf(", model data takes %s less", ps_bytes_format(a->saved_bytes, saved));
     printf("%s%s\n", a->price != NULL ? "; but " : "", a->price != NULL ? a->price : "");
 }
 

@@ -268,13 +268,16 @@ typedef struct ps_client_tensor_info {
     int32_t owner; /* rank that has its fp32 value and states; that of its first chunk, when it has several */
     int32_t chunk; /* the first; -1: unmanaged, or before ps_client_begin */
     int64_t steps; /* updates of this tensor */
+    int64_t
+        states; /* 1 << i: it has state i of the optimizer (ps_client_get_state_name); Muon: of matrices, or others */
 } ps_client_tensor_info;
 
 PS_API int32_t ps_client_get_tensor_count(const ps_client *client); /* dropped ones too */
 PS_API ps_status ps_client_get_tensor_info(const ps_client *client, int32_t tensor, ps_client_tensor_info *out);
 
 /* Name of the optimizer's state i, as in torch: "exp_avg" and "exp_avg_sq" for Adam and AdamW, "momentum_buffer" for
- * SGD with momentum, "exp_avg" for Lion. Static. NULL past the last state. */
+ * SGD with momentum, "exp_avg" for Lion; for Muon "momentum_buffer" of matrices, "exp_avg" and "exp_avg_sq" of other
+ * tensors. Static. NULL past the last state. */
 PS_API const char *ps_client_get_state_name(const ps_client *client, int32_t i);
 
 /* Copy n elements from `first` of a tensor's fp32 value (state NULL) or of a state. A tensor that has no fp32 value or

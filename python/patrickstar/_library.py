@@ -121,7 +121,7 @@ class CheckpointInfo(_Sized):
 class ClientTensorInfo(_Sized):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("shape", POINTER(c_int64)), ("n_dims", c_int32),
                 ("is_dropped", c_int32), ("is_frozen", c_int32), ("is_unmanaged", c_int32), ("elements", c_int64),
-                ("group", c_int32), ("owner", c_int32), ("chunk", c_int32), ("steps", c_int64)]
+                ("group", c_int32), ("owner", c_int32), ("chunk", c_int32), ("steps", c_int64), ("states", c_int64)]
 
 
 class _ClientInfo(_Sized):

@@ -111,7 +111,7 @@ def _describe(files: Any) -> Tuple[Dict[str, Any], str]:
     state_dict: Dict[str, Any] = {"model": model}
     optimizer = engine.get("optimizer") or (_optimizer_of_pstar(files, config) if config is not None else None)
     if optimizer is not None:
-        state_dict["optim"] = {"state": _states(files, optimizer["type"]), "param_groups": [
+        state_dict["optim"] = {"state": _states(files), "param_groups": [
             _as_torch(optimizer["type"], group) for group in optimizer["param_groups"]]}
     client_state = extra.get("client_state") or files.state.get("caller")
     if client_state:
@@ -124,27 +124,26 @@ def _describe(files: Any) -> Tuple[Dict[str, Any], str]:
         format_bytes(n_bytes))
 
 
-def _states(files: Any, kind: str) -> Dict[str, Dict[str, Any]]:
+def _states(files: Any) -> Dict[str, Dict[str, Any]]:
     import torch
     from ._dcp import promise
-    from .runtime.optimizer import COUNTED
-    counts = kind in COUNTED
+    from .runtime.optimizer import is_counted
     module = files.state.get("module")
     steps = module["tensor_steps"] if module is not None else {}
     states: Dict[str, Dict[str, Any]] = {}
     for stored, tensor in files.states.items():
         name, _, key = stored.rpartition(".")
-        if name not in states:
-            step = float(steps.get(name, files.state["optimizer_steps"]))
-            states[name] = {"step": torch.tensor(step)} if counts else {}
-        states[name][key] = promise(tensor)
+        states.setdefault(name, {})[key] = promise(tensor)
+    for name, values in states.items():
+        if is_counted(values):
+            values["step"] = torch.tensor(float(steps.get(name, files.state["optimizer_steps"])))
     return states
 
 
 def _as_torch(kind: str, group: Dict[str, Any]) -> Dict[str, Any]:
     """The group with all keys of this PyTorch's class, if it has one."""
     import torch
-    if not hasattr(torch.optim, kind):
+    if not hasattr(torch.optim, kind) or kind == "Muon":  # its groups are those of two optimizers
         return group
     numbers = {key: value for key, value in group.items() if key != "params"}
     made = getattr(torch.optim, kind)([torch.zeros(1)], **numbers).param_groups[0]

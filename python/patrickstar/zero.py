@@ -99,7 +99,7 @@ class ShardedOptimizerV2(Optimizer):
 
     def get_memory_usage(self) -> Tuple[int, int]:
         """Bytes of fp32 values and states on the GPU and in RAM."""
-        uses = [use for use in self.client.get_memory_use() if use.name in (b"MASTER", b"MOMENTUM", b"VARIANCE")]
+        uses = [use for use in self.client.get_memory_use() if use.name in (b"MASTER", b"MOMENTUM", b"MEAN", b"VARIANCE")]
         device, host = sum(use.device_bytes for use in uses), sum(use.host_bytes for use in uses)
         return (device, host) if self.client.info.gpu >= 0 else (0, device + host)
 

@@ -1,6 +1,7 @@
 """The optimizer: torch.optim's numbers, groups, schedulers and state."""
 import copy
 import io
+import tempfile
 import unittest
 
 import torch
@@ -122,6 +123,58 @@ class Updates(Case):
                         engine(Two, F32)[0].client.get_info().model_data_bytes * .75)
         with self.assertRaisesRegex(RuntimeError, "state_format has no effect with optimizer.type SGD"):
             engine(Two, F32, optimizer={"type": "SGD", "params": {"state_format": "compact"}})
+
+    def test_compact_split(self):
+        """Weights of compact but for one element in 2^17, states alike; in any memory, early or not, saved and resumed."""
+        def of(kind, **more):
+            return engine(Two, BF16, optimizer={"type": "AdamW", "params": {"lr": LR, "state_format": kind}}, **more)
+
+        def train(run, first=0, n=4, micro=1):
+            for t in range(first, first + n):
+                torch.manual_seed(t)
+                for _ in range(micro):
+                    once(*run, values())
+            return run
+        small = {"memory__device": "40MB", "memory__host": 0}
+        whole, split = train(of("compact")), train(of("compact_split"))
+        self.assertEqual(split[1].last_step.n_restored, 0)
+        theirs, mine = masters(whole[0]), masters(split[0])
+        for name, value in theirs.items():
+            self.assertEqual(mine[name].dtype, F32)
+            self.assertFalse(torch.equal(value, value.to(BF16).float()), name)
+            self.assertLess((mine[name] - value).abs().max().item(), 2e-6 * value.abs().max().item())
+            self.assertTrue(torch.equal(mine[name].to(BF16), value.to(BF16)), name)
+        for more in (small, {**small, "gradient_clipping": 0, "train__max_nonfinite_steps": 1,
+                             "memory__update_in_backward": "always"}):
+            base, other = train(of("compact_split", gradient_clipping=more.get("gradient_clipping", 1.))), train(
+                of("compact_split", **{"gradient_clipping": 1., **more}))
+            for name, value in masters(base[0]).items():
+                self.assertTrue(torch.equal(masters(other[0])[name], value), name)
+        saved, weights = split[1].state_dict(), split[0].state_dict()
+        other = of("compact_split")
+        other[0].load_state_dict(weights)
+        other[1].load_state_dict(saved)
+        self.assertEqual(saved["state"][0]["exp_avg"].dtype, F32)
+        with tempfile.TemporaryDirectory() as folder:
+            split[0].save_checkpoint(folder)
+            resumed, converted = of("compact_split", **small), of("fp32")
+            resumed[0].load_checkpoint(folder)
+            converted[0].load_checkpoint(folder)
+        for name, value in masters(split[0]).items():
+            self.assertTrue(torch.equal(masters(converted[0])[name], value), name)
+        train(split, 4)
+        for run in (train(resumed, 4),):
+            for name, value in masters(split[0]).items():
+                self.assertTrue(torch.equal(masters(run[0])[name], value), name)
+        with torch.no_grad():  # a written parameter keeps the 16 bits beside it
+            resumed[0].module.a.weight.fill_(0.5)
+        self.assertLess((masters(resumed[0])["a.weight"] - 0.5).abs().max().item(), 2 ** -9)
+        self.assertTrue(bool((resumed[0].module.a.weight == 0.5).all()))
+        several = [train(of("compact_split", gradient_accumulation_steps=2, **more), micro=2) for more in ({}, small)]
+        for name, value in masters(several[0][0]).items():
+            self.assertTrue(torch.equal(masters(several[1][0])[name], value), name)
+        with self.assertRaisesRegex(RuntimeError, "compact_split"):
+            engine(Two, F32, optimizer={"type": "AdamW", "params": {"state_format": "compact_split"}})
 
     def test_step_gives_what_closure_gave(self):
         model, optimizer = engine(Two)

@@ -23,7 +23,7 @@
     XX(ps_client_place, gpu, gpu)                                                                                      \
     XX(ps_client_group, eps, eps)                                                                                      \
     XX(ps_client_step_info, n_separate, n_taken_back)                                                                  \
-    XX(ps_client_tensor_info, steps, steps)                                                                            \
+    XX(ps_client_tensor_info, steps, states)                                                                           \
     XX(ps_client_info, n_moments, why_not_gpu)                                                                         \
     XX(ps_client_checkpoint, extra_bytes, extra_bytes)                                                                 \
     XX(ps_client_loaded, extra_path, extra_path)                                                                       \

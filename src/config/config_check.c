@@ -152,6 +152,11 @@ static ps_status check_optimizer(const ps_config *config)
             return ps_config_fail_for(config, id, "%s has no effect with optimizer.type %s; remove it",
                                       ps_config_key(config, id), ps_config_optimizer_names[type]);
     }
+    double coefficients[3];
+    char problem[PS_NS_PROBLEM_MAX];
+    const ps_option_id ns = PS_OPTION_optimizer_params_ns_coefficients;
+    if (type == PS_CONFIG_OPTIMIZER_MUON && !ps_ns_coefficients_read(&config->options, coefficients, problem))
+        return ps_config_fail_for(config, ns, "%s %s", ps_config_key(config, ns), problem);
     ps_config_param_groups groups;
     const ps_status st = ps_config_param_groups_read(config, &groups);
     ps_config_param_groups_free(&groups);

@@ -82,6 +82,11 @@ static ps_status read_group(const reader *r, json_t *object)
         else
             PS_TRY(read_param(r, member, json));
     }
+    double coefficients[3];
+    char problem[PS_NS_PROBLEM_MAX];
+    const ps_options *o = &r->group->options;
+    if (o->optimizer_type == PS_CONFIG_OPTIMIZER_MUON && !ps_ns_coefficients_read(o, coefficients, problem))
+        return FAIL(r, "optimizer.params.ns_coefficients %s", problem);
     if (r->group->patterns != NULL) return PS_OK;
     return FAIL(r, "%s", "it has no params, the patterns of its parameters' names");
 }

@@ -224,6 +224,12 @@ static void test_bytes(void **state)
     ps_engine_destroy(e);
     ps_config_destroy(named);
     ps_config_destroy(c);
+    c = TINY(MUON, BF16, "optimizer.params.adamw_names=*wte*,*mpl*");
+    e = NULL;
+    expect_fails(ps_engine_create(ps_model_from_config, c, c, PS_FOR_TRAINING, NULL, &e), PS_EINVAL,
+                 "optimizer.params.adamw_names: '*mpl*' matches none of the model's");
+    assert_null(e);
+    ps_config_destroy(c);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------- */

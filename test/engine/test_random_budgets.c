@@ -15,6 +15,7 @@
 enum { RUNS = 200, CHANGES_MAX = 24 };
 
 static uint64_t state_of_draws;
+static int n_muon;
 static int n_shares;              /* runs with some updates early and others deferred */
 static int n_again;               /* runs with passes that were made a second time */
 static int n_right, n_taken_back; /* runs with speculative updates that were all valid, or all taken back */
@@ -62,7 +63,8 @@ static void draw_model(drawn *d)
     if (checkpointing > 1) change(d, "client.opts.with_activation_offload=true");
 }
 
-/* Gradients beside the parameters, where these are bf16 and no update is speculative. */
+/* Muon, with matrices in one chunk and in several; or Adam, with gradients beside the parameters where these are bf16 and
+ * no update is speculative. */
 static void draw_states(drawn *d)
 {
     static const char *const formats[] = {"fp32", "compact", "compact_split"};
@@ -70,6 +72,13 @@ static void draw_states(drawn *d)
     for (int i = 0; i < d->n; i++) {
         is_bf16 |= strcmp(d->texts[i], "bf16.enabled=true") == 0;
         speculates |= strstr(d->texts[i], "speculate") != NULL;
+    }
+    if (draw(4) == 0) {
+        n_muon++;
+        change(d, "optimizer.type=Muon");
+        change(d, "optimizer.params.lr=0.001");
+        change(d, "optimizer.params.ns_gemms=%s", draw(2) == 0 ? "fp32" : "bf16");
+        return;
     }
     change(d, "optimizer.params.state_format=%s", formats[draw(is_bf16 && !speculates ? 3 : 2)]);
 }
@@ -242,13 +251,13 @@ static void what_is_accepted_runs_as_planned(void **state)
     const int64_t first = number_of("PS_TEST_SEED", 1), n_seeds = number_of("PS_TEST_SEEDS", 1);
     for (int64_t seed = first; seed < first + n_seeds; seed++) {
         int n_accepted = 0;
-        n_shares = n_right = n_taken_back = n_again = 0;
+        n_muon = n_shares = n_right = n_taken_back = n_again = 0;
         state_of_draws = (uint64_t)seed * 0x9e3779b97f4a7c15ull + 1;
         for (int run = 0; run < RUNS; run++) n_accepted += try_run(seed, run);
         printf("seed %lld: %d of %d accepted, %d with a mix of updates, %d with valid speculative ones, %d took them "
                "back, %d computed again\n",
                (long long)seed, n_accepted, RUNS, n_shares, n_right, n_taken_back, n_again);
-        assert_true(n_accepted > RUNS / 8 && n_shares > RUNS / 64);
+        assert_true(n_accepted > RUNS / 8 && n_shares > RUNS / 64 && n_muon > RUNS / 16);
         assert_true(OVER_DISCRETE || (n_right > RUNS / 64 && n_taken_back > RUNS / 128 && n_again > 0));
     }
     assert_int_equal(ps_mem_live_bytes(), 0);

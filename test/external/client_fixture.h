@@ -64,13 +64,15 @@ static inline float drawn(uint64_t stream, int64_t i)
     return 2 * ps_rng_unit(ps_rng_u32((ps_rng_key){.seed = 17, .stream = stream}, (uint64_t)i)) - 1;
 }
 
-static inline ps_status add_tensor(ps_client *client, const char *name, int64_t elements, ps_dtype dtype, int frozen,
-                                   int unmanaged, int32_t *number)
+/* A matrix of so many rows; 0: one dimension. */
+static inline ps_status add_matrix(ps_client *client, const char *name, int64_t rows, int64_t elements, ps_dtype dtype,
+                                   int frozen, int unmanaged, int32_t *number)
 {
+    const int64_t shape[2] = {rows > 0 ? rows : elements, rows > 0 ? elements / rows : 0};
     const ps_client_tensor tensor = {.struct_size = sizeof tensor,
                                      .name = name,
-                                     .shape = &elements,
-                                     .n_dims = 1,
+                                     .shape = shape,
+                                     .n_dims = rows > 0 ? 2 : 1,
                                      .dtype = dtype,
                                      .is_frozen = frozen,
                                      .is_unmanaged = unmanaged};
@@ -109,6 +111,12 @@ static inline void put_value(ps_client *client, const ps_client_place *p, int64_
     char rounded[4];
     ps_from_floats(p->dtype, rounded, 0, 1, &value);
     put_bytes(client, p, i * item, rounded, item);
+}
+
+static inline ps_status add_tensor(ps_client *client, const char *name, int64_t elements, ps_dtype dtype, int frozen,
+                                   int unmanaged, int32_t *number)
+{
+    return add_matrix(client, name, 0, elements, dtype, frozen, unmanaged, number);
 }
 
 static inline ps_client_place pinned(ps_client *client, int32_t tensor, ps_client_what what, ps_client_mode mode)

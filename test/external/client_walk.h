@@ -30,6 +30,10 @@ enum {
 /* A run of three chunks, exactly one chunk, one element, no multiple of anything, many in one chunk. */
 static const int64_t sizes[TENSORS] = {9000, 4096, 1, 1000, 4097, 33, 2500, 700, 130, 64, 31, 1, 3000, 2047};
 
+/* Rows of those that are matrices where a program has any; 0: none. Some of several chunks, of one, frozen at first or
+ * for ever, unmanaged; some thinner than a matrix is for bf16 products. */
+static const int64_t rows[TENSORS] = {90, 64, 0, 20, 17, 3, 50, 70, 13, 0, 0, 1, 60, 0};
+
 /* What the library should hold. */
 typedef struct plain {
     float w[LARGEST], m[LARGEST], v[LARGEST];
@@ -49,7 +53,7 @@ typedef struct walk {
     int n_recorded, step;
     int64_t n_deferred, n_early, n_speculated, n_taken_back;
     bool is_plain; /* compared with plain arrays */
-    bool repeats;
+    bool repeats, has_matrices;
     ps_comm *comm; /* NULL: alone */
     int32_t rank, n_ranks;
     void (*after_step)(struct walk *w); /* NULL: nothing */
@@ -102,8 +106,8 @@ static ps_status create(walk *w, const char *changes)
     w->client = client_of_rank(changes, w->comm);
     for (int32_t t = 0; t < TENSORS; t++) {
         snprintf(name, sizeof name, "t.%d", t);
-        PS_TRY(add_tensor(w->client, name, sizes[t], given[t % 3], t == FROZEN || t == FROZEN_FOR_EVER, t == UNMANAGED,
-                          &w->number[t]));
+        PS_TRY(add_matrix(w->client, name, w->has_matrices ? rows[t] : 0, sizes[t], given[t % 3],
+                          t == FROZEN || t == FROZEN_FOR_EVER, t == UNMANAGED, &w->number[t]));
         assert_int_equal(w->number[t], t);
         w->order[t] = t;
     }
@@ -262,7 +266,8 @@ static void update(walk *w)
 static void write_somewhere(walk *w)
 {
     const int32_t t = roll(w, TENSORS);
-    const ps_client_what what = roll(w, 2) == 0 && t != UNMANAGED ? PS_CLIENT_PARAM : PS_CLIENT_MASTER;
+    const bool is_param = roll(w, 2) == 0 && t != UNMANAGED, is_split = w->client->settings.optimizer.is_split;
+    const ps_client_what what = is_param || (is_split && t != UNMANAGED) ? PS_CLIENT_PARAM : PS_CLIENT_MASTER;
     const int64_t at = roll(w, (int)sizes[t]);
     const float value = (float)(roll(w, 2001) - 1000) / 1024; /* exact in f32; rounded alike by both otherwise */
     if (what == PS_CLIENT_MASTER && (t == FROZEN_FOR_EVER || t == FROZEN || w->n_ranks > 1)) return;

@@ -1,6 +1,8 @@
 /* test_client_walk.c - what programs of client_walk.h see is the same in all budgets, and what plain arrays hold. */
 #include "external/client_walk.h"
 
+#define SPLIT "bf16.enabled=true optimizer.params.state_format=compact_split "
+
 static int64_t n_deferred; /* by the last one */
 
 static uint64_t walked(const char *changes, uint64_t seed, bool is_plain)
@@ -32,7 +34,8 @@ static void test_values(void **state)
 static void test_budgets(void **state)
 {
     (void)state;
-    static const char *const formats[] = {"", "bf16.enabled=true ", "fp16.enabled=true fp16.initial_scale_power=2 "};
+    static const char *const formats[] = {"", "bf16.enabled=true ", "fp16.enabled=true fp16.initial_scale_power=2 ",
+                                          SPLIT};
     static const char *const budgets[] = {THIRD, "memory.host=4MB memory.disk=0", "memory.host=0 memory.disk=2MB",
                                           THIRD " memory.prefetch=0"};
     char changes[256];
@@ -67,9 +70,9 @@ static void test_ranks(void **state)
         (void)walked_by_ranks(n, all, 38, true); /* drops a gradient that overlaps its parameter */
         snprintf(changes, sizeof changes, "%s %s", little, budgets[0]);
         (void)walked_by_ranks(n, changes, 21, true);
-        for (int f = 0; f < 2; f++) {
-            const char *format = f == 0 ? "" : "bf16.enabled=true";
-            if (OVER_DISCRETE && over.seed % 2 != f) continue;
+        for (int f = 0; f < 3; f++) {
+            const char *format = f == 0 ? "" : f == 1 ? "bf16.enabled=true" : SPLIT;
+            if (OVER_DISCRETE && over.seed % 3 != f) continue;
             snprintf(changes, sizeof changes, "%s %s", format, all);
             const uint64_t want = walked_by_ranks(n, changes, 22, false);
             for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
@@ -97,14 +100,14 @@ static uint64_t walked_early(const char *changes, uint64_t seed, bool is_plain, 
 static void test_early(void **state)
 {
     (void)state;
-    static const char *const formats[] = {"", "bf16.enabled=true "};
+    static const char *const formats[] = {"", "bf16.enabled=true ", SPLIT};
     static const char *const budgets[] = {THIRD, "memory.host=0 memory.disk=2MB", "memory.host=4MB memory.disk=0",
                                           THIRD " memory.defer_updates=false"};
     char changes[256];
     int64_t n_early;
     for (uint64_t seed = 50; seed < 54; seed++) {
         if (OVER_DISCRETE && !is_my_share()) continue;
-        const char *format = formats[seed % 2];
+        const char *format = formats[seed % 3];
         snprintf(changes, sizeof changes, LATE "%s%s", format, ALL);
         const uint64_t want = walked_early(changes, seed, false, &n_early);
         assert_int_equal(n_early, 0);
@@ -141,8 +144,10 @@ static void test_early_of_ranks(void **state)
     char changes[256];
     if (OVER_DISCRETE) return;
     for (int n = 2; n <= RANKS_MAX; n++)
-        for (uint64_t seed = 90; seed < 92; seed++) { /* one of two groups of a tensor is updated before the other */
-            const char *format = seed % 2 == 0 ? "" : "bf16.enabled=true";
+        for (int f = 0; f < 3; f++) {
+            const char *format = f == 0 ? "" : f == 1 ? "bf16.enabled=true" : SPLIT;
+            /* here one of two groups of a tensor is updated before the other */
+            const uint64_t seed = f == 1 ? 91 : 90;
             const walk first = {.dice = {.seed = seed, .stream = 5}, .repeats = true, .after_step = count_early};
             snprintf(changes, sizeof changes, LATE "%s %s", format, budgets[0]);
             n_early_of_ranks = 0;

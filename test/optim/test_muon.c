@@ -323,7 +323,7 @@ static void test_options(void **state)
     (void)state;
     const ps_optimizer_setup o = setup_of("\"lr\": 0.02"),
                              same = setup_of("\"momentum\": 0.95, \"nesterov\": true, \"weight_decay\": 0.1, "
-                                             "\"ns_coefficients\": \"3.4445, -4.775, 2.0315\", "
+                                             "\"ns_coefficients\": [3.4445, -4.775, 2.0315], "
                                              "\"ns_eps\": 1e-7, \"ns_steps\": 5, \"adjust_lr_fn\": \"original\", "
                                              "\"betas\": [0.9, 0.999], \"eps\": 1e-8");
     assert_memory_equal(o.number, same.number, sizeof o.number);
@@ -336,9 +336,16 @@ static void test_options(void **state)
     assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 10, false, true), 40);
     assert_string_equal(ps_optimizer_state_name(&o, 0), "momentum_buffer");
     static const char *const bad[][2] = {
-        {"\"ns_coefficients\": \"3.4,-4.7\"", "expected a text of three numbers"},
-        {"\"ns_coefficients\": \"3.4,-4.7,2,1\"", "expected a text of three numbers"},
-        {"\"ns_coefficients\": \"3.4,-4.7,inf\"", "expected a text of three numbers"},
+        {"\"ns_coefficients\": \"3.4,-4.7\"", "expected three numbers"},
+        {"\"ns_coefficients\": [3.4, -4.7]",
+         "c.json:1:62: optimizer.params.ns_coefficients is \"3.4,-4.7\", expected three numbers"},
+        {"\"ns_coefficients\": \"3.4,-4.7,2,1\"", "c.json:1:62: optimizer.params.ns_coefficients is \"3.4,-4.7,2,1\""},
+        {"\"ns_coefficients\": \"3.4,-4.7,inf\"", "expected three numbers"},
+        {"\"ns_coefficients\": [3.4, \"b\", 2]", "must be an array of numbers, or a string"},
+        {"\"ns_coefficients\": [3.4445, 4.7750, 2.0315]",
+         "c.json:1:62: optimizer.params.ns_coefficients is 3.4445,4.775,2.0315, with "
+         "which step 2 of ns_steps 5 makes singular values as large as"},
+        {"\"ns_steps\": 99, \"ns_coefficients\": [1.5, 0, 0]", "step 11 of ns_steps 99"},
         {"\"ns_steps\": 0", "ns_steps"},
         {"\"dampening\": 0.5", "optimizer.params.dampening has no effect with optimizer.type Muon"},
         {"\"state_format\": \"compact\"", "optimizer.params.state_format has no effect with optimizer.type Muon"},

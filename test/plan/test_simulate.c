@@ -431,7 +431,7 @@ static ps_simulation follow(const ps_config *c, const ps_site *site, const ps_ad
 }
 
 /* What has a price: bits. */
-enum { ADVISES_NO_SKIPS = 1, ADVISES_COMPACT = 2 };
+enum { ADVISES_NO_SKIPS = 1, ADVISES_COMPACT = 2, ADVISES_RELEASE = 4 };
 
 /* Returns those of them that it has. */
 static int check_advice(ps_config *c, const ps_site *site, int least)
@@ -455,8 +455,12 @@ static int check_advice(ps_config *c, const ps_site *site, int least)
         /* steps are skipped no longer, or have other bits: more than a change of speed */
         const bool skips_none = strcmp(advice[i].change, "train.max_nonfinite_steps=1") == 0;
         const bool is_compact = strcmp(advice[i].change, "optimizer.params.state_format=compact") == 0;
-        assert_int_equal(advice[i].price != NULL, skips_none || is_compact);
-        prices |= (skips_none ? ADVISES_NO_SKIPS : 0) | (is_compact ? ADVISES_COMPACT : 0);
+        const bool is_split = strncmp(advice[i].change, "optimizer.params.state_format=compact_split ", 44) == 0;
+        assert_int_equal(advice[i].price != NULL, skips_none || is_compact || is_split);
+        assert_int_equal(advice[i].saved_bytes, ps_max_i64(0, base.model_data_bytes - s.model_data_bytes));
+        if (is_compact || is_split) assert_true(advice[i].saved_bytes > 0);
+        prices |=
+            (skips_none ? ADVISES_NO_SKIPS : 0) | (is_compact ? ADVISES_COMPACT : 0) | (is_split ? ADVISES_RELEASE : 0);
     }
     ps_config_destroy(c);
     return prices;
@@ -499,8 +503,19 @@ static void advice_holds_when_it_is_followed(void **state)
     assert_int_equal(check_advice(TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=20MB",
                                        "gradient_clipping=0", "default_chunk_size=2048", "memory.defer_updates=false"),
                                   NULL, 1),
-                     ADVISES_NO_SKIPS | ADVISES_COMPACT);
+                     ADVISES_NO_SKIPS | ADVISES_COMPACT | ADVISES_RELEASE);
     check_advice(TINY(BF16, "memory.device=300KB", "memory.host=4MB", "train_micro_batch_size_per_gpu=16"), NULL, 1);
+    /* gradients that are accumulated, or clipped, are there until the step's end */
+    assert_int_equal(check_advice(TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=20MB",
+                                       "gradient_clipping=0", "gradient_accumulation_steps=2"),
+                                  NULL, 0) &
+                         ADVISES_RELEASE,
+                     0);
+    assert_int_equal(check_advice(TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=20MB",
+                                       "gradient_clipping=1"),
+                                  NULL, 0) &
+                         ADVISES_RELEASE,
+                     0);
     check_advice(TINY(BF16, "memory.device=500KB", "memory.host=auto", "train_micro_batch_size_per_gpu=32",
                       "comm.staging=64KiB"),
                  &(ps_site){.hardware = &hw}, 1);

@@ -21,6 +21,7 @@ _OWN_KEY = "patrickstar"  # key of state_dict for data that torch.optim does not
 # Options of torch.optim's groups that this optimizer does not support, and their values when unset.
 _NOT_DONE = {"amsgrad": False, "maximize": False, "momentum": 0, "dampening": 0, "nesterov": False}
 _OF_SGD = ("momentum", "dampening", "nesterov")  # fixed numbers of the configuration
+_OF_MUON = ("momentum", "nesterov", "ns_coefficients", "ns_eps", "ns_steps", "adjust_lr_fn")
 
 # What others' Lion can do and this one does not: keys of groups, and their values when unset.
 _NOT_DONE_OF_LION = {"weight_decouple": True, "fixed_decay": False, "cautious": False, "cautious_factor": 1,
@@ -29,9 +30,14 @@ _LIONS = ("lion_pytorch", "pytorch_optimizer", "bitsandbytes")  # packages that 
 
 # optimizer.type, and the keys of optimizer.params that its groups have besides lr and weight_decay.
 PARAMS_OF: Dict[str, Tuple[str, ...]] = {"Adam": ("betas", "eps"), "AdamW": ("betas", "eps"), "SGD": _OF_SGD,
-                                         "Lion": ("betas",)}
-KINDS = tuple(PARAMS_OF)
-COUNTED = ("Adam", "AdamW")  # their states have a "step"
+                                         "Lion": ("betas",), "Muon": (*_OF_MUON, "betas", "eps")}
+_FIXED_OF = {"SGD": _OF_SGD, "Muon": _OF_MUON}
+KINDS = tuple(kind for kind in PARAMS_OF if kind != "Muon")  # torch.optim's takes a part of a model's parameters only
+
+
+def is_counted(states: Iterable[str]) -> bool:
+    """Whether the optimizer of torch.optim that keeps these states of a parameter has a "step" beside them."""
+    return "exp_avg_sq" in states
 
 _takes_over: List[bool] = []  # within templates()
 
@@ -60,6 +66,9 @@ def is_known(cls: Any) -> bool:
 def kind_of(optimizer: torch.optim.Optimizer) -> str:
     """optimizer.type of the configuration for an optimizer of PyTorch's interface. Refused if there is none."""
     kind = type(optimizer).__name__
+    if kind == "Muon":
+        raise Refused("%s.Muon: it has the matrices of a model only; set optimizer.type = \"Muon\" of the configuration, "
+                      "which updates all parameters: matrices by Muon, others by AdamW" % type(optimizer).__module__)
     if not is_known(type(optimizer)):
         raise Refused("%s.%s: parameters in chunks are updated by torch.optim's Adam, AdamW, SGD, or Lion of %s; use "
                       "one of them" % (type(optimizer).__module__, kind, ", ".join(_LIONS)))
@@ -135,7 +144,8 @@ class StepInfo:
 
 
 class Optimizer(torch.optim.Optimizer):
-    """The optimizer of initialize_engine: Adam, AdamW, SGD or Lion (optimizer.type of the configuration) in chunks.
+    """The optimizer of initialize_engine: Adam, AdamW, SGD, Lion or Muon (optimizer.type of the configuration) in
+    chunks.
 
     param_groups are those of the configuration (optimizer.param_groups; the first has the parameters that no pattern
     names). Values that a program or a torch.optim.lr_scheduler writes to a group's lr, weight_decay, betas or eps take
@@ -146,15 +156,16 @@ class Optimizer(torch.optim.Optimizer):
         self.last_step = self._initial_step_info()
         options = engine.ps_config.to_dict()["optimizer"]
         self._kind = options["type"]
-        self._fixed = {} if self._kind != "SGD" else {
-            key: options["params"][key] for key in _OF_SGD}
+        self._fixed = {key: options["params"][key] for key in _FIXED_OF.get(self._kind, ())}
+        self._fixed_of_groups = [{}] + [{key: group[key] for key in self._fixed if key in group}
+                                        for group in options.get("param_groups") or []]
         self._slots = engine.front.slots
         groups: List[Dict[str, Any]] = [{"params": []} for _ in self.client.get_groups()]
         for slot in self._slots:
             groups[self.client.get_tensor_info(slot.number).group]["params"].append(slot.param)
         self._known: List[Dict[str, Any]] = [self._read_group(group) for group in self.client.get_groups()]
-        for group, numbers in zip(groups, self._known):
-            group.update(numbers, **self._fixed)
+        for number, (group, numbers) in enumerate(zip(groups, self._known)):
+            group.update(numbers, **self._get_fixed(number))
         self._has_warned = False
         self._template: Any = None  # of take_over
         self._norms: List[torch.Tensor] = []  # of clip_grad_norm_, which the next step fills
@@ -163,6 +174,11 @@ class Optimizer(torch.optim.Optimizer):
         self._is_built = True
         self._set: List[ClientGroup] = [_as_configured() for _ in groups]
         engine.checkpoints.optimizer = weakref.ref(self)
+
+    def _get_fixed(self, number: int) -> Dict[str, Any]:
+        """What a program may not change of a group."""
+        own = self._fixed_of_groups
+        return {**self._fixed, **(own[number] if number < len(own) else {})}
 
     # ---- steps
 
@@ -275,8 +291,8 @@ class Optimizer(torch.optim.Optimizer):
         groups[0] = groups[0] + [slot for slot in self._slots if slot not in named]
         self._known = [self._read_group(group) for group in self.client.get_groups()]
         self._set += [_as_configured() for _ in range(len(self._set), len(groups))]
-        self.param_groups[:] = [{"params": [slot.param for slot in slots], **known, **self._fixed}
-                                for slots, known in zip(groups, self._known)]
+        self.param_groups[:] = [{"params": [slot.param for slot in slots], **known, **self._get_fixed(number)}
+                                for number, (slots, known) in enumerate(zip(groups, self._known))]
 
     def _read_group(self, group: ClientGroup) -> Dict[str, Any]:
         numbers: Dict[str, Any] = {"lr": group.lr, "weight_decay": group.weight_decay}
@@ -299,7 +315,7 @@ class Optimizer(torch.optim.Optimizer):
         """Passes the program's values to the library."""
         _check_options(self.param_groups, self._kind)
         for number, (group, known, numbers) in enumerate(zip(self.param_groups, self._known, self._set)):
-            for key, value in self._fixed.items():
+            for key, value in self._get_fixed(number).items():
                 if group[key] != value:
                     raise Refused("param_groups[%d][%r] = %r: it is fixed, %r; set optimizer.params.%s of the "
                                   "configuration, and cycle_momentum=False of a scheduler that changes it"
@@ -337,8 +353,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def describe(self) -> Dict[str, Any]:
         """The class of torch.optim, and its groups with parameters by name, after get_written."""
-        groups = [{**self._read_group(numbers), **self._fixed, "params": [param._ps.name for param in group["params"]]}
-                  for numbers, group in zip(self.client.get_groups(), self.param_groups)]
+        groups = [{**self._read_group(numbers), **self._get_fixed(number),
+                   "params": [param._ps.name for param in group["params"]]}
+                  for number, (numbers, group) in enumerate(zip(self.client.get_groups(), self.param_groups))]
         return {"type": self._kind, "param_groups": groups}
 
     def note_loaded(self) -> None:
@@ -351,20 +368,21 @@ class Optimizer(torch.optim.Optimizer):
     # ---- state
 
     def state_dict(self, whole: bool = True) -> Dict[str, Any]:
-        """That of torch.optim's class of the same name, which can load it; in addition, under "patrickstar", the count
-        of updates and the loss scaler. whole=False: only the states that this rank keeps, or a part of: for one file a
+        """That of torch.optim's class of the same name, which can load it (Muon: with the states of torch.optim.Muon for
+        matrices, and of AdamW for other parameters); in addition, under "patrickstar", the count of updates and the loss
+        scaler. whole=False: only the states that this rank keeps, or a part of: for one file a
         rank, which the same rank of as many loads again, and python -m patrickstar.merge joins to a whole. Several
         ranks: all call."""
         numbers = self._number_params()
         state: Dict[int, Dict[str, Any]] = {}
-        names = self.client.get_state_names()
-        check_room("optimizer.state_dict()", sum(slot.shape.numel() for slot in self._slots
-                                                 if whole or self.client.keeps(slot.number)), len(names))
+        check_room("optimizer.state_dict()", sum(slot.shape.numel() * len(self._states_of(slot)) for slot in self._slots
+                                                 if whole or self.client.keeps(slot.number)), 1)
         for slot in self._slots:
             steps = self.client.get_steps(slot.number)
             if steps == 0:
                 continue
-            values: Dict[str, Any] = {"step": torch.tensor(float(steps))} if self._kind in COUNTED else {}
+            names = self._states_of(slot)
+            values: Dict[str, Any] = {"step": torch.tensor(float(steps))} if is_counted(names) else {}
             for name in names:
                 values[name] = self.client.read(slot.number, name, slot.shape)
             if whole or self.client.keeps(slot.number):
@@ -377,8 +395,8 @@ class Optimizer(torch.optim.Optimizer):
         own = {"steps": self.client.get_steps(), "scaler": self.client.get_scaler(),
                "tensor_steps": {numbers[id(slot.param)]: self.client.get_steps(slot.number) for slot in self._slots}}
         if not whole and self.engine.ranks.size > 1:
-            names = {numbers[id(slot.param)]: slot.name for slot in self._slots}
-            own["part"] = {**_parts.new_mark(self.client), "names": names}
+            own["part"] = {**_parts.new_mark(self.client),
+                           "names": {numbers[id(slot.param)]: slot.name for slot in self._slots}}
         return {"state": state, "param_groups": groups, _OWN_KEY: own}
 
     @torch.no_grad()
@@ -387,14 +405,14 @@ class Optimizer(torch.optim.Optimizer):
         order of groups. Several ranks: all call, with the whole, or each with its result of state_dict(whole=False). If
         one refuses, nothing is loaded on any."""
         slot_of = self.engine.agree(lambda: self._check_state(state_dict), "load_state_dict of the optimizer")
-        groups, own, names = state_dict["param_groups"], state_dict.get(_OWN_KEY, {}), self.client.get_state_names()
+        groups, own = state_dict["param_groups"], state_dict.get(_OWN_KEY, {})
         most = 0
         for number, slot in slot_of.items():
             values = state_dict["state"].get(number)
             steps = int(values["step"]) if values and "step" in values else own.get("tensor_steps", {}).get(number, 0)
             if values is not None and "step" not in values:
                 steps = max(steps, 1)
-            for name in names:
+            for name in self._states_of(slot):
                 if values is not None and values.get(name) is not None:
                     self.client.write(slot.number, name, values[name])
                 elif self.client.get_steps(slot.number) > 0:
@@ -426,43 +444,51 @@ class Optimizer(torch.optim.Optimizer):
         _check_options(groups, self._kind)
         saved = [number for group in groups for number in group["params"]]
         slot_of = dict(zip(saved, (param._ps for group in self.param_groups for param in group["params"])))
-        names, states, own = self.client.get_state_names(), state_dict["state"], state_dict.get(_OWN_KEY, {})
-        self._check_states(states, slot_of, names)
-        self._check_that_states_are_whole(states, slot_of, names, own.get("tensor_steps", {}))
-        self._check_that_none_is_missing(states, slot_of, names, own)
+        states, own = state_dict["state"], state_dict.get(_OWN_KEY, {})
+        self._check_states(states, slot_of)
+        self._check_that_states_are_whole(states, slot_of, own.get("tensor_steps", {}))
+        self._check_that_none_is_missing(states, slot_of, own)
         return slot_of
 
-    def _check_states(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str]) -> None:
+    def _states_of(self, slot: Slot) -> List[str]:
+        """Names of the states that the optimizer keeps of it."""
+        states = self.client.get_tensor_info(slot.number).states
+        return [name for i, name in enumerate(self.client.get_state_names()) if states >> i & 1]
+
+    def _check_states(self, states: Dict[Any, Any], slot_of: Dict[Any, Any]) -> None:
         for number, values in states.items():
             if number not in slot_of:
                 raise ValueError("optimizer state: parameter %r is in no group" % number)
             slot = slot_of[number]
+            names = self._states_of(slot)
             for name, value in values.items():
                 if isinstance(value, torch.Tensor) and name != "step":
                     if name not in names:
-                        raise ValueError("optimizer state: %s of %s; %s keeps %s"
-                                         % (name, slot.name, self._kind, names))
+                        raise ValueError("optimizer state: %s of %s; %s keeps %s%s" % (
+                            name, slot.name, self._kind, names, " of it: optimizer.params.adamw_names says which "
+                            "matrices AdamW updates" if self._kind == "Muon" else ""))
                     if value.shape != slot.shape:
                         raise ValueError("optimizer state: %s of %s has shape %s, expected %s"
                                          % (name, slot.name, tuple(value.shape), tuple(slot.shape)))
 
-    def _check_that_states_are_whole(self, states: Dict[Any, Any], slot_of: Dict[Any, Any], names: List[str],
+    def _check_that_states_are_whole(self, states: Dict[Any, Any], slot_of: Dict[Any, Any],
                                      tensor_steps: Dict[Any, int]) -> None:
         """A parameter that has some of its states has all of them; but torch's SGD leaves its momentum out at first."""
         for number, values in states.items():
             if not values or (self._kind == "SGD" and tensor_steps.get(number, 0) == 0):
                 continue
+            names = self._states_of(slot_of[number])
             missing = [name for name in names if values.get(name) is None]
             if missing:
                 raise ValueError("optimizer state: %s of %s is missing; %s keeps %s of each parameter: load a file "
                                  "that has all of them" % (" and ".join(missing), slot_of[number].name, self._kind,
                                                       " and ".join(names)))
 
-    def _check_that_none_is_missing(self, states: Dict[Any, Any], slot_of: Dict[Any, Slot], names: List[str],
+    def _check_that_none_is_missing(self, states: Dict[Any, Any], slot_of: Dict[Any, Slot],
                                     own: Dict[str, Any]) -> None:
         """Of the updated parameters. If one is missing, it is the state of one rank."""
         updated = [number for number, steps in own.get("tensor_steps", {}).items() if steps > 0 and number in slot_of]
-        if not names or all(states.get(number) for number in updated):
+        if not self.client.get_state_names() or all(states.get(number) for number in updated):
             return
         mark = own.get("part")
         if mark is not None:

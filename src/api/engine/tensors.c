@@ -157,11 +157,7 @@ static ps_status expect_has_state(const ps_engine *e, int64_t tensor, ps_list li
 {
     if (tensor < 0 || tensor >= e->program->n_params) return PS_OK;
     const ps_param *p = &e->program->params[tensor];
-    const ps_optimizer_setup *o = &e->settings.optimizer;
-    const int32_t i = list - PS_LIST_STATES;
-    if (ps_optimizer_states_of(o, p->is_whole) >> i & 1) return PS_OK;
-    return PS_FAIL(PS_EINVAL, "%s has no %s: optimizer.type = %s updates it %s", p->name, ps_optimizer_state_name(o, i),
-                   o->optimizer->name, p->is_whole ? "as a whole matrix" : "by elements, as AdamW");
+    return ps_values_expect_state(&e->settings, p->name, p->is_whole, list);
 }
 
 static ps_status find_state(const ps_engine *e, const char *call, int64_t tensor, const char *state, ps_list *out)

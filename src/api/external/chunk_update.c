@@ -17,9 +17,17 @@ ps_piece_update ps_client_update_of(const ps_client *c, const ps_client_tensor_s
 
 static ps_status update_piece(ps_client *c, const ps_piece *p, ps_tier tier)
 {
-    ps_piece_update u = ps_client_update_of(c, &c->tensors[p->tensor]);
+    const ps_client_tensor_state *t = &c->tensors[p->tensor];
+    ps_piece_update u = ps_client_update_of(c, t);
+    ps_piece whole = *p;
     u.gradients = ps_client_gradient_list(c, p);
-    return ps_state_update_piece(&c->state, tier, p, &u);
+    if (t->is_whole && !u.skips) {
+        if (p->tensor_offset > 0) return PS_OK; /* updated with its first piece; its run is adjacent */
+        whole.n = t->elements;
+        u.rows = t->shape[0];
+        u.cols = t->shape[1];
+    }
+    return ps_state_update_piece(&c->state, tier, &whole, &u);
 }
 
 /* ---- a chunk ---- */
@@ -46,36 +54,46 @@ static bool uses_list(const ps_client *c, int32_t chunk, ps_list list, ps_access
     *mode = skips && list != PS_LIST_PARAM16 ? PS_ACCESS_READ : PS_ACCESS_WRITE;
     if (list <= PS_LIST_MASTER) return true;
     if (skips) return false;
-    if (list < PS_LIST_STATES + c->settings.optimizer.n_states) return true;
+    if (list < ps_lists_grad(&c->lists)) return ps_client_has_list(c, list, chunk);
     if (list == ps_lists_kept_grad(&c->lists)) return uses_kept(c, chunk, mode);
     *mode = PS_ACCESS_READ;
     return list == ps_lists_grad(&c->lists) && ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_SEPARATE);
 }
 
 /* A skipped step reads nothing, and changes nothing that is being saved. */
-static ps_status update_pieces(ps_client *c, int32_t chunk, ps_tier tier)
+static ps_status update_pieces(ps_client *c, ps_run chunks, ps_tier tier)
 {
     const bool skips = c->groups.skips;
-    if (is_speculative(c, chunk)) PS_TRY(ps_client_keep_gradients(c, chunk, tier));
-    if (!skips) PS_TRY(ps_snapshot_visit(&c->snapshot, &c->state, chunk, tier, PS_SNAPSHOT_BEFORE));
-    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
+    const int32_t end = chunks.first + chunks.n_chunks;
+    if (is_speculative(c, chunks.first)) PS_TRY(ps_client_keep_gradients(c, chunks.first, tier));
+    for (int32_t k = chunks.first; k < end && !skips; k++)
+        PS_TRY(ps_snapshot_visit(&c->snapshot, &c->state, k, tier, PS_SNAPSHOT_BEFORE));
+    for (int32_t i = c->pieces.first[chunks.first]; i < c->pieces.first[end]; i++)
         if (c->gradients[i].place != PS_GRADIENT_NONE) PS_TRY(update_piece(c, &c->pieces.all[i], tier));
-    return skips ? PS_OK : ps_snapshot_visit(&c->snapshot, &c->state, chunk, tier, PS_SNAPSHOT_AFTER);
+    for (int32_t k = chunks.first; k < end && !skips; k++)
+        PS_TRY(ps_snapshot_visit(&c->snapshot, &c->state, k, tier, PS_SNAPSHOT_AFTER));
+    return PS_OK;
 }
 
-static ps_status update_on(ps_client *c, int32_t chunk, ps_tier tier)
+static ps_status update_on(ps_client *c, ps_run chunks, ps_tier tier)
 {
     ps_access_mode mode;
     ps_status st = PS_OK;
-    ps_list held = 0;
-    for (; held < c->lists.n && st == PS_OK; held++)
-        if (uses_list(c, chunk, held, &mode)) st = ps_client_pin_chunk(c, held, chunk, tier, mode);
+    const int32_t n_wanted = chunks.n_chunks * c->lists.n; /* chunk by chunk, in each list that it uses */
+    int32_t held = 0;
+    for (; held < n_wanted && st == PS_OK; held++) {
+        const int32_t chunk = chunks.first + held / c->lists.n;
+        const ps_list list = held % c->lists.n;
+        if (uses_list(c, chunk, list, &mode)) st = ps_client_pin_chunk(c, list, chunk, tier, mode);
+    }
     if (st == PS_OK)
-        st = update_pieces(c, chunk, tier);
+        st = update_pieces(c, chunks, tier);
     else
         held--; /* the one that could not be pinned */
-    for (ps_list list = 0; list < held; list++)
-        if (uses_list(c, chunk, list, &mode)) ps_client_unpin_chunk(c, list, chunk);
+    for (int32_t i = 0; i < held; i++) {
+        const int32_t chunk = chunks.first + i / c->lists.n;
+        if (uses_list(c, chunk, i % c->lists.n, &mode)) ps_client_unpin_chunk(c, i % c->lists.n, chunk);
+    }
     return st;
 }
 
@@ -102,6 +120,13 @@ bool ps_client_is_any_list_pinned(const ps_client *c, int32_t chunk)
     return false;
 }
 
+static bool are_any_pinned(const ps_client *c, ps_run chunks)
+{
+    for (int32_t k = chunks.first; k < chunks.first + chunks.n_chunks; k++)
+        if (ps_client_is_any_list_pinned(c, k)) return true;
+    return false;
+}
+
 /* Between steps an update is no moment, and nothing is recorded. */
 enum { UNRECORDED = -1 };
 
@@ -113,13 +138,24 @@ static ps_status begin_update(ps_client *c, const char *label, int64_t framework
 /* If there is no room next to the framework's memory, the other tier may have it. */
 static ps_status update_any_tier(ps_client *c, int32_t chunk, int64_t framework_bytes)
 {
+    const ps_run chunks = ps_client_updated_with(c, chunk);
     const ps_tier tier = ps_client_update_tier(c, chunk), other = tier == PS_TIER_HOST ? PS_TIER_DEVICE : PS_TIER_HOST;
     PS_TRY(begin_update(c, "update", framework_bytes));
-    const ps_status st = update_on(c, chunk, tier);
-    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0 || ps_client_is_any_list_pinned(c, chunk))
+    const ps_status st = update_on(c, chunks, tier);
+    if (st != PS_EBUDGET || c->settings.budgets.bytes[other] == 0 || !ps_client_may_update_on(c, other) ||
+        are_any_pinned(c, chunks))
         return tell_update_room(c, st);
     PS_TRY(begin_update(c, "update elsewhere", framework_bytes));
-    return tell_update_room(c, update_on(c, chunk, other));
+    return tell_update_room(c, update_on(c, chunks, other));
+}
+
+void ps_client_discard_unused(ps_client *c, int32_t chunk, ps_client_gradient_place place)
+{
+    const bool is_kept = place == PS_GRADIENT_KEPT;
+    if ((!is_kept && place != PS_GRADIENT_SEPARATE) || ps_client_chunk_has_gradient(c, chunk, place)) return;
+    const ps_list list = is_kept ? ps_lists_kept_grad(&c->lists) : ps_lists_grad(&c->lists);
+    if (!ps_lists_exists(&c->lists, list)) return;
+    ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, list, chunk));
 }
 
 void ps_client_end_gradients(ps_client *c, int32_t chunk)
@@ -134,9 +170,13 @@ void ps_client_end_gradients(ps_client *c, int32_t chunk)
 
 ps_status ps_client_update_chunk(ps_client *c, int32_t chunk, int64_t framework_bytes)
 {
+    const ps_run chunks = ps_client_updated_with(c, chunk);
     PS_TRY(update_any_tier(c, chunk, framework_bytes));
-    ps_client_end_gradients(c, chunk);
-    return ps_client_write_ahead(c, chunk);
+    for (int32_t k = chunks.first; k < chunks.first + chunks.n_chunks; k++) {
+        ps_client_end_gradients(c, k);
+        PS_TRY(ps_client_write_ahead(c, k));
+    }
+    return PS_OK;
 }
 
 /* ---- within the backward pass ---- */
@@ -172,7 +212,7 @@ ps_status ps_client_check_gradients_complete(const ps_client *c, const char *wha
 bool ps_client_can_be_early(ps_client *c, int32_t chunk)
 {
     if (!ps_client_owns(c, chunk) || !ps_client_chunk_has_any_gradient(c, chunk) ||
-        ps_client_is_any_list_pinned(c, chunk))
+        ps_client_is_any_list_pinned(c, chunk) || ps_client_is_in_whole_run(c, chunk))
         return false;
     const bool speculates = c->settings.may_speculate;
     if (speculates && (!c->updates.may_keep[chunk] || c->updates.is_unvalidated[chunk])) return false;
@@ -218,11 +258,12 @@ void ps_client_end_early_updates(ps_client *c)
 static ps_status execute(ps_client *c, int32_t chunk, int64_t framework_bytes)
 {
     ps_client_updates *u = &c->updates;
+    const ps_run chunks = ps_client_updated_with(c, chunk);
     const ps_status st = ps_client_update_chunk(c, chunk, framework_bytes);
     if (st == PS_EBUDGET) return st;
     PS_TRY(ps_client_break(c, st));
-    u->is_waiting[chunk] = false;
-    u->n_waiting--;
+    for (int32_t k = chunks.first; k < chunks.first + chunks.n_chunks; k++) u->is_waiting[k] = false;
+    u->n_waiting -= chunks.n_chunks;
     return PS_OK;
 }
 

@@ -9,7 +9,8 @@
 
 /* The numbers for the updates of a tensor. */
 ps_piece_update ps_client_update_of(const ps_client *c, const ps_client_tensor_state *t);
-/* Update a chunk whose gradients are not used yet. framework_bytes: of its moment. */
+/* Update a chunk whose gradients are not used yet, with those of ps_client_updated_with. framework_bytes: of its
+ * moment. */
 PS_NODISCARD ps_status ps_client_update_chunk(ps_client *c, int32_t chunk, int64_t framework_bytes);
 /* Is any of its lists in use? */
 bool ps_client_is_any_list_pinned(const ps_client *c, int32_t chunk);
@@ -36,6 +37,8 @@ PS_NODISCARD ps_status ps_client_check_not_updated_early(ps_client *c, int32_t t
 PS_NODISCARD ps_status ps_client_check_gradients_complete(const ps_client *c, const char *what);
 /* A chunk's gradients have been used, or are no longer wanted: its lists of gradients are discarded. */
 void ps_client_end_gradients(ps_client *c, int32_t chunk);
+/* Gradients of the chunk have left this place: its list is discarded where it has no other. */
+void ps_client_discard_unused(ps_client *c, int32_t chunk, ps_client_gradient_place place);
 /* After ps_client_validate and the step: updates that were taken back are made again, as decided; where there is no room
  * now they stay deferred. */
 PS_NODISCARD ps_status ps_client_update_taken_back(ps_client *c);
@@ -69,7 +72,7 @@ PS_NODISCARD ps_status ps_client_write_ahead(ps_client *c, int32_t chunk);
 PS_NODISCARD ps_status ps_client_sync_value(ps_client *c, int32_t tensor);
 /* Chunks of the tensor have masters from now on. */
 PS_NODISCARD ps_status ps_client_need_master(ps_client *c, int32_t tensor);
-/* Moves gradients that overwrite the parameter to list GRAD. PS_ESTATE: the program has a pointer to them in use. */
+/* Moves gradients that overwrite the parameter, or are in list GRAD16, to list GRAD. PS_ESTATE: the program has a pointer to them in use. */
 PS_NODISCARD ps_status ps_client_restore_param(ps_client *c, int32_t tensor);
 /* Rounds a separate gradient, which is pinned, as if it were in place. */
 PS_NODISCARD ps_status ps_client_round_gradient(ps_client *c, const ps_piece *p);

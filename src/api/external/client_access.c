@@ -17,14 +17,6 @@ static ps_status expect_gradient_here(const ps_client *c, const ps_client_tensor
     return PS_OK;
 }
 
-/* A failure has left it partly moved: move the rest. */
-static bool is_torn(const ps_client *c, const ps_client_tensor_state *t)
-{
-    for (int32_t k = 1; k < t->n_pieces; k++)
-        if (ps_client_place_of_gradient(c, t, k) != ps_client_place_of_gradient(c, t, 0)) return true;
-    return false;
-}
-
 static ps_status expect_own(const ps_client *c, int32_t tensor)
 {
     const ps_place p = ps_client_place_of(c, tensor);
@@ -60,15 +52,22 @@ static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what, p
         if (!t->has_gradient) return PS_FAIL(PS_ESTATE, "%.200s has no gradient", t->name);
         if (t->is_unmanaged) return PS_OK;
         PS_TRY(expect_gradient_here(c, t));
-        return is_torn(c, t) ? ps_client_restore_param(c, tensor) : PS_OK;
+        return ps_client_is_torn(c, t) ? ps_client_restore_param(c, tensor) : PS_OK;
     }
     if (t->is_unmanaged) return PS_OK;
-    if (what == PS_CLIENT_PARAM && t->has_gradient && !t->keeps_param) {
+    if (what == PS_CLIENT_PARAM && t->has_gradient && !t->keeps_param &&
+        ps_client_narrow_place(c) == PS_GRADIENT_IN_PLACE) {
         ps_client_reshard_tensor(c, tensor);
         t->keeps_param = true;
         c->n_restored += ps_client_is_overwritten(c, t);
     }
     if (what == PS_CLIENT_PARAM && ps_client_is_overwritten(c, t)) PS_TRY(ps_client_restore_param(c, tensor));
+    if (what == PS_CLIENT_MASTER && ps_state_is_split(&c->state, PS_LIST_MASTER))
+        return PS_FAIL(
+            PS_ENOSYS,
+            "%.200s: with optimizer.params.state_format = compact_split its fp32 value lies nowhere as such: "
+            "ps_client_read_state and ps_client_write_state copy it",
+            t->name);
     if (what == PS_CLIENT_MASTER) PS_TRY(expect_own(c, tensor));
     if (what == PS_CLIENT_MASTER && mode == PS_CLIENT_WRITE) PS_TRY(expect_between_steps(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(ps_client_need_master(c, tensor));
@@ -81,7 +80,8 @@ static ps_status pin_all(ps_client *c, int32_t tensor, ps_list list, bool is_par
     for (int32_t k = 0; k < p.n_chunks; k++) {
         const int32_t chunk = p.chunk + k;
         ps_status st = list == PS_LIST_PARAM16 && is_param ? ps_client_gather(c, tensor, chunk) : PS_OK;
-        if (st == PS_OK && list == PS_LIST_MASTER && mode == PS_ACCESS_WRITE) st = ps_client_save_first(c, chunk);
+        const bool is_value = list == PS_LIST_MASTER || (is_param && ps_state_is_split(&c->state, PS_LIST_MASTER));
+        if (st == PS_OK && is_value && mode == PS_ACCESS_WRITE) st = ps_client_save_first(c, chunk);
         if (st == PS_OK) st = ps_client_pin_chunk(c, list, chunk, PS_TIER_DEVICE, mode);
         if (st == PS_OK && is_param && ps_client_owns(c, chunk) && !c->has_master[chunk]) {
             st = ps_snapshot_visit_frozen(&c->snapshot, &c->state, chunk, PS_TIER_DEVICE);
@@ -134,7 +134,7 @@ static ps_status pin_place(ps_client *c, int32_t tensor, ps_client_what what, ps
     PS_TRY(ps_client_flush_tensor(c, tensor));
     PS_TRY(tell_room(c, t, make_ready(c, tensor, what, mode)));
     const ps_list list = ps_client_list_of(c, tensor, what);
-    *place = (ps_client_place){.dtype = t->is_unmanaged || list != PS_LIST_PARAM16 ? PS_DTYPE_F32 : c->settings.dtype,
+    *place = (ps_client_place){.dtype = t->is_unmanaged ? PS_DTYPE_F32 : ps_state_dtype(&c->state, list),
                                .gpu = c->settings.backend_kind == PS_BACKEND_CUDA ? c->settings.gpu.ordinal : -1};
     if (t->is_unmanaged) {
         place->address = unmanaged_address(c, t, what);

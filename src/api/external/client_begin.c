@@ -39,9 +39,23 @@ static ps_status move_values(ps_client *c, const ps_client_tensor_state *t, int6
     return ps_state_put(&c->state, tier, dst, dst_dtype, src, t->given_dtype, n);
 }
 
+/* Of masters of which parameters are a part. */
+static ps_status split_values(ps_client *c, const ps_client_tensor_state *t, const ps_piece *p, ps_tier tier)
+{
+    enum { AT_ONCE = 4096 };
+    _Alignas(64) float values[AT_ONCE];
+    for (int64_t done = 0; done < p->n; done += AT_ONCE) {
+        const int64_t n = ps_min_i64(AT_ONCE, p->n - done);
+        ps_to_floats(t->given_dtype, t->given.address, p->tensor_offset + done, n, values);
+        PS_TRY(ps_state_put_values(&c->state, tier, p->chunk, p->chunk_offset + done, values, n));
+    }
+    return PS_OK;
+}
+
 static ps_status fill_piece(ps_client *c, const ps_piece *p, ps_tier tier)
 {
     ps_client_tensor_state *t = &c->tensors[p->tensor];
+    if (c->has_master[p->chunk] && ps_state_is_split(&c->state, PS_LIST_MASTER)) return split_values(c, t, p, tier);
     if (!c->has_master[p->chunk]) {
         void *param = ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
         PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, param, c->settings.dtype));
@@ -112,6 +126,10 @@ static ps_status fill(ps_client *c)
 static ps_status prepare(ps_client *c)
 {
     PS_TRY(ps_client_freeze(c));
+    if (c->settings.names_updated_by_elements)
+        PS_TRY(ps_client_check_patterns(c, "optimizer.params.adamw_names", c->settings.updated_by_elements));
+    ps_client_find_whole(c);
+    PS_TRY(ps_client_measure_update_scratch(c));
     PS_TRY(ps_client_create_layout(c));
     PS_TRY(ps_client_cut_pieces(c));
     ps_client_set_keeping(c, false);
@@ -121,7 +139,8 @@ static ps_status prepare(ps_client *c)
                                 .pieces = &c->pieces,
                                 .tiers = &c->tiers,
                                 .update_tier = c->update_tier,
-                                .has_master = c->has_master};
+                                .has_master = c->has_master,
+                                .chunk_states = c->chunk_states};
     PS_TRY(ps_client_deal_groups(c));
     PS_TRY(ps_client_sharding_init(c));
     ps_client_choose_save_buffer(c);

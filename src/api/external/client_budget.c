@@ -14,14 +14,42 @@ static int64_t chunk_bytes(const ps_client *c, ps_list list)
     return ps_payload_bytes(&c->settings, c->layout, &c->lists, list);
 }
 
-static int64_t of_lists(const ps_client *c, ps_list n)
+int64_t ps_client_chunk_bytes_in(const ps_client *c, int32_t chunk, ps_list end)
 {
-    return ps_working_set_bytes(&c->settings, c->layout, &c->lists, n);
+    int64_t bytes = 0;
+    for (ps_list list = 0; list < end; list++)
+        if (ps_client_has_list(c, list, chunk)) bytes += chunk_bytes(c, list);
+    return bytes;
 }
 
-int64_t ps_client_update_bytes(const ps_client *c)
+/* Of a trained chunk at the end of the backward pass: gradients that may not overwrite parameters, too. Updates use them
+ * up before only where a step was recorded, and those that are separate in any case are known then. */
+static int64_t trained_bytes(const ps_client *c, int32_t chunk)
 {
-    return of_lists(c, c->lists.n);
+    const bool has_gradients = ps_settings_separates_gradients(&c->settings);
+    return ps_client_chunk_bytes_in(c, chunk, ps_lists_grad(&c->lists)) +
+           (has_gradients ? chunk_bytes(c, ps_lists_kept_grad(&c->lists)) : 0);
+}
+
+/* Of a chunk in all lists. */
+static int64_t most_chunk_bytes(const ps_client *c)
+{
+    int64_t most = 0;
+    for (int32_t k = 0; k < c->layout->n_chunks; k++)
+        most = ps_max_i64(most, ps_client_chunk_bytes_in(c, k, c->lists.n));
+    return most;
+}
+
+void ps_client_find_update_bytes(ps_client *c)
+{
+    c->update_bytes = most_chunk_bytes(c);
+    for (int32_t i = 0; i < c->layout->n_runs; i++) {
+        const ps_run *r = &c->layout->runs[i];
+        int64_t bytes = 0;
+        for (int32_t k = r->first; k < r->first + r->n_chunks && ps_client_is_in_whole_run(c, k); k++)
+            bytes += ps_client_chunk_bytes_in(c, k, c->lists.n);
+        c->update_bytes = ps_max_i64(c->update_bytes, bytes);
+    }
 }
 
 static int64_t chunks_bytes(const ps_client *c)
@@ -29,7 +57,7 @@ static int64_t chunks_bytes(const ps_client *c)
     int64_t bytes = 0;
     for (int32_t i = 0; i < c->layout->n_chunks; i++) {
         const bool is_frozen = c->tensors[c->pieces.all[c->pieces.first[i]].tensor].is_frozen;
-        if (ps_client_owns(c, i)) bytes += of_lists(c, is_frozen ? 1 : ps_lists_grad(&c->lists));
+        if (ps_client_owns(c, i)) bytes += is_frozen ? chunk_bytes(c, PS_LIST_PARAM16) : trained_bytes(c, i);
     }
     return bytes;
 }
@@ -66,6 +94,8 @@ ps_tiers_desc ps_client_tiers(const ps_client *c)
     o.n_keeping = c->n_keeping;
     o.profile = c->profile;
     o.order = c->order;
+    for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
+        if (ps_client_may_update_on(c, (ps_tier)t)) o.update_scratch_bytes[t] = c->update_scratch_bytes;
     return o;
 }
 
@@ -117,18 +147,18 @@ static int32_t group_chunks(const ps_client *c)
 
 int64_t ps_client_separate_fp32_bytes(const ps_client *c)
 {
-    const int64_t wide = chunk_bytes(c, PS_LIST_MASTER), one = chunk_bytes(c, PS_LIST_PARAM16) + wide;
+    const int64_t wide = chunk_bytes(c, ps_lists_grad(&c->lists)), one = chunk_bytes(c, PS_LIST_PARAM16) + wide;
     return ps_max_i64(one, c->settings.ranks.n > 1 ? group_chunks(c) * wide : 0);
 }
 
 int64_t ps_client_stuck_bytes(const ps_client *c)
 {
     const int64_t *b = c->settings.budgets.bytes, page = ps_settings_page_bytes(&c->settings);
-    const int64_t param = chunk_bytes(c, PS_LIST_PARAM16), kept = of_lists(c, ps_lists_grad(&c->lists));
+    const int64_t param = chunk_bytes(c, PS_LIST_PARAM16);
     const int64_t of_others = c->settings.ranks.n > 1 ? PS_CLIENT_GROUPS_KEPT * group_chunks(c) * param : 0;
     int64_t blocks[PS_RAM_TIER_COUNT], bytes = of_others;
     for (int32_t k = 0; k < c->layout->n_chunks; k++)
-        if (ps_client_owns(c, k)) bytes += c->has_master[k] ? kept : param;
+        if (ps_client_owns(c, k)) bytes += c->has_master[k] ? trained_bytes(c, k) : param;
     ps_client_count_blocks(c, blocks);
     return bytes - (b[PS_TIER_HOST] / page * page - blocks[PS_TIER_HOST]) - b[PS_TIER_DISK];
 }
@@ -154,7 +184,8 @@ static int64_t least_device_bytes(const ps_client *c, char *what)
                  ps_bytes_format(bytes, text));
     }
     ps_client_count_blocks(c, blocks);
-    const bool is_host_enough = c->settings.budgets.bytes[PS_TIER_HOST] >= update + blocks[PS_TIER_HOST];
+    const bool is_host_enough = c->settings.budgets.bytes[PS_TIER_HOST] >= update + blocks[PS_TIER_HOST] &&
+                                ps_client_may_update_on(c, PS_TIER_HOST);
     if (widest < update && !is_host_enough)
         snprintf(what, WHAT_BYTES, "the update of a chunk takes %s there, where memory.host has too little",
                  ps_bytes_format(update, text));
@@ -166,7 +197,9 @@ bool ps_client_has_room_for_all(const ps_client *c, int64_t framework_bytes)
     int64_t blocks[PS_RAM_TIER_COUNT];
     ps_client_count_blocks(c, blocks);
     const int64_t room = c->settings.budgets.bytes[PS_TIER_DEVICE] - blocks[PS_TIER_DEVICE] - framework_bytes;
-    return c->layout->n_chunks * ps_client_update_bytes(c) <= room;
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < c->layout->n_chunks; k++) bytes += ps_client_chunk_bytes_in(c, k, c->lists.n);
+    return bytes <= room;
 }
 
 int64_t ps_client_least_device_bytes(const ps_client *c)
@@ -233,8 +266,9 @@ ps_status ps_client_check_expected(ps_client *c, int64_t trained, int64_t frozen
                        "ps_client_expect: %lld and %lld elements, expected 0 or more, and at most 2^63 bytes",
                        (long long)trained, (long long)frozen);
     int64_t bytes = ps_item_bytes(lists.list[PS_LIST_PARAM16].item, trained + frozen);
-    for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(&lists) && c->settings.frozen[0] == '\0'; list++)
-        bytes += ps_item_bytes(lists.list[list].item, trained);
+    if (c->settings.frozen[0] == '\0')
+        bytes += ps_optimizer_bytes(&c->settings.optimizer, trained) +
+                 (ps_settings_separates_gradients(&c->settings) ? 2 * trained : 0);
     return check_sums(c, bytes / c->settings.ranks.n, c->settings.budgets.bytes[PS_TIER_DEVICE], no_blocks);
 }
 
@@ -280,26 +314,41 @@ ps_status ps_client_check_budgets(ps_client *c)
 
 /* ---- the tier of updates ---- */
 
+/* Unified memory: chunks go to the other tier by zero-copy moves. */
+static bool prefers_device(const ps_client *c)
+{
+    const bool is_same = ps_backend_space(c->settings.backend)->is_unified_memory;
+    return is_same &&
+           c->settings.budgets.bytes[PS_TIER_DEVICE] >= 2 * (ps_client_update_bytes(c) + c->update_scratch_bytes);
+}
+
+/* Without whole matrices a lack of room shows when chunks are pinned. */
+bool ps_client_may_update_on(const ps_client *c, ps_tier tier)
+{
+    const int64_t least = ps_client_update_bytes(c) + c->update_scratch_bytes;
+    if (tier == PS_TIER_DEVICE || c->update_scratch_bytes == 0) return true;
+    return c->settings.budgets.bytes[tier] >= least + c->settings.staging_bytes && !prefers_device(c);
+}
+
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk)
 {
-    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++) {
+    const ps_run run = ps_client_updated_with(c, chunk);
+    for (int32_t i = c->pieces.first[run.first]; i < c->pieces.first[run.first + run.n_chunks]; i++) {
         const int32_t t = c->pieces.all[i].tensor;
         if (c->pin_counts[t] > 0 || c->tensors[t].pins[PS_CLIENT_MASTER] > 0 ||
             c->tensors[t].pins[PS_CLIENT_GRADIENT] > 0)
             return PS_TIER_DEVICE; /* the tier where it is in use */
     }
-    const int64_t *budget = c->settings.budgets.bytes, bytes = ps_client_update_bytes(c);
-    if (chunk / c->settings.ranks.n < c->n_margin || budget[PS_TIER_HOST] < bytes) return PS_TIER_DEVICE;
-    /* unified memory: zero-copy moves to the other tier */
-    const bool is_same = ps_backend_space(c->settings.backend)->is_unified_memory;
-    return is_same && budget[PS_TIER_DEVICE] >= 2 * bytes ? PS_TIER_DEVICE : PS_TIER_HOST;
+    const bool is_in_margin = run.first / c->settings.ranks.n < c->n_margin;
+    if (is_in_margin || c->settings.budgets.bytes[PS_TIER_HOST] < ps_client_update_bytes(c)) return PS_TIER_DEVICE;
+    return prefers_device(c) || !ps_client_may_update_on(c, PS_TIER_HOST) ? PS_TIER_DEVICE : PS_TIER_HOST;
 }
 
 int32_t ps_client_least_margin(const ps_client *c)
 {
     const int64_t below = c->settings.budgets.bytes[PS_TIER_HOST] + c->settings.budgets.bytes[PS_TIER_DISK];
     const int64_t n_own = (c->layout->n_chunks + c->settings.ranks.n - 1) / c->settings.ranks.n;
-    return (int32_t)ps_max_i64(0, n_own - below / ps_client_update_bytes(c));
+    return (int32_t)ps_max_i64(0, n_own - below / most_chunk_bytes(c));
 }
 
 int64_t ps_client_moment_bytes(const ps_client *c, const ps_trace *t, int32_t moment, int64_t grain)

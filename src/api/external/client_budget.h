@@ -1,13 +1,35 @@
 /* client_budget.h - memory that a client needs of its budgets, budgets that would suffice, the tier on which a chunk is
- * updated, and room for updates. No chunk moves here. */
+ * updated, and room for updates; and matrices that are updated as a whole. No chunk moves here. */
 #ifndef PS_EXTERNAL_CLIENT_BUDGET_H
 #define PS_EXTERNAL_CLIENT_BUDGET_H
 
 #include "api/external/client_impl.h"
 
+/* ---- whole_tensors.c ---- */
+
+/* Matrices that the optimizer updates as a whole: is_whole of tensors. */
+void ps_client_find_whole(ps_client *c);
+/* The least size of a chunk: with several ranks such a matrix is in one. PS_EINVAL: the configured one is smaller. */
+int64_t ps_client_least_chunk_elements(const ps_client *c);
+PS_NODISCARD ps_status ps_client_check_chunk_size(const ps_client *c, int64_t chunk_elements);
+/* chunk_states, and update_scratch_bytes. */
+void ps_client_find_states(ps_client *c);
+PS_NODISCARD ps_status ps_client_measure_update_scratch(ps_client *c);
+/* The chunks that are updated together, this one among them: all of a matrix that has a gradient. */
+ps_run ps_client_updated_with(const ps_client *c, int32_t chunk);
+/* Is it one of several chunks of such a matrix? Those are not updated early. */
+bool ps_client_is_in_whole_run(const ps_client *c, int32_t chunk);
+
 /* ---- client_budget.c ---- */
 
-int64_t ps_client_update_bytes(const ps_client *c); /* memory of a chunk's update */
+/* Memory of the largest update of a chunk, or of chunks that are updated together; after ps_client_find_update_bytes. */
+static inline int64_t ps_client_update_bytes(const ps_client *c)
+{
+    return c->update_bytes;
+}
+void ps_client_find_update_bytes(ps_client *c); /* the lists are known */
+/* Bytes of a chunk in the lists before `end` that it is in. */
+int64_t ps_client_chunk_bytes_in(const ps_client *c, int32_t chunk, ps_list end);
 /* Of an unmanaged tensor: value, states and gradient. */
 int64_t ps_client_unmanaged_bytes(const ps_client *c, const ps_client_tensor_state *t);
 /* Where the host cannot access the device, else 0: sums of kernels, the first *sums_bytes, and scratch. */
@@ -40,8 +62,10 @@ int64_t ps_client_first_limit(const ps_client *c);
 PS_NODISCARD ps_status ps_client_check_budgets(ps_client *c);
 /* The same for so many elements, before there are tensors, with a lower bound of their needs. */
 PS_NODISCARD ps_status ps_client_check_expected(ps_client *c, int64_t trained, int64_t frozen);
-/* The tier on which a chunk's optimizer data is processed now. */
+/* The tier on which a chunk's optimizer data is processed now. Can it be this one? Updates of matrices need scratch
+ * there. */
 ps_tier ps_client_update_tier(const ps_client *c, int32_t chunk);
+bool ps_client_may_update_on(const ps_client *c, ps_tier tier);
 /* Number of this rank's chunks that the device keeps between steps, because host and disk cannot; and that it can keep
  * next to the needs of a step. */
 int32_t ps_client_least_margin(const ps_client *c);

@@ -18,6 +18,8 @@ PS_NODISCARD ps_status ps_client_broadcast_values(ps_client *c);
 
 /* Applies train.freeze. PS_EINVAL for a pattern without a tensor. */
 PS_NODISCARD ps_status ps_client_freeze(ps_client *c);
+/* PS_EINVAL naming the option: one of its patterns matches no tensor. */
+PS_NODISCARD ps_status ps_client_check_patterns(const ps_client *c, const char *key, const char *patterns);
 PS_NODISCARD ps_status ps_client_create_layout(ps_client *c);
 PS_NODISCARD ps_status ps_client_cut_pieces(ps_client *c);
 

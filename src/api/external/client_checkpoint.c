@@ -61,7 +61,8 @@ static ps_status list_tensors(ps_client *c, uint8_t **own, uint8_t **all)
                                                 .n_dims = t->n_dims,
                                                 .in_layout = t->in_layout,
                                                 .elements = t->elements,
-                                                .is_trained = (*own)[i]};
+                                                .is_trained = (*own)[i],
+                                                .is_whole = t->is_whole};
     }
     c->state.tensors = c->saved_tensors;
     c->state.n_tensors = c->n_tensors;
@@ -204,12 +205,19 @@ static ps_status take_what_is_held(ps_client *c)
     return PS_OK;
 }
 
+/* Its fp32 value, or a state that it has? */
+static bool has_list(const ps_client *c, const ps_client_tensor_state *t, ps_list list)
+{
+    return list < PS_LIST_STATES ||
+           (ps_optimizer_states_of(&c->settings.optimizer, t->is_whole) >> (list - PS_LIST_STATES) & 1);
+}
+
 static ps_status take_unmanaged(ps_client *c, const ps_snapshot_sink *sink, int32_t tensor, float *room)
 {
     const ps_client_tensor_state *t = &c->tensors[tensor];
     const ps_list end = c->saved_tensors[tensor].is_trained ? ps_lists_grad(&c->lists) : PS_LIST_STATES;
     for (ps_list list = PS_LIST_MASTER; list < end; list++)
-        for (int64_t done = 0; done < t->elements; done += PS_VALUES_ELEMENTS) {
+        for (int64_t done = 0; done < t->elements && has_list(c, t, list); done += PS_VALUES_ELEMENTS) {
             const int64_t n = ps_min_i64(PS_VALUES_ELEMENTS, t->elements - done);
             PS_TRY(ps_queue_get(c->tiers.compute[PS_TIER_DEVICE], room, ps_client_unmanaged(t, list) + done,
                                 n * (int64_t)sizeof *room));
@@ -464,7 +472,7 @@ static ps_status clear_states(ps_client *c, int32_t tensor, const float *zeros)
 {
     const ps_client_tensor_state *t = &c->tensors[tensor];
     for (ps_list list = PS_LIST_STATES; list < ps_lists_grad(&c->lists); list++)
-        for (int64_t done = 0; done < t->elements; done += PS_VALUES_ELEMENTS)
+        for (int64_t done = 0; done < t->elements && has_list(c, t, list); done += PS_VALUES_ELEMENTS)
             PS_TRY(ps_client_put(c, tensor, list, done, ps_min_i64(PS_VALUES_ELEMENTS, t->elements - done), zeros));
     return PS_OK;
 }

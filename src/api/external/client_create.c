@@ -14,21 +14,11 @@
 
 /* ---- beginning and end ---- */
 
-static ps_status expect_no_whole_tensors(const ps_settings *s)
-{
-    if (!ps_optimizer_has_whole(&s->optimizer)) return PS_OK;
-    return PS_FAIL(PS_ENOSYS,
-                   "optimizer.type = %s updates whole matrices, which is done for models of this library's own engine "
-                   "only, not for tensors of another framework: take AdamW, Adam, SGD or Lion, or train by pstar train",
-                   s->optimizer.optimizer->name);
-}
-
 static ps_status open_settings(const ps_config *config, ps_client *c)
 {
     ps_settings *s = &c->settings;
     PS_TRY(ps_comm_agree(c->comm, ps_client_check_options(config)));
     PS_TRY(ps_comm_agree(c->comm, ps_settings_read_of_rank(config, true, c->comm, s)));
-    PS_TRY(ps_comm_agree(c->comm, expect_no_whole_tensors(s)));
     PS_TRY(c->comm != NULL ? ps_settings_join(s, config, c->comm) : ps_settings_set_ranks(s, config, 0, 1));
     PS_TRY(ps_comm_agree(c->comm, ps_settings_open_backend(s)));
     /* the program may clip (ps_client_set_gradient_clipping) where the configuration does not */
@@ -112,6 +102,7 @@ static void free_all(ps_client *c)
     ps_pieces_deinit(&c->pieces);
     ps_mem_free(c->gradients);
     ps_mem_free(c->update_tier);
+    ps_mem_free(c->chunk_states);
     ps_mem_free(c->saved_tensors);
     ps_mem_free(c->pinned.ids);
     ps_client_sharding_deinit(&c->sharding);
@@ -301,7 +292,8 @@ static ps_status describe(const ps_client *c, int32_t tensor, ps_client_tensor_i
                                         .group = t->group,
                                         .owner = chunk >= 0 ? ps_ranks_owner(&c->settings.ranks, chunk) : 0,
                                         .chunk = chunk,
-                                        .steps = t->steps};
+                                        .steps = t->steps,
+                                        .states = ps_optimizer_states_of(&c->settings.optimizer, t->is_whole)};
     return PS_SIZED_GIVE(ps_client_tensor_info, &info, out);
 }
 

@@ -39,7 +39,8 @@ typedef enum ps_client_gradient_place {
     PS_GRADIENT_NONE,
     PS_GRADIENT_IN_PLACE, /* overwrites its parameter */
     PS_GRADIENT_SEPARATE, /* in list GRAD, or in separate memory of an unmanaged tensor */
-    PS_GRADIENT_KEPT,     /* in list KEPT_GRAD: an early update that may be taken back has overwritten it */
+    PS_GRADIENT_KEPT,     /* in list KEPT_GRAD: an early update that may be taken back has overwritten it; or in
+                           * list GRAD16, where a gradient may not overwrite its parameter */
 } ps_client_gradient_place;
 
 /* Gradient of a piece. */
@@ -57,6 +58,7 @@ typedef struct ps_client_tensor_state {
     ps_dtype given_dtype; /* of its initial values */
     bool is_frozen, is_unmanaged, is_dropped;
     bool has_joined;             /* the program has chosen its group */
+    bool is_whole;               /* a matrix that the optimizer updates as a whole */
     ps_staging_file_piece given; /* initial values; without address once they are in chunks */
     int32_t in_layout;           /* its number there; -1: none */
     int32_t n_pieces;            /* 0 for an unmanaged one */
@@ -256,6 +258,9 @@ struct ps_client {
     ps_client_gradient *gradients; /* [pieces.n] */
     bool *has_master;              /* [n_chunks] this rank keeps fp32 values of the chunk */
     ps_tier *update_tier;          /* [n_chunks] as of the last ps_client_update_tier */
+    uint32_t *chunk_states;        /* [n_chunks] as in ps_model_state */
+    int64_t update_bytes;          /* memory of the largest update, without scratch */
+    int64_t update_scratch_bytes;  /* for updates of whole matrices, on a tier where they run; 0: there are none */
     ps_client_sharding sharding;
     ps_group_collectives between_ranks;
     ps_order *order; /* checks the order of all that is issued; NULL: none */
@@ -340,6 +345,12 @@ static inline bool ps_client_owns(const ps_client *c, int32_t chunk)
 {
     return ps_ranks_owns(&c->settings.ranks, chunk);
 }
+/* Is the chunk in the list? In one of a state if the optimizer keeps that of a tensor there. */
+static inline bool ps_client_has_list(const ps_client *c, ps_list list, int32_t chunk)
+{
+    return list >= ps_lists_grad(&c->lists) || list < PS_LIST_STATES ||
+           (c->chunk_states[chunk] >> (list - PS_LIST_STATES) & 1);
+}
 /* Bytes of the chunk, before rounding to pages. */
 static inline int64_t ps_client_id_bytes(const ps_client *c, ps_chunk_id id)
 {
@@ -378,6 +389,11 @@ static inline ps_place ps_client_place_of(const ps_client *c, int32_t tensor)
 {
     return c->layout->places[c->tensors[tensor].in_layout];
 }
+/* Where a step's first gradient of a tensor goes, in the parameter's type, unless another one is to come. */
+static inline ps_client_gradient_place ps_client_narrow_place(const ps_client *c)
+{
+    return ps_settings_separates_gradients(&c->settings) ? PS_GRADIENT_KEPT : PS_GRADIENT_IN_PLACE;
+}
 static inline ps_list ps_client_gradient_list(const ps_client *c, const ps_piece *p)
 {
     const ps_client_gradient_place place = ps_client_gradient_of(c, p)->place;
@@ -393,6 +409,13 @@ static inline bool ps_client_is_overwritten(const ps_client *c, const ps_client_
 {
     for (int32_t k = 0; k < t->n_pieces; k++)
         if (ps_client_place_of_gradient(c, t, k) == PS_GRADIENT_IN_PLACE) return true;
+    return false;
+}
+/* A failure has left the gradient partly moved: move the rest before it is used as a whole. */
+static inline bool ps_client_is_torn(const ps_client *c, const ps_client_tensor_state *t)
+{
+    for (int32_t k = 1; k < t->n_pieces; k++)
+        if (ps_client_place_of_gradient(c, t, k) != ps_client_place_of_gradient(c, t, 0)) return true;
     return false;
 }
 static inline bool ps_client_is_pinned(const ps_client *c, ps_list list, int32_t chunk)

@@ -24,9 +24,6 @@ static ps_status check_wishes(const ps_options *o)
          "the loop is yours: train.steps tells a scheduler where to end, epochs times the batches of one"},
         {o->train_log_to[0] != '\0', "train.log_to",
          "the loop is yours, and its losses: torch.utils.tensorboard.SummaryWriter"},
-        {o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT,
-         "optimizer.params.state_format = compact_split",
-         "models of pstar and of the C interface have it; set compact"},
         {o->profile_path[0] != '\0', "profile.path", "ps_client_save_profile writes one; Python: patrickstar.profiler"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(wishes); i++)

@@ -16,7 +16,7 @@ static ps_status expect_order(const ps_client *c)
     return PS_FAIL(PS_EDEVICE, "check_order: %s", ps_order_text(c->order, 0));
 }
 
-/* Their states are floats in any case: there are few of them. */
+/* Their states are floats in any case: there are few of them. A matrix is one in chunks or not. */
 static ps_status update_unmanaged(ps_client *c, ps_client_tensor_state *t)
 {
     if (c->groups.skips) return PS_OK;
@@ -27,13 +27,18 @@ static ps_status update_unmanaged(ps_client *c, ps_client_tensor_state *t)
                             .n = t->elements,
                             .param_dtype = PS_DTYPE_F32,
                             .grad_dtype = PS_DTYPE_F32};
+    const uint32_t states = ps_optimizer_states_of(&c->settings.optimizer, t->is_whole);
+    ps_queue *queue = c->tiers.compute[PS_TIER_DEVICE];
     for (int32_t i = 0; i < c->settings.optimizer.n_states; i++)
-        p.state[i] = ps_client_unmanaged(t, PS_LIST_STATES + i);
+        if (states >> i & 1) p.state[i] = ps_client_unmanaged(t, PS_LIST_STATES + i);
     const ps_piece_update u = ps_client_update_of(c, t);
     ps_optimizer_setup of_floats = *u.optimizer;
-    of_floats.is_compact = false;
+    of_floats.is_compact = of_floats.is_split = false;
     p.weight_decay = u.weight_decay;
-    return ps_optimizer_update(c->settings.backend, c->tiers.compute[PS_TIER_DEVICE], &of_floats, &u.step, &p);
+    if (!t->is_whole) return ps_optimizer_update(c->settings.backend, queue, &of_floats, &u.step, &p);
+    const ps_optimizer_matrix m = {
+        .all = p, .rows = t->shape[0], .cols = t->shape[1], .scratch = c->tiers.update_scratch[PS_TIER_DEVICE]};
+    return ps_optimizer_update_whole(c->settings.backend, queue, &of_floats, &u.step, &m);
 }
 
 /* Writes of the program to a parameter or its master since its gradient came. */
@@ -42,6 +47,14 @@ static ps_status sync_written(ps_client *c)
     for (int32_t i = 0; i < c->n_tensors; i++) {
         if (c->tensors[i].has_gradient && !c->tensors[i].is_unmanaged) PS_TRY(ps_client_sync_value(c, i));
     }
+    return PS_OK;
+}
+
+/* A matrix has its gradient in one list. */
+static ps_status join_torn(ps_client *c)
+{
+    for (int32_t i = 0; i < c->n_tensors; i++)
+        if (c->tensors[i].is_whole && ps_client_is_torn(c, &c->tensors[i])) PS_TRY(ps_client_restore_param(c, i));
     return PS_OK;
 }
 
@@ -102,13 +115,22 @@ static void look_for_early(ps_client *c)
     }
 }
 
+static bool may_be_late(const ps_client *c, ps_run chunks)
+{
+    for (int32_t k = chunks.first; k < chunks.first + chunks.n_chunks; k++)
+        if (ps_client_is_any_list_pinned(c, k) || c->updates.could_follow[k] >= 0) return false;
+    return true;
+}
+
 /* Chunks that the program has in use are updated in place. */
 static ps_status update_chunks(ps_client *c)
 {
     const bool defers = ps_client_may_defer(c);
     for (int32_t k = 0; k < c->layout->n_chunks; k++) {
         if (!ps_client_owns(c, k) || !ps_client_chunk_has_any_gradient(c, k)) continue;
-        const bool is_late = defers && !ps_client_is_any_list_pinned(c, k) && c->updates.could_follow[k] < 0;
+        const ps_run chunks = ps_client_updated_with(c, k);
+        /* a later one follows the first, which has been updated then */
+        const bool is_late = k > chunks.first || (defers && may_be_late(c, chunks));
         c->updates.is_waiting[k] = is_late || c->updates.is_unvalidated[k]; /* the latter: taken back */
         c->updates.n_waiting += c->updates.is_waiting[k];
         if (!c->updates.is_waiting[k]) PS_TRY(ps_client_update_chunk(c, k, c->steps.step_bytes));
@@ -179,6 +201,7 @@ static ps_status run_step(ps_client *c, ps_client_step_info *info)
     PS_TRY(ps_client_finish_prefetch(c));                 /* prefetched, and not used */
     PS_TRY(ps_client_break_ranks(c, ps_client_flush(c))); /* of the step before, unused by any pass */
     PS_TRY(ps_client_break_ranks(c, ps_client_check_update_room(c)));
+    PS_TRY(ps_client_break_ranks(c, join_torn(c)));
     const double scale = (double)c->scaler.scale, grad_scale = scale_of_sums(c);
     PS_TRY(ps_client_break(c, ps_client_reduce_remaining(c)));
     const bool is_update = has_gradients(c); /* otherwise learning rates and the loss scale stay too */

@@ -13,10 +13,13 @@ const char *ps_client_get_state_name(const ps_client *c, int32_t i)
     return c != NULL && ps_client_is_here(c) ? ps_optimizer_state_name(&c->settings.optimizer, i) : NULL;
 }
 
-static ps_status find_list(const ps_client *c, const char *call, const char *state, ps_list *out)
+static ps_status find_list(const ps_client *c, const char *call, int32_t tensor, const char *state, ps_list *out)
 {
+    const ps_client_tensor_state *t = &c->tensors[tensor];
     *out = PS_VALUE_LIST;
-    return state == NULL ? PS_OK : ps_values_find_list(&c->settings, call, state, out);
+    if (state == NULL) return PS_OK;
+    PS_TRY(ps_values_find_list(&c->settings, call, state, out));
+    return ps_values_expect_state(&c->settings, t->name, t->is_whole, *out);
 }
 
 /* ---- unmanaged tensors ---- */
@@ -53,7 +56,7 @@ static ps_status read_range(ps_client *c, int32_t tensor, const char *name, int6
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     ps_list list;
-    PS_TRY(find_list(c, "ps_client_read_state", name, &list));
+    PS_TRY(find_list(c, "ps_client_read_state", tensor, name, &list));
     PS_TRY(ps_values_check_range(t->name, t->elements, first, n));
     if (t->is_unmanaged) return read_unmanaged(c, t, list, first, n, out);
     PS_TRY(ps_client_check_not_updated_early(c, tensor, "its value or a state is read"));
@@ -92,7 +95,8 @@ ps_status ps_client_put(ps_client *c, int32_t tensor, ps_list list, int64_t firs
     t->is_master_newer = was_master_newer || is_value; /* until the parameter has all of it too */
     choose_tiers(c, tensor);
     PS_TRY(ps_values_write(&c->state, list, t->in_layout, first, n, in));
-    for (int32_t k = 0; k < t->n_pieces && is_value; k++)
+    const bool has_own_param = !ps_state_is_split(&c->state, PS_LIST_MASTER); /* else it is written already */
+    for (int32_t k = 0; k < t->n_pieces && is_value && has_own_param; k++)
         PS_TRY(write_param(c, ps_client_piece_of(c, t, k), first, n, in));
     t->is_master_newer = was_master_newer;
     return PS_OK;
@@ -102,7 +106,7 @@ static ps_status write_range(ps_client *c, int32_t tensor, const char *name, int
 {
     ps_client_tensor_state *t = &c->tensors[tensor];
     ps_list list;
-    PS_TRY(find_list(c, "ps_client_write_state", name, &list));
+    PS_TRY(find_list(c, "ps_client_write_state", tensor, name, &list));
     PS_TRY(ps_values_check_range(t->name, t->elements, first, n));
     PS_TRY(ps_client_check_not_updated_early(c, tensor, "its value or a state is written"));
     PS_TRY(ps_client_flush_tensor(c, tensor));

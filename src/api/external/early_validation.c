@@ -18,8 +18,9 @@ ps_status ps_client_keep_states(ps_client *c, int32_t chunk)
     ps_store *s = c->tiers.store;
     const ps_list end = ps_lists_grad(&c->lists);
     for (ps_list l = PS_LIST_MASTER; l < end; l++)
-        if (!ps_store_can_keep(s, ps_store_chunk(c->layout, l, chunk))) return PS_OK;
-    for (ps_list l = PS_LIST_MASTER; l < end; l++) PS_TRY(ps_store_keep(s, ps_store_chunk(c->layout, l, chunk)));
+        if (ps_client_has_list(c, l, chunk) && !ps_store_can_keep(s, ps_store_chunk(c->layout, l, chunk))) return PS_OK;
+    for (ps_list l = PS_LIST_MASTER; l < end; l++)
+        if (ps_client_has_list(c, l, chunk)) PS_TRY(ps_store_keep(s, ps_store_chunk(c->layout, l, chunk)));
     c->updates.is_unvalidated[chunk] = c->updates.writes_ahead[chunk] = true;
     return PS_OK;
 }
@@ -27,7 +28,7 @@ ps_status ps_client_keep_states(ps_client *c, int32_t chunk)
 void ps_client_forget_states(ps_client *c, int32_t chunk)
 {
     for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&c->lists); l++)
-        ps_store_forget_kept(c->tiers.store, ps_store_chunk(c->layout, l, chunk));
+        if (ps_client_has_list(c, l, chunk)) ps_store_forget_kept(c->tiers.store, ps_store_chunk(c->layout, l, chunk));
     c->updates.is_unvalidated[chunk] = false;
 }
 
@@ -49,7 +50,8 @@ bool ps_client_can_keep_next(const ps_client *c, int32_t chunk)
 {
     if (!c->updates.may_keep[chunk]) return false;
     for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&c->lists) && c->groups.skips; l++)
-        if (!ps_store_can_keep(c->tiers.store, ps_store_chunk(c->layout, l, chunk))) return false;
+        if (ps_client_has_list(c, l, chunk) && !ps_store_can_keep(c->tiers.store, ps_store_chunk(c->layout, l, chunk)))
+            return false;
     return true;
 }
 
@@ -63,7 +65,7 @@ static ps_status accept(ps_client *c, int32_t chunk)
 static ps_status take_back(ps_client *c, int32_t chunk)
 {
     for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&c->lists); l++)
-        ps_store_restore_kept(c->tiers.store, ps_store_chunk(c->layout, l, chunk));
+        if (ps_client_has_list(c, l, chunk)) ps_store_restore_kept(c->tiers.store, ps_store_chunk(c->layout, l, chunk));
     return PS_OK;
 }
 
@@ -82,7 +84,7 @@ ps_status ps_client_write_ahead(ps_client *c, int32_t chunk)
 {
     if (!c->updates.writes_ahead[chunk] || c->groups.skips) return PS_OK;
     for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&c->lists); l++)
-        if (!ps_client_is_pinned(c, l, chunk))
+        if (ps_client_has_list(c, l, chunk) && !ps_client_is_pinned(c, l, chunk))
             PS_TRY(ps_store_write_ahead(c->tiers.store, ps_store_chunk(c->layout, l, chunk)));
     return PS_OK;
 }

@@ -46,16 +46,21 @@ static ps_status take(ps_client *c, ps_grad_sums *sums, int32_t tensor, void *ds
 }
 
 /* *has_changed: some data of the tensor has changed, also on failure. */
-static ps_status take_piece(ps_client *c, const ps_piece *p, const void *gradient, ps_dtype dtype, bool is_over,
+static ps_status take_piece(ps_client *c, const ps_piece *p, const void *gradient, ps_dtype dtype, bool is_narrow,
                             bool *has_changed)
 {
     ps_client_gradient *g = ps_client_gradient_of(c, p);
     const bool adds = g->place != PS_GRADIENT_NONE;
     const char *src = (const char *)gradient + p->tensor_offset * (int64_t)ps_dtype_bytes(dtype);
-    const ps_list list = !adds && is_over ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
-    PS_TRY(ps_client_pin_chunk(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+    const ps_client_gradient before = *g;
+    if (!adds) g->place = is_narrow ? ps_client_narrow_place(c) : PS_GRADIENT_SEPARATE;
+    const ps_list list = ps_client_gradient_list(c, p);
+    const ps_status pinned = ps_client_pin_chunk(c, list, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
+    if (pinned != PS_OK) {
+        *g = before;
+        return pinned;
+    }
     *has_changed = true;
-    if (!adds) g->place = is_over ? PS_GRADIENT_IN_PLACE : PS_GRADIENT_SEPARATE;
     g->is_narrow = false;
     const ps_status st =
         take(c, &c->sums[p - c->pieces.all], p->tensor, ps_state_element(&c->state, list, p->chunk, p->chunk_offset),
@@ -73,10 +78,12 @@ static ps_status take_unmanaged(ps_client *c, int32_t tensor, const void *gradie
     return PS_OK;
 }
 
-static bool may_overwrite(const ps_client *c, int32_t tensor, bool is_read_again)
+/* In the parameter's type: over the parameter, if that is in no use, or in list GRAD16. */
+static bool may_be_narrow(const ps_client *c, int32_t tensor, bool is_read_again)
 {
     const ps_client_tensor_state *t = &c->tensors[tensor];
-    return !is_read_again && !t->keeps_param && !c->settings.fp32_gradients && c->pin_counts[tensor] == 0;
+    const bool is_over = ps_client_narrow_place(c) == PS_GRADIENT_IN_PLACE;
+    return !is_read_again && !t->keeps_param && !c->settings.fp32_gradients && (!is_over || c->pin_counts[tensor] == 0);
 }
 
 /* A failure here has not changed the gradient. */
@@ -85,6 +92,8 @@ static ps_status make_place(ps_client *c, int32_t tensor)
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (t->has_gradient && !t->keeps_param) ps_client_reshard_tensor(c, tensor);
     if (t->has_gradient) PS_TRY(ps_client_restore_param(c, tensor));
+    /* several gradients a step, which in later steps are added up in fp32 from the first one on */
+    if (t->has_gradient && ps_settings_separates_gradients(&c->settings)) t->keeps_param = true;
     PS_TRY(ps_client_need_master(c, tensor));
     /* before it is overwritten */
     return ps_client_sync_value(c, tensor);
@@ -97,10 +106,10 @@ static ps_status give(ps_client *c, int32_t tensor, const void *gradient, ps_dty
     t->is_given = true;
     *has_changed = t->is_unmanaged;
     if (t->is_unmanaged) return take_unmanaged(c, tensor, gradient, dtype);
-    const bool is_over = !t->has_gradient && may_overwrite(c, tensor, is_read_again);
+    const bool is_narrow = !t->has_gradient && may_be_narrow(c, tensor, is_read_again);
     for (int32_t k = 0; k < t->n_pieces; k++)
-        PS_TRY(take_piece(c, ps_client_piece_of(c, t, k), gradient, dtype, is_over, has_changed));
-    if (!t->has_gradient && !is_over) c->n_separate++;
+        PS_TRY(take_piece(c, ps_client_piece_of(c, t, k), gradient, dtype, is_narrow, has_changed));
+    if (!t->has_gradient && !is_narrow) c->n_separate++;
     t->has_gradient = true;
     PS_TRY(ps_client_note_gradient(c, tensor));
     return ps_client_issue_prefetch(c);
@@ -134,14 +143,6 @@ ps_status ps_client_give_gradient(ps_client *c, int32_t tensor, const void *grad
 
 /* ---- dropping ---- */
 
-/* List GRAD of a chunk in which no gradient is separate any more. */
-static void discard_unused(ps_client *c, int32_t chunk)
-{
-    for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1]; i++)
-        if (c->gradients[i].place == PS_GRADIENT_SEPARATE) return;
-    ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), chunk));
-}
-
 /* The parameter is restored when it is next used. */
 static void drop(ps_client *c, ps_client_tensor_state *t)
 {
@@ -151,9 +152,9 @@ static void drop(ps_client *c, ps_client_tensor_state *t)
         if (c->updates.is_waiting[p->chunk]) continue; /* of an earlier step */
         ps_client_gradient *g = ps_client_gradient_of(c, p);
         t->is_master_newer = t->is_master_newer || g->place == PS_GRADIENT_IN_PLACE;
-        const bool was_separate = g->place == PS_GRADIENT_SEPARATE;
+        const ps_client_gradient_place was = g->place;
         g->place = PS_GRADIENT_NONE;
-        if (was_separate) discard_unused(c, p->chunk);
+        ps_client_discard_unused(c, p->chunk, was);
         if (g->is_unreduced) c->sharding.n_unreduced[ps_client_chunk_group_of(c, p->chunk)]--;
         g->is_unreduced = false;
     }
@@ -170,8 +171,8 @@ static ps_status drop_all(ps_client *c)
     }
     if (had_any) ps_client_abandon_step(c); /* otherwise the step is about to begin, or between forward and backward */
     for (int32_t k = 0; k < c->layout->n_chunks; k++)
-        if (!c->updates.is_waiting[k])
-            ps_store_discard(c->tiers.store, ps_store_chunk(c->layout, ps_lists_grad(&c->lists), k));
+        for (int i = 0; i < 2 && !c->updates.is_waiting[k]; i++)
+            ps_client_discard_unused(c, k, i == 0 ? PS_GRADIENT_SEPARATE : PS_GRADIENT_KEPT);
     return ps_client_reshard_all(c);
 }
 

@@ -39,6 +39,7 @@ void ps_client_set_keeping(ps_client *c, bool speculates)
 {
     c->settings.may_speculate = speculates;
     c->lists = ps_lists_of(&c->settings, 0, 0);
+    ps_client_find_update_bytes(c);
     c->n_keeping = speculates ? count_keeping(c) : 0;
     const int64_t n = count_trained(c);
     for (int64_t k = 0, i = 0; k < c->layout->n_chunks; k++) {

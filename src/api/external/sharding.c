@@ -230,19 +230,19 @@ static ps_status agree_on_places(ps_client *c, int32_t first, int32_t n)
     for (int32_t i = 0; i < n; i++) {
         const ps_piece *p = &c->pieces.all[first + i];
         ps_client_gradient *g = ps_client_gradient_of(c, p);
-        bool has_any = false, is_over_everywhere = true, is_narrow = true;
+        bool has_any = false, is_alike = true, is_narrow = true;
         for (int32_t r = 0; r < c->settings.ranks.n; r++) {
             const uint8_t place = ps_client_places_of(c, c->sharding.messages, r)[i];
             has_any = has_any || place != PS_GRADIENT_NONE;
-            is_over_everywhere = is_over_everywhere && place == PS_GRADIENT_IN_PLACE;
+            is_alike = is_alike && place == (uint8_t)ps_client_narrow_place(c);
             is_narrow = is_narrow && place != PS_GRADIENT_SEPARATE;
         }
         c->tensors[p->tensor].has_gradient = c->tensors[p->tensor].has_gradient || has_any;
         /* the tensor's other pieces may have been reduced, and updated, before this one */
         if (has_any && g->is_used_up)
             PS_TRY(ps_client_check_not_updated_early(c, p->tensor, "another gradient has come"));
-        if (!has_any || is_over_everywhere) continue;
-        if (g->place == PS_GRADIENT_IN_PLACE) PS_TRY(ps_client_restore_param(c, p->tensor));
+        if (!has_any || is_alike) continue;
+        if (g->place == ps_client_narrow_place(c)) PS_TRY(ps_client_restore_param(c, p->tensor));
         g->is_narrow = is_narrow;
         if (g->place != PS_GRADIENT_NONE) continue;
         PS_TRY(ps_client_need_master(c, p->tensor));
@@ -268,7 +268,9 @@ static ps_status finish_sum(ps_client *c, const ps_piece *p)
 /* For pieces whose gradients are there: the owners have sums afterwards. */
 static ps_status reduce_list(ps_client *c, int32_t group, ps_client_gradient_place place)
 {
-    const ps_list list = place == PS_GRADIENT_IN_PLACE ? PS_LIST_PARAM16 : ps_lists_grad(&c->lists);
+    const ps_list list = place == PS_GRADIENT_IN_PLACE ? PS_LIST_PARAM16
+                         : place == PS_GRADIENT_KEPT   ? ps_lists_kept_grad(&c->lists)
+                                                       : ps_lists_grad(&c->lists);
     const int32_t first = first_piece(c, group), end = end_piece(c, group);
     ps_group_request x;
     bool has_any = false;
@@ -288,7 +290,6 @@ static ps_status reduce_list(ps_client *c, int32_t group, ps_client_gradient_pla
 
 static void drop_others(ps_client *c, int32_t group)
 {
-    const ps_list grad = ps_lists_grad(&c->lists);
     for (int32_t i = first_piece(c, group); i < end_piece(c, group); i++) {
         const ps_piece *p = &c->pieces.all[i];
         ps_client_gradient *g = ps_client_gradient_of(c, p);
@@ -296,7 +297,8 @@ static void drop_others(ps_client *c, int32_t group)
         if (!ps_client_owns(c, p->chunk)) g->place = PS_GRADIENT_NONE;
     }
     for (int32_t k = ps_client_first_chunk(c, group); k < ps_client_end_chunk(c, group); k++)
-        if (!ps_client_owns(c, k)) ps_client_discard(c, grad, k);
+        for (ps_list l = ps_lists_grad(&c->lists); l < c->lists.n && !ps_client_owns(c, k); l++)
+            if (ps_lists_exists(&c->lists, l)) ps_client_discard(c, l, k);
     c->sharding.n_unreduced[group] = 0;
     forget(c, group);
 }
@@ -312,7 +314,7 @@ static ps_status reduce(ps_client *c, int32_t tensor, int32_t group)
     ps_status st = ps_client_announce(c, &m, places, n);
     ps_mem_free(places);
     if (st == PS_OK) st = agree_on_places(c, first, n);
-    if (st == PS_OK) st = reduce_list(c, group, PS_GRADIENT_IN_PLACE);
+    if (st == PS_OK) st = reduce_list(c, group, ps_client_narrow_place(c));
     if (st == PS_OK) st = reduce_list(c, group, PS_GRADIENT_SEPARATE);
     if (st == PS_OK) drop_others(c, group);
     return st;

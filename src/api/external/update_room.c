@@ -17,18 +17,25 @@ static int64_t unpinned_bytes(const ps_client *c, ps_list list, int32_t chunk)
 
 /* Over the lists that the update of a chunk needs in one memory at once: those that are not in use there already.
  * *is_held: some are. Where ranks reduce gradients they may have to be separate. */
-static int64_t missing_bytes(const ps_client *c, int32_t chunk, bool *is_held)
+static int64_t missing_of_one(const ps_client *c, int32_t chunk, bool *is_held)
 {
     const ps_list grad = ps_lists_grad(&c->lists);
     const bool is_separate = c->comm != NULL || ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_SEPARATE);
     int64_t bytes = 0;
-    *is_held = false;
     for (ps_list list = 0; list <= grad; list++) {
         *is_held = *is_held || ps_client_is_pinned(c, list, chunk);
-        if (list < grad || is_separate) bytes += unpinned_bytes(c, list, chunk);
+        if ((list < grad || is_separate) && ps_client_has_list(c, list, chunk)) bytes += unpinned_bytes(c, list, chunk);
     }
     if (ps_client_chunk_has_gradient(c, chunk, PS_GRADIENT_KEPT))
         bytes += unpinned_bytes(c, ps_lists_kept_grad(&c->lists), chunk);
+    return bytes;
+}
+
+static int64_t missing_bytes(const ps_client *c, ps_run chunks, bool *is_held)
+{
+    int64_t bytes = 0;
+    *is_held = false;
+    for (int32_t k = chunks.first; k < chunks.first + chunks.n_chunks; k++) bytes += missing_of_one(c, k, is_held);
     return bytes;
 }
 
@@ -85,8 +92,11 @@ ps_status ps_client_check_update_room(ps_client *c)
         bool is_held;
         const bool has_any = ps_client_chunk_has_any_gradient(c, k);
         if (!ps_client_owns(c, k) || (!has_any && c->comm == NULL)) continue;
-        wanted = missing_bytes(c, k, &is_held);
-        if (wanted > room && (is_held || wanted > host)) return refuse_update(c, wanted, held, room);
+        const ps_run chunks = ps_client_updated_with(c, k);
+        if (chunks.first < k) continue;
+        wanted = missing_bytes(c, chunks, &is_held);
+        if (wanted > room && (is_held || wanted > host || !ps_client_may_update_on(c, PS_TIER_HOST)))
+            return refuse_update(c, wanted, held, room);
     }
     return PS_OK;
 }

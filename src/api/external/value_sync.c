@@ -1,5 +1,6 @@
 /* value_sync.c - a parameter and its fp32 value agree: a write of the program to one of them updates the other one, at
- * its next use. */
+ * its next use. Where the parameter is a part of the fp32 value (state_format = compact_split) a write to it is one to
+ * both, and the other 16 bits stay. */
 #include <string.h>
 
 #include "api/external/chunk_update.h"
@@ -33,6 +34,7 @@ static ps_status widen_param(ps_client *c, const ps_piece *p)
 /* If the device has both. */
 static ps_status follow(ps_client *c, const ps_piece *p, ps_list from, ps_list to)
 {
+    if (ps_state_is_split(&c->state, PS_LIST_MASTER)) return PS_OK;
     if (to == PS_LIST_MASTER) PS_TRY(ps_client_save_first(c, p->chunk));
     PS_TRY(ps_client_pin_chunk(c, from, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     ps_status st = ps_client_pin_chunk(c, to, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
@@ -73,9 +75,12 @@ static ps_status make_master(ps_client *c, int32_t chunk)
     PS_TRY(ps_client_pin_chunk(c, PS_LIST_PARAM16, chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     ps_status st = ps_client_pin_chunk(c, PS_LIST_MASTER, chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     if (st == PS_OK) {
-        st = ps_state_cast(&c->state, PS_TIER_DEVICE, ps_state_element(&c->state, PS_LIST_MASTER, chunk, 0),
-                           PS_DTYPE_F32, ps_state_element(&c->state, PS_LIST_PARAM16, chunk, 0), c->settings.dtype,
-                           c->layout->used_elements[chunk]);
+        void *master = ps_state_element(&c->state, PS_LIST_MASTER, chunk, 0);
+        const int64_t n = c->layout->used_elements[chunk];
+        st = ps_state_is_split(&c->state, PS_LIST_MASTER) /* base/split.h: 0 beside a value that is the parameter's */
+                 ? ps_queue_fill(c->tiers.compute[PS_TIER_DEVICE], master, 0, n * (int64_t)sizeof(uint16_t))
+                 : ps_state_cast(&c->state, PS_TIER_DEVICE, master, PS_DTYPE_F32,
+                                 ps_state_element(&c->state, PS_LIST_PARAM16, chunk, 0), c->settings.dtype, n);
         ps_client_unpin_chunk(c, PS_LIST_MASTER, chunk);
     }
     ps_client_unpin_chunk(c, PS_LIST_PARAM16, chunk);
@@ -105,21 +110,23 @@ static ps_status bring_back(ps_client *c, const ps_piece *p)
 
 static ps_status restore_piece(ps_client *c, const ps_piece *p)
 {
-    const ps_list grad = ps_lists_grad(&c->lists);
-    PS_TRY(ps_client_pin_chunk(c, PS_LIST_PARAM16, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
-    void *place = ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
+    ps_client_gradient *g = ps_client_gradient_of(c, p);
+    const ps_list grad = ps_lists_grad(&c->lists), narrow = ps_client_gradient_list(c, p);
+    const ps_client_gradient_place was = g->place;
+    PS_TRY(ps_client_pin_chunk(c, narrow, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE));
+    void *place = ps_state_element(&c->state, narrow, p->chunk, p->chunk_offset);
     ps_status st = ps_client_pin_chunk(c, grad, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     if (st == PS_OK) {
         st = ps_state_cast(&c->state, PS_TIER_DEVICE, ps_state_element(&c->state, grad, p->chunk, p->chunk_offset),
                            PS_DTYPE_F32, place, c->settings.dtype, p->n);
         ps_client_unpin_chunk(c, grad, p->chunk);
     }
-    if (st == PS_OK) st = bring_back(c, p);
-    ps_client_unpin_chunk(c, PS_LIST_PARAM16, p->chunk);
+    if (st == PS_OK && was == PS_GRADIENT_IN_PLACE) st = bring_back(c, p);
+    ps_client_unpin_chunk(c, narrow, p->chunk);
     if (st != PS_OK) return st;
-    ps_client_gradient *g = ps_client_gradient_of(c, p);
     g->place = PS_GRADIENT_SEPARATE;
     g->is_narrow = true;
+    ps_client_discard_unused(c, p->chunk, was);
     return PS_OK;
 }
 
@@ -128,13 +135,13 @@ ps_status ps_client_restore_param(ps_client *c, int32_t tensor)
     ps_client_tensor_state *t = &c->tensors[tensor];
     if (t->pins[PS_CLIENT_GRADIENT] > 0)
         return PS_FAIL(PS_ESTATE,
-                       "%.200s: its gradient, which overwrites the parameter, is in use: let it go before the "
-                       "parameter is asked for",
+                       "%.200s: its gradient is in use where it lies: let it go before the parameter is asked for, or "
+                       "another gradient comes",
                        t->name);
     bool was_over = false;
     for (int32_t k = 0; k < t->n_pieces; k++) {
         const ps_piece *p = ps_client_piece_of(c, t, k);
-        if (ps_client_gradient_of(c, p)->place != PS_GRADIENT_IN_PLACE) continue;
+        if (ps_client_gradient_of(c, p)->place != ps_client_narrow_place(c)) continue;
         PS_TRY(restore_piece(c, p));
         was_over = true;
     }

@@ -48,6 +48,8 @@ const ps_option ps_option_table[PS_OPTION_COUNT] = {
 #define OPT_STRING(field, key_, default_, help_) {HEAD(field, key_, STRING), .value.s = default_, .help = help_},
 #define OPT_NAMES(field, key_, default_, help_)                                                                        \
     {HEAD(field, key_, STRING), .value.s = default_, .help = help_, .is_names = true},
+#define OPT_NUMBERS(field, key_, default_, help_)                                                                      \
+    {HEAD(field, key_, STRING), .value.s = default_, .help = help_, .is_numbers = true},
 #define OPT_OBJECTS(field, key_, help_) {HEAD(field, key_, STRING), .value.s = "", .help = help_, .is_objects = true},
 #define OPT_ENUM(field, key_, type_, default_, help_)                                                                  \
     {HEAD(field, key_, ENUM), .value.i = default_, .names = type_##_names, .n_names = PS_ARRAY_LEN(type_##_names),     \

@@ -42,6 +42,7 @@ typedef struct ps_option {
     int n_names;
     bool auto_allowed; /* BYTES */
     bool is_names;     /* STRING: a comma-separated list */
+    bool is_numbers;   /* STRING: the same of numbers */
     bool is_objects;   /* STRING: an array of JSON objects as text; "": none */
     const char *unit, *help;
 } ps_option;
@@ -103,7 +104,7 @@ bool ps_option_suggest(const char *key, char suggestion[PS_OPTION_KEY_MAX]);
 bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value *value, char *problem,
                     size_t problem_bytes);
 
-/* For an option with is_names, an array of names as one text; with is_objects, an array of objects as one text; an
+/* For an option with is_names, or is_numbers, an array of such as one text; with is_objects, an array of objects as one text; an
  * empty array as "". Else json itself, also where a name is empty or has a comma. A new reference; NULL: no memory. */
 json_t *ps_option_join_names(const ps_option *option, json_t *json);
 

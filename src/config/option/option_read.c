@@ -159,6 +159,22 @@ static bool are_names(const json_t *array)
     return json_is_array(array);
 }
 
+static bool are_numbers(const json_t *array)
+{
+    for (size_t i = 0; i < json_array_size(array); i++)
+        if (!json_is_number(json_array_get(array, i))) return false;
+    return json_is_array(array);
+}
+
+/* As their text: [1, 2.5] as "1,2.5", with as many digits as any decimal number keeps. */
+static json_t *join_numbers(const json_t *array)
+{
+    char text[256];
+    size_t n = json_dumpb(array, text, sizeof text, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    if (n < 2 || n > sizeof text) return json_string("");
+    return json_stringn(text + 1, n - 2);
+}
+
 /* An empty array is "", the default. */
 static json_t *join_objects(const json_t *array)
 {
@@ -172,6 +188,7 @@ static json_t *join_objects(const json_t *array)
 json_t *ps_option_join_names(const ps_option *option, json_t *json)
 {
     if (option->is_objects && are_objects(json)) return join_objects(json);
+    if (option->is_numbers && are_numbers(json)) return join_numbers(json);
     if (!option->is_names || !are_names(json)) return json_incref(json);
     json_t *text = json_string("");
     for (size_t i = 0; text != NULL && i < json_array_size(json); i++) {
@@ -188,14 +205,15 @@ json_t *ps_option_json_from_word(const ps_option *option, const char *word, char
     const bool is_word =
         option->type == PS_OPTION_STRING || option->type == PS_OPTION_ENUM || option->type == PS_OPTION_BYTES;
     json_t *json = NULL;
+    const bool is_list = option->is_names || option->is_numbers || option->is_objects;
     const bool is_two = option->type == PS_OPTION_PAIR || option->type == PS_OPTION_RANGE;
     if (is_two && word[0] != '[') { /* 0.9,0.95 */
         char array[128];
         if ((size_t)snprintf(array, sizeof array, "[%s]", word) < sizeof array) json = json_loads(array, 0, NULL);
-    } else if (!is_word || word[0] == '"' || ((option->is_names || option->is_objects) && word[0] == '[')) {
+    } else if (!is_word || word[0] == '"' || (is_list && word[0] == '[')) {
         json_error_t error;
         json = json_loads(word, JSON_DECODE_ANY, &error);
-        if (json == NULL && (option->is_names || option->is_objects) && word[0] == '[') {
+        if (json == NULL && is_list && word[0] == '[') {
             snprintf(problem, problem_bytes, "%s begins with [ and is no JSON array (%.80s): \"%.80s\"", option->key,
                      ps_printable(error.text), word);
             return NULL;

@@ -14,9 +14,9 @@
  * by element the operator of SGD without momentum,  w -= lr (g scale + decay w),  which with lr = -1 is
  * w = (1 + decay) w + scale g. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "config/option/optimizer_params.h"
 #include "train/optim/optimizer.h"
 
 enum { MOMENTUM, NESTEROV, A, B, C, N_STEPS, EPS, MATCHES_RMS, HAS_BF16_GEMMS, N_NUMBERS };
@@ -26,15 +26,10 @@ enum { BUFFER, MEAN, VARIANCE, N_STATES };
 
 static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
 {
-    int end = 0;
-    const char *text = o->optimizer_params_ns_coefficients;
+    char problem[PS_NS_PROBLEM_MAX];
     double *x = out->number;
-    if (sscanf(text, "%lf ,%lf ,%lf %n", &x[A], &x[B], &x[C], &end) != 3 || text[end] != '\0' || !isfinite(x[A]) ||
-        !isfinite(x[B]) || !isfinite(x[C]))
-        return PS_FAIL(PS_EINVAL,
-                       "optimizer.params.ns_coefficients is \"%.64s\", expected a text of three numbers, as "
-                       "\"3.4445,-4.7750,2.0315\"",
-                       text);
+    if (!ps_ns_coefficients_read(o, &x[A], problem))
+        return PS_FAIL(PS_EINVAL, "optimizer.params.ns_coefficients %s", problem);
     x[MOMENTUM] = o->optimizer_params_momentum;
     x[NESTEROV] = o->optimizer_params_nesterov;
     x[N_STEPS] = (double)o->optimizer_params_ns_steps;

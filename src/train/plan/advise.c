@@ -82,6 +82,7 @@ __attribute__((format(printf, 3, 4))) static ps_status consider(adviser *a, bool
     const double rate = ps_simulation_tokens_per_s(&changed);
     ps_advice *out = &a->advice[a->n++];
     *out = (ps_advice){.tokens_per_s = rate,
+                       .saved_bytes = ps_max_i64(0, a->base->model_data_bytes - changed.model_data_bytes),
                        .gain = a->base->fits ? rate / ps_simulation_tokens_per_s(a->base) : 0,
                        .cost = a->base->fits ? 0 : cost_of(change)};
     snprintf(out->change, sizeof out->change, "%s", change);
@@ -126,17 +127,36 @@ static int64_t bytes_there(const adviser *a, ps_tier tier)
     return ps_machine_memory(NULL, &memory) == PS_OK ? memory.total_bytes : INT64_MAX;
 }
 
+#define IN_8_BITS "momentum and variance are stored in 8 bits, which changes results slightly"
+
+/* The least that trains: updates use gradients up as they come, so that these need no memory. Without accumulation and
+ * clipping, and where a step is not skipped. */
+static ps_status advise_released_gradients(adviser *a)
+{
+    const ps_options *o = a->options;
+    const bool was_skipping = o->train_max_nonfinite_steps != 1;
+    bool is_kept;
+    if (a->base->dtype != PS_DTYPE_BF16 || o->gradient_accumulation_steps > 1 || o->gradient_clipping > 0 ||
+        o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_NEVER)
+        return PS_OK;
+    PS_TRY(consider(a, &is_kept, "optimizer.params.state_format=compact_split memory.update_in_backward=always%s",
+                    was_skipping ? " train.max_nonfinite_steps=1" : ""));
+    if (is_kept)
+        a->advice[a->n - 1].price =
+            was_skipping ? IN_8_BITS ", and the first step whose gradients are not finite ends training" : IN_8_BITS;
+    return PS_OK;
+}
+
 /* Fewer bytes of model data, where the optimizer has them. */
 static ps_status advise_compact_states(adviser *a)
 {
     ps_optimizer_setup o;
-    bool is_kept;
+    bool is_kept = false;
     PS_TRY(ps_optimizer_read(a->options, &o));
-    if (o.is_compact || o.n_states == 0 || o.optimizer->states[0].compact == PS_FORMAT_F32) return PS_OK;
-    PS_TRY(consider(a, &is_kept, "optimizer.params.state_format=compact"));
-    if (is_kept)
-        a->advice[a->n - 1].price = "momentum and variance are stored in 8 bits, which changes results slightly";
-    return PS_OK;
+    if (o.is_split || o.n_states == 0 || o.optimizer->states[0].compact == PS_FORMAT_F32) return PS_OK;
+    if (!o.is_compact) PS_TRY(consider(a, &is_kept, "optimizer.params.state_format=compact"));
+    if (is_kept) a->advice[a->n - 1].price = IN_8_BITS;
+    return advise_released_gradients(a);
 }
 
 /* ---- it does not fit ---- */

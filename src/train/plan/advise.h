@@ -10,6 +10,7 @@ typedef struct ps_advice {
     char change[PS_ADVICE_TEXT_MAX]; /* "activation_checkpointing.enabled=true train_micro_batch_size_per_gpu=8" */
     double tokens_per_s;             /* with it, of all ranks */
     double gain;                     /* tokens_per_s over those of the plan; 0 when the plan does not fit */
+    int64_t saved_bytes;             /* model data of all ranks is so much smaller with it */
     const char *price;               /* what else changes, where that is not memory or time; NULL: nothing */
     int cost;                        /* of what makes a plan fit: 0 memory alone, 1 the numbers stay, 2 they change */
 } ps_advice;

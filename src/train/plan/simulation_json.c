@@ -161,8 +161,9 @@ json_t *ps_advice_json(const ps_advice *advice, int n)
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(list,
-                              json_pack("{s:s, s:f, s:f, s:s*}", "change", advice[i].change, "tokens_per_second",
-                                        advice[i].tokens_per_s, "gain", advice[i].gain, "price", advice[i].price));
+                              json_pack("{s:s, s:f, s:f, s:I, s:s*}", "change", advice[i].change, "tokens_per_second",
+                                        advice[i].tokens_per_s, "gain", advice[i].gain, "saved_bytes",
+                                        (json_int_t)advice[i].saved_bytes, "price", advice[i].price));
     return list;
 }
 

@@ -99,6 +99,8 @@ static bool is_whole(const ps_settings *s, const ps_param *p)
 static ps_status group_params(const ps_settings *s, ps_program *p)
 {
     int32_t n_params[PS_SETTINGS_GROUPS_MAX] = {0};
+    if (s->training && s->names_updated_by_elements)
+        PS_TRY(check_patterns(p, "optimizer.params.adamw_names", s->updated_by_elements));
     for (int32_t g = 1; g < s->n_groups && s->training; g++)
         PS_TRY(check_patterns(p, "optimizer.param_groups", patterns_of(s, g)));
     for (int32_t t = 0; t < p->n_params && s->training; t++) {

@@ -247,6 +247,8 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
     PS_TRY(read_groups(config, out));
     PS_TRY(read_patterns("train.freeze", o->train_freeze, out->frozen));
     PS_TRY(read_patterns("optimizer.params.adamw_names", o->optimizer_params_adamw_names, out->updated_by_elements));
+    out->names_updated_by_elements =
+        ps_optimizer_has_whole(&out->optimizer) && ps_config_gives(config, PS_OPTION_optimizer_params_adamw_names);
     PS_TRY(ps_settings_read_backend(o, out));
     PS_TRY(ps_tier_options_read(o, &out->tiers));
     PS_TRY(ps_settings_read_throughput(config, out));

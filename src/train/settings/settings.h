@@ -111,9 +111,10 @@ typedef struct ps_settings {
     char frozen[PS_SETTINGS_PATTERNS_BYTES]; /* train.freeze */
     ps_optimizer_setup optimizer;
     char updated_by_elements[PS_SETTINGS_PATTERNS_BYTES]; /* optimizer.params.adamw_names */
-    ps_settings_group groups[PS_SETTINGS_GROUPS_MAX];     /* the first: all parameters of no other group */
-    int32_t n_groups;                                     /* >= 1 */
-    char group_patterns[PS_SETTINGS_PATTERNS_BYTES];      /* of all groups, each list with a NUL after it; first "" */
+    bool names_updated_by_elements; /* given, so that each is of a tensor; the default has names of all families */
+    ps_settings_group groups[PS_SETTINGS_GROUPS_MAX]; /* the first: all parameters of no other group */
+    int32_t n_groups;                                 /* >= 1 */
+    char group_patterns[PS_SETTINGS_PATTERNS_BYTES];  /* of all groups, each list with a NUL after it; first "" */
     double clip_norm;
     bool defer_updates;
     bool may_update_early;     /* no clipping, no loss scale of fp16, and no skipped steps (max_nonfinite_steps = 1) */

@@ -286,3 +286,12 @@ ps_status ps_values_find_list(const ps_settings *s, const char *call, const char
     return PS_FAIL(PS_EINVAL, "%s: \"%.64s\" is no state of optimizer.type = %s with these options, which keeps %s",
                    call, state, o->optimizer->name, ps_optimizer_kept_text(o, kept));
 }
+
+ps_status ps_values_expect_state(const ps_settings *s, const char *name, bool is_whole, ps_list list)
+{
+    const ps_optimizer_setup *o = &s->optimizer;
+    const int32_t i = list - PS_LIST_STATES;
+    if (ps_optimizer_states_of(o, is_whole) >> i & 1) return PS_OK;
+    return PS_FAIL(PS_EINVAL, "%s has no %s: optimizer.type = %s updates it %s", name, ps_optimizer_state_name(o, i),
+                   o->optimizer->name, is_whole ? "as a whole matrix" : "by elements, as AdamW");
+}

@@ -48,6 +48,8 @@ PS_NODISCARD ps_status ps_values_check_range(const char *name, int64_t elements,
 
 /* *out: the list of the optimizer's state of this name. PS_EINVAL naming the call. */
 PS_NODISCARD ps_status ps_values_find_list(const ps_settings *s, const char *call, const char *state, ps_list *out);
+/* PS_EINVAL: the tensor of this name has no such state, as it is updated as a whole, or by elements. */
+PS_NODISCARD ps_status ps_values_expect_state(const ps_settings *s, const char *name, bool is_whole, ps_list list);
 
 /* dst[i] = src[i], i < n, by the host, in host memory outside of tiers. */
 PS_NODISCARD ps_status ps_values_cast(const ps_model_state *s, void *dst, ps_dtype to, const void *src, ps_dtype from,
