@@ -511,11 +511,11 @@ static void advice_holds_when_it_is_followed(void **state)
                                   NULL, 0) &
                          ADVISES_RELEASE,
                      0);
-    assert_int_equal(check_advice(TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=20MB",
-                                       "gradient_clipping=1"),
-                                  NULL, 0) &
-                         ADVISES_RELEASE,
-                     0);
+    assert_int_equal(
+        check_advice(TINY(BF16, "memory.device=700KB", "memory.host=0", "memory.disk=20MB", "gradient_clipping=1"),
+                     NULL, 0) &
+            ADVISES_RELEASE,
+        0);
     check_advice(TINY(BF16, "memory.device=500KB", "memory.host=auto", "train_micro_batch_size_per_gpu=32",
                       "comm.staging=64KiB"),
                  &(ps_site){.hardware = &hw}, 1);
