@@ -65,8 +65,7 @@ static void test_encoding_decoded(void **state)
                     const int c = (first + i - 1) % 256;
                     g.codes[i] = is_signed && c == 128 ? 0 : (uint8_t)c;
                 }
-                for (int i = 0; i < PS_FORMAT_GROUP; i++)
-                    x[i] = ps_compact_get(formats[f], &g, i);
+                for (int i = 0; i < PS_FORMAT_GROUP; i++) x[i] = ps_compact_get(formats[f], &g, i);
                 ps_compact_set(formats[f], &again, x, PS_FORMAT_GROUP);
                 assert_memory_equal(&again, &g, sizeof g);
             }

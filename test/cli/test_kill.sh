@@ -73,7 +73,9 @@ kill_with $((n_kills / 4)) fp32 gradient_clipping=1.3 memory.device=250KB defaul
 [ "$expected" = "$fp32" ] || fail "speculative updates have other bits"
 taken_back=$(summary "$work/whole" taken_back_steps)
 [ "$taken_back" -gt 0 ] && [ "$taken_back" -lt 29 ] || fail "$taken_back of 29 steps were taken back"
-kill_with $((n_kills / 2)) compact
+kill_with $((n_kills / 4)) compact
 [ "$expected" != "$fp32" ] || fail "compact states have the bits of fp32"
-echo "$killed kills, $inside inside a save, with fp32 states, speculative updates and compact states; a run takes $run_ms ms"
+kill_with $((n_kills / 4)) bf16_stochastic bf16.enabled=true
+echo "$killed kills, $inside inside a save, with fp32 states, speculative updates, compact states and random rounding;" \
+    "a run takes $run_ms ms"
 [ "$inside" -gt 0 ] || fail "no kill fell inside a save"

@@ -64,13 +64,13 @@ static void draw_model(drawn *d)
 /* Gradients beside the parameters, where these are bf16 and no update is speculative. */
 static void draw_states(drawn *d)
 {
-    static const char *const formats[] = {"fp32", "compact", "compact_split"};
+    static const char *const formats[] = {"fp32", "compact", "compact_split", "bf16_stochastic"};
     bool is_bf16 = false, speculates = false;
     for (int i = 0; i < d->n; i++) {
         is_bf16 |= strcmp(d->texts[i], "bf16.enabled=true") == 0;
         speculates |= strstr(d->texts[i], "speculate") != NULL;
     }
-    change(d, "optimizer.params.state_format=%s", formats[draw(is_bf16 && !speculates ? 3 : 2)]);
+    change(d, "optimizer.params.state_format=%s", formats[draw(is_bf16 && !speculates ? 4 : 2)]);
 }
 
 static void draw_placement(drawn *d)

@@ -187,7 +187,8 @@ static void test_options_are_refused(void **state)
                     {"client.opts.with_activation_offload", "true"},
                     {"train.epochs", "2"},
                     {"train.log_to", "tensorboard"},
-                    {"optimizer.params.state_format", "compact_split"}};
+                    {"optimizer.params.state_format", "compact_split"},
+                    {"optimizer.params.state_format", "bf16_stochastic"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(not_here); i++) {
         ps_config *config = config_of(MEMORY);
         ps_client *c = (ps_client *)(uintptr_t)config;

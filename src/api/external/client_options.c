@@ -13,6 +13,9 @@ typedef struct wish {
 
 static ps_status check_wishes(const ps_options *o)
 {
+    char state_format[64];
+    snprintf(state_format, sizeof state_format, "optimizer.params.state_format = %s",
+             ps_config_state_format_names[o->optimizer_params_state_format]);
     const wish wishes[] = {
         {o->client_opts_with_activation_offload, "client.opts.with_activation_offload = true",
          "activations are the framework's: torch.autograd.graph.save_on_cpu does so"},
@@ -24,8 +27,7 @@ static ps_status check_wishes(const ps_options *o)
          "the loop is yours: train.steps tells a scheduler where to end, epochs times the batches of one"},
         {o->train_log_to[0] != '\0', "train.log_to",
          "the loop is yours, and its losses: torch.utils.tensorboard.SummaryWriter"},
-        {o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT,
-         "optimizer.params.state_format = compact_split",
+        {!ps_config_format_has_masters(o->optimizer_params_state_format), state_format,
          "models of pstar and of the C interface have it; set compact"},
         {o->profile_path[0] != '\0', "profile.path", "ps_client_save_profile writes one; Python: patrickstar.profiler"},
     };

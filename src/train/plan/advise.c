@@ -132,10 +132,12 @@ static ps_status advise_compact_states(adviser *a)
     ps_optimizer_setup o;
     bool is_kept;
     PS_TRY(ps_optimizer_read(a->options, &o));
-    if (o.is_compact || o.n_states == 0 || o.optimizer->states[0].compact == PS_FORMAT_F32) return PS_OK;
+    if (ps_optimizer_format(&o) != PS_CONFIG_STATE_FORMAT_FP32 || o.n_states == 0 ||
+        o.optimizer->states[0].compact == PS_FORMAT_F32)
+        return PS_OK;
     PS_TRY(consider(a, &is_kept, "optimizer.params.state_format=compact"));
     if (is_kept)
-        a->advice[a->n - 1].price = "momentum and variance are stored in 8 bits, which changes results slightly";
+        a->advice[a->n - 1].price = "states of the optimizer are stored in 8 bits, which changes results slightly";
     return PS_OK;
 }
 
