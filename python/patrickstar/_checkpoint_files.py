@@ -15,6 +15,7 @@ from ._library import PatrickStarError, check, library
 
 
 GROUP, GROUP_BYTES = 32, 36  # of compact states: a float, and a code for each element
+ITEM_BYTES = {"F32": 4, "BF16": 2}
 
 
 class Piece(NamedTuple):
@@ -22,8 +23,12 @@ class Piece(NamedTuple):
     n: int
     path: str
     offset: int  # in the file
-    is_compact: bool = False
+    dtype: str = "F32"  # BF16: states; U8: compact ones
     is_root: bool = False  # compact: the square roots of values
+
+    @property
+    def is_compact(self) -> bool:
+        return self.dtype == "U8"
 
 
 class StoredTensor(NamedTuple):
@@ -42,6 +47,8 @@ class StoredTensor(NamedTuple):
                         part = room[4 * (begin - first):4 * (end - first)]
                         if piece.is_compact:
                             _fill_compact(part, file, piece, begin - piece.first)
+                        elif piece.dtype == "BF16":
+                            _fill_bf16(part, file, piece, begin - piece.first)
                         else:
                             file.seek(piece.offset + 4 * (begin - piece.first))
                             _fill(part, file)
@@ -96,9 +103,9 @@ def _read_header(path: str) -> List[Tuple[str, torch.Size, Piece]]:
             name, first = part.group(1), int(part.group(2))
             shape = torch.Size(int(n) for n in metadata["shape:" + name].split(",") if n)
         begin, end = entry["data_offsets"]
-        is_compact = entry["dtype"] == "U8"
-        n = int(part.group(3)) - first if is_compact and part is not None else (end - begin) // 4
-        found.append((name, shape, Piece(first, n, path, 8 + n_bytes + begin, is_compact, name.endswith("_sq"))))
+        dtype = entry["dtype"]
+        n = int(part.group(3)) - first if part is not None and dtype == "U8" else (end - begin) // ITEM_BYTES[dtype]
+        found.append((name, shape, Piece(first, n, path, 8 + n_bytes + begin, dtype, name.endswith("_sq"))))
     return found
 
 
@@ -117,6 +124,14 @@ def _fill_compact(room: memoryview, file: Any, piece: Piece, at: int) -> None:
         signed = codes.view(torch.int8).float()
         values = scale * (signed / (254 - signed.abs()))
     torch.frombuffer(room, dtype=torch.float32).copy_(values.flatten()[skipped:skipped + n])
+
+
+def _fill_bf16(room: memoryview, file: Any, piece: Piece, at: int) -> None:
+    """As _fill_compact."""
+    raw = bytearray(len(room) // 2)
+    file.seek(piece.offset + 2 * at)
+    _fill(memoryview(raw), file)
+    torch.frombuffer(room, dtype=torch.float32).copy_(torch.frombuffer(raw, dtype=torch.bfloat16))
 
 
 def _fill(room: memoryview, file: Any) -> None:

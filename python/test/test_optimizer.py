@@ -121,7 +121,7 @@ class Updates(Case):
         self.assertTrue(all(torch.equal(mine[name], value) for name, value in masters(model).items()))
         self.assertLess(model.client.get_info().model_data_bytes,
                         engine(Two, F32)[0].client.get_info().model_data_bytes * .75)
-        with self.assertRaisesRegex(RuntimeError, "state_format has no effect with optimizer.type SGD"):
+        with self.assertRaisesRegex(RuntimeError, "compact has no effect without optimizer.params.momentum"):
             engine(Two, F32, optimizer={"type": "SGD", "params": {"state_format": "compact"}})
 
     def test_compact_split(self):
@@ -175,6 +175,33 @@ class Updates(Case):
             self.assertTrue(torch.equal(masters(several[1][0])[name], value), name)
         with self.assertRaisesRegex(RuntimeError, "compact_split"):
             engine(Two, F32, optimizer={"type": "AdamW", "params": {"state_format": "compact_split"}})
+
+    def test_compact_momentum(self):
+        """Of SGD: beside PyTorch's, and resumed with the same bits."""
+        compact = {"type": "SGD", "params": {"lr": LR, "momentum": .9, "state_format": "compact"}}
+        model, optimizer = engine(Two, F32, optimizer=compact)
+        other, resumed = engine(Two, F32, optimizer=compact)
+        plain = Two().to(F32)
+        plain.load_state_dict(model.state_dict())
+        theirs = torch.optim.SGD(plain.parameters(), lr=LR, momentum=.9)
+        for _ in range(5):
+            x = values(dtype=F32)
+            once(model, optimizer, x)
+            plain_step(plain, theirs, x)
+        saved = optimizer.state_dict()
+        for param, kept in zip(plain.parameters(), saved["state"].values()):
+            want = theirs.state[param]["momentum_buffer"]
+            self.assertEqual(kept["momentum_buffer"].dtype, F32)
+            self.assertFalse(torch.equal(kept["momentum_buffer"], want))
+            self.assertLess((kept["momentum_buffer"] - want).abs().max().item(), want.abs().max().item() / 10)
+        other.load_state_dict(model.state_dict())
+        resumed.load_state_dict(saved)
+        for _ in range(2):
+            x = values(dtype=F32)
+            once(model, optimizer, x)
+            once(other, resumed, x)
+        mine = masters(other)
+        self.assertTrue(all(torch.equal(mine[name], value) for name, value in masters(model).items()))
 
     def test_step_gives_what_closure_gave(self):
         model, optimizer = engine(Two)

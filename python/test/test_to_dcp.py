@@ -302,6 +302,30 @@ class CompactFiles(WithFolder):
                 self.assertTrue(torch.equal(torch.frombuffer(room, dtype=F32), want.flatten()[first:]), stored)
 
 
+    def test_bf16_states_are_read(self):
+        """Of optimizer.params.state_format = bf16_stochastic, by pstar: from any element on, as fp32."""
+        config = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True},
+                  "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "state_format": "bf16_stochastic"}},
+                  "model": {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 16},
+                  "data": {"train": ROOT + "/data/text/moby-dick.txt", "tokenizer": ROOT + "/data/gpt2"},
+                  "train": {"steps": 2, "output_dir": self.path("run")}}
+        with open(self.path("config.json"), "w") as file:
+            json.dump(config, file)
+        subprocess.run([_program.find(), "train", self.path("config.json")], check=True, stdout=subprocess.DEVNULL)
+        folder = self.path("run", "checkpoints", "step-000002")
+        states = read_safetensors(os.path.join(folder, "optimizer-0-of-1.safetensors"))
+        files = CheckpointFiles(folder)
+        self.assertEqual(sorted(files.states), sorted(states))
+        for name, tensor in files.states.items():
+            want = states[name]
+            self.assertEqual((want.dtype, tensor.shape), (BF16, want.shape))
+            for first in {0, 1, min(45, want.numel() - 1)}:
+                room = bytearray(4 * (want.numel() - first))
+                tensor.read(first, memoryview(room))
+                self.assertTrue(torch.equal(torch.frombuffer(room, dtype=F32), want.flatten()[first:].float()), name)
+        self.assertTrue(any(value.abs().max() > 0 for value in states.values()))
+
+
 class Refusals(WithFolder):
     def setUp(self):
         super().setUp()

@@ -1,10 +1,12 @@
-/* compact.h - floats in 8 bits: groups of 32 codes with one scale, the largest magnitude s of the group.
+/* compact.h - how an optimizer's states are stored; compact: in 8 bits, as groups of 32 codes with one scale, the
+ * largest magnitude s of the group.
  *
  *     PS_FORMAT_F32       x itself
+ *     PS_FORMAT_BF16      x rounded to nearest even; what an update stores is rounded by base/stochastic.h
  *     PS_FORMAT_SIGNED    c = round(254 x / (s + |x|)), -127 to 127     x = s c / (254 - |c|)
  *     PS_FORMAT_ROOT      u = sqrt(x), c = round(u 255 / s), 0 to 255   u = s (c / 255), x = u u     s: of the u
  *
- * The first is 127 y with y = 2 r / (1 + |r|), r = x / s: finer near 0. In the second no positive x becomes 0. The
+ * The signed one is 127 y with y = 2 r / (1 + |r|), r = x / s: finer near 0. In the root no positive x becomes 0. The
  * largest magnitude is exact, and so is a group that was rounded before: encode(decode(group)) has the same bytes.
  *
  * A group whose s is below PS_FORMAT_LEAST_..., far below what an update sees, becomes zeros; one whose s is 2^127 or
@@ -18,11 +20,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/item.h"
 
 enum { PS_FORMAT_GROUP = 32 };
 
-typedef enum ps_format { PS_FORMAT_F32, PS_FORMAT_SIGNED, PS_FORMAT_ROOT } ps_format;
+typedef enum ps_format { PS_FORMAT_F32, PS_FORMAT_BF16, PS_FORMAT_SIGNED, PS_FORMAT_ROOT } ps_format;
 
 /* All bytes zero: 32 zeros. */
 typedef struct ps_compact_group {
@@ -43,11 +46,18 @@ _Static_assert(sizeof(ps_compact_group) == 36, "a group has no padding");
 
 static inline ps_item ps_format_item(ps_format f)
 {
-    return f == PS_FORMAT_F32 ? (ps_item){(int32_t)sizeof(float), 1}
-                              : (ps_item){(int32_t)sizeof(ps_compact_group), PS_FORMAT_GROUP};
+    return f == PS_FORMAT_F32    ? (ps_item){(int32_t)sizeof(float), 1}
+           : f == PS_FORMAT_BF16 ? (ps_item){(int32_t)sizeof(uint16_t), 1}
+                                 : (ps_item){(int32_t)sizeof(ps_compact_group), PS_FORMAT_GROUP};
 }
 
-/* Element i of a group; f is not PS_FORMAT_F32. */
+/* Is it one of groups? */
+static inline bool ps_format_is_compact(ps_format f)
+{
+    return f == PS_FORMAT_SIGNED || f == PS_FORMAT_ROOT;
+}
+
+/* Element i of a group; f is compact, as below. */
 static inline float ps_compact_get(ps_format f, const ps_compact_group *g, int64_t i)
 {
     if (f == PS_FORMAT_SIGNED) {
@@ -102,6 +112,8 @@ static inline void ps_format_decode(ps_format f, const void *from, int64_t first
     const ps_compact_group *const groups = (const ps_compact_group *)from;
     if (f == PS_FORMAT_F32)
         memcpy(to, (const float *)from + first, (size_t)n * sizeof *to);
+    else if (f == PS_FORMAT_BF16)
+        for (int64_t i = 0; i < n; i++) to[i] = ps_dtype_load(PS_DTYPE_BF16, from, first + i);
     else
         for (int64_t i = 0; i < n; i++)
             to[i] = ps_compact_get(f, &groups[(first + i) / PS_FORMAT_GROUP], (first + i) % PS_FORMAT_GROUP);
@@ -113,6 +125,8 @@ static inline void ps_format_encode(ps_format f, void *to, const float *from, in
     ps_compact_group *const groups = (ps_compact_group *)to;
     if (f == PS_FORMAT_F32)
         memcpy(to, from, (size_t)n * sizeof *from);
+    else if (f == PS_FORMAT_BF16)
+        for (int64_t i = 0; i < n; i++) ps_dtype_store(PS_DTYPE_BF16, to, i, from[i]);
     else
         for (int64_t i = 0; i < n; i += PS_FORMAT_GROUP)
             ps_compact_set(f, &groups[i / PS_FORMAT_GROUP], from + i, ps_min_i64(PS_FORMAT_GROUP, n - i));

@@ -112,22 +112,30 @@ ps_status ps_config_check_early_updates(const ps_config *config)
     return PS_OK;
 }
 
-/* Formats whose masters are a part of the parameters. */
+/* Formats without whole masters. */
 ps_status ps_config_check_state_format(const ps_config *config)
 {
     const ps_options *o = &config->options;
     const ps_option_id id = PS_OPTION_optimizer_params_state_format;
-    if (o->optimizer_params_state_format != PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT) return PS_OK;
-    if (!o->bf16_enabled)
+    const ps_config_state_format format = o->optimizer_params_state_format;
+    const char *const name = ps_config_state_format_names[format];
+    if (ps_config_format_has_masters(format)) return PS_OK;
+    if (o->optimizer_type != PS_CONFIG_OPTIMIZER_ADAM && o->optimizer_type != PS_CONFIG_OPTIMIZER_ADAMW)
         return ps_config_fail_for(config, id,
-                                  "%s = compact_split keeps masters as bf16 parameters and 16 bits beside them, but "
-                                  "parameters are %s; set bf16.enabled = true, or compact here",
-                                  ps_config_key(config, id), o->fp16_enabled ? "fp16" : "fp32");
+                                  "%s = %s is of Adam and AdamW, but optimizer.type is %s; set compact here",
+                                  ps_config_key(config, id), name, ps_config_optimizer_names[o->optimizer_type]);
+    if (!o->bf16_enabled)
+        return ps_config_fail_for(
+            config, id, "%s = %s keeps %s, but parameters are %s; set bf16.enabled = true, or compact here",
+            ps_config_key(config, id), name,
+            format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT ? "masters as bf16 parameters and 16 bits beside them"
+                                                           : "bf16 parameters without masters",
+            o->fp16_enabled ? "fp16" : "fp32");
     if (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE)
         return ps_config_fail_for(config, id,
-                                  "%s = compact_split: memory.update_in_backward = speculate keeps whole masters while "
-                                  "an update may be taken back, and there are none; set that to auto, or compact here",
-                                  ps_config_key(config, id));
+                                  "%s = %s: memory.update_in_backward = speculate keeps whole masters while an update "
+                                  "may be taken back, and there are none; set that to auto, or compact here",
+                                  ps_config_key(config, id), name);
     return PS_OK;
 }
 

@@ -585,20 +585,26 @@ typedef struct ps_loss_sums_args {
  * (as torch.optim.Adam and AdamW). Elementwise: the same bits for every division of the array.
  * Compact: m and v are groups of base/compact.h, decoded before and encoded after, while master follows the m and v of
  * this step before they are rounded; 16.5 bytes of traffic. The array may be divided where groups begin.
- * Split: compact, and master is param and low joined (base/split.h), of bf16; 14.5 bytes of traffic. */
+ * Split: compact, and master is param and low joined (base/split.h), of bf16; 14.5 bytes of traffic.
+ * Stochastic: param, m and v are bf16, and master is param. All are computed in float as above, then rounded by word
+ * first + i of key (base/stochastic.h); 14 bytes of traffic. The array may be divided where first is a multiple of 4. */
 typedef struct ps_adam_args {
-    void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal; split: in-out, not grad */
+    void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal; split, stochastic: in-out,
+                       * not grad */
     const void *grad; /* in  [n] of grad_dtype */
-    float *master;    /* in-out [n]; split: NULL */
+    float *master;    /* in-out [n]; split, stochastic: NULL */
     uint16_t *low;    /* in-out [n]: split; else NULL */
-    void *m, *v;      /* in-out [n]: floats; compact: groups, from the beginning of one on */
+    void *m, *v;      /* in-out [n]: floats; compact: groups, from the beginning of one on; stochastic: bf16 */
     int64_t n;
+    int64_t first;  /* stochastic */
+    ps_rng_key key; /* stochastic */
     float lr, beta1, beta2, eps, weight_decay;
     float one_minus_beta1, one_minus_beta2; /* from beta1 and beta2 before rounding */
     float bias1, bias2;                     /* 1 - beta1^t, 1 - beta2^t */
     float grad_scale;                       /* clip factor / (loss scale * ranks * weight ratio): api/engine/step.c */
     bool decoupled_decay;                   /* AdamW */
     bool is_compact;                        /* m is PS_FORMAT_SIGNED, v PS_FORMAT_ROOT */
+    bool is_stochastic;                     /* not compact */
     ps_dtype param_dtype, grad_dtype;
 } ps_adam_args;
 
@@ -607,16 +613,17 @@ typedef struct ps_adam_args {
  *   buffer = momentum buffer + (1 - dampening) g
  *   d = buffer, or g + momentum buffer with nesterov; without a buffer d = g
  *   master -= lr d;  param = master rounded to param_dtype
- * Elementwise: the same bits for every division of the array. */
+ * Elementwise: the same bits for every division of the array. Compact: buffer is groups of PS_FORMAT_SIGNED
+ * (base/compact.h), while d follows the buffer of this step before it is rounded; divided where groups begin. */
 typedef struct ps_sgd_args {
     void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal */
     const void *grad; /* in  [n] of grad_dtype */
     float *master;    /* in-out [n] */
-    float *buffer;    /* in-out [n]; NULL: no momentum */
+    void *buffer;     /* in-out [n] floats; compact: groups, from the beginning of one on; NULL: no momentum */
     int64_t n;
     float lr, momentum, one_minus_dampening, weight_decay;
     float grad_scale; /* clip factor / (loss scale * ranks * weight ratio): api/engine/step.c */
-    bool nesterov;
+    bool nesterov, is_compact;
     ps_dtype param_dtype, grad_dtype;
 } ps_sgd_args;
 
@@ -624,16 +631,17 @@ typedef struct ps_sgd_args {
  *   g = grad grad_scale;  u = beta1 m + (1 - beta1) g
  *   master -= lr weight_decay master;  master -= lr sign(u), which is 0 of 0 and of NaN
  *   m = beta2 m + (1 - beta2) g;  param = master rounded to param_dtype
- * Elementwise: the same bits for every division of the array. */
+ * Elementwise: the same bits for every division of the array. Compact: m is groups, as buffer of SGD. */
 typedef struct ps_lion_args {
     void *param;      /* out [n] of param_dtype; may be grad itself when the types are equal */
     const void *grad; /* in  [n] of grad_dtype */
     float *master;    /* in-out [n] */
-    float *m;         /* in-out [n] */
+    void *m;          /* in-out [n] floats; compact: groups, from the beginning of one on */
     int64_t n;
     float lr, beta1, beta2, weight_decay;
     float one_minus_beta1, one_minus_beta2; /* from beta1 and beta2 before rounding */
     float grad_scale;                       /* clip factor / (loss scale * ranks * weight ratio): api/engine/step.c */
+    bool is_compact;
     ps_dtype param_dtype, grad_dtype;
 } ps_lion_args;
 

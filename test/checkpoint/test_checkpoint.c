@@ -67,6 +67,7 @@ static void assert_same(const char *what, const outcome *a, const outcome *b, in
 
 #define COMPACT "optimizer.params.state_format=compact"
 #define SPLIT "optimizer.params.state_format=compact_split"
+#define STOCHASTIC "optimizer.params.state_format=bf16_stochastic"
 
 static void vary(const char *format, const char *more, const char *and_more)
 {
@@ -165,17 +166,26 @@ static void test_same_bits_compact_split(void **state)
     vary("bf16.enabled=true", SPLIT, "model.tie_word_embeddings=false");
 }
 
+static void test_same_bits_bf16_stochastic(void **state)
+{
+    (void)state;
+    vary("bf16.enabled=true", STOCHASTIC, "model.tie_word_embeddings=false");
+}
+
 /* From one state_format to another: said, with what is lost. */
 static void test_other_state_format(void **state)
 {
     (void)state;
 #define BF16 "bf16.enabled=true"
-    enum { FORMATS = 3, N = 1000 };
-    static const char *const formats[FORMATS] = {"optimizer.params.state_format=fp32", COMPACT, SPLIT};
+    enum { FORMATS = 4, N = 1000 };
+    static const char *const formats[FORMATS] = {"optimizer.params.state_format=fp32", COMPACT, SPLIT, STOCHASTIC};
+    static const char to_bf16[] = "states of the optimizer are rounded to bf16, and masters are rounded to bf16";
+    static const char to_8_bits[] = "states of the optimizer are rounded to 8 bits, and training";
     static const char *const lost[FORMATS][FORMATS] = {
-        {NULL, "momentum and variance are rounded to 8 bits, and training", "to 8 bits, and one master in 131072 by"},
-        {"converted without loss", NULL, "one master in 131072 is rounded by 2^-24"},
-        {"converted without loss", "converted without loss", NULL}};
+        {NULL, to_8_bits, "to 8 bits, and one master in 131072 is rounded by 2^-24", to_bf16},
+        {"converted without loss", NULL, ": one master in 131072 is rounded by 2^-24", to_bf16},
+        {"converted without loss", "converted without loss", NULL, to_bf16},
+        {"converted without loss", to_8_bits, to_8_bits, NULL}};
     for (int from = 0; from < FORMATS; from++) {
         work_remove(work_file(work.path, "step-000003").text);
         (void)run_saving(TINY(BF16, formats[from], SAVING), AT_ONCE);
@@ -199,12 +209,17 @@ static void test_other_state_format(void **state)
         for (int i = 0; i < N; i++) largest = fmaxf(largest, fabsf(values[0][i]));
         assert_true(largest > 0);
         for (int i = 0; i < N; i++) assert_true(fabsf(values[0][i] - values[1][i]) <= largest / 127);
-        assert_true((memcmp(values[0], values[1], sizeof values[0]) == 0) == (from > 0));
+        assert_true((memcmp(values[0], values[1], sizeof values[0]) == 0) == (from == 1 || from == 2));
+        for (int i = 0; i < N; i++) { /* rounded to nearest */
+            assert_true(values[3][i] == ps_bf16_to_f32(ps_bf16_from_f32(values[0][i])));
+            assert_true(weights[3][i] == ps_bf16_to_f32(ps_bf16_from_f32(weights[0][i])));
+        }
+        if (from == 3) assert_memory_equal(weights[0], weights[3], sizeof weights[0]);
         assert_memory_equal(values[1], values[2], sizeof values[1]);
         assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
         for (int i = 0; i < N; i++)
             assert_true(fabsf(weights[0][i] - weights[2][i]) <= 0x1p-23f * fabsf(weights[0][i]));
-        if (from == 2) assert_memory_equal(weights[1], weights[2], sizeof weights[1]);
+        if (from >= 2) assert_memory_equal(weights[1], weights[2], sizeof weights[1]);
     }
 #undef BF16
 }
@@ -221,6 +236,18 @@ static void test_same_bits_lion(void **state)
 {
     (void)state;
     vary("optimizer.type=Lion", "optimizer.params.betas=[0.9, 0.99]", "optimizer.params.lr=1e-4");
+}
+
+static void test_same_bits_compact_momentum(void **state)
+{
+    (void)state;
+#define MOMENTUM "optimizer.type=SGD", BETAS, "optimizer.params.momentum=0.9", COMPACT
+    const outcome saved = run_saving(on_cpu(TINY(MOMENTUM, SAVING, "bf16.enabled=true")), MEANWHILE);
+    const outcome resumed = run_resumed(TINY(MOMENTUM, SMALL, "bf16.enabled=true"));
+    assert_same("compact momentum of SGD", &saved, &resumed, AT);
+    work_remove(work_file(work.path, "step-000003").text);
+    vary("optimizer.type=Lion", COMPACT, "optimizer.params.lr=1e-4");
+#undef MOMENTUM
 }
 
 /* Nothing is kept of an element but its master. */
@@ -459,12 +486,25 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_same_bits_f32),          TEST(test_same_bits_bf16),    TEST(test_same_bits_accumulated),
-        TEST(test_same_bits_fp16_skipped), TEST(test_same_bits_compact), TEST(test_same_bits_compact_split),
-        TEST(test_other_state_format),     TEST(test_same_bits_sgd),     TEST(test_same_bits_plain_sgd),
-        TEST(test_same_bits_lion),         TEST(test_other_arithmetic),  TEST(test_other_optimizer),
-        TEST(test_other_format),           TEST(test_inference),         TEST(test_saving_moves_nothing),
-        TEST(test_buffer_is_counted),      TEST(test_calls_in_order),
+        TEST(test_same_bits_f32),
+        TEST(test_same_bits_bf16),
+        TEST(test_same_bits_accumulated),
+        TEST(test_same_bits_fp16_skipped),
+        TEST(test_same_bits_compact),
+        TEST(test_same_bits_compact_split),
+        TEST(test_same_bits_bf16_stochastic),
+        TEST(test_same_bits_compact_momentum),
+        TEST(test_other_state_format),
+        TEST(test_same_bits_sgd),
+        TEST(test_same_bits_plain_sgd),
+        TEST(test_same_bits_lion),
+        TEST(test_other_arithmetic),
+        TEST(test_other_optimizer),
+        TEST(test_other_format),
+        TEST(test_inference),
+        TEST(test_saving_moves_nothing),
+        TEST(test_buffer_is_counted),
+        TEST(test_calls_in_order),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -77,5 +77,7 @@ kill_with $((n_kills / 4)) compact
 [ "$expected" != "$fp32" ] || fail "compact states have the bits of fp32"
 kill_with $((n_kills / 4)) fp32 optimizer.type=Muon optimizer.params.lr=0.003
 [ "$expected" != "$fp32" ] || fail "Muon has the bits of AdamW"
-echo "$killed kills, $inside inside a save, with fp32 states, speculative updates, compact states and Muon; a run takes $run_ms ms"
+kill_with $((n_kills / 4)) bf16_stochastic bf16.enabled=true
+echo "$killed kills, $inside inside a save, with fp32 states, speculative updates, compact states, Muon and random" \
+    "rounding; a run takes $run_ms ms"
 [ "$inside" -gt 0 ] || fail "no kill fell inside a save"

@@ -71,6 +71,7 @@ static void test_same_bits_bf16(void **state)
     vary_memory(BF16, "zero.reuse_fp16_shard=false");
     vary_memory(BF16, "optimizer.params.state_format=compact");
     vary_memory(BF16, "optimizer.params.state_format=compact_split");
+    vary_memory(BF16, "optimizer.params.state_format=bf16_stochastic");
 }
 
 /* Only the last micro-batch's backward pass updates. */
@@ -310,6 +311,7 @@ static void test_same_bits_of_each_share(void **state)
         {"default_chunk_size=2048", "train.freeze=*h.0.*", "memory.prefetch=0"},
         {"default_chunk_size=4096", "optimizer.params.state_format=compact", "memory.host=4MB"},
         {"default_chunk_size=2048", "optimizer.params.state_format=compact_split", "memory.host=300KB"},
+        {"default_chunk_size=2048", "optimizer.params.state_format=bf16_stochastic", "memory.host=300KB"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(more); i++) {
         const run_result base = train(on_cpu(TINY(BF16, DROPOUT, LATE, more[i][0], more[i][1], more[i][2],

@@ -84,6 +84,14 @@ static void test_gpt2_compact_split(void **state)
                         UINT64_C(0xb637c882330db0ca)});
 }
 
+static void test_gpt2_bf16_stochastic(void **state)
+{
+    (void)state;
+    follow(&(one_model){"gpt2 bf16_stochastic",
+                        CHANGES(GPT2, "bf16.enabled=true", "optimizer.params.state_format=bf16_stochastic"),
+                        UINT64_C(0x7f006a4640ac020f)});
+}
+
 static void test_llama_f32(void **state)
 {
     (void)state;
@@ -169,10 +177,15 @@ static void test_amd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2_f32),     cmocka_unit_test(test_gpt2_bf16),
-        cmocka_unit_test(test_gpt2_compact), cmocka_unit_test(test_gpt2_compact_split),
-        cmocka_unit_test(test_llama_f32),    cmocka_unit_test(test_llama_bf16),
-        cmocka_unit_test(test_resume),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_gpt2_f32),
+        cmocka_unit_test(test_gpt2_bf16),
+        cmocka_unit_test(test_gpt2_compact),
+        cmocka_unit_test(test_gpt2_compact_split),
+        cmocka_unit_test(test_gpt2_bf16_stochastic),
+        cmocka_unit_test(test_llama_f32),
+        cmocka_unit_test(test_llama_bf16),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_amd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ static void draw_model(drawn *d)
  * no update is speculative. */
 static void draw_states(drawn *d)
 {
-    static const char *const formats[] = {"fp32", "compact", "compact_split"};
+    static const char *const formats[] = {"fp32", "compact", "compact_split", "bf16_stochastic"};
     bool is_bf16 = false, speculates = false;
     for (int i = 0; i < d->n; i++) {
         is_bf16 |= strcmp(d->texts[i], "bf16.enabled=true") == 0;
@@ -80,7 +80,7 @@ static void draw_states(drawn *d)
         change(d, "optimizer.params.ns_gemms=%s", draw(2) == 0 ? "fp32" : "bf16");
         return;
     }
-    change(d, "optimizer.params.state_format=%s", formats[draw(is_bf16 && !speculates ? 3 : 2)]);
+    change(d, "optimizer.params.state_format=%s", formats[draw(is_bf16 && !speculates ? 4 : 2)]);
 }
 
 static void draw_placement(drawn *d)

@@ -162,22 +162,31 @@ static void test_same_bits(void **state)
 }
 
 /* Gradients beside the parameters: reduced there, and dropped with the chunks of other ranks. */
+static void without_whole_masters(const char *format)
+{
+#define UNCLIPPED "gradient_clipping=0", "train.max_nonfinite_steps=1"
+    for (int32_t n = 2; n <= 3; n++) {
+        const uint64_t want = hash_of(n, format, NOTHING, NOTHING, NOTHING);
+        const uint64_t want_summed = hash_of(n, format, SUMMED, NOTHING, NOTHING);
+        for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++) check_same_bits(n, format, variations[i], want);
+        for (size_t i = 0; i < PS_ARRAY_LEN(summed_variations); i++)
+            check_same_bits(n, format, summed_variations[i], want_summed);
+        assert_true(hash_of(n, format, UNCLIPPED, "memory.update_in_backward=always") ==
+                    hash_of(n, format, UNCLIPPED, "memory.update_in_backward=never"));
+    }
+#undef UNCLIPPED
+}
+
 static void test_same_bits_compact_split(void **state)
 {
     (void)state;
-#define SPLIT "optimizer.params.state_format=compact_split"
-#define UNCLIPPED "gradient_clipping=0", "train.max_nonfinite_steps=1"
-    for (int32_t n = 2; n <= 3; n++) {
-        const uint64_t want = hash_of(n, SPLIT, NOTHING, NOTHING, NOTHING);
-        const uint64_t want_summed = hash_of(n, SPLIT, SUMMED, NOTHING, NOTHING);
-        for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++) check_same_bits(n, SPLIT, variations[i], want);
-        for (size_t i = 0; i < PS_ARRAY_LEN(summed_variations); i++)
-            check_same_bits(n, SPLIT, summed_variations[i], want_summed);
-        assert_true(hash_of(n, SPLIT, UNCLIPPED, "memory.update_in_backward=always") ==
-                    hash_of(n, SPLIT, UNCLIPPED, "memory.update_in_backward=never"));
-    }
-#undef UNCLIPPED
-#undef SPLIT
+    without_whole_masters("optimizer.params.state_format=compact_split");
+}
+
+static void test_same_bits_bf16_stochastic(void **state)
+{
+    (void)state;
+    without_whole_masters("optimizer.params.state_format=bf16_stochastic");
 }
 
 /* With the state of each element with its owner, and with none. */
@@ -391,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_one_micro_batch),
         cmocka_unit_test(test_same_bits_optimizers),
         cmocka_unit_test(test_same_bits_compact_split),
+        cmocka_unit_test(test_same_bits_bf16_stochastic),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_bytes_and_peaks),
         cmocka_unit_test(test_profiles),

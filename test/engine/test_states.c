@@ -100,6 +100,7 @@ static void take_over(ps_engine *from, ps_engine *to)
 #define LION "optimizer.type=Lion", "optimizer.params.lr=1e-4", "optimizer.params.weight_decay=0.1"
 #define COMPACT "optimizer.params.state_format=compact", "bf16.enabled=true"
 #define SPLIT "optimizer.params.state_format=compact_split", "bf16.enabled=true"
+#define STOCHASTIC "optimizer.params.state_format=bf16_stochastic", "bf16.enabled=true"
 #define COSINE "scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=8"
 #define SMALL "default_chunk_size=2048"
 
@@ -140,6 +141,9 @@ static void test_taken_over(void **state)
                       TINY("train.threads=1", COMPACT, SMALL, "memory.device=700KB", "memory.disk=20MB"));
     expect_taken_over(TINY("train.threads=1", SPLIT),
                       TINY("train.threads=1", SPLIT, SMALL, "memory.device=700KB", "memory.disk=20MB"));
+    expect_taken_over(TINY("train.threads=1", STOCHASTIC), /* of one seed, by which is rounded */
+                      TINY("train.threads=1", STOCHASTIC, SMALL, "memory.device=700KB", "memory.disk=20MB"));
+    expect_taken_over(TINY("train.threads=1", LION, COMPACT), TINY("train.threads=1", LION, COMPACT, SMALL));
     expect_taken_over(TINY("train.threads=1", LION), TINY("train.threads=1", LION, SMALL, "train.seed=8"));
 }
 

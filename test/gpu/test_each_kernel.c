@@ -244,12 +244,19 @@ static void run_updates(void)
             .m = sum_f32(N), .v = op_random(PS_DTYPE_F32, N, 4.0, 1.0, 8), .is_compact = true, .n = N, .lr = 0.1f,
             .beta1 = 0.9f, .beta2 = 0.9f, .eps = 1e-8f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.1f, .bias1 = 1.0f,
             .bias2 = 1.0f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
-    RUN(sgd, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .buffer = sum_f32(N), .n = N,
-        .lr = 0.1f, .momentum = 0.9f, .one_minus_dampening = 1.0f, .grad_scale = 1.0f, .param_dtype = t,
-        .grad_dtype = t_grad);
-    RUN(lion, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .m = sum_f32(N), .n = N,
-        .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.99f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.01f,
-        .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+    if (t == PS_DTYPE_BF16)
+        RUN(adam, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .m = op_random(t, N, 1.0, 1.0, 9),
+            .v = op_random(t, N, 4.0, 1.0, 8), .is_stochastic = true, .n = N, .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.9f,
+            .eps = 1e-8f, .one_minus_beta1 = 0.1f, .one_minus_beta2 = 0.1f, .bias1 = 1.0f, .bias2 = 1.0f,
+            .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+    for (int is_compact = 0; is_compact < 2; is_compact++) {
+        RUN(sgd, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .buffer = sum_f32(N),
+            .is_compact = is_compact != 0, .n = N, .lr = 0.1f, .momentum = 0.9f, .one_minus_dampening = 1.0f,
+            .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+        RUN(lion, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .m = sum_f32(N),
+            .is_compact = is_compact != 0, .n = N, .lr = 0.1f, .beta1 = 0.9f, .beta2 = 0.99f, .one_minus_beta1 = 0.1f,
+            .one_minus_beta2 = 0.01f, .grad_scale = 1.0f, .param_dtype = t, .grad_dtype = t_grad);
+    }
 }
 
 /* ---- what no operator has: sums over ranks, whose bits are the host's ---- */

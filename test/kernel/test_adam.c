@@ -1,5 +1,6 @@
 #include "base/compact.h"
 #include "base/split.h"
+#include "base/stochastic.h"
 #include "kernel/op_check.h"
 
 typedef struct adam_case {
@@ -9,7 +10,8 @@ typedef struct adam_case {
     bool over;     /* param overlaps grad */
     int64_t piece; /* 0: in one call; else the longest piece, of groups where the states are compact */
     bool is_compact;
-    bool is_split; /* and compact, of bf16 */
+    bool is_split;      /* and compact, of bf16 */
+    bool is_stochastic; /* of bf16 */
     float beta1;
 } adam_case;
 
@@ -17,9 +19,10 @@ static void label_case(const adam_case *c)
 {
     op_label("n %lld grad %s param %s%s%s%s piece %lld", (long long)c->n, ps_dtype_name(c->grad_dtype),
              ps_dtype_name(c->param_dtype), c->decoupled_decay ? " decoupled" : "", c->over ? " over" : "",
-             c->is_split     ? " split"
-             : c->is_compact ? " compact"
-                             : "",
+             c->is_split        ? " split"
+             : c->is_compact    ? " compact"
+             : c->is_stochastic ? " stochastic"
+                                : "",
              (long long)c->piece);
 }
 
@@ -28,13 +31,14 @@ static ps_adam_args piece_of(const ps_adam_args *a, int64_t first, int64_t n)
     ps_adam_args p = *a;
     p.param = (char *)a->param + first * (int64_t)ps_dtype_bytes(a->param_dtype);
     p.grad = (const char *)a->grad + first * (int64_t)ps_dtype_bytes(a->grad_dtype);
-    const ps_item item = ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32);
+    const ps_item item = ps_format_item(a->is_stochastic ? PS_FORMAT_BF16
+                                        : a->is_compact  ? PS_FORMAT_SIGNED
+                                                         : PS_FORMAT_F32);
     p.m = (char *)a->m + ps_item_offset(item, first), p.v = (char *)a->v + ps_item_offset(item, first);
-    if (a->low == NULL)
-        p.master += first;
-    else
-        p.low += first;
+    if (a->master != NULL) p.master += first;
+    if (a->low != NULL) p.low += first;
     p.n = n;
+    p.first += first;
     return p;
 }
 
@@ -42,6 +46,7 @@ static ps_adam_args piece_of(const ps_adam_args *a, int64_t first, int64_t n)
 static void *states_of(const adam_case *c, ps_format format, double mean, double spread, uint64_t seed)
 {
     float *x = op_random(PS_DTYPE_F32, c->n, mean, spread, seed);
+    if (c->is_stochastic) return op_random(PS_DTYPE_BF16, c->n, mean, spread, seed);
     if (!c->is_compact) return x;
     for (int64_t i = 0; i < c->n; i++)
         if (i % 96 < 33) x[i] = 0;
@@ -53,6 +58,10 @@ static void *states_of(const adam_case *c, ps_format format, double mean, double
 /* Codes and scales of compact states, so that results are equal only if all of their bytes are. */
 static void record_state(op_result *result, const char *name, const adam_case *c, const void *values, double error)
 {
+    if (c->is_stochastic) {
+        op_record_exact(result, name, PS_DTYPE_BF16, values, c->n);
+        return;
+    }
     if (!c->is_compact) {
         op_record(result, name, PS_DTYPE_F32, values, c->n, error);
         return;
@@ -106,19 +115,26 @@ static void run_adam(ps_backend *k, const void *context, op_result *result)
                       .grad_scale = 1.0f / 128.0f,
                       .decoupled_decay = c->decoupled_decay,
                       .is_compact = c->is_compact,
+                      .is_stochastic = c->is_stochastic,
+                      .first = (INT64_C(1) << 33) + 20,
+                      .key = {7, UINT64_C(0xc123456789abcdef)},
                       .param_dtype = c->param_dtype,
                       .grad_dtype = c->grad_dtype};
     void *grad = op_random(c->grad_dtype, c->n, 0.0, 128.0, 1);
     a.grad = grad;
     a.param = c->over ? grad : op_output(c->param_dtype, c->n, false, 0);
-    a.master = op_random(PS_DTYPE_F32, c->n, 0.0, 1.0, 2);
+    if (c->is_stochastic)
+        a.param = op_random(PS_DTYPE_BF16, c->n, 0.0, 1.0, 2);
+    else
+        a.master = op_random(PS_DTYPE_F32, c->n, 0.0, 1.0, 2);
     if (c->is_split) split_masters(c, &a);
     a.m = states_of(c, PS_FORMAT_SIGNED, 0.0, 0.1, 3);
     a.v = states_of(c, PS_FORMAT_ROOT, 0.02, 0.003, 4);
+    const bool has_groups = c->is_compact || c->is_stochastic;
     for (int64_t first = 0, turn = 0; first < c->n; turn++) {
         const int64_t longest = turn * turn % ps_max_i64(c->piece, 1) + 1;
         const int64_t n =
-            c->piece == 0 ? c->n : ps_min_i64(c->n - first, c->is_compact ? longest * PS_FORMAT_GROUP : longest);
+            c->piece == 0 ? c->n : ps_min_i64(c->n - first, has_groups ? longest * PS_FORMAT_GROUP : longest);
         const ps_adam_args p = piece_of(&a, first, n);
         op_expect_ok(ps_run_adam(k, NULL, &p, 0));
         first += n;
@@ -128,8 +144,8 @@ static void run_adam(ps_backend *k, const void *context, op_result *result)
     record_state(result, "v", c, a.v, rounding * 0.02);
     const double exact = -1.0;
     if (c->is_split) a.master = joined_masters(c, &a);
-    op_record(result, "master", PS_DTYPE_F32, a.master, c->n, c->is_compact ? exact : rounding);
-    op_record(result, "param", c->param_dtype, a.param, c->n, c->is_compact ? exact : rounding);
+    if (a.master != NULL) op_record(result, "master", PS_DTYPE_F32, a.master, c->n, c->is_compact ? exact : rounding);
+    op_record(result, "param", c->param_dtype, a.param, c->n, has_groups ? exact : rounding);
 }
 
 static const int64_t sizes[] = {0, 1, 3, 7, 33, 65, 1000, 256 * 192 + 5};
@@ -152,17 +168,17 @@ static void test_backends(void **state)
 }
 
 /* Of gradients in either type, whole and in pieces. */
-static void test_split(void **state)
+static void vary_bf16(bool is_split)
 {
-    (void)state;
     for (size_t s = 0; s < PS_ARRAY_LEN(sizes); s++)
         for (int t = 0; t < PS_DTYPE_COUNT * 2; t++) {
             const adam_case whole = {.n = sizes[s],
                                      .param_dtype = PS_DTYPE_BF16,
                                      .grad_dtype = (ps_dtype)(t / 2),
                                      .decoupled_decay = t % 2 != 0,
-                                     .is_compact = true,
-                                     .is_split = true,
+                                     .is_compact = is_split,
+                                     .is_split = is_split,
+                                     .is_stochastic = !is_split,
                                      .beta1 = 0.9f};
             label_case(&whole);
             op_check_backends(run_adam, &whole);
@@ -170,6 +186,189 @@ static void test_split(void **state)
             cut.piece = 41;
             op_check_same_bits(run_adam, &whole, &cut, "cut in pieces");
         }
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    vary_bf16(true);
+}
+
+static void test_stochastic(void **state)
+{
+    (void)state;
+    vary_bf16(false);
+}
+
+/* ---- stochastic, in double ---- */
+
+enum { DRAWN = 1 << 16, OF_EACH = 1 << 12, VALUES = DRAWN / OF_EACH };
+
+typedef struct drawn_sums {
+    double want, mean, square, neighbours[2]; /* of an array's elements with the same value */
+} drawn_sums;
+
+static void add_up(drawn_sums *s, double want, float got)
+{
+    const double size = fabs(want) * 0x1p-7; /* two neighbours are at most this far from each other */
+    assert_true(fabs((double)got - want) <= size);
+    assert_true(((double)got >= want ? s->neighbours[1] == 0 : s->neighbours[0] == 0) ||
+                s->neighbours[(double)got >= want] == (double)got);
+    s->neighbours[(double)got >= want] = (double)got;
+    s->want = want;
+    s->mean += (double)got / OF_EACH;
+}
+
+/* The mean of the draws is the value, and it is one of its two neighbours: within 5 deviations of a mean of OF_EACH
+ * draws between neighbours, of which the value is a part p of the way, sqrt(p (1 - p) / OF_EACH). */
+static void expect_unbiased(const drawn_sums *s, const char *name, const char *what)
+{
+    const double gap = s->neighbours[1] - s->neighbours[0];
+    if (s->neighbours[0] == 0 || s->neighbours[1] == 0) { /* all the same: a bf16 value, or next to one */
+        assert_true(fabs(s->mean - s->want) <= fabs(s->want) * 0x1p-15);
+        return;
+    }
+    const double p = (s->want - s->neighbours[0]) / gap, deviation = sqrt(p * (1 - p) / OF_EACH) * gap;
+    if (fabs(s->mean - s->want) > 5 * deviation + fabs(s->want) * 0x1p-20)
+        fail_msg("%s, %s: mean %.9g of %.9g, expected within %.3g", name, what, s->mean, s->want, 5 * deviation);
+}
+
+/* A step of VALUES elements, OF_EACH times each, from the formulas in double: what is stored is right in the mean, and
+ * the errors of parameter, momentum and variance are not correlated. */
+static void test_stochastic_values(void **state)
+{
+    (void)state;
+    const double lr = 1e-4, beta1 = 0.9, beta2 = 0.999, decay = 0.1, bias1 = 0.271, bias2 = 0.002997;
+    ps_backend *k;
+    char name[64];
+    for (int b = 0; op_backend(b, &k, name); b++) {
+        op_label("stochastic values, %s", name);
+        uint16_t *const w = op_alloc(DRAWN * 2), *const m = op_alloc(DRAWN * 2), *const v = op_alloc(DRAWN * 2);
+        uint16_t *const w0 = op_random(PS_DTYPE_BF16, VALUES, 0.0, 1.0, 2);
+        uint16_t *const m0 = op_random(PS_DTYPE_BF16, VALUES, 0.0, 0.1, 3);
+        uint16_t *const v0 = op_random(PS_DTYPE_BF16, VALUES, 0.02, 0.003, 4);
+        float *const grad = op_alloc(DRAWN * 4), *const grad0 = op_random(PS_DTYPE_F32, VALUES, 0.0, 0.2, 5);
+        for (int i = 0; i < DRAWN; i++) {
+            const int j = i % VALUES;
+            w[i] = w0[j], m[i] = m0[j], v[i] = v0[j], grad[i] = grad0[j];
+        }
+        const ps_adam_args a = {.param = w,
+                                .grad = grad,
+                                .m = m,
+                                .v = v,
+                                .n = DRAWN,
+                                .lr = (float)lr,
+                                .beta1 = (float)beta1,
+                                .beta2 = (float)beta2,
+                                .eps = 1e-8f,
+                                .weight_decay = (float)decay,
+                                .one_minus_beta1 = (float)(1 - beta1),
+                                .one_minus_beta2 = (float)(1 - beta2),
+                                .bias1 = (float)bias1,
+                                .bias2 = (float)bias2,
+                                .grad_scale = 1.0f,
+                                .key = {3, 9},
+                                .decoupled_decay = true,
+                                .is_stochastic = true,
+                                .param_dtype = PS_DTYPE_BF16,
+                                .grad_dtype = PS_DTYPE_F32};
+        op_expect_ok(ps_run_adam(k, NULL, &a, 0));
+        for (int j = 0; j < VALUES; j++) {
+            const double g = (double)grad0[j];
+            const double want_m = beta1 * (double)ps_bf16_to_f32(m0[j]) + (1 - beta1) * g;
+            const double want_v = beta2 * (double)ps_bf16_to_f32(v0[j]) + (1 - beta2) * g * g;
+            const double want_w = (double)ps_bf16_to_f32(w0[j]) * (1 - lr * decay) -
+                                  lr * (want_m / bias1) / (sqrt(want_v / bias2) + 1e-8);
+            drawn_sums of_w = {0}, of_m = {0}, of_v = {0};
+            double mixed[3] = {0}, squares[3] = {0};
+            for (int i = j; i < DRAWN; i += VALUES) {
+                const float x[3] = {ps_bf16_to_f32(w[i]), ps_bf16_to_f32(m[i]), ps_bf16_to_f32(v[i])};
+                add_up(&of_w, want_w, x[0]), add_up(&of_m, want_m, x[1]), add_up(&of_v, want_v, x[2]);
+                const double e[3] = {(double)x[0] - want_w, (double)x[1] - want_m, (double)x[2] - want_v};
+                for (int c = 0; c < 3; c++) mixed[c] += e[c] * e[(c + 1) % 3], squares[c] += e[c] * e[c];
+            }
+            expect_unbiased(&of_w, name, "parameter"), expect_unbiased(&of_m, name, "momentum");
+            expect_unbiased(&of_v, name, "variance");
+            for (int c = 0; c < 3;
+                 c++) /* of OF_EACH pairs that are not correlated: deviation 1 / sqrt(OF_EACH) = 1/64 */
+                assert_true(fabs(mixed[c]) <= 5.0 / 64 * sqrt(squares[c] * squares[(c + 1) % 3]));
+        }
+        op_release();
+    }
+}
+
+/* 300 steps without a gradient: to nearest, a variance in bf16 would stay as it was. */
+static void test_stochastic_decay(void **state)
+{
+    (void)state;
+    enum { N = 4096, STEPS = 300 };
+    ps_backend *k;
+    char name[64];
+    for (int b = 0; op_backend(b, &k, name); b++) {
+        op_label("stochastic decay, %s", name);
+        uint16_t *const w = op_alloc(N * 2), *const m = op_alloc(N * 2), *const v = op_alloc(N * 2);
+        float *const grad = op_alloc(N * 4);
+        for (int i = 0; i < N; i++) w[i] = m[i] = v[i] = 0x3f80, grad[i] = 0; /* 1 */
+        for (uint64_t t = 0; t < STEPS; t++)
+            op_expect_ok(ps_run_adam(k, NULL,
+                                     &(ps_adam_args){.param = w,
+                                                     .grad = grad,
+                                                     .m = m,
+                                                     .v = v,
+                                                     .n = N,
+                                                     .lr = 1e-3f,
+                                                     .beta1 = 0.998f,
+                                                     .beta2 = 0.999f,
+                                                     .eps = 1.0f,
+                                                     .bias1 = 1.0f,
+                                                     .bias2 = 1.0f,
+                                                     .grad_scale = 1.0f,
+                                                     .key = {3, t},
+                                                     .is_stochastic = true,
+                                                     .param_dtype = PS_DTYPE_BF16,
+                                                     .grad_dtype = PS_DTYPE_F32},
+                                     0));
+        double mean_w = 0, mean_m = 0, mean_v = 0, slow = 1;
+        for (int i = 0; i < N; i++) {
+            mean_w += (double)ps_bf16_to_f32(w[i]) / N;
+            mean_m += (double)ps_bf16_to_f32(m[i]) / N;
+            mean_v += (double)ps_bf16_to_f32(v[i]) / N;
+        }
+        for (int t = 1; t <= STEPS; t++) slow -= 1e-3 * pow(0.998, t) / (sqrt(pow(0.999, t)) + 1);
+        assert_true(fabs(mean_m - pow(0.998, STEPS)) <
+                    0.002); /* 5 deviations: 300 roundings add up to some 0.03 each */
+        assert_true(fabs(mean_v - pow(0.999, STEPS)) < 0.002);
+        assert_true(fabs(mean_w - slow) < 0.002);
+        op_release();
+    }
+}
+
+/* Values that rounding leaves as they are, and one that it may not make anything else of. */
+static void test_stochastic_ends(void **state)
+{
+    (void)state;
+    static const uint32_t same[] = {0,          0x80000000, 0x3f800000, 0x00010000,
+                                    0x807f0000, 0x7f7f0000, 0x7f800000, 0xff800000};
+    for (uint32_t word = 0; word < 0x10000; word++)
+        for (size_t i = 0; i < PS_ARRAY_LEN(same); i++) {
+            float x;
+            memcpy(&x, &same[i], sizeof x);
+            x = ps_stochastic_round(x, word);
+            assert_memory_equal(&x, &same[i], sizeof x);
+        }
+    assert_true(isnan(ps_stochastic_round(NAN, 0xffff)));
+    uint32_t n_up = 0;
+    for (uint32_t word = 0; word < 0x10000; word++) { /* subnormal: 0x1234 / 0x10000 of the way to the next one */
+        const uint32_t u = 0x80011234;
+        float x;
+        memcpy(&x, &u, sizeof x);
+        x = ps_stochastic_round(x, word);
+        uint32_t got;
+        memcpy(&got, &x, sizeof got);
+        assert_true(got == 0x80010000 || got == 0x80020000);
+        n_up += got == 0x80020000;
+    }
+    assert_int_equal(n_up, 0x1234);
 }
 
 /* The update of masters that are split has the bits of one of whole masters, which begin as what was split. */
@@ -440,6 +639,10 @@ int main(void)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_as_compact),
+        cmocka_unit_test(test_stochastic),
+        cmocka_unit_test(test_stochastic_values),
+        cmocka_unit_test(test_stochastic_decay),
+        cmocka_unit_test(test_stochastic_ends),
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_pieces_and_overlay),
         cmocka_unit_test(test_compact_values),

@@ -81,6 +81,44 @@ static void test_compact_split(void **state)
     assert_int_equal(ps_optimizer_traffic_bytes(&o, 3, 64, 128), 2 * (64 * 2 + 2 * 72) + 3 * 128);
 }
 
+/* No masters, but in a checkpoint. */
+static void test_bf16_stochastic(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"Adam", "AdamW"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(types); i++) {
+        ps_optimizer_setup o;
+        char text[160];
+        snprintf(text, sizeof text,
+                 "\"type\": \"%s\", \"params\": {\"state_format\": \"bf16_stochastic\"}}, \"bf16\": "
+                 "{\"enabled\": true",
+                 types[i]);
+        assert_int_equal(read(text, &o), PS_OK);
+        assert_true(o.is_stochastic && !o.is_compact && !o.is_split);
+        assert_int_equal(ps_optimizer_state_format(&o, 1), PS_FORMAT_BF16);
+        assert_int_equal(ps_optimizer_bytes(&o, 33), 33 * 4);
+        assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, true, false), 40 * (4 + 4));
+        assert_int_equal(ps_optimizer_checkpoint_bytes(&o, 40, false, false), 40 * 4);
+        assert_int_equal(ps_optimizer_traffic_bytes(&o, 3, 64, 128), 64 * 14);
+    }
+}
+
+/* Those with one state. */
+static void test_compact_momentum(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"state_format\": \"compact\"}",
+        "\"type\": \"Lion\", \"params\": {\"state_format\": \"compact\"}"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
+        ps_optimizer_setup o;
+        assert_int_equal(read(texts[i], &o), PS_OK);
+        assert_true(o.is_compact);
+        assert_int_equal(ps_optimizer_state_format(&o, 0), PS_FORMAT_SIGNED);
+        assert_int_equal(ps_optimizer_bytes(&o, 64), 64 * 4 + 72);
+    }
+}
+
 static void test_options_that_do_not_go_together(void **state)
 {
     (void)state;
@@ -90,9 +128,13 @@ static void test_options_that_do_not_go_together(void **state)
         {"\"type\": \"SGD\", \"params\": {\"betas\": [0.8, 0.9]}",
          "c.json:1:51: optimizer.params.betas has no effect with optimizer.type SGD; remove it"},
         {"\"type\": \"SGD\", \"params\": {\"state_format\": \"compact\"}",
-         "optimizer.params.state_format has no effect with optimizer.type SGD; remove it"},
-        {"\"type\": \"Lion\", \"params\": {\"state_format\": \"compact\"}",
-         "optimizer.params.state_format has no effect with optimizer.type Lion; remove it"},
+         "optimizer.params.state_format = compact has no effect without optimizer.params.momentum"},
+        {"\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"state_format\": \"compact_split\"}",
+         "compact_split is of Adam and AdamW, but optimizer.type is SGD; set compact here"},
+        {"\"type\": \"Lion\", \"params\": {\"state_format\": \"bf16_stochastic\"}",
+         "bf16_stochastic is of Adam and AdamW, but optimizer.type is Lion; set compact here"},
+        {"\"params\": {\"state_format\": \"bf16_stochastic\"}",
+         "bf16 parameters without masters, but parameters are fp32; set bf16.enabled = true, or compact here"},
         {"\"params\": {\"state_format\": \"8bit\"}", "optimizer.params.state_format"},
         {"\"params\": {\"state_format\": \"compact_split\"}",
          "but parameters are fp32; set bf16.enabled = true, or compact here"},
@@ -273,7 +315,8 @@ int main(void)
         cmocka_unit_test(test_states),           cmocka_unit_test(test_options_arrive),
         cmocka_unit_test(test_defaults_of_lion), cmocka_unit_test(test_options_that_do_not_go_together),
         cmocka_unit_test(test_first_updates),    cmocka_unit_test(test_compact),
-        cmocka_unit_test(test_compact_split),
+        cmocka_unit_test(test_compact_split),    cmocka_unit_test(test_bf16_stochastic),
+        cmocka_unit_test(test_compact_momentum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,8 +13,9 @@
 
 #define STATE_FORMAT "patrickstar checkpoint"
 /* 2: with several ranks, tensors may be stored in pieces. One rank writes files that programs of version 1 can read. 3:
- * with data of a module of another framework in addition to tensors. 4: with compact states of the optimizer. */
-#define STATE_VERSION 4
+ * with data of a module of another framework in addition to tensors. 4: with compact states of the optimizer. 5: with bf16
+ * ones. */
+#define STATE_VERSION 5
 #define STATE_GENERATOR "philox4x32-10"
 /* Counters beyond this are damage: their products with batch sizes must fit. */
 #define STATE_STEPS_MAX ((int64_t)1 << 40)
@@ -157,7 +158,8 @@ static json_t *extra_json(const ps_checkpoint_state *s)
 
 static int version_of(const ps_checkpoint_state *s)
 {
-    if (s->state_format != PS_CONFIG_STATE_FORMAT_FP32) return STATE_VERSION;
+    if (s->state_format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC) return STATE_VERSION;
+    if (s->state_format != PS_CONFIG_STATE_FORMAT_FP32) return 4;
     if (s->module_json != NULL || has_extra(s)) return 3;
     return s->n_ranks > 1 ? 2 : 1;
 }
@@ -377,14 +379,17 @@ static ps_status read_loss_average(const state_reader *r, ps_checkpoint_state *s
 
 static ps_status read_state_format(const state_reader *r, ps_checkpoint_state *s)
 {
+    static const ps_config_state_format formats[] = {
+        PS_CONFIG_STATE_FORMAT_COMPACT, PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT, PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC};
+    const json_t *v = get(r, NULL, "state_format");
     s->state_format = PS_CONFIG_STATE_FORMAT_FP32;
-    if (get(r, NULL, "state_format") == NULL) return PS_OK;
-    s->state_format = PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT;
-    const char *text = json_string_value(get(r, NULL, "state_format"));
-    const char *split = ps_config_state_format_names[PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT];
-    if (text != NULL && strcmp(text, split) == 0) return PS_OK;
-    s->state_format = PS_CONFIG_STATE_FORMAT_COMPACT;
-    return expect_text(r, NULL, "state_format", ps_config_state_format_names[PS_CONFIG_STATE_FORMAT_COMPACT]);
+    if (v == NULL) return PS_OK;
+    for (size_t i = 0; i < PS_ARRAY_LEN(formats); i++) {
+        s->state_format = formats[i];
+        if (json_is_string(v) && strcmp(json_string_value(v), ps_config_state_format_names[formats[i]]) == 0)
+            return PS_OK;
+    }
+    return fail_wrong(r, NULL, "state_format", "\"compact\", \"compact_split\" or \"bf16_stochastic\"");
 }
 
 static ps_status read_name(const state_reader *r, const char *key, char out[PS_ARITHMETIC_NAME_MAX])

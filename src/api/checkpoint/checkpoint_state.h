@@ -1,7 +1,8 @@
 /* checkpoint_state.h - state.json of a checkpoint: everything but tensors.
  *
  *     {
- *       "format": "patrickstar checkpoint", "version": 1 (2 with several ranks, 3 with "module" or "extra_files"),
+ *       "format": "patrickstar checkpoint", "version": 1 (2 with several ranks, 3 with "module" or "extra_files", 4
+ *                                  and 5 with "state_format"),
  *       "program": "0.1.0",
  *       "ranks": 1,
  *       "steps": 100,              optimizer steps begun, skipped ones too
@@ -16,7 +17,8 @@
  *       "dtype": "bf16",
  *       "loss_average": "targets", the run's rule of train.loss_average; checkpoints of versions without this option
  *                                  lack it: their rule is micro_batches
- *       "state_format": "compact", optimizer.params.state_format; absent: fp32. compact_split has the same files
+ *       "state_format": "compact", optimizer.params.state_format; absent: fp32. compact_split has the same files, as
+ *                                  masters are floats in all of them
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
  *       "extra_files": [{"name": "extra-0-of-1.pt", "bytes", "xxh3"}],  only if the program passed some; null: none of

@@ -95,15 +95,19 @@ static ps_status list_names(ps_loader *l)
     return PS_OK;
 }
 
-/* The format of compact states of that list; PS_FORMAT_F32: it has none. */
-static ps_format compact_of(const ps_loader *l, ps_list list)
+/* How the file has the values of that list. False: not in any of the ways that values of it are saved. */
+static bool find_format(const ps_loader *l, ps_list list, ps_safetensors_dtype dtype, bool is_piece, ps_format *out)
 {
-    return list >= PS_LIST_STATES ? l->model->settings->optimizer.optimizer->states[list - PS_LIST_STATES].compact
+    const ps_format compact = list >= PS_LIST_STATES
+                                  ? l->model->settings->optimizer.optimizer->states[list - PS_LIST_STATES].compact
                                   : PS_FORMAT_F32;
+    *out = dtype == PS_SAFETENSORS_U8 ? compact : dtype == PS_SAFETENSORS_BF16 ? PS_FORMAT_BF16 : PS_FORMAT_F32;
+    if (dtype == PS_SAFETENSORS_U8) return is_piece && compact != PS_FORMAT_F32;
+    return dtype == PS_SAFETENSORS_F32 || (dtype == PS_SAFETENSORS_BF16 && list >= PS_LIST_STATES);
 }
 
 static ps_status check_tensor(const ps_loader *l, const open_file *f, const ps_safetensor *have,
-                              const ps_tensor_piece *whole, bool is_piece, const named_target *want)
+                              const ps_tensor_piece *whole, bool is_piece, const named_target *want, ps_format *format)
 {
     const ps_state_tensor *p = &l->model->tensors[want->target.tensor];
     bool same = whole->n_dims == p->n_dims;
@@ -113,9 +117,8 @@ static ps_status check_tensor(const ps_loader *l, const open_file *f, const ps_s
                        f->path, want->name, whole->n_dims, (long long)(whole->n_dims > 0 ? whole->shape[0] : 0),
                        (long long)(whole->n_dims > 1 ? whole->shape[1] : 0), p->n_dims,
                        (long long)(p->n_dims > 0 ? p->shape[0] : 0), (long long)(p->n_dims > 1 ? p->shape[1] : 0));
-    const bool is_known = have->dtype == PS_SAFETENSORS_F32 || (have->dtype == PS_SAFETENSORS_U8 && is_piece &&
-                                                                compact_of(l, want->target.list) != PS_FORMAT_F32);
-    if (!is_known || have->offset % (int64_t)sizeof(float) != 0)
+    const int64_t align = have->dtype == PS_SAFETENSORS_BF16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+    if (!find_format(l, want->target.list, have->dtype, is_piece, format) || have->offset % align != 0)
         return PS_FAIL(PS_EFORMAT, "%s: tensor %s is %s at offset %lld, expected F32 at a multiple of 4", f->path,
                        want->name, ps_safetensors_dtype_name(have->dtype), (long long)have->offset);
     return PS_OK;
@@ -190,9 +193,8 @@ static ps_status match_tensor(ps_loader *l, open_file *f, int i)
         piece.n_dims = t->n_dims;
         memcpy(piece.shape, t->shape, sizeof piece.shape);
     }
-    PS_TRY(check_tensor(l, f, t, &piece, is_piece, found));
     f->targets[i] = found->target;
-    if (t->dtype == PS_SAFETENSORS_U8) f->targets[i].format = compact_of(l, found->target.list);
+    PS_TRY(check_tensor(l, f, t, &piece, is_piece, found, &f->targets[i].format));
     if (is_piece) {
         f->targets[i].first = piece.first;
         f->targets[i].n = piece.n;
@@ -312,7 +314,7 @@ ps_status ps_loader_check(ps_loader *l)
 
 /* ---- content ---- */
 
-/* As they are read: states are put group by group where they are compact, in the file or here. */
+/* As they are read: states are put group by group where they are no floats, in the file or here. */
 static bool by_groups(const ps_loader *l, const target *t)
 {
     return t->format != PS_FORMAT_F32 || ps_state_format(l->model, t->list) != PS_FORMAT_F32;
@@ -321,7 +323,7 @@ static bool by_groups(const ps_loader *l, const target *t)
 /* Bytes of a group's elements in the file. */
 static int64_t group_bytes(const target *t)
 {
-    return t->format == PS_FORMAT_F32 ? (int64_t)sizeof(float) * PS_FORMAT_GROUP : (int64_t)sizeof(ps_compact_group);
+    return ps_item_bytes(ps_format_item(t->format), PS_FORMAT_GROUP);
 }
 
 /* Elements [first, ...) of the array, as far as it has them, from whole groups, or its last one in part. */
@@ -538,20 +540,35 @@ const char *ps_loader_folder(const ps_loader *l)
     return l->folder;
 }
 
+/* What becomes of states and of masters; NULL: nothing is lost. */
+static const char *lost_of_states(ps_config_state_format was, ps_config_state_format is)
+{
+    const bool are_floats = is == PS_CONFIG_STATE_FORMAT_FP32, are_bf16 = is == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC;
+    const bool were_8_bits = was == PS_CONFIG_STATE_FORMAT_COMPACT || was == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT;
+    if (are_bf16) return "states of the optimizer are rounded to bf16";
+    return are_floats || were_8_bits ? NULL : "states of the optimizer are rounded to 8 bits";
+}
+
+static const char *lost_of_masters(ps_config_state_format was, ps_config_state_format is)
+{
+    if (is == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC) return "masters are rounded to bf16";
+    if (was == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC || is != PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT) return NULL;
+    return "one master in 131072 is rounded by 2^-24";
+}
+
 const char *ps_loader_describe_conversion(const ps_loader *l, char text[PS_LOADER_CONVERSION_MAX])
 {
     const ps_settings *s = l->model->settings;
     const ps_config_state_format was = l->state.state_format, is = ps_optimizer_format(&s->optimizer);
     if (!s->training || s->optimizer.n_states == 0 || was == is) return NULL;
-    const bool rounds_states = was == PS_CONFIG_STATE_FORMAT_FP32, splits = is == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT;
+    const char *const states = lost_of_states(was, is), *const masters = lost_of_masters(was, is);
+    const char *const first = states != NULL ? states : masters;
     snprintf(text, PS_LOADER_CONVERSION_MAX,
-             "%s: saved with optimizer.params.state_format = %s, which is %s now: %s, and training continues with "
+             "%s: saved with optimizer.params.state_format = %s, which is %s now: %s%s%s, and training continues with "
              "other bits than with the saved format",
              l->folder, ps_config_state_format_names[was], ps_config_state_format_names[is],
-             rounds_states && splits ? "momentum and variance are rounded to 8 bits, and one master in 131072 by 2^-24"
-             : rounds_states         ? "momentum and variance are rounded to 8 bits"
-             : splits                ? "one master in 131072 is rounded by 2^-24"
-                                     : "momentum, variance and masters are converted without loss");
+             first != NULL ? first : "states of the optimizer and masters are converted without loss",
+             states != NULL && masters != NULL ? ", and " : "", states != NULL && masters != NULL ? masters : "");
     return text;
 }
 

@@ -99,7 +99,9 @@ static ps_status write_list(ps_engine *e, ps_list list, int64_t tensor, int64_t 
 
 ps_list ps_engine_value_list(const ps_engine *e, int64_t tensor)
 {
-    return e->settings.training && !e->program->params[tensor].is_frozen ? PS_LIST_MASTER : PS_LIST_PARAM16;
+    return ps_lists_exists(&e->exec_plan->lists, PS_LIST_MASTER) && !e->program->params[tensor].is_frozen
+               ? PS_LIST_MASTER
+               : PS_LIST_PARAM16;
 }
 
 ps_status ps_engine_read_tensor(ps_engine *e, int64_t tensor, int64_t first, int64_t n, float *out)

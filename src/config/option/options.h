@@ -13,8 +13,8 @@
 #define PS_CONFIG_OPTIMIZER_MAP(XX)                                                                                    \
     XX(PS_CONFIG_OPTIMIZER_ADAM, "Adam", adam, PARAM(betas) PARAM(eps) PARAM(state_format))                            \
     XX(PS_CONFIG_OPTIMIZER_ADAMW, "AdamW", adamw, PARAM(betas) PARAM(eps) PARAM(state_format))                         \
-    XX(PS_CONFIG_OPTIMIZER_SGD, "SGD", sgd, PARAM(momentum) PARAM(dampening) PARAM(nesterov))                          \
-    XX(PS_CONFIG_OPTIMIZER_LION, "Lion", lion, PARAM(betas))                                                           \
+    XX(PS_CONFIG_OPTIMIZER_SGD, "SGD", sgd, PARAM(momentum) PARAM(dampening) PARAM(nesterov) PARAM(state_format))      \
+    XX(PS_CONFIG_OPTIMIZER_LION, "Lion", lion, PARAM(betas) PARAM(state_format))                                       \
     XX(PS_CONFIG_OPTIMIZER_MUON, "Muon", muon,                                                                         \
        PARAM(betas) PARAM(eps) PARAM(momentum) PARAM(nesterov) PARAM(ns_coefficients) PARAM(ns_eps) PARAM(ns_steps)    \
            PARAM(ns_gemms) PARAM(adjust_lr_fn) PARAM(adamw_names))
@@ -24,7 +24,8 @@
 #define PS_CONFIG_STATE_FORMAT_MAP(XX)                                                                                 \
     XX(PS_CONFIG_STATE_FORMAT_FP32, "fp32")                                                                            \
     XX(PS_CONFIG_STATE_FORMAT_COMPACT, "compact")                                                                      \
-    XX(PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT, "compact_split")
+    XX(PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT, "compact_split")                                                          \
+    XX(PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC, "bf16_stochastic")
 #define PS_CONFIG_SCHEDULER_MAP(XX)                                                                                    \
     XX(PS_CONFIG_SCHEDULER_WARMUP_LR, "WarmupLR")                                                                      \
     XX(PS_CONFIG_SCHEDULER_WARMUP_DECAY_LR, "WarmupDecayLR")                                                           \
@@ -206,6 +207,12 @@ PS_CONFIG_ENUMS(XX)
 #define XX(type, map) PS_PRIVATE_API extern const char *const type##_names[];
 PS_CONFIG_ENUMS(XX)
 #undef XX
+
+/* Are there whole masters, so that a gradient may overwrite its parameter and an update may be taken back? */
+static inline bool ps_config_format_has_masters(ps_config_state_format f)
+{
+    return f == PS_CONFIG_STATE_FORMAT_FP32 || f == PS_CONFIG_STATE_FORMAT_COMPACT;
+}
 
 /* ---- options ---------------------------------------------------------------------------------------------------- */
 

@@ -35,14 +35,34 @@ ELEMENTWISE(dropout)
     const ps_cuda_operator ps_cuda_##op = {.run = op};
 
 PAIRED(cast, dst_dtype, src_dtype)
-PAIRED(sgd, param_dtype, grad_dtype)
-PAIRED(lion, param_dtype, grad_dtype)
+
+static ps_status sgd(const ps_cuda_issuer *to, const void *args)
+{
+    const ps_sgd_args *const a = args;
+    const bool is_compact = a->is_compact && a->buffer != NULL;
+    const ps_cuda_kernel kernel = is_compact ? PS_CUDA_OF_PAIR(sgd_compact, a->param_dtype, a->grad_dtype)
+                                             : PS_CUDA_OF_PAIR(sgd, a->param_dtype, a->grad_dtype);
+    return PS_CUDA_LAUNCH(to, kernel, ps_cuda_blocks_of(a->n, is_compact ? 1 : 4, PS_CUDA_THREADS_sgd), a);
+}
+
+const ps_cuda_operator ps_cuda_sgd = {.run = sgd};
+
+static ps_status lion(const ps_cuda_issuer *to, const void *args)
+{
+    const ps_lion_args *const a = args;
+    const ps_cuda_kernel kernel = a->is_compact ? PS_CUDA_OF_PAIR(lion_compact, a->param_dtype, a->grad_dtype)
+                                                : PS_CUDA_OF_PAIR(lion, a->param_dtype, a->grad_dtype);
+    return PS_CUDA_LAUNCH(to, kernel, ps_cuda_blocks_of(a->n, a->is_compact ? 1 : 4, PS_CUDA_THREADS_lion), a);
+}
+
+const ps_cuda_operator ps_cuda_lion = {.run = lion};
 
 static ps_status adam(const ps_cuda_issuer *to, const void *args)
 {
     const ps_adam_args *const a = args;
-    const ps_cuda_kernel kernel = a->is_compact ? PS_CUDA_OF_PAIR(adam_compact, a->param_dtype, a->grad_dtype)
-                                                : PS_CUDA_OF_PAIR(adam, a->param_dtype, a->grad_dtype);
+    const ps_cuda_kernel kernel = a->is_stochastic ? PS_CUDA_OF_TYPE(adam_stochastic, a->grad_dtype)
+                                  : a->is_compact  ? PS_CUDA_OF_PAIR(adam_compact, a->param_dtype, a->grad_dtype)
+                                                   : PS_CUDA_OF_PAIR(adam, a->param_dtype, a->grad_dtype);
     return PS_CUDA_LAUNCH(to, kernel, ps_cuda_blocks_of(a->n, a->is_compact ? 1 : 4, PS_CUDA_THREADS_adam), a);
 }
 

@@ -241,6 +241,7 @@ typedef struct ps_cuda_attention_part_args {
     XX(span_loss_bwd, ps_span_loss_bwd_args, 128)                                                                      \
     XX(grad_stats, ps_grad_stats_args, 256)                                                                            \
     XX(rank_sum, ps_cuda_rank_sum_args, 256)                                                                           \
+    XX(adam_stochastic, ps_adam_args, 256)                                                                             \
     XX(attention_fwd_64, ps_attention_fwd_args, 128)                                                                   \
     XX(attention_fwd_128, ps_attention_fwd_args, 128)                                                                  \
     XX(attention_fwd_256, ps_attention_fwd_args, 128)                                                                  \
@@ -276,7 +277,9 @@ typedef struct ps_cuda_attention_part_args {
     XX(adam, ps_adam_args, 256)                                                                                        \
     XX(adam_compact, ps_adam_args, 256)                                                                                \
     XX(sgd, ps_sgd_args, 256)                                                                                          \
-    XX(lion, ps_lion_args, 256)
+    XX(sgd_compact, ps_sgd_args, 256)                                                                                  \
+    XX(lion, ps_lion_args, 256)                                                                                        \
+    XX(lion_compact, ps_lion_args, 256)
 
 /* Number of a typed kernel: that of f32 plus the type; for 16-bit types only: that of bf16, then f16; for a pair: that
  * of f32 and f32 plus PS_DTYPE_COUNT times the first type plus the second. */

@@ -4,7 +4,8 @@
  * bits are those of every other backend. */
 #include "base/compact.h"
 #include "base/split.h"
-#include "kernel/cuda/cuda_device.cuh"
+#include "base/stochastic.h"
+#include "kernel/cuda/cuda_random.cuh"
 
 namespace
 {
@@ -137,6 +138,80 @@ template <typename P, typename G> __device__ void adam_compact(const ps_adam_arg
     }
 }
 
+/* ---- stochastic: the operations of base/stochastic.h, a block of random words for four elements ---- */
+
+/* A bf16 value, which storing does not change. */
+__device__ inline float stochastic_of(float x, unsigned word)
+{
+    return x != x ? x : __int_as_float((int)(((unsigned)__float_as_int(x) + word) & 0xffff0000u));
+}
+
+template <typename G> struct adam_stochastic_at {
+    const ps_adam_args &a;
+    adam_at<ps_bf16, G> update;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        static_assert(W == 1 || W == 4, "one element, or those of a block of words");
+        float g[W], w[W], m[W], v[W];
+        uint32_t words[4];
+        load<W>(g, (const G *)a.grad + i);
+        load<W>(w, (const ps_bf16 *)a.param + i);
+        load<W>(m, (const ps_bf16 *)a.m + i);
+        load<W>(v, (const ps_bf16 *)a.v + i);
+        if (W == 4)
+            random_block(a.key, (uint64_t)(a.first + i) / 4, words);
+        else
+            words[0] = random_word(a.key, (uint64_t)(a.first + i));
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            (void)update.one(g[j], w[j], m[j], v[j]);
+            w[j] = stochastic_of(w[j], PS_STOCHASTIC_PARAM(words[j]));
+            m[j] = stochastic_of(m[j], PS_STOCHASTIC_MOMENTUM(words[j]));
+            v[j] = stochastic_of(v[j], PS_STOCHASTIC_VARIANCE(words[j]));
+        }
+        store<W>((ps_bf16 *)a.m + i, m);
+        store<W>((ps_bf16 *)a.v + i, v);
+        store<W>((ps_bf16 *)a.param + i, w);
+    }
+};
+
+template <typename G> __device__ void adam_stochastic(const ps_adam_args &a)
+{
+    const bool aligned = is_aligned(a.param, 8) && is_aligned(a.grad, 4 * sizeof(G)) && is_aligned(a.m, 8) &&
+                         is_aligned(a.v, 8) && a.first % 4 == 0;
+    for_each<4>(a.n, aligned, adam_stochastic_at<G>{a, adam_at<ps_bf16, G>(a)});
+}
+
+/* ---- optimizers with one state, which is compact: a warp for each group ---- */
+
+/* at.one(grad, w, m) updates an element. */
+template <typename P, typename G, class At>
+__device__ void update_compact(int64_t n, void *param, const void *grad, float *master, void *state, const At &at)
+{
+    const int lane = lane_of_thread();
+    const int64_t n_groups = (n + PS_FORMAT_GROUP - 1) / PS_FORMAT_GROUP;
+    const int64_t step = (int64_t)gridDim.x * (blockDim.x / PS_CUDA_WARP);
+    for (int64_t group = warp_of_grid(); group < n_groups; group += step) {
+        ps_compact_group *const g = (ps_compact_group *)state + group;
+        const int64_t i = group * PS_FORMAT_GROUP + lane;
+        float m = signed_of(g->scale, (int)(int8_t)g->codes[lane]);
+        if (i < n) {
+            float w = master[i];
+            at.one(to_float(((const G *)grad)[i]), w, m);
+            master[i] = w;
+            ((P *)param)[i] = from_float<P>(w);
+        } else {
+            m = 0.0f;
+        }
+        bool has_codes;
+        const float scale = scale_of(m, PS_FORMAT_LEAST_SIGNED, &has_codes);
+        int code = 0;
+        if (has_codes) code = code_of(__fmul_rn(254.0f, __fdiv_rn(m, __fadd_rn(scale, fabsf(m)))));
+        g->codes[lane] = (uint8_t)code;
+        if (lane == 0) g->scale = scale;
+    }
+}
+
 template <typename P, typename G> struct sgd_at {
     const ps_sgd_args &a;
     __device__ void one(float grad, float &w, float &buffer) const
@@ -154,10 +229,10 @@ template <typename P, typename G> struct sgd_at {
         float g[W], w[W], buffer[W] = {};
         load<W>(g, (const G *)a.grad + i);
         load<W>(w, a.master + i);
-        if (a.buffer != nullptr) load<W>(buffer, a.buffer + i);
+        if (a.buffer != nullptr) load<W>(buffer, (const float *)a.buffer + i);
 #pragma unroll
         for (int j = 0; j < W; j++) one(g[j], w[j], buffer[j]);
-        if (a.buffer != nullptr) store<W>(a.buffer + i, buffer);
+        if (a.buffer != nullptr) store<W>((float *)a.buffer + i, buffer);
         store<W>(a.master + i, w);
         store<W>((P *)a.param + i, w);
     }
@@ -168,6 +243,11 @@ template <typename P, typename G> __device__ void sgd(const ps_sgd_args &a)
     const bool aligned = is_aligned(a.param, 4 * sizeof(P)) && is_aligned(a.grad, 4 * sizeof(G)) &&
                          is_aligned(a.master, 16) && is_aligned(a.buffer, 16);
     for_each<4>(a.n, aligned, sgd_at<P, G>{a});
+}
+
+template <typename P, typename G> __device__ void sgd_compact(const ps_sgd_args &a)
+{
+    update_compact<P, G>(a.n, a.param, a.grad, a.master, a.buffer, sgd_at<P, G>{a});
 }
 
 template <typename P, typename G> struct lion_at {
@@ -186,10 +266,10 @@ template <typename P, typename G> struct lion_at {
         float g[W], w[W], m[W];
         load<W>(g, (const G *)a.grad + i);
         load<W>(w, a.master + i);
-        load<W>(m, a.m + i);
+        load<W>(m, (const float *)a.m + i);
 #pragma unroll
         for (int j = 0; j < W; j++) one(g[j], w[j], m[j]);
-        store<W>(a.m + i, m);
+        store<W>((float *)a.m + i, m);
         store<W>(a.master + i, w);
         store<W>((P *)a.param + i, w);
     }
@@ -202,9 +282,17 @@ template <typename P, typename G> __device__ void lion(const ps_lion_args &a)
     for_each<4>(a.n, aligned, lion_at<P, G>{a, __fmul_rn(a.lr, a.weight_decay)});
 }
 
+template <typename P, typename G> __device__ void lion_compact(const ps_lion_args &a)
+{
+    update_compact<P, G>(a.n, a.param, a.grad, a.master, a.m, lion_at<P, G>{a, __fmul_rn(a.lr, a.weight_decay)});
+}
+
 } // namespace
 
 PS_KERNEL_PAIRED(adam, ps_adam_args)
 PS_KERNEL_PAIRED(adam_compact, ps_adam_args)
+PS_KERNEL_TYPED(adam_stochastic, ps_adam_args)
 PS_KERNEL_PAIRED(sgd, ps_sgd_args)
+PS_KERNEL_PAIRED(sgd_compact, ps_sgd_args)
 PS_KERNEL_PAIRED(lion, ps_lion_args)
+PS_KERNEL_PAIRED(lion_compact, ps_lion_args)

@@ -4,18 +4,25 @@
 
 #include "base/compact.h"
 #include "base/split.h"
+#include "base/stochastic.h"
+
+static uint32_t word_of(const ps_adam_args *a, int64_t i)
+{
+    return ps_rng_u32(a->key, (uint64_t)(a->first + i));
+}
 
 static float master_load(const ps_adam_args *a, int64_t i)
 {
+    if (a->is_stochastic) return ps_dtype_load(PS_DTYPE_BF16, a->param, i);
     return a->low == NULL ? a->master[i] : ps_split_join(((const uint16_t *)a->param)[i], a->low[i]);
 }
 
 static void master_store(const ps_adam_args *a, int64_t i, float w)
 {
-    if (a->low == NULL)
-        a->master[i] = w;
-    else
-        a->low[i] = ps_split_low(w);
+    if (a->is_stochastic) w = ps_stochastic_round(w, PS_STOCHASTIC_PARAM(word_of(a, i)));
+    if (a->master != NULL) a->master[i] = w;
+    if (a->low != NULL) a->low[i] = ps_split_low(w);
+    ps_dtype_store(a->param_dtype, a->param, i, w);
 }
 
 /* Unlike other references this one computes in float, in a fixed sequence: master, m and v are floats from step to
@@ -39,7 +46,6 @@ static void update(const ps_adam_args *a, int64_t first, int64_t n, float *m, fl
         v[j] = (a->beta2 * v[j]) + (a->one_minus_beta2 * (g * g));
         w = w - ((step * m[j]) / ((sqrtf(v[j]) * shrink) + a->eps));
         master_store(a, i, w);
-        ps_dtype_store(a->param_dtype, a->param, i, w);
     }
 }
 
@@ -54,11 +60,22 @@ static void update_group(const ps_adam_args *a, int64_t first, ps_compact_group 
     ps_compact_set(PS_FORMAT_ROOT, group_v, v, n);
 }
 
+static void update_stochastic(const ps_adam_args *a, int64_t i)
+{
+    const uint32_t word = word_of(a, i);
+    float m = ps_dtype_load(PS_DTYPE_BF16, a->m, i), v = ps_dtype_load(PS_DTYPE_BF16, a->v, i);
+    update(a, i, 1, &m, &v);
+    ps_dtype_store(PS_DTYPE_BF16, a->m, i, ps_stochastic_round(m, PS_STOCHASTIC_MOMENTUM(word)));
+    ps_dtype_store(PS_DTYPE_BF16, a->v, i, ps_stochastic_round(v, PS_STOCHASTIC_VARIANCE(word)));
+}
+
 static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_adam_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    if (!a->is_compact)
+    if (a->is_stochastic)
+        for (int64_t i = 0; i < a->n; i++) update_stochastic(a, i);
+    else if (!a->is_compact)
         update(a, 0, a->n, a->m, a->v);
     else
         for (int64_t i = 0; i < a->n; i += PS_FORMAT_GROUP)
@@ -70,16 +87,23 @@ static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_
 /* Of m or v. */
 static int64_t state_bytes(const ps_adam_args *a)
 {
-    return ps_item_bytes(ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32), a->n);
+    const ps_format f = a->is_stochastic ? PS_FORMAT_BF16 : a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32;
+    return ps_item_bytes(ps_format_item(f), a->n);
+}
+
+/* In and out, beside a parameter that is written. */
+static int master_bytes(const ps_adam_args *a)
+{
+    const int param = (int)ps_dtype_bytes(PS_DTYPE_BF16);
+    return a->is_stochastic ? param : a->low != NULL ? 2 * (int)sizeof *a->low + param : 2 * (int)sizeof *a->master;
 }
 
 static ps_cost adam_cost(const void *args)
 {
     const ps_adam_args *const a = args;
-    return (ps_cost){.flops = (double)a->n * (a->is_compact ? 30 : 14),
-                     .bytes = (double)a->n * ((a->low == NULL ? 8 : 6) + (double)(ps_dtype_bytes(a->param_dtype) +
-                                                                                  ps_dtype_bytes(a->grad_dtype))) +
-                              4 * (double)state_bytes(a)};
+    const int flops = a->is_compact ? 30 : a->is_stochastic ? 24 : 14;
+    const size_t bytes = (size_t)master_bytes(a) + ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype);
+    return (ps_cost){.flops = (double)a->n * flops, .bytes = (double)a->n * (double)bytes + 4 * (double)state_bytes(a)};
 }
 
 static void adam_uses(const void *args, ps_uses *out)
@@ -87,10 +111,8 @@ static void adam_uses(const void *args, ps_uses *out)
     const ps_adam_args *const a = args;
     PS_REF_WRITES(param, ps_ref_bytes(a->param_dtype, a->n));
     PS_REF_READS(grad, ps_ref_bytes(a->grad_dtype, a->n));
-    if (a->low == NULL)
-        PS_REF_WRITES(master, ps_ref_bytes(PS_DTYPE_F32, a->n));
-    else
-        PS_REF_WRITES(low, ps_ref_bytes(PS_DTYPE_BF16, a->n));
+    if (a->master != NULL) PS_REF_WRITES(master, ps_ref_bytes(PS_DTYPE_F32, a->n));
+    if (a->low != NULL) PS_REF_WRITES(low, ps_ref_bytes(PS_DTYPE_BF16, a->n));
     PS_REF_WRITES(m, state_bytes(a));
     PS_REF_WRITES(v, state_bytes(a));
 }

@@ -1,30 +1,59 @@
 #include "kernel/ref/ref.h"
 
-/* In float and in a fixed sequence, each operation rounded, without FMA, for the reason in ref_adam.c. */
+#include "base/compact.h"
+
+/* In float and in a fixed sequence, each operation rounded, without FMA, for the reason in ref_adam.c. m: [n], from
+ * element `first` on. */
+static void update(const ps_lion_args *a, int64_t first, int64_t n, float *m)
+{
+    const float decay = a->lr * a->weight_decay;
+    for (int64_t j = 0; j < n; j++) {
+        const int64_t i = first + j;
+        const float g = ps_dtype_load(a->grad_dtype, a->grad, i) * a->grad_scale;
+        const float u = (a->beta1 * m[j]) + (a->one_minus_beta1 * g);
+        float w = a->master[i];
+        w = w - (decay * w);
+        w = w - (u > 0 ? a->lr : u < 0 ? -a->lr : 0);
+        m[j] = (a->beta2 * m[j]) + (a->one_minus_beta2 * g);
+        a->master[i] = w;
+        ps_dtype_store(a->param_dtype, a->param, i, w);
+    }
+}
+
+static void update_group(const ps_lion_args *a, int64_t first)
+{
+    const int64_t n = ps_min_i64(PS_FORMAT_GROUP, a->n - first);
+    ps_compact_group *const group = (ps_compact_group *)a->m + first / PS_FORMAT_GROUP;
+    float m[PS_FORMAT_GROUP];
+    ps_format_decode(PS_FORMAT_SIGNED, group, 0, m, n);
+    update(a, first, n, m);
+    ps_compact_set(PS_FORMAT_SIGNED, group, m, n);
+}
+
 static ps_status lion(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lion_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    const float decay = a->lr * a->weight_decay;
-    for (int64_t i = 0; i < a->n; i++) {
-        const float g = ps_dtype_load(a->grad_dtype, a->grad, i) * a->grad_scale, m = a->m[i];
-        const float u = (a->beta1 * m) + (a->one_minus_beta1 * g);
-        float w = a->master[i];
-        w = w - (decay * w);
-        w = w - (u > 0 ? a->lr : u < 0 ? -a->lr : 0);
-        a->m[i] = (a->beta2 * m) + (a->one_minus_beta2 * g);
-        a->master[i] = w;
-        ps_dtype_store(a->param_dtype, a->param, i, w);
-    }
+    if (!a->is_compact)
+        update(a, 0, a->n, a->m);
+    else
+        for (int64_t i = 0; i < a->n; i += PS_FORMAT_GROUP) update_group(a, i);
     return PS_OK;
+}
+
+/* Of m. */
+static int64_t state_bytes(const ps_lion_args *a)
+{
+    return ps_item_bytes(ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32), a->n);
 }
 
 static ps_cost lion_cost(const void *args)
 {
     const ps_lion_args *const a = args;
-    return (ps_cost){.flops = (double)a->n * 10,
-                     .bytes = (double)a->n *
-                              (16 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype)))};
+    return (ps_cost){.flops = (double)a->n * (a->is_compact ? 18 : 10),
+                     .bytes =
+                         (double)a->n * (8 + (double)(ps_dtype_bytes(a->param_dtype) + ps_dtype_bytes(a->grad_dtype))) +
+                         2 * (double)state_bytes(a)};
 }
 
 static void lion_uses(const void *args, ps_uses *out)
@@ -33,7 +62,7 @@ static void lion_uses(const void *args, ps_uses *out)
     PS_REF_WRITES(param, ps_ref_bytes(a->param_dtype, a->n));
     PS_REF_READS(grad, ps_ref_bytes(a->grad_dtype, a->n));
     PS_REF_WRITES(master, ps_ref_bytes(PS_DTYPE_F32, a->n));
-    PS_REF_WRITES(m, ps_ref_bytes(PS_DTYPE_F32, a->n));
+    PS_REF_WRITES(m, state_bytes(a));
 }
 
 const ps_operator ps_operator_lion = {.reference = {.run = lion}, .cost = lion_cost, .uses = lion_uses};

@@ -25,6 +25,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
                                        .one_minus_beta1 = (float)(1 - o->betas[0]),
                                        .one_minus_beta2 = (float)(1 - o->betas[1]),
                                        .grad_scale = s->grad_scale,
+                                       .is_compact = o->is_compact,
                                        .param_dtype = p->param_dtype,
                                        .grad_dtype = p->grad_dtype},
                        0);
@@ -32,7 +33,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
 
 const ps_optimizer ps_optimizer_lion = {
     .name = "Lion",
-    .states = {{.list = "MOMENTUM", .suffix = ".exp_avg"}},
+    .states = {{.list = "MOMENTUM", .suffix = ".exp_avg", .compact = PS_FORMAT_SIGNED}},
     .read = read_options,
     .update = update_piece,
 };

@@ -10,12 +10,15 @@ ps_status ps_optimizer_read(const ps_options *o, ps_optimizer_setup *out)
         PS_CONFIG_OPTIMIZER_MAP(XX)
 #undef XX
     };
+    const ps_config_state_format format = o->optimizer_params_state_format;
     *out = (ps_optimizer_setup){.optimizer = optimizers[o->optimizer_type],
                                 .weight_decay = o->optimizer_params_weight_decay,
                                 .betas = {o->optimizer_params_betas[0], o->optimizer_params_betas[1]},
                                 .eps = o->optimizer_params_eps,
-                                .is_compact = o->optimizer_params_state_format != PS_CONFIG_STATE_FORMAT_FP32,
-                                .is_split = o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT};
+                                .is_compact = format == PS_CONFIG_STATE_FORMAT_COMPACT ||
+                                              format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT,
+                                .is_split = format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT,
+                                .is_stochastic = format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC};
     return out->optimizer->read(o, out);
 }
 
@@ -48,7 +51,7 @@ const char *ps_optimizer_kept_text(const ps_optimizer_setup *o, char text[PS_OPT
 
 ps_format ps_optimizer_state_format(const ps_optimizer_setup *o, int32_t i)
 {
-    return o->is_compact ? o->optimizer->states[i].compact : PS_FORMAT_F32;
+    return o->is_stochastic ? PS_FORMAT_BF16 : o->is_compact ? o->optimizer->states[i].compact : PS_FORMAT_F32;
 }
 
 ps_status ps_optimizer_update_whole(ps_backend *b, ps_queue *queue, const ps_optimizer_setup *o,
@@ -76,12 +79,14 @@ uint32_t ps_optimizer_states_of(const ps_optimizer_setup *o, bool is_whole)
 
 ps_config_state_format ps_optimizer_format(const ps_optimizer_setup *o)
 {
+    if (o->is_stochastic) return PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC;
     if (!o->is_compact || o->n_states == 0) return PS_CONFIG_STATE_FORMAT_FP32;
     return o->is_split ? PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT : PS_CONFIG_STATE_FORMAT_COMPACT;
 }
 
 ps_item ps_optimizer_master_item(const ps_optimizer_setup *o)
 {
+    if (o->is_stochastic) return (ps_item){0, 1};
     return o->is_split ? (ps_item){(int32_t)sizeof(uint16_t), 1} : ps_format_item(PS_FORMAT_F32);
 }
 
@@ -110,5 +115,5 @@ int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bo
 
 int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, uint32_t states, int64_t n, int64_t param_bytes)
 {
-    return 2 * ps_optimizer_bytes_of(o, states, n) + (o->is_split ? 3 : 2) * param_bytes;
+    return 2 * ps_optimizer_bytes_of(o, states, n) + (ps_optimizer_has_whole_masters(o) ? 2 : 3) * param_bytes;
 }

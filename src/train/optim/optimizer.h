@@ -22,7 +22,8 @@
 
 enum { PS_OPTIMIZER_STATES_MAX = 4, PS_OPTIMIZER_NUMBERS_MAX = 9 };
 
-/* One state: a number for each element, stored as a float or, with optimizer.params.state_format = compact, in 8 bits. */
+/* One state: a number for each element, stored as optimizer.params.state_format says: as a float, in 8 bits or as bf16.
+ */
 typedef struct ps_optimizer_state {
     const char *list;   /* name of its chunk list: "MOMENTUM" */
     const char *suffix; /* in files, after the parameter's name: ".exp_avg", torch's name */
@@ -38,6 +39,8 @@ typedef struct ps_optimizer_setup {
                                               * need */
     bool is_compact;                         /* optimizer.params.state_format: states in 8 bits */
     bool is_split;                           /* and masters are bf16 parameters with 16 bits beside them */
+    bool is_stochastic;                      /* states are bf16, rounded at random, as are parameters: there are no
+                                              * masters */
     double weight_decay;                     /* of parameters that decay (grad_clip.h) */
     double betas[2], eps;                    /* for optimizers with them */
     double number[PS_OPTIMIZER_NUMBERS_MAX]; /* computed from the other options by its file */
@@ -55,11 +58,12 @@ typedef struct ps_optimizer_piece {
     void *param;                          /* out [n] of param_dtype; may be grad itself when the types are equal and
                                            * there is a master. Without one it is in-out [n] of bf16 */
     const void *grad;                     /* in  [n] of grad_dtype */
-    float *master;                        /* in-out [n]; NULL: is_split */
+    float *master;                        /* in-out [n]; NULL: is_split, is_stochastic */
     uint16_t *low;                        /* in-out [n] with is_split: of base/split.h; else NULL */
     void *state[PS_OPTIMIZER_STATES_MAX]; /* in-out [n], from the beginning of a group on; NULL from n_states on */
-    int64_t n;
-    float weight_decay; /* 0 where the parameter does not decay */
+    int64_t n, first;                     /* the piece is elements [first, first + n) of the parameter */
+    ps_rng_key rounding;                  /* is_stochastic: of the parameter in this step */
+    float weight_decay;                   /* 0 where the parameter does not decay */
     ps_dtype param_dtype, grad_dtype;
 } ps_optimizer_piece;
 
@@ -129,7 +133,14 @@ ps_format ps_optimizer_state_format(const ps_optimizer_setup *o, int32_t i);
 /* Of optimizer.params.state_format: fp32 where there are no states. */
 ps_config_state_format ps_optimizer_format(const ps_optimizer_setup *o);
 
-/* How masters are stored in chunks: floats, or with is_split the 16 bits that parameters do not have. */
+/* Are parameters their own masters, or a part of them? Then no gradient may overwrite one. */
+static inline bool ps_optimizer_has_whole_masters(const ps_optimizer_setup *o)
+{
+    return !o->is_split && !o->is_stochastic;
+}
+
+/* How masters are stored in chunks: floats; with is_split the 16 bits that parameters do not have; with is_stochastic
+ * 0 bytes. */
 ps_item ps_optimizer_master_item(const ps_optimizer_setup *o);
 
 /* Bytes of master and these states of n elements of a tensor, and of the states of tensors updated by elements, or as a
@@ -141,7 +152,7 @@ int64_t ps_optimizer_bytes(const ps_optimizer_setup *o, int64_t n);
 int64_t ps_optimizer_checkpoint_bytes(const ps_optimizer_setup *o, int64_t n, bool is_trained, bool is_whole);
 
 /* Bytes that the update of n elements with these states moves, its cost: gradients in and parameters out, param_bytes
- * of each for all n, masters and states both in and out; with is_split parameters in, too. */
+ * of each for all n, masters and states both in and out; without whole masters parameters in, too. */
 int64_t ps_optimizer_traffic_bytes(const ps_optimizer_setup *o, uint32_t states, int64_t n, int64_t param_bytes);
 
 #endif

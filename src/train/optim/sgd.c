@@ -14,6 +14,9 @@ static ps_status read_options(const ps_options *o, ps_optimizer_setup *out)
     if (dampening != 0 && momentum == 0)
         return PS_FAIL(PS_EINVAL, "optimizer.params.dampening has no effect without optimizer.params.momentum; "
                                   "remove it");
+    if (out->is_compact && momentum == 0)
+        return PS_FAIL(PS_EINVAL, "optimizer.params.state_format = compact has no effect without "
+                                  "optimizer.params.momentum, as there is no state; remove it");
     out->n_states = momentum > 0 ? 1 : 0;
     out->number[MOMENTUM] = momentum;
     out->number[DAMPENING] = dampening;
@@ -37,6 +40,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
                                      .weight_decay = p->weight_decay,
                                      .grad_scale = s->grad_scale,
                                      .nesterov = o->number[NESTEROV] != 0,
+                                     .is_compact = o->is_compact,
                                      .param_dtype = p->param_dtype,
                                      .grad_dtype = p->grad_dtype},
                       0);
@@ -44,7 +48,7 @@ static ps_status update_piece(ps_backend *b, ps_queue *queue, const ps_optimizer
 
 const ps_optimizer ps_optimizer_sgd = {
     .name = "SGD",
-    .states = {{.list = "MOMENTUM", .suffix = ".momentum_buffer"}},
+    .states = {{.list = "MOMENTUM", .suffix = ".momentum_buffer", .compact = PS_FORMAT_SIGNED}},
     .read = read_options,
     .update = update_piece,
 };

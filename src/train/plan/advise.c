@@ -127,7 +127,7 @@ static int64_t bytes_there(const adviser *a, ps_tier tier)
     return ps_machine_memory(NULL, &memory) == PS_OK ? memory.total_bytes : INT64_MAX;
 }
 
-#define IN_8_BITS "momentum and variance are stored in 8 bits, which changes results slightly"
+#define IN_8_BITS "states of the optimizer are stored in 8 bits, which changes results slightly"
 
 /* The least that trains: updates use gradients up as they come, so that these need no memory. Without accumulation and
  * clipping, and where a step is not skipped. */
@@ -153,8 +153,10 @@ static ps_status advise_compact_states(adviser *a)
     ps_optimizer_setup o;
     bool is_kept = false;
     PS_TRY(ps_optimizer_read(a->options, &o));
-    if (o.is_split || o.n_states == 0 || o.optimizer->states[0].compact == PS_FORMAT_F32) return PS_OK;
-    if (!o.is_compact) PS_TRY(consider(a, &is_kept, "optimizer.params.state_format=compact"));
+    const ps_config_state_format format = ps_optimizer_format(&o);
+    if (!ps_optimizer_has_whole_masters(&o) || o.n_states == 0 || o.optimizer->states[0].compact == PS_FORMAT_F32)
+        return PS_OK;
+    if (format == PS_CONFIG_STATE_FORMAT_FP32) PS_TRY(consider(a, &is_kept, "optimizer.params.state_format=compact"));
     if (is_kept) a->advice[a->n - 1].price = IN_8_BITS;
     return advise_released_gradients(a);
 }

@@ -12,9 +12,6 @@
 #include "train/run/on_host.h"
 #include "train/run/window_collectives.h"
 
-/* Streams of random numbers: parameters have those below 2^63 (runner_create.c), dropout those above. */
-#define DROPOUT_STREAMS ((uint64_t)1 << 63)
-
 ps_status ps_runner_create(const ps_exec_plan *plan, ps_tiers *tiers, const ps_runner_options *o, ps_runner **out)
 {
     *out = NULL;
@@ -243,7 +240,7 @@ ps_node_run ps_runner_bind(const ps_runner *r, const ps_instr *instr, void *regi
     /* as if one rank had all micro-batches, this rank's after those of lower ranks */
     const uint64_t n_micro = (uint64_t)((r->step * s->accumulation + r->micro) * s->ranks.n + s->ranks.rank);
     run.dropout_key.seed = s->seed;
-    run.dropout_key.stream = DROPOUT_STREAMS + n_micro * (uint64_t)r->plan->program->n_nodes + (uint64_t)instr->node;
+    run.dropout_key.stream = PS_STREAMS_DROPOUT + n_micro * (uint64_t)r->plan->program->n_nodes + (uint64_t)instr->node;
     ps_code_bind(r->plan->code, instr, region, &run);
     if (r->pass.kind != PS_PASS_INFER)
         run.output = NULL;

@@ -11,7 +11,8 @@ static ps_status draw(const ps_runner *r, ps_backend *backend, ps_queue *queue, 
                       int64_t n, float *out)
 {
     const ps_param *p = &r->plan->program->params[tensor];
-    const ps_rng_key key = {.seed = r->plan->settings->seed, .stream = XXH3_64bits(p->name, strlen(p->name)) >> 1};
+    const ps_rng_key key = {.seed = r->plan->settings->seed,
+                            .stream = PS_STREAMS_PARAMS + (XXH3_64bits(p->name, strlen(p->name)) >> 1)};
     return ps_run_fill(backend, queue,
                        &(ps_fill_args){.dst = out,
                                        .n = n,

@@ -132,7 +132,7 @@ static bool may_speculate(const ps_config *config)
         o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE ||
         (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_AUTO && ps_config_allows_speculation(config));
     return is_wanted && !may_update_early(o) && o->memory_defer_updates &&
-           o->optimizer_params_state_format != PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT; /* has no master to keep */
+           ps_config_format_has_masters(o->optimizer_params_state_format); /* which are kept */
 }
 
 /* PS_TEST_WRONG_STEPS, by which tests have either way whatever is faster. */

@@ -241,17 +241,18 @@ static inline bool ps_settings_has_gpu(const ps_settings *s)
     return s->backend_kind == PS_BACKEND_CUDA || s->backend_kind == PS_BACKEND_SIM;
 }
 
-/* Bandwidth of updates on the tier, of the bytes that they read and write. */
+/* Bandwidth of updates on the tier, of the bytes that they read and write; those whose states are not floats are bound
+ * by arithmetic. */
 static inline double ps_settings_update_bytes_per_s(const ps_settings *s, ps_tier tier)
 {
-    return (s->optimizer.is_compact ? s->throughput.compact_update_bytes_per_s
-                                    : s->throughput.update_bytes_per_s)[tier];
+    return (ps_optimizer_format(&s->optimizer) != PS_CONFIG_STATE_FORMAT_FP32 ? s->throughput.compact_update_bytes_per_s
+                                                                              : s->throughput.update_bytes_per_s)[tier];
 }
 
-/* Are parameters a part of their masters, so that gradients which would overwrite them lie beside them, in 16 bits? */
+/* Do gradients that would overwrite their parameters lie beside them, in 16 bits? */
 static inline bool ps_settings_separates_gradients(const ps_settings *s)
 {
-    return s->optimizer.is_split;
+    return !ps_optimizer_has_whole_masters(&s->optimizer);
 }
 
 /* Of those gradients, bytes an element: none where each is used up at once. */

@@ -49,9 +49,9 @@ const char *ps_lists_describe(const ps_lists *l, ps_list list, ps_dtype dtype, c
     else if (list == l->n)
         snprintf(text, PS_LIST_TEXT_MAX, "offloaded activations");
     else {
-        const bool is_compact = l->list[list].item.elements > 1;
-        const int start =
-            snprintf(text, PS_LIST_TEXT_MAX, "%s %s", is_compact ? "8-bit" : "optimizer", name) - (int)strlen(name);
+        const ps_item item = l->list[list].item;
+        const char *const kind = item.elements > 1 ? "8-bit" : item.bytes == 2 ? "bf16" : "optimizer";
+        const int start = snprintf(text, PS_LIST_TEXT_MAX, "%s %s", kind, name) - (int)strlen(name);
         for (char *c = text + start; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
     }
     return text;

@@ -2,13 +2,13 @@
  *
  *     0   PARAM16    parameters as operators read them; their gradients overwrite them
  *     1   MASTER     fp32 parameters; of them the 16 bits that PARAM16 does not have with optimizer.params.state_format
- *                    = compact_split (base/split.h)
+ *                    = compact_split (base/split.h); not there with bf16_stochastic
  *     2   ...        the optimizer's states, as many as it has: MOMENTUM and VARIANCE of Adam
  *     n-3 GRAD       fp32 gradients that may not overwrite: accumulation, parameters read again
  *     n-2 GRAD_SUM   sums of them over micro-batches, where GRAD has those of one: with several ranks
  *     n-1 KEPT_GRAD  gradients that overwrote their parameters, kept until an update that was made before the norm was
  *                    known is valid or taken back (ps_settings.may_speculate); or
- *         GRAD16     with compact_split: gradients that would overwrite their parameters, in the same type
+ *         GRAD16     without whole masters: gradients that would overwrite their parameters, in the same type
  *
  *   n   INPUTS     standalone: inputs of a checkpoint segment, until it is recomputed (train/graph/code.h)
  *

@@ -112,6 +112,14 @@ static ps_status hand_out_split(const ps_snapshot *x, const ps_model_state *s, c
     return PS_OK;
 }
 
+static ps_status hand_out_list(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list,
+                               ps_tier tier)
+{
+    if (ps_state_is_split(s, list)) return hand_out_split(x, s, piece, tier);
+    if (!ps_lists_exists(s->lists, list)) return hand_out_rounded(x, s, piece, tier); /* parameters are the masters */
+    return hand_out(x, s, piece, list, tier);
+}
+
 static void finish_chunk(ps_snapshot *x, int32_t chunk)
 {
     x->when[chunk] = PS_SNAPSHOT_DONE;
@@ -125,9 +133,7 @@ ps_status ps_snapshot_visit(ps_snapshot *x, const ps_model_state *s, int32_t chu
     if (x->when == NULL || x->when[chunk] != when) return PS_OK;
     for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1]; i++)
         for (ps_list list = PS_LIST_MASTER; list < ps_lists_grad(s->lists); list++)
-            if (ps_state_has_list(s, list, chunk))
-                PS_TRY(ps_state_is_split(s, list) ? hand_out_split(x, s, &s->pieces->all[i], tier)
-                                                  : hand_out(x, s, &s->pieces->all[i], list, tier));
+            if (ps_state_has_list(s, list, chunk)) PS_TRY(hand_out_list(x, s, &s->pieces->all[i], list, tier));
     finish_chunk(x, chunk);
     return PS_OK;
 }
@@ -181,12 +187,11 @@ static ps_status read_piece(const ps_snapshot *x, const ps_model_state *s, const
 static ps_status read_chunk(ps_snapshot *x, const ps_model_state *s, int32_t chunk)
 {
     const bool is_trained = ps_state_trains(s, chunk);
-    const ps_list first = is_trained ? PS_LIST_MASTER : PS_LIST_PARAM16;
-    const ps_list end = is_trained ? ps_lists_grad(s->lists) : PS_LIST_MASTER;
+    const ps_list first = ps_state_value_list(s, chunk), end = is_trained ? ps_lists_grad(s->lists) : PS_LIST_MASTER;
     for (ps_list list = first; list < end; list++)
         for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1] && ps_state_has_list(s, list, chunk);
              i++)
-            PS_TRY(read_piece(x, s, &s->pieces->all[i], list));
+            if (ps_lists_exists(s->lists, list)) PS_TRY(read_piece(x, s, &s->pieces->all[i], list));
     finish_chunk(x, chunk);
     return PS_OK;
 }

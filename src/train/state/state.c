@@ -93,7 +93,7 @@ ps_status ps_state_put_values(const ps_model_state *s, ps_tier tier, int32_t chu
 
 ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p)
 {
-    if (ps_state_is_split(s, PS_LIST_MASTER)) return PS_OK;
+    if (!ps_optimizer_has_whole_masters(&s->settings->optimizer)) return PS_OK;
     return ps_state_cast(s, tier, ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset), s->settings->dtype,
                          ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset), PS_DTYPE_F32, p->n);
 }
@@ -106,11 +106,15 @@ ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_
     ps_optimizer_piece x = {.param = ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset),
                             .grad = ps_state_element(s, u->gradients, p->chunk, p->chunk_offset),
                             .n = p->n,
+                            .first = p->tensor_offset,
+                            .rounding = u->rounding,
                             .weight_decay = u->weight_decay,
                             .param_dtype = s->settings->dtype,
                             .grad_dtype = ps_state_dtype(s, u->gradients)};
     const uint32_t states = ps_optimizer_states_of(u->optimizer, u->rows > 0);
-    void *const master = ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset);
+    void *const master = ps_lists_exists(s->lists, PS_LIST_MASTER)
+                             ? ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset)
+                             : NULL;
     if (ps_state_is_split(s, PS_LIST_MASTER))
         x.low = master;
     else

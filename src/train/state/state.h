@@ -72,7 +72,7 @@ ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier);
 /* Address of an element of a pinned chunk; where elements are in groups, of one with which a group begins. */
 void *ps_state_element(const ps_model_state *s, ps_list list, int32_t chunk, int64_t offset);
 
-/* Type of the list's elements: the settings' type for parameters and their kept gradients, else fp32. */
+/* Type of the list's elements as they are used: the settings' type for parameters and their kept gradients, else fp32. */
 ps_dtype ps_state_dtype(const ps_model_state *s, ps_list list);
 
 /* Are the list's elements floats of which PARAM16 has a part? MASTER with compact_split: its chunks are read and written
@@ -82,7 +82,7 @@ static inline bool ps_state_is_split(const ps_model_state *s, ps_list list)
     return list == PS_LIST_MASTER && s->settings->optimizer.is_split;
 }
 
-/* How the list's elements are stored; PS_FORMAT_F32, where they are not compact, is the list's type. */
+/* How the list's elements are stored, where they are used as floats but are none; else PS_FORMAT_F32. */
 ps_format ps_state_format(const ps_model_state *s, ps_list list);
 
 /* dst[i] = src[i], i < n, on the tier's queue. */
@@ -98,7 +98,7 @@ PS_NODISCARD ps_status ps_state_put(const ps_model_state *s, ps_tier tier, void 
 PS_NODISCARD ps_status ps_state_put_values(const ps_model_state *s, ps_tier tier, int32_t chunk, int64_t offset,
                                            const float *values, int64_t n);
 
-/* PARAM16 = MASTER rounded, of a piece whose chunks of both are pinned on the tier; nothing where MASTER is a part. */
+/* PARAM16 = MASTER rounded, of a piece whose chunks of both are pinned on the tier; nothing without whole masters. */
 PS_NODISCARD ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p);
 
 /* Arguments of the update of a piece. */
@@ -109,7 +109,8 @@ typedef struct ps_piece_update {
     const ps_optimizer_setup *optimizer;
     ps_optimizer_step step;
     float weight_decay;
-    int64_t rows, cols; /* the piece is a whole matrix, and updated as such; 0: element by element */
+    ps_rng_key rounding; /* of the tensor in this step, where the optimizer rounds at random */
+    int64_t rows, cols;  /* the piece is a whole matrix, and updated as such; 0: element by element */
 } ps_piece_update;
 
 /* Update a piece whose chunks of PARAM16, MASTER, the optimizer's states and the gradients are pinned on the tier; if

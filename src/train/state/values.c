@@ -75,12 +75,14 @@ static ps_status close_view(const ps_model_state *s, ps_view *v, ps_status st)
     return st != PS_OK ? st : closed;
 }
 
-/* Compact elements are used as floats. Those of the same groups are decoded too, and encoded again after a write. */
-static ps_status use_compact(const ps_model_state *s, ps_list list, const ps_piece *p, ps_access_mode mode,
+/* Elements that are no floats are used as such. Those of the same groups are decoded too, and encoded again after a
+ * write. */
+static ps_status use_decoded(const ps_model_state *s, ps_list list, const ps_piece *p, ps_access_mode mode,
                              ps_values_func use, void *user, void *groups)
 {
     const ps_format format = ps_state_format(s, list);
-    const int64_t before = elements_before(s, list, p), n = ps_round_up(before + p->n, PS_FORMAT_GROUP);
+    const int64_t before = elements_before(s, list, p),
+                  n = ps_round_up(before + p->n, s->lists->list[list].item.elements);
     float *values = NULL;
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *values, &values));
     ps_format_decode(format, groups, 0, values, n);
@@ -142,9 +144,9 @@ static ps_status use_view(const ps_model_state *s, ps_list list, const ps_piece 
     ps_view v;
     if (ps_state_is_split(s, list)) return use_split(s, p, mode, use, user);
     PS_TRY(open_view(s, list, p, mode, &v));
-    const bool is_compact = ps_state_format(s, list) != PS_FORMAT_F32;
+    const bool is_encoded = ps_state_format(s, list) != PS_FORMAT_F32;
     return close_view(s, &v,
-                      is_compact ? use_compact(s, list, p, mode, use, user, v.bytes)
+                      is_encoded ? use_decoded(s, list, p, mode, use, user, v.bytes)
                                  : use(user, ps_state_dtype(s, list), v.bytes, p));
 }
 

@@ -1,9 +1,10 @@
 /* With fp32 states Adam is bound by memory, with compact ones by their arithmetic. The operations are those of the
  * reference, in the same order and without FMA, so that master, m and v have the same bits on every backend, step after
  * step. */
-#include "base/compact.h"
 #include "base/split.h"
-#include "kernel/cpu/cpu_vec.h"
+#include "base/stochastic.h"
+#include "kernel/cpu/cpu_compact.h"
+#include "kernel/cpu/cpu_random.h"
 
 /* Prefetch distance in elements of each array. A square root and a division delay later instructions for longer than
  * the reorder window of a core (bench/notes.md). */
@@ -67,20 +68,27 @@ PS_CPU_INLINE void split_put(const ps_adam_args *a, int64_t i, int64_t n, vf w)
     halves_put(a->low, i, n, (low + (is_tie & (u >> 16) & 1)) & ~is_nan);
 }
 
-/* A vector from element i on; *m and *v become those of this step. Returns the square root of *v. */
-PS_CPU_INLINE vf adam_vector(ps_dtype param_t, ps_dtype grad_t, bool is_split, const ps_adam_args *a,
-                             const adam_factors *f, int64_t i, int64_t n, vf *m, vf *v)
+/* *w, *m and *v become those of this step. Returns the square root of *v. */
+PS_CPU_INLINE vf adam_vector(const ps_adam_args *a, const adam_factors *f, vf grad, vf *w, vf *m, vf *v)
 {
-    vf w = is_split ? split_get(a, i, n) : vf_get(PS_DTYPE_F32, a->master, i, n);
-    vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale;
+    vf g = grad * a->grad_scale;
     if (a->decoupled_decay)
-        w = w - f->decay * w;
+        *w = *w - f->decay * *w;
     else
-        g = g + a->weight_decay * w;
+        g = g + a->weight_decay * *w;
     *m = a->beta1 * *m + a->one_minus_beta1 * g;
     *v = a->beta2 * *v + a->one_minus_beta2 * (g * g);
     const vf root = vf_sqrt(*v);
-    w = w - (f->step * *m) / (root * f->shrink + a->eps);
+    *w = *w - (f->step * *m) / (root * f->shrink + a->eps);
+    return root;
+}
+
+/* The same from element i on, with masters. */
+PS_CPU_INLINE vf adam_master(ps_dtype param_t, ps_dtype grad_t, bool is_split, const ps_adam_args *a,
+                             const adam_factors *f, int64_t i, int64_t n, vf *m, vf *v)
+{
+    vf w = is_split ? split_get(a, i, n) : vf_get(PS_DTYPE_F32, a->master, i, n);
+    const vf root = adam_vector(a, f, vf_get(grad_t, a->grad, i, n), &w, m, v);
     if (is_split)
         split_put(a, i, n, w);
     else
@@ -99,145 +107,41 @@ PS_CPU_INLINE void adam_floats(ps_dtype param_t, ps_dtype grad_t, const ps_adam_
         adam_ask(PS_DTYPE_F32, a->v, i);
         adam_ask(grad_t, a->grad, i);
         vf m = vf_get(PS_DTYPE_F32, a->m, i, n), v = vf_get(PS_DTYPE_F32, a->v, i, n);
-        (void)adam_vector(param_t, grad_t, false, a, &f, i, n, &m, &v);
+        (void)adam_master(param_t, grad_t, false, a, &f, i, n, &m, &v);
         vf_put(PS_DTYPE_F32, a->m, i, n, m);
         vf_put(PS_DTYPE_F32, a->v, i, n, v);
     }
 }
 
-/* ---- compact: the operations of base/compact.h ---- */
+/* ---- stochastic: the operations of base/stochastic.h ---- */
 
-#define GROUP_VECTORS (PS_FORMAT_GROUP / VF_LANES)
-
-/* Codes as integers; a vector of them from code `at` on. */
-PS_CPU_INLINE vi codes_get(const ps_compact_group *g, int at, bool is_signed)
+PS_CPU_INLINE void stochastic_put(void *array, int64_t i, int64_t n, vf x, vu word)
 {
-#if defined(PS_VEC_AVX512)
-    const __m128i packed = _mm_loadu_si128((const __m128i *)(const void *)(g->codes + at));
-    return (vi)(is_signed ? _mm512_cvtepi8_epi32(packed) : _mm512_cvtepu8_epi32(packed));
-#elif defined(PS_VEC_AVX2)
-    const __m128i packed = _mm_loadl_epi64((const __m128i *)(const void *)(g->codes + at));
-    return (vi)(is_signed ? _mm256_cvtepi8_epi32(packed) : _mm256_cvtepu8_epi32(packed));
-#else
-    vi c;
-    for (int l = 0; l < VF_LANES; l++) c[l] = is_signed ? (int8_t)g->codes[at + l] : g->codes[at + l];
-    return c;
-#endif
+    const vu is_nan = (vu)(x != x), rounded = ((vu)x + word) & 0xffff0000u;
+    vf_put(PS_DTYPE_BF16, array, i, n, (vf)((rounded & ~is_nan) | ((vu)x & is_nan)));
 }
 
-/* x rounded to an integer, whose lowest byte is the code. */
-#define CODE_BIAS 0x4b400000 /* the bits of PS_FORMAT_ROUND */
-PS_CPU_INLINE vi code_of(vf x)
+PS_CPU_INLINE void adam_stochastic(ps_dtype grad_t, const ps_adam_args *a, int64_t lo, int64_t hi)
 {
-    return (vi)(x + PS_FORMAT_ROUND);
-}
-
-/* All codes of a group. */
-PS_CPU_INLINE void codes_put(ps_compact_group *g, const vi c[GROUP_VECTORS], bool is_signed)
-{
-#if defined(PS_VEC_AVX512)
-    (void)is_signed;
-    for (int k = 0; k < GROUP_VECTORS; k++)
-        _mm_storeu_si128((__m128i *)(void *)(g->codes + k * VF_LANES), _mm512_cvtepi32_epi8((__m512i)c[k]));
-#elif defined(PS_VEC_AVX2)
-    const __m256i low = _mm256_packs_epi32((__m256i)(c[0] - CODE_BIAS), (__m256i)(c[1] - CODE_BIAS));
-    const __m256i high = _mm256_packs_epi32((__m256i)(c[2] - CODE_BIAS), (__m256i)(c[3] - CODE_BIAS));
-    const __m256i mixed = is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256((__m256i *)(void *)g->codes, _mm256_permutevar8x32_epi32(mixed, order));
-#else
-    (void)is_signed;
-    for (int i = 0; i < PS_FORMAT_GROUP; i++) g->codes[i] = (uint8_t)c[i / VF_LANES][i % VF_LANES];
-#endif
-}
-
-PS_CPU_INLINE vf vf_size(vf x)
-{
-    return (vf)((vi)x & INT32_MAX);
-}
-
-PS_CPU_INLINE vf signed_get(const ps_compact_group *g, int at)
-{
-    const vf c = __builtin_convertvector(codes_get(g, at, true), vf);
-    return g->scale * (c / (254.0f - vf_size(c)));
-}
-
-PS_CPU_INLINE vf root_get(const ps_compact_group *g, int at)
-{
-    const vf u = g->scale * (__builtin_convertvector(codes_get(g, at, false), vf) * PS_FORMAT_STEP_ROOT);
-    return u * u;
-}
-
-/* The largest bits, as numbers: magnitudes, with NaN above infinity. */
-PS_CPU_INLINE vi sizes_max(vi a, vi b)
-{
-#if defined(PS_VEC_AVX512)
-    return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
-#elif defined(PS_VEC_AVX2)
-    return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b);
-#else
-    const vi above = a > b;
-    return (a & above) | (b & ~above);
-#endif
-}
-
-PS_CPU_INLINE int32_t sizes_fold(vi a)
-{
-#if defined(PS_VEC_AVX512)
-    return _mm512_reduce_max_epi32((__m512i)a);
-#elif defined(PS_VEC_AVX2)
-    __m128i most = _mm_max_epi32(_mm256_castsi256_si128((__m256i)a), _mm256_extracti128_si256((__m256i)a, 1));
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
-    return _mm_cvtsi128_si32(_mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1)));
-#else
-    int32_t most = a[0];
-    for (int l = 1; l < VF_LANES; l++) most = a[l] > most ? a[l] : most;
-    return most;
-#endif
-}
-
-/* Sets the scale of a group with these largest bits. False: its codes are zeros. */
-PS_CPU_INLINE bool set_scale(ps_compact_group *g, int32_t most, float least)
-{
-    float scale;
-    memcpy(&scale, &most, sizeof scale);
-    const bool ends = !(scale < PS_FORMAT_END), is_zero = scale < least;
-    const uint32_t nan = PS_FORMAT_NAN_BITS;
-    g->scale = is_zero ? 0.0f : scale;
-    if (__builtin_expect(ends, 0)) memcpy(&g->scale, &nan, sizeof nan);
-    if (__builtin_expect(!ends && !is_zero, 1)) return true;
-    memset(g->codes, 0, sizeof g->codes);
-    return false;
-}
-
-PS_CPU_INLINE void signed_put(ps_compact_group *g, const vf x[GROUP_VECTORS], int32_t most)
-{
-    if (!set_scale(g, most, PS_FORMAT_LEAST_SIGNED)) return;
-    const float s = g->scale;
-    vi c[GROUP_VECTORS];
-    for (int k = 0; k < GROUP_VECTORS; k++) c[k] = code_of(254.0f * (x[k] / (s + vf_size(x[k]))));
-    codes_put(g, c, true);
-}
-
-PS_CPU_INLINE void root_put(ps_compact_group *g, const vf u[GROUP_VECTORS], int32_t most)
-{
-    if (!set_scale(g, most, PS_FORMAT_LEAST_ROOT)) return;
-    const float steps = 255.0f / g->scale;
-    vi c[GROUP_VECTORS];
-    for (int k = 0; k < GROUP_VECTORS; k++) {
-        c[k] = code_of(u[k] * steps);
-        c[k] = c[k] - ((c[k] == CODE_BIAS) & (u[k] > 0.0f));
+    const adam_factors f = adam_factors_of(a);
+    for (int64_t first = lo; first < hi; first += PS_RANDOM_WORDS) {
+        uint32_t words[PS_RANDOM_WORDS];
+        ps_random_words(words, a->key, (uint64_t)(a->first + first) / 4);
+        for (int k = 0; k < PS_RANDOM_WORDS && first + k < hi; k += VF_LANES) {
+            const int64_t i = first + k, n = hi - i;
+            vu word;
+            memcpy(&word, words + k, sizeof word);
+            vf w = vf_get(PS_DTYPE_BF16, a->param, i, n);
+            vf m = vf_get(PS_DTYPE_BF16, a->m, i, n), v = vf_get(PS_DTYPE_BF16, a->v, i, n);
+            (void)adam_vector(a, &f, vf_get(grad_t, a->grad, i, n), &w, &m, &v);
+            stochastic_put(a->param, i, n, w, PS_STOCHASTIC_PARAM(word));
+            stochastic_put(a->m, i, n, m, PS_STOCHASTIC_MOMENTUM(word));
+            stochastic_put(a->v, i, n, v, PS_STOCHASTIC_VARIANCE(word));
+        }
     }
-    codes_put(g, c, false);
 }
 
-/* The largest bits of a group. */
-PS_CPU_INLINE int32_t group_most(const vf x[GROUP_VECTORS])
-{
-    vi most = (vi)vf_size(x[0]);
-    for (int k = 1; k < GROUP_VECTORS; k++) most = sizes_max(most, (vi)vf_size(x[k]));
-    return sizes_fold(most);
-}
+/* ---- compact ---- */
 
 /* Groups are decoded and updated, then encoded, several at a time: either part has few dependent operations, so that
  * a core works on several vectors at once. */
@@ -258,7 +162,7 @@ PS_CPU_INLINE void adam_compact(ps_dtype param_t, ps_dtype grad_t, bool is_split
                 if (is_split) adam_ask(PS_DTYPE_BF16, a->low, at);
                 adam_ask(grad_t, a->grad, at);
                 vf v = root_get(&all_v[first + j], k * VF_LANES), next_m = signed_get(&all_m[first + j], k * VF_LANES);
-                root[j][k] = adam_vector(param_t, grad_t, is_split, a, &f, at, hi - at, &next_m, &v);
+                root[j][k] = adam_master(param_t, grad_t, is_split, a, &f, at, hi - at, &next_m, &v);
                 m[j][k] = next_m;
             }
         for (int64_t j = 0; j < n; j++) {
@@ -270,7 +174,9 @@ PS_CPU_INLINE void adam_compact(ps_dtype param_t, ps_dtype grad_t, bool is_split
 
 PS_CPU_INLINE void adam_range(ps_dtype param_t, ps_dtype grad_t, const ps_adam_args *a, int64_t lo, int64_t hi)
 {
-    if (param_t == PS_DTYPE_BF16 && a->low != NULL)
+    if (param_t == PS_DTYPE_BF16 && a->is_stochastic)
+        adam_stochastic(grad_t, a, lo, hi);
+    else if (param_t == PS_DTYPE_BF16 && a->low != NULL)
         adam_compact(param_t, grad_t, true, a, lo, hi);
     else if (a->is_compact)
         adam_compact(param_t, grad_t, false, a, lo, hi);

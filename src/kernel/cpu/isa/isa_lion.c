@@ -1,22 +1,51 @@
-/* Lion is memory-bound. The operations are those of the reference, in the same order and without FMA, so that master and
- * m have the same bits on every backend, step after step. */
-#include "kernel/cpu/cpu_vec.h"
+/* Lion is memory-bound, but where m is compact. The operations are those of the reference, in the same order and
+ * without FMA, so that master and m have the same bits on every backend, step after step. */
+#include "kernel/cpu/cpu_compact.h"
 
-PS_CPU_INLINE void lion_range(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t lo, int64_t hi)
+/* A vector from element i on; *m becomes that of this step. */
+PS_CPU_INLINE void lion_vector(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t i, int64_t n, vf *m)
 {
     const float decay = a->lr * a->weight_decay;
     const vf lr = vf_set1(a->lr), zero = vf_set1(0);
+    const vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale;
+    vf w = vf_get(PS_DTYPE_F32, a->master, i, n);
+    const vf u = a->beta1 * *m + a->one_minus_beta1 * g;
+    w = w - decay * w;
+    w = w - vf_where(u > zero, lr, vf_where(u < zero, -lr, zero));
+    *m = a->beta2 * *m + a->one_minus_beta2 * g;
+    vf_put(PS_DTYPE_F32, a->master, i, n, w);
+    vf_put(param_t, a->param, i, n, w);
+}
+
+PS_CPU_INLINE void lion_floats(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t lo, int64_t hi)
+{
     for (int64_t i = lo; i < hi; i += VF_LANES) {
-        const int64_t n = hi - i;
-        vf w = vf_get(PS_DTYPE_F32, a->master, i, n);
-        const vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale, m = vf_get(PS_DTYPE_F32, a->m, i, n);
-        const vf u = a->beta1 * m + a->one_minus_beta1 * g;
-        w = w - decay * w;
-        w = w - vf_where(u > zero, lr, vf_where(u < zero, -lr, zero));
-        vf_put(PS_DTYPE_F32, a->m, i, n, a->beta2 * m + a->one_minus_beta2 * g);
-        vf_put(PS_DTYPE_F32, a->master, i, n, w);
-        vf_put(param_t, a->param, i, n, w);
+        vf m = vf_get(PS_DTYPE_F32, a->m, i, hi - i);
+        lion_vector(param_t, grad_t, a, i, hi - i, &m);
+        vf_put(PS_DTYPE_F32, a->m, i, hi - i, m);
     }
+}
+
+PS_CPU_INLINE void lion_compact(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t lo, int64_t hi)
+{
+    for (int64_t first = lo; first < hi; first += PS_FORMAT_GROUP) {
+        ps_compact_group *const group = (ps_compact_group *)a->m + first / PS_FORMAT_GROUP;
+        vf m[GROUP_VECTORS];
+        for (int k = 0; k < GROUP_VECTORS; k++) {
+            const int64_t i = first + k * VF_LANES;
+            m[k] = signed_get(group, k * VF_LANES);
+            lion_vector(param_t, grad_t, a, i, hi - i, &m[k]);
+        }
+        signed_put(group, m, group_most(m));
+    }
+}
+
+PS_CPU_INLINE void lion_range(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t lo, int64_t hi)
+{
+    if (a->is_compact)
+        lion_compact(param_t, grad_t, a, lo, hi);
+    else
+        lion_floats(param_t, grad_t, a, lo, hi);
 }
 
 PS_CPU_INLINE void lion_param(ps_dtype param_t, const ps_lion_args *a, int64_t lo, int64_t hi)

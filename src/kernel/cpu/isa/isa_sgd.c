@@ -1,23 +1,53 @@
-/* Gradient descent is memory-bound. The operations are those of the reference, in the same order and without FMA, so
- * that master and momentum have the same bits on every backend, step after step. */
-#include "kernel/cpu/cpu_vec.h"
+/* Gradient descent is memory-bound, but where the buffer is compact. The operations are those of the reference, in the
+ * same order and without FMA, so that master and momentum have the same bits on every backend, step after step. */
+#include "kernel/cpu/cpu_compact.h"
+
+/* A vector from element i on; *m becomes that of this step. */
+PS_CPU_INLINE void sgd_vector(ps_dtype param_t, ps_dtype grad_t, bool has_buffer, const ps_sgd_args *a, int64_t i,
+                              int64_t n, vf *m)
+{
+    vf w = vf_get(PS_DTYPE_F32, a->master, i, n);
+    const vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale + a->weight_decay * w;
+    vf d = g;
+    if (has_buffer) {
+        *m = a->momentum * *m + a->one_minus_dampening * g;
+        d = a->nesterov ? g + a->momentum * *m : *m;
+    }
+    w = w - a->lr * d;
+    vf_put(PS_DTYPE_F32, a->master, i, n, w);
+    vf_put(param_t, a->param, i, n, w);
+}
+
+PS_CPU_INLINE void sgd_floats(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_args *a, int64_t lo, int64_t hi)
+{
+    for (int64_t i = lo; i < hi; i += VF_LANES) {
+        vf m = vf_set1(0);
+        if (a->buffer != NULL) m = vf_get(PS_DTYPE_F32, a->buffer, i, hi - i);
+        sgd_vector(param_t, grad_t, a->buffer != NULL, a, i, hi - i, &m);
+        if (a->buffer != NULL) vf_put(PS_DTYPE_F32, a->buffer, i, hi - i, m);
+    }
+}
+
+PS_CPU_INLINE void sgd_compact(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_args *a, int64_t lo, int64_t hi)
+{
+    for (int64_t first = lo; first < hi; first += PS_FORMAT_GROUP) {
+        ps_compact_group *const group = (ps_compact_group *)a->buffer + first / PS_FORMAT_GROUP;
+        vf m[GROUP_VECTORS];
+        for (int k = 0; k < GROUP_VECTORS; k++) {
+            const int64_t i = first + k * VF_LANES;
+            m[k] = signed_get(group, k * VF_LANES);
+            sgd_vector(param_t, grad_t, true, a, i, hi - i, &m[k]);
+        }
+        signed_put(group, m, group_most(m));
+    }
+}
 
 PS_CPU_INLINE void sgd_range(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_args *a, int64_t lo, int64_t hi)
 {
-    for (int64_t i = lo; i < hi; i += VF_LANES) {
-        const int64_t n = hi - i;
-        vf w = vf_get(PS_DTYPE_F32, a->master, i, n);
-        const vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale + a->weight_decay * w;
-        vf d = g;
-        if (a->buffer != NULL) {
-            const vf m = a->momentum * vf_get(PS_DTYPE_F32, a->buffer, i, n) + a->one_minus_dampening * g;
-            vf_put(PS_DTYPE_F32, a->buffer, i, n, m);
-            d = a->nesterov ? g + a->momentum * m : m;
-        }
-        w = w - a->lr * d;
-        vf_put(PS_DTYPE_F32, a->master, i, n, w);
-        vf_put(param_t, a->param, i, n, w);
-    }
+    if (a->is_compact && a->buffer != NULL)
+        sgd_compact(param_t, grad_t, a, lo, hi);
+    else
+        sgd_floats(param_t, grad_t, a, lo, hi);
 }
 
 PS_CPU_INLINE void sgd_param(ps_dtype param_t, const ps_sgd_args *a, int64_t lo, int64_t hi)
