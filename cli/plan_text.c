@@ -293,11 +293,10 @@ static void show_speculation(const ps_simulation *s)
            seconds(f->taken_back_step.all_ns, time[1]),
            ps_bytes_format(disk_bytes(f->taken_back_moved_bytes), bytes[2]),
            f->waiting_step_ns > 0 ? seconds(f->waiting_step_ns, time[2]) : "not tried");
-    if (s->computes_again)
+    if (s->recomputes)
         printf("            the passes of a step that is clipped are made a second time, which takes %s; with that it "
-               "moves "
-               "%s\n",
-               seconds(f->again_step.all_ns, time[0]), ps_bytes_format(disk_bytes(f->wrong_moved_bytes), bytes[1]));
+               "moves %s\n",
+               seconds(f->recompute_step.all_ns, time[0]), ps_bytes_format(disk_bytes(f->wrong_moved_bytes), bytes[1]));
     if (f->max_wrong_share < 1)
         printf("            while more than %.0f %% of steps are taken back, it is paused: %s a step\n",
                100 * f->max_wrong_share, seconds(f->paused_step.all_ns, time[0]));

@@ -492,7 +492,7 @@ typedef struct ps_step_info {
      * of these the ones whose updates were taken back, all or none, as the step was clipped or skipped */
     int64_t n_speculated, n_taken_back;
     int64_t speculation_paused; /* 1: no chunk was, as too many of the last steps were clipped or skipped */
-    int64_t computed_again;     /* 1: after updates were taken back, the step's passes were made a second time */
+    int64_t recomputed;         /* 1: after updates were taken back, the step's passes were made a second time */
 } ps_step_info;
 
 PS_API ps_status ps_engine_get_step_info(const ps_engine *engine, ps_step_info *out);
@@ -811,8 +811,8 @@ typedef struct ps_memory_info {
     /* bytes sent to other ranks, and time for which computing waited for other ranks, since the rendezvous */
     int64_t sent_bytes, comm_wait_ns;
     int64_t trained_parameters; /* of `parameters`, those that are not frozen; 0 for an inference engine */
-    /* of a checkpoint's arrays on all ranks: 4 bytes a parameter, and for trained ones 4 for each optimizer state
-     * (Adam: 2 states). Headers and state.json come in addition. 0 for an inference engine */
+    /* of a checkpoint's arrays on all ranks: 4 bytes a parameter, and for trained ones each state of the optimizer as
+     * optimizer.params.state_format stores it (fp32: 4). Headers and state.json come in addition. 0 for inference */
     int64_t checkpoint_bytes;
 } ps_memory_info;
 

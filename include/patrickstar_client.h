@@ -268,8 +268,8 @@ typedef struct ps_client_tensor_info {
     int32_t owner; /* rank that has its fp32 value and states; that of its first chunk, when it has several */
     int32_t chunk; /* the first; -1: unmanaged, or before ps_client_begin */
     int64_t steps; /* updates of this tensor */
-    int64_t
-        states; /* 1 << i: it has state i of the optimizer (ps_client_get_state_name); Muon: of matrices, or others */
+    /* bit i: the tensor has state i (ps_client_get_state_name); with Muon matrices have others than the rest */
+    int64_t states;
 } ps_client_tensor_info;
 
 PS_API int32_t ps_client_get_tensor_count(const ps_client *client); /* dropped ones too */

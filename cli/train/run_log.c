@@ -243,7 +243,7 @@ void run_log_step(run_log *l, const progress_step *s, const ps_step_info *info, 
     put_real(o, "loss_scale", info->loss_scale);
     json_object_set_new(o, "skipped", json_boolean(info->is_skipped));
     if (info->n_speculated > 0) json_object_set_new(o, "taken_back", json_boolean(info->n_taken_back > 0));
-    if (info->computed_again) json_object_set_new(o, "computed_again", json_true());
+    if (info->recomputed) json_object_set_new(o, "recomputed", json_true());
     if (info->speculation_paused) json_object_set_new(o, "speculation_paused", json_true());
     put_real(o, "step_s", s->step_s);
     put_int(o, "tokens", s->tokens);

@@ -49,14 +49,14 @@ typedef struct ps_profile_record {
         struct {
             int64_t number;                     /* counted from 1 */
             int32_t n_speculated, n_taken_back; /* as in ps_step_info */
-            bool computed_again;
+            bool recomputed;
         } step; /* STEP */
         struct {
             const char *label;
             int64_t step, non_model_bytes;
             int32_t moment, phase;
-            bool is_again; /* of the step's second passes */
-        } op;              /* OP; chunk: the one updated */
+            bool is_recompute; /* of the step's second passes */
+        } op;                  /* OP; chunk: the one updated */
         struct {
             uint64_t ticket;
             int64_t bytes;

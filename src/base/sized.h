@@ -38,7 +38,7 @@
     XX(ps_own_use, options_bytes, n_classes)                                                                           \
     XX(ps_batch, token_type_ids, values)                                                                               \
     XX(ps_eval_info, n_correct, weight)                                                                                \
-    XX(ps_step_info, loss, computed_again)                                                                             \
+    XX(ps_step_info, loss, recomputed)                                                                                 \
     XX(ps_memory_info, planned_sent_bytes, checkpoint_bytes)                                                           \
     XX(ps_memory_use, disk_bytes, disk_bytes)                                                                          \
     XX(ps_profile_info, error, error)                                                                                  \

@@ -119,10 +119,11 @@ ps_status ps_config_check_state_format(const ps_config *config)
     const ps_option_id id = PS_OPTION_optimizer_params_state_format;
     const ps_config_state_format format = o->optimizer_params_state_format;
     const char *const name = ps_config_state_format_names[format];
-    if (ps_config_format_has_masters(format)) return PS_OK;
+    if (ps_config_format_has_whole_masters(format)) return PS_OK;
     if (o->optimizer_type != PS_CONFIG_OPTIMIZER_ADAM && o->optimizer_type != PS_CONFIG_OPTIMIZER_ADAMW)
         return ps_config_fail_for(config, id,
-                                  "%s = %s is of Adam and AdamW, but optimizer.type is %s; set compact here",
+                                  "%s = %s needs optimizer.type Adam or AdamW, found %s; set compact here (SGD: with "
+                                  "optimizer.params.momentum), or remove it",
                                   ps_config_key(config, id), name, ps_config_optimizer_names[o->optimizer_type]);
     if (!o->bf16_enabled)
         return ps_config_fail_for(

@@ -36,7 +36,7 @@ static inline ps_candidate share_of(const ps_engine *e, int sixths, ps_update_ti
     v.n_early = (int32_t)ps_ceil_div((int64_t)sixths * e->exec_plan->n_ordered, 6);
     v.update_time = others;
     v.update_lead_chunks = others == PS_UPDATE_DEFERRED ? sixths % 2 : 0;
-    v.computes_again = e->settings.wrong_steps == PS_WRONG_STEPS_COMPUTE_AGAIN;
+    v.recomputes = e->settings.wrong_steps == PS_WRONG_STEPS_RECOMPUTE;
     return v;
 }
 

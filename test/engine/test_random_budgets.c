@@ -17,7 +17,7 @@ enum { RUNS = 200, CHANGES_MAX = 24 };
 static uint64_t state_of_draws;
 static int n_muon;
 static int n_shares;              /* runs with some updates early and others deferred */
-static int n_again;               /* runs with passes that were made a second time */
+static int n_recomputed;          /* runs with passes that were made a second time */
 static int n_right, n_taken_back; /* runs with speculative updates that were all valid, or all taken back */
 
 /* xorshift64* (Vigna 2016): a number in [0, n). */
@@ -195,14 +195,14 @@ static void run_as_planned(ps_engine *e, int64_t seed, int run, const drawn *d)
 {
     ps_exec_plan *former = draw_share(e, seed, run, d);
     ps_store_stats before = {.disk_bytes = 0};
-    int64_t n_speculated = 0, n_wrong = 0, n_computed_again = 0;
+    int64_t n_speculated = 0, n_wrong = 0, n_recomputed_steps = 0;
     uint64_t hash;
     for (int64_t step = 0; step < e->shape->forecast.steps; step++) {
         before = ps_store_get_stats(e->tiers.store);
         if (tiny_step(e, step) != PS_OK) fail_run(seed, run, d, ps_last_error());
         n_speculated += e->last_step.n_speculated;
         n_wrong += e->last_step.n_taken_back;
-        n_computed_again += e->last_step.computed_again;
+        n_recomputed_steps += e->last_step.recomputed;
     }
     expect_budgets_kept(e, seed, run, d);
     if (n_wrong == 0 && !is_as_planned(e, before.moved_bytes))
@@ -211,7 +211,7 @@ static void run_as_planned(ps_engine *e, int64_t seed, int run, const drawn *d)
         assert_ok(ps_engine_get_weights_xxh3(e, &hash));
         if (hash != hash_in_memory(d, e->shape->forecast.steps)) fail_run(seed, run, d, "other weights");
         *(n_wrong > 0 ? &n_taken_back : &n_right) += 1;
-        n_again += n_computed_again > 0;
+        n_recomputed += n_recomputed_steps > 0;
     }
     assert_ordered(e);
     ps_engine_destroy(e);
@@ -224,7 +224,7 @@ static bool try_run(int64_t seed, int run)
     drawn d = {.n = 0};
     ps_simulation plan;
     ps_engine *e = NULL;
-    static const char *const ways[] = {"again", "keep", "again", ""};
+    static const char *const ways[] = {"recompute", "keep", "recompute", ""};
     setenv("PS_TEST_WRONG_STEPS", ways[run % 4], 1); /* of speculation */
     change(&d, "train.threads=1");
     draw_model(&d);
@@ -251,14 +251,14 @@ static void what_is_accepted_runs_as_planned(void **state)
     const int64_t first = number_of("PS_TEST_SEED", 1), n_seeds = number_of("PS_TEST_SEEDS", 1);
     for (int64_t seed = first; seed < first + n_seeds; seed++) {
         int n_accepted = 0;
-        n_muon = n_shares = n_right = n_taken_back = n_again = 0;
+        n_muon = n_shares = n_right = n_taken_back = n_recomputed = 0;
         state_of_draws = (uint64_t)seed * 0x9e3779b97f4a7c15ull + 1;
         for (int run = 0; run < RUNS; run++) n_accepted += try_run(seed, run);
         printf("seed %lld: %d of %d accepted, %d with a mix of updates, %d with valid speculative ones, %d took them "
                "back, %d computed again\n",
-               (long long)seed, n_accepted, RUNS, n_shares, n_right, n_taken_back, n_again);
+               (long long)seed, n_accepted, RUNS, n_shares, n_right, n_taken_back, n_recomputed);
         assert_true(n_accepted > RUNS / 8 && n_shares > RUNS / 64 && n_muon > RUNS / 16);
-        assert_true(OVER_DISCRETE || (n_right > RUNS / 64 && n_taken_back > RUNS / 128 && n_again > 0));
+        assert_true(OVER_DISCRETE || (n_right > RUNS / 64 && n_taken_back > RUNS / 128 && n_recomputed > 0));
     }
     assert_int_equal(ps_mem_live_bytes(), 0);
 }

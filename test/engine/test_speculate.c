@@ -11,7 +11,7 @@
 enum { STEPS = 9 };
 
 /* The passes of wrong steps are made a second time. */
-static bool computes_again;
+static bool recomputes;
 
 #define BF16 "bf16.enabled=true"
 #define DROPOUT "model.embd_pdrop=0.1", "model.resid_pdrop=0.1", "model.attn_pdrop=0.1"
@@ -39,7 +39,7 @@ static void take_step(const ps_engine *e, int step, course *r)
     r->n_right += info.n_speculated > 0 && info.n_taken_back == 0;
     r->n_wrong += info.n_taken_back > 0;
     assert_true(info.n_taken_back == 0 || info.n_taken_back == info.n_speculated);
-    assert_int_equal(info.computed_again, computes_again && info.n_taken_back > 0 && !info.is_skipped);
+    assert_int_equal(info.recomputed, recomputes && info.n_taken_back > 0 && !info.is_skipped);
 }
 
 /* With so many sixths of the chunks updated early; 0: as planned. */
@@ -51,7 +51,7 @@ static ps_engine *engine_with(ps_config *c, int sixths, ps_exec_plan **former)
     const ps_candidate v = share_of(e, sixths, PS_UPDATE_DEFERRED);
     assert_ok(use_candidate(e, v, former));
     assert_true(e->exec_plan->speculates);
-    assert_int_equal(e->exec_plan->again != NULL, computes_again);
+    assert_int_equal(e->exec_plan->recompute != NULL, recomputes);
     assert_int_equal(e->exec_plan->candidate.n_early, v.n_early);
     return e;
 }
@@ -385,8 +385,8 @@ static void test_forecast(void **state)
         assert_int_equal(m.disk_peak_bytes, m.planned_disk_peak_bytes);
         if (e->exec_plan->speculates) {
             n_speculating++;
-            assert_int_equal(e->exec_plan->again != NULL, computes_again);
-            assert_int_equal(f->again_step.all_ns > 0, computes_again);
+            assert_int_equal(e->exec_plan->recompute != NULL, recomputes);
+            assert_int_equal(f->recompute_step.all_ns > 0, recomputes);
             assert_true(f->n_not_kept == 0 && f->step.all_ns < f->waiting_step_ns &&
                         f->taken_back_step.all_ns > f->step.all_ns);
             const double clip_norm = e->settings.clip_norm;
@@ -587,27 +587,27 @@ static void test_profile(void **state)
     json_t *p = json_load_file(option, 0, NULL), *event;
     assert_non_null(p);
     size_t i;
-    int n_steps = 0, n_ops = 0, n_again = 0;
+    int n_steps = 0, n_ops = 0, n_recomputed = 0;
     json_array_foreach(json_object_get(p, "traceEvents"), i, event)
     {
         const char *category = json_string_value(json_object_get(event, "cat"));
         if (category == NULL) continue;
         if (strcmp(category, "op") == 0) {
             n_ops++;
-            const bool again = json_is_true(json_object_get(json_object_get(event, "args"), "again"));
+            const bool again = json_is_true(json_object_get(json_object_get(event, "args"), "recompute"));
             assert_int_equal(arg_of(event, "moment") < 0, again || arg_of(event, "step") == 5);
             assert_true(!again || arg_of(event, "step") == 4);
-            n_again += again;
+            n_recomputed += again;
         }
         if (strcmp(category, "step") != 0) continue;
         n_steps++;
-        const json_t *computed = json_object_get(json_object_get(event, "args"), "computed_again");
-        assert_int_equal(json_is_true(computed), computes_again && arg_of(event, "step") == 4);
+        const json_t *computed = json_object_get(json_object_get(event, "args"), "recomputed");
+        assert_int_equal(json_is_true(computed), recomputes && arg_of(event, "step") == 4);
         assert_int_equal(arg_of(event, "speculated"), e->exec_plan->candidate.n_early);
         assert_int_equal(arg_of(event, "taken_back"), arg_of(event, "step") == 4 ? e->exec_plan->candidate.n_early : 0);
     }
     assert_true(n_steps == 3 && n_ops > 0);
-    assert_int_equal(n_again > 0, computes_again);
+    assert_int_equal(n_recomputed > 0, recomputes);
     json_decref(p);
     ps_engine_destroy(e);
     ps_exec_plan_destroy(former);
@@ -621,7 +621,7 @@ static void test_profile(void **state)
 static void test_changed_copy(void **state)
 {
     (void)state;
-    for (int32_t micro = 0; micro < 2 && computes_again; micro++) {
+    for (int32_t micro = 0; micro < 2 && recomputes; micro++) {
         ps_exec_plan *former;
         ps_config *c = TINY(BF16, SMALL, CLIPS_ALL, "gradient_accumulation_steps=2", "memory.device=1MB");
         ps_engine *e = engine_with(c, 4, &former);
@@ -630,7 +630,7 @@ static void test_changed_copy(void **state)
         ps_step_info info = {.struct_size = sizeof info};
         for (int step = 0; step < 3; step++) assert_ok(tiny_step(e, step));
         assert_ok(ps_engine_get_step_info(e, &info));
-        assert_true(info.computed_again == 1);
+        assert_true(info.recomputed == 1);
         for (int i = 0; i < 2; i++) {
             fill_batch(tokens, targets, 2, 16, TINY_VOCABULARY, 3 + i);
             assert_ok(ps_forward(e, &batch, NULL));
@@ -652,7 +652,7 @@ static void test_changed_copy(void **state)
 static void test_larger_shape(void **state)
 {
     (void)state;
-    for (int is_larger = 0; is_larger < 2 && computes_again; is_larger++) {
+    for (int is_larger = 0; is_larger < 2 && recomputes; is_larger++) {
         ps_exec_plan *former[2];
         ps_config *c = TINY(BF16, SMALL, CLIPS_ALL, "memory.device=2MB");
         ps_engine *e = engine_with(c, 4, &former[0]);
@@ -662,7 +662,7 @@ static void test_larger_shape(void **state)
         assert_int_equal(e->exec_plan->speculates, !is_larger);
         assert_ok(ps_engine_set_shape(e, ps_model_from_config, c, 2, 16));
         for (int step = 1; step < 3; step++) assert_ok(tiny_step(e, step));
-        assert_true(e->last_step.computed_again == 1);
+        assert_true(e->last_step.recomputed == 1);
         expect_budgets_kept(e);
         ps_engine_destroy(e);
         for (int i = 0; i < 2; i++) ps_exec_plan_destroy(former[i]);
@@ -678,12 +678,12 @@ static double expected_us(const char *way, const char *device, bool *again)
                         "hardware=test/engine/balanced_disk.json");
     ps_engine *e = engine_of(c);
     const ps_forecast *f = &e->shape->forecast;
-    const double wrong = (double)(f->taken_back_step.all_ns - f->step.all_ns + f->again_step.all_ns);
+    const double wrong = (double)(f->taken_back_step.all_ns - f->step.all_ns + f->recompute_step.all_ns);
     const double us = ((double)f->step.all_ns + wrong / 32) * 1e-3;
     const bool speculates = e->exec_plan->speculates;
-    *again = e->exec_plan->again != NULL;
+    *again = e->exec_plan->recompute != NULL;
     assert_int_equal(e->settings.wrong_steps,
-                     *again || strcmp(way, "again") == 0 ? PS_WRONG_STEPS_COMPUTE_AGAIN : PS_WRONG_STEPS_KEEP_GRADS);
+                     *again || strcmp(way, "recompute") == 0 ? PS_WRONG_STEPS_RECOMPUTE : PS_WRONG_STEPS_KEEP_GRADS);
     ps_engine_destroy(e);
     ps_config_destroy(c);
     return speculates ? us : 0;
@@ -694,20 +694,20 @@ static double expected_us(const char *way, const char *device, bool *again)
 static void test_choice(void **state)
 {
     (void)state;
-    int n_again = 0, n_kept = 0;
-    for (int kilobytes = 580; kilobytes <= 800 && !OVER_DISCRETE && computes_again; kilobytes += 20) {
+    int n_recomputed = 0, n_kept = 0;
+    for (int kilobytes = 580; kilobytes <= 800 && !OVER_DISCRETE && recomputes; kilobytes += 20) {
         char device[64];
         bool again;
         snprintf(device, sizeof device, "memory.device=%dKB", kilobytes);
-        const double again_us = expected_us("again", device, &again);
+        const double recompute_us = expected_us("recompute", device, &again);
         const double us = expected_us("", device, &again);
-        if (us == 0 || again_us == 0) continue;
-        n_again += again;
+        if (us == 0 || recompute_us == 0) continue;
+        n_recomputed += again;
         n_kept += !again;
-        assert_true(again ? us == again_us : us <= 1.02 * again_us); /* so much more for fewer bytes written */
+        assert_true(again ? us == recompute_us : us <= 1.02 * recompute_us); /* so much more for fewer bytes written */
     }
-    assert_true((n_again > 0 && n_kept > 0) || OVER_DISCRETE || !computes_again);
-    setenv("PS_TEST_WRONG_STEPS", computes_again ? "again" : "keep", 1);
+    assert_true((n_recomputed > 0 && n_kept > 0) || OVER_DISCRETE || !recomputes);
+    setenv("PS_TEST_WRONG_STEPS", recomputes ? "recompute" : "keep", 1);
 }
 
 /* All tests. */
@@ -732,8 +732,8 @@ static int run_way(bool again)
         cmocka_unit_test(test_larger_shape),
         cmocka_unit_test(test_choice),
     };
-    computes_again = again;
-    setenv("PS_TEST_WRONG_STEPS", again ? "again" : "keep", 1);
+    recomputes = again;
+    setenv("PS_TEST_WRONG_STEPS", again ? "recompute" : "keep", 1);
     return RUN_ON_BACKENDS(tests);
 }
 

@@ -368,11 +368,10 @@ class Optimizer(torch.optim.Optimizer):
     # ---- state
 
     def state_dict(self, whole: bool = True) -> Dict[str, Any]:
-        """That of torch.optim's class of the same name, which can load it (Muon: with the states of torch.optim.Muon for
-        matrices, and of AdamW for other parameters); in addition, under "patrickstar", the count of updates and the loss
-        scaler. whole=False: only the states that this rank keeps, or a part of: for one file a
-        rank, which the same rank of as many loads again, and python -m patrickstar.merge joins to a whole. Several
-        ranks: all call."""
+        """That of torch.optim's class of the same name, which can load it (Muon: with the states of torch.optim.Muon
+        for matrices, and of AdamW for other parameters); in addition, under "patrickstar", the count of updates and the
+        loss scaler. whole=False: only the states that this rank keeps, or a part of: for one file a rank, which the
+        same rank of as many loads again, and python -m patrickstar.merge joins to a whole. Several ranks: all call."""
         numbers = self._number_params()
         state: Dict[int, Dict[str, Any]] = {}
         check_room("optimizer.state_dict()", sum(slot.shape.numel() * len(self._states_of(slot)) for slot in self._slots

@@ -12,9 +12,9 @@
 #include "base/mem.h"
 
 #define STATE_FORMAT "patrickstar checkpoint"
-/* 2: with several ranks, tensors may be stored in pieces. One rank writes files that programs of version 1 can read. 3:
- * with data of a module of another framework in addition to tensors. 4: with compact states of the optimizer. 5: with bf16
- * ones. */
+/* 2: with several ranks, tensors may be stored in pieces. One rank writes files that programs of version 1 can read.
+ * 3: with data of a module of another framework in addition to tensors. 4: with compact states of the optimizer.
+ * 5: with bf16 ones. */
 #define STATE_VERSION 5
 #define STATE_GENERATOR "philox4x32-10"
 /* Counters beyond this are damage: their products with batch sizes must fit. */

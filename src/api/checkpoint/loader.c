@@ -119,8 +119,10 @@ static ps_status check_tensor(const ps_loader *l, const open_file *f, const ps_s
                        (long long)(p->n_dims > 0 ? p->shape[0] : 0), (long long)(p->n_dims > 1 ? p->shape[1] : 0));
     const int64_t align = have->dtype == PS_SAFETENSORS_BF16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
     if (!find_format(l, want->target.list, have->dtype, is_piece, format) || have->offset % align != 0)
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %s is %s at offset %lld, expected F32 at a multiple of 4", f->path,
-                       want->name, ps_safetensors_dtype_name(have->dtype), (long long)have->offset);
+        return PS_FAIL(PS_EFORMAT,
+                       "%s: tensor %s is %s at offset %lld, expected F32 at a multiple of 4, or of states in another "
+                       "format BF16 at a multiple of 2 or groups in U8: the file is damaged; load another checkpoint",
+                       f->path, want->name, ps_safetensors_dtype_name(have->dtype), (long long)have->offset);
     return PS_OK;
 }
 

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "api/engine/second_passes.h"
+#include "api/engine/recompute.h"
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -19,7 +19,7 @@ static ps_status open_tiers(ps_engine *e, bool draws)
     if (e->settings.checks_order) PS_TRY(ps_order_create(false, &e->order));
     o.order = e->order;
     PS_TRY(ps_tiers_open(&o, &e->tiers));
-    PS_TRY(ps_second_passes_init(e));
+    PS_TRY(ps_recompute_init(e));
     const ps_runner_options runs = {.compute = true, .keeps_dump = true};
     PS_TRY(ps_runner_create(e->exec_plan, &e->tiers, &runs, &e->runner));
     ps_runner_set_max_wrong_share(e->runner, e->shape->forecast.max_wrong_share);

@@ -2,7 +2,7 @@
  * (hardware, disk, bound), step.c (training, evaluation, logits), control.c (learning rates, weight decay, loss scale),
  * decode.c (incremental decoding), tensors.c (parameters, gradients, states), engine_shape.c (other sizes of
  * micro-batches), profiling.c, initialize.c and first_values.c (creation), weight_files.c, optimizer_import.c and
- * checkpoint.c (files); second_passes.c makes the passes of a step again; rendezvous.c has the rendezvous of ranks and
+ * checkpoint.c (files); recompute.c makes the passes of a step again; rendezvous.c has the rendezvous of ranks and
  * the comparison of their configurations. */
 #ifndef PS_ENGINE_ENGINE_H
 #define PS_ENGINE_ENGINE_H

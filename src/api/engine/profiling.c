@@ -108,7 +108,7 @@ static void record_step(ps_engine *e, const ps_step_info *info)
                                         .step = {.number = p->step,
                                                  .n_speculated = info != NULL ? (int32_t)info->n_speculated : 0,
                                                  .n_taken_back = info != NULL ? (int32_t)info->n_taken_back : 0,
-                                                 .computed_again = info != NULL && info->computed_again != 0}});
+                                                 .recomputed = info != NULL && info->recomputed != 0}});
     p->last = p->step;
     if (p->first == 0) p->first = p->step;
     p->step = 0;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "api/engine/engine.h"
-#include "api/engine/second_passes.h"
+#include "api/engine/recompute.h"
 #include "base/log.h"
 #include "base/sized.h"
 #include "train/state/step_decision.h"
@@ -126,7 +126,7 @@ ps_status ps_forward(ps_engine *e, const ps_batch *batch, float *loss)
     ps_target_counts targets;
     PS_TRY(ps_engine_check(e, count_targets(e, &own, &targets)));
     const ps_pass pass = {.kind = PS_PASS_TRAIN, .batch = own, .loss_scale = backward_scale(e, targets.weight)};
-    ps_second_passes_note(e, &pass);
+    ps_recompute_note(e, &pass);
     PS_TRY(ps_engine_check(e, ps_runner_forward(e->runner, &pass)));
     if (loss != NULL) {
         ps_eval_info seen;
@@ -182,8 +182,8 @@ static ps_status take_results(ps_engine *e, ps_grad_sums *sums)
 
 /* Has some rank made updates within the backward pass? */
 typedef struct early_updates {
-    bool are_final;     /* they cannot be taken back */
-    bool are_to_verify; /* they can */
+    bool are_final;       /* they cannot be taken back */
+    bool are_unvalidated; /* they can */
 } early_updates;
 
 /* Sums over all ranks, losses and targets too. */
@@ -194,7 +194,7 @@ static ps_status share_sums(ps_engine *e, ps_grad_sums *sums, early_updates *ear
                      (double)e->own_targets.n, ps_runner_count_unvalidated(e->runner)};
     PS_TRY(ps_sums_of_ranks(e->settings.ranks.comm, sums, also, PS_ARRAY_LEN(also)));
     e->loss_sum = also[0];
-    *early = (early_updates){.are_final = also[1] > 0, .are_to_verify = also[4] > 0};
+    *early = (early_updates){.are_final = also[1] > 0, .are_unvalidated = also[4] > 0};
     e->step_targets = (ps_step_targets){.weight = also[2], .n = (int64_t)also[3]};
     return PS_OK;
 }
@@ -259,9 +259,10 @@ ps_status ps_step(ps_engine *e)
     const bool are_right = !skip && decided.grad_scale == e->unclipped_scale;
     const bool was_paused = ps_runner_pauses_speculation(e->runner);
     int32_t n_speculated;
-    const bool again = !skip && !are_right && early.are_to_verify && ps_runner_exec_plan(e->runner)->again != NULL;
+    const bool again =
+        !skip && !are_right && early.are_unvalidated && ps_runner_exec_plan(e->runner)->recompute != NULL;
     PS_TRY(ps_engine_check(e, ps_runner_validate(e->runner, are_right, &n_speculated)));
-    if (again) PS_TRY(ps_engine_check(e, ps_second_passes_run(e, &own_sums)));
+    if (again) PS_TRY(ps_engine_check(e, ps_recompute_run(e, &own_sums)));
     ps_param_groups_decide(&e->groups, e->n_updates, skip, decided.grad_scale);
     PS_TRY(ps_engine_check(e, ps_runner_update(e->runner, &e->groups)));
     if (!skip) e->n_updates++;
@@ -275,7 +276,7 @@ ps_status ps_step(ps_engine *e)
                                   .n_speculated = n_speculated,
                                   .n_taken_back = are_right ? 0 : n_speculated,
                                   .speculation_paused = was_paused,
-                                  .computed_again = again};
+                                  .recomputed = again};
     ps_profiling_end_step(e);
     if (skip)
         ps_log(PS_LOG_WARNING, "a step was skipped: gradients are not finite (loss scale %g)", e->last_step.loss_scale);

@@ -26,7 +26,7 @@ static ps_status check_wishes(const ps_options *o)
          "the loop is yours, and its losses: torch.utils.tensorboard.SummaryWriter"},
         {o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC,
          "optimizer.params.state_format = bf16_stochastic",
-         "models of pstar and of the C interface have it; set compact or compact_split"},
+         "only pstar and engines of patrickstar.h have it; set compact or compact_split"},
         {o->profile_path[0] != '\0', "profile.path", "ps_client_save_profile writes one; Python: patrickstar.profiler"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(wishes); i++)

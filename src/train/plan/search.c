@@ -37,7 +37,7 @@ typedef struct search {
     int64_t most_elements, chunk_elements; /* the largest chunk size allowed; the current one */
     int32_t most_ahead;
     bool may_keep_logits;
-    bool may_compute_again; /* in wrong steps; otherwise gradients are kept */
+    bool may_recompute; /* in wrong steps; otherwise gradients are kept */
     int32_t trials_left;
     ps_deadline *deadline;
     ps_exec_plan *best;
@@ -79,7 +79,7 @@ static search search_of(const ps_settings *s, const ps_program *program, const p
                     .deadline = deadline,
                     .most_elements = INT64_MAX,
                     .most_ahead = most_ahead(s),
-                    .may_compute_again = s->batch_copies_bytes > 0 && s->wrong_steps != PS_WRONG_STEPS_KEEP_GRADS,
+                    .may_recompute = s->batch_copies_bytes > 0 && s->wrong_steps != PS_WRONG_STEPS_KEEP_GRADS,
                     .may_keep_logits =
                         code->keeping != NULL && code->keeping->non_model_bytes <= budgets->bytes[PS_TIER_DEVICE]};
 }
@@ -145,7 +145,7 @@ static ps_status find_fitting(search *x)
 static double wrong_ns(const ps_forecast *f)
 {
     const double after_ns = (double)(f->taken_back_step.all_ns - f->step.all_ns);
-    return (double)f->again_step.all_ns + (f->taken_back_step.all_ns > 0 ? fmax(0, after_ns) : 0);
+    return (double)f->recompute_step.all_ns + (f->taken_back_step.all_ns > 0 ? fmax(0, after_ns) : 0);
 }
 
 /* Of a step, on average. */
@@ -417,10 +417,10 @@ static ps_status vary_early(search *x, ps_candidate first)
     first.update_time = x->s->may_speculate ? PS_UPDATE_DEFERRED : PS_UPDATE_AFTER;
     first.n_early = PS_EARLY_ALL;
     first.keeps_logits = false; /* decided again */
-    for (int again = 0; again <= x->may_compute_again && st == PS_OK; again++) {
+    for (int again = 0; again <= x->may_recompute && st == PS_OK; again++) {
         search y;
-        if (again == 0 && x->s->wrong_steps == PS_WRONG_STEPS_COMPUTE_AGAIN) continue;
-        first.computes_again = again;
+        if (again == 0 && x->s->wrong_steps == PS_WRONG_STEPS_RECOMPUTE) continue;
+        first.recomputes = again;
         st = search_early(x, first, &y);
         take_faster(&found, &y);
     }
@@ -469,7 +469,7 @@ static ps_status find_size(search *x)
 /* ---- all ranks ---- */
 
 /* Values that ranks must have in common. */
-enum { SIZE, AHEAD, AGAIN, N_COMMON };
+enum { SIZE, AHEAD, RECOMPUTES, N_COMMON };
 
 /* Minimum and maximum over ranks of each. */
 typedef struct findings {
@@ -479,7 +479,7 @@ typedef struct findings {
 static findings findings_of(const search *x)
 {
     const double size = (double)x->chunk_elements, ahead = x->best->candidate.groups_ahead;
-    const double again = x->best->again != NULL;
+    const double again = x->best->recompute != NULL;
     return (findings){.least = {size, ahead, again}, .most = {size, ahead, again}};
 }
 
@@ -502,7 +502,8 @@ static ps_status plan_as_rank(const search *x, int32_t rank, bool searches_faste
     ps_status st = find_size(&y);
     if (st == PS_OK && searches_fastest) st = find_fastest(&y);
     if (st == PS_OK) *out = findings_of(&y);
-    if (!searches_fastest) out->least[AGAIN] = out->most[AGAIN] = x->best->again != NULL; /* it is not known */
+    if (!searches_fastest)
+        out->least[RECOMPUTES] = out->most[RECOMPUTES] = x->best->recompute != NULL; /* it is not known */
     give_up(&y);
     return st;
 }
@@ -544,8 +545,9 @@ static ps_status agree(search *x, ps_status st, bool *agreed)
     if (x->s->ranks.n == 1) return PS_OK;
     findings f = findings_of(x);
     PS_TRY(ask_ranks(x, &f));
-    *agreed = f.least[SIZE] >= f.most[SIZE] && f.least[AHEAD] >= f.most[AHEAD] && f.least[AGAIN] >= f.most[AGAIN];
-    x->may_compute_again = x->may_compute_again && f.least[AGAIN] >= f.most[AGAIN];
+    *agreed =
+        f.least[SIZE] >= f.most[SIZE] && f.least[AHEAD] >= f.most[AHEAD] && f.least[RECOMPUTES] >= f.most[RECOMPUTES];
+    x->may_recompute = x->may_recompute && f.least[RECOMPUTES] >= f.most[RECOMPUTES];
     x->most_elements = (int64_t)f.least[SIZE];
     x->most_ahead = (int32_t)f.least[AHEAD];
     return PS_OK;

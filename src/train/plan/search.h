@@ -11,11 +11,11 @@
 
 /* The execution plan with which this program runs in `budgets`: chunk size as set, or searched (smaller ones are tried
  * when a larger one does not fit). The first candidate that fits is accepted; if its step waits for more than 1 % of
- * its time, up to 16 others are tried, and up to 16 more with early updates if these are allowed, or where they are
- * speculative as many in either way of carrying out wrong steps, and the fastest is used. With s->takes_first_plan no other is tried. PS_EBUDGET when none fits; then *out is NULL. With s->ranks.comm
- * all ranks call, and agree on the chunk size, on how many groups are gathered ahead and on whether wrong steps are
- * computed again, or all fail; without it, in a
- * plan for one of several ranks, the result of the others is computed first. */
+ * its time, up to 16 others are tried, and up to 16 more with early updates if these are allowed (of speculative ones 16
+ * for each way of carrying out wrong steps), and the fastest is used. With s->takes_first_plan no other is tried.
+ * PS_EBUDGET when none fits; then *out is NULL. With s->ranks.comm all ranks call, and agree on the chunk size, on how
+ * many groups are gathered ahead and on whether wrong steps are recomputed, or all fail; without it, in a plan for one
+ * of several ranks, the result of the others is computed first. */
 PS_NODISCARD ps_status ps_search_exec_plan(const ps_settings *s, const ps_program *program, const ps_code *code,
                                            const ps_budgets *budgets, ps_deadline *deadline, ps_exec_plan **out,
                                            ps_forecast *forecast);

@@ -87,9 +87,9 @@ ps_status ps_shapes_open(ps_shapes *s, ps_settings *settings, const ps_config *c
         return st;
     }
     settings->chunk_elements = first->exec_plan->layout->chunk_elements;
-    if (settings->wrong_steps == PS_WRONG_STEPS_OPEN)
+    if (settings->wrong_steps == PS_WRONG_STEPS_AUTO)
         settings->wrong_steps =
-            first->exec_plan->again != NULL ? PS_WRONG_STEPS_COMPUTE_AGAIN : PS_WRONG_STEPS_KEEP_GRADS;
+            first->exec_plan->recompute != NULL ? PS_WRONG_STEPS_RECOMPUTE : PS_WRONG_STEPS_KEEP_GRADS;
     if (first->exec_plan->n_keeping == 0) settings->batch_copies_bytes = 0; /* the tiers have no block */
     s->all[s->n++] = first;
     return PS_OK;

@@ -144,7 +144,7 @@ static void describe_plan(const simulating *m)
     o->n_resident_updates = b->n_resident_updates;
     o->n_deferred_updates = b->n_deferred;
     o->speculates = b->speculates;
-    o->computes_again = b->again != NULL;
+    o->recomputes = b->recompute != NULL;
     (void)ps_exec_plan_why_not_speculating(b, &m->settings.budgets, o->why_not_speculating);
     for (int32_t c = 0; c < b->layout->n_chunks && b->speculates; c++) {
         if (!b->is_early[c]) continue;

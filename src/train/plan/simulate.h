@@ -67,9 +67,9 @@ typedef struct ps_simulation {
     ps_tier staging_tier;
     ps_forecast forecast;
     ps_bound bound;
-    bool speculates;     /* as in ps_exec_plan */
-    bool computes_again; /* the passes of a wrong step are made a second time */
-    int64_t kept_bytes;  /* of the disk, at most: values of before such updates, and kept gradients */
+    bool speculates;    /* as in ps_exec_plan */
+    bool recomputes;    /* the passes of a wrong step are made a second time */
+    int64_t kept_bytes; /* of the disk, at most: values of before such updates, and kept gradients */
     char why_not_speculating[PS_SPECULATION_TEXT_MAX]; /* ps_exec_plan_why_not_speculating */
 } ps_simulation;
 

@@ -72,8 +72,7 @@ static json_t *speculation_json(const ps_simulation *s)
                           "step_after_taken_back_seconds", (double)f->taken_back_step.all_ns * 1e-9, "moved_then",
                           moved_json(f->taken_back_moved_bytes));
     json_object_set_new(o, "moved_when_taken_back", moved_json(f->wrong_moved_bytes));
-    if (s->computes_again)
-        json_object_set_new(o, "second_passes_seconds", json_real((double)f->again_step.all_ns * 1e-9));
+    if (s->recomputes) json_object_set_new(o, "recompute_seconds", json_real((double)f->recompute_step.all_ns * 1e-9));
     if (f->paused_step.all_ns > 0)
         json_object_set_new(o, "paused_step_seconds", json_real((double)f->paused_step.all_ns * 1e-9));
     if (f->max_wrong_share < 1) json_object_set_new(o, "max_wrong_share", json_real(f->max_wrong_share));

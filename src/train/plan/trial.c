@@ -134,9 +134,9 @@ static ps_status run_wrong_step(const trial *t, ps_step_time *again)
     *again = (ps_step_time){0};
     PS_TRY(run_passes(t));
     PS_TRY(ps_runner_validate(r, false, &n));
-    if (ps_runner_exec_plan(r)->again != NULL && n > 0) {
+    if (ps_runner_exec_plan(r)->recompute != NULL && n > 0) {
         const ps_step_time begin = time_so_far(t);
-        ps_runner_begin_again(r, NULL);
+        ps_runner_begin_recompute(r, NULL);
         PS_TRY(run_passes(t));
         *again = time_since(t, &begin);
     }
@@ -147,7 +147,7 @@ static ps_status run_wrong_step(const trial *t, ps_step_time *again)
 static ps_status take_back_step(const trial *t, ps_forecast *f)
 {
     ps_store_stats before = ps_store_get_stats(t->tiers.store);
-    PS_TRY(run_wrong_step(t, &f->again_step));
+    PS_TRY(run_wrong_step(t, &f->recompute_step));
     set_moved(t, &before, f->wrong_moved_bytes);
     before = ps_store_get_stats(t->tiers.store);
     const ps_step_time begin = time_so_far(t);

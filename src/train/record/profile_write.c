@@ -76,7 +76,7 @@ static void put_step(writer *w, const ps_profile_record *r)
                        (long long)r->step.number);
     if (r->step.n_speculated > 0)
         ps_text_out_format(w->j, ",\"speculated\":%d,\"taken_back\":%d", r->step.n_speculated, r->step.n_taken_back);
-    if (r->step.computed_again) ps_text_out_format(w->j, ",\"computed_again\":true");
+    if (r->step.recomputed) ps_text_out_format(w->j, ",\"recomputed\":true");
     ps_text_out_format(w->j, "}}");
 }
 
@@ -96,7 +96,7 @@ static void put_op(writer *w, const ps_profile_record *r)
                        r->op.moment, phase_name((ps_phase)r->op.phase), (long long)r->op.step,
                        (long long)r->op.non_model_bytes);
     if (r->chunk >= 0) ps_text_out_format(w->j, ",\"chunk\":%d", r->chunk);
-    if (r->op.is_again) ps_text_out_format(w->j, ",\"again\":true");
+    if (r->op.is_recompute) ps_text_out_format(w->j, ",\"recompute\":true");
     ps_text_out_format(w->j, "}}");
 }
 

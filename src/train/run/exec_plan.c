@@ -189,7 +189,7 @@ static bool *touch_of(const ps_exec_plan *b, bool *touched, int32_t tensor)
  * second passes. Content that an access overwrites would be dead by then. */
 static bool reads_late(const ps_exec_plan *b)
 {
-    return b->speculates || b->is_again;
+    return b->speculates || b->is_recompute;
 }
 
 /* A chunk of a list of gradients is empty at the start of a step: its first writer need not copy it in. */
@@ -256,7 +256,7 @@ static int64_t whole_updates_ns(const ps_exec_plan *b, int32_t c)
 static int64_t update_ns(const ps_exec_plan *b, int32_t c, bool is_early)
 {
     const int64_t n = b->layout->used_elements[c];
-    if (b->is_again)
+    if (b->is_recompute)
         return (int64_t)((double)(bytes_in(b, PS_LIST_PARAM16, n) + bytes_in(b, PS_LIST_MASTER, n)) * 1e9 /
                          ps_settings_update_bytes_per_s(b->settings, b->update_tier[c]));
     const int64_t bytes =
@@ -278,7 +278,7 @@ static ps_status access_updated(ps_exec_plan *b, int32_t c, bool is_early)
 {
     const ps_layout *l = b->layout;
     const ps_tier tier = b->update_tier[c];
-    if (b->is_again) return access_rounded(b, c);
+    if (b->is_recompute) return access_rounded(b, c);
     PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(l, PS_LIST_PARAM16, c), tier,
                                b->overwrites[c] || ps_settings_separates_gradients(b->settings) ? PS_ACCESS_WRITE
                                                                                                 : PS_ACCESS_OVERWRITE));
@@ -826,7 +826,7 @@ static ps_lists lists_of(const ps_exec_plan *b)
 {
     const ps_settings *s = b->settings;
     ps_lists l = ps_lists_of(s, b->code->n_offloaded, b->code->offload_bytes);
-    if (s->may_speculate && (b->candidate.computes_again || s->wrong_steps == PS_WRONG_STEPS_COMPUTE_AGAIN))
+    if (s->may_speculate && (b->candidate.recomputes || s->wrong_steps == PS_WRONG_STEPS_RECOMPUTE))
         l.list[ps_lists_kept_grad(&l)].item = (ps_item){0, 1};
     return l;
 }
@@ -837,13 +837,13 @@ static bool can_speculate(const ps_exec_plan *b)
     const ps_settings *s = b->settings;
     const bool has_copies = s->batch_copies_bytes >= s->accumulation * ps_code_batch_bytes(b->code);
     return s->may_speculate && b->n_keeping > 0 &&
-           (b->candidate.computes_again ? has_copies : s->wrong_steps != PS_WRONG_STEPS_COMPUTE_AGAIN);
+           (b->candidate.recomputes ? has_copies : s->wrong_steps != PS_WRONG_STEPS_RECOMPUTE);
 }
 
-/* usual, is_again: as in ps_exec_plan. */
+/* usual, is_recompute: as in ps_exec_plan. */
 static ps_status create(const ps_settings *settings, const ps_program *program, const ps_code *code,
                         const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
-                        const ps_exec_plan *usual, bool is_again, ps_deadline *deadline, ps_exec_plan **out)
+                        const ps_exec_plan *usual, bool is_recompute, ps_deadline *deadline, ps_exec_plan **out)
 {
     *out = NULL;
     ps_status st = PS_OK;
@@ -854,7 +854,7 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     b->code = code = candidate.keeps_logits && code->keeping != NULL ? code->keeping : code;
     b->candidate = candidate;
     b->usual = usual;
-    b->is_again = is_again;
+    b->is_recompute = is_recompute;
     if (!settings->training) b->candidate.update_time = PS_UPDATE_AFTER;
     if (!settings->training) b->candidate.n_early = 0;
     PS_ASSERT(b->candidate.n_early == 0 || settings->may_update_early || settings->may_speculate);
@@ -880,9 +880,10 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     if (b->speculates && usual == NULL)
         PS_TRY_GOTO(
             create(settings, program, code, budgets, chunk_elements, candidate, b, false, deadline, &b->taking_back));
-    if (b->speculates && usual == NULL && candidate.computes_again) {
+    if (b->speculates && usual == NULL && candidate.recomputes) {
         candidate.n_early = 0;
-        PS_TRY_GOTO(create(settings, program, code, budgets, chunk_elements, candidate, b, true, deadline, &b->again));
+        PS_TRY_GOTO(
+            create(settings, program, code, budgets, chunk_elements, candidate, b, true, deadline, &b->recompute));
     }
     *out = b;
     b = NULL;
@@ -906,7 +907,7 @@ ps_status ps_exec_plan_add_paused(ps_exec_plan *b, const ps_budgets *budgets, ps
     candidate.update_time = PS_UPDATE_DEFERRED;
     candidate.groups_ahead = b->candidate.groups_ahead; /* the ranks' collectives are in one order */
     candidate.keeps_logits = b->candidate.keeps_logits; /* the same activations: ps_runner_set_plan */
-    candidate.computes_again = b->candidate.computes_again;
+    candidate.recomputes = b->candidate.recomputes;
     return create(b->settings, b->program, b->code, budgets, b->layout->chunk_elements, candidate, b, false, deadline,
                   &b->paused);
 }
@@ -922,7 +923,7 @@ void ps_exec_plan_destroy(ps_exec_plan *b)
     if (b == NULL) return;
     ps_exec_plan_destroy(b->taking_back);
     ps_exec_plan_destroy(b->paused);
-    ps_exec_plan_destroy(b->again);
+    ps_exec_plan_destroy(b->recompute);
     ps_gather_windows_deinit(&b->windows);
     ps_schedule_destroy(b->schedule);
     ps_trace_destroy(b->trace);

@@ -31,7 +31,7 @@ typedef struct ps_candidate {
     int32_t ahead_halvings; /* loads begin at most a step, halved so often, ahead of use; 0: as soon as there is room */
     bool evicts_dirty;      /* loads for the next step may evict chunks that the disk has to write first */
     bool keeps_logits;      /* where there is a choice (ps_code.keeping) */
-    bool computes_again;    /* speculative updates keep no gradients: of a step in which they were wrong, the passes are
+    bool recomputes;        /* speculative updates keep no gradients: of a step in which they were wrong, the passes are
                           * made again */
 } ps_candidate;
 
@@ -81,10 +81,10 @@ typedef struct ps_exec_plan {
                                        * one: then these are deferred. Owned */
     struct ps_exec_plan *paused;      /* where it speculates: of steps while speculation is paused; all updates are
                                        * deferred. NULL: it cannot be paused. Owned */
-    struct ps_exec_plan *again; /* where it speculates and computes again: of the second passes of a step. Updates come
-                                 * before them, and only round parameters from their masters. Owned; else NULL */
+    struct ps_exec_plan *recompute;   /* where it speculates and recomputes: of the second passes of a step. Updates
+                                       * come before them, and only round parameters from masters. Owned; else NULL */
     const struct ps_exec_plan *usual; /* of these three: the execution plan that owns them */
-    bool is_again;                    /* it is the `again` of `usual` */
+    bool is_recompute;                /* it is the `recompute` of `usual` */
 } ps_exec_plan;
 
 /* budgets may differ from those in settings. chunk_elements is as for ps_layout_create. settings, program and code must
@@ -101,7 +101,7 @@ typedef struct ps_exec_plan {
  * Where settings->may_speculate, early updates are made as if the step's gradients were finite and not clipped, with
  * their optimizer data kept on disk and gradients in KEPT_GRAD, or in the list of sums. When the backward pass has
  * ended they are valid, or taken back, and then deferred: runner.h. candidate.update_time is PS_UPDATE_DEFERRED, and
- * candidate.n_early at most n_keeping. With candidate.computes_again there is no list KEPT_GRAD, and sums are used up
+ * candidate.n_early at most n_keeping. With candidate.recomputes there is no list KEPT_GRAD, and sums are used up
  * by early updates; without room for copies of the step's micro-batches (ps_settings.batch_copies_bytes) no update is
  * early then.
  *
@@ -112,7 +112,7 @@ PS_NODISCARD ps_status ps_exec_plan_create(const ps_settings *settings, const ps
 void ps_exec_plan_destroy(ps_exec_plan *b); /* NULL is accepted */
 
 /* For an execution plan that speculates: b->paused, with this candidate but for n_early, update_time, groups_ahead,
- * keeps_logits and computes_again. Errors as ps_exec_plan_create; then there is none. */
+ * keeps_logits and recomputes. Errors as ps_exec_plan_create; then there is none. */
 PS_NODISCARD ps_status ps_exec_plan_add_paused(ps_exec_plan *b, const ps_budgets *budgets, ps_candidate candidate,
                                                ps_deadline *deadline);
 void ps_exec_plan_drop_paused(ps_exec_plan *b);
@@ -250,7 +250,7 @@ static inline ps_model_state ps_exec_plan_state(const ps_exec_plan *b, const ps_
 /* Is its gradient, or a part of it, in KEPT_GRAD between an early update and the end of the step? */
 static inline bool ps_exec_plan_keeps_grad(const ps_exec_plan *b, int32_t chunk)
 {
-    return b->speculates && !b->candidate.computes_again && b->is_early[chunk] && b->overwrites[chunk];
+    return b->speculates && !b->candidate.recomputes && b->is_early[chunk] && b->overwrites[chunk];
 }
 
 /* The arguments of ps_tiers_open for carrying out the execution plan within these budgets; the caller adds `simulated`

@@ -30,7 +30,7 @@ typedef struct ps_forecast {
     bool goes_round; /* a cycle was found; else later steps may differ in moved bytes and in peaks within the budgets */
     /* Where early updates are speculative: of the step that makes those of the one before it again, all taken back */
     ps_step_time taken_back_step;
-    ps_step_time again_step; /* of the second passes of that one before, with which all begins; 0: there are none */
+    ps_step_time recompute_step; /* of the second passes of that one before, with which all begins; 0: there are none */
     int64_t wrong_moved_bytes[PS_LINK_COUNT]; /* of that one before, with its second passes */
     int64_t taken_back_moved_bytes[PS_LINK_COUNT];
     int64_t waiting_step_ns; /* a step of the fastest plan without them; 0: none was tried */

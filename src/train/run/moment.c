@@ -106,5 +106,5 @@ void ps_moment_record(const ps_runner *r, int32_t moment, ps_tier tier, ps_chunk
                                                .non_model_bytes = m->non_model_bytes,
                                                .moment = r->plan->usual == NULL ? moment : -1,
                                                .phase = (int32_t)m->phase,
-                                               .is_again = r->plan->is_again}});
+                                               .is_recompute = r->plan->is_recompute}});
 }

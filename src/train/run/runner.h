@@ -109,7 +109,7 @@ PS_NODISCARD ps_status ps_runner_grad_sums(ps_runner *r, ps_grad_sums *out);
 /* Before ps_runner_update, with an execution plan that speculates: early updates are valid (the factor of all gradients
  * is that of the groups given to ps_runner_backward, and the step is not skipped), or else taken back: then they are
  * pending, as if they had not been made. If it computes again their gradients are gone: such a step is skipped, or
- * ps_runner_begin_again is next. *n: so many chunks; 0 with other execution plans. PS_EIO. */
+ * ps_runner_begin_recompute is next. *n: so many chunks; 0 with other execution plans. PS_EIO. */
 PS_NODISCARD ps_status ps_runner_validate(ps_runner *r, bool are_right, int32_t *n);
 /* Chunks with early updates that wait for ps_runner_validate. */
 int32_t ps_runner_count_unvalidated(const ps_runner *r);
@@ -118,7 +118,7 @@ int32_t ps_runner_count_unvalidated(const ps_runner *r);
  * ranks if any of them has taken updates back: the passes of the step's micro-batches come once more, with the same
  * numbers, and then ps_runner_update, as if the early updates had not been made. g, which skips (in a trial NULL), is
  * what the first of these forward passes makes of the parameters: they are rounded again; afterwards it may change. */
-void ps_runner_begin_again(ps_runner *r, const ps_param_groups *g);
+void ps_runner_begin_recompute(ps_runner *r, const ps_param_groups *g);
 
 /* Speculation is paused while more than this share of the last PS_WRONG_STEPS steps is wrong (clipped, or not finite),
  * if the execution plan can be paused; of all steps while there are fewer, from PS_WRONG_STEPS_LEAST on. It goes on

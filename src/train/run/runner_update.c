@@ -66,7 +66,7 @@ static ps_status update_pieces(ps_runner *r, int32_t chunk)
  * update. */
 static ps_status visit(ps_runner *r, ps_run chunks, ps_snapshot_when when)
 {
-    if (r->plan->is_again) return PS_OK;
+    if (r->plan->is_recompute) return PS_OK;
     for (int32_t c = chunks.first; c < chunks.first + chunks.n_chunks; c++)
         PS_TRY(ps_snapshot_visit(&r->snapshot, &r->state, c, r->plan->update_tier[c], when));
     return PS_OK;
@@ -92,7 +92,7 @@ static ps_status update_one(ps_runner *r, int32_t chunk, bool is_early)
     ps_moment_record(r, moment, b->update_tier[chunk], ps_store_chunk(b->layout, PS_LIST_PARAM16, chunk), &begin);
     ps_moment_end(r, moment);
     for (int32_t c = all.first; c < all.first + all.n_chunks; c++) {
-        if (!may_be_wrong || b->candidate.computes_again) ps_runner_discard_grad(r, c);
+        if (!may_be_wrong || b->candidate.recomputes) ps_runner_discard_grad(r, c);
         if (!may_be_wrong && st == PS_OK) st = ps_speculation_write_states(r, c);
     }
     return st;

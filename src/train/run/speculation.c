@@ -101,10 +101,10 @@ int32_t ps_runner_count_unvalidated(const ps_runner *r)
 }
 
 /* Gradients of the first passes are discarded, also where they overwrite parameters. The masters are of before. */
-void ps_runner_begin_again(ps_runner *r, const ps_param_groups *g)
+void ps_runner_begin_recompute(ps_runner *r, const ps_param_groups *g)
 {
     const ps_exec_plan *b = r->plan;
-    PS_ASSERT(r->micro == 0 && ps_runner_exec_plan(r)->again != NULL);
+    PS_ASSERT(r->micro == 0 && ps_runner_exec_plan(r)->recompute != NULL);
     for (int32_t c = 0; c < b->layout->n_mirrored; c++) {
         if (!ps_exec_plan_owns(b, c)) continue;
         ps_runner_discard_grad(r, c);
@@ -112,7 +112,7 @@ void ps_runner_begin_again(ps_runner *r, const ps_param_groups *g)
     }
     ps_runner_decide(r, g);
     r->update_pending = true;
-    ps_runner_set_plan(r, ps_runner_exec_plan(r)->again);
+    ps_runner_set_plan(r, ps_runner_exec_plan(r)->recompute);
 }
 
 int32_t ps_runner_count_early_pending(const ps_runner *r)

@@ -132,7 +132,7 @@ static bool may_speculate(const ps_config *config)
         o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE ||
         (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_AUTO && ps_config_allows_speculation(config));
     return is_wanted && !may_update_early(o) && o->memory_defer_updates &&
-           ps_config_format_has_masters(o->optimizer_params_state_format); /* which are kept */
+           ps_config_format_has_whole_masters(o->optimizer_params_state_format); /* which are kept */
 }
 
 /* PS_TEST_WRONG_STEPS, by which tests have either way whatever is faster. */
@@ -140,9 +140,9 @@ static ps_status read_wrong_steps(ps_settings *s)
 {
     const char *forced = getenv("PS_TEST_WRONG_STEPS");
     if (forced == NULL || forced[0] == '\0') return PS_OK;
-    if (strcmp(forced, "keep") != 0 && strcmp(forced, "again") != 0)
-        return PS_FAIL(PS_EINVAL, "PS_TEST_WRONG_STEPS = %s: expected keep or again", forced);
-    s->wrong_steps = forced[0] == 'k' ? PS_WRONG_STEPS_KEEP_GRADS : PS_WRONG_STEPS_COMPUTE_AGAIN;
+    if (strcmp(forced, "keep") != 0 && strcmp(forced, "recompute") != 0)
+        return PS_FAIL(PS_EINVAL, "PS_TEST_WRONG_STEPS = %s: expected keep or recompute", forced);
+    s->wrong_steps = forced[0] == 'k' ? PS_WRONG_STEPS_KEEP_GRADS : PS_WRONG_STEPS_RECOMPUTE;
     return PS_OK;
 }
 

@@ -61,9 +61,9 @@ typedef struct ps_settings_memory {
 
 /* How a step is carried out whose speculative updates turn out to be wrong. */
 typedef enum ps_wrong_steps {
-    PS_WRONG_STEPS_OPEN,          /* whichever is estimated to be faster */
-    PS_WRONG_STEPS_KEEP_GRADS,    /* by gradients that were kept */
-    PS_WRONG_STEPS_COMPUTE_AGAIN, /* by second passes: the tiers have no list KEPT_GRAD */
+    PS_WRONG_STEPS_AUTO,       /* whichever is estimated to be faster */
+    PS_WRONG_STEPS_KEEP_GRADS, /* by gradients that were kept */
+    PS_WRONG_STEPS_RECOMPUTE,  /* by second passes: the tiers have no list KEPT_GRAD */
 } ps_wrong_steps;
 
 typedef struct ps_settings {

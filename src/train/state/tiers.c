@@ -79,8 +79,8 @@ static ps_status take_staging(const ps_tiers_desc *o, ps_tiers *t)
     t->staging_tier = ps_tiers_staging_tier(o->space, &o->budgets);
     ps_device *ram = t->ram[t->staging_tier];
     PS_TRY(take_block(t, t->staging_tier, "memory.save_buffer", o->staging_bytes, &t->staging, &t->staging_bytes));
-    PS_TRY(take_block(t, t->staging_tier, "memory.update_in_backward, for copies of micro-batches,",
-                      o->batch_copies_bytes, &t->batch_copies, &t->batch_copies_bytes));
+    PS_TRY(take_block(t, t->staging_tier, "copies of micro-batches (memory.update_in_backward)", o->batch_copies_bytes,
+                      &t->batch_copies, &t->batch_copies_bytes));
     if (t->batch_copies != NULL) PS_TRY(ps_event_wait(ps_device_gave_after(ram)));
     t->comm_staging_tier = o->comm_on_device ? PS_TIER_DEVICE : t->staging_tier;
     ram = t->ram[t->comm_staging_tier];

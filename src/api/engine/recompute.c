@@ -1,4 +1,4 @@
-#include "api/engine/second_passes.h"
+#include "api/engine/recompute.h"
 
 #include <string.h>
 
@@ -6,19 +6,19 @@
 #include "train/graph/batch_arrays.h"
 #include "train/optim/grad_clip.h"
 
-ps_status ps_second_passes_init(ps_engine *e)
+ps_status ps_recompute_init(ps_engine *e)
 {
     if (e->tiers.batch_copies == NULL) return PS_OK;
     return ps_mem_alloc((size_t)e->settings.accumulation, sizeof *e->passes, &e->passes);
 }
 
-void ps_second_passes_note(ps_engine *e, const ps_pass *pass)
+void ps_recompute_note(ps_engine *e, const ps_pass *pass)
 {
     const ps_exec_plan *b = ps_runner_exec_plan(e->runner);
     const ps_code *code = b->code;
     const void *arrays[PS_BATCH_ARRAY_COUNT];
     const int64_t micro = ps_runner_micro(e->runner);
-    if (b->again == NULL) return;
+    if (b->recompute == NULL) return;
     char *at = (char *)e->tiers.batch_copies + micro * ps_code_batch_bytes(code);
     ps_batch_list_arrays(&pass->batch, arrays);
     for (int i = 0; i < PS_BATCH_ARRAY_COUNT; i++) {
@@ -56,11 +56,11 @@ static double norm_of(ps_grad_sums sums)
     return ps_grad_norm(&sums.sum_squares, 1);
 }
 
-ps_status ps_second_passes_run(ps_engine *e, const ps_grad_sums *first)
+ps_status ps_recompute_run(ps_engine *e, const ps_grad_sums *first)
 {
     ps_grad_sums second;
     ps_param_groups_decide(&e->groups, e->n_updates, true, 1);
-    ps_runner_begin_again(e->runner, &e->groups);
+    ps_runner_begin_recompute(e->runner, &e->groups);
     PS_TRY(run(e));
     PS_TRY(ps_runner_grad_sums(e->runner, &second));
     if (are_same(*first, second)) return PS_OK;
