@@ -104,7 +104,11 @@ def _read_header(path: str) -> List[Tuple[str, torch.Size, Piece]]:
             shape = torch.Size(int(n) for n in metadata["shape:" + name].split(",") if n)
         begin, end = entry["data_offsets"]
         dtype = entry["dtype"]
-        n = int(part.group(3)) - first if part is not None and dtype == "U8" else (end - begin) // ITEM_BYTES[dtype]
+        is_groups = part is not None and dtype == "U8"
+        if not is_groups and dtype not in ITEM_BYTES:
+            raise PatrickStarError("EFORMAT", "%s: %s is %s; checkpoints have F32, BF16, and groups in U8: it is damaged, "
+                                   "or no checkpoint" % (path, name, dtype))
+        n = int(part.group(3)) - first if is_groups else (end - begin) // ITEM_BYTES[dtype]
         found.append((name, shape, Piece(first, n, path, 8 + n_bytes + begin, dtype, name.endswith("_sq"))))
     return found
 

@@ -15,7 +15,7 @@ static inline ps_status use_candidate(ps_engine *e, ps_candidate v, ps_exec_plan
     ps_forecast forecast;
     *former = NULL;
     PS_TRY(ps_search_try(&e->settings, shape->program, shape->code, &e->settings.budgets,
-                         e->exec_plan->layout->chunk_elements, v, NULL, &plan, &forecast));
+                         e->exec_plan->layout->chunk_elements, v, NULL, NULL, &plan, &forecast));
     ps_status st = ps_runner_can_execute(e->runner, plan) ? PS_OK : ps_runner_flush(e->runner);
     if (st == PS_OK) st = ps_runner_change(e->runner, plan);
     if (st != PS_OK) {

@@ -70,7 +70,7 @@ static int64_t best_of_all(const planned *p, const ps_exec_plan *like)
             ps_exec_plan *b;
             ps_forecast f;
             const ps_status st = ps_search_try(&p->settings, p->program, p->code, &p->settings.budgets,
-                                               like->layout->chunk_elements, v, NULL, &b, &f);
+                                               like->layout->chunk_elements, v, NULL, NULL, &b, &f);
             assert_true(st == PS_OK || st == PS_EBUDGET);
             if (st == PS_OK) best = ps_min_i64(best, f.step.all_ns);
             ps_exec_plan_destroy(b);
@@ -148,8 +148,8 @@ static void updates_lead(void **state)
                                     "memory.device=500KB", NULL});
     for (int lead = 0; lead < 2; lead++) {
         const ps_candidate v = {.update_time = PS_UPDATE_DEFERRED, .update_lead_chunks = lead};
-        assert_ok(
-            ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b[lead], &f[lead]));
+        assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, NULL, &b[lead],
+                                &f[lead]));
     }
     assert_true(b[0]->n_resident_updates < b[0]->layout->n_chunks);
     assert_true(f[1].step.wait_ns[PS_LINK_HOST_TO_DEVICE] < f[0].step.wait_ns[PS_LINK_HOST_TO_DEVICE]);
@@ -231,8 +231,8 @@ static void the_disk_is_spared(void **state)
                                            "memory.disk=20MB", "default_chunk_size=4096", "memory.prefetch=8", NULL});
     for (int evicts_dirty = 0; evicts_dirty < 2; evicts_dirty++) {
         const ps_candidate v = {.update_time = PS_UPDATE_DEFERRED, .evicts_dirty = evicts_dirty};
-        assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, &b[evicts_dirty],
-                                &f[evicts_dirty]));
+        assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096, v, NULL, NULL,
+                                &b[evicts_dirty], &f[evicts_dirty]));
     }
     const int64_t *const spared = f[0].moved_bytes, *const hurried = f[1].moved_bytes;
     assert_true((double)spared[PS_LINK_DISK_WRITE] < 0.95 * (double)hurried[PS_LINK_DISK_WRITE]);
@@ -396,7 +396,7 @@ static void loads_begin_late_enough(void **state)
                                            "memory.device=2MB", "memory.disk=40MB", "default_chunk_size=4096", NULL});
     for (int l = 0; l < PS_LINK_COUNT; l++) p.settings.throughput.links.link[l].bytes_per_s = 4e9;
     assert_ok(ps_search_try(&p.settings, p.program, p.code, &p.settings.budgets, 4096,
-                            (ps_candidate){.n_early = PS_EARLY_ALL}, NULL, &usual, &f));
+                            (ps_candidate){.n_early = PS_EARLY_ALL}, NULL, NULL, &usual, &f));
     assert_ok(search(&p, &found, &g));
     for (ps_link l = PS_LINK_DISK_READ; l <= PS_LINK_DISK_WRITE; l++)
         assert_true((double)g.moved_bytes[l] < 0.9 * (double)f.moved_bytes[l]);

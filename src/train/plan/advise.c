@@ -129,8 +129,8 @@ static int64_t bytes_there(const adviser *a, ps_tier tier)
 
 #define IN_8_BITS "states of the optimizer are stored in 8 bits, which changes results slightly"
 
-/* The least with fp32 masters: updates use gradients up as they come, so that these need no memory. Without accumulation and
- * clipping, and where a step is not skipped. */
+/* The least with fp32 masters: updates use gradients up as they come, so that these need no memory. Without
+ * accumulation and clipping, and where a step is not skipped. */
 static ps_status advise_released_gradients(adviser *a)
 {
     const ps_options *o = a->options;

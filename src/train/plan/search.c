@@ -45,13 +45,14 @@ typedef struct search {
 } search;
 
 ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_code *code, const ps_budgets *budgets,
-                        int64_t chunk_elements, ps_candidate candidate, ps_deadline *deadline, ps_exec_plan **out,
-                        ps_forecast *forecast)
+                        int64_t chunk_elements, ps_candidate candidate, const ps_candidate *paused,
+                        ps_deadline *deadline, ps_exec_plan **out, ps_forecast *forecast)
 {
     *out = NULL;
     PS_TRY(ps_deadline_check(deadline));
     PS_TRY(ps_exec_plan_create(s, program, code, budgets, chunk_elements, candidate, deadline, out));
-    const ps_status st = ps_trial_run(*out, budgets, false, deadline, forecast);
+    ps_status st = paused != NULL ? ps_exec_plan_add_paused(*out, budgets, *paused, deadline) : PS_OK;
+    if (st == PS_OK) st = ps_trial_run(*out, budgets, false, deadline, forecast);
     if (st == PS_OK) return PS_OK;
     ps_exec_plan_destroy(*out);
     *out = NULL;
@@ -86,7 +87,7 @@ static search search_of(const ps_settings *s, const ps_program *program, const p
 
 static ps_status try_candidate(search *x, ps_candidate v)
 {
-    return ps_search_try(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, x->deadline, &x->best,
+    return ps_search_try(x->s, x->program, x->code, x->budgets, x->chunk_elements, v, NULL, x->deadline, &x->best,
                          &x->forecast);
 }
 
@@ -502,7 +503,7 @@ static ps_status plan_as_rank(const search *x, int32_t rank, bool searches_faste
     ps_status st = find_size(&y);
     if (st == PS_OK && searches_fastest) st = find_fastest(&y);
     if (st == PS_OK) *out = findings_of(&y);
-    if (!searches_fastest)
+    if (st == PS_OK && !searches_fastest)
         out->least[RECOMPUTES] = out->most[RECOMPUTES] = x->best->recompute != NULL; /* it is not known */
     give_up(&y);
     return st;
@@ -535,9 +536,9 @@ static ps_status ask_ranks(const search *x, findings *f)
     return ps_comm_all_reduce(comm, f->most, N_COMMON, PS_COMM_MAX);
 }
 
-/* Chunk size, the number of groups gathered ahead and whether passes are made again, with their collectives, must be
- * the same on all ranks; each rank chooses the rest.
- * *agreed: they are the same; otherwise x's limits become the minimum over ranks, for another round. */
+/* Chunk size, the number of groups gathered ahead and whether passes are recomputed, with their collectives, must be the
+ * same on all ranks; each rank chooses the rest. *agreed: they are the same; otherwise x's limits become the minimum
+ * over ranks, for another round. */
 static ps_status agree(search *x, ps_status st, bool *agreed)
 {
     *agreed = true;

@@ -21,10 +21,11 @@ PS_NODISCARD ps_status ps_search_exec_plan(const ps_settings *s, const ps_progra
                                            ps_forecast *forecast);
 
 /* The execution plan of this candidate in chunks of this size, as ps_exec_plan_create, if it fits: PS_EBUDGET and *out
- * = NULL otherwise. */
+ * = NULL otherwise. paused: of its plan while speculation is paused; NULL: it has none. */
 PS_NODISCARD ps_status ps_search_try(const ps_settings *s, const ps_program *program, const ps_code *code,
                                      const ps_budgets *budgets, int64_t chunk_elements, ps_candidate candidate,
-                                     ps_deadline *deadline, ps_exec_plan **out, ps_forecast *forecast);
+                                     const ps_candidate *paused, ps_deadline *deadline, ps_exec_plan **out,
+                                     ps_forecast *forecast);
 
 /* Does any candidate fit? With s->ranks.comm the answer is for this rank alone, and other ranks need not call; in a
  * plan for one of several ranks it is for all of them. forecast (may be NULL): of the first candidate that fits. */

@@ -25,8 +25,16 @@ static int64_t moved_bytes(const ps_forecast *f)
     return bytes;
 }
 
-/* The same execution plan with all memory that the step leaves free on the tier as staging, unless training would move
- * more or take longer. */
+/* Does training move more, or take longer, than as forecast? */
+static bool is_worse(const ps_exec_plan *b, const ps_forecast *f, const ps_exec_plan *than, const ps_forecast *forecast)
+{
+    return moved_bytes(f) > moved_bytes(forecast) || f->step.all_ns > forecast->step.all_ns ||
+           b->speculates != than->speculates || f->taken_back_step.all_ns > forecast->taken_back_step.all_ns ||
+           f->recompute_step.all_ns > forecast->recompute_step.all_ns ||
+           f->paused_step.all_ns > forecast->paused_step.all_ns;
+}
+
+/* The same execution plan with all memory that the step leaves free on the tier as staging, unless that is worse. */
 static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_code *code, int64_t most,
                          ps_deadline *deadline, ps_exec_plan **exec_plan, ps_forecast *forecast)
 {
@@ -41,8 +49,10 @@ static ps_status enlarge(ps_settings *s, const ps_program *program, const ps_cod
     ps_forecast f;
     s->staging_bytes = wanted;
     const ps_status st = ps_search_try(s, program, code, &s->budgets, now->layout->chunk_elements, now->candidate,
-                                       deadline, &larger, &f);
-    if (st == PS_OK && moved_bytes(&f) <= moved_bytes(forecast) && f.step.all_ns <= forecast->step.all_ns) {
+                                       now->paused != NULL ? &now->paused->candidate : NULL, deadline, &larger, &f);
+    if (st == PS_OK && !is_worse(larger, &f, now, forecast)) {
+        f.waiting_step_ns = forecast->waiting_step_ns;
+        f.max_wrong_share = forecast->max_wrong_share; /* that of all ranks */
         ps_exec_plan_destroy(*exec_plan);
         *exec_plan = larger;
         *forecast = f;

@@ -134,7 +134,8 @@ static ps_status run_wrong_step(const trial *t, ps_step_time *again)
     *again = (ps_step_time){0};
     PS_TRY(run_passes(t));
     PS_TRY(ps_runner_validate(r, false, &n));
-    if (ps_runner_exec_plan(r)->recompute != NULL && n > 0) {
+    const bool of_others = ps_runner_exec_plan(r)->settings->ranks.n > 1; /* may have updates to take back */
+    if (ps_runner_exec_plan(r)->recompute != NULL && (n > 0 || of_others)) {
         const ps_step_time begin = time_so_far(t);
         ps_runner_begin_recompute(r, NULL);
         PS_TRY(run_passes(t));
