@@ -15,7 +15,7 @@
 #define FAKE_FILE_BYTES (16 * PS_GIB)
 #define FAKE_FUNCTIONS 64
 #define FAKE_DEVICES 8
-#define FAKE_KERNELS 256
+#define FAKE_KERNELS 512
 
 typedef struct fake_command fake_command;
 typedef struct fake_pin fake_pin;

@@ -488,7 +488,10 @@ ps_cu_result fake_launch(ps_cu_function function, unsigned grid_x, unsigned grid
 
 void fake_kernel_add(const char *name, fake_kernel run, void *user, size_t args_bytes)
 {
-    if (fake.n_kernels == FAKE_KERNELS) abort();
+    if (fake.n_kernels == FAKE_KERNELS) {
+        fprintf(stderr, "fake driver: more than %d kernels: FAKE_KERNELS of fake_impl.h\n", FAKE_KERNELS);
+        abort();
+    }
     fake.kernels[fake.n_kernels++] =
         (struct ps_cu_function_state){.name = name, .run = run, .user = user, .args_bytes = args_bytes};
 }

@@ -670,6 +670,30 @@ static void test_larger_shape(void **state)
     }
 }
 
+/* Memory that steps leave free becomes memory.save_buffer; speculation is paused all the same. */
+static void test_pausing_with_save_buffer(void **state)
+{
+    (void)state;
+    static int n_larger; /* of both ways: which budgets leave memory free depends on the processor */
+    for (int64_t bytes = 15000000; bytes <= 22000000 && !OVER_DISCRETE; bytes += 333333) {
+        char device[64];
+        snprintf(device, sizeof device, "memory.device=%lld", (long long)bytes);
+        ps_config *c = TINY(BF16, SPECULATE, CLIPS_NONE, "model.n_embd=96", "model.n_layer=6", "memory.disk=200MB",
+                            device, "default_chunk_size=16384", "train_micro_batch_size_per_gpu=16",
+                            "train.save_interval=1", "hardware=test/engine/balanced_disk.json");
+        ps_engine *e = engine_of(c);
+        const ps_forecast *f = &e->shape->forecast;
+        if (e->exec_plan->speculates && e->settings.staging_bytes > 8 * PS_MIB) {
+            n_larger++;
+            assert_non_null(e->exec_plan->paused);
+            assert_true(f->paused_steps > 0 && f->waiting_step_ns > 0 && isfinite(f->max_wrong_share));
+        }
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+    }
+    assert_true(n_larger > 0 || OVER_DISCRETE || !recomputes);
+}
+
 /* Of a step, if one in 32 is wrong; 0: the plan does not speculate. */
 static double expected_us(const char *way, const char *device, bool *again)
 {
@@ -730,6 +754,7 @@ static int run_way(bool again)
         cmocka_unit_test(test_nothing_is_read_in_between),
         cmocka_unit_test(test_changed_copy),
         cmocka_unit_test(test_larger_shape),
+        cmocka_unit_test(test_pausing_with_save_buffer),
         cmocka_unit_test(test_choice),
     };
     recomputes = again;
