@@ -252,6 +252,11 @@ def train(make: Make, step: Step, n: int = 3, dtype: torch.dtype = BF16, micro: 
 
 
 class Case(unittest.TestCase):
+    def same_masters(self, one: Engine, other: Engine) -> None:
+        theirs = masters(other)
+        for name, value in masters(one).items():
+            self.assertTrue(torch.equal(theirs[name], value), name)
+
     def same(self, make: Make, step: Step, restored: Optional[int] = 0, beside: Optional[int] = None,
              within: Optional[float] = None, **options: Any) -> None:
         """Training by the package has the bits of plain PyTorch's, with so many parameters restored after their

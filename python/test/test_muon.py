@@ -123,11 +123,6 @@ def trained(n_steps=N_STEPS, dtype=BF16, first=0, run=None, make=Net, **more):
 
 
 class Muon(Case):
-    def same_masters(self, one, other):
-        theirs = masters(other)
-        for name, value in masters(one).items():
-            self.assertTrue(torch.equal(theirs[name], value), name)
-
     def test_numbers(self):
         compare(self, {})
         compare(self, {"momentum": 0.8, "nesterov": False, "weight_decay": 0.01, "betas": [0.8, 0.9],

@@ -93,6 +93,25 @@ class Updates(Case):
         told = model.client.get_groups()[0]
         self.assertEqual((told.lr, told.beta1, told.beta2, told.weight_decay), (LR / 2, .7, .8, .2))
 
+    def near_states(self, optimizer, plain, theirs, keys):
+        """States are given in fp32, and are PyTorch's as far as 8 bits can say."""
+        for param, kept in zip(plain.parameters(), optimizer.state_dict()["state"].values()):
+            for key in keys:
+                want = theirs.state[param][key]
+                self.assertEqual(kept[key].dtype, F32)
+                self.assertFalse(torch.equal(kept[key], want))
+                self.assertLess((kept[key] - want).abs().max().item(), want.abs().max().item() / 10)
+
+    def resumes(self, run, other):
+        """Another model and optimizer go on from the state dictionaries of these with the same bits."""
+        for mine, theirs in zip(run, other):
+            theirs.load_state_dict(mine.state_dict())
+        for _ in range(2):
+            x = values(dtype=F32)
+            once(*run, x)
+            once(*other, x)
+        self.same_masters(run[0], other[0])
+
     def test_compact_states(self):
         compact = {"type": "AdamW", "params": {"lr": LR, "state_format": "compact"}}
         model, optimizer = engine(Two, F32, optimizer=compact)
@@ -104,21 +123,8 @@ class Updates(Case):
             plain_step(plain, theirs, x)
         for name, param in plain.named_parameters():
             self.assertTrue(torch.allclose(param, master(model, name), atol=LR / 2), name)
-        saved = optimizer.state_dict()
-        for param, kept in zip(plain.parameters(), saved["state"].values()):
-            for key in ("exp_avg", "exp_avg_sq"):
-                want = theirs.state[param][key]
-                self.assertEqual(kept[key].dtype, F32)
-                self.assertFalse(torch.equal(kept[key], want))
-                self.assertLess((kept[key] - want).abs().max().item(), want.abs().max().item() / 10)
-        other.load_state_dict(model.state_dict())
-        resumed.load_state_dict(saved)
-        for _ in range(2):
-            x = values(dtype=F32)
-            once(model, optimizer, x)
-            once(other, resumed, x)
-        mine = masters(other)
-        self.assertTrue(all(torch.equal(mine[name], value) for name, value in masters(model).items()))
+        self.near_states(optimizer, plain, theirs, ("exp_avg", "exp_avg_sq"))
+        self.resumes((model, optimizer), (other, resumed))
         self.assertLess(model.client.get_info().model_data_bytes,
                         engine(Two, F32)[0].client.get_info().model_data_bytes * .75)
         with self.assertRaisesRegex(RuntimeError, "compact has no effect without optimizer.params.momentum"):
@@ -148,8 +154,7 @@ class Updates(Case):
                              "memory__update_in_backward": "always"}):
             base, other = train(of("compact_split", gradient_clipping=more.get("gradient_clipping", 1.))), train(
                 of("compact_split", **{"gradient_clipping": 1., **more}))
-            for name, value in masters(base[0]).items():
-                self.assertTrue(torch.equal(masters(other[0])[name], value), name)
+            self.same_masters(base[0], other[0])
         saved, weights = split[1].state_dict(), split[0].state_dict()
         other = of("compact_split")
         other[0].load_state_dict(weights)
@@ -160,19 +165,14 @@ class Updates(Case):
             resumed, converted = of("compact_split", **small), of("fp32")
             resumed[0].load_checkpoint(folder)
             converted[0].load_checkpoint(folder)
-        for name, value in masters(split[0]).items():
-            self.assertTrue(torch.equal(masters(converted[0])[name], value), name)
-        train(split, 4)
-        for run in (train(resumed, 4),):
-            for name, value in masters(split[0]).items():
-                self.assertTrue(torch.equal(masters(run[0])[name], value), name)
+        self.same_masters(split[0], converted[0])
+        self.same_masters(train(split, 4)[0], train(resumed, 4)[0])
         with torch.no_grad():  # a written parameter keeps the 16 bits beside it
             resumed[0].module.a.weight.fill_(0.5)
         self.assertLess((masters(resumed[0])["a.weight"] - 0.5).abs().max().item(), 2 ** -9)
         self.assertTrue(bool((resumed[0].module.a.weight == 0.5).all()))
         several = [train(of("compact_split", gradient_accumulation_steps=2, **more), micro=2) for more in ({}, small)]
-        for name, value in masters(several[0][0]).items():
-            self.assertTrue(torch.equal(masters(several[1][0])[name], value), name)
+        self.same_masters(several[0][0], several[1][0])
         with self.assertRaisesRegex(RuntimeError, "compact_split"):
             engine(Two, F32, optimizer={"type": "AdamW", "params": {"state_format": "compact_split"}})
 
@@ -188,20 +188,8 @@ class Updates(Case):
             x = values(dtype=F32)
             once(model, optimizer, x)
             plain_step(plain, theirs, x)
-        saved = optimizer.state_dict()
-        for param, kept in zip(plain.parameters(), saved["state"].values()):
-            want = theirs.state[param]["momentum_buffer"]
-            self.assertEqual(kept["momentum_buffer"].dtype, F32)
-            self.assertFalse(torch.equal(kept["momentum_buffer"], want))
-            self.assertLess((kept["momentum_buffer"] - want).abs().max().item(), want.abs().max().item() / 10)
-        other.load_state_dict(model.state_dict())
-        resumed.load_state_dict(saved)
-        for _ in range(2):
-            x = values(dtype=F32)
-            once(model, optimizer, x)
-            once(other, resumed, x)
-        mine = masters(other)
-        self.assertTrue(all(torch.equal(mine[name], value) for name, value in masters(model).items()))
+        self.near_states(optimizer, plain, theirs, ("momentum_buffer",))
+        self.resumes((model, optimizer), (other, resumed))
 
     def test_step_gives_what_closure_gave(self):
         model, optimizer = engine(Two)
