@@ -359,6 +359,7 @@ static ps_status one_step(run *r, int64_t step)
     take_totals(r, &s, &after);
     r->totals.speculated_steps += info.n_speculated > 0;
     r->totals.taken_back_steps += info.n_taken_back > 0;
+    r->totals.recomputed_steps += info.recomputed;
     r->totals.paused_steps += info.speculation_paused;
     TRY(step_times_add(&r->times, s.step_s, (double)(after.wait_ns - before.wait_ns) * 1e-9));
     TRY(gather_ranks(r, &before, &after));

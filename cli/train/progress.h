@@ -28,6 +28,7 @@ typedef struct run_totals {
     int64_t device_peak_bytes, host_peak_bytes, disk_peak_bytes, rss_peak_bytes;
     int64_t kept_logits_steps, kept_logits_bytes; /* in how many steps, and how much at most */
     int64_t speculated_steps, taken_back_steps;   /* with updates before their norm was known; of these, taken back */
+    int64_t recomputed_steps;                     /* of these, passes made a second time */
     int64_t paused_steps;                         /* without them, as too many had been taken back */
     ps_disk_info disk;                            /* at the end */
     ps_memory_info memory;                        /* as well */

@@ -353,6 +353,7 @@ ps_status run_log_summary(run_log *l, const run_summary *s)
     json_object_set_new(o, "interrupted", json_boolean(s->interrupted));
     if (t->speculated_steps > 0) put_int(o, "speculated_steps", t->speculated_steps);
     if (t->speculated_steps > 0) put_int(o, "taken_back_steps", t->taken_back_steps);
+    if (t->recomputed_steps > 0) put_int(o, "recomputed_steps", t->recomputed_steps);
     if (t->paused_steps > 0) put_int(o, "speculation_paused_steps", t->paused_steps);
     put_memory(o, t);
     put_links(o, &t->before, &t->memory);

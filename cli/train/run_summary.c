@@ -30,6 +30,8 @@ static void print_trained(const run_totals *t)
     if (t->speculated_steps > 0)
         printf("          updates within the backward pass of %lld of %lld steps were taken back\n",
                (long long)t->taken_back_steps, (long long)t->speculated_steps);
+    if (t->recomputed_steps > 0)
+        printf("          the passes of %lld of these steps were made a second time\n", (long long)t->recomputed_steps);
     if (t->paused_steps > 0)
         printf("          updates within the backward pass were paused in %lld steps, as too many were clipped or "
                "skipped\n",

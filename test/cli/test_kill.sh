@@ -73,6 +73,8 @@ kill_with $((n_kills / 4)) fp32 gradient_clipping=1.3 memory.device=250KB defaul
 [ "$expected" = "$fp32" ] || fail "speculative updates have other bits"
 taken_back=$(summary "$work/whole" taken_back_steps)
 [ "$taken_back" -gt 0 ] && [ "$taken_back" -lt 29 ] || fail "$taken_back of 29 steps were taken back"
+recomputed=$(summary "$work/whole" recomputed_steps)
+[ "${recomputed:-0}" -eq "$(grep -c '"recomputed"' "$work/whole/metrics.jsonl")" ] || fail "$recomputed steps recomputed"
 kill_with $((n_kills / 4)) compact
 [ "$expected" != "$fp32" ] || fail "compact states have the bits of fp32"
 kill_with $((n_kills / 4)) fp32 optimizer.type=Muon optimizer.params.lr=0.003

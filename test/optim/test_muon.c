@@ -317,6 +317,8 @@ static void test_zero(void **state)
     }
 }
 
+#define TEN "3.4445, 3.4445, 3.4445, 3.4445, 3.4445, 3.4445, 3.4445, 3.4445, 3.4445, 3.4445, "
+
 /* Defaults of torch.optim.Muon; states of a matrix, and of other tensors. */
 static void test_options(void **state)
 {
@@ -341,6 +343,7 @@ static void test_options(void **state)
          "c.json:1:62: optimizer.params.ns_coefficients is \"3.4,-4.7\", expected three numbers"},
         {"\"ns_coefficients\": \"3.4,-4.7,2,1\"", "c.json:1:62: optimizer.params.ns_coefficients is \"3.4,-4.7,2,1\""},
         {"\"ns_coefficients\": \"3.4,-4.7,inf\"", "expected three numbers"},
+        {"\"ns_coefficients\": [" TEN TEN TEN TEN "2]", "expected three numbers"},
         {"\"ns_coefficients\": [3.4, \"b\", 2]", "must be an array of numbers, or a string"},
         {"\"ns_coefficients\": [3.4445, 4.7750, 2.0315]",
          "c.json:1:62: optimizer.params.ns_coefficients is 3.4445,4.775,2.0315, with "

@@ -169,10 +169,10 @@ static bool are_numbers(const json_t *array)
 /* As their text: [1, 2.5] as "1,2.5", with as many digits as any decimal number keeps. */
 static json_t *join_numbers(const json_t *array)
 {
-    char text[256];
-    size_t n = json_dumpb(array, text, sizeof text, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    if (n < 2 || n > sizeof text) return json_string("");
-    return json_stringn(text + 1, n - 2);
+    char *dumped = json_dumps(array, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    json_t *text = dumped != NULL ? json_stringn(dumped + 1, strlen(dumped) - 2) : NULL;
+    free(dumped);
+    return text;
 }
 
 /* An empty array is "", the default. */
