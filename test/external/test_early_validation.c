@@ -100,7 +100,8 @@ static void test_same_bits(void **state)
                                           "optimizer.type=SGD ",
                                           "optimizer.type=SGD optimizer.params.momentum=0.9 ",
                                           "optimizer.type=Lion optimizer.params.state_format=compact ",
-                                          "bf16.enabled=true optimizer.params.state_format=compact_split "};
+                                          "bf16.enabled=true optimizer.params.state_format=compact_split ",
+                                          "bf16.enabled=true optimizer.params.state_format=bf16_stochastic "};
     static const char *const budgets[] = {MEMORY, TIGHT, "memory.device=160KB memory.host=100KB memory.disk=700KB "};
     static seen want, got;
     char changes[512];
