@@ -176,6 +176,46 @@ class Updates(Case):
         with self.assertRaisesRegex(RuntimeError, "compact_split"):
             engine(Two, F32, optimizer={"type": "AdamW", "params": {"state_format": "compact_split"}})
 
+    def test_bf16_stochastic(self):
+        """Bf16 weights, near those of fp32 masters; the same bits in any memory, early or not, saved and resumed."""
+        def of(**more):
+            params = {"lr": LR, "state_format": "bf16_stochastic"}
+            return engine(Two, BF16, optimizer={"type": "AdamW", "params": params}, **more)
+
+        def train(run, first=0, n=4):
+            for t in range(first, first + n):
+                torch.manual_seed(t)
+                once(*run, values())
+            return run
+        small = {"memory__device": "40MB", "memory__host": 0}
+        model, optimizer = train(of())
+        mine = masters(model)
+        for name, value in mine.items():
+            self.assertEqual(value.dtype, F32)
+            self.assertTrue(torch.equal(value, value.to(BF16).float()), name)
+        self.same_masters(model, train(of(**small))[0])
+        late = train(of(gradient_clipping=0))
+        self.same_masters(late[0], train(of(**small, gradient_clipping=0, train__max_nonfinite_steps=1,
+                                            memory__update_in_backward="always"))[0])
+        other = masters(train(of(train__seed=5))[0])
+        self.assertFalse(all(torch.equal(other[name], value) for name, value in mine.items()))
+        whole = masters(train(engine(Two, BF16, optimizer={"type": "AdamW", "params": {"lr": LR}}))[0])
+        for name, value in whole.items():  # rounded once in each of 4 steps, up or down
+            self.assertLess((mine[name] - value).abs().max().item(), 2 ** -6 * value.abs().max().item() + LR)
+        saved = optimizer.state_dict()
+        self.assertEqual(saved["state"][0]["exp_avg"].dtype, F32)
+        self.assertGreater(saved["state"][0]["exp_avg"].abs().max().item(), 0)
+        resumed = of()
+        resumed[0].load_state_dict(model.state_dict())
+        resumed[1].load_state_dict(saved)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_checkpoint(folder)
+            loaded = of(**small)
+            loaded[0].load_checkpoint(folder)
+        train((model, optimizer), 4)
+        self.same_masters(model, train(loaded, 4)[0])
+        self.same_masters(model, train(resumed, 4)[0])
+
     def test_compact_momentum(self):
         """Of SGD: beside PyTorch's, and resumed with the same bits."""
         compact = {"type": "SGD", "params": {"lr": LR, "momentum": .9, "state_format": "compact"}}

@@ -132,7 +132,8 @@ class SameBits(Case):
 
     def test_optimizers(self):
         for kind, params in (("SGD", {"lr": LR}), ("SGD", {"lr": LR, "momentum": 0.9}), ("Lion", {"lr": LR}),
-                             ("AdamW", {"lr": LR, "state_format": "compact"})):
+                             ("AdamW", {"lr": LR, "state_format": "compact"}),
+                             ("AdamW", {"lr": LR, "state_format": "compact_split"})):
             self.compare(Deep, BF16, clip=clip_in_turn, optimizer={"type": kind, "params": params})
 
     def test_groups_frozen_parameters_and_chunk_sizes(self):

@@ -67,11 +67,11 @@ typedef struct ps_residency {
     ps_region *non_model;
     int64_t non_model_reserved_bytes, non_model_committed_bytes;
     int64_t disk_used_bytes, disk_peak_bytes;
-    bool has_homes;                /* each chunk has a fixed place in the disk's file (slot.c) */
-    int64_t standalone_slot_bytes; /* of disk_used_bytes: slots of standalone chunks */
-    int32_t n_keeping;             /* as in ps_store_desc; 0 without homes */
-    ps_list keeping_end;           /* as in ps_store_desc */
-    int64_t second_home_bytes;     /* of chunks with second homes */
+    bool has_homes;                     /* each chunk has a fixed place in the disk's file (slot.c) */
+    int64_t standalone_slot_bytes;      /* of disk_used_bytes: slots of standalone chunks */
+    int32_t n_keeping;                  /* as in ps_store_desc; 0 without homes */
+    ps_list keeping_first, keeping_end; /* as in ps_store_desc */
+    int64_t second_home_bytes;          /* of chunks with second homes */
 } ps_residency;
 
 static inline ps_tier ps_other_ram(ps_tier tier)

@@ -20,24 +20,24 @@ static int64_t list_bytes(const ps_residency *r, ps_list list)
     return r->chunks[ps_store_chunk(r->layout, list, 0)].bytes;
 }
 
-/* Bytes of one index of the second list to before list `end`. */
-static int64_t bytes_before(const ps_residency *r, ps_list end)
+/* Bytes of one index of lists [first, end). */
+static int64_t bytes_between(const ps_residency *r, ps_list first, ps_list end)
 {
     int64_t bytes = 0;
-    for (ps_list l = 1; l < end; l++) bytes += list_bytes(r, l);
+    for (ps_list l = first; l < end; l++) bytes += list_bytes(r, l);
     return bytes;
 }
 
 /* Of all lists but the first. */
 static int64_t states_bytes(const ps_residency *r)
 {
-    return bytes_before(r, r->lists.n);
+    return bytes_between(r, 1, r->lists.n);
 }
 
 /* Of those with second homes. */
 static int64_t kept_bytes(const ps_residency *r)
 {
-    return bytes_before(r, r->keeping_end);
+    return bytes_between(r, r->keeping_first, r->keeping_end);
 }
 
 static int64_t bytes_of_lists(const ps_residency *r)
@@ -64,10 +64,11 @@ static int64_t home_of(const ps_residency *r, ps_chunk_id id)
 {
     const ps_list list = ps_residency_list_of(r, id);
     const int64_t index = ps_lists_index_of(&r->lists, r->layout, id);
-    if (list == 0) return index * list_bytes(r, 0);
-    const int64_t before = bytes_before(r, list);
-    const int64_t first = r->layout->n_chunks * list_bytes(r, 0) + index * states_bytes(r) + before;
-    return first != r->chunks[id].kept_offset ? first : bytes_of_lists(r) + index * kept_bytes(r) + before;
+    const int64_t first =
+        list == 0 ? index * list_bytes(r, 0)
+                  : r->layout->n_chunks * list_bytes(r, 0) + index * states_bytes(r) + bytes_between(r, 1, list);
+    if (first != r->chunks[id].kept_offset) return first;
+    return bytes_of_lists(r) + index * kept_bytes(r) + bytes_between(r, r->keeping_first, list);
 }
 
 static int64_t end_of_homes(const ps_residency *r)
@@ -141,7 +142,7 @@ void ps_residency_pass_slot(ps_residency *r, ps_chunk_id from, ps_chunk_id to)
 bool ps_residency_has_room_to_keep(const ps_residency *r, ps_chunk_id id)
 {
     const ps_list list = ps_residency_list_of(r, id);
-    if (list == 0 || list >= r->keeping_end) return false;
+    if (list < r->keeping_first || list >= r->keeping_end) return false;
     return r->chunks[id].has_second_home || r->second_home_bytes + r->chunks[id].bytes <= most_kept_bytes(r);
 }
 

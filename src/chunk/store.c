@@ -19,6 +19,7 @@ ps_status ps_store_create(const ps_store_desc *desc, ps_store **out)
                           .disk = desc->disk,
                           .disk_budget_bytes = desc->disk_budget_bytes,
                           .n_keeping = desc->n_keeping,
+                          .keeping_first = desc->keeping_first,
                           .keeping_end = desc->keeping_end,
                           .is_unified_memory = desc->is_unified_memory,
                           .counts_non_model = desc->counts_non_model,

@@ -44,11 +44,11 @@ typedef struct ps_store_desc {
     ps_queue *compute[PS_RAM_TIER_COUNT];
     ps_disk *disk; /* NULL: no disk tier. Must outlive the store */
     int64_t disk_budget_bytes;
-    /* The disk has second places for as many chunk indices, of the second list to before list keeping_end, to keep
-     * their content over a change (ps_store_keep), if its budget holds them in addition to all chunks: else nothing can
-     * be kept */
+    /* The disk has second places for as many chunk indices, of lists [keeping_first, keeping_end), to keep their
+     * content over a change (ps_store_keep), if its budget holds them in addition to all chunks: else nothing can be
+     * kept */
     int32_t n_keeping;
-    ps_list keeping_end;
+    ps_list keeping_first, keeping_end;
     bool shares_slots; /* a chunk without room may take the disk slot of another one whose content is also in RAM */
     const ps_store_options *options; /* copied; NULL: no prefetching */
     /* The device has discrete memory and is asynchronous: only queues, not the host, wait for copies between device and

@@ -132,11 +132,6 @@ ps_status ps_config_check_state_format(const ps_config *config)
             format == PS_CONFIG_STATE_FORMAT_COMPACT_SPLIT ? "masters as bf16 parameters and 16 bits beside them"
                                                            : "bf16 parameters without masters",
             o->fp16_enabled ? "fp16" : "fp32");
-    if (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE)
-        return ps_config_fail_for(config, id,
-                                  "%s = %s: memory.update_in_backward = speculate keeps whole masters while an update "
-                                  "may be taken back, and there are none; set that to auto, or compact here",
-                                  ps_config_key(config, id), name);
     return PS_OK;
 }
 

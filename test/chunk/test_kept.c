@@ -20,11 +20,20 @@ static const ps_lists lists = {.n = 3,
 
 typedef small_world world;
 
+/* Lists from `first` on are kept. */
+static void open_world_from(world *w, ps_list first, int64_t device_pages, int64_t disk_pages)
+{
+    const ps_store_desc desc = {.lists = lists,
+                                .disk_budget_bytes = PAGES(disk_pages),
+                                .n_keeping = N_KEEPING,
+                                .keeping_first = first,
+                                .keeping_end = C + 1};
+    open_small_world(w, &desc, N_CHUNKS, CHUNK_ELEMENTS, NULL, PAGES(device_pages), 0);
+}
+
 static void open_world(world *w, int64_t device_pages, int64_t disk_pages)
 {
-    const ps_store_desc desc = {
-        .lists = lists, .disk_budget_bytes = PAGES(disk_pages), .n_keeping = N_KEEPING, .keeping_end = C + 1};
-    open_small_world(w, &desc, N_CHUNKS, CHUNK_ELEMENTS, NULL, PAGES(device_pages), 0);
+    open_world_from(w, B, device_pages, disk_pages);
 }
 
 static ps_chunk_id id_of(const world *w, ps_list list, int32_t i)
@@ -94,6 +103,43 @@ static void test_places_take_turns(void **state)
     }
     for (int32_t i = 0; i < N_STANDALONE; i++) change_and_send_down(&w, id_of(&w, STANDALONE, i), 5);
     assert_int_equal(page_of(&w, id_of(&w, STANDALONE, 0)), N_CHUNKS * (1 + 2 * STATES_PAGES));
+    close_small_world(&w);
+}
+
+/* Of the first list, too, whose places are apart from those of the others. */
+static void test_first_list_takes_turns(void **state)
+{
+    (void)state;
+    enum { I = 1, KEPT_PAGES = 1 + STATES_PAGES, SECOND = LISTS_PAGES + KEPT_PAGES * I };
+    world w;
+    open_world_from(&w, A, ALL_PAGES, ALL_PAGES + N_KEEPING * KEPT_PAGES);
+    const ps_chunk_id a = id_of(&w, A, I), c = id_of(&w, C, I);
+    change_and_send_down(&w, a, 100);
+    change_and_send_down(&w, c, 200);
+    for (int turn = 0; turn < 4; turn++) {
+        assert_int_equal(page_of(&w, a), turn % 2 == 0 ? I : SECOND);
+        assert_int_equal(page_of(&w, c), turn % 2 == 0 ? N_CHUNKS + STATES_PAGES * I + 2 : SECOND + 3);
+        for (int k = 0; k < 2; k++) {
+            assert_ok(ps_store_keep(w.store, k == 0 ? a : c));
+            change_and_send_down(&w, k == 0 ? a : c, 1000u + (uint32_t)(10 * turn + k));
+        }
+        if (turn == 3) {
+            ps_store_restore_kept(w.store, a);
+            assert_content(&w, a, 1020u);
+            assert_content(&w, c, 1031u);
+            break;
+        }
+        ps_store_forget_kept(w.store, a);
+        ps_store_forget_kept(w.store, c);
+        assert_content(&w, a, 1000u + (uint32_t)(10 * turn));
+        assert_ok(evict_all(w.store, PS_TIER_DEVICE));
+    }
+    change_and_send_down(&w, id_of(&w, STANDALONE, 0), 5);
+    assert_int_equal(page_of(&w, id_of(&w, STANDALONE, 0)), LISTS_PAGES + N_CHUNKS * KEPT_PAGES);
+    close_small_world(&w);
+    open_world_from(&w, A, ALL_PAGES, ALL_PAGES + N_KEEPING * KEPT_PAGES - 1); /* a page less: no second places */
+    change_and_send_down(&w, id_of(&w, A, 0), 1);
+    assert_false(ps_store_can_keep(w.store, id_of(&w, A, 0)));
     close_small_world(&w);
 }
 
@@ -256,16 +302,16 @@ static int64_t allocated_bytes(void)
 
 /* Everything at random, with room for a few chunks in RAM: each chunk has what was written last, or, where that was
  * taken back, what it had when it was kept. */
-static void test_at_random(void **state)
+static void keep_at_random(ps_list first)
 {
-    (void)state;
     enum { N_IDS = 3 * N_CHUNKS + N_STANDALONE, N_TURNS = 4000 };
     uint32_t now[N_IDS] = {0}, old[N_IDS] = {0};
     bool keeps[N_IDS] = {false};
     int n_kept = 0, n_restored = 0;
     world w;
     dice d = dice_of(37);
-    open_world(&w, 12, ALL_PAGES + N_KEEPING * STATES_PAGES);
+    const int64_t all_pages = ALL_PAGES + N_KEEPING * (STATES_PAGES + (first == A));
+    open_world_from(&w, first, 12, all_pages);
     for (uint32_t turn = 1; turn <= N_TURNS; turn++) {
         const ps_chunk_id id = roll(&d, N_IDS);
         switch (roll(&d, 8)) {
@@ -300,7 +346,7 @@ static void test_at_random(void **state)
     assert_true(n_kept > 100 && n_restored > 20);
     assert_ok(ps_movement_wait_all(&w.store->m));
     const int64_t bytes = allocated_bytes(); /* with what the file system needs to find the others */
-    assert_true(bytes > 0 && bytes <= PAGES(ALL_PAGES + N_KEEPING * STATES_PAGES + 2));
+    assert_true(bytes > 0 && bytes <= PAGES(all_pages + 2));
     for (ps_chunk_id id = 0; id < N_IDS; id++) {
         if (keeps[id]) ps_store_forget_kept(w.store, id);
         assert_content(&w, id, now[id]);
@@ -308,12 +354,23 @@ static void test_at_random(void **state)
     close_small_world(&w);
 }
 
+static void test_at_random(void **state)
+{
+    (void)state;
+    keep_at_random(B);
+    keep_at_random(A);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places_take_turns),   cmocka_unit_test(test_a_change_is_taken_back),
-        cmocka_unit_test(test_what_cannot_be_kept), cmocka_unit_test(test_kept_content_is_written),
-        cmocka_unit_test(test_a_late_write_fails),  cmocka_unit_test(test_a_view_does_not_touch_what_is_kept),
+        cmocka_unit_test(test_places_take_turns),
+        cmocka_unit_test(test_first_list_takes_turns),
+        cmocka_unit_test(test_a_change_is_taken_back),
+        cmocka_unit_test(test_what_cannot_be_kept),
+        cmocka_unit_test(test_kept_content_is_written),
+        cmocka_unit_test(test_a_late_write_fails),
+        cmocka_unit_test(test_a_view_does_not_touch_what_is_kept),
         cmocka_unit_test(test_at_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,16 +63,13 @@ static void draw_model(drawn *d)
     if (checkpointing > 1) change(d, "client.opts.with_activation_offload=true");
 }
 
-/* Muon, with matrices in one chunk and in several; or Adam, with gradients beside the parameters where these are bf16 and
- * no update is speculative. */
+/* Muon, with matrices in one chunk and in several; or Adam, with gradients beside the parameters where these are
+ * bf16. */
 static void draw_states(drawn *d)
 {
     static const char *const formats[] = {"fp32", "compact", "compact_split", "bf16_stochastic"};
-    bool is_bf16 = false, speculates = false;
-    for (int i = 0; i < d->n; i++) {
-        is_bf16 |= strcmp(d->texts[i], "bf16.enabled=true") == 0;
-        speculates |= strstr(d->texts[i], "speculate") != NULL;
-    }
+    bool is_bf16 = false;
+    for (int i = 0; i < d->n; i++) is_bf16 |= strcmp(d->texts[i], "bf16.enabled=true") == 0;
     if (draw(4) == 0) {
         n_muon++;
         change(d, "optimizer.type=Muon");
@@ -80,7 +77,7 @@ static void draw_states(drawn *d)
         change(d, "optimizer.params.ns_gemms=%s", draw(2) == 0 ? "fp32" : "bf16");
         return;
     }
-    change(d, "optimizer.params.state_format=%s", formats[draw(is_bf16 && !speculates ? 4 : 2)]);
+    change(d, "optimizer.params.state_format=%s", formats[draw(is_bf16 ? 4 : 2)]);
 }
 
 static void draw_placement(drawn *d)

@@ -15,6 +15,8 @@ static bool recomputes;
 
 #define BF16 "bf16.enabled=true"
 #define DROPOUT "model.embd_pdrop=0.1", "model.resid_pdrop=0.1", "model.attn_pdrop=0.1"
+#define SPLIT "optimizer.params.state_format=compact_split"
+#define STOCHASTIC "optimizer.params.state_format=bf16_stochastic"
 #define SPECULATE "memory.update_in_backward=speculate"
 #define LATE "memory.update_in_backward=never"
 #define SMALL SPECULATE, "memory.device=900KB", "memory.disk=20MB", "default_chunk_size=2048"
@@ -172,6 +174,10 @@ static void test_same_bits_optimizers(void **state)
 {
     (void)state;
     vary((const char *const[]){"optimizer.params.state_format=compact", NOTHING, NOTHING});
+    vary((const char *const[]){SPLIT, NOTHING, NOTHING});
+    vary((const char *const[]){STOCHASTIC, "memory.host=600KB", "default_chunk_size=8192"});
+    vary((const char *const[]){SPLIT, "gradient_accumulation_steps=2", "memory.device=1MB"});
+    vary((const char *const[]){STOCHASTIC, "train.freeze=*h.0.*", "model.tie_word_embeddings=false"});
     vary((const char *const[]){"memory.host=600KB", "optimizer.param_groups=[{\"params\": [\"*bias\"], \"lr\": 2e-3}]",
                                "optimizer.params.use_hybrid_adam=false"});
 }
@@ -233,7 +239,8 @@ static void test_pausing(void **state)
     (void)state;
     static const char *const more[][2] = {{NOTHING, NOTHING},
                                           {"gradient_accumulation_steps=2", "memory.device=1MB"},
-                                          {"optimizer.params.state_format=compact", "memory.host=300KB"}};
+                                          {"optimizer.params.state_format=compact", "memory.host=300KB"},
+                                          {SPLIT, NOTHING}};
     for (size_t i = 0; i < 2 * PS_ARRAY_LEN(more); i++) {
         const char *const *v = more[i / 2];
         const double share = i % 2 == 0 ? 0.25 : 0.03; /* less than two of 32: it goes on when none was wrong */
@@ -297,6 +304,8 @@ static void test_ranks(void **state)
         {NOTHING, NOTHING, NOTHING},
         {MSC, "gradient_accumulation_steps=2", NOTHING},
         {"zero.reuse_fp16_shard=false", "memory.host=1MB", NOTHING},
+        {SPLIT, "memory.host=300KB", NOTHING},
+        {STOCHASTIC, MSC, NOTHING},
     };
     for (int32_t n = 2; n <= 3; n++)
         for (size_t i = 0; i < PS_ARRAY_LEN(variations); i++) {
@@ -365,7 +374,10 @@ static void test_forecast(void **state)
                                           {"memory.device=730KB", NOTHING},
                                           {"memory.device=700KB", "zero.reuse_fp16_shard=false"},
                                           {"memory.device=600KB", "memory.host=100KB"},
-                                          {"memory.device=900KB", "gradient_accumulation_steps=2"}};
+                                          {"memory.device=900KB", "gradient_accumulation_steps=2"},
+                                          {"memory.device=640KB", SPLIT},
+                                          {"memory.device=700KB", SPLIT},
+                                          {"memory.device=600KB", STOCHASTIC}};
     int n_speculating = 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(more) && !OVER_DISCRETE; i++) {
         ps_config *c = TINY(BF16, SMALL, CLIPS_NONE, "hardware=test/engine/balanced_disk.json", more[i][0], more[i][1]);
@@ -511,16 +523,15 @@ static void test_calls_between_steps(void **state)
 
 /* A checkpoint that is saved while a step is speculative has the values of before it, and one saved when it was taken
  * back those after the right update. */
-static void test_saved_and_resumed(void **state)
+static void save_and_resume(const char *format)
 {
-    (void)state;
     char some[64];
-    clips_some(follow(on_cpu(TINY(BF16, LATE, CLIPS_NONE)), 0, false).norms, some);
-    const course want = follow(on_cpu(TINY(BF16, LATE, some)), 0, false);
+    clips_some(follow(on_cpu(TINY(BF16, format, LATE, CLIPS_NONE)), 0, false).norms, some);
+    const course want = follow(on_cpu(TINY(BF16, format, LATE, some)), 0, false);
     for (int after = 1; after < STEPS - 1; after++) {
         const work_folder work = work_make();
         ps_exec_plan *former;
-        ps_config *c = TINY(BF16, SMALL, some, "train.save_interval=1", "memory.device=1MB");
+        ps_config *c = TINY(BF16, format, SMALL, some, "train.save_interval=1", "memory.device=1MB");
         ps_engine *e = engine_with(c, 4, &former);
         for (int step = 0; step < after; step++) assert_ok(tiny_step(e, step));
         assert_ok(ps_engine_begin_checkpoint(e, work.path, NULL));
@@ -532,11 +543,19 @@ static void test_saved_and_resumed(void **state)
         e = engine_of(c);
         assert_ok(ps_engine_load_checkpoint(e, work.path, NULL));
         for (int step = after; step < STEPS; step++) assert_ok(tiny_step(e, step));
-        if (hash_of(e) != want.hash) fail_msg("saved after step %d: other weights", after);
+        if (hash_of(e) != want.hash) fail_msg("%s, saved after step %d: other weights", format, after);
         ps_engine_destroy(e);
         ps_config_destroy(c);
         work_remove(work.path);
     }
+}
+
+static void test_saved_and_resumed(void **state)
+{
+    (void)state;
+    save_and_resume("optimizer.params.state_format=fp32");
+    save_and_resume(SPLIT);
+    save_and_resume(STOCHASTIC);
 }
 
 /* Between the backward pass and the step it is open which values count: whatever the plan came to. */

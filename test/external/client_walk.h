@@ -266,8 +266,9 @@ static void update(walk *w)
 static void write_somewhere(walk *w)
 {
     const int32_t t = roll(w, TENSORS);
-    const bool is_param = roll(w, 2) == 0 && t != UNMANAGED, is_split = w->client->settings.optimizer.is_split;
-    const ps_client_what what = is_param || (is_split && t != UNMANAGED) ? PS_CLIENT_PARAM : PS_CLIENT_MASTER;
+    const bool is_param = roll(w, 2) == 0 && t != UNMANAGED,
+               has_no_whole = ps_settings_separates_gradients(&w->client->settings);
+    const ps_client_what what = is_param || (has_no_whole && t != UNMANAGED) ? PS_CLIENT_PARAM : PS_CLIENT_MASTER;
     const int64_t at = roll(w, (int)sizes[t]);
     const float value = (float)(roll(w, 2001) - 1000) / 1024; /* exact in f32; rounded alike by both otherwise */
     if (what == PS_CLIENT_MASTER && (t == FROZEN_FOR_EVER || t == FROZEN || w->n_ranks > 1)) return;

@@ -186,8 +186,7 @@ static void test_options_are_refused(void **state)
     } not_here[] = {{"activation_checkpointing.enabled", "true"},
                     {"client.opts.with_activation_offload", "true"},
                     {"train.epochs", "2"},
-                    {"train.log_to", "tensorboard"},
-                    {"optimizer.params.state_format", "bf16_stochastic"}};
+                    {"train.log_to", "tensorboard"}};
     for (size_t i = 0; i < PS_ARRAY_LEN(not_here); i++) {
         ps_config *config = config_of(MEMORY);
         ps_client *c = (ps_client *)(uintptr_t)config;

@@ -2,6 +2,7 @@
 #include "external/client_walk.h"
 
 #define SPLIT "bf16.enabled=true optimizer.params.state_format=compact_split "
+#define STOCHASTIC "bf16.enabled=true optimizer.params.state_format=bf16_stochastic "
 
 static int64_t n_deferred; /* by the last one */
 
@@ -35,7 +36,7 @@ static void test_budgets(void **state)
 {
     (void)state;
     static const char *const formats[] = {"", "bf16.enabled=true ", "fp16.enabled=true fp16.initial_scale_power=2 ",
-                                          SPLIT};
+                                          SPLIT, STOCHASTIC};
     static const char *const budgets[] = {THIRD, "memory.host=4MB memory.disk=0", "memory.host=0 memory.disk=2MB",
                                           THIRD " memory.prefetch=0"};
     char changes[256];
@@ -71,7 +72,7 @@ static void test_ranks(void **state)
         snprintf(changes, sizeof changes, "%s %s", little, budgets[0]);
         (void)walked_by_ranks(n, changes, 21, true);
         for (int f = 0; f < 3; f++) {
-            const char *format = f == 0 ? "" : f == 1 ? "bf16.enabled=true" : SPLIT;
+            const char *format = f == 0 ? "" : f == 1 ? "bf16.enabled=true" : n == 2 ? SPLIT : STOCHASTIC;
             if (OVER_DISCRETE && over.seed % 3 != f) continue;
             snprintf(changes, sizeof changes, "%s %s", format, all);
             const uint64_t want = walked_by_ranks(n, changes, 22, false);
@@ -100,7 +101,7 @@ static uint64_t walked_early(const char *changes, uint64_t seed, bool is_plain, 
 static void test_early(void **state)
 {
     (void)state;
-    static const char *const formats[] = {"", "bf16.enabled=true ", SPLIT};
+    static const char *const formats[] = {"", STOCHASTIC, SPLIT};
     static const char *const budgets[] = {THIRD, "memory.host=0 memory.disk=2MB", "memory.host=4MB memory.disk=0",
                                           THIRD " memory.defer_updates=false"};
     char changes[256];
@@ -145,7 +146,7 @@ static void test_early_of_ranks(void **state)
     if (OVER_DISCRETE) return;
     for (int n = 2; n <= RANKS_MAX; n++)
         for (int f = 0; f < 3; f++) {
-            const char *format = f == 0 ? "" : f == 1 ? "bf16.enabled=true" : SPLIT;
+            const char *format = f == 0 ? "" : f == 1 ? "bf16.enabled=true" : n == 2 ? SPLIT : STOCHASTIC;
             /* here one of two groups of a tensor is updated before the other */
             const uint64_t seed = f == 1 ? 91 : 90;
             const walk first = {.dice = {.seed = seed, .stream = 5}, .repeats = true, .after_step = count_early};

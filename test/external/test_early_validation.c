@@ -99,7 +99,9 @@ static void test_same_bits(void **state)
                                           "fp16.enabled=true fp16.initial_scale_power=14 fp16.hysteresis=1 ",
                                           "optimizer.type=SGD ",
                                           "optimizer.type=SGD optimizer.params.momentum=0.9 ",
-                                          "optimizer.type=Lion optimizer.params.state_format=compact "};
+                                          "optimizer.type=Lion optimizer.params.state_format=compact ",
+                                          "bf16.enabled=true optimizer.params.state_format=compact_split ",
+                                          "bf16.enabled=true optimizer.params.state_format=bf16_stochastic "};
     static const char *const budgets[] = {MEMORY, TIGHT, "memory.device=160KB memory.host=100KB memory.disk=700KB "};
     static seen want, got;
     char changes[512];

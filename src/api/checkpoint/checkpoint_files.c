@@ -90,7 +90,8 @@ static ps_status set_tensor(header *h, ps_checkpoint_part part, int32_t i, const
                            piece != NULL ? piece->n : p->elements);
     ps_safetensor *t = &h->tensors[part][i];
     *t = (ps_safetensor){.name = h->names[part][i], .dtype = PS_SAFETENSORS_F32};
-    if (part == PS_CHECKPOINT_OPTIMIZER && h->model->settings->optimizer.is_stochastic) t->dtype = PS_SAFETENSORS_BF16;
+    if (part == PS_CHECKPOINT_OPTIMIZER && p->in_layout >= 0 && h->model->settings->optimizer.is_stochastic)
+        t->dtype = PS_SAFETENSORS_BF16;
     if (piece != NULL) {
         t->n_dims = 1;
         t->shape[0] = piece->n;

@@ -21,6 +21,7 @@ static ps_status update_piece(ps_client *c, const ps_piece *p, ps_tier tier)
     ps_piece_update u = ps_client_update_of(c, t);
     ps_piece whole = *p;
     u.gradients = ps_client_gradient_list(c, p);
+    if (u.optimizer->is_stochastic) u.rounding = ps_state_rounding_key(&c->settings, u.step.t, t->name);
     if (t->is_whole && !u.skips) {
         if (p->tensor_offset > 0) return PS_OK; /* updated with its first piece; its run is adjacent */
         whole.n = t->elements;
@@ -52,7 +53,7 @@ static bool uses_list(const ps_client *c, int32_t chunk, ps_list list, ps_access
 {
     const bool skips = c->groups.skips;
     *mode = skips && list != PS_LIST_PARAM16 ? PS_ACCESS_READ : PS_ACCESS_WRITE;
-    if (list <= PS_LIST_MASTER) return true;
+    if (list <= PS_LIST_MASTER) return ps_client_has_list(c, list, chunk);
     if (skips) return false;
     if (list < ps_lists_grad(&c->lists)) return ps_client_has_list(c, list, chunk);
     if (list == ps_lists_kept_grad(&c->lists)) return uses_kept(c, chunk, mode);

@@ -62,12 +62,11 @@ static ps_status make_ready(ps_client *c, int32_t tensor, ps_client_what what, p
         c->n_restored += ps_client_is_overwritten(c, t);
     }
     if (what == PS_CLIENT_PARAM && ps_client_is_overwritten(c, t)) PS_TRY(ps_client_restore_param(c, tensor));
-    if (what == PS_CLIENT_MASTER && ps_state_is_split(&c->state, PS_LIST_MASTER))
-        return PS_FAIL(
-            PS_ENOSYS,
-            "%.200s: with optimizer.params.state_format = compact_split its fp32 value lies nowhere as such: "
-            "ps_client_read_state and ps_client_write_state copy it",
-            t->name);
+    if (what == PS_CLIENT_MASTER && ps_settings_separates_gradients(&c->settings))
+        return PS_FAIL(PS_ENOSYS,
+                       "%.200s: with optimizer.params.state_format = %s its fp32 value lies nowhere as such: "
+                       "ps_client_read_state and ps_client_write_state copy it",
+                       t->name, ps_config_state_format_names[ps_optimizer_format(&c->settings.optimizer)]);
     if (what == PS_CLIENT_MASTER) PS_TRY(expect_own(c, tensor));
     if (what == PS_CLIENT_MASTER && mode == PS_CLIENT_WRITE) PS_TRY(expect_between_steps(c, tensor));
     if (what == PS_CLIENT_MASTER) PS_TRY(ps_client_need_master(c, tensor));
@@ -80,7 +79,7 @@ static ps_status pin_all(ps_client *c, int32_t tensor, ps_list list, bool is_par
     for (int32_t k = 0; k < p.n_chunks; k++) {
         const int32_t chunk = p.chunk + k;
         ps_status st = list == PS_LIST_PARAM16 && is_param ? ps_client_gather(c, tensor, chunk) : PS_OK;
-        const bool is_value = list == PS_LIST_MASTER || (is_param && ps_state_is_split(&c->state, PS_LIST_MASTER));
+        const bool is_value = list == PS_LIST_MASTER || (is_param && ps_settings_separates_gradients(&c->settings));
         if (st == PS_OK && is_value && mode == PS_ACCESS_WRITE) st = ps_client_save_first(c, chunk);
         if (st == PS_OK) st = ps_client_pin_chunk(c, list, chunk, PS_TIER_DEVICE, mode);
         if (st == PS_OK && is_param && ps_client_owns(c, chunk) && !c->has_master[chunk]) {

@@ -56,7 +56,7 @@ static ps_status fill_piece(ps_client *c, const ps_piece *p, ps_tier tier)
 {
     ps_client_tensor_state *t = &c->tensors[p->tensor];
     if (c->has_master[p->chunk] && ps_state_is_split(&c->state, PS_LIST_MASTER)) return split_values(c, t, p, tier);
-    if (!c->has_master[p->chunk]) {
+    if (ps_state_value_list(&c->state, p->chunk) == PS_LIST_PARAM16) {
         void *param = ps_state_element(&c->state, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
         PS_TRY(move_values(c, t, p->tensor_offset, p->n, tier, param, c->settings.dtype));
     } else {
@@ -84,11 +84,12 @@ static ps_status fill_chunk(ps_client *c, int32_t chunk)
     c->has_master[chunk] = !c->tensors[c->pieces.all[c->pieces.first[chunk]].tensor].is_frozen;
     PS_TRY(ps_client_pin_chunk(c, PS_LIST_PARAM16, chunk, tier, PS_ACCESS_WRITE));
     ps_status st = PS_OK;
-    if (c->has_master[chunk]) st = ps_client_pin_chunk(c, PS_LIST_MASTER, chunk, tier, PS_ACCESS_WRITE);
+    const bool has_both = ps_state_value_list(&c->state, chunk) == PS_LIST_MASTER;
+    if (has_both) st = ps_client_pin_chunk(c, PS_LIST_MASTER, chunk, tier, PS_ACCESS_WRITE);
     if (st == PS_OK) {
         for (int32_t i = c->pieces.first[chunk]; i < c->pieces.first[chunk + 1] && st == PS_OK; i++)
             st = fill_piece(c, &c->pieces.all[i], tier);
-        if (c->has_master[chunk]) ps_client_unpin_chunk(c, PS_LIST_MASTER, chunk);
+        if (has_both) ps_client_unpin_chunk(c, PS_LIST_MASTER, chunk);
     }
     ps_client_unpin_chunk(c, PS_LIST_PARAM16, chunk);
     return st;

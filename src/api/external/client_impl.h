@@ -348,8 +348,8 @@ static inline bool ps_client_owns(const ps_client *c, int32_t chunk)
 /* Is the chunk in the list? In one of a state if the optimizer keeps that of a tensor there. */
 static inline bool ps_client_has_list(const ps_client *c, ps_list list, int32_t chunk)
 {
-    return list >= ps_lists_grad(&c->lists) || list < PS_LIST_STATES ||
-           (c->chunk_states[chunk] >> (list - PS_LIST_STATES) & 1);
+    if (list < PS_LIST_STATES || list >= ps_lists_grad(&c->lists)) return ps_lists_exists(&c->lists, list);
+    return c->chunk_states[chunk] >> (list - PS_LIST_STATES) & 1;
 }
 /* Bytes of the chunk, before rounding to pages. */
 static inline int64_t ps_client_id_bytes(const ps_client *c, ps_chunk_id id)

@@ -24,9 +24,6 @@ static ps_status check_wishes(const ps_options *o)
          "the loop is yours: train.steps tells a scheduler where to end, epochs times the batches of one"},
         {o->train_log_to[0] != '\0', "train.log_to",
          "the loop is yours, and its losses: torch.utils.tensorboard.SummaryWriter"},
-        {o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC,
-         "optimizer.params.state_format = bf16_stochastic",
-         "only pstar and engines of patrickstar.h have it; set compact or compact_split"},
         {o->profile_path[0] != '\0', "profile.path", "ps_client_save_profile writes one; Python: patrickstar.profiler"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(wishes); i++)
@@ -46,7 +43,6 @@ static bool is_unused(const char *key)
         "use_cpu_embedding",
         "memory.keep_logits",
         "profile.",
-        "train.seed",
         "train.label_smoothing",
         "train.z_loss",
         "train.class_weights",
@@ -72,9 +68,13 @@ ps_status ps_client_check_options(const ps_config *config)
     char text[PS_CONFIG_IGNORED_TEXT_MAX] = "";
     size_t n = 0;
     PS_TRY(check_wishes(ps_config_options(config)));
+    /* it draws what updates round by */
+    const bool draws =
+        ps_config_options(config)->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC;
     for (ps_option_id i = 0; i < PS_OPTION_COUNT; i++) {
         const char *key = ps_option_table[i].key;
-        if (!ps_config_gives(config, i) || !is_unused(key) || n >= sizeof text) continue;
+        const bool is_without_effect = is_unused(key) || (i == PS_OPTION_train_seed && !draws);
+        if (!ps_config_gives(config, i) || !is_without_effect || n >= sizeof text) continue;
         const int length = snprintf(text + n, sizeof text - n, "%s%s", n > 0 ? ", " : "", key);
         n += length > 0 ? (size_t)length : 0;
     }

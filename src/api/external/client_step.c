@@ -33,7 +33,7 @@ static ps_status update_unmanaged(ps_client *c, ps_client_tensor_state *t)
         if (states >> i & 1) p.state[i] = ps_client_unmanaged(t, PS_LIST_STATES + i);
     const ps_piece_update u = ps_client_update_of(c, t);
     ps_optimizer_setup of_floats = *u.optimizer;
-    of_floats.is_compact = of_floats.is_split = false;
+    of_floats.is_compact = of_floats.is_split = of_floats.is_stochastic = false;
     p.weight_decay = u.weight_decay;
     if (!t->is_whole) return ps_optimizer_update(c->settings.backend, queue, &of_floats, &u.step, &p);
     const ps_optimizer_matrix m = {

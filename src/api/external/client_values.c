@@ -95,7 +95,7 @@ ps_status ps_client_put(ps_client *c, int32_t tensor, ps_list list, int64_t firs
     t->is_master_newer = was_master_newer || is_value; /* until the parameter has all of it too */
     choose_tiers(c, tensor);
     PS_TRY(ps_values_write(&c->state, list, t->in_layout, first, n, in));
-    const bool has_own_param = !ps_state_is_split(&c->state, PS_LIST_MASTER); /* else it is written already */
+    const bool has_own_param = !ps_settings_separates_gradients(&c->settings); /* else it is written already */
     for (int32_t k = 0; k < t->n_pieces && is_value && has_own_param; k++)
         PS_TRY(write_param(c, ps_client_piece_of(c, t, k), first, n, in));
     t->is_master_newer = was_master_newer;

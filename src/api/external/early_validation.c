@@ -8,6 +8,8 @@
  *     valid           new                      new          none
  *     taken back      old, on disk             wrong        as after the early update; the update waits
  *
+ * Without whole masters PARAM16 is kept as masters are, and gradients stay in GRAD16 (PS_GRADIENT_KEPT).
+ *
  * A program may read parameters right after the step, so what was taken back is updated again at its end, with the
  * factor as decided; in a skipped step parameters are rounded from their old masters. A chunk that waits is updated
  * before anything reads it, so nothing sees the wrong parameters. */
@@ -17,9 +19,9 @@ ps_status ps_client_keep_states(ps_client *c, int32_t chunk)
 {
     ps_store *s = c->tiers.store;
     const ps_list end = ps_lists_grad(&c->lists);
-    for (ps_list l = PS_LIST_MASTER; l < end; l++)
+    for (ps_list l = ps_lists_first_kept(&c->settings); l < end; l++)
         if (ps_client_has_list(c, l, chunk) && !ps_store_can_keep(s, ps_store_chunk(c->layout, l, chunk))) return PS_OK;
-    for (ps_list l = PS_LIST_MASTER; l < end; l++)
+    for (ps_list l = ps_lists_first_kept(&c->settings); l < end; l++)
         if (ps_client_has_list(c, l, chunk)) PS_TRY(ps_store_keep(s, ps_store_chunk(c->layout, l, chunk)));
     c->updates.is_unvalidated[chunk] = c->updates.writes_ahead[chunk] = true;
     return PS_OK;
@@ -27,7 +29,7 @@ ps_status ps_client_keep_states(ps_client *c, int32_t chunk)
 
 void ps_client_forget_states(ps_client *c, int32_t chunk)
 {
-    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&c->lists); l++)
+    for (ps_list l = ps_lists_first_kept(&c->settings); l < ps_lists_grad(&c->lists); l++)
         if (ps_client_has_list(c, l, chunk)) ps_store_forget_kept(c->tiers.store, ps_store_chunk(c->layout, l, chunk));
     c->updates.is_unvalidated[chunk] = false;
 }
@@ -49,7 +51,7 @@ ps_status ps_client_keep_gradients(ps_client *c, int32_t chunk, ps_tier tier)
 bool ps_client_can_keep_next(const ps_client *c, int32_t chunk)
 {
     if (!c->updates.may_keep[chunk]) return false;
-    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&c->lists) && c->groups.skips; l++)
+    for (ps_list l = ps_lists_first_kept(&c->settings); l < ps_lists_grad(&c->lists) && c->groups.skips; l++)
         if (ps_client_has_list(c, l, chunk) && !ps_store_can_keep(c->tiers.store, ps_store_chunk(c->layout, l, chunk)))
             return false;
     return true;
@@ -64,7 +66,7 @@ static ps_status accept(ps_client *c, int32_t chunk)
 
 static ps_status take_back(ps_client *c, int32_t chunk)
 {
-    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&c->lists); l++)
+    for (ps_list l = ps_lists_first_kept(&c->settings); l < ps_lists_grad(&c->lists); l++)
         if (ps_client_has_list(c, l, chunk)) ps_store_restore_kept(c->tiers.store, ps_store_chunk(c->layout, l, chunk));
     return PS_OK;
 }
@@ -83,7 +85,7 @@ ps_status ps_client_validate(ps_client *c, bool are_right, int32_t *n)
 ps_status ps_client_write_ahead(ps_client *c, int32_t chunk)
 {
     if (!c->updates.writes_ahead[chunk] || c->groups.skips) return PS_OK;
-    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&c->lists); l++)
+    for (ps_list l = ps_lists_first_kept(&c->settings); l < ps_lists_grad(&c->lists); l++)
         if (ps_client_has_list(c, l, chunk) && !ps_client_is_pinned(c, l, chunk))
             PS_TRY(ps_store_write_ahead(c->tiers.store, ps_store_chunk(c->layout, l, chunk)));
     return PS_OK;

@@ -21,7 +21,7 @@ static int32_t count_trained(const ps_client *c)
 
 int64_t ps_client_keeping_bytes(const ps_client *c, int32_t n_keeping)
 {
-    int64_t bytes = n_keeping * ps_optimizer_payload_bytes(&c->settings, c->layout->chunk_elements);
+    int64_t bytes = n_keeping * ps_kept_payload_bytes(&c->settings, c->layout->chunk_elements);
     for (ps_list list = 0; list < c->lists.n; list++)
         bytes +=
             ps_lists_length(&c->lists, c->layout, list) * ps_payload_bytes(&c->settings, c->layout, &c->lists, list);
@@ -31,7 +31,7 @@ int64_t ps_client_keeping_bytes(const ps_client *c, int32_t n_keeping)
 static int32_t count_keeping(const ps_client *c)
 {
     const int64_t left = c->settings.budgets.bytes[PS_TIER_DISK] - ps_client_keeping_bytes(c, 0);
-    const int64_t one = ps_optimizer_payload_bytes(&c->settings, c->layout->chunk_elements);
+    const int64_t one = ps_kept_payload_bytes(&c->settings, c->layout->chunk_elements);
     return left <= 0 ? 0 : (int32_t)ps_min_i64(count_trained(c), left / one);
 }
 

@@ -1,6 +1,6 @@
 /* value_sync.c - a parameter and its fp32 value agree: a write of the program to one of them updates the other one, at
  * its next use. Where the parameter is a part of the fp32 value (state_format = compact_split) a write to it is one to
- * both, and the other 16 bits stay. */
+ * both, and the other 16 bits stay; with bf16_stochastic it is the value. */
 #include <string.h>
 
 #include "api/external/chunk_update.h"
@@ -34,7 +34,7 @@ static ps_status widen_param(ps_client *c, const ps_piece *p)
 /* If the device has both. */
 static ps_status follow(ps_client *c, const ps_piece *p, ps_list from, ps_list to)
 {
-    if (ps_state_is_split(&c->state, PS_LIST_MASTER)) return PS_OK;
+    if (ps_settings_separates_gradients(&c->settings)) return PS_OK;
     if (to == PS_LIST_MASTER) PS_TRY(ps_client_save_first(c, p->chunk));
     PS_TRY(ps_client_pin_chunk(c, from, p->chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     ps_status st = ps_client_pin_chunk(c, to, p->chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
@@ -72,6 +72,8 @@ ps_status ps_client_sync_value(ps_client *c, int32_t tensor)
 /* All tensors of such a chunk have had no gradient so far, so their parameters are there. */
 static ps_status make_master(ps_client *c, int32_t chunk)
 {
+    c->has_master[chunk] = !ps_lists_exists(&c->lists, PS_LIST_MASTER);
+    if (c->has_master[chunk]) return PS_OK; /* its parameters are the masters */
     PS_TRY(ps_client_pin_chunk(c, PS_LIST_PARAM16, chunk, PS_TIER_DEVICE, PS_ACCESS_READ));
     ps_status st = ps_client_pin_chunk(c, PS_LIST_MASTER, chunk, PS_TIER_DEVICE, PS_ACCESS_WRITE);
     if (st == PS_OK) {

@@ -208,7 +208,7 @@ PS_CONFIG_ENUMS(XX)
 PS_CONFIG_ENUMS(XX)
 #undef XX
 
-/* Are there whole masters, so that a gradient may overwrite its parameter and an update may be taken back? */
+/* Are there whole masters, so that a gradient may overwrite its parameter? */
 static inline bool ps_config_format_has_whole_masters(ps_config_state_format f)
 {
     return f == PS_CONFIG_STATE_FORMAT_FP32 || f == PS_CONFIG_STATE_FORMAT_COMPACT;

@@ -148,7 +148,7 @@ static void describe_plan(const simulating *m)
     (void)ps_exec_plan_why_not_speculating(b, &m->settings.budgets, o->why_not_speculating);
     for (int32_t c = 0; c < b->layout->n_chunks && b->speculates; c++) {
         if (!b->is_early[c]) continue;
-        o->kept_bytes += ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements);
+        o->kept_bytes += ps_kept_payload_bytes(b->settings, b->layout->chunk_elements);
         if (ps_exec_plan_keeps_grad(b, c)) o->kept_bytes += ps_exec_plan_chunk_bytes(b, ps_lists_kept_grad(&b->lists));
     }
 }

@@ -295,6 +295,12 @@ static ps_status access_updated(ps_exec_plan *b, int32_t c, bool is_early)
     return PS_OK;
 }
 
+/* Second passes begin with parameters that are rounded from masters; where these are a part of them they are kept. */
+static bool has_updates(const ps_exec_plan *b)
+{
+    return b->settings->training && !(b->is_recompute && ps_settings_separates_gradients(b->settings));
+}
+
 /* The update of a chunk, and of those that are updated with it; is_early: within the backward pass. An early one that
  * may be taken back keeps the gradient that it overwrites; it is WRITE, not OVERWRITE, for the reason above. When it is
  * taken back PARAM16 is empty, but if it could not be made the gradient is there. */
@@ -371,8 +377,9 @@ static ps_status trace_gather(ps_exec_plan *b, int64_t micro, int32_t i, bool *t
         PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, PS_LIST_PARAM16, c), PS_TIER_DEVICE,
                                    ps_exec_plan_owns(b, c) ? PS_ACCESS_READ : PS_ACCESS_OVERWRITE));
         if (window->reduces && ps_exec_plan_has_grad16(b, c)) {
+            const bool is_late = reads_late(b) && ps_exec_plan_owns(b, c);
             PS_TRY(ps_trace_add_access(b->trace, ps_store_chunk(b->layout, ps_exec_plan_narrow_grad(b), c),
-                                       PS_TIER_DEVICE, PS_ACCESS_OVERWRITE));
+                                       PS_TIER_DEVICE, is_late ? PS_ACCESS_WRITE : PS_ACCESS_OVERWRITE));
             touched[b->layout->n_chunks + c] = true;
         }
         if (!window->reduces || !b->uses_grad_list[c]) continue;
@@ -428,7 +435,7 @@ static ps_status trace_moments(ps_exec_plan *b, bool *touched, ps_deadline *dead
     int32_t next_use = 0;
     for (int64_t k = 0; k < repeats; k++) {
         int32_t event = 0;
-        const bool deferred = b->candidate.update_time == PS_UPDATE_DEFERRED && k == 0;
+        const bool deferred = b->candidate.update_time == PS_UPDATE_DEFERRED && has_updates(b) && k == 0;
         const bool early = b->candidate.n_early > 0 && k == repeats - 1;
         PS_TRY(ps_deadline_check(deadline));
         for (int32_t m = 0; m < p->n_instrs; m++) {
@@ -444,7 +451,7 @@ static ps_status trace_moments(ps_exec_plan *b, bool *touched, ps_deadline *dead
             if (early && m >= p->n_forward) PS_TRY(trace_early_updates(b, m, first_event, event));
         }
     }
-    for (int32_t c = 0; b->settings->training && c < b->layout->n_mirrored; c++)
+    for (int32_t c = 0; has_updates(b) && c < b->layout->n_mirrored; c++)
         if (ps_exec_plan_owns(b, c) && b->update_moment[c] < 0) PS_TRY(trace_update(b, c, false, 0));
     return PS_OK;
 }
@@ -769,28 +776,28 @@ static ps_status measure_update_scratch(const ps_settings *s, const ps_program *
     return PS_OK;
 }
 
-/* Of all chunks; has_last: with those of KEPT_GRAD, or GRAD16. */
-static int64_t bytes_of_lists(const ps_exec_plan *b, bool has_last)
+/* Of all chunks; has_kept: with those of KEPT_GRAD. */
+static int64_t bytes_of_lists(const ps_exec_plan *b, bool has_kept)
 {
     int64_t bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
     for (ps_list list = 0; list < b->lists.n; list++)
-        if (has_last || list != ps_lists_kept_grad(&b->lists))
+        if (has_kept || ps_settings_separates_gradients(b->settings) || list != ps_lists_kept_grad(&b->lists))
             bytes += ps_lists_length(&b->lists, b->layout, list) * ps_exec_plan_chunk_bytes(b, list);
     return bytes;
 }
 
-static int64_t keeping_bytes(const ps_exec_plan *b, int32_t n, bool has_last)
+static int64_t keeping_bytes(const ps_exec_plan *b, int32_t n, bool has_kept)
 {
-    return bytes_of_lists(b, has_last) + n * ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements);
+    return bytes_of_lists(b, has_kept) + n * ps_kept_payload_bytes(b->settings, b->layout->chunk_elements);
 }
 
 /* Chunks of optimizer data for which the disk has second places, next to all chunks: ps_store_desc.n_keeping. */
-static int32_t count_keeping(const ps_exec_plan *b, const ps_budgets *budgets, bool has_last)
+static int32_t count_keeping(const ps_exec_plan *b, const ps_budgets *budgets, bool has_kept)
 {
-    const int64_t left_bytes = budgets->bytes[PS_TIER_DISK] - keeping_bytes(b, 0, has_last);
+    const int64_t left_bytes = budgets->bytes[PS_TIER_DISK] - keeping_bytes(b, 0, has_kept);
     if (!b->settings->may_speculate || left_bytes <= 0) return 0;
     return (int32_t)ps_min_i64(count_own(b, b->layout->n_mirrored),
-                               left_bytes / ps_optimizer_payload_bytes(b->settings, b->layout->chunk_elements));
+                               left_bytes / ps_kept_payload_bytes(b->settings, b->layout->chunk_elements));
 }
 
 int64_t ps_exec_plan_keeping_bytes(const ps_exec_plan *b, int32_t n)
@@ -826,7 +833,8 @@ static ps_lists lists_of(const ps_exec_plan *b)
 {
     const ps_settings *s = b->settings;
     ps_lists l = ps_lists_of(s, b->code->n_offloaded, b->code->offload_bytes);
-    if (s->may_speculate && (b->candidate.recomputes || s->wrong_steps == PS_WRONG_STEPS_RECOMPUTE))
+    const bool recomputes = b->candidate.recomputes || s->wrong_steps == PS_WRONG_STEPS_RECOMPUTE;
+    if (s->may_speculate && recomputes && !ps_settings_separates_gradients(s))
         l.list[ps_lists_kept_grad(&l)].item = (ps_item){0, 1};
     return l;
 }

@@ -59,7 +59,7 @@ typedef struct ps_exec_plan {
     int32_t *window_moment;     /* [accumulation * windows.n] moment at which a gather window's group is gathered */
     ps_candidate candidate;
     int32_t *instr_moment;  /* [accumulation * n_instrs] moment of each instruction */
-    int32_t *update_moment; /* [n_chunks] moment of each update; -1: another rank's */
+    int32_t *update_moment; /* [n_chunks] moment of each update; -1: another rank's, or there are none */
     int32_t *early_moment;  /* [n_chunks] moment of each early update; -1: none */
     int32_t *ready_after;   /* [n_chunks] instruction of the backward pass after which the chunk is unused there and its
                              * gradients are complete, over all ranks; -1: another rank's, or unused there */
@@ -82,7 +82,8 @@ typedef struct ps_exec_plan {
     struct ps_exec_plan *paused;      /* where it speculates: of steps while speculation is paused; all updates are
                                        * deferred. NULL: it cannot be paused. Owned */
     struct ps_exec_plan *recompute;   /* where it speculates and recomputes: of the second passes of a step. Updates
-                                       * come before them, and only round parameters from masters. Owned; else NULL */
+                                       * come before them, and only round parameters from masters; without whole
+                                       * masters there are none. Owned; else NULL */
     const struct ps_exec_plan *usual; /* of these three: the execution plan that owns them */
     bool is_recompute;                /* it is the `recompute` of `usual` */
 } ps_exec_plan;
@@ -250,7 +251,8 @@ static inline ps_model_state ps_exec_plan_state(const ps_exec_plan *b, const ps_
 /* Is its gradient, or a part of it, in KEPT_GRAD between an early update and the end of the step? */
 static inline bool ps_exec_plan_keeps_grad(const ps_exec_plan *b, int32_t chunk)
 {
-    return b->speculates && !b->candidate.recomputes && b->is_early[chunk] && b->overwrites[chunk];
+    return b->speculates && !b->candidate.recomputes && !ps_settings_separates_gradients(b->settings) &&
+           b->is_early[chunk] && b->overwrites[chunk];
 }
 
 /* The arguments of ps_tiers_open for carrying out the execution plan within these budgets; the caller adds `simulated`

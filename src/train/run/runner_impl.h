@@ -6,10 +6,10 @@
 #include "train/state/group_collectives.h"
 #include "train/state/results.h"
 
-/* Streams of random numbers (base/rng.h): from these on, those of initial parameters, of dropout, and of rounding. */
+/* Streams of random numbers (base/rng.h): from these on, those of initial parameters, and of dropout. From
+ * PS_STREAMS_ROUNDING on, those of rounding. */
 #define PS_STREAMS_PARAMS ((uint64_t)0)
 #define PS_STREAMS_DROPOUT ((uint64_t)1 << 63)
-#define PS_STREAMS_ROUNDING ((uint64_t)3 << 62)
 
 struct ps_runner {
     const ps_exec_plan *plan;

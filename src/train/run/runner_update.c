@@ -1,18 +1,8 @@
 /* runner_update.c - the optimizer, chunk by chunk: early, within the backward pass; right after it; or deferred into
  * the next forward pass. speculation.c decides what becomes of early updates that may be wrong. */
-#include <string.h>
-#include <xxhash.h>
-
 #include "device/stall.h"
 #include "train/run/moment.h"
 #include "train/run/speculation.h"
-
-/* A function of seed, step and name: not of the order of updates, nor of who makes them. */
-static ps_rng_key rounding_key(const ps_exec_plan *b, int64_t step, const char *name)
-{
-    const uint64_t hash = XXH3_64bits_withSeed(name, strlen(name), (uint64_t)step);
-    return (ps_rng_key){.seed = b->settings->seed, .stream = PS_STREAMS_ROUNDING + (hash >> 2)};
-}
 
 static ps_status update_piece(ps_runner *r, const ps_piece *p)
 {
@@ -21,7 +11,7 @@ static ps_status update_piece(ps_runner *r, const ps_piece *p)
     u.gradients = ps_exec_plan_sum_list(b, p->tensor);
     const ps_param *param = &b->program->params[p->tensor];
     ps_piece whole = *p;
-    if (b->settings->optimizer.is_stochastic) u.rounding = rounding_key(b, u.step.t, param->name);
+    if (b->settings->optimizer.is_stochastic) u.rounding = ps_state_rounding_key(b->settings, u.step.t, param->name);
     if (param->is_whole && !u.skips) {
         if (p->tensor_offset > 0) return PS_OK; /* updated with its first piece; its run is adjacent */
         whole.n = param->elements;

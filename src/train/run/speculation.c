@@ -11,10 +11,10 @@ ps_status ps_speculation_keep_states(ps_runner *r, int32_t chunk, bool *is_possi
     ps_store *s = r->tiers->store;
     const ps_list end = ps_lists_grad(&b->lists);
     *is_possible = true;
-    for (ps_list l = PS_LIST_MASTER; l < end; l++)
+    for (ps_list l = ps_lists_first_kept(b->settings); l < end; l++)
         if (ps_exec_plan_has_chunk(b, l, chunk))
             *is_possible = *is_possible && ps_store_can_keep(s, ps_store_chunk(b->layout, l, chunk));
-    for (ps_list l = PS_LIST_MASTER; l < end && *is_possible; l++)
+    for (ps_list l = ps_lists_first_kept(b->settings); l < end && *is_possible; l++)
         if (ps_exec_plan_has_chunk(b, l, chunk)) PS_TRY(ps_store_keep(s, ps_store_chunk(b->layout, l, chunk)));
     r->is_unvalidated[chunk] = *is_possible;
     return PS_OK;
@@ -33,7 +33,8 @@ ps_status ps_speculation_keep_grad(ps_runner *r, int32_t chunk)
 ps_status ps_speculation_write_states(ps_runner *r, int32_t chunk)
 {
     const ps_exec_plan *b = r->plan;
-    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists) && b->speculates && b->is_early[chunk]; l++)
+    for (ps_list l = ps_lists_first_kept(b->settings);
+         l < ps_lists_grad(&b->lists) && b->speculates && b->is_early[chunk]; l++)
         if (ps_exec_plan_has_chunk(b, l, chunk))
             PS_TRY(ps_store_write_ahead(r->tiers->store, ps_store_chunk(b->layout, l, chunk)));
     return PS_OK;
@@ -42,7 +43,7 @@ ps_status ps_speculation_write_states(ps_runner *r, int32_t chunk)
 static ps_status accept(ps_runner *r, int32_t chunk)
 {
     const ps_exec_plan *b = r->plan;
-    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists); l++)
+    for (ps_list l = ps_lists_first_kept(b->settings); l < ps_lists_grad(&b->lists); l++)
         if (ps_exec_plan_has_chunk(b, l, chunk))
             ps_store_forget_kept(r->tiers->store, ps_store_chunk(b->layout, l, chunk));
     ps_runner_discard_grad(r, chunk);
@@ -58,14 +59,14 @@ static void discard_params(ps_runner *r, int32_t chunk)
         r->is_overwritten[b->pieces.all[i].tensor] = true;
 }
 
-/* The parameters are of the wrong update. */
+/* The parameters are of the wrong update: discarded, or of before again. */
 static ps_status take_back(ps_runner *r, int32_t chunk)
 {
     const ps_exec_plan *b = r->plan;
     ps_store *s = r->tiers->store;
-    for (ps_list l = PS_LIST_MASTER; l < ps_lists_grad(&b->lists); l++)
+    for (ps_list l = ps_lists_first_kept(b->settings); l < ps_lists_grad(&b->lists); l++)
         if (ps_exec_plan_has_chunk(b, l, chunk)) ps_store_restore_kept(s, ps_store_chunk(b->layout, l, chunk));
-    discard_params(r, chunk);
+    if (ps_lists_first_kept(b->settings) != PS_LIST_PARAM16) discard_params(r, chunk);
     r->chunk_pending[chunk] = true;
     r->is_grad_kept[chunk] = ps_exec_plan_keeps_grad(b, chunk);
     return PS_OK;
@@ -100,18 +101,21 @@ int32_t ps_runner_count_unvalidated(const ps_runner *r)
     return n;
 }
 
-/* Gradients of the first passes are discarded, also where they overwrite parameters. The masters are of before. */
+/* Gradients of the first passes are discarded, also where they overwrite parameters. The masters are of before, and so
+ * are parameters that have not been overwritten. */
 void ps_runner_begin_recompute(ps_runner *r, const ps_param_groups *g)
 {
     const ps_exec_plan *b = r->plan;
+    const bool rounds = !ps_settings_separates_gradients(b->settings);
     PS_ASSERT(r->micro == 0 && ps_runner_exec_plan(r)->recompute != NULL);
     for (int32_t c = 0; c < b->layout->n_mirrored; c++) {
         if (!ps_exec_plan_owns(b, c)) continue;
         ps_runner_discard_grad(r, c);
-        discard_params(r, c);
+        if (rounds) discard_params(r, c);
     }
+    for (int32_t t = 0; t < b->program->n_params && !rounds; t++) r->is_overwritten[t] = false;
     ps_runner_decide(r, g);
-    r->update_pending = true;
+    r->update_pending = rounds;
     ps_runner_set_plan(r, ps_runner_exec_plan(r)->recompute);
 }
 

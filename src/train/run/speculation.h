@@ -13,6 +13,10 @@
  *     again, forward  old                      old          none         of all chunks; plan `again` from here on
  *     again, backward old                      gradient     PARAM16, or the list of sums; the update is pending
  *
+ * Without whole masters (lists.h) PARAM16 is of "masters and states": old again when it is taken back, with no rounding
+ * between the passes. Gradients are in GRAD16 before an early update and, without second passes, until the step has
+ * ended.
+ *
  * New optimizer data is written to the disk ahead of the next early update, which otherwise would wait for that. A
  * chunk whose optimizer data cannot be kept (before its first update it has none) stays as before, and pending. If
  * early updates are pending after a step, the next one has the execution plan taking_back, which defers them.

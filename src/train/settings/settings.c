@@ -131,8 +131,7 @@ static bool may_speculate(const ps_config *config)
     const bool is_wanted =
         o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_SPECULATE ||
         (o->memory_update_in_backward == PS_CONFIG_EARLY_UPDATES_AUTO && ps_config_allows_speculation(config));
-    return is_wanted && !may_update_early(o) && o->memory_defer_updates &&
-           ps_config_format_has_whole_masters(o->optimizer_params_state_format); /* which are kept */
+    return is_wanted && !may_update_early(o) && o->memory_defer_updates;
 }
 
 /* PS_TEST_WRONG_STEPS, by which tests have either way whatever is faster. */

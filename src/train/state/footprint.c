@@ -27,6 +27,13 @@ int64_t ps_optimizer_payload_bytes(const ps_settings *s, int64_t chunk_elements)
     return bytes;
 }
 
+int64_t ps_kept_payload_bytes(const ps_settings *s, int64_t chunk_elements)
+{
+    const int64_t param_bytes = ps_settings_separates_gradients(s) ? (int64_t)ps_dtype_bytes(s->dtype) : 0;
+    return ps_optimizer_payload_bytes(s, chunk_elements) +
+           ps_round_up(chunk_elements * param_bytes, ps_settings_page_bytes(s));
+}
+
 int64_t ps_margin_chunks(const ps_settings *s, const ps_layout *layout, int64_t free_bytes)
 {
     if (free_bytes <= 0 || !s->hybrid_updates) return 0;

@@ -29,6 +29,13 @@ _Static_assert(PS_TENSOR_ALIGN_ELEMENTS % PS_FORMAT_GROUP == 0, "a tensor in a c
  * n_standalone chunks, each for at most standalone_bytes. */
 ps_lists ps_lists_of(const ps_settings *s, int32_t n_standalone, int64_t standalone_bytes);
 
+/* The first of the lists whose content is kept over an update that may turn out to be wrong; the last is that before
+ * GRAD. Without whole masters parameters are a part of what the update starts from. */
+static inline ps_list ps_lists_first_kept(const ps_settings *s)
+{
+    return ps_settings_separates_gradients(s) ? PS_LIST_PARAM16 : PS_LIST_MASTER;
+}
+
 #define PS_LIST_TEXT_MAX 32
 
 /* What list holds, for a person: "parameters (bf16)", "fp32 parameters", "optimizer momentum", "8-bit momentum", ...;

@@ -1,5 +1,8 @@
 #include "train/state/state.h"
 
+#include <string.h>
+#include <xxhash.h>
+
 #include "base/split.h"
 
 ps_backend *ps_state_backend(const ps_model_state *s, ps_tier tier)
@@ -96,6 +99,12 @@ ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_
     if (!ps_optimizer_has_whole_masters(&s->settings->optimizer)) return PS_OK;
     return ps_state_cast(s, tier, ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset), s->settings->dtype,
                          ps_state_element(s, PS_LIST_MASTER, p->chunk, p->chunk_offset), PS_DTYPE_F32, p->n);
+}
+
+ps_rng_key ps_state_rounding_key(const ps_settings *s, int64_t step, const char *name)
+{
+    const uint64_t hash = XXH3_64bits_withSeed(name, strlen(name), (uint64_t)step);
+    return (ps_rng_key){.seed = s->seed, .stream = PS_STREAMS_ROUNDING + (hash >> 2)};
 }
 
 ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_piece *p, const ps_piece_update *u)

@@ -113,6 +113,12 @@ typedef struct ps_piece_update {
     int64_t rows, cols;  /* the piece is a whole matrix, and updated as such; 0: element by element */
 } ps_piece_update;
 
+#define PS_STREAMS_ROUNDING ((uint64_t)3 << 62) /* as in runner_impl.h */
+
+/* Of the tensor's update number `step`, where the optimizer rounds at random: a function of seed, step and name, not of
+ * the order of updates, nor of who makes them. */
+ps_rng_key ps_state_rounding_key(const ps_settings *s, int64_t step, const char *name);
+
 /* Update a piece whose chunks of PARAM16, MASTER, the optimizer's states and the gradients are pinned on the tier; if
  * it skips, those of PARAM16 and MASTER suffice. Of a whole matrix with the tier's update_scratch. */
 PS_NODISCARD ps_status ps_state_update_piece(const ps_model_state *s, ps_tier tier, const ps_piece *p,

@@ -25,7 +25,8 @@ ps_tiers_desc ps_tiers_desc_of(const ps_settings *s, const ps_budgets *budgets, 
                            .throughput = &s->throughput.links,
                            .staging_bytes = s->staging_bytes,
                            .comm_staging_bytes = ps_settings_comm_bytes(s),
-                           .comm_on_device = s->nccl.is_used};
+                           .comm_on_device = s->nccl.is_used,
+                           .keeping_first = ps_lists_first_kept(s)};
 }
 
 void ps_tiers_count_blocks(const ps_tiers_desc *o, int64_t bytes[PS_RAM_TIER_COUNT])
@@ -159,6 +160,7 @@ ps_status ps_tiers_open(const ps_tiers_desc *o, ps_tiers *t)
         .disk = t->disk,
         .disk_budget_bytes = o->budgets.bytes[PS_TIER_DISK],
         .n_keeping = o->n_keeping,
+        .keeping_first = o->keeping_first,
         .keeping_end = ps_lists_grad(&o->lists),
         .shares_slots = !o->simulated, /* the trial does without, which leaves reserves for calls that it does not
                                         * try */

@@ -63,6 +63,7 @@ typedef struct ps_tiers_desc {
     int64_t update_scratch_bytes[PS_RAM_TIER_COUNT]; /* for updates of whole tensors on each tier; 0: none */
     bool counts_non_model;                           /* as in ps_store_desc */
     int32_t n_keeping;                               /* as in ps_store_desc, of the optimizer's data */
+    ps_list keeping_first;                           /* as there: ps_lists_first_kept */
     ps_profile *profile;                             /* must outlive the tiers; NULL: none */
     ps_order *order; /* checks the order of all that is issued here; must outlive the tiers. NULL: none */
 } ps_tiers_desc;
