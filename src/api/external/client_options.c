@@ -27,6 +27,7 @@ static ps_status check_wishes(const ps_options *o)
         {o->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC,
          "optimizer.params.state_format = bf16_stochastic",
          "only pstar and engines of patrickstar.h have it; set compact or compact_split"},
+        {o->lora_r > 0, "lora.r", "adapters of PyTorch modules are peft's, which are trained as any module"},
         {o->profile_path[0] != '\0', "profile.path", "ps_client_save_profile writes one; Python: patrickstar.profiler"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(wishes); i++)
