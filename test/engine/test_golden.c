@@ -420,10 +420,10 @@ static void follow_olmo2(void **state)
 /* ---- adapters: ten steps by peft ---- */
 
 #define ALL_LINEAR                                                                                                     \
-    ", \"lora\": {\"r\": 4, \"lora_alpha\": 8, \"target_modules\": \"all-linear\", "                                     \
+    ", \"lora\": {\"r\": 4, \"lora_alpha\": 8, \"target_modules\": \"all-linear\", "                                   \
     "\"rank_pattern\": {\"q_proj\": 8, \"0.mlp.up_proj\": 2}, \"alpha_pattern\": {\"v_proj\": 4}}"
 #define WITH_HEAD                                                                                                      \
-    ", \"lora\": {\"r\": 6, \"lora_alpha\": 4, \"use_rslora\": true, "                                                   \
+    ", \"lora\": {\"r\": 6, \"lora_alpha\": 4, \"use_rslora\": true, "                                                 \
     "\"target_modules\": [\"q_proj\", \"k_proj\", \"down_proj\"], \"modules_to_save\": [\"lm_head\"]}"
 #define OF_BERT ", \"lora\": {\"r\": 4, \"lora_alpha\": 4, \"target_modules\": [\"query\", \"value\", \"dense\"]}"
 #define OF_GPT2                                                                                                        \
