@@ -1,6 +1,6 @@
 /* adapter_config.c - reads and writes peft's adapter_config.json.
  *
- * Keys as in peft.LoraConfig, of version 0.18 and those before. A key that would change the result and has no counterpart
+ * Keys as in peft.LoraConfig (its 0.14 was tried). A key that would change the result and has no counterpart
  * in the section lora is refused by name, never ignored; an unknown key is refused, too, unless it asks for nothing
  * (null, false, an empty list). */
 #include "config/adapter_config.h"
