@@ -149,7 +149,7 @@ test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 # Programs of tests that are there a second time, as test/async/NAME: on the fake driver, with the processor's kernels
 # (test/engine/backends.h).
-ASYNC_TESTS := engine/test_accumulation engine/test_adapters engine/test_api engine/test_control engine/test_decode engine/test_early \
+ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early \
                engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_introspection engine/test_loss_average engine/test_loss_scale engine/test_muon \
                engine/test_nonfinite engine/test_own \
                engine/test_promises engine/test_ranks engine/test_shape engine/test_speculate engine/test_states engine/test_tied engine/test_weights \
