@@ -530,7 +530,7 @@ static void bench_elementwise(bench *b)
         .add = {.y = take_bf16(b, n), .a = take_bf16(b, n), .b = take_bf16(b, n), .n = n, .dtype = PS_DTYPE_BF16}};
     run(b, PS_OP_add, words(b, "%lld", (long long)b->C), 2 * b->n_layers, n, &add);
     const op_args dropout = {
-        .dropout = {.y = take_bf16(b, n), .x = take_bf16(b, n), .n = n, .p = 0.1f, .dtype = PS_DTYPE_BF16}};
+        .dropout = {.y = take_bf16(b, n), .x = take_bf16(b, n), .n = n, .p = 0.1f, .scale = 1, .dtype = PS_DTYPE_BF16}};
     run(b, PS_OP_dropout, words(b, "%lld", (long long)b->C), 0, n, &dropout);
 }
 

@@ -37,8 +37,8 @@ static void make_plan(planned *p, const ps_config *config)
     p->settings.takes_first_plan = true;
     bench_check(ps_settings_open_backend(&p->settings));
     const ps_code_options o = ps_settings_code_options(&p->settings);
-    bench_check(
-        ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, p->settings.B, p->settings.T, &p->program));
+    bench_check(ps_program_build(ps_model_from_config, (void *)(uintptr_t)config, NULL, p->settings.B, p->settings.T,
+                                 &p->program));
     bench_check(ps_code_create(p->program, &o, &p->code));
     bench_check(ps_search_exec_plan(&p->settings, p->program, p->code, &p->settings.budgets, NULL, &p->exec_plan,
                                     &p->forecast));

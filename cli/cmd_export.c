@@ -9,10 +9,12 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/lora.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli.h"
 #include "cli_tokenizer.h"
+#include "config/adapter_config.h"
 #include "config/hf_config.h"
 #include "data/tokenizer.h"
 #include "export_template.h"
@@ -122,8 +124,9 @@ static void tell(const export_arguments *a, const ps_weight_source *s, const ps_
 {
     char bytes_text[PS_BYTES_TEXT_MAX];
     for (int i = 0; i < ps_weight_source_n_files(s); i++) printf("from %s\n", ps_weight_source_path(s, i));
-    printf("%s: %d tensors, %s in %d file%s, config.json", a->paths[1], info->n_tensors,
-           ps_bytes_format(info->tensor_bytes, bytes_text), info->n_shards, info->n_shards == 1 ? "" : "s");
+    printf("%s: %d tensors, %s in %d file%s, %s", a->paths[1], info->n_tensors,
+           ps_bytes_format(info->tensor_bytes, bytes_text), info->n_shards, info->n_shards == 1 ? "" : "s",
+           o->adapter_json != NULL ? PS_ADAPTER_CONFIG : "config.json");
     if (o->tokenizer_folder != NULL)
         printf(", %d file%s copied from %s", info->n_copied, info->n_copied == 1 ? "" : "s", o->tokenizer_folder);
     putchar('\n');
@@ -133,6 +136,40 @@ static void tell(const export_arguments *a, const ps_weight_source *s, const ps_
             "pstar export: %lld values in %d tensors are infinite or NaN, %lld of them by rounding (the first: %s)\n",
             (long long)(info->nonfinite.n_values + info->nonfinite.n_too_large), info->nonfinite.n_tensors,
             (long long)info->nonfinite.n_too_large, info->nonfinite.first);
+}
+
+static bool has_adapters(const ps_weight_source *s)
+{
+    for (int i = 0; i < ps_weight_source_count(s); i++)
+        if (ps_lora_is_parameter(ps_weight_source_get(s, i)->tensor.name)) return true;
+    return false;
+}
+
+/* Of a run with adapters, for peft: *json is set to its adapter_config.json. A folder of peft's is copied likewise. */
+static ps_status describe_adapter(const export_arguments *a, const ps_weight_source *s, ps_export_options *o,
+                                  ps_config **config, char **json)
+{
+    const int n = ps_weight_source_count(s);
+    const size_t prefix = strlen(PS_LORA_PREFIX);
+    char **modules = NULL;
+    int n_modules = 0;
+    ps_status st;
+    if (o->is_torch) return PS_FAIL(PS_EINVAL, "--format pt: peft's adapters are safetensors");
+    PS_TRY_GOTO(find_config(a, config));
+    PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *modules, (void *)&modules));
+    for (int i = 0; i < n; i++) {
+        const char *name = ps_weight_source_get(s, i)->tensor.name;
+        const int length = ps_lora_module_length(name, PS_LORA_A);
+        if (length == 0) continue;
+        const size_t skipped = strncmp(name, PS_LORA_PREFIX, prefix) == 0 ? prefix : 0;
+        PS_TRY_GOTO(ps_mem_strdup(name + skipped, &modules[n_modules]));
+        modules[n_modules++][(size_t)length - skipped] = '\0';
+    }
+    st = ps_adapter_config_write(*config, (const char *const *)modules, n_modules, json);
+out:
+    for (int i = 0; i < n_modules; i++) ps_mem_free(modules[i]);
+    ps_mem_free(modules);
+    return st;
 }
 
 static ps_status run_export(const export_arguments *a)
@@ -149,9 +186,14 @@ static ps_status run_export(const export_arguments *a)
     PS_TRY_GOTO(ps_weight_source_open(a->paths[0], &s));
     PS_TRY_GOTO(ps_checkpoint_check_source(s));
     PS_TRY_GOTO(ps_checkpoint_module_config(s, &is_module, &given));
-    PS_TRY_GOTO(is_module && a->config == NULL ? describe_module(s, &o, given, &json)
-                                               : describe_run(a, s, &o, &config, &json));
-    o.config_json = json;
+    if (has_adapters(s) && !is_module) {
+        PS_TRY_GOTO(describe_adapter(a, s, &o, &config, &json));
+        o.adapter_json = json;
+    } else {
+        PS_TRY_GOTO(is_module && a->config == NULL ? describe_module(s, &o, given, &json)
+                                                   : describe_run(a, s, &o, &config, &json));
+        o.config_json = json;
+    }
     PS_TRY_GOTO(ps_export(s, a->paths[1], &o, &info));
     tell(a, s, &o, &info);
 out:
@@ -202,12 +244,14 @@ int cmd_export(int argc, char **argv)
         .options = options,
         .parser = parse,
         .args_doc = "CHECKPOINT FOLDER",
-        .doc = "Write a folder that Hugging Face's transformers loads: config.json, "
-               "weights, tokenizer. CHECKPOINT is a checkpoint's folder, the output "
-               "folder of pstar train (its model.safetensors, else its newest "
-               "checkpoint), a folder of checkpoints, a Hugging Face model, or, with --config, a file of weights. "
-               "Files of a checkpoint are first compared with the hashes in its "
-               "state.json."};
+        .doc =
+            "Write a folder that Hugging Face's transformers loads: config.json, "
+            "weights, tokenizer. CHECKPOINT is a checkpoint's folder, the output "
+            "folder of pstar train (its model.safetensors, else its newest "
+            "checkpoint), a folder of checkpoints, a Hugging Face model, or, with --config, a file of weights. "
+            "Of a run with adapters the folder is one that peft loads: adapter_config.json, adapter_model.safetensors. "
+            "Files of a checkpoint are first compared with the hashes in its "
+            "state.json."};
     export_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     return program_report("export", run_export(&a));

@@ -9,10 +9,13 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "cli.h"
+#include "merge_adapters.h"
 #include "weights/weight_copy.h"
 
 typedef struct merge_arguments {
-    const char *pattern, *paths[2];
+    const char *pattern, *paths[3];
+    const char *dtype;
+    bool force;
     int n_paths;
     int n_files; /* 0: not given */
 } merge_arguments;
@@ -105,6 +108,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     long n;
     switch (key) {
     case 'p': a->pattern = arg; return 0;
+    case 'd': a->dtype = arg; return 0;
+    case 'f': a->force = true; return 0;
     case 'n':
         n = strtol(arg, &end, 10);
         if (*arg == '\0' || *end != '\0' || n < 1 || n > FILES_MAX)
@@ -112,10 +117,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->n_files = (int)n;
         return 0;
     case ARGP_KEY_ARG:
-        if (a->n_paths == 2) argp_usage(state);
+        if (a->n_paths == 3) argp_usage(state);
         a->paths[a->n_paths++] = arg;
         return 0;
     case ARGP_KEY_END:
+        if (a->n_paths == 3 && a->pattern == NULL && a->n_files == 0) return 0;
+        if (a->dtype != NULL || a->force) argp_error(state, "--dtype and --force are for BASE ADAPTER FOLDER");
         if (a->n_paths != (a->pattern != NULL ? 1 : 2) && (a->n_paths != 0 || a->pattern == NULL || a->n_files == 0))
             argp_usage(state);
         return 0;
@@ -129,11 +136,13 @@ int cmd_merge(int argc, char **argv)
         {"pattern", 'p', "PATTERN", 0, "Merge the files of this shell pattern, such as 'DIR/model-*.safetensors'", 0},
         {"num", 'n', "N", 0,
          "There are N files, one a rank, and no other number will do; with --pattern its '*' stands for 0 to N - 1", 0},
+        {"dtype", 'd', "TYPE", 0, "Of merged adapters: round weights to f32, bf16 or f16 (default: as the base's)", 0},
+        {"force", 'f', NULL, 0, "Replace FOLDER if it is there; it must hold files only", 0},
         {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .args_doc = "CHECKPOINT OUT\n--pattern PATTERN OUT\n--pattern PATTERN --num N",
+        .args_doc = "CHECKPOINT OUT\nBASE ADAPTER FOLDER\n--pattern PATTERN OUT\n--pattern PATTERN --num N",
         .doc =
             "Write the weights of all ranks of a checkpoint into one file: OUT.pt, .pth or .bin as torch.save writes "
             "it, "
@@ -141,8 +150,12 @@ int cmd_merge(int argc, char **argv)
             "that "
             "is in several files must be the same in all of them. Without OUT its name is the pattern with \"merged\" "
             "for the '*', as PatrickStar's merge_checkpoint.py has it. Files of a checkpoint are first compared with "
-            "the hashes in its state.json."};
+            "the hashes in its state.json. With three arguments adapters are added to the weights of their base: BASE "
+            "is "
+            "a Hugging Face model, ADAPTER a folder of peft, or a run with adapters, FOLDER a new Hugging Face model. "
+            "Sums "
+            "are computed in fp32 or finer, and rounded once."};
     merge_arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    return program_report("merge", merge(&a));
+    return program_report("merge", a.n_paths == 3 ? merge_adapters(a.paths, a.dtype, a.force) : merge(&a));
 }

@@ -243,6 +243,22 @@ PS_API void ps_set_initializer_range(ps_builder *b, double std);
  * trained (PS_EINVAL); inference ignores the setting. */
 PS_API void ps_set_trainable(ps_builder *b, int is_trainable);
 
+/* A low-rank adapter of a linear layer (LoRA: Hu et al. 2021). */
+typedef struct ps_adapter {
+    size_t struct_size;
+    int64_t r;        /* rank, at least 1 */
+    double scale;     /* peft's lora_alpha / r, or with use_rslora lora_alpha / sqrt(r) */
+    float dropout;    /* of the adapter's input in training, 0 to below 1 */
+    int32_t gaussian; /* first values of A: 1: normal with deviation 1 / r; 0: uniform within 1 / sqrt(n_in). B begins
+                         at 0 */
+} ps_adapter;
+
+/* The adapter of the linear layers (ps_linear, ps_conv1d) that are declared from now on; NULL (the default): none. Such
+ * a layer is y = x W + b + scale (dropout(x) A) B, with parameters "name.lora_A.weight" [r, n_in] and
+ * "name.lora_B.weight" [n_out, r]. Its W and b are frozen (ps_set_trainable), A and B are not. The section lora of the
+ * configuration adapts layers by name, of any model; a program has one or the other (PS_EINVAL). */
+PS_API void ps_set_adapter(ps_builder *b, const ps_adapter *adapter);
+
 /* Everything between begin and end is one block. With activation checkpointing only the block's input is kept, and the
  * backward pass recomputes the block. Names of parameters and operators inside get the prefix "name.". Blocks nest; the
  * outermost block with checkpoint != 0 is recomputed. */

@@ -18,6 +18,15 @@ static ps_status has_weights(const char *run, bool *yes)
     return PS_OK;
 }
 
+/* Loading a base has drawn its adapters, or read those of lora.from_pretrained. */
+ps_status cli_load_weights(ps_engine *engine, const ps_config *config, const char *path)
+{
+    if (client_int(config, "lora.r") == 0) return ps_engine_load_pretrained(engine, path, NULL, NULL);
+    TRY(ps_engine_begin_weights(engine, config, config, NULL));
+    if (strcmp(path, client_string(config, "model.from_pretrained")) == 0) return PS_OK;
+    return ps_engine_load_pretrained(engine, path, NULL, NULL);
+}
+
 ps_status cli_choose_weights(const ps_config *config, const char *config_path, const char *given, const char **path)
 {
     char usual[CLIENT_FOLDER_MAX];

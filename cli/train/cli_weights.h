@@ -10,4 +10,8 @@
 PS_NODISCARD ps_status cli_choose_weights(const ps_config *config, const char *config_path, const char *given,
                                           const char **path);
 
+/* Load weights that cli_choose_weights has chosen into an engine that began empty. With adapters (lora.r) the base comes
+ * first: the path may have no more than what a run trains. */
+PS_NODISCARD ps_status cli_load_weights(ps_engine *engine, const ps_config *config, const char *path);
+
 #endif

@@ -116,7 +116,7 @@ static ps_status open_evaluation(evaluation *e, const eval_arguments *a)
     if (ps_comm_rank(e->comm) == 0) note_labels(e);
     TRY(ps_comm_agree(e->comm, open_engine(e)));
     TRY(ps_comm_agree(e->comm, ps_metrics_create(e->config, e->loader, a->split, &e->metrics)));
-    return ps_engine_load_pretrained(e->engine, e->weights, NULL, NULL);
+    return cli_load_weights(e->engine, e->config, e->weights);
 }
 
 static void close_evaluation(evaluation *e)

@@ -224,7 +224,7 @@ static ps_status open_generator(generator *g, const generate_arguments *a)
     g->n_tokens = min_i64(g->V, ps_tokenizer_vocab_size(g->tokenizer));
     g->sample = (ps_sample_options){
         .struct_size = sizeof g->sample, .temperature = a->temperature, .top_k = a->top_k, .seed = a->seed};
-    return ps_engine_load_pretrained(g->engine, weights, NULL, NULL);
+    return cli_load_weights(g->engine, g->config, weights);
 }
 
 static void close_generator(generator *g)

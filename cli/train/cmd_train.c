@@ -188,7 +188,9 @@ static ps_status warn_of_rate(const ps_config *config)
     double rate = 0;
     TRY(ps_config_is_given(config, "optimizer.params.lr", &is_given));
     TRY(ps_config_get_double(config, "optimizer.params.lr", &rate));
-    if (!is_given && client_string(config, "model.from_pretrained")[0] != '\0')
+    if (!is_given && client_int(config, "lora.r") > 0)
+        printf("optimizer.params.lr is not given: %g; adapters usually take 1e-4 to 5e-4\n", rate);
+    else if (!is_given && client_string(config, "model.from_pretrained")[0] != '\0')
         printf(
             "optimizer.params.lr is not given: %g, as for training from scratch; fine-tuning all weights usually needs "
             "1e-5 to 5e-5\n",
@@ -234,6 +236,8 @@ static ps_status open_run(run *r, const train_arguments *a)
     TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_folder(r, a) : PS_OK));
     if (has_steps) TRY(open_data(r));
     TRY(ps_comm_agree(r->comm, open_engine(r)));
+    const bool has_adapters = client_int(r->config, "lora.r") > 0;
+    if (has_adapters && r->resume) TRY(begin_weights(r)); /* a checkpoint lacks the base */
     if (has_steps) {
         TRY(checkpoints_open(&r->checkpoints, r->config, r->engine, r->comm, r->log, &r->progress, r->loader));
         if (r->resume) TRY(checkpoints_resume(&r->checkpoints, r->resume_from, &r->totals.resumed_step));
@@ -241,7 +245,7 @@ static ps_status open_run(run *r, const train_arguments *a)
     }
     if (r->totals.resumed_step < r->o.steps)
         TRY(ps_comm_agree(r->comm, r->rank == 0 ? find_room(r, a->overwrite) : PS_OK));
-    if (r->totals.resumed_step == 0) TRY(begin_weights(r));
+    if (r->totals.resumed_step == 0 && !(has_adapters && r->resume)) TRY(begin_weights(r));
     r->is_overdue = r->rank == 0 && is_finished(r) && run_log_summary_steps(r->log) > r->totals.resumed_step;
     TRY(ranks_any(r->comm, &r->is_overdue));
     return ps_comm_agree(r->comm, begin_log(r, a->overwrite));

@@ -16,8 +16,10 @@ disk_room disk_room_of(const ps_config *config, const ps_engine *engine, bool wr
     ps_engine_get_memory_info(engine, &m);
     disk_room need = {.checkpoint_bytes = m.checkpoint_bytes};
     if (writes_checkpoints) need.n_checkpoints = n_steps;
+    const bool has_adapters = client_int(config, "lora.r") > 0; /* the base is not written */
     need.keep_last = client_int(config, "train.keep_last");
-    if (client_int(config, "train.save")) need.weights_bytes = m.parameters * (int64_t)sizeof(float);
+    if (client_int(config, "train.save"))
+        need.weights_bytes = (has_adapters ? m.trained_parameters : m.parameters) * (int64_t)sizeof(float);
     need.metrics_bytes =
         n_steps < METRICS_BYTES_MAX / METRICS_LINE_BYTES ? n_steps * METRICS_LINE_BYTES : METRICS_BYTES_MAX;
     return need;

@@ -1,6 +1,7 @@
 #include "base/glob.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The set that begins at p, '[' of pattern [p, end): *last is its ']'. False when there is no ']', so no set. */
@@ -94,4 +95,51 @@ bool ps_glob_get(const char *patterns, int i, char *out, int n)
     memcpy(out, at, length);
     out[length] = '\0';
     return true;
+}
+
+static bool matches_end(const char *p, const char *end, const char *name)
+{
+    for (const char *at = name; at != NULL; at = strchr(at, '.') != NULL ? strchr(at, '.') + 1 : NULL)
+        if (matches(p, end, at)) return true;
+    return false;
+}
+
+bool ps_glob_matches_end(const char *pattern, const char *name)
+{
+    return matches_end(pattern, pattern + strlen(pattern), name);
+}
+
+bool ps_glob_any_matches_end(const char *patterns, const char *name)
+{
+    for (const char *at = patterns; *at != '\0';) {
+        const size_t n = strcspn(at, ",");
+        if (matches_end(at, at + n, name)) return true;
+        at += n + (at[n] == ',');
+    }
+    return false;
+}
+
+/* An entry without a number has 0. */
+bool ps_glob_get_number(const char *list, int i, char *out, int n, int64_t *number)
+{
+    if (!ps_glob_get(list, i, out, n)) return false;
+    char *const equals = strrchr(out, '=');
+    *number = equals != NULL ? strtoll(equals + 1, NULL, 10) : 0;
+    if (equals != NULL) *equals = '\0';
+    return true;
+}
+
+bool ps_glob_find_number(const char *list, const char *name, int64_t *number)
+{
+    for (const char *at = list; *at != '\0';) {
+        const size_t n = strcspn(at, ",");
+        const char *equals = at + n;
+        while (equals > at && *equals != '=') equals--;
+        if (*equals == '=' && matches_end(at, equals, name)) {
+            *number = strtoll(equals + 1, NULL, 10);
+            return true;
+        }
+        at += n + (at[n] == ',');
+    }
+    return false;
 }

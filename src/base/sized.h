@@ -31,6 +31,7 @@
     XX(ps_process_group, close, close)                                                                                 \
     XX(ps_engine_options, is_empty, is_empty)                                                                          \
     XX(ps_load_options, allow_new_rows, allow_new_rows)                                                                \
+    XX(ps_adapter, gaussian, gaussian)                                                                                 \
     XX(ps_rope, mscale_all_dim, mscale_all_dim)                                                                        \
     XX(ps_attention_options, dropout_p, dropout_p)                                                                     \
     XX(ps_cross_entropy_options, z_loss, z_loss)                                                                       \

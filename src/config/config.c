@@ -23,6 +23,7 @@ void ps_config_destroy(ps_config *config)
 {
     if (config == NULL) return;
     ps_config_forget_adopted(config);
+    ps_adapter_config_forget(&config->adapter);
     for (int i = 0; i < PS_OPTION_COUNT; i++) ps_mem_free(config->text[i]);
     ps_mem_free(config->name);
     ps_mem_free(config->disk_folder);
@@ -92,6 +93,7 @@ static ps_status read_into(ps_config **config, const char *text, size_t n_bytes,
     PS_TRY_GOTO(ps_mem_strdup(name, &(*config)->name));
     PS_TRY_GOTO(ps_config_read_json(*config, text, n_bytes));
     PS_TRY_GOTO(ps_config_adopt(*config));
+    PS_TRY_GOTO(ps_config_adopt_adapter(*config));
     ps_config_resolve(*config);
     ps_config_forget_old_defaults(*config);
     PS_TRY_GOTO(ps_config_validate(*config));
@@ -195,6 +197,27 @@ static ps_status set_folder(ps_config *config, const char *word)
     return st;
 }
 
+/* The same for lora.from_pretrained. */
+static ps_status set_adapter(ps_config *config, const char *word)
+{
+    const ps_option_id id = PS_OPTION_lora_from_pretrained;
+    ps_config before = *config;
+    config->text[id] = NULL;
+    config->adapter = (ps_config_adapter){0};
+    ps_status st = set_option(config, ps_option_table[id].key, word, false);
+    if (st == PS_OK) st = ps_config_adopt_adapter(config);
+    if (st == PS_OK) {
+        ps_config_resolve(config);
+    } else {
+        const ps_config failed = *config;
+        *config = before;
+        before = failed;
+    }
+    ps_adapter_config_forget(&before.adapter);
+    ps_mem_free(before.text[id]);
+    return st;
+}
+
 static ps_status find_option(const char *key, ps_option_id *id)
 {
     const ps_option_alias *alias;
@@ -285,6 +308,7 @@ ps_status ps_config_set(ps_config *config, const char *key, const char *value)
     PS_TRY(PS_NEED("config key value", config, key, value));
     const ps_option_alias *alias;
     if (ps_option_find(key, &alias) == PS_OPTION_model_from_pretrained) return set_folder(config, value);
+    if (ps_option_find(key, &alias) == PS_OPTION_lora_from_pretrained) return set_adapter(config, value);
     return set_option(config, key, value, false);
 }
 

@@ -302,6 +302,7 @@ ps_status ps_config_validate(const ps_config *config)
     PS_TRY(check_optimizer(config));
     PS_TRY(check_scheduler(config));
     PS_TRY(ps_config_check_model(config));
+    PS_TRY(ps_config_check_adapters(config));
     PS_TRY(check_data(config));
     return check_run(config);
 }

@@ -110,10 +110,9 @@ ps_status ps_config_write_doc(FILE *out)
     const ps_unsupported *entry;
     for (size_t i = 0; (entry = ps_unsupported_at(i)) != NULL; i++) {
         if (entry->accept == PS_ACCEPT_IGNORED) continue;
-        static const char *const accepted[] = {[PS_ACCEPT_NEVER] = "",
-                                               [PS_ACCEPT_FALSE] = "`false`",
-                                               [PS_ACCEPT_TRUE] = "`true`",
-                                               [PS_ACCEPT_EITHER] = "`true`, `false`"};
+        static const char *const accepted[] = {[PS_ACCEPT_NEVER] = "",         [PS_ACCEPT_FALSE] = "`false`",
+                                               [PS_ACCEPT_TRUE] = "`true`",    [PS_ACCEPT_EITHER] = "`true`, `false`",
+                                               [PS_ACCEPT_NOTHING] = "`null`", [PS_ACCEPT_NONE] = "`none`"};
         fprintf(out, "| `%s` | %s | %s |\n", entry->key, accepted[entry->accept], entry->reason);
     }
     fputs("\n## Keys without effect\n\n"

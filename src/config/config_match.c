@@ -13,6 +13,16 @@ static bool may_differ(ps_option_id id)
         PS_OPTION_model_preset,         PS_OPTION_model_embd_pdrop,         PS_OPTION_model_resid_pdrop,
         PS_OPTION_model_attn_pdrop,     PS_OPTION_model_classifier_dropout, PS_OPTION_model_initializer_range,
         PS_OPTION_model_from_pretrained};
+    /* of adapters what decides their weights and results */
+    static const ps_option_id of_adapters[] = {PS_OPTION_lora_r,
+                                               PS_OPTION_lora_lora_alpha,
+                                               PS_OPTION_lora_target_modules,
+                                               PS_OPTION_lora_rank_pattern,
+                                               PS_OPTION_lora_alpha_pattern,
+                                               PS_OPTION_lora_use_rslora,
+                                               PS_OPTION_lora_modules_to_save};
+    for (size_t i = 0; i < PS_ARRAY_LEN(of_adapters); i++)
+        if (of_adapters[i] == id) return false;
     bool may = strncmp(ps_option_table[id].key, "model.", 6) != 0;
     for (size_t i = 0; i < PS_ARRAY_LEN(ids); i++) may |= ids[i] == id;
     return may;

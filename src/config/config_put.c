@@ -33,6 +33,7 @@ void ps_config_resolve(ps_config *config)
     resolve_disk(config);
     resolve_optimizer(config);
     ps_config_resolve_model(config);
+    ps_config_resolve_adapters(config);
 }
 
 ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value value, ps_config_origin origin)
@@ -40,7 +41,8 @@ ps_status ps_config_put(ps_config *config, ps_option_id id, ps_option_value valu
     const ps_option *option = &ps_option_table[id];
     char *copy = NULL;
     if (option->type == PS_OPTION_STRING && origin.given) {
-        if (id == PS_OPTION_model_from_pretrained || id == PS_OPTION_data_tokenizer)
+        if (id == PS_OPTION_model_from_pretrained || id == PS_OPTION_data_tokenizer ||
+            id == PS_OPTION_lora_from_pretrained)
             PS_TRY(ps_model_folder_find(value.s, &copy));
         if (copy == NULL) PS_TRY(ps_mem_strdup(value.s, &copy));
         value.s = copy;

@@ -27,13 +27,21 @@ typedef struct ps_config_classes {
     bool are_named;     /* some name is not LABEL_i */
 } ps_config_classes;
 
-#define PS_UNSUPPORTED_MAX 128
+/* The section lora in the adapter_config.json of lora.from_pretrained. */
+typedef struct ps_config_adapter {
+    bool is_set; /* false: no file was read */
+    ps_option_value r, lora_alpha, lora_dropout, use_rslora;
+    char *target_modules, *rank_pattern, *alpha_pattern, *modules_to_save; /* owned */
+} ps_config_adapter;
+
+#define PS_UNSUPPORTED_MAX 160
 
 struct ps_config {
     ps_options options;
     ps_config_origin origin[PS_OPTION_COUNT];
     ps_config_adopted adopted[PS_OPTION_COUNT];
     ps_config_classes classes;
+    ps_config_adapter adapter;
     char *text[PS_OPTION_COUNT]; /* owned copies of STRING values that were given, else NULL */
     char *name;                  /* of the file, for messages */
     bool knows_machine;          /* machine is set */
@@ -68,6 +76,22 @@ PS_NODISCARD ps_status ps_config_adopt(ps_config *config);
 /* The same from the text of a config.json; `name` is for messages. Options are set when the next value is stored. */
 PS_NODISCARD ps_status ps_hf_config_read(ps_config *config, const char *text, int64_t n_bytes, const char *name);
 
+/* Set the options of the section lora that were not given from adapter_config.json. */
+void ps_config_resolve_adapters(ps_config *config);
+
+/* Read the adapter_config.json of a folder; PS_EIO, PS_EFORMAT, PS_EINVAL with file and key. On failure *out is empty. */
+PS_NODISCARD ps_status ps_adapter_config_load(const char *folder, ps_config_adapter *out);
+/* The same from its text; `name` is for messages. */
+PS_NODISCARD ps_status ps_adapter_config_read(const char *text, int64_t n_bytes, const char *name,
+                                              ps_config_adapter *out);
+void ps_adapter_config_forget(ps_config_adapter *a); /* an empty one is accepted */
+
+/* Read that of lora.from_pretrained, unless all options of the section are given. */
+PS_NODISCARD ps_status ps_config_adopt_adapter(ps_config *config);
+
+/* Check the rules between options of the section lora. */
+PS_NODISCARD ps_status ps_config_check_adapters(const ps_config *config);
+
 /* Check the rules between options of the model. */
 PS_NODISCARD ps_status ps_config_check_model(const ps_config *config);
 
@@ -92,10 +116,12 @@ typedef struct ps_unsupported {
         PS_ACCEPT_FALSE,
         PS_ACCEPT_TRUE,
         PS_ACCEPT_EITHER,
-        PS_ACCEPT_IGNORED /* any value of the type of `value` */
-    } accept;             /* which values are accepted */
-    const char *value;    /* of an ignored key, JSON: the value in effect, whatever is given */
-    const char *reason;   /* "not supported: ..."; "without effect, as ..." */
+        PS_ACCEPT_NOTHING, /* null, and an empty array or object */
+        PS_ACCEPT_NONE,    /* "none" */
+        PS_ACCEPT_IGNORED  /* any value of the type of `value` */
+    } accept;              /* which values are accepted */
+    const char *value;     /* of an ignored key, JSON: the value in effect, whatever is given */
+    const char *reason;    /* "not supported: ..."; "without effect, as ..." */
 } ps_unsupported;
 
 /* The entry for key, or for a section that key is in; NULL when there is none. */

@@ -27,10 +27,15 @@ const ps_unsupported *ps_unsupported_at(size_t i)
 
 bool ps_unsupported_is_harmless(const ps_unsupported *entry, const json_t *json)
 {
+    if (entry->accept == PS_ACCEPT_NOTHING)
+        return json_is_null(json) || (json_is_object(json) && json_object_size(json) == 0) ||
+               (json_is_array(json) && json_array_size(json) == 0);
     if (json_is_object(json)) json = json_object_get(json, "enabled");
     switch (entry->accept) {
     case PS_ACCEPT_NEVER:
+    case PS_ACCEPT_NOTHING:
     case PS_ACCEPT_IGNORED: break;
+    case PS_ACCEPT_NONE: return json_is_string(json) && strcmp(json_string_value(json), "none") == 0;
     case PS_ACCEPT_FALSE: return json_is_false(json);
     case PS_ACCEPT_TRUE: return json_is_true(json);
     case PS_ACCEPT_EITHER: return json_is_boolean(json);

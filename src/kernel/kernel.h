@@ -423,14 +423,15 @@ typedef struct ps_add_args {
     ps_dtype dtype;
 } ps_add_args;
 
-/* y[i] = kept(i) ? x[i] / (1 - p) : 0, kept(i) iff ps_rng_u32(key, i) >= p 2^32. Forward with x, backward with dx <-
- * dy. y may be x; accumulate adds to y; has_residual: y = residual + that, rounded to dtype before it is added. */
+/* y[i] = kept(i) ? scale x[i] / (1 - p) : 0, kept(i) iff ps_rng_u32(key, i) >= p 2^32. Forward with x, backward with
+ * dx <- dy. y may be x; accumulate adds to y; has_residual: y = residual + that, rounded to dtype before it is added. */
 typedef struct ps_dropout_args {
     void *y;              /* out [n] */
     const void *x;        /* in  [n] */
     const void *residual; /* in  [n] when has_residual; y may be residual */
     int64_t n;
     float p; /* 0 <= p < 1 */
+    float scale;
     ps_rng_key key;
     ps_dtype dtype;
     bool accumulate, has_residual; /* at most one */
@@ -686,12 +687,14 @@ typedef struct ps_grad_stats_args {
 } ps_grad_stats_args;
 
 /* dst[i] = mean + std z(first_index + i), z standard normal by Box-Muller on the words 2k, 2k+1 of the sequence `key`,
- * k = index / 2 (cosine for even, sine for odd index). std == 0 fills with mean. */
+ * k = index / 2 (cosine for even, sine for odd index). std == 0 fills with mean. is_uniform: z = 2 u - 1 instead, u the
+ * number in [0, 1) of the word with this index. */
 typedef struct ps_fill_args {
     float *dst; /* out [n]; any alignment */
     int64_t n, first_index;
     float mean, std;
     ps_rng_key key;
+    bool is_uniform;
 } ps_fill_args;
 
 /* The parts of a user's operator that a call needs. */

@@ -9,7 +9,10 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/folder_writer.h"
+#include "base/lora.h"
 #include "base/mem.h"
+#include "config/adapter_config.h"
+#include "weights/adapter_merge.h"
 #include "weights/weight_copy.h"
 #include "weights/weight_names.h"
 
@@ -77,6 +80,36 @@ static ps_status add_copy(exporter *x, int weight, const char *name)
     return PS_OK;
 }
 
+/* As peft names them: of the class's tensors in its own model. */
+static ps_status name_adapter_tensors(exporter *x)
+{
+    static const char prefix[] = PS_LORA_PREFIX;
+    char text[PS_WEIGHT_NAME_MAX];
+    for (int i = 0; i < ps_weight_source_count(x->source); i++) {
+        const char *name = ps_weight_source_get(x->source, i)->tensor.name;
+        const bool has_prefix = strncmp(name, prefix, sizeof prefix - 1) == 0;
+        snprintf(text, sizeof text, "%s%s", has_prefix ? "" : prefix, name);
+        PS_TRY(add_copy(x, i, text));
+    }
+    return PS_OK;
+}
+
+/* Tensors of modules that the adapter's folder has whole take the place of the base's. */
+static ps_status merge_tensors(exporter *x)
+{
+    const ps_adapter_merge *m = x->o->merge;
+    for (int i = 0; m != NULL && i < x->n; i++) {
+        ps_weight_copy *c = &x->copies[i];
+        const char *name = ps_weight_source_get(x->source, c->weight)->tensor.name;
+        c->delta = ps_adapter_merge_delta(m, name);
+        const int own = ps_adapter_merge_find(m, name);
+        if (own < 0) continue;
+        c->from = ps_adapter_merge_source(m);
+        c->weight = own;
+    }
+    return PS_OK;
+}
+
 static ps_status name_tensors(exporter *x)
 {
     ps_status st = PS_OK;
@@ -88,7 +121,7 @@ static ps_status name_tensors(exporter *x)
         PS_TRY_GOTO(add_copy(x, i, type != NULL ? ps_weight_class_name(type, name, text) : name));
         for (int k = 0; (tied = tied_name(x, type, name, k)) != NULL; k++) PS_TRY_GOTO(add_copy(x, i, tied));
     }
-    PS_TRY_GOTO(ps_mem_alloc((size_t)x->n, sizeof *x->shard_of, &x->shard_of));
+    st = merge_tensors(x);
 out:
     json_decref(config);
     return st;
@@ -97,14 +130,15 @@ out:
 /* Whether it shares its data with the previous copy. */
 static bool is_shared(const exporter *x, int i)
 {
-    return x->o->is_torch && i > 0 &&
+    return x->o->is_torch && i > 0 && x->copies[i].from == NULL && x->copies[i].delta == NULL &&
            ps_weight_source_same_as(x->source, x->copies[i].weight) ==
                ps_weight_source_same_as(x->source, x->copies[i - 1].weight);
 }
 
 static int64_t copied_bytes(const exporter *x, int i)
 {
-    const ps_weight *w = ps_weight_source_get(x->source, x->copies[i].weight);
+    const ps_weight_copy *c = &x->copies[i];
+    const ps_weight *w = ps_weight_source_get(c->from != NULL ? c->from : x->source, c->weight);
     const int64_t items = w->tensor.n_bytes / ps_safetensors_dtype_bytes(w->tensor.dtype);
     return items * ps_safetensors_dtype_bytes(ps_weight_copy_dtype(w, x->o->dtype));
 }
@@ -118,7 +152,7 @@ static void fill_shards(exporter *x)
     for (int i = 0; i < x->n; i++) {
         const bool shares = is_shared(x, i);
         const int64_t n_bytes = shares ? 0 : copied_bytes(x, i);
-        if (!shares && shard_bytes > 0 && n_bytes > x->o->max_shard_bytes - shard_bytes) {
+        if (!shares && shard_bytes > 0 && x->o->adapter_json == NULL && n_bytes > x->o->max_shard_bytes - shard_bytes) {
             x->info->n_shards++;
             shard_bytes = 0;
         }
@@ -130,6 +164,10 @@ static void fill_shards(exporter *x)
 
 static void shard_name(const exporter *x, int shard, char out[64])
 {
+    if (x->o->adapter_json != NULL) {
+        snprintf(out, 64, PS_ADAPTER_WEIGHTS);
+        return;
+    }
     const char *stem = x->o->is_torch ? "pytorch_model" : "model", *end = x->o->is_torch ? "bin" : "safetensors";
     if (x->info->n_shards == 1)
         snprintf(out, 64, "%s.%s", stem, end);
@@ -229,12 +267,15 @@ out:
 
 static ps_status write_all(exporter *x)
 {
-    PS_TRY(name_tensors(x));
+    const bool is_adapter = x->o->adapter_json != NULL;
+    PS_TRY((is_adapter ? name_adapter_tensors : name_tensors)(x));
+    PS_TRY(ps_mem_alloc((size_t)x->n, sizeof *x->shard_of, &x->shard_of));
     x->info->n_tensors = x->n;
     fill_shards(x);
     PS_TRY(write_shards(x));
     PS_TRY(check_finite(x));
-    if (x->o->config_json != NULL) PS_TRY(write_text(x->folder, "config.json", x->o->config_json));
+    if (is_adapter) PS_TRY(write_text(x->folder, PS_ADAPTER_CONFIG, x->o->adapter_json));
+    if (x->o->config_json != NULL && !is_adapter) PS_TRY(write_text(x->folder, "config.json", x->o->config_json));
     for (size_t i = 0; x->o->tokenizer_folder != NULL && i < PS_ARRAY_LEN(tokenizer_files); i++)
         PS_TRY(copy_file(x, tokenizer_files[i]));
     if (x->o->chat_template != NULL) PS_TRY(write_text(x->folder, CHAT_TEMPLATE, x->o->chat_template));

@@ -19,6 +19,9 @@
 #define PS_EXPORT_SHARD_BYTES ((int64_t)5000000000) /* as in transformers */
 
 typedef struct ps_export_options {
+    const char *adapter_json; /* NULL: a model. Otherwise an adapter for peft, of the source's tensors: this text as
+                                 adapter_config.json, and adapter_model.safetensors in one file; no config.json */
+    const struct ps_adapter_merge *merge; /* NULL: none. Otherwise adapters that are added to the source's tensors */
     const char *config_json;      /* text of config.json; its "model_type" determines the prefix of names. NULL: none */
     const char *tokenizer_folder; /* NULL: none */
     const char *chat_template;    /* written as chat_template.jinja, instead of tokenizer_folder's; NULL: none */

@@ -6,9 +6,20 @@
 #include "base/dtype.h"
 #include "weights/weight_source.h"
 
+/* What is added to a matrix: scale B A, of an adapter. */
+typedef struct ps_weight_delta {
+    float *a, *b; /* [r, n_in], [r, n_out]: B transposed */
+    int64_t r, n_in, n_out;
+    double scale;
+    bool is_in_out; /* the matrix is [n_in, n_out], as Conv1D has it, not [n_out, n_in] */
+} ps_weight_delta;
+
 typedef struct ps_weight_copy {
-    int weight;       /* number in the source */
-    const char *name; /* in the new file */
+    int weight;                   /* number in the source */
+    const char *name;             /* in the new file */
+    const ps_weight_source *from; /* NULL: the source of the other copies */
+    const ps_weight_delta
+        *delta; /* NULL: none. The sum is computed in double, and rounded to fp32, then to the file's type */
 } ps_weight_copy;
 
 /* The type of a tensor in the new file: float types are converted to *dtype (NULL: unchanged), other types are

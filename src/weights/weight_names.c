@@ -38,7 +38,7 @@ static const char *suffix_after(const char *base, const char *name)
 /* Without the prefixes of wrapper modules: DistributedDataParallel, torch.compile. */
 static const char *unwrapped(const char *name)
 {
-    static const char *const wrappers[] = {"module", "_orig_mod"};
+    static const char *const wrappers[] = {"module", "_orig_mod", "base_model.model"};
     for (size_t i = 0; i < PS_ARRAY_LEN(wrappers);) {
         const char *inner = suffix_after(wrappers[i], name);
         if (inner != NULL) name = inner;
@@ -241,7 +241,8 @@ typedef struct matcher {
     ps_weight_match *m;
     const char *path, *const *have, *const *want;
     int n_have, n_want;
-    ps_name_index index; /* of want */
+    ps_name_index index;  /* of want */
+    const bool *may_lack; /* NULL: none */
     bool allow_new_head;
 } matcher;
 
@@ -300,7 +301,11 @@ static ps_status matcher_rest(const matcher *x, int have)
     m->n_ignored++;
     if (tied >= 0 || ps_weight_is_buffer(name)) return PS_OK;
     if (!ps_weight_is_head(name))
-        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is not one of the model's", x->path, x->have[have]);
+        return PS_FAIL(PS_EFORMAT, "%s: tensor %.128s is not one of the model's%s", x->path, x->have[have],
+                       strstr(name, ".lora_") != NULL
+                           ? ": it is an adapter's; the section lora of the configuration, or "
+                             "lora.from_pretrained, gives the model one"
+                           : "");
     if (x->allow_new_head) return PS_OK;
     return PS_FAIL(
         PS_EFORMAT,
@@ -312,7 +317,7 @@ static ps_status matcher_check_missing(const matcher *x)
 {
     ps_weight_match *m = x->m;
     for (int i = 0; i < x->n_want; i++) {
-        if (m->of_want[i] != PS_WEIGHT_NEW) continue;
+        if (m->of_want[i] != PS_WEIGHT_NEW || (x->may_lack != NULL && x->may_lack[i])) continue;
         const bool is_head = ps_weight_is_head(x->want[i]);
         if (!is_head || !x->allow_new_head)
             return PS_FAIL(PS_EFORMAT, "%s: tensor %s is missing%s", x->path, x->want[i],
@@ -344,7 +349,7 @@ static ps_status matcher_run(matcher *x)
 }
 
 ps_status ps_weight_match_init(ps_weight_match *m, const char *path, const char *const *have, int n_have,
-                               const char *const *want, int n_want, bool allow_new_head)
+                               const char *const *want, int n_want, const bool *may_lack, bool allow_new_head)
 {
     *m = (ps_weight_match){.first_new = -1};
     matcher x = {.m = m,
@@ -353,6 +358,7 @@ ps_status ps_weight_match_init(ps_weight_match *m, const char *path, const char 
                  .want = want,
                  .n_have = n_have,
                  .n_want = n_want,
+                 .may_lack = may_lack,
                  .allow_new_head = allow_new_head};
     PS_TRY(ps_mem_alloc((size_t)n_have, sizeof *m->of_have, &m->of_have));
     PS_TRY(ps_mem_alloc((size_t)n_want, sizeof *m->of_want, &m->of_want));

@@ -6,7 +6,7 @@
  *   1 same name              the model has it
  *   2 almost the same name   with or without a base's prefix ("transformer.", "model.", "bert.", of whatever family),
  *                            and with the names of layer norms that old BERT files have (gamma, beta: weight, bias)
- *                            (for all rules: without the "module." or "_orig_mod." of a wrapper)
+ *                            (for all rules: without the "module.", "_orig_mod." or "base_model.model." of a wrapper)
  *   3 tied                   lm_head.weight, cls.predictions.decoder.{weight,bias}, when the model has only what they
  *                            are tied to: a copy, or the value itself if the file has no other. Of a BERT with an
  *                            output table of its own decoder.bias is the value, also where the file has
@@ -15,7 +15,8 @@
  *   5 a head the model lacks with allow_new_head ignored, else an error
  *   6 anything else          an error naming it
  *
- * A parameter without a tensor is an error, unless it is in a head and allow_new_head is given: then it keeps its
+ * A parameter without a tensor is an error, unless the caller says that it may lack one (of adapters, a base's; of a
+ * base, an adapter's), or it is in a head and allow_new_head is given: then it keeps its
  * initial values (fine-tuning). Heads: lm_head, score, classifier, qa_outputs, cls, and BERT's pooler. What is a base,
  * a head, tied or a buffer is defined by all families of config/model/ together. */
 #ifndef PS_WEIGHTS_WEIGHT_NAMES_H
@@ -64,10 +65,11 @@ typedef struct ps_weight_match {
     int first_new; /* a parameter, -1: none */
 } ps_weight_match;
 
-/* have: names in the file; want: names of the model; both unique. PS_EFORMAT names `path` and the tensor that does not
+/* have: names in the file; want: names of the model; both unique. may_lack [n_want]: those that need no tensor; NULL: none. PS_EFORMAT names `path` and the tensor that does not
  * match. Call deinit also after a failure. */
 PS_NODISCARD ps_status ps_weight_match_init(ps_weight_match *m, const char *path, const char *const *have, int n_have,
-                                            const char *const *want, int n_want, bool allow_new_head);
+                                            const char *const *want, int n_want, const bool *may_lack,
+                                            bool allow_new_head);
 void ps_weight_match_deinit(ps_weight_match *m);
 
 #endif

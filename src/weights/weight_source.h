@@ -6,6 +6,7 @@
  *     FOLDER/model.safetensors.index.json       the same in shards
  *     FOLDER/pytorch_model.bin                  an older Hugging Face folder
  *     FOLDER/pytorch_model.bin.index.json       the same in shards
+ *     FOLDER/adapter_model.safetensors          adapters, as peft saves them
  *     FOLDER/model-{rank}-of-{n}.safetensors    a checkpoint of pstar, all ranks together
  *     FOLDER/model-{rank}.pt                    a checkpoint of PatrickStar, ranks from 0 on
  *     FOLDER/checkpoints/latest                 the folder of a run: its newest checkpoint

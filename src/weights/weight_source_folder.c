@@ -156,7 +156,8 @@ static ps_status add_folder(ps_weight_source *s, const char *folder, bool may_be
     } looks[] = {{"model.safetensors", NULL},
                  {"model.safetensors.index.json", "safetensors"},
                  {"pytorch_model.bin", NULL},
-                 {"pytorch_model.bin.index.json", "torch.save"}};
+                 {"pytorch_model.bin.index.json", "torch.save"},
+                 {"adapter_model.safetensors", NULL}};
     for (size_t i = 0; i < PS_ARRAY_LEN(looks); i++) {
         bool is_there;
         PS_TRY(has_file(folder, looks[i].name, &is_there));

@@ -417,6 +417,43 @@ static void follow_olmo2(void **state)
     follow_hf_within("olmo2", 3.5e-2);
 }
 
+/* ---- adapters: ten steps by peft ---- */
+
+#define ALL_LINEAR                                                                                                     \
+    ", \"lora\": {\"r\": 4, \"lora_alpha\": 8, \"target_modules\": \"all-linear\", "                                   \
+    "\"rank_pattern\": {\"q_proj\": 8, \"0.mlp.up_proj\": 2}, \"alpha_pattern\": {\"v_proj\": 4}}"
+#define WITH_HEAD                                                                                                      \
+    ", \"lora\": {\"r\": 6, \"lora_alpha\": 4, \"use_rslora\": true, "                                                 \
+    "\"target_modules\": [\"q_proj\", \"k_proj\", \"down_proj\"], \"modules_to_save\": [\"lm_head\"]}"
+#define OF_BERT ", \"lora\": {\"r\": 4, \"lora_alpha\": 4, \"target_modules\": [\"query\", \"value\", \"dense\"]}"
+#define OF_GPT2                                                                                                        \
+    "scheduler.type=cosine", "scheduler.params.warmup_num_steps=2", "scheduler.params.total_num_steps=20", "lora.r=4", \
+        "lora.lora_alpha=8", "lora.target_modules=c_attn,c_proj"
+#define LORA_GPT2_FILE "test/golden/lora_gpt2_tiny.safetensors"
+
+static void follow_lora(const char *name, const char *section)
+{
+    char path[128], more[1024];
+    static const char *const others[] = {"", CHECKPOINTING, BF16, FP16};
+    snprintf(path, sizeof path, "test/golden/lora_%s_tiny.safetensors", name);
+    for (size_t i = 0; i < PS_ARRAY_LEN(others); i++) {
+        snprintf(more, sizeof more, "%s%s", section, others[i]);
+        follow(path, config_for(path, 2, 20, 20, more), i < 2 ? 1e-5 : 2e-2, i >= 2);
+    }
+}
+
+static void test_lora(void **state)
+{
+    (void)state;
+    follow_lora("llama", ALL_LINEAR);
+    follow_lora("qwen3", WITH_HEAD);
+    follow_lora("bert", OF_BERT);
+    follow(LORA_GPT2_FILE, TINY(OF_GPT2), 1e-5, false);
+    follow(LORA_GPT2_FILE, TINY(OF_GPT2, "train.backend=ref"), 1e-5, false);
+    follow(LORA_GPT2_FILE, TINY(OF_GPT2, "train.isa=portable"), 1e-5, false);
+    follow(LORA_GPT2_FILE, TINY(OF_GPT2, "bf16.enabled=true"), 2e-2, true);
+}
+
 /* What is near 0 comes to be on the other side of it in 16 bits, and has a gradient or none: PyTorch's own in bf16 are
  * up to 1.6e-1 from those in f32. */
 static void follow_relu(void **state)
@@ -487,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_sgd_nesterov),
         cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_lora),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_changed_gradients),
         HEADS(bert_regression),

@@ -53,7 +53,7 @@ static ps_status code(const ps_settings *s, const ps_config *c, bool *keeps)
     ps_exec_plan *b = NULL;
     ps_forecast f;
     const ps_code_options o = ps_settings_code_options(s);
-    assert_ok(ps_program_build(ps_model_from_config, (void *)(uintptr_t)c, s->B, s->T, &program));
+    assert_ok(ps_program_build(ps_model_from_config, (void *)(uintptr_t)c, NULL, s->B, s->T, &program));
     assert_ok(ps_code_create(program, &o, &code));
     const ps_status st = ps_search_exec_plan(s, program, code, &s->budgets, NULL, &b, &f);
     *keeps = st == PS_OK && b->code->keeps_logits;

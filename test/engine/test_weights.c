@@ -86,7 +86,8 @@ static void test_types(void **state)
         assert_ok(ps_weight_source_open(whole.text, &s));
         const int n = ps_weight_source_count(s);
         ps_weight_copy *copies = calloc((size_t)n, sizeof *copies);
-        for (int i = 0; i < n; i++) copies[i] = (ps_weight_copy){i, ps_weight_source_get(s, i)->tensor.name};
+        for (int i = 0; i < n; i++)
+            copies[i] = (ps_weight_copy){.weight = i, .name = ps_weight_source_get(s, i)->tensor.name};
         assert_ok(ps_weight_copy_file(s, copies, n, &dtype, again.text, NULL));
         free(copies);
         ps_weight_source_close(s);
@@ -194,12 +195,13 @@ static void test_wrong_files(void **state)
     assert_ok(ps_weight_source_open(p.text, &s));
     const int n = ps_weight_source_count(s);
     ps_weight_copy *copies = calloc((size_t)n + 1, sizeof *copies);
-    for (int i = 0; i < n; i++) copies[i] = (ps_weight_copy){i, ps_weight_source_get(s, i)->tensor.name};
+    for (int i = 0; i < n; i++)
+        copies[i] = (ps_weight_copy){.weight = i, .name = ps_weight_source_get(s, i)->tensor.name};
     char first[128];
     snprintf(first, sizeof first, "tensor %s is missing", copies[0].name);
     assert_ok(ps_weight_copy_file(s, copies + 1, n - 1, NULL, bad.text, NULL));
     expect_fails(ps_engine_load_pretrained(e, bad.text, NULL, NULL), PS_EFORMAT, first);
-    copies[n] = (ps_weight_copy){0, "h.9.extra"};
+    copies[n] = (ps_weight_copy){.name = "h.9.extra"};
     assert_ok(ps_weight_copy_file(s, copies, n + 1, NULL, bad.text, NULL));
     expect_fails(ps_engine_load_pretrained(e, bad.text, NULL, NULL), PS_EFORMAT,
                  "tensor h.9.extra is not one of the model's");

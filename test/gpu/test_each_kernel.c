@@ -161,7 +161,7 @@ static void run_elementwise(void)
     RUN(relu_fwd, .y = out(N), .x = in(N), .n = N, .dtype = t);
     RUN(relu_bwd, .dx = out(N), .dy = in(N), .y = in(N), .n = N, .dtype = t);
     RUN(add, .y = out(N), .a = in(N), .b = in(N), .n = N, .dtype = t);
-    RUN(dropout, .y = out(N), .x = in(N), .n = N, .p = 0.5f, .dtype = t);
+    RUN(dropout, .y = out(N), .x = in(N), .n = N, .p = 0.5f, .scale = 1, .dtype = t);
     RUN(fill, .dst = out_f32(N), .n = N, .std = 1.0f);
     RUN_SCRATCH(rope, .y = out(N), .x = in(N), .inv_freq = in_f32(C / H / 2), .B = B, .T = T, .H = H, .D = C / H,
                 .scale = 1.0f, .dtype = t);

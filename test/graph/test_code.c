@@ -260,7 +260,7 @@ static void test_size_of_options(void **state)
 {
     (void)state;
     ps_program *p = NULL;
-    assert_int_equal(ps_program_build(model_small_options, NULL, B, T, &p), PS_EINVAL);
+    assert_int_equal(ps_program_build(model_small_options, NULL, NULL, B, T, &p), PS_EINVAL);
     assert_non_null(strstr(ps_last_error(), "ps_cross_entropy_options"));
 }
 
@@ -297,7 +297,7 @@ static ps_code *code_of(ps_model_func model, void *user, int way, int32_t n_chec
                                .offloads_inputs = way == OFFLOADS,
                                .n_checkpoints = n_checkpoints,
                                .may_overwrite_params = true};
-    assert_ok(ps_program_build(model, user, B, T, program));
+    assert_ok(ps_program_build(model, user, NULL, B, T, program));
     assert_ok(ps_code_create(*program, &o, &p));
     ps_backend_destroy(backend);
     return p;
@@ -605,16 +605,16 @@ static void test_builder_errors(void **state)
     ps_program *p = NULL;
     for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
         int which = cases[i].which;
-        assert_int_equal(ps_program_build(model_wrong, &which, B, T, &p), PS_EINVAL);
+        assert_int_equal(ps_program_build(model_wrong, &which, NULL, B, T, &p), PS_EINVAL);
         assert_null(p);
         if (strstr(ps_last_error(), cases[i].says) == NULL) fail_msg("case %d says: %s", which, ps_last_error());
     }
     int which = 18;
-    assert_int_equal(ps_program_build(model_wrong, &which, B, T, &p), PS_ENOSYS);
-    assert_int_equal(ps_program_build(model_wrong, &which, 0, T, &p), PS_EINVAL);
-    assert_int_equal(ps_program_build(model_wrong, &which, INT64_MAX / 2, T, &p), PS_EINVAL);
+    assert_int_equal(ps_program_build(model_wrong, &which, NULL, B, T, &p), PS_ENOSYS);
+    assert_int_equal(ps_program_build(model_wrong, &which, NULL, 0, T, &p), PS_EINVAL);
+    assert_int_equal(ps_program_build(model_wrong, &which, NULL, INT64_MAX / 2, T, &p), PS_EINVAL);
     which = 99; /* nothing wrong */
-    assert_ok(ps_program_build(model_wrong, &which, B, T, &p));
+    assert_ok(ps_program_build(model_wrong, &which, NULL, B, T, &p));
     ps_program_destroy(p);
     ps_program_destroy(NULL);
     assert_int_equal(ps_mem_live_bytes(), 0);

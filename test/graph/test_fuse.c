@@ -206,7 +206,7 @@ static outcome run_unfused(const ps_program *program, const setting *s)
 static void check_same(ps_model_func model, void *user, ps_backend *backend, const char *name)
 {
     ps_program *program = NULL;
-    assert_ok(ps_program_build(model, user, B, T, &program));
+    assert_ok(ps_program_build(model, user, NULL, B, T, &program));
     for (int flags = 0; flags < 5; flags++) {
         const setting s = {.backend = backend,
                            .dtype = flags & 1 ? PS_DTYPE_BF16 : PS_DTYPE_F32,
@@ -277,7 +277,7 @@ static void test_patterns(void **state)
     ps_program *program = NULL;
     setting s = {.training = true};
     assert_ok(ps_backend_create_ref(&s.backend));
-    assert_ok(ps_program_build(model_blocks, NULL, B, T, &program));
+    assert_ok(ps_program_build(model_blocks, NULL, NULL, B, T, &program));
 
     ps_code *p = code_of(program, &s);
     assert_true(find_fused(p, "a.fc+gelu forward")->between >= 0);
@@ -303,7 +303,7 @@ static void test_patterns(void **state)
     ps_code_destroy(p);
     ps_program_destroy(program);
 
-    assert_ok(ps_program_build(model_unfused, NULL, B, T, &program));
+    assert_ok(ps_program_build(model_unfused, NULL, NULL, B, T, &program));
     s.training = s.checkpointing = true;
     p = code_of(program, &s);
     assert_int_equal(n_fused(p), 0);
@@ -318,7 +318,7 @@ static void test_pairs(void **state)
     ps_program *program = NULL;
     setting s = {.training = true};
     assert_ok(ps_backend_create_ref(&s.backend));
-    assert_ok(ps_program_build(model_pairs, NULL, B, T, &program));
+    assert_ok(ps_program_build(model_pairs, NULL, NULL, B, T, &program));
     for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
         s.checkpointing = checkpointing;
         ps_code *p = code_of(program, &s);
@@ -378,7 +378,7 @@ static void test_pair_across_segments(void **state)
     ps_program *program = NULL;
     setting s = {.training = true};
     assert_ok(ps_backend_create_ref(&s.backend));
-    assert_ok(ps_program_build(model_pair_across, NULL, B, T, &program));
+    assert_ok(ps_program_build(model_pair_across, NULL, NULL, B, T, &program));
     for (int checkpointing = 0; checkpointing < 2; checkpointing++) {
         s.checkpointing = checkpointing;
         ps_code *p = code_of(program, &s);
@@ -413,7 +413,7 @@ static void test_unrounded_across_segments(void **state)
     ps_program *program = NULL;
     setting s = {.training = true};
     assert_ok(ps_backend_create_ref(&s.backend));
-    assert_ok(ps_program_build(model_epilogues_across, NULL, B, T, &program));
+    assert_ok(ps_program_build(model_epilogues_across, NULL, NULL, B, T, &program));
     const ps_backend_ops *lists = s.backend->ops;
     for (int flags = 0; flags < 4; flags++) {
         ps_backend_ops ops = *lists;
@@ -438,7 +438,7 @@ static void test_lists(void **state)
     ps_program *program = NULL;
     setting s = {.training = true};
     assert_ok(ps_backend_create_ref(&s.backend));
-    assert_ok(ps_program_build(model_blocks, NULL, B, T, &program));
+    assert_ok(ps_program_build(model_blocks, NULL, NULL, B, T, &program));
     const ps_backend_ops *lists = s.backend->ops;
     static const struct {
         ps_epilogue_kind kind;
@@ -464,7 +464,7 @@ static void test_memory(void **state)
     ps_program *program = NULL;
     setting s = {.training = false};
     assert_ok(ps_backend_create_ref(&s.backend));
-    assert_ok(ps_program_build(model_blocks, NULL, B, T, &program));
+    assert_ok(ps_program_build(model_blocks, NULL, NULL, B, T, &program));
     for (int training = 0; training < 2; training++) {
         s.training = training;
         outcome one = run(program, &s), two = run_unfused(program, &s);

@@ -107,7 +107,7 @@ static void check_code(ps_model_func model, void *user, bool looks, bool checkpo
     ps_program *program = NULL;
     ps_code *code = NULL;
     assert_ok(ps_backend_create_ref(&backend));
-    assert_ok(ps_program_build(model, user, 2, 4, &program));
+    assert_ok(ps_program_build(model, user, NULL, 2, 4, &program));
     const ps_code_options o = {.backend = backend,
                                .dtype = PS_DTYPE_BF16,
                                .training = true,

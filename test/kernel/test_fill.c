@@ -36,6 +36,38 @@ static void test_moments(void **state)
     }
 }
 
+static float *fill_uniform(ps_backend *k, int64_t n, int64_t first, float mean, float half)
+{
+    float *dst = op_alloc((size_t)n * sizeof *dst);
+    const ps_fill_args a = {
+        .dst = dst, .n = n, .first_index = first, .mean = mean, .std = half, .key = key, .is_uniform = true};
+    op_expect_ok(ps_run_fill(k, NULL, &a, 0));
+    return dst;
+}
+
+/* The documented words, the same on all backends but for the reference's rounding, in any window. */
+static void test_uniform(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    ps_backend *k;
+    char name[64];
+    for (int i = 0; op_backend(i, &k, name); i++) {
+        op_label("uniform, %s", name);
+        const float *x = fill_uniform(k, N, 0, 0.0f, 0.25f);
+        double square = 0;
+        for (int j = 0; j < N; j++) {
+            const double u = (double)ps_rng_unit(ps_rng_u32(key, (uint64_t)j));
+            assert_true(fabs((double)x[j] - 0.25 * (2 * u - 1)) < 1e-7);
+            square += (double)x[j] * (double)x[j] / N;
+        }
+        assert_true(fabs(square / (0.25 * 0.25 / 3) - 1) < 0.02); /* standard error sqrt(4/5 / N) = 0.003 */
+        const float *window = fill_uniform(k, 777, 13, 0.0f, 0.25f);
+        assert_memory_equal(window, x + 13, 777 * sizeof *x);
+        op_release();
+    }
+}
+
 /* Any window of the sequence equals the same part of the whole; other seeds and streams differ; std 0 is constant. */
 static void test_windows_and_keys(void **state)
 {
@@ -97,10 +129,8 @@ static void test_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moments),
-        cmocka_unit_test(test_windows_and_keys),
-        cmocka_unit_test(test_backends),
-        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_moments),  cmocka_unit_test(test_uniform),   cmocka_unit_test(test_windows_and_keys),
+        cmocka_unit_test(test_backends), cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 static ps_program *program_of(ps_config *c)
 {
     ps_program *p = NULL;
-    assert_ok(ps_program_build(ps_model_from_config, c, 2, 16, &p));
+    assert_ok(ps_program_build(ps_model_from_config, c, NULL, 2, 16, &p));
     ps_config_destroy(c);
     return p;
 }

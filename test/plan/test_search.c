@@ -26,7 +26,7 @@ static void begin_on_one(planned *p, const char *const *changes)
     assert_ok(ps_settings_read(p->config, true, &p->settings));
     assert_ok(ps_settings_open_backend(&p->settings));
     const ps_code_options o = ps_settings_code_options(&p->settings);
-    assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
+    assert_ok(ps_program_build(ps_model_from_config, p->config, NULL, p->settings.B, p->settings.T, &p->program));
     assert_ok(ps_code_create(p->program, &o, &p->code));
 }
 

@@ -31,7 +31,7 @@ static void begin(planned *p, const planned_run *run)
     assert_ok(ps_settings_plan_as_rank(&p->settings, p->config, run->rank, run->n_ranks));
     assert_ok(ps_settings_open_backend(&p->settings));
     const ps_code_options o = ps_settings_code_options(&p->settings);
-    assert_ok(ps_program_build(ps_model_from_config, p->config, p->settings.B, p->settings.T, &p->program));
+    assert_ok(ps_program_build(ps_model_from_config, p->config, NULL, p->settings.B, p->settings.T, &p->program));
     assert_ok(ps_code_create(p->program, &o, &p->code));
     assert_ok(ps_search_exec_plan(&p->settings, p->program, p->code, &p->settings.budgets, NULL, &p->exec_plan, &f));
 }

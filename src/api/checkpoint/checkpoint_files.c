@@ -131,6 +131,7 @@ static ps_status add_piece(header *h, const ps_piece *piece)
 {
     ps_checkpoint_files *f = h->files;
     const ps_state_tensor *p = &h->model->tensors[piece->tensor];
+    if (p->is_left_out) return PS_OK;
     const int32_t n_chunks = n_slots(h, piece->tensor);
     ps_checkpoint_slot *slots = f->slots + f->first_slot[piece->tensor];
     if (h->has_pieces && n_chunks > 1) {
@@ -162,7 +163,7 @@ static ps_status add_others(header *h, bool are_trained)
 {
     for (int32_t t = 0; t < h->model->n_tensors && h->model->settings->ranks.rank == 0; t++) {
         const ps_state_tensor *p = &h->model->tensors[t];
-        if (p->name == NULL || p->in_layout >= 0 || p->is_trained != are_trained) continue;
+        if (p->name == NULL || p->in_layout >= 0 || p->is_trained != are_trained || p->is_left_out) continue;
         for (int32_t k = 0; k < n_slots(h, t); k++) h->files->slots[h->files->first_slot[t] + k].array = h->n;
         PS_TRY(add_array(h, p, NULL));
     }

@@ -13,7 +13,7 @@
 /* The place of a tensor's elements in one of its chunks: in an array of a file, which is the tensor or a piece of
  * it. */
 typedef struct ps_checkpoint_slot {
-    int32_t array; /* its number in the order of the files; -1: another rank stores them */
+    int32_t array; /* its number in the order of the files; -1: another rank stores them, or none does */
     int64_t first; /* element of the tensor with which the array begins */
 } ps_checkpoint_slot;
 

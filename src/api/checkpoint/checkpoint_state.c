@@ -14,8 +14,8 @@
 #define STATE_FORMAT "patrickstar checkpoint"
 /* 2: with several ranks, tensors may be stored in pieces. One rank writes files that programs of version 1 can read.
  * 3: with data of a module of another framework in addition to tensors. 4: with compact states of the optimizer.
- * 5: with bf16 ones. */
-#define STATE_VERSION 5
+ * 5: with bf16 ones. 6: without the frozen parameters of an adapter's base. */
+#define STATE_VERSION 6
 #define STATE_GENERATOR "philox4x32-10"
 /* Counters beyond this are damage: their products with batch sizes must fit. */
 #define STATE_STEPS_MAX ((int64_t)1 << 40)
@@ -158,7 +158,8 @@ static json_t *extra_json(const ps_checkpoint_state *s)
 
 static int version_of(const ps_checkpoint_state *s)
 {
-    if (s->state_format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC) return STATE_VERSION;
+    if (s->has_base) return STATE_VERSION;
+    if (s->state_format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC) return 5;
     if (s->state_format != PS_CONFIG_STATE_FORMAT_FP32) return 4;
     if (s->module_json != NULL || has_extra(s)) return 3;
     return s->n_ranks > 1 ? 2 : 1;
@@ -196,7 +197,10 @@ ps_status ps_checkpoint_state_render(const ps_checkpoint_state *s, char **out, i
     PS_TRY_GOTO(parse_object("the state of a module", s->module_json, &module));
     state = numbers_json(s);
     const char *format = ps_config_state_format_names[s->state_format];
-    if ((s->state_format != PS_CONFIG_STATE_FORMAT_FP32 &&
+    char base[17];
+    snprintf(base, sizeof base, "%016" PRIx64, s->base_xxh3);
+    if ((s->has_base && json_object_set_new(state, "base_xxh3", json_string(base)) != 0) ||
+        (s->state_format != PS_CONFIG_STATE_FORMAT_FP32 &&
          json_object_set_new(state, "state_format", json_string(format)) != 0) ||
         (s->module_json != NULL && json_object_set(state, "module", module) != 0) ||
         (has_extra(s) && json_object_set_new(state, "extra_files", extra_json(s)) != 0)) {
@@ -392,6 +396,14 @@ static ps_status read_state_format(const state_reader *r, ps_checkpoint_state *s
     return fail_wrong(r, NULL, "state_format", "\"compact\", \"compact_split\" or \"bf16_stochastic\"");
 }
 
+static ps_status read_base(const state_reader *r, ps_checkpoint_state *s)
+{
+    const json_t *v = get(r, NULL, "base_xxh3");
+    s->has_base = v != NULL;
+    if (v == NULL || parse_hash(json_string_value(v), &s->base_xxh3)) return PS_OK;
+    return fail_wrong(r, NULL, "base_xxh3", "16 hexadecimal digits");
+}
+
 static ps_status read_name(const state_reader *r, const char *key, char out[PS_ARITHMETIC_NAME_MAX])
 {
     const char *text = json_string_value(get(r, "arithmetic", key));
@@ -425,6 +437,7 @@ static ps_status read_all(const state_reader *r, ps_checkpoint_state *s)
     strcpy(s->dtype, dtype);
     PS_TRY(read_loss_average(r, s));
     PS_TRY(read_state_format(r, s));
+    PS_TRY(read_base(r, s));
     PS_TRY(read_arithmetic(r, &s->arithmetic));
     PS_TRY(read_files(r, s));
     if (get(r, NULL, "module") != NULL) PS_TRY(copy_object(r, "module", &s->module_json));

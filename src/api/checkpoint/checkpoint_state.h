@@ -2,7 +2,7 @@
  *
  *     {
  *       "format": "patrickstar checkpoint", "version": 1 (2 with several ranks, 3 with "module" or "extra_files", 4
- *                                  and 5 with "state_format"),
+ *                                  and 5 with "state_format", 6 with "base_xxh3"),
  *       "program": "0.1.0",
  *       "ranks": 1,
  *       "steps": 100,              optimizer steps begun, skipped ones too
@@ -19,6 +19,8 @@
  *                                  lack it: their rule is micro_batches
  *       "state_format": "compact", optimizer.params.state_format; absent: fp32. compact_split has the same files, as
  *                                  masters are floats in all of them
+ *       "base_xxh3": "0123...",  only with adapters: of the frozen parameters that are not in the files, as floats, in
+ *                                  the model's order
  *       "files": [{"name": "model-0-of-1.safetensors", "bytes", "xxh3"},
  *                 {"name": "optimizer-0-of-1.safetensors", "bytes", "xxh3"}],
  *       "extra_files": [{"name": "extra-0-of-1.pt", "bytes", "xxh3"}],  only if the program passed some; null: none of
@@ -77,6 +79,8 @@ typedef struct ps_checkpoint_state {
     bool has_loss_average; /* otherwise loss_average is PS_CONFIG_LOSS_AVERAGE_MICRO_BATCHES */
     ps_config_loss_average loss_average;
     ps_config_state_format state_format;
+    bool has_base; /* its files lack the base, whose hash is base_xxh3 */
+    uint64_t base_xxh3;
     ps_arithmetic arithmetic;  /* not known for checkpoints of earlier versions */
     ps_checkpoint_file *files; /* [n_ranks * PS_CHECKPOINT_PART_COUNT]: rank * PS_CHECKPOINT_PART_COUNT + part */
     ps_checkpoint_file *extra; /* [n_ranks] */

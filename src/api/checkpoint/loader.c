@@ -85,7 +85,7 @@ static ps_status list_names(ps_loader *l)
     const int32_t n_states = s->training ? s->optimizer.n_states : 0;
     PS_TRY(ps_mem_alloc((size_t)n_tensors * (1 + (size_t)n_states), sizeof *l->names, &l->names));
     for (int32_t t = 0; t < n_tensors; t++) {
-        if (l->model->tensors[t].name == NULL) continue;
+        if (l->model->tensors[t].name == NULL || l->model->tensors[t].is_left_out) continue;
         PS_TRY(add_name(l, t, "", PS_VALUE_LIST));
         for (int32_t i = 0; i < n_states; i++)
             if (ps_state_tensor_has(l->model, &l->model->tensors[t], i))

@@ -134,6 +134,7 @@ static void take_piece(void *user, ps_list list, ps_item item, int32_t tensor, i
     ps_saver *s = user;
     const int64_t begin = ps_clock_ns();
     const ps_checkpoint_slot slot = ps_checkpoint_files_find(&s->files, tensor, offset);
+    if (slot.array < 0) return; /* left out, in a chunk with others */
     if (list >= PS_LIST_STATES && !ps_checkpoint_files_has(&s->files, list, slot.array))
         return; /* zeros, in a chunk with tensors that have this state */
     const int64_t at = ps_item_offset(item, offset - slot.first), bytes = ps_item_bytes(item, n);

@@ -1,14 +1,23 @@
 /* checkpoint.c - checkpoints of an engine: saving state other than tensors, and resuming. */
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "api/checkpoint/loader.h"
 #include "api/checkpoint/saver.h"
 #include "api/engine/checkpoint_match.h"
 #include "api/engine/engine.h"
+#include "api/engine/tensors.h"
 #include "base/mem.h"
 #include "base/sized.h"
 #include "chunk/comm/agree.h"
 #include "train/state/values.h"
+
+/* Adapters of the configuration: checkpoints have only what is trained. */
+static bool has_base(const ps_engine *e)
+{
+    return e->settings.adapters.r > 0;
+}
 
 /* ---- saving ---- */
 
@@ -45,6 +54,8 @@ ps_status ps_engine_begin_checkpoint(ps_engine *e, const char *folder, const cha
     PS_TRY(expect_between_steps(e, "ps_engine_begin_checkpoint"));
     if (e->saver != NULL)
         return PS_FAIL(PS_ESTATE, "ps_engine_begin_checkpoint: one is in progress; call ps_engine_finish_checkpoint");
+    uint64_t base_xxh3 = 0;
+    if (has_base(e)) PS_TRY(ps_engine_hash_base(e, &base_xxh3));
     const ps_model_state model = ps_engine_model_state(e);
     ps_checkpoint_state state = {0};
     const ps_saver_desc d = {.model = &model,
@@ -56,6 +67,8 @@ ps_status ps_engine_begin_checkpoint(ps_engine *e, const char *folder, const cha
                              .keep_last = e->settings.keep_checkpoints,
                              .state = &state,
                              .status = take_state(e, caller_json, &state)};
+    state.has_base = has_base(e);
+    state.base_xxh3 = base_xxh3;
     return ps_saver_create(&d, &e->saver);
 }
 
@@ -100,8 +113,32 @@ static ps_status expect_ready(const ps_engine *e)
     return PS_OK;
 }
 
+/* The files lack the base, which the engine has from elsewhere. */
+static ps_status expect_base(const ps_engine *e)
+{
+    if (!has_base(e)) return PS_OK;
+    return ps_engine_expect_values(e, "ps_engine_load_checkpoint: with adapters (lora.r) a checkpoint lacks the base");
+}
+
+/* Values of another format have another hash. */
+static ps_status check_base(ps_engine *e, const ps_loader *l)
+{
+    uint64_t is;
+    const ps_checkpoint_state *s = ps_loader_state(l);
+    if (!s->has_base || strcmp(s->dtype, ps_dtype_name(e->settings.dtype)) != 0) return PS_OK;
+    PS_TRY(ps_engine_hash_base(e, &is));
+    if (is == s->base_xxh3) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "%s: its adapters were trained on a base whose weights have the xxh3 %016" PRIx64
+                   ", but those of the base now have %016" PRIx64
+                   ": give the same model.from_pretrained, or without one "
+                   "the same train.seed",
+                   ps_loader_folder(l), s->base_xxh3, is);
+}
+
 static ps_status open_checkpoint(const ps_engine *e, const ps_model_state *model, const char *folder, ps_loader **out)
 {
+    PS_TRY(expect_base(e));
     PS_TRY(ps_loader_open(model, folder, out));
     PS_TRY(ps_checkpoint_match(e, ps_loader_state(*out), ps_loader_folder(*out)));
     return ps_loader_check(*out);
@@ -144,6 +181,7 @@ ps_status ps_engine_load_checkpoint(ps_engine *e, const char *folder, char **cal
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_comm_agree(comm, open_checkpoint(e, &model, folder, &l)));
     PS_TRY_GOTO(ps_loader_check_same(l));
+    PS_TRY_GOTO(check_base(e, l));
     PS_TRY_GOTO(ps_engine_check_agreed(e, ps_comm_agree(comm, load_all(e, l))));
     tell_differences(e, l);
     if (caller_json != NULL) *caller_json = ps_loader_take_caller_json(l);

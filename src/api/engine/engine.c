@@ -97,7 +97,8 @@ static ps_status describe_tensors(ps_engine *e)
                                           .in_layout = t,
                                           .elements = p->elements,
                                           .is_trained = !p->is_frozen,
-                                          .is_whole = p->is_whole};
+                                          .is_whole = p->is_whole,
+                                          .is_left_out = p->is_left_out};
     }
     return PS_OK;
 }
@@ -293,8 +294,9 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
     for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++) {
         const ps_param *p = &e->program->params[t];
         if (!p->is_frozen) info.trained_parameters += p->elements;
-        info.checkpoint_bytes +=
-            ps_optimizer_checkpoint_bytes(&e->settings.optimizer, p->elements, !p->is_frozen, p->is_whole);
+        if (!p->is_left_out)
+            info.checkpoint_bytes +=
+                ps_optimizer_checkpoint_bytes(&e->settings.optimizer, p->elements, !p->is_frozen, p->is_whole);
     }
     if (e->settings.ranks.comm != NULL) {
         const ps_comm_stats sent = ps_comm_get_stats(e->settings.ranks.comm);

@@ -65,7 +65,9 @@ struct ps_engine {
     char memory_text[PS_SETTINGS_MEMORY_TEXT_MAX];
     char *config_json; /* the configuration, for checkpoints */
     bool *is_filled;   /* [n_params] for an engine created empty: tensors with values; NULL: all */
-    ps_saver *saver;   /* a checkpoint that is being saved; NULL: none */
+    bool knows_base;   /* base_xxh3 is of the present values */
+    uint64_t base_xxh3;
+    ps_saver *saver; /* a checkpoint that is being saved; NULL: none */
     ps_profiling profiling;
 };
 

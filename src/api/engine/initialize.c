@@ -14,6 +14,10 @@ static ps_status begin_weights(ps_engine *e, const ps_config *model, const ps_co
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_load_info, &loaded, info));
     if (m->model_from_pretrained[0] != '\0') PS_TRY(ps_weights_load(e, m->model_from_pretrained, &may, &loaded));
     if (info != NULL) PS_TRY(PS_SIZED_GIVE(ps_load_info, &loaded, info));
+    if (o->lora_r > 0 && (o->lora_from_pretrained[0] != '\0' || o->train_init_from[0] != '\0'))
+        PS_TRY(ps_comm_agree(e->settings.ranks.comm, ps_engine_init_remaining(e))); /* files of adapters have no base */
+    if (o->lora_from_pretrained[0] != '\0')
+        PS_TRY(ps_weights_load(e, o->lora_from_pretrained, &(ps_load_options){0}, NULL));
     if (o->train_init_from[0] != '\0') PS_TRY(ps_weights_load(e, o->train_init_from, &(ps_load_options){0}, NULL));
     PS_TRY(ps_comm_agree(e->settings.ranks.comm, ps_engine_init_remaining(e)));
     if (!e->settings.training || o->train_init_optimizer[0] == '\0') return PS_OK;
@@ -34,7 +38,8 @@ ps_status ps_engine_begin_weights(ps_engine *e, const ps_config *model, const ps
 bool ps_config_names_weights(const ps_config *model, const ps_config *config)
 {
     return ps_config_options(model)->model_from_pretrained[0] != '\0' ||
-           ps_config_options(config)->train_init_from[0] != '\0';
+           ps_config_options(config)->train_init_from[0] != '\0' ||
+           ps_config_options(config)->lora_from_pretrained[0] != '\0';
 }
 
 static ps_status check_local_rank(const ps_comm *comm, int local_rank)

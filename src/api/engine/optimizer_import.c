@@ -173,7 +173,7 @@ static ps_status match_names(importer *x, const char **have, const char **want)
         if (have[i] == NULL)
             return PS_FAIL(PS_EFORMAT, "%s: one group has \"param_names\", and another has none", x->path);
     }
-    ps_status st = ps_weight_match_init(&m, x->path, have, x->n, want, x->n, false);
+    ps_status st = ps_weight_match_init(&m, x->path, have, x->n, want, x->n, NULL, false);
     for (int32_t i = 0; i < x->n && st == PS_OK; i++)
         if (m.of_want[i] < 0) st = PS_FAIL(PS_EFORMAT, "%s: has no parameter %.128s", x->path, want[i]);
     for (int32_t i = 0; i < x->n && st == PS_OK; i++)

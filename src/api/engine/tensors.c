@@ -64,12 +64,19 @@ static ps_status enter_call(ps_engine *e, ps_status st, const char *call, int64_
                                (const double[]){(double)tensor, (double)first, (double)n}, 3);
 }
 
+/* The KV cache is of other parameters, and maybe the hash of the base. */
+static void note_written(ps_engine *e, int64_t tensor)
+{
+    e->n_decoded = 0;
+    if (e->program->params[tensor].is_left_out) e->knows_base = false;
+}
+
 /* For parts of a tensor that this rank owns. */
 static ps_status for_own(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n, ps_access_mode mode,
                          ps_values_func use, void *user)
 {
     PS_TRY(enter_tensors(e));
-    if (mode != PS_ACCESS_READ) e->n_decoded = 0; /* the KV cache is of other parameters */
+    if (mode != PS_ACCESS_READ) note_written(e, tensor);
     const ps_model_state s = ps_engine_model_state(e);
     return ps_engine_check_device(e, ps_values_each(&s, list, (int32_t)tensor, first, n, mode, use, user));
 }
@@ -92,7 +99,7 @@ static ps_status read_list(ps_engine *e, ps_list list, int64_t tensor, int64_t f
 static ps_status write_list(ps_engine *e, ps_list list, int64_t tensor, int64_t first, int64_t n, const float *in)
 {
     PS_TRY(enter_tensors(e));
-    e->n_decoded = 0; /* the KV cache is of other parameters */
+    note_written(e, tensor);
     const ps_model_state s = ps_engine_model_state(e);
     return ps_engine_check_device(e, ps_values_write(&s, list, (int32_t)tensor, first, n, in));
 }
@@ -394,6 +401,22 @@ static ps_status hash_piece(void *user, ps_dtype dtype, void *values, const ps_p
     return PS_OK;
 }
 
+/* Of all tensors, or of those that are left out of checkpoints. All ranks together. */
+static ps_status hash_tensors(ps_engine *e, bool left_out_only, uint64_t *hash)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (state == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
+    XXH3_64bits_reset(state);
+    hashing h = {.s = ps_engine_model_state(e), .hash = state};
+    ps_status st = PS_OK;
+    for (int32_t t = 0; t < e->program->n_params && st == PS_OK; t++)
+        if (!left_out_only || e->program->params[t].is_left_out)
+            st = for_all(e, PS_VALUE_LIST, t, 0, e->program->params[t].elements, hash_piece, &h);
+    if (st == PS_OK) *hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return st;
+}
+
 ps_status ps_engine_get_weights_xxh3(ps_engine *e, uint64_t *hash)
 {
     PS_TRY(PS_NEED("engine hash", e, hash));
@@ -401,14 +424,13 @@ ps_status ps_engine_get_weights_xxh3(ps_engine *e, uint64_t *hash)
     *hash = 0;
     if (!e->settings.training) return PS_FAIL(PS_ESTATE, "%s: an inference engine has no masters", call);
     PS_TRY(enter_call(e, ps_engine_expect_values(e, call), call, 0, 0, 0));
-    XXH3_state_t *state = XXH3_createState();
-    if (state == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for a hash state");
-    XXH3_64bits_reset(state);
-    hashing h = {.s = ps_engine_model_state(e), .hash = state};
-    ps_status st = PS_OK;
-    for (int32_t t = 0; t < e->program->n_params && st == PS_OK; t++)
-        st = for_all(e, PS_VALUE_LIST, t, 0, e->program->params[t].elements, hash_piece, &h);
-    if (st == PS_OK) *hash = XXH3_64bits_digest(state);
-    XXH3_freeState(state);
-    return st;
+    return hash_tensors(e, false, hash);
+}
+
+ps_status ps_engine_hash_base(ps_engine *e, uint64_t *hash)
+{
+    if (!e->knows_base) PS_TRY(hash_tensors(e, true, &e->base_xxh3));
+    e->knows_base = true;
+    *hash = e->base_xxh3;
+    return PS_OK;
 }

@@ -27,4 +27,8 @@ PS_NODISCARD ps_status ps_engine_fill_tensor(ps_engine *e, int64_t tensor, int64
 PS_NODISCARD ps_status ps_engine_drain_tensor(ps_engine *e, int64_t tensor, ps_dtype dtype, ps_tensor_take_func take,
                                               void *user);
 
+/* xxh3 of the values of tensors that are left out of checkpoints, as floats, in the model's order. All ranks together; it
+ * reads them only when they have been written since the last call. */
+PS_NODISCARD ps_status ps_engine_hash_base(ps_engine *e, uint64_t *hash);
+
 #endif

@@ -10,6 +10,7 @@
 #include "api/engine/engine.h"
 #include "api/engine/tensors.h"
 #include "base/base.h"
+#include "base/lora.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/sized.h"
@@ -39,7 +40,7 @@ static ps_comm *comm_of(const ps_engine *e)
 
 typedef struct saver {
     ps_weight_writer *writer;
-    int tensor;
+    int n_tensors; /* begun */
     int64_t item_bytes;
 } saver;
 
@@ -47,7 +48,13 @@ static ps_status save_piece(void *user, int64_t first, int64_t n, const void *sr
 {
     const saver *s = user;
     (void)first;
-    return ps_weight_writer_append(s->writer, s->tensor, src, n * s->item_bytes);
+    return ps_weight_writer_append(s->writer, s->n_tensors - 1, src, n * s->item_bytes);
+}
+
+/* The parameters that a file of this engine's weights has. */
+static bool is_written(const ps_engine *e, int64_t tensor)
+{
+    return !e->program->params[tensor].is_left_out;
 }
 
 static ps_status open_writer(saver *s, const ps_engine *e, const char *path, ps_dtype dtype)
@@ -56,11 +63,13 @@ static ps_status open_writer(saver *s, const ps_engine *e, const char *path, ps_
     ps_safetensor *tensors = NULL;
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_mem_alloc((size_t)n, sizeof *tensors, &tensors));
+    int n_written = 0;
     for (int64_t t = 0; t < n; t++) {
-        tensors[t].dtype = ps_weight_safetensors_dtype(dtype);
-        describe(e, t, &tensors[t]);
+        if (!is_written(e, t)) continue;
+        tensors[n_written].dtype = ps_weight_safetensors_dtype(dtype);
+        describe(e, t, &tensors[n_written++]);
     }
-    st = ps_weight_writer_open(path, tensors, (int)n, NULL, &s->writer);
+    st = ps_weight_writer_open(path, tensors, n_written, NULL, &s->writer);
 out:
     ps_mem_free(tensors);
     return st;
@@ -73,9 +82,11 @@ ps_status ps_weights_save(ps_engine *e, const char *path, ps_dtype dtype)
     saver s = {.item_bytes = (int64_t)ps_dtype_bytes(dtype)};
     ps_status st = PS_OK;
     PS_TRY_GOTO(ps_comm_agree(comm_of(e), writes ? open_writer(&s, e, path, dtype) : PS_OK));
-    for (; s.tensor < n && st == PS_OK; s.tensor++) {
-        const ps_status reported = ps_progress_report(PS_PROGRESS_SAVE, s.tensor, n);
-        const ps_status drained = ps_engine_drain_tensor(e, s.tensor, dtype, writes ? save_piece : NULL, &s);
+    for (int64_t t = 0; t < n && st == PS_OK; t++) {
+        if (!is_written(e, t)) continue;
+        s.n_tensors++;
+        const ps_status reported = ps_progress_report(PS_PROGRESS_SAVE, t, n);
+        const ps_status drained = ps_engine_drain_tensor(e, t, dtype, writes ? save_piece : NULL, &s);
         st = ps_comm_agree(comm_of(e), drained != PS_OK ? drained : reported);
     }
     if (st == PS_OK && writes) {
@@ -106,6 +117,7 @@ typedef struct loading {
     ps_weight_match match;
     const char **have, **want; /* names */
     int n_have, n_want;
+    bool *may_lack; /* [n_want] */
     ps_load_options options;
     int64_t n_new_rows;
     ps_read_range *ranges; /* of the stream */
@@ -119,6 +131,7 @@ static void loading_deinit(loading *l)
     ps_mem_free(l->ranges);
     ps_weight_match_deinit(&l->match);
     ps_weight_source_close(l->source);
+    ps_mem_free(l->may_lack);
     ps_mem_free(l->have);
     ps_mem_free(l->want);
 }
@@ -251,6 +264,16 @@ static int list_ranges(const loading *l, ps_read_range *ranges)
     return n;
 }
 
+/* A file of adapters need not have their base, if the engine has one by now. Any other file need not have adapters. */
+static void allow_absence(const loading *l)
+{
+    bool has_adapters = false;
+    for (int i = 0; i < l->n_have; i++) has_adapters |= ps_lora_is_parameter(l->have[i]);
+    for (int i = 0; i < l->n_want; i++)
+        l->may_lack[i] = has_adapters ? !is_written(l->e, i) && (l->e->is_filled == NULL || l->e->is_filled[i])
+                                      : ps_lora_is_parameter(l->want[i]);
+}
+
 /* All errors are detected here, before anything is written. */
 static ps_status prepare(loading *l)
 {
@@ -267,7 +290,10 @@ static ps_status prepare(loading *l)
         describe(l->e, i, &t);
         l->want[i] = t.name;
     }
-    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, l->options.allow_new_head));
+    PS_TRY(ps_mem_alloc((size_t)l->n_want, sizeof *l->may_lack, &l->may_lack));
+    allow_absence(l);
+    PS_TRY(ps_weight_match_init(&l->match, l->path, l->have, l->n_have, l->want, l->n_want, l->may_lack,
+                                l->options.allow_new_head));
     for (int i = 0; i < l->n_have; i++) {
         if (l->match.of_have[i] >= 0) PS_TRY(check_shape(l, i, l->match.of_have[i]));
         if (l->match.copy_of[i] >= 0) PS_TRY(check_copy(l, i, l->match.copy_of[i]));

@@ -24,6 +24,7 @@ static ps_status check_wishes(const ps_options *o)
          "the loop is yours: train.steps tells a scheduler where to end, epochs times the batches of one"},
         {o->train_log_to[0] != '\0', "train.log_to",
          "the loop is yours, and its losses: torch.utils.tensorboard.SummaryWriter"},
+        {o->lora_r > 0, "lora.r", "adapters of PyTorch modules are peft's, which are trained as any module"},
         {o->profile_path[0] != '\0', "profile.path", "ps_client_save_profile writes one; Python: patrickstar.profiler"},
     };
     for (size_t i = 0; i < PS_ARRAY_LEN(wishes); i++)

@@ -71,6 +71,7 @@ typedef struct ps_family {
      * the head none. */
     const char *base;
     const char *base_of_questions; /* that of its class for question answering, where it differs; else NULL */
+    bool has_conv1d;               /* its layers have weights [n_in, n_out] */
     bool is_gated;                 /* its activation is a silu gate; else relu or a gelu */
     ps_family_window window;
     ps_traits traits;

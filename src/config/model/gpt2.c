@@ -57,6 +57,7 @@ const ps_family ps_family_gpt2 = {
                    [PS_CONFIG_HEAD_QUESTION_ANSWERING] = "ForQuestionAnswering",
                    [PS_CONFIG_HEAD_NONE] = "Model"},
     .base = "transformer",
+    .has_conv1d = true,
     .traits = {.more = &ps_model_traits,
                .keys = (const ps_family_key[]){PS_KEY("n_positions", max_position_embeddings),
                                                PS_KEY("n_embd", hidden_size),

@@ -51,6 +51,7 @@ const ps_option ps_option_table[PS_OPTION_COUNT] = {
 #define OPT_NUMBERS(field, key_, default_, help_)                                                                      \
     {HEAD(field, key_, STRING), .value.s = default_, .help = help_, .is_numbers = true},
 #define OPT_OBJECTS(field, key_, help_) {HEAD(field, key_, STRING), .value.s = "", .help = help_, .is_objects = true},
+#define OPT_COUNTS(field, key_, help_) {HEAD(field, key_, STRING), .value.s = "", .help = help_, .is_counts = true},
 #define OPT_ENUM(field, key_, type_, default_, help_)                                                                  \
     {HEAD(field, key_, ENUM), .value.i = default_, .names = type_##_names, .n_names = PS_ARRAY_LEN(type_##_names),     \
      .help = help_},

@@ -44,6 +44,7 @@ typedef struct ps_option {
     bool is_names;     /* STRING: a comma-separated list */
     bool is_numbers;   /* STRING: the same of numbers */
     bool is_objects;   /* STRING: an array of JSON objects as text; "": none */
+    bool is_counts;    /* STRING: "name=number,name=number", numbers from 1 on; "": none */
     const char *unit, *help;
 } ps_option;
 
@@ -105,7 +106,7 @@ bool ps_option_read(const ps_option *option, const json_t *json, ps_option_value
                     size_t problem_bytes);
 
 /* For an option with is_names, or is_numbers, an array of such as one text; with is_objects, an array of objects as one text; an
- * empty array as "". Else json itself, also where a name is empty or has a comma. A new reference; NULL: no memory. */
+ * empty array as ""; with is_counts, an object of whole numbers as one text. Else json itself, also where a name is empty or has a comma. A new reference; NULL: no memory. */
 json_t *ps_option_join_names(const ps_option *option, json_t *json);
 
 /* Text of a command line as JSON. The text is JSON, or for strings, names, sizes and pairs the bare word (gelu, 64MB;

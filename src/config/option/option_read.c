@@ -84,11 +84,13 @@ static bool read_range(const ps_option *option, const json_t *json, int64_t valu
            read_int(option, json_array_get(json, 1), &value[1]) && value[0] <= value[1];
 }
 
+/* A name may be "true", which is then written as a string or not. */
 static bool read_enum(const ps_option *option, const json_t *json, int64_t *value)
 {
-    if (!json_is_string(json)) return false;
+    const char *const text = json_is_true(json) ? "true" : json_string_value(json);
+    if (text == NULL) return false;
     for (*value = 0; *value < option->n_names; (*value)++)
-        if (equal_in_any_case(json_string_value(json), option->names[*value])) return true;
+        if (equal_in_any_case(text, option->names[*value])) return true;
     return false;
 }
 
@@ -110,9 +112,25 @@ static bool are_objects(const json_t *array)
     return json_is_array(array);
 }
 
+/* "name=1,name=2", with numbers that json has, too. */
+static bool are_counts(const char *text)
+{
+    if (text[0] == '\0') return true;
+    for (const char *at = text;; at++) {
+        const size_t n = strcspn(at, ",");
+        const char *digits = at + n;
+        while (digits > at && digits[-1] >= '0' && digits[-1] <= '9') digits--;
+        const size_t n_digits = (size_t)(at + n - digits);
+        if (n_digits < 1 || n_digits > 9 || digits[0] == '0' || digits - at < 2 || digits[-1] != '=') return false;
+        at += n;
+        if (*at == '\0') return true;
+    }
+}
+
 static bool read_string(const ps_option *option, const json_t *json, const char **value)
 {
     *value = json_string_value(json);
+    if (*value != NULL && option->is_counts) return are_counts(*value);
     if (*value == NULL || !option->is_objects || (*value)[0] == '\0') return *value != NULL;
     json_t *objects = json_loads(*value, JSON_REJECT_DUPLICATES, NULL);
     const bool are = are_objects(objects);
@@ -175,6 +193,25 @@ static json_t *join_numbers(const json_t *array)
     return text;
 }
 
+/* NULL: it is no object of counts. */
+static json_t *join_counts(json_t *object)
+{
+    json_t *text = json_string("");
+    const char *name;
+    json_t *number;
+    json_object_foreach(object, name, number)
+    {
+        const json_int_t n = json_integer_value(number);
+        json_t *longer = NULL;
+        if (json_is_integer(number) && n >= 1 && name[0] != '\0' && strchr(name, ',') == NULL && text != NULL)
+            longer = json_sprintf("%s%s%s=%lld", json_string_value(text), json_string_length(text) > 0 ? "," : "", name,
+                                  (long long)n);
+        json_decref(text);
+        if ((text = longer) == NULL) return NULL;
+    }
+    return text;
+}
+
 /* An empty array is "", the default. */
 static json_t *join_objects(const json_t *array)
 {
@@ -188,6 +225,8 @@ static json_t *join_objects(const json_t *array)
 json_t *ps_option_join_names(const ps_option *option, json_t *json)
 {
     if (option->is_objects && are_objects(json)) return join_objects(json);
+    json_t *counts = option->is_counts && json_is_object(json) ? join_counts(json) : NULL;
+    if (counts != NULL) return counts;
     if (option->is_numbers && are_numbers(json)) return join_numbers(json);
     if (!option->is_names || !are_names(json)) return json_incref(json);
     json_t *text = json_string("");
@@ -210,7 +249,7 @@ json_t *ps_option_json_from_word(const ps_option *option, const char *word, char
     if (is_two && word[0] != '[') { /* 0.9,0.95 */
         char array[128];
         if ((size_t)snprintf(array, sizeof array, "[%s]", word) < sizeof array) json = json_loads(array, 0, NULL);
-    } else if (!is_word || word[0] == '"' || (is_list && word[0] == '[')) {
+    } else if (!is_word || word[0] == '"' || (is_list && word[0] == '[') || (option->is_counts && word[0] == '{')) {
         json_error_t error;
         json = json_loads(word, JSON_DECODE_ANY, &error);
         if (json == NULL && is_list && word[0] == '[') {

@@ -96,6 +96,8 @@ const char *ps_option_expectation(const ps_option *option, char text[PS_OPTION_T
     case PS_OPTION_BOOL: return "true or false";
     case PS_OPTION_STRING:
         if (option->is_objects) return "an array of objects";
+        if (option->is_counts)
+            return "an object of names without commas and whole numbers from 1 on, or a string NAME=NUMBER,NAME=NUMBER";
         if (option->is_numbers) return "an array of numbers, or a string of such with commas";
         return option->is_names ? "a string, or an array of strings that are not empty and have no commas" : "a string";
     case PS_OPTION_INT:

@@ -237,7 +237,8 @@ template <typename T> struct dropout_at {
 
 template <typename T> __device__ void dropout(const ps_dropout_args &a)
 {
-    for_each_of<T>(a.n, dropout_at<T>{a, dropout_threshold(a.p), (float)(1.0 / (1.0 - (double)a.p))});
+    for_each_of<T>(a.n,
+                   dropout_at<T>{a, dropout_threshold(a.p), (float)((double)a.scale * (1.0 / (1.0 - (double)a.p)))});
 }
 
 /* ---- casts ---- */

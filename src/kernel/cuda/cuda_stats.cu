@@ -67,11 +67,18 @@ __device__ inline float normal_at(const ps_fill_args &a, uint64_t index)
     return (flat{a.std} * (radius * flat_turns(y, index % 2 != 0)) + flat{a.mean}).x;
 }
 
+__device__ inline float uniform_at(const ps_fill_args &a, uint64_t index)
+{
+    const flat u{(float)(random_word(a.key, index) >> 8) * 0x1p-24f};
+    return (flat{a.std} * (flat{2.0f} * u - flat{1.0f}) + flat{a.mean}).x;
+}
+
 struct fill_at {
     const ps_fill_args &a;
     template <int W> __device__ void at(int64_t i) const
     {
-        a.dst[i] = a.std == 0.0f ? a.mean : normal_at(a, (uint64_t)(a.first_index + i));
+        const uint64_t index = (uint64_t)(a.first_index + i);
+        a.dst[i] = a.std == 0.0f ? a.mean : a.is_uniform ? uniform_at(a, index) : normal_at(a, index);
     }
 };
 

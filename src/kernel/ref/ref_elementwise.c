@@ -35,7 +35,7 @@ static ps_status dropout(ps_backend *self, ps_queue *queue, const void *args, si
     const uint32_t threshold = ps_dropout_threshold(a->p);
     for (int64_t i = 0; i < a->n; i++) {
         const bool kept = ps_rng_u32(a->key, (uint64_t)i) >= threshold;
-        const double value = kept ? ps_ref_load(a->dtype, a->x, i) / (1.0 - (double)a->p) : 0.0;
+        const double value = kept ? ps_ref_load(a->dtype, a->x, i) * (double)a->scale / (1.0 - (double)a->p) : 0.0;
         if (!a->has_residual)
             ps_ref_store(a->dtype, a->y, i, value, a->accumulate);
         else

@@ -12,12 +12,18 @@ static double normal_at(ps_rng_key key, uint64_t index)
     return sqrt(-2.0 * log(u)) * (index % 2 == 0 ? cos(angle) : sin(angle));
 }
 
+static double uniform_at(ps_rng_key key, uint64_t index)
+{
+    return 2.0 * (double)ps_rng_unit(ps_rng_u32(key, index)) - 1.0;
+}
+
 static ps_status fill(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_fill_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
     for (int64_t i = 0; i < a->n; i++) {
-        const double z = a->std == 0.0f ? 0.0 : normal_at(a->key, (uint64_t)(a->first_index + i));
+        const uint64_t index = (uint64_t)(a->first_index + i);
+        const double z = a->std == 0.0f ? 0.0 : a->is_uniform ? uniform_at(a->key, index) : normal_at(a->key, index);
         a->dst[i] = (float)((double)a->mean + (double)a->std * z);
     }
     return PS_OK;

@@ -48,6 +48,12 @@ static bool is_too_much(const ps_builder *b, int64_t elements)
     return elements > PS_BUILDER_PARAMETERS_MAX - b->n_elements;
 }
 
+/* With adapters of the configuration, only they and what they save are trained. */
+static bool freezes_by_name(const ps_builder *b, const char *parameter)
+{
+    return b->adapters != NULL && !ps_adapter_choice_trains(b->adapters, parameter);
+}
+
 int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix, int n_dims, int64_t rows,
                              int64_t cols, double mean, double std)
 {
@@ -69,7 +75,8 @@ int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix
                                               .elements = rows * cols,
                                               .init_mean = mean,
                                               .init_std = std,
-                                              .is_frozen = b->freezes};
+                                              .is_frozen = b->freezes || freezes_by_name(b, full),
+                                              .is_left_out = freezes_by_name(b, full)};
         return p->n_params - 1;
     }
     ps_mem_free(full);
@@ -212,14 +219,15 @@ static ps_status describe(ps_builder *b, ps_model_func model, void *user)
                    ps_status_text(st), has_told ? ": " : "", has_told ? ps_last_error() : "");
 }
 
-ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T, ps_program **out)
+ps_status ps_program_build(ps_model_func model, void *user, const ps_adapter_choice *adapters, int64_t B, int64_t T,
+                           ps_program **out)
 {
     *out = NULL;
     if (B < 1 || T < 1 || B > INT32_MAX / T)
         return PS_FAIL(PS_EINVAL, "micro-batch of %lld sequences of %lld tokens", (long long)B, (long long)T);
     ps_status st = PS_OK;
     ps_program *p = NULL;
-    ps_builder b = {.init_std = 0.02};
+    ps_builder b = {.init_std = 0.02, .adapters = adapters};
     PS_TRY(ps_mem_alloc(1, sizeof *p, &p));
     PS_TRY_GOTO(ps_mem_reserve(&p->values, 1, sizeof *p->values));
     p->values[0] = (ps_value_info){.maker = -1};

@@ -21,8 +21,10 @@ struct ps_builder {
     ps_name_index names;                       /* of the program's parameters */
     int64_t n_elements;                        /* of all parameters */
     double init_std;
-    bool freezes; /* parameters declared now are not trained */
-    bool ended;   /* by a loss or hidden states */
+    bool freezes;                      /* parameters declared now are not trained */
+    const ps_adapter_choice *adapters; /* of the configuration; NULL: none */
+    ps_adapter adapter;                /* of linear layers declared now; r 0: none */
+    bool ended;                        /* by a loss or hidden states */
 };
 
 /* Record the first failure, PS_EINVAL; returns -1. */
@@ -50,6 +52,16 @@ int32_t ps_builder_find_param(const ps_builder *b, const char *name);
 /* Declare prefix + name + suffix; n_dims 1: a vector of `cols`, rows is 1. -1 on failure. */
 int32_t ps_builder_add_param(ps_builder *b, const char *name, const char *suffix, int n_dims, int64_t rows,
                              int64_t cols, double mean, double std);
+
+/* What a linear layer adds to x W + b, where it has an adapter; 0: none. Call it after its own parameters `w` and `bias`
+ * (-1: none), which it freezes, are declared. */
+ps_value ps_builder_adapt(ps_builder *b, ps_value x, const char *name, int64_t n_out, int32_t w, int32_t bias);
+
+/* y = by x. */
+ps_value ps_builder_scale(ps_builder *b, ps_value x, const char *name, float by);
+/* A linear layer without bias or adapter, which is trained. Its weight [n_out, n_in] begins at 0, or, with begin (NULL: at 0), with
+ * begin->init_mean, init_std, init_is_uniform. */
+ps_value ps_builder_plain_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, const ps_param *begin);
 
 /* Append the node with the rows of its first input, or B T if it has none; its output has out_cols columns (0: no
  * output). Returns the output; -1 for none, and on failure, when the caller still owns node.constants. */

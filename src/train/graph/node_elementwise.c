@@ -213,6 +213,7 @@ static ps_status dropout_call(ps_node_run *r, void *y, const void *x, const void
                                             .residual = residual,
                                             .n = ps_node_rows(r) * r->node->n_out,
                                             .p = r->training ? r->node->attr.dropout.p : 0.0f,
+                                            .scale = 1,
                                             .key = r->dropout_key,
                                             .dtype = r->dtype,
                                             .accumulate = accumulate,
@@ -245,4 +246,51 @@ ps_value ps_dropout(ps_builder *b, ps_value x, float p)
     if (!(p >= 0 && p < 1))
         return ps_builder_refuse(b, "%sdropout: probability %g is not in [0, 1)", b->prefix, (double)p);
     return p == 0 ? x : append_unary(b, x, (ps_node){.type = &dropout_type, .attr.dropout.p = p});
+}
+
+/* ---- scale: dropout that drops nothing ---- */
+
+static ps_status scale_call(ps_node_run *r, void *y, const void *x, bool accumulate)
+{
+    return ps_node_call(r, dropout,
+                        (&(ps_dropout_args){.y = y,
+                                            .x = x,
+                                            .n = ps_node_rows(r) * r->node->n_out,
+                                            .scale = r->node->attr.scale.by,
+                                            .dtype = r->dtype,
+                                            .accumulate = accumulate}));
+}
+
+static ps_status scale_forward(ps_node_run *r)
+{
+    return scale_call(r, r->y, r->x[0], false);
+}
+
+static ps_status scale_backward(ps_node_run *r)
+{
+    return scale_call(r, r->dx[0], r->dy, r->accumulate_dx[0]);
+}
+
+static const ps_node_type scale_type = {
+    .name = "scale",
+    .forward = scale_forward,
+    .backward = scale_backward,
+    .forward_in_place = true,
+    .backward_in_place = true,
+    .backward_accumulates = true,
+};
+
+ps_value ps_builder_scale(ps_builder *b, ps_value x, const char *name, float by)
+{
+    if (!ps_builder_is_value(b, x, name)) return -1;
+    if (by == 1.0f) return x;
+    const int64_t cols = ps_builder_cols(b, x);
+    return ps_builder_add_node(b, name,
+                               (ps_node){.type = &scale_type,
+                                         .inputs = {x, -1, -1},
+                                         .params = {-1, -1},
+                                         .n_in = cols,
+                                         .n_out = cols,
+                                         .attr.scale.by = by},
+                               cols);
 }

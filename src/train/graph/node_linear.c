@@ -80,6 +80,31 @@ static const ps_node_type linear_type = {
     .backward_reads_w = {true, false},
 };
 
+static ps_value append(ps_builder *b, ps_value x, const char *name, int64_t n_out, int32_t w, int32_t bias,
+                       ps_weight_layout layout)
+{
+    return ps_builder_add_node(b, name,
+                               (ps_node){.type = &linear_type,
+                                         .inputs = {x, -1, -1},
+                                         .params = {w, bias},
+                                         .n_in = ps_builder_cols(b, x),
+                                         .n_out = n_out,
+                                         .attr.linear.layout = layout},
+                               n_out);
+}
+
+ps_value ps_builder_plain_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, const ps_param *begin)
+{
+    if (!ps_builder_is_value(b, x, name)) return -1;
+    const double mean = begin != NULL ? begin->init_mean : 0, std = begin != NULL ? begin->init_std : 0;
+    const int32_t w = ps_builder_add_param(b, name, ".weight", 2, n_out, ps_builder_cols(b, x), mean, std);
+    if (w < 0) return -1;
+    b->program->params[w].init_is_uniform = begin != NULL && begin->init_is_uniform;
+    b->program->params[w].is_frozen = false;
+    return append(b, x, name, n_out, w, -1, PS_WEIGHT_OUT_IN);
+}
+
+/* The sum is an epilogue of the layer's multiplication. */
 static ps_value add_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias,
                            ps_weight_layout layout)
 {
@@ -89,14 +114,9 @@ static ps_value add_linear(ps_builder *b, ps_value x, const char *name, int64_t 
     const int32_t w =
         ps_builder_add_param(b, name, ".weight", 2, out_in ? n_out : n_in, out_in ? n_in : n_out, 0, b->init_std);
     const int32_t bias = has_bias ? ps_builder_add_param(b, name, ".bias", 1, 1, n_out, 0, 0) : -1;
-    return ps_builder_add_node(b, name,
-                               (ps_node){.type = &linear_type,
-                                         .inputs = {x, -1, -1},
-                                         .params = {w, bias},
-                                         .n_in = n_in,
-                                         .n_out = n_out,
-                                         .attr.linear.layout = layout},
-                               n_out);
+    const ps_value adapted = ps_builder_adapt(b, x, name, n_out, w, bias);
+    const ps_value y = append(b, x, name, n_out, w, bias, layout);
+    return adapted == 0 ? y : ps_add(b, y, adapted);
 }
 
 ps_value ps_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, int has_bias)

@@ -6,6 +6,7 @@
 #define PS_GRAPH_PROGRAM_H
 
 #include "base/base.h"
+#include "train/graph/adapter.h"
 #include "train/graph/node.h"
 
 typedef struct ps_param {
@@ -14,9 +15,11 @@ typedef struct ps_param {
     int64_t shape[2];
     int64_t elements;
     double init_mean, init_std;
-    int32_t group;  /* number of its parameter group; 0: the default */
-    bool is_frozen; /* not trained: no gradient, no state of an optimizer */
-    bool is_whole;  /* the optimizer updates it as a whole (ps_optimizer_has_whole), a matrix of shape */
+    bool init_is_uniform; /* within init_std of init_mean; otherwise normal */
+    int32_t group;        /* number of its parameter group; 0: the default */
+    bool is_frozen;       /* not trained: no gradient, no state of an optimizer */
+    bool is_left_out;     /* of files: it is the base's, with adapters of the configuration */
+    bool is_whole;        /* the optimizer updates it as a whole (ps_optimizer_has_whole), a matrix of shape */
 } ps_param;
 
 typedef struct ps_value_info {
@@ -51,6 +54,9 @@ struct ps_node {
         struct {
             float p;
         } dropout;
+        struct {
+            float by;
+        } scale;
         struct {
             int64_t H, KV, D;
             int64_t window;
@@ -113,8 +119,10 @@ static inline bool ps_program_trains(const ps_program *p, int32_t w)
  * batch has no targets, or no values. */
 ps_target_counts ps_program_count_targets(const ps_program *p, const ps_batch *batch);
 
-/* Run the model function for micro-batches of [B, T]. The first failure of a builder call is the result. */
-PS_NODISCARD ps_status ps_program_build(ps_model_func model, void *user, int64_t B, int64_t T, ps_program **out);
+/* Run the model function for micro-batches of [B, T]. adapters (NULL: none): the configuration's, which also decide what
+ * is trained. The first failure of a builder call is the result. */
+PS_NODISCARD ps_status ps_program_build(ps_model_func model, void *user, const ps_adapter_choice *adapters, int64_t B,
+                                        int64_t T, ps_program **out);
 void ps_program_destroy(ps_program *p); /* NULL is accepted */
 
 #endif

@@ -105,8 +105,9 @@ static void describe_model(const simulating *m)
         const bool is_frozen = m->program->params[t].is_frozen;
         o->n_params += n;
         o->model_data_bytes += n * (int64_t)ps_dtype_bytes(m->settings.dtype);
-        o->checkpoint_bytes +=
-            ps_optimizer_checkpoint_bytes(&m->settings.optimizer, n, !is_frozen, m->program->params[t].is_whole);
+        if (!m->program->params[t].is_left_out)
+            o->checkpoint_bytes +=
+                ps_optimizer_checkpoint_bytes(&m->settings.optimizer, n, !is_frozen, m->program->params[t].is_whole);
         if (is_frozen) {
             o->frozen_saves_bytes += ps_optimizer_bytes(&m->settings.optimizer, n);
             continue;

@@ -12,6 +12,7 @@ static int64_t saved_bytes(const ps_settings *s, const ps_program *program)
     int64_t bytes = 0;
     for (int32_t t = 0; t < program->n_params; t++) {
         const ps_param *p = &program->params[t];
+        if (p->is_left_out) continue;
         bytes += p->is_frozen ? p->elements * (int64_t)sizeof(float)
                               : ps_optimizer_checkpoint_bytes(&s->optimizer, p->elements, true, p->is_whole);
     }

@@ -19,7 +19,8 @@ static ps_status draw(const ps_runner *r, ps_backend *backend, ps_queue *queue, 
                                        .first_index = first,
                                        .mean = (float)p->init_mean,
                                        .std = (float)p->init_std,
-                                       .key = key},
+                                       .key = key,
+                                       .is_uniform = p->init_is_uniform},
                        0);
 }
 

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "base/glob.h"
+#include "base/lora.h"
 #include "base/mem.h"
 #include "config/option/option.h"
 
@@ -58,6 +58,79 @@ static ps_status check_patterns(const ps_program *p, const char *key, const char
     for (int i = 0; ps_glob_get(patterns, i, pattern, sizeof pattern); i++)
         if (first_match(p, pattern) < 0) return fail_unmatched(p, key, pattern);
     return PS_OK;
+}
+
+/* The ends of linear layers' names, each once: "q_proj, k_proj". Returns text. */
+static const char *list_linear(const ps_program *p, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    for (int32_t t = 0; t < p->n_params; t++) {
+        const ps_param *param = &p->params[t];
+        char module[PATTERN_MAX];
+        const char *const end = strrchr(param->name, '.');
+        if (param->n_dims != 2 || end == NULL || strcmp(end, ".weight") != 0 || strstr(param->name, ".lora_") != NULL)
+            continue;
+        snprintf(module, sizeof module, "%.*s", (int)(end - param->name), param->name);
+        const char *const last = strrchr(module, '.') != NULL ? strrchr(module, '.') + 1 : module;
+        const size_t n = strlen(text);
+        if (strstr(text, last) == NULL && n + strlen(last) + 3 < bytes)
+            snprintf(text + n, bytes - n, "%s%s", n > 0 ? ", " : "", last);
+    }
+    return text;
+}
+
+/* Does the pattern name a layer with an adapter, or with saved, the module of a parameter or one around it? */
+static bool names_module(const ps_program *p, const char *pattern, bool saved)
+{
+    for (int32_t t = 0; t < p->n_params; t++) {
+        char module[PATTERN_MAX];
+        const char *const name = p->params[t].name;
+        int n = saved ? (int)strlen(name) : ps_lora_module_length(name, PS_LORA_A);
+        for (; n > 0; n = saved ? n - 1 : 0) {
+            if (saved && name[n] != '.') continue;
+            snprintf(module, sizeof module, "%.*s", n, name);
+            if (ps_glob_matches_end(pattern, module)) return true;
+        }
+    }
+    return false;
+}
+
+static ps_status check_modules(const ps_program *p, const char *key, const char *patterns, bool are_numbers, bool saved)
+{
+    char pattern[PATTERN_MAX], known[512];
+    int64_t number;
+    for (int i = 0; are_numbers ? ps_glob_get_number(patterns, i, pattern, sizeof pattern, &number)
+                                : ps_glob_get(patterns, i, pattern, sizeof pattern);
+         i++) {
+        if (names_module(p, pattern, saved)) continue;
+        if (!saved && !are_numbers && names_module(p, pattern, true))
+            return PS_FAIL(PS_EINVAL,
+                           "%s: '%s' is an embedding, an output layer, a norm, or in lora.modules_to_save: only other "
+                           "linear layers have adapters; lora.modules_to_save trains modules themselves",
+                           key, pattern);
+        return PS_FAIL(PS_EINVAL, "%s: '%s' names no %s of the model, whose matrices are %s", key, pattern,
+                       saved         ? "module"
+                       : are_numbers ? "layer with an adapter"
+                                     : "linear layer",
+                       list_linear(p, known, sizeof known));
+    }
+    return PS_OK;
+}
+
+/* A name that matches nothing is a mistake. */
+static ps_status check_adapters(const ps_settings *s, const ps_program *p)
+{
+    const ps_adapter_choice *a = &s->adapters;
+    char known[512];
+    if (a->r == 0) return PS_OK;
+    const bool is_all = strcmp(a->targets, PS_LORA_ALL_LINEAR) == 0;
+    if (!is_all) PS_TRY(check_modules(p, "lora.target_modules", a->targets, false, false));
+    if (!names_module(p, "*", false))
+        return PS_FAIL(PS_EINVAL, "lora: no layer of the model has an adapter; its matrices are %s",
+                       list_linear(p, known, sizeof known));
+    PS_TRY(check_modules(p, "lora.rank_pattern", a->ranks, true, false));
+    PS_TRY(check_modules(p, "lora.alpha_pattern", a->alphas, true, false));
+    return check_modules(p, "lora.modules_to_save", a->saved, false, true);
 }
 
 static ps_status freeze(const ps_settings *s, ps_program *p)
@@ -122,8 +195,9 @@ static ps_status group_params(const ps_settings *s, ps_program *p)
 ps_status ps_settings_build_program(const ps_settings *s, ps_model_func model, void *user, int64_t B, int64_t T,
                                     ps_program **out)
 {
-    PS_TRY(ps_program_build(model, user, B, T, out));
-    ps_status st = freeze(s, *out);
+    PS_TRY(ps_program_build(model, user, s->adapters.r > 0 ? &s->adapters : NULL, B, T, out));
+    ps_status st = check_adapters(s, *out);
+    if (st == PS_OK) st = freeze(s, *out);
     if (st == PS_OK) st = group_params(s, *out);
     if (st == PS_OK) return PS_OK;
     ps_program_destroy(*out);

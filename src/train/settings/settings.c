@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/machine.h"
+#include "config/option/head.h"
 
 /* Warm-up steps when the configuration has none: DeepSpeed's schedulers use 1000, Hugging Face's none. */
 #define DEEPSPEED_WARMUP_STEPS 1000
@@ -181,13 +182,30 @@ static ps_status read_groups(const ps_config *config, ps_settings *s)
     return st;
 }
 
-static ps_status read_patterns(const char *key, const char *text, char patterns[PS_SETTINGS_PATTERNS_BYTES])
+static ps_status read_patterns(const char *key, const char *text, char *patterns, size_t n)
 {
-    if (strlen(text) >= PS_SETTINGS_PATTERNS_BYTES)
-        return PS_FAIL(PS_EINVAL, "%s has %zu bytes of patterns, at most %d are taken: use * and ?", key, strlen(text),
-                       PS_SETTINGS_PATTERNS_BYTES - 1);
+    if (strlen(text) >= n)
+        return PS_FAIL(PS_EINVAL, "%s has %zu bytes of patterns, at most %zu are taken: use * and ?", key, strlen(text),
+                       n - 1);
     strcpy(patterns, text);
     return PS_OK;
+}
+
+/* The heads that peft trains of the task's class. */
+static ps_status read_adapters(const ps_options *o, ps_adapter_choice *a)
+{
+    *a = (ps_adapter_choice){.r = o->lora_r,
+                             .alpha = o->lora_lora_alpha,
+                             .dropout = (float)o->lora_lora_dropout,
+                             .is_rank_stabilised = o->lora_use_rslora,
+                             .is_gaussian = o->lora_init_lora_weights == PS_CONFIG_ADAPTER_INIT_GAUSSIAN};
+    if (a->r == 0) return PS_OK;
+    if (ps_head_has_labels(o)) strcpy(a->saved_heads, "score,classifier");
+    if (o->model_head == PS_CONFIG_HEAD_QUESTION_ANSWERING) strcpy(a->saved_heads, "qa_outputs");
+    PS_TRY(read_patterns("lora.target_modules", o->lora_target_modules, a->targets, sizeof a->targets));
+    PS_TRY(read_patterns("lora.rank_pattern", o->lora_rank_pattern, a->ranks, sizeof a->ranks));
+    PS_TRY(read_patterns("lora.alpha_pattern", o->lora_alpha_pattern, a->alphas, sizeof a->alphas));
+    return read_patterns("lora.modules_to_save", o->lora_modules_to_save, a->saved, sizeof a->saved);
 }
 
 /* Settings that decide which values a step keeps, besides the micro-batch. */
@@ -244,8 +262,10 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
     PS_TRY(read_wrong_steps(out));
     PS_TRY(ps_optimizer_read(o, &out->optimizer));
     PS_TRY(read_groups(config, out));
-    PS_TRY(read_patterns("train.freeze", o->train_freeze, out->frozen));
-    PS_TRY(read_patterns("optimizer.params.adamw_names", o->optimizer_params_adamw_names, out->updated_by_elements));
+    PS_TRY(read_patterns("train.freeze", o->train_freeze, out->frozen, sizeof out->frozen));
+    PS_TRY(read_patterns("optimizer.params.adamw_names", o->optimizer_params_adamw_names, out->updated_by_elements,
+                         sizeof out->updated_by_elements));
+    PS_TRY(read_adapters(o, &out->adapters));
     out->names_updated_by_elements =
         ps_optimizer_has_whole(&out->optimizer) && ps_config_gives(config, PS_OPTION_optimizer_params_adamw_names);
     PS_TRY(ps_settings_read_backend(o, out));

@@ -5,6 +5,15 @@
 #include "device/blocking.h"
 #include "train/state/values.h"
 
+/* Do all of its tensors stay out of checkpoints? */
+static bool is_left_out(const ps_model_state *s, int32_t chunk)
+{
+    bool is = s->tensors != NULL;
+    for (int32_t i = s->pieces->first[chunk]; i < s->pieces->first[chunk + 1] && is; i++)
+        is = s->tensors[s->pieces->all[i].tensor].is_left_out;
+    return is;
+}
+
 ps_status ps_snapshot_begin(ps_snapshot *x, const ps_model_state *s, const bool *pending, const ps_snapshot_sink *sink)
 {
     const int32_t n_chunks = s->layout->n_chunks;
@@ -13,7 +22,8 @@ ps_status ps_snapshot_begin(ps_snapshot *x, const ps_model_state *s, const bool 
     x->n_left = 0;
     for (int32_t c = 0; c < n_chunks; c++) {
         x->when[c] = pending != NULL && pending[c] ? PS_SNAPSHOT_AFTER : PS_SNAPSHOT_BEFORE;
-        x->n_left += ps_state_owns(s, c);
+        if (is_left_out(s, c)) x->when[c] = PS_SNAPSHOT_DONE;
+        x->n_left += ps_state_owns(s, c) && x->when[c] != PS_SNAPSHOT_DONE;
     }
     x->sink = *sink;
     return PS_OK;

@@ -10,6 +10,8 @@
  * Chunks of parameters that are not trained, whose values are in PARAM16, are passed on in the next forward pass, while
  * operators read them.
  *
+ * Chunks of nothing but tensors that are left out of checkpoints (is_left_out) are not passed on.
+ *
  * Chunks that are left when the snapshot must end are read on their current tiers. Independent of files: see the
  * sink. */
 #ifndef PS_STATE_SNAPSHOT_H

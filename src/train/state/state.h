@@ -17,8 +17,9 @@ typedef struct ps_state_tensor {
     int32_t n_dims;
     int32_t in_layout; /* its number there, -1: in no chunk, and replicated on all ranks */
     int64_t elements;
-    bool is_trained; /* it has states of the optimizer */
-    bool is_whole;   /* the optimizer updates it as a whole, and it has the states of such tensors */
+    bool is_trained;  /* it has states of the optimizer */
+    bool is_whole;    /* the optimizer updates it as a whole, and it has the states of such tensors */
+    bool is_left_out; /* of checkpoints, which have the hash of all such values */
 } ps_state_tensor;
 
 /* All of it belongs to the driver. */

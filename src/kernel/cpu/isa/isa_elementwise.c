@@ -38,7 +38,7 @@ PS_CPU_INLINE vf rounded(ps_dtype t, vf x)
 PS_CPU_INLINE void dropout_range(ps_dtype t, const ps_dropout_args *a, int64_t lo, int64_t hi)
 {
     const uint32_t threshold = ps_dropout_threshold(a->p);
-    const float factor = 1.0f / (1.0f - a->p);
+    const float factor = a->scale / (1.0f - a->p);
     float keep[PS_RANDOM_WORDS];
     for (int64_t i0 = lo; i0 < hi; i0 += PS_RANDOM_WORDS) {
         ps_random_keep(keep, a->key, (uint64_t)i0 / 4, threshold, factor);

@@ -1,7 +1,14 @@
-/* Normal random numbers for initial weights, which limit the time of creating a model. Without FMA and functions of the
+/* Random numbers for initial weights, which limit the time of creating a model. Without FMA and functions of the
  * C library, so that a seed gives the same weights on every CPU. */
 #include "kernel/cpu/cpu_random.h"
 #include "kernel/cpu/cpu_vec.h"
+
+static void fill_uniform(const ps_fill_args *a, const uint32_t words[PS_RANDOM_WORDS], float out[PS_RANDOM_WORDS])
+{
+    for (int i = 0; i < PS_RANDOM_WORDS; i++) out[i] = ps_rng_unit(words[i]);
+    for (int i = 0; i < PS_RANDOM_WORDS; i += VF_LANES)
+        vf_store(out + i, a->std * (2.0f * vf_load(out + i) - 1.0f) + a->mean);
+}
 
 /* Numbers [first, first + 64) from the words of the same indices. */
 static void fill_numbers(const ps_fill_args *a, int64_t first, float out[PS_RANDOM_WORDS])
@@ -10,6 +17,10 @@ static void fill_numbers(const ps_fill_args *a, int64_t first, float out[PS_RAND
     uint32_t words[PS_RANDOM_WORDS];
     float x[PAIRS], y[PAIRS];
     ps_random_words(words, a->key, (uint64_t)first / 4);
+    if (a->is_uniform) {
+        fill_uniform(a, words, out);
+        return;
+    }
     for (int i = 0; i < PAIRS; i++) x[i] = ps_rng_unit(words[2 * i]), y[i] = ps_rng_unit(words[2 * i + 1]);
     for (int i = 0; i < PAIRS; i += VF_LANES) {
         vf cosine, sine;
