@@ -44,7 +44,7 @@ static ps_status lion(ps_backend *self, ps_queue *queue, const void *args, size_
 /* Of m. */
 static int64_t state_bytes(const ps_lion_args *a)
 {
-    return ps_item_bytes(ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32), a->n);
+    return ps_format_bytes(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32, a->n);
 }
 
 static ps_cost lion_cost(const void *args)

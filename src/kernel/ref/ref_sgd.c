@@ -47,7 +47,7 @@ static ps_status sgd(ps_backend *self, ps_queue *queue, const void *args, size_t
 static int64_t state_bytes(const ps_sgd_args *a)
 {
     if (a->buffer == NULL) return 0;
-    return ps_item_bytes(ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32), a->n);
+    return ps_format_bytes(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32, a->n);
 }
 
 static ps_cost sgd_cost(const void *args)
