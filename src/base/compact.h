@@ -51,6 +51,12 @@ static inline ps_item ps_format_item(ps_format f)
                                  : (ps_item){(int32_t)sizeof(ps_compact_group), PS_FORMAT_GROUP};
 }
 
+/* Bytes of n elements from the beginning of a group on. */
+static inline int64_t ps_format_bytes(ps_format f, int64_t n)
+{
+    return ps_item_bytes(ps_format_item(f), n);
+}
+
 /* Is it one of groups? */
 static inline bool ps_format_is_compact(ps_format f)
 {

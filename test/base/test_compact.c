@@ -89,8 +89,8 @@ static void test_parts_and_ends(void **state)
     ps_format_encode(PS_FORMAT_ROOT, g, x, 32);
     ps_format_decode(PS_FORMAT_ROOT, g, 0, y, 32);
     assert_true(isnan(y[0]) && isnan(y[3]));
-    assert_int_equal(ps_item_bytes(ps_format_item(PS_FORMAT_ROOT), 35), 72);
-    assert_int_equal(ps_item_bytes(ps_format_item(PS_FORMAT_F32), 35), 140);
+    assert_int_equal(ps_format_bytes(PS_FORMAT_ROOT, 35), 72);
+    assert_int_equal(ps_format_bytes(PS_FORMAT_F32, 35), 140);
 }
 
 int main(void)

@@ -50,7 +50,7 @@ static void *states_of(const adam_case *c, ps_format format, double mean, double
     if (!c->is_compact) return x;
     for (int64_t i = 0; i < c->n; i++)
         if (i % 96 < 33) x[i] = 0;
-    void *groups = op_alloc((size_t)ps_item_bytes(ps_format_item(format), c->n));
+    void *groups = op_alloc((size_t)ps_format_bytes(format, c->n));
     ps_format_encode(format, groups, x, c->n);
     return groups;
 }

@@ -325,7 +325,7 @@ static bool by_groups(const ps_loader *l, const target *t)
 /* Bytes of a group's elements in the file. */
 static int64_t group_bytes(const target *t)
 {
-    return ps_item_bytes(ps_format_item(t->format), PS_FORMAT_GROUP);
+    return ps_format_bytes(t->format, PS_FORMAT_GROUP);
 }
 
 /* Elements [first, ...) of the array, as far as it has them, from whole groups, or its last one in part. */

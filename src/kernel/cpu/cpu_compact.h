@@ -137,4 +137,23 @@ PS_CPU_INLINE int32_t group_most(const vf x[GROUP_VECTORS])
     return sizes_fold(most);
 }
 
+/* A vector of an optimizer's step from element i on, n of them at most; *m becomes the state of this step. */
+typedef void (*vector_update)(ps_dtype param_t, ps_dtype grad_t, const void *args, int64_t i, int64_t n, vf *m);
+
+/* Elements [lo, hi) from the beginning of a group on, of an optimizer whose one state is compact: groups[] of all. */
+PS_CPU_INLINE void signed_update(vector_update update, ps_dtype param_t, ps_dtype grad_t, const void *args,
+                                 void *groups, int64_t lo, int64_t hi)
+{
+    for (int64_t first = lo; first < hi; first += PS_FORMAT_GROUP) {
+        ps_compact_group *const group = (ps_compact_group *)groups + first / PS_FORMAT_GROUP;
+        vf m[GROUP_VECTORS];
+        for (int k = 0; k < GROUP_VECTORS; k++) {
+            const int64_t i = first + k * VF_LANES;
+            m[k] = signed_get(group, k * VF_LANES);
+            update(param_t, grad_t, args, i, hi - i, &m[k]);
+        }
+        signed_put(group, m, group_most(m));
+    }
+}
+
 #endif

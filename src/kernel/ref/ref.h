@@ -7,7 +7,7 @@
 #ifndef PS_KERNEL_REF_REF_H
 #define PS_KERNEL_REF_REF_H
 
-#include "base/base.h"
+#include "base/compact.h"
 #include "kernel/backend.h"
 
 /* Element i as double. */
@@ -48,6 +48,21 @@ static inline int64_t ps_ref_bytes(ps_dtype t, int64_t n)
 static inline int64_t ps_ref_rows_bytes(ps_dtype t, int64_t rows, int64_t stride, int64_t cols)
 {
     return rows > 0 ? ps_ref_bytes(t, (rows - 1) * stride + cols) : 0;
+}
+
+/* Of a step of an optimizer with one state in a format: update(args, first, n, state) for all n elements, group by
+ * group, which gets the state of its n as floats and leaves that of the next step. */
+typedef void (*ps_ref_update)(const void *args, int64_t first, int64_t n, float *state);
+static inline void ps_ref_update_groups(ps_ref_update update, const void *args, ps_format f, void *state, int64_t n)
+{
+    char *group = (char *)state;
+    for (int64_t i = 0; i < n; i += PS_FORMAT_GROUP, group += ps_format_bytes(f, PS_FORMAT_GROUP)) {
+        const int64_t n_group = ps_min_i64(PS_FORMAT_GROUP, n - i);
+        float values[PS_FORMAT_GROUP];
+        ps_format_decode(f, group, 0, values, n_group);
+        update(args, i, n_group, values);
+        ps_format_encode(f, group, values, n_group);
+    }
 }
 
 /* NULL and 0 bytes add nothing. */

@@ -88,7 +88,7 @@ static ps_status adam(ps_backend *self, ps_queue *queue, const void *args, size_
 static int64_t state_bytes(const ps_adam_args *a)
 {
     const ps_format f = a->is_stochastic ? PS_FORMAT_BF16 : a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32;
-    return ps_item_bytes(ps_format_item(f), a->n);
+    return ps_format_bytes(f, a->n);
 }
 
 /* In and out, beside a parameter that is written. */

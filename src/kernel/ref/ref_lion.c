@@ -1,11 +1,10 @@
 #include "kernel/ref/ref.h"
 
-#include "base/compact.h"
-
 /* In float and in a fixed sequence, each operation rounded, without FMA, for the reason in ref_adam.c. m: [n], from
  * element `first` on. */
-static void update(const ps_lion_args *a, int64_t first, int64_t n, float *m)
+static void update(const void *args, int64_t first, int64_t n, float *m)
 {
+    const ps_lion_args *const a = args;
     const float decay = a->lr * a->weight_decay;
     for (int64_t j = 0; j < n; j++) {
         const int64_t i = first + j;
@@ -20,31 +19,23 @@ static void update(const ps_lion_args *a, int64_t first, int64_t n, float *m)
     }
 }
 
-static void update_group(const ps_lion_args *a, int64_t first)
+static ps_format format_of(const ps_lion_args *a)
 {
-    const int64_t n = ps_min_i64(PS_FORMAT_GROUP, a->n - first);
-    ps_compact_group *const group = (ps_compact_group *)a->m + first / PS_FORMAT_GROUP;
-    float m[PS_FORMAT_GROUP];
-    ps_format_decode(PS_FORMAT_SIGNED, group, 0, m, n);
-    update(a, first, n, m);
-    ps_compact_set(PS_FORMAT_SIGNED, group, m, n);
+    return a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32;
 }
 
 static ps_status lion(ps_backend *self, ps_queue *queue, const void *args, size_t workspace_bytes)
 {
     const ps_lion_args *const a = args;
     (void)self, (void)queue, (void)workspace_bytes;
-    if (!a->is_compact)
-        update(a, 0, a->n, a->m);
-    else
-        for (int64_t i = 0; i < a->n; i += PS_FORMAT_GROUP) update_group(a, i);
+    ps_ref_update_groups(update, a, format_of(a), a->m, a->n);
     return PS_OK;
 }
 
 /* Of m. */
 static int64_t state_bytes(const ps_lion_args *a)
 {
-    return ps_item_bytes(ps_format_item(a->is_compact ? PS_FORMAT_SIGNED : PS_FORMAT_F32), a->n);
+    return ps_format_bytes(format_of(a), a->n);
 }
 
 static ps_cost lion_cost(const void *args)

@@ -94,7 +94,7 @@ static int64_t state_bytes(const ps_optimizer_setup *o, uint32_t states, int64_t
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < o->n_states; i++)
-        if (states >> i & 1) bytes += ps_item_bytes(ps_format_item(ps_optimizer_state_format(o, i)), n);
+        if (states >> i & 1) bytes += ps_format_bytes(ps_optimizer_state_format(o, i), n);
     return bytes;
 }
 

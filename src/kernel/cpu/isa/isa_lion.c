@@ -3,8 +3,9 @@
 #include "kernel/cpu/cpu_compact.h"
 
 /* A vector from element i on; *m becomes that of this step. */
-PS_CPU_INLINE void lion_vector(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t i, int64_t n, vf *m)
+PS_CPU_INLINE void lion_vector(ps_dtype param_t, ps_dtype grad_t, const void *args, int64_t i, int64_t n, vf *m)
 {
+    const ps_lion_args *const a = args;
     const float decay = a->lr * a->weight_decay;
     const vf lr = vf_set1(a->lr), zero = vf_set1(0);
     const vf g = vf_get(grad_t, a->grad, i, n) * a->grad_scale;
@@ -26,24 +27,10 @@ PS_CPU_INLINE void lion_floats(ps_dtype param_t, ps_dtype grad_t, const ps_lion_
     }
 }
 
-PS_CPU_INLINE void lion_compact(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t lo, int64_t hi)
-{
-    for (int64_t first = lo; first < hi; first += PS_FORMAT_GROUP) {
-        ps_compact_group *const group = (ps_compact_group *)a->m + first / PS_FORMAT_GROUP;
-        vf m[GROUP_VECTORS];
-        for (int k = 0; k < GROUP_VECTORS; k++) {
-            const int64_t i = first + k * VF_LANES;
-            m[k] = signed_get(group, k * VF_LANES);
-            lion_vector(param_t, grad_t, a, i, hi - i, &m[k]);
-        }
-        signed_put(group, m, group_most(m));
-    }
-}
-
 PS_CPU_INLINE void lion_range(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t lo, int64_t hi)
 {
     if (a->is_compact)
-        lion_compact(param_t, grad_t, a, lo, hi);
+        signed_update(lion_vector, param_t, grad_t, a, a->m, lo, hi);
     else
         lion_floats(param_t, grad_t, a, lo, hi);
 }

@@ -28,24 +28,15 @@ PS_CPU_INLINE void sgd_floats(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_ar
     }
 }
 
-PS_CPU_INLINE void sgd_compact(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_args *a, int64_t lo, int64_t hi)
+PS_CPU_INLINE void sgd_momentum(ps_dtype param_t, ps_dtype grad_t, const void *args, int64_t i, int64_t n, vf *m)
 {
-    for (int64_t first = lo; first < hi; first += PS_FORMAT_GROUP) {
-        ps_compact_group *const group = (ps_compact_group *)a->buffer + first / PS_FORMAT_GROUP;
-        vf m[GROUP_VECTORS];
-        for (int k = 0; k < GROUP_VECTORS; k++) {
-            const int64_t i = first + k * VF_LANES;
-            m[k] = signed_get(group, k * VF_LANES);
-            sgd_vector(param_t, grad_t, true, a, i, hi - i, &m[k]);
-        }
-        signed_put(group, m, group_most(m));
-    }
+    sgd_vector(param_t, grad_t, true, args, i, n, m);
 }
 
 PS_CPU_INLINE void sgd_range(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_args *a, int64_t lo, int64_t hi)
 {
     if (a->is_compact && a->buffer != NULL)
-        sgd_compact(param_t, grad_t, a, lo, hi);
+        signed_update(sgd_momentum, param_t, grad_t, a, a->buffer, lo, hi);
     else
         sgd_floats(param_t, grad_t, a, lo, hi);
 }
