@@ -2,6 +2,7 @@
 # Run every test of a build folder and count: the last line reads "N passed, N failed, N skipped".
 #
 # usage: test/run.sh BUILD_FOLDER [NAME_PATTERN]
+# Beside each are seconds of a clock and of processors; before the last line, the ten tests that take most of the latter.
 # Test programs are cmocka mains (BUILD/test/*/test_*); test/cli/*.sh are scripts that get the build folder as $1 and
 # succeed with 0, are skipped with 77; python/test/test_*.py are tests of the package for PyTorch (python/test/run.py),
 # by Debian's PyTorch, with transformers, too, where `make test-data` has made that. Each has a process and a time
@@ -20,18 +21,27 @@ cd "$(dirname "$0")/.." || exit 2
 # Of all groups of tests in a log together; nothing where there is none.
 count() { sed -n "s/^\[  $2 *\] \([0-9]*\) test(s).*/\1/p" "$1" | awk '{ n += $1 } END { if (NR) print n }'; }
 
+# Seconds of processors, of all ended children: between two outputs of `times`, of two lines each.
+cpu_seconds() {
+    awk '{ for (i = 1; i <= 2; i++) { split($i, t, "m"); s[int((NR - 1) / 2)] += (NR % 2 ? 0 : t[1] * 60 + t[2]) } }
+        END { printf "%.0f", s[1] - s[0] }'
+}
+
 # One test ("PATH", or "PATH@KIND of processor"), with its output in one piece and its counts in a file of $results.
 run_one() {
     log=$results/$(echo "$2" | tr / _)
     name=$2
     case $2 in *@*) export PS_TEST_CPU="${2#*@}"; name="${2%@*} as on $PS_TEST_CPU"; set -- "$1" "${2%@*}" ;; esac
     begin=$(date +%s)
+    times >"$log.times"
     case $2 in
     *.sh) timeout "$limit_s" sh "$2" "$1" >"$log" 2>&1; rc=$? ;;
     *.py) timeout -k 10 "$limit_s" "$python" -W ignore python/test/run.py "$1" "$2" >"$log" 2>&1; rc=$? ;;
     *)    timeout "$limit_s" "$2" >"$log" 2>&1; rc=$? ;;
     esac
     seconds=$(($(date +%s) - begin))
+    times >>"$log.times"
+    cpu=$(cpu_seconds <"$log.times")
     p=$(count "$log" PASSED) s=$(count "$log" SKIPPED) f=$(count "$log" FAILED)
     p=${p:-0} s=${s:-0} f=${f:-0}
     case $2 in
@@ -41,11 +51,12 @@ run_one() {
     esac
     if [ "$rc" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi # crash, time limit, sanitizer report
     echo "$p $f $s" >"$log.counts"
+    echo "$cpu $seconds $name" >"$log.cost"
     if [ "$f" -ne 0 ]; then
-        printf 'FAIL  %s (%s s, status %s)\n%s\n' "$name" "$seconds" "$rc" "$(tail -n 60 "$log" | sed 's/^/      /')"
+        printf 'FAIL  %s (%s s, cpu %s s, status %s)\n%s\n' "$name" "$seconds" "$cpu" "$rc" "$(tail -n 60 "$log" | sed 's/^/      /')"
     else
         remarks=$(grep -E '^(skipped|not tried): ' "$log" | sed 's/^/\n      /' | tr -d '\000')
-        printf 'ok    %s (%s s%s)%s\n' "$name" "$seconds" "$([ "$s" -ne 0 ] && echo ", $s skipped")" "$remarks"
+        printf 'ok    %s (%s s, cpu %s s%s)%s\n' "$name" "$seconds" "$cpu" "$([ "$s" -ne 0 ] && echo ", $s skipped")" "$remarks"
     fi
 }
 
@@ -73,9 +84,25 @@ all_tests() {
     ls python/test/test_*.py 2>/dev/null | sed 's|^python/test/\(.*\)\.py|python/\1 &|'
 }
 lines() { sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$1"; }
-# Does a line of list $1 mean test $2?
-in_list() {
-    lines "$1" | { while read -r line; do case $2 in $(echo "$line" | tr % '*')) exit 0 ;; esac; done; exit 1; }
+# Of such lines those with $pattern that PS_TEST_ONLY and PS_TEST_LEAVE let through; those of test/longest.txt first, in its
+# order, so that none of them runs alone at the end.
+chosen() {
+    awk -v only="${PS_TEST_ONLY:-}" -v leave="${PS_TEST_LEAVE:-}" -v pattern="$pattern" '
+        function read(file, list,   n, line) {
+            while (file != "" && (getline line <file) > 0) {
+                sub(/#.*/, "", line); sub(/[ \t]*$/, "", line)
+                gsub(/\./, "[.]", line); gsub(/%/, ".*", line)
+                if (line != "") list[++n] = "^" line "$"
+            }
+            return n + 0
+        }
+        function place(name, list, n,   i) {
+            for (i = 1; i <= n; i++) if (name ~ list[i]) return i
+            return 0
+        }
+        BEGIN { n_only = read(only, only_list); n_leave = read(leave, leave_list); n_longest = read("test/longest.txt", longest) }
+        index($1, pattern) == 0 || (only != "" && !place($1, only_list, n_only)) || place($1, leave_list, n_leave) { next }
+        { i = place($1, longest, n_longest); print (i ? i : n_longest + 1), $0 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2-
 }
 
 # Which of these kinds this machine can be. An instruction set that it lacks is no error, another name is. Kernels of
@@ -99,10 +126,7 @@ if [ -n "${PS_TEST_LEAVE:-}" ]; then
         echo "0 0 1" >"$results/left_$(echo "$line" | tr / _).counts"
     done
 fi
-all_tests | while read -r name path; do
-    case $name in *"$pattern"*) ;; *) continue ;; esac
-    if [ -n "${PS_TEST_ONLY:-}" ] && ! in_list "$PS_TEST_ONLY" "$name"; then continue; fi
-    if [ -n "${PS_TEST_LEAVE:-}" ] && in_list "$PS_TEST_LEAVE" "$name"; then continue; fi
+all_tests | chosen | while read -r name path; do
     [ -n "${PS_TEST_CPUS:-}" ] || echo "$path"
     for kind in ${PS_TEST_CPUS:-}; do
         case " $can_be " in *" $kind "*) echo "$path@$kind"; continue ;; esac
@@ -112,6 +136,12 @@ all_tests | while read -r name path; do
     done
 done | xargs -r -n 1 -P "$jobs" sh test/run.sh --one "$build"
 
+# What takes most of the processors' time.
+cat "$results"/*.cost 2>/dev/null | sort -rn | awk '
+    NR <= 10 { line[NR] = sprintf("      %5d %5d %s", $1, $2, substr($0, length($1) + length($2) + 3)) }
+    { cpu += $1 }
+    END { printf "      %d seconds of processors in %d tests; the most expensive, and seconds of a clock:\n", cpu, NR
+          for (i = 1; i <= NR && i <= 10; i++) print line[i] }'
 # A processor that can execute none of PS_TEST_CPUS skips all, and nothing failed; elsewhere such a run tried nothing.
 cat "$results"/*.counts 2>/dev/null | awk -v may_skip_all="${PS_TEST_CPUS:+1}" '
     { p += $1; f += $2; s += $3 }

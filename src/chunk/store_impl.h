@@ -22,9 +22,16 @@ struct ps_store {
 /* Returns st. A message of PS_EBUDGET gets the current moment and its needs added. */
 ps_status ps_store_with_moment(const ps_store *s, ps_status st);
 
+/* A store without memory, by which plans are tried, makes many times the transitions of what is then trained: it is
+ * checked in some moments and between some; an odd number, as moment_serial counts begins and ends. */
+static inline bool ps_store_is_check_due(const ps_store *s)
+{
+    return !s->m.is_simulated || s->s.moment_serial % 7 == 0;
+}
+
 /* Debug level 2: check the invariants. */
 #if PS_DEBUG >= 2
-#define STORE_CHECK(s) assert(ps_store_check(s) == PS_OK)
+#define STORE_CHECK(s) assert(!ps_store_is_check_due(s) || ps_store_check(s) == PS_OK)
 #else
 #define STORE_CHECK(s) ((void)(s))
 #endif

@@ -5,6 +5,7 @@
  * Configurations differ in what over_backend() makes of them; what a test compares with comes from on_cpu().
  *
  *   PS_TEST_SEEDS  how many seeds, from 1 on; 1, in make check-long 20
+ *   PS_TEST_LONG   set: under sanitizers and as on another processor, each variation is tried
  *   PS_TEST_GPU    "hardware": with TEST_OVER_GPU, the GPU of this machine in place of the fake driver */
 #ifndef TEST_BACKENDS_H
 #define TEST_BACKENDS_H
@@ -33,6 +34,12 @@ enum { OVER_DISCRETE = 1, OVER_GPU = 0 };
 enum { OVER_DISCRETE = 0, OVER_GPU = 0 };
 #endif
 
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { UNDER_SANITIZER = 1 };
+#else
+enum { UNDER_SANITIZER = 0 };
+#endif
+
 enum {
     N_SHARES = 3,
     ASYNC_PAGE_BYTES = 4096,        /* so that budgets of tiny models are counted as on RAM */
@@ -46,10 +53,14 @@ static struct {
     const struct ps_cuda_driver *driver; /* over a GPU */
 } over = {.seed = 1, .checks_order = true};
 
-/* Must the next of a list of variations be tried? With the fake GPU each seed has its share of the list, one in n. */
+/* Must the next of a list of variations be tried? With the fake GPU each seed has its share of the list, one in n; under
+ * sanitizers and as on another processor, where all was tried without, one in three. */
 static inline bool is_my_share_of(int64_t n)
 {
-    return !OVER_DISCRETE || over.n_asked++ % n == over.seed % n;
+    const bool has_share = (UNDER_SANITIZER || getenv("PS_TEST_CPU") != NULL) && getenv("PS_TEST_LONG") == NULL;
+    if (!OVER_DISCRETE && !has_share) return true;
+    if (!OVER_DISCRETE) n = N_SHARES;
+    return over.n_asked++ % n == over.seed % n;
 }
 
 static inline bool is_my_share(void)

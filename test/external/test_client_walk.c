@@ -77,7 +77,7 @@ static void test_ranks(void **state)
             snprintf(changes, sizeof changes, "%s %s", format, all);
             const uint64_t want = walked_by_ranks(n, changes, 22, false);
             for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
-                if (OVER_DISCRETE && !is_my_share()) continue;
+                if (!is_my_share()) continue;
                 snprintf(changes, sizeof changes, "%s %s %s", format, little, budgets[i]);
                 if (walked_by_ranks(n, changes, 22, false) != want) fail_msg("%d ranks, %s: other bits", n, changes);
             }
@@ -107,7 +107,7 @@ static void test_early(void **state)
     char changes[256];
     int64_t n_early;
     for (uint64_t seed = 50; seed < 54; seed++) {
-        if (OVER_DISCRETE && !is_my_share()) continue;
+        if (!is_my_share()) continue;
         const char *format = formats[seed % 3];
         snprintf(changes, sizeof changes, LATE "%s%s", format, ALL);
         const uint64_t want = walked_early(changes, seed, false, &n_early);
@@ -155,6 +155,7 @@ static void test_early_of_ranks(void **state)
             const uint64_t want = walked_by(n, changes, &first);
             assert_int_equal(n_early_of_ranks, 0);
             for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+                if (!is_my_share()) continue;
                 snprintf(changes, sizeof changes, EARLY "%s %s", format, budgets[i]);
                 n_early_of_ranks = 0;
                 if (walked_by(n, changes, &first) != want) fail_msg("%d ranks, %s: other bits", n, changes);
@@ -241,6 +242,7 @@ static void test_speculative_of_ranks(void **state)
             snprintf(changes, sizeof changes, "gradient_clipping=0.5 %s %s", format, budgets[0]);
             const uint64_t want = walked_by(n, changes, &first);
             for (size_t i = 0; i < PS_ARRAY_LEN(budgets); i++) {
+                if (!is_my_share()) continue;
                 snprintf(changes, sizeof changes, "gradient_clipping=0.5 memory.update_in_backward=speculate %s %s",
                          format, budgets[i]);
                 n_early_of_ranks = n_taken_back_of_ranks = 0;
