@@ -18,6 +18,12 @@ static void assert_same(const char *what, const run_result *a, const run_result 
     if (a->hash != b->hash) fail_msg("%s: other weights", what);
 }
 
+static void expect_fails(ps_status st, ps_status wanted, const char *message)
+{
+    if (st != wanted || strstr(ps_last_error(), message) == NULL)
+        fail_msg("%s: \"%s\" lacks \"%s\"", ps_status_name(st), ps_last_error(), message);
+}
+
 static run_result train_at(const char *const *changes, int64_t device_bytes)
 {
     ps_config *c = tiny_with(changes);
@@ -86,6 +92,21 @@ static void test_peaks_as_planned(void **state)
     }
 }
 
+/* A refusal says what the update of a matrix takes beside chunks and activations, and of which matrix. Without the
+ * scratch the budget has room for the operator that needs most. */
+static void test_refusal(void **state)
+{
+    (void)state;
+    const char *const *changes = CHANGES(MUON, BF16, "default_chunk_size=10240", "memory.disk=20MB");
+    ps_config *c = tiny_with(changes);
+    over_set_number(c, "memory.device", smallest_device(changes) - 64 * 1024);
+    ps_engine *e = NULL;
+    expect_fails(ps_engine_create(ps_model_from_config, c, c, PS_FOR_TRAINING, NULL, &e), PS_EBUDGET,
+                 "scratch for Muon of transformer.h.0.mlp.c_fc.weight, a whole matrix");
+    assert_null(e);
+    ps_config_destroy(c);
+}
+
 /* Early, and such as may be taken back: of steps that are clipped, they are. */
 static void test_same_bits_early(void **state)
 {
@@ -143,12 +164,6 @@ static int64_t find_tensor(const ps_engine *e, const char *end, int64_t *n)
     }
     fail_msg("no tensor %s", end);
     return -1;
-}
-
-static void expect_fails(ps_status st, ps_status wanted, const char *message)
-{
-    if (st != wanted || strstr(ps_last_error(), message) == NULL)
-        fail_msg("%s: \"%s\" lacks \"%s\"", ps_status_name(st), ps_last_error(), message);
 }
 
 /* After one step buffer = (1 - momentum) g, and of other tensors AdamW's mean is (1 - beta1) g. */
@@ -284,7 +299,7 @@ int main(void)
         cmocka_unit_test(test_states),           cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_same_bits_early),
         cmocka_unit_test(test_peaks_as_planned), cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume),           cmocka_unit_test(test_refusal),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -276,6 +276,7 @@ static void test_refusal(void **state)
         if (st == PS_OK) break;
         assert_int_equal(st, PS_EBUDGET);
         assert_non_null(strstr(ps_last_error(), "memory.device"));
+        assert_non_null(strstr(ps_last_error(), "of scratch for Muon of long, a whole matrix"));
         ps_client_destroy(c);
     }
     static float of[LARGEST];

@@ -299,6 +299,83 @@ static void test_profile(void **state)
     temp_folder_remove(&f);
 }
 
+/* ---- updates of whole matrices ---- */
+
+static ps_engine *muon_at(ps_config *c, const temp_folder *saved)
+{
+    ps_engine *e = engine_of(c);
+    assert_ok(ps_engine_load_checkpoint(e, saved->path, NULL));
+    return e;
+}
+
+/* The second step with the call number `nth` failing: of the disk's those of its updates, else of all. The weights after
+ * it, if it gets through. */
+static ps_status update_once(ps_engine *e, ps_fault_kind kind, long nth, uint64_t *hash)
+{
+    int32_t tokens[2 * T], targets[2 * T];
+    fill_batch(tokens, targets, 2, T, 131, 1);
+    if (kind == PS_FAULT_ALLOC) ps_fault_arm(kind, nth, false);
+    ps_status st =
+        ps_forward(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, NULL);
+    if (st == PS_OK) st = ps_backward(e);
+    if (kind != PS_FAULT_ALLOC) ps_fault_arm(kind, nth, false);
+    if (st == PS_OK) st = ps_step(e);
+    const bool struck = ps_fault_has_struck(kind);
+    ps_fault_arm(kind, -1, false);
+    if (st == PS_OK && !struck) assert_ok(ps_engine_get_weights_xxh3(e, hash));
+    if (st != PS_OK && !(struck && right_status(kind, st)))
+        fail_msg("%s %ld: %s: %s", names[kind], nth, ps_status_name(st), ps_last_error());
+    return st;
+}
+
+/* Matrices of several chunks, and of one. Whatever update fails, the checkpoint before it resumes to the bits of a run
+ * without failures. */
+static void test_whole_matrices(void **state)
+{
+    (void)state;
+    static const ps_fault_kind kinds[] = {PS_FAULT_ALLOC, PS_FAULT_READ, PS_FAULT_WRITE};
+    static const char *const chunks[] = {"default_chunk_size=4096", "default_chunk_size=10240"};
+    for (size_t i = 0; i < PS_ARRAY_LEN(chunks); i++) {
+        if (!is_my_share()) continue;
+        const temp_folder f = temp_folder_make();
+        ps_config *c = TINY("bf16.enabled=true", "model.n_layer=1", "optimizer.type=Muon", "memory.device=450KB",
+                            "memory.host=150KB", "memory.disk=20MB", "memory.defer_updates=false", chunks[i]);
+        uint64_t want = 0;
+        ps_engine *e = engine_of(c);
+        assert_ok(step_once(e, 0));
+        assert_ok(ps_engine_save_checkpoint(e, f.path, NULL, NULL));
+        assert_ok(update_once(e, PS_FAULT_READ, LONG_MAX, &want));
+        ps_engine_destroy(e);
+        const int64_t live = ps_mem_live_bytes();
+        for (size_t k = 0; k < PS_ARRAY_LEN(kinds); k++) {
+            long n_failed = 0, n = 0;
+            for (ps_status st = PS_EIO;; n += 1 + n / 8) {
+                uint64_t hash = 0;
+                e = muon_at(c, &f);
+                st = update_once(e, kinds[k], n, &hash);
+                if (e->state == PS_ENGINE_FAILED) assert_failed(e);
+                assert_true(st == PS_OK || e->state == PS_ENGINE_FAILED);
+                ps_engine_destroy(e);
+                assert_int_equal(ps_mem_live_bytes(), live);
+                if (hash != 0) { /* no call failed */
+                    assert_true(hash == want);
+                    break;
+                }
+                n_failed += st != PS_OK;
+                e = muon_at(c, &f);
+                assert_ok(update_once(e, kinds[k], LONG_MAX, &hash));
+                assert_true(hash == want);
+                ps_engine_destroy(e);
+            }
+            printf("%s, %s: %ld calls, %ld updates failed\n", chunks[i], names[kinds[k]], n, n_failed);
+            assert_true(n_failed > 0);
+        }
+        ps_config_destroy(c);
+        temp_folder_remove(&f);
+        assert_int_equal(ps_mem_live_bytes(), 0);
+    }
+}
+
 /* Calls into the device fail, or it is lost: at a copy, a kernel, what is put there or got, memory freed. */
 static void test_device(void **state)
 {
@@ -314,9 +391,11 @@ static void test_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),         cmocka_unit_test(test_copy),         cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_growing_shape), cmocka_unit_test(test_disk_threads), cmocka_unit_test(test_disk_uring),
-        cmocka_unit_test(test_profile),       cmocka_unit_test(test_device),
+        cmocka_unit_test(test_alloc),          cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_growing_shape),
+        cmocka_unit_test(test_disk_threads),   cmocka_unit_test(test_disk_uring),
+        cmocka_unit_test(test_profile),        cmocka_unit_test(test_device),
+        cmocka_unit_test(test_whole_matrices),
     };
     over.checks_order = false; /* without memory it gives up, and says so */
     return RUN_ON_BACKENDS(tests);

@@ -18,7 +18,7 @@ static ps_status expect_changeable(const ps_engine *e, ps_model_func model)
 /* The tiers have the scratch of the first shape's execution plan. */
 static bool has_update_scratch(const ps_engine *e, const ps_exec_plan *plan)
 {
-    if (e->tiers.update_scratch_bytes[PS_TIER_HOST] >= plan->update_scratch_bytes) return true;
+    if (e->tiers.update_scratch_bytes[PS_TIER_HOST] >= plan->update_scratch.bytes) return true;
     for (int32_t c = 0; c < plan->layout->n_chunks; c++)
         if (plan->update_tier[c] == PS_TIER_HOST) return false;
     return true;

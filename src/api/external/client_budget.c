@@ -95,7 +95,7 @@ ps_tiers_desc ps_client_tiers(const ps_client *c)
     o.profile = c->profile;
     o.order = c->order;
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (ps_client_may_update_on(c, (ps_tier)t)) o.update_scratch_bytes[t] = c->update_scratch_bytes;
+        if (ps_client_may_update_on(c, (ps_tier)t)) o.update_scratch_bytes[t] = c->update_scratch.bytes;
     return o;
 }
 
@@ -163,10 +163,10 @@ int64_t ps_client_stuck_bytes(const ps_client *c)
     return bytes - (b[PS_TIER_HOST] / page * page - blocks[PS_TIER_HOST]) - b[PS_TIER_DISK];
 }
 
-enum { WHAT_BYTES = 320 };
+enum { WHAT_BYTES = 480 };
 
 /* `what` (of WHAT_BYTES) gets the purpose of the bytes. */
-static int64_t least_device_bytes(const ps_client *c, char *what)
+static int64_t least_device_bytes(const ps_client *c, char what[WHAT_BYTES])
 {
     const int64_t update = ps_client_update_bytes(c), separate = ps_client_separate_fp32_bytes(c);
     const int64_t group = group_chunks(c) * chunk_bytes(c, PS_LIST_PARAM16);
@@ -189,6 +189,12 @@ static int64_t least_device_bytes(const ps_client *c, char *what)
     if (widest < update && !is_host_enough)
         snprintf(what, WHAT_BYTES, "the update of a chunk takes %s there, where memory.host has too little",
                  ps_bytes_format(update, text));
+    if (c->update_scratch.bytes > 0) {
+        const size_t length = strlen(what);
+        snprintf(what + length, WHAT_BYTES - length, ", next to %s of scratch for %s of %.120s, a whole matrix",
+                 ps_bytes_format(c->update_scratch.bytes, text), c->settings.optimizer.optimizer->name,
+                 c->update_scratch.matrix);
+    }
     return ps_max_i64(widest, is_host_enough ? 0 : update) + blocks[PS_TIER_DEVICE];
 }
 
@@ -319,14 +325,14 @@ static bool prefers_device(const ps_client *c)
 {
     const bool is_same = ps_backend_space(c->settings.backend)->is_unified_memory;
     return is_same &&
-           c->settings.budgets.bytes[PS_TIER_DEVICE] >= 2 * (ps_client_update_bytes(c) + c->update_scratch_bytes);
+           c->settings.budgets.bytes[PS_TIER_DEVICE] >= 2 * (ps_client_update_bytes(c) + c->update_scratch.bytes);
 }
 
 /* Without whole matrices a lack of room shows when chunks are pinned. */
 bool ps_client_may_update_on(const ps_client *c, ps_tier tier)
 {
-    const int64_t least = ps_client_update_bytes(c) + c->update_scratch_bytes;
-    if (tier == PS_TIER_DEVICE || c->update_scratch_bytes == 0) return true;
+    const int64_t least = ps_client_update_bytes(c) + c->update_scratch.bytes;
+    if (tier == PS_TIER_DEVICE || c->update_scratch.bytes == 0) return true;
     return c->settings.budgets.bytes[tier] >= least + c->settings.staging_bytes && !prefers_device(c);
 }
 

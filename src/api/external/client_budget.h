@@ -12,7 +12,7 @@ void ps_client_find_whole(ps_client *c);
 /* The least size of a chunk: with several ranks such a matrix is in one. PS_EINVAL: the configured one is smaller. */
 int64_t ps_client_least_chunk_elements(const ps_client *c);
 PS_NODISCARD ps_status ps_client_check_chunk_size(const ps_client *c, int64_t chunk_elements);
-/* chunk_states, and update_scratch_bytes. */
+/* chunk_states, and update_scratch. */
 void ps_client_find_states(ps_client *c);
 PS_NODISCARD ps_status ps_client_measure_update_scratch(ps_client *c);
 /* The chunks that are updated together, this one among them: all of a matrix that has a gradient. */

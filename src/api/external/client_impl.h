@@ -24,7 +24,7 @@
 #include "chunk/trace.h"
 #include "kernel/kernel.h"
 #include "patrickstar_client.h"
-#include "train/settings/settings.h"
+#include "train/settings/params.h"
 #include "train/state/group_collectives.h"
 #include "train/state/param_groups.h"
 #include "train/state/snapshot.h"
@@ -260,7 +260,7 @@ struct ps_client {
     ps_tier *update_tier;          /* [n_chunks] as of the last ps_client_update_tier */
     uint32_t *chunk_states;        /* [n_chunks] as in ps_model_state */
     int64_t update_bytes;          /* memory of the largest update, without scratch */
-    int64_t update_scratch_bytes;  /* for updates of whole matrices, on a tier where they run; 0: there are none */
+    ps_update_scratch update_scratch;
     ps_client_sharding sharding;
     ps_group_collectives between_ranks;
     ps_order *order; /* checks the order of all that is issued; NULL: none */

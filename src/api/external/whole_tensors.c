@@ -2,14 +2,12 @@
  * chunks have for them, the scratch of their updates, and the chunks of one that has several, which are updated together.
  * exec_plan.c has the same for the engine. */
 #include "api/external/client_budget.h"
-#include "base/glob.h"
 
 void ps_client_find_whole(ps_client *c)
 {
     for (int32_t t = 0; t < c->n_tensors; t++) {
         ps_client_tensor_state *x = &c->tensors[t];
-        x->is_whole = ps_optimizer_has_whole(&c->settings.optimizer) && !x->is_dropped && x->n_dims == 2 &&
-                      !ps_glob_any_matches(c->settings.updated_by_elements, x->name, NULL);
+        x->is_whole = !x->is_dropped && ps_settings_updates_whole(&c->settings, x->name, x->n_dims);
     }
 }
 
@@ -52,16 +50,11 @@ void ps_client_find_states(ps_client *c)
 
 ps_status ps_client_measure_update_scratch(ps_client *c)
 {
-    const ps_settings *s = &c->settings;
-    ps_backend *const backends[] = {s->backend, ps_backend_host(s->backend)};
-    c->update_scratch_bytes = 0;
-    for (int32_t t = 0; t < c->n_tensors; t++)
-        for (int b = 0; b < 2 && c->tensors[t].is_whole; b++) {
-            const int64_t *shape = c->tensors[t].shape;
-            int64_t bytes;
-            PS_TRY(ps_optimizer_scratch_bytes(backends[b], &s->optimizer, shape[0], shape[1], &bytes));
-            c->update_scratch_bytes = ps_max_i64(c->update_scratch_bytes, bytes);
-        }
+    c->update_scratch = (ps_update_scratch){0};
+    for (int32_t t = 0; t < c->n_tensors; t++) {
+        const ps_client_tensor_state *x = &c->tensors[t];
+        if (x->is_whole) PS_TRY(ps_settings_count_scratch(&c->settings, x->name, x->shape, &c->update_scratch));
+    }
     return PS_OK;
 }
 

@@ -324,21 +324,25 @@ static ps_status describe_need(const ps_settings *s, const ps_program *program, 
     const ps_candidate least = {.n_early = s->always_updates_early ? PS_EARLY_ALL : 0,
                                 .keeps_logits = keeping_needs_less(code)};
     PS_TRY(ps_exec_plan_create(s, program, code, &s->budgets, elements, least, deadline, &b));
+    const int64_t scratch = ps_exec_plan_tiers(b, &s->budgets).update_scratch_bytes[PS_TIER_DEVICE];
     const int64_t cache = code->cache_bytes, device = s->budgets.bytes[PS_TIER_DEVICE];
     int64_t most = -1, chunks = 0;
     int32_t at = 0;
     for (int32_t m = 0; m < b->trace->n_moments; m++) {
         const int64_t wanted = ps_exec_plan_wanted_bytes(b, m, PS_TIER_DEVICE);
-        const int64_t all = b->trace->moments[m].non_model_bytes + cache + wanted;
+        const int64_t all = b->trace->moments[m].non_model_bytes + cache + scratch + wanted;
         if (all <= most) continue;
         most = all;
         chunks = wanted;
         at = m;
     }
     const ps_moment *m = &b->trace->moments[at];
-    char sizes[5][PS_BYTES_TEXT_MAX], kept[80] = "", budgets[PS_BUDGETS_TEXT_MAX];
+    char sizes[5][PS_BYTES_TEXT_MAX], kept[240] = "", budgets[PS_BUDGETS_TEXT_MAX];
     if (cache > 0)
         snprintf(kept, sizeof kept, "%s keys and values of generation.max_length + ", ps_bytes_format(cache, sizes[0]));
+    if (scratch > 0)
+        snprintf(kept, sizeof kept, "%s scratch for %s of %.120s, a whole matrix + ",
+                 ps_bytes_format(scratch, sizes[0]), s->optimizer.optimizer->name, b->update_scratch.matrix);
     snprintf(text, bytes,
              "%s%s needs %s of device memory at once (%s activations and workspace + %s%s chunks), %s more than there "
              "is (%s)",

@@ -144,7 +144,7 @@ static void count_sets(const ps_exec_plan *b, const ps_budgets *budgets, int64_t
     const int64_t standalone_bytes = b->lists.n_standalone * ps_exec_plan_chunk_bytes(b, b->lists.n);
     n[PS_TIER_HOST] =
         host_room(b, budgets, blocks[PS_TIER_HOST] + standalone_bytes) / ps_optimizer_payload_bytes(s, cs);
-    if (tiers.update_scratch_bytes[PS_TIER_HOST] < b->update_scratch_bytes) n[PS_TIER_HOST] = 0;
+    if (tiers.update_scratch_bytes[PS_TIER_HOST] < b->update_scratch.bytes) n[PS_TIER_HOST] = 0;
 }
 
 /* Hybrid placement. The first chunks, as many as fit the device margin with their optimizer data, keep it there and are
@@ -761,17 +761,11 @@ ps_status ps_exec_plan_search_chunk_elements(const ps_settings *s, const ps_prog
 }
 
 /* Scratch for updates of whole tensors, the same for all of them: where a tier of RAM is there, updates may run. */
-static ps_status measure_update_scratch(const ps_settings *s, const ps_program *program, int64_t *out)
+static ps_status measure_update_scratch(const ps_settings *s, const ps_program *program, ps_update_scratch *out)
 {
-    *out = 0;
     for (int32_t t = 0; t < program->n_params; t++) {
         const ps_param *p = &program->params[t];
-        int64_t bytes[2] = {0};
-        if (!p->is_whole) continue;
-        PS_TRY(ps_optimizer_scratch_bytes(s->backend, &s->optimizer, p->shape[0], p->shape[1], &bytes[0]));
-        PS_TRY(ps_optimizer_scratch_bytes(ps_backend_host(s->backend), &s->optimizer, p->shape[0], p->shape[1],
-                                          &bytes[1]));
-        *out = ps_max_i64(*out, ps_max_i64(bytes[0], bytes[1]));
+        if (p->is_whole) PS_TRY(ps_settings_count_scratch(s, p->name, p->shape, out));
     }
     return PS_OK;
 }
@@ -869,7 +863,7 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     b->lists = lists_of(b);
     chunk_elements = ps_round_up(chunk_elements, limits_of(settings, program, 0).unit);
     PS_TRY_GOTO(place_tensors(settings, program, chunk_elements, &b->layout));
-    PS_TRY_GOTO(measure_update_scratch(settings, program, &b->update_scratch_bytes));
+    PS_TRY_GOTO(measure_update_scratch(settings, program, &b->update_scratch));
     b->n_keeping = count_keeping(b, budgets, true);
     b->speculates = b->candidate.n_early > 0 && can_speculate(b);
     PS_ASSERT(!b->speculates || candidate.update_time == PS_UPDATE_DEFERRED);
@@ -965,10 +959,10 @@ bool ps_exec_plan_fits_from_anywhere(const ps_exec_plan *b, const ps_budgets *bu
 {
     const int64_t other_bytes = b->settings->staging_bytes + ps_settings_comm_bytes(b->settings) +
                                 b->code->non_model_bytes + b->code->cache_bytes + results_bytes(b->settings) +
-                                b->update_scratch_bytes + copies_bytes(b);
+                                b->update_scratch.bytes + copies_bytes(b);
     const int64_t chunks = ps_exec_plan_all_chunk_bytes(b);
     return budgets->bytes[PS_TIER_DISK] >= chunks ||
-           budgets->bytes[PS_TIER_HOST] - b->code->host_bytes - b->update_scratch_bytes >= chunks ||
+           budgets->bytes[PS_TIER_HOST] - b->code->host_bytes - b->update_scratch.bytes >= chunks ||
            budgets->bytes[PS_TIER_DEVICE] - other_bytes >= chunks;
 }
 
@@ -994,7 +988,7 @@ ps_tiers_desc ps_exec_plan_tiers(const ps_exec_plan *b, const ps_budgets *budget
     int64_t blocks[PS_RAM_TIER_COUNT];
     ps_tiers_count_blocks(&o, blocks);
     for (int t = 0; t < PS_RAM_TIER_COUNT; t++)
-        if (may_update_on(b, budgets, (ps_tier)t, blocks[PS_TIER_HOST] + b->update_scratch_bytes))
-            o.update_scratch_bytes[t] = b->update_scratch_bytes;
+        if (may_update_on(b, budgets, (ps_tier)t, blocks[PS_TIER_HOST] + b->update_scratch.bytes))
+            o.update_scratch_bytes[t] = b->update_scratch.bytes;
     return o;
 }

@@ -6,7 +6,7 @@
 #include "base/deadline.h"
 #include "train/graph/code.h"
 #include "train/run/gather_window.h"
-#include "train/settings/settings.h"
+#include "train/settings/params.h"
 #include "train/state/footprint.h"
 #include "train/state/state.h"
 
@@ -44,15 +44,15 @@ typedef struct ps_exec_plan {
     ps_layout *layout;
     ps_lists lists;
     ps_pieces pieces;
-    bool *decays;                 /* [program->n_params] weight decay applies */
-    bool *uses_grad_list;         /* [n_chunks] holds tensors whose gradients may not overwrite them */
-    bool *overwrites;             /* [n_chunks] holds tensors whose gradients overwrite them, or would
+    bool *decays;         /* [program->n_params] weight decay applies */
+    bool *uses_grad_list; /* [n_chunks] holds tensors whose gradients may not overwrite them */
+    bool *overwrites;     /* [n_chunks] holds tensors whose gradients overwrite them, or would
                                    * without GRAD16 */
-    int64_t update_scratch_bytes; /* for updates of whole tensors, on each tier where they may run */
-    uint32_t *chunk_states;       /* [n_chunks] 1 << i for each state of the optimizer whose list has the chunk */
-    ps_run *updated_with; /* [n_chunks] the chunks that one moment updates: the chunk alone, or the run of a tensor
+    ps_update_scratch update_scratch;
+    uint32_t *chunk_states; /* [n_chunks] 1 << i for each state of the optimizer whose list has the chunk */
+    ps_run *updated_with;   /* [n_chunks] the chunks that one moment updates: the chunk alone, or the run of a tensor
                                  * that is updated as a whole */
-    ps_tier *update_tier; /* [n_chunks] where the chunk's update runs */
+    ps_tier *update_tier;   /* [n_chunks] where the chunk's update runs */
     int32_t n_resident_updates; /* of this rank's chunks, those with optimizer data in the device margin */
     int32_t n_kept_on_host;     /* of the others, those with optimizer data in host memory */
     ps_gather_windows windows;  /* with several ranks */

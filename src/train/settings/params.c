@@ -162,11 +162,22 @@ int32_t ps_settings_group_of(const ps_settings *s, const char *name)
     return 0;
 }
 
-/* Matrices, except those that the configuration leaves to the other optimizer. */
-static bool is_whole(const ps_settings *s, const ps_param *p)
+bool ps_settings_updates_whole(const ps_settings *s, const char *name, int n_dims)
 {
-    return ps_optimizer_has_whole(&s->optimizer) && !p->is_frozen && p->n_dims == 2 &&
-           !ps_glob_any_matches(s->updated_by_elements, p->name, NULL);
+    return ps_optimizer_has_whole(&s->optimizer) && n_dims == 2 &&
+           !ps_glob_any_matches(s->updated_by_elements, name, NULL);
+}
+
+ps_status ps_settings_count_scratch(const ps_settings *s, const char *name, const int64_t *shape,
+                                    ps_update_scratch *most)
+{
+    ps_backend *const backends[] = {s->backend, ps_backend_host(s->backend)};
+    for (size_t b = 0; b < PS_ARRAY_LEN(backends); b++) {
+        int64_t bytes;
+        PS_TRY(ps_optimizer_scratch_bytes(backends[b], &s->optimizer, shape[0], shape[1], &bytes));
+        if (most->matrix == NULL || bytes > most->bytes) *most = (ps_update_scratch){bytes, name};
+    }
+    return PS_OK;
 }
 
 static ps_status group_params(const ps_settings *s, ps_program *p)
@@ -179,7 +190,7 @@ static ps_status group_params(const ps_settings *s, ps_program *p)
     for (int32_t t = 0; t < p->n_params && s->training; t++) {
         ps_param *param = &p->params[t];
         param->group = ps_settings_group_of(s, param->name);
-        param->is_whole = is_whole(s, param);
+        param->is_whole = !param->is_frozen && ps_settings_updates_whole(s, param->name, param->n_dims);
         n_params[param->group]++;
     }
     for (int32_t g = 1; g < s->n_groups && s->training; g++)

@@ -15,4 +15,18 @@ PS_NODISCARD ps_status ps_settings_build_program(const ps_settings *s, ps_model_
 /* The group of optimizer.param_groups for a parameter of this name: the first one that matches, else 0. */
 int32_t ps_settings_group_of(const ps_settings *s, const char *name);
 
+/* Is a trained parameter of this name and so many dimensions updated as a whole? Matrices are by optimizers of whole
+ * tensors, except those that the configuration leaves to the other optimizer. */
+bool ps_settings_updates_whole(const ps_settings *s, const char *name, int n_dims);
+
+/* Scratch for updates of whole matrices, on each tier where they may run: of the matrix that takes most. */
+typedef struct ps_update_scratch {
+    int64_t bytes;
+    const char *matrix; /* its name; NULL: none is updated as a whole */
+} ps_update_scratch;
+
+/* *most counts a matrix of this name and shape [2], too: on the settings' backend and on its host. */
+PS_NODISCARD ps_status ps_settings_count_scratch(const ps_settings *s, const char *name, const int64_t *shape,
+                                                 ps_update_scratch *most);
+
 #endif
