@@ -148,7 +148,7 @@ static void test_matching(void **state)
         const match_case *c = &match_cases[i];
         ps_weight_match m;
         const int n_have = count(c->have), n_want = count(c->want);
-        const ps_status st = ps_weight_match_init(&m, "file", c->have, n_have, c->want, n_want, c->new_head);
+        const ps_status st = ps_weight_match_init(&m, "file", c->have, n_have, c->want, n_want, NULL, c->new_head);
         if (c->message != NULL) {
             assert_int_equal(st, PS_EFORMAT);
             if (strstr(ps_last_error(), c->message) == NULL) fail_msg("case %zu: %s", i, ps_last_error());
@@ -177,7 +177,7 @@ static void test_copies(void **state)
     (void)state;
     static const char *const have[] = {"lm_head.weight", "wte.weight", "h.0.attn.bias"}, *const want[] = {"wte.weight"};
     ps_weight_match m;
-    assert_int_equal(ps_weight_match_init(&m, "file", have, 3, want, 1, false), PS_OK);
+    assert_int_equal(ps_weight_match_init(&m, "file", have, 3, want, 1, NULL, false), PS_OK);
     assert_int_equal(m.copy_of[0], 0);
     assert_int_equal(m.copy_of[1], -1);
     assert_int_equal(m.copy_of[2], -1);
@@ -223,7 +223,7 @@ static void test_no_memory(void **state)
     for (long n = 0;; n++) {
         ps_weight_match m;
         ps_fault_arm(PS_FAULT_ALLOC, n, false);
-        const ps_status st = ps_weight_match_init(&m, "file", names, 2, names, 2, false);
+        const ps_status st = ps_weight_match_init(&m, "file", names, 2, names, 2, NULL, false);
         const bool has_struck = ps_fault_has_struck(PS_FAULT_ALLOC);
         ps_fault_arm(PS_FAULT_ALLOC, -1, false);
         ps_weight_match_deinit(&m);
