@@ -65,6 +65,9 @@ static ps_status read_param(const reader *r, const char *member, const json_t *j
             "lr has no effect with scheduler.type %s, which has its own rate for all groups; remove it, or take "
             "another schedule",
             ps_config_scheduler_names[scheduler]);
+    const ps_param_use use = type == PS_CONFIG_OPTIMIZER_MUON ? ps_muon_param_use(id) : PS_PARAM_OF_ALL;
+    if (use == PS_PARAM_OF_WHOLE) r->group->of_whole = ps_option_table[id].key;
+    if (use == PS_PARAM_OF_ELEMENTS) r->group->of_elements = ps_option_table[id].key;
     r->group->gives_weight_decay |= id == PS_OPTION_optimizer_params_weight_decay;
     ps_option_store(&ps_option_table[id], value, &r->group->options);
     return PS_OK;

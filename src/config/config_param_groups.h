@@ -11,6 +11,8 @@ typedef struct ps_config_param_group {
     char *patterns;     /* for full names (base/glob.h), separated by commas */
     ps_options options; /* the configuration's, overridden by the group's; valid as long as the configuration */
     bool gives_weight_decay;
+    const char *of_whole, *of_elements; /* Muon: the key of an option of the group that is for tensors updated as a
+                                         * whole only, or for the others only; NULL: it gives none */
 } ps_config_param_group;
 
 typedef struct ps_config_param_groups {

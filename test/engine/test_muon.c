@@ -92,6 +92,40 @@ static void test_peaks_as_planned(void **state)
     }
 }
 
+/* An option of a group that none of its parameters has is refused; those for all, and those of optimizer.params, are
+ * not. */
+static void test_groups(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *group, *message; /* NULL: accepted */
+    } all[] = {
+        {"\"*.ln_1.*\", \"lr\": 0.001, \"momentum\": 0.9",
+         "group 1 ('*.ln_1.*') has momentum, which is for matrices that Muon updates as a whole, but of the group's 4"},
+        {"\"*.ln_1.*\", \"ns_steps\": 3", "has ns_steps, which"},
+        {"\"*wte*\", \"adjust_lr_fn\": \"match_rms_adamw\"", "has adjust_lr_fn, which"},
+        {"\"*.c_fc.weight\", \"betas\": [0.8, 0.9]", "('*.c_fc.weight') has betas, which is for what Muon leaves to "
+                                                     "AdamW, but of the group's 2 parameters none is"},
+        {"\"*.c_fc.weight\", \"eps\": 1e-6", "has eps, which"},
+        {"\"*.c_fc.weight\", \"nesterov\": false, \"ns_eps\": 1e-6, \"lr\": 0.01, \"weight_decay\": 0.1", NULL},
+        {"\"*.ln_1.*\", \"betas\": [0.8, 0.9], \"eps\": 1e-6, \"lr\": 0.001", NULL},
+        {"\"*.c_fc.*\", \"betas\": [0.8, 0.9], \"momentum\": 0.9", NULL},
+    };
+    for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+        char groups[256];
+        snprintf(groups, sizeof groups, "optimizer.param_groups=[{\"params\": %s}]", all[i].group);
+        ps_config *c = TINY(MUON, "optimizer.params.momentum=0.8", "optimizer.params.eps=1e-7", groups);
+        ps_engine *e = NULL;
+        const ps_status st = ps_engine_create(ps_model_from_config, c, c, PS_FOR_TRAINING, NULL, &e);
+        if (all[i].message == NULL)
+            assert_ok(st);
+        else
+            expect_fails(st, PS_EINVAL, all[i].message);
+        ps_engine_destroy(e);
+        ps_config_destroy(c);
+    }
+}
+
 /* A refusal says what the update of a matrix takes beside chunks and activations, and of which matrix. Without the
  * scratch the budget has room for the operator that needs most. */
 static void test_refusal(void **state)
@@ -300,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_same_bits_early),
         cmocka_unit_test(test_peaks_as_planned), cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_resume),           cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_groups),
     };
     return RUN_ON_BACKENDS(tests);
 }

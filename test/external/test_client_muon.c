@@ -257,6 +257,10 @@ static void test_names(void **state)
     assert_ok(add_matrix(c, "long", 100, 9000, PS_DTYPE_F32, 0, 0, &number));
     assert_fails(ps_client_begin(c), PS_EINVAL, "optimizer.params.adamw_names: 't.3' matches none of the 1 tensors");
     ps_client_destroy(c);
+    c = client_of(PLAIN "memory.device=4MB optimizer.param_groups=[{\"params\":\"long\",\"eps\":1e-6}]");
+    assert_ok(add_matrix(c, "long", 100, 9000, PS_DTYPE_F32, 0, 0, &number));
+    assert_fails(ps_client_begin(c), PS_EINVAL, "group 1 ('long') has eps, which is for what Muon leaves to AdamW");
+    ps_client_destroy(c);
     expect_nothing_left();
 }
 

@@ -7,18 +7,21 @@
 
 ps_status ps_client_deal_groups(ps_client *c)
 {
-    int32_t n_tensors[PS_SETTINGS_GROUPS_MAX] = {0};
+    int32_t n_tensors[PS_SETTINGS_GROUPS_MAX] = {0}, n_whole[PS_SETTINGS_GROUPS_MAX] = {0};
     for (int32_t i = 0; i < c->n_tensors; i++) {
         ps_client_tensor_state *t = &c->tensors[i];
         if (t->is_dropped) continue;
         const int32_t g = ps_settings_group_of(&c->settings, t->name);
         if (!t->has_joined) t->group = g;
         n_tensors[g]++;
+        n_whole[g] += ps_settings_updates_whole(&c->settings, t->name, t->n_dims);
     }
     for (int32_t g = 1; g < c->settings.n_groups; g++)
         if (n_tensors[g] == 0)
             return PS_FAIL(PS_EINVAL, "optimizer.param_groups: group %d ('%.200s') has no tensor", g,
                            c->settings.group_patterns + c->settings.groups[g].patterns);
+    for (int32_t g = 1; g < c->settings.n_groups; g++)
+        PS_TRY(ps_settings_check_group(&c->settings, g, n_whole[g], n_tensors[g] - n_whole[g]));
     return PS_OK;
 }
 

@@ -23,6 +23,15 @@ bool ps_optimizer_has_param(ps_config_optimizer type, ps_option_id id)
     return !(unused_params(type) >> ((int)id - (int)PS_OPTION_optimizer_type) & 1);
 }
 
+ps_param_use ps_muon_param_use(ps_option_id id)
+{
+    if (id == PS_OPTION_optimizer_params_betas || id == PS_OPTION_optimizer_params_eps) return PS_PARAM_OF_ELEMENTS;
+    const bool is_of_whole = id == PS_OPTION_optimizer_params_momentum || id == PS_OPTION_optimizer_params_nesterov ||
+                             id == PS_OPTION_optimizer_params_ns_eps || id == PS_OPTION_optimizer_params_ns_steps ||
+                             id == PS_OPTION_optimizer_params_adjust_lr_fn;
+    return is_of_whole ? PS_PARAM_OF_WHOLE : PS_PARAM_OF_ALL;
+}
+
 /* The largest |p(x)|, x from 0 to `most`: p(x) = a x + b x^3 + c x^5 is what a step makes of a singular value. */
 static double largest_image(const double k[3], double most)
 {

@@ -180,9 +180,24 @@ ps_status ps_settings_count_scratch(const ps_settings *s, const char *name, cons
     return PS_OK;
 }
 
+ps_status ps_settings_check_group(const ps_settings *s, int32_t group, int32_t n_whole, int32_t n_others)
+{
+    const ps_settings_group *g = &s->groups[group];
+    const char *key = n_whole == 0 && g->of_whole != NULL       ? g->of_whole
+                      : n_others == 0 && g->of_elements != NULL ? g->of_elements
+                                                                : NULL;
+    if (key == NULL) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "optimizer.param_groups: group %d ('%.200s') has %s, which is for %s, but of the group's %d "
+                   "parameters none is: remove it",
+                   group, patterns_of(s, group), strrchr(key, '.') + 1,
+                   key == g->of_whole ? "matrices that Muon updates as a whole" : "what Muon leaves to AdamW",
+                   n_whole + n_others);
+}
+
 static ps_status group_params(const ps_settings *s, ps_program *p)
 {
-    int32_t n_params[PS_SETTINGS_GROUPS_MAX] = {0};
+    int32_t n_params[PS_SETTINGS_GROUPS_MAX] = {0}, n_whole[PS_SETTINGS_GROUPS_MAX] = {0};
     if (s->training && s->names_updated_by_elements)
         PS_TRY(check_patterns(p, "optimizer.params.adamw_names", s->updated_by_elements));
     for (int32_t g = 1; g < s->n_groups && s->training; g++)
@@ -190,8 +205,10 @@ static ps_status group_params(const ps_settings *s, ps_program *p)
     for (int32_t t = 0; t < p->n_params && s->training; t++) {
         ps_param *param = &p->params[t];
         param->group = ps_settings_group_of(s, param->name);
-        param->is_whole = !param->is_frozen && ps_settings_updates_whole(s, param->name, param->n_dims);
+        const bool is_whole = ps_settings_updates_whole(s, param->name, param->n_dims);
+        param->is_whole = is_whole && !param->is_frozen;
         n_params[param->group]++;
+        n_whole[param->group] += is_whole;
     }
     for (int32_t g = 1; g < s->n_groups && s->training; g++)
         if (n_params[g] == 0)
@@ -200,6 +217,8 @@ static ps_status group_params(const ps_settings *s, ps_program *p)
                 "optimizer.param_groups: group %d ('%.200s') has no parameter: groups before it have all that it "
                 "names, and the first counts",
                 g, patterns_of(s, g));
+    for (int32_t g = 1; g < s->n_groups && s->training; g++)
+        PS_TRY(ps_settings_check_group(s, g, n_whole[g], n_params[g] - n_whole[g]));
     return PS_OK;
 }
 

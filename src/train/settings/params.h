@@ -19,6 +19,10 @@ int32_t ps_settings_group_of(const ps_settings *s, const char *name);
  * tensors, except those that the configuration leaves to the other optimizer. */
 bool ps_settings_updates_whole(const ps_settings *s, const char *name, int n_dims);
 
+/* PS_EINVAL naming an option given for the group that none of its parameters has, n_whole of which are updated as a
+ * whole, and n_others by elements. */
+PS_NODISCARD ps_status ps_settings_check_group(const ps_settings *s, int32_t group, int32_t n_whole, int32_t n_others);
+
 /* Scratch for updates of whole matrices, on each tier where they may run: of the matrix that takes most. */
 typedef struct ps_update_scratch {
     int64_t bytes;

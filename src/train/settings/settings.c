@@ -158,6 +158,8 @@ static ps_status read_group(const ps_config_param_group *g, ps_settings *s)
     memcpy(s->group_patterns + at, g->patterns, n);
     group->patterns = (int32_t)at;
     group->decays_all = g->gives_weight_decay;
+    group->of_whole = g->of_whole;
+    group->of_elements = g->of_elements;
     PS_TRY(ps_optimizer_read(&g->options, &group->optimizer));
     if (group->optimizer.n_states != s->optimizer.n_states)
         return PS_FAIL(PS_EINVAL,

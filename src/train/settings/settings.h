@@ -34,7 +34,8 @@ typedef struct ps_settings_group {
     int32_t patterns; /* offset of its patterns in ps_settings.group_patterns */
     ps_optimizer_setup optimizer;
     ps_lr_schedule lr;
-    bool decays_all; /* biases and norms too */
+    bool decays_all;                    /* biases and norms too */
+    const char *of_whole, *of_elements; /* as of ps_config_param_group */
 } ps_settings_group;
 
 /* How the configuration limits RAM. */
