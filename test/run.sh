@@ -75,6 +75,8 @@ python=${PS_PYTHON:-$PWD/build/transformers/bin/python}
 export limit_s results python
 # Rates of no particular PC, whatever this machine is and does meanwhile; what is kept is not the user's.
 export PSTAR_HARDWARE=none XDG_CACHE_HOME="$results/cache"
+# More threads run than there are processors: PyTorch's are not to spin where others could compute.
+export OMP_WAIT_POLICY=passive
 trap 'rm -rf "$results"' EXIT
 
 # The short name of each test, as the lists have it, before its path.
