@@ -286,94 +286,6 @@ void *ps_device_reuse_block(ps_device *d, int64_t bytes, bool *is_new)
     return NULL;
 }
 
-/* Blocks are not cut for less than this part of them, and what is left of one is kept if it is as much: slivers would
- * seldom be reused. */
-#define CUT_MIN_PART 4
-
-/* The smallest kept block of at least so many bytes that may be cut for them, or -1. */
-static int find_larger(const ps_device *d, int64_t bytes)
-{
-    int best = -1;
-    for (int i = 0; i < d->n_kept; i++)
-        if (d->kept[i].bytes >= bytes && (best < 0 || d->kept[i].bytes < d->kept[best].bytes)) best = i;
-    return best >= 0 && bytes >= d->kept[best].bytes / CUT_MIN_PART ? best : -1;
-}
-
-/* Cuts the first `bytes` off a kept block. */
-static void *cut_kept(ps_device *d, int i, int64_t bytes)
-{
-    kept_block *b = &d->kept[i];
-    const int64_t rest = b->bytes - bytes;
-    char *p = b->p;
-    if (rest < b->bytes / CUT_MIN_PART) {
-        if (rest > 0) d->ops->unmap(d, p + bytes, rest);
-        return take_kept(d, i).p;
-    }
-    b->p = p + bytes;
-    b->bytes = rest;
-    d->kept_bytes -= bytes;
-    return p;
-}
-
-/* The next kept block before `end`, from the most recently freed one on, that is smaller than so many bytes, or -1. */
-static int next_smaller(const ps_device *d, int end, int64_t bytes)
-{
-    for (int i = end - 1; i >= 0; i--)
-        if (d->kept[i].bytes < bytes) return i;
-    return -1;
-}
-
-int ps_device_take_parts(ps_device *d, int64_t bytes, ps_kept_part part[PS_PARTS_MAX])
-{
-    if (d->ops->move_in == NULL || d->used_bytes + d->kept_bytes + bytes <= d->budget_bytes) return 0;
-    const int larger = find_larger(d, bytes);
-    if (larger >= 0) {
-        part[0] = (ps_kept_part){cut_kept(d, larger, bytes), bytes};
-        return 1;
-    }
-    int64_t sum = 0;
-    for (int i = d->n_kept, n = 0; n < PS_PARTS_MAX && (i = next_smaller(d, i, bytes)) >= 0; n++)
-        sum += d->kept[i].bytes;
-    if (sum < bytes || !d->can_move) return 0;
-    int n = 0;
-    for (int64_t rest = bytes, i = d->n_kept; rest > 0; rest -= part[n++].bytes) {
-        i = next_smaller(d, (int)i, bytes);
-        part[n].bytes = ps_min_i64(rest, d->kept[i].bytes);
-        part[n].p = cut_kept(d, (int)i, part[n].bytes);
-    }
-    return n;
-}
-
-int64_t ps_device_join_parts(ps_device *d, void *base, int64_t offset, const ps_kept_part *part, int n)
-{
-    int64_t moved = 0;
-    for (int i = 0; i < n; i++) {
-        if (d->ops->move_in(d, base, offset + moved, part[i].bytes, part[i].p) == PS_OK) {
-            moved += part[i].bytes;
-            continue;
-        }
-        for (; i < n; i++) d->ops->unmap(d, part[i].p, part[i].bytes);
-    }
-    return moved;
-}
-
-/* A block of kept memory of other sizes; NULL: there is none, or its pages cannot be moved. */
-static void *block_of_parts(ps_device *d, int64_t bytes)
-{
-    ps_kept_part part[PS_PARTS_MAX];
-    void *block = NULL;
-    const int n = ps_device_take_parts(d, bytes, part);
-    if (n == 1) return part[0].p;
-    if (n == 0) return NULL;
-    if (d->ops->reserve_block(d, bytes, &block) != PS_OK) {
-        for (int i = 0; i < n; i++) d->ops->unmap(d, part[i].p, part[i].bytes);
-        return NULL;
-    }
-    if (ps_device_join_parts(d, block, 0, part, n) == bytes) return block;
-    d->ops->unmap(d, block, bytes);
-    return NULL;
-}
-
 #define TOGETHER_MAX 16
 #define TOGETHER_BYTES (32 * PS_MIB)
 
@@ -437,7 +349,6 @@ ps_status ps_device_alloc(ps_device *d, int64_t bytes, void **out)
     bytes = ps_device_round_to_pages(d, bytes);
     bool is_new = true;
     *out = ps_device_reuse_block(d, bytes, &is_new);
-    if (*out == NULL && (*out = block_of_parts(d, bytes)) != NULL) is_new = false;
     if (*out == NULL) PS_TRY(map_block(d, bytes, out));
     d->gave_zeros = is_new && d->ops->gives_zeros;
     ps_device_count_used(d, bytes);

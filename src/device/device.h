@@ -10,9 +10,8 @@
  *
  * Freed pages may be kept for reuse, but used + kept <= budget always, so resident memory stays under the budget.
  * Memory that a region decommits is kept as a block, and a kept block can become a piece of a region: the backend moves
- * its pages to other addresses, not its bytes, where it can. What has no room beside kept blocks of other sizes gets the
- * pages of these, cut or joined: the system would have to zero new ones. Where pages cannot move and are expensive to
- * create, a decommitted piece is kept as a piece of that region. One thread owns a device.
+ * its pages to other addresses, not its bytes, where it can. Where pages cannot move and are expensive to create, a
+ * decommitted piece is kept as a piece of that region. One thread owns a device.
  *
  * Memory may be freed while items of queues still use it: the caller that frees it names the events after which it is
  * unused, and the next owner is given the event after which it may be accessed. In RAM the host waits; an asynchronous
@@ -51,11 +50,9 @@ typedef struct ps_device_ops {
     ps_status (*move_out)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void **block);
     /* Instead of commit: the memory of a block of `bytes` becomes that of [offset, offset + bytes), and the block is
      * gone. After a failure the block still exists, to be unmapped, and the range can be committed. NULL when move_out
-     * is. Parts of a block can be moved or unmapped by themselves. */
+     * is. */
     ps_status (*move_in)(ps_device *dev, void *base, int64_t offset, int64_t bytes, void *block);
-    /* Addresses of a block without memory, into which parts of others are moved. NULL when move_out is. */
-    ps_status (*reserve_block)(ps_device *dev, int64_t bytes, void **out);
-    /* Instead of all four: a decommitted piece of a region stays mapped until exactly that piece is committed again,
+    /* Instead of all three: a decommitted piece of a region stays mapped until exactly that piece is committed again,
      * or is decommitted to make room. For memory that is expensive to create. */
     bool pieces_stay;
     /* As ps_queue_create, which fills in the members that do not depend on the ops. */

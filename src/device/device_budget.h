@@ -50,18 +50,6 @@ bool ps_device_reuse_piece(ps_device *d, const char *region, int64_t offset, int
 /* The most recently freed kept block of exactly this size (its pages are the likeliest in cache), or NULL. *is_new: it
  * was mapped and never allocated. */
 void *ps_device_reuse_block(ps_device *d, int64_t bytes, bool *is_new);
-/* Memory of kept blocks. */
-typedef struct ps_kept_part {
-    void *p;
-    int64_t bytes;
-} ps_kept_part;
-#define PS_PARTS_MAX 8
-/* Where so many bytes have no room beside what is kept: takes them from kept blocks of other sizes, of which one may be
- * cut. Returns the number of parts; several are to be joined. 0: nothing was taken. */
-int ps_device_take_parts(ps_device *d, int64_t bytes, ps_kept_part part[PS_PARTS_MAX]);
-/* Moves the parts one after the other to base + offset, addresses without memory. Returns how many bytes were; if not
- * all, the other parts are unmapped. */
-int64_t ps_device_join_parts(ps_device *d, void *base, int64_t offset, const ps_kept_part *part, int n);
 /* Removes these addresses of a simulated device from the observers; another device may get them next. */
 void ps_device_forget(const ps_device *d, const void *p, int64_t bytes);
 /* Pages of a simulated device stand for pages that another range had before: an allocation counts as written once those

@@ -22,15 +22,15 @@ static ps_status open_pages(void *p, int64_t bytes)
     return PS_FAIL(PS_ENOMEM_HOST, "the system refused %lld bytes: %s", (long long)bytes, strerror(errno));
 }
 
-static ps_status reserve_block(ps_device *dev, int64_t bytes, void **out)
+static ps_status reserve_block(int64_t bytes, void **out)
 {
-    (void)dev;
     return ps_address_reserve(bytes, bytes >= HUGE_BYTES ? HUGE_BYTES : PS_PAGE_BYTES, out);
 }
 
 static ps_status map_block(ps_device *dev, int64_t bytes, void **out)
 {
-    PS_TRY(reserve_block(dev, bytes, out));
+    (void)dev;
+    PS_TRY(reserve_block(bytes, out));
     const ps_status st = open_pages(*out, bytes);
     if (st != PS_OK) {
         munmap(*out, (size_t)bytes);
@@ -106,9 +106,10 @@ static bool reserve_again(void *p, int64_t bytes)
  * pages stay huge where the old address was a multiple of HUGE_BYTES too. */
 static ps_status move_out(ps_device *dev, void *base, int64_t offset, int64_t bytes, void **block)
 {
+    (void)dev;
     char *p = (char *)base + offset;
     void *to;
-    PS_TRY(reserve_block(dev, bytes, &to));
+    PS_TRY(reserve_block(bytes, &to));
     if (mremap(p, (size_t)bytes, (size_t)bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == MAP_FAILED) {
         const int error = errno;
         const bool never = error != ENOMEM && error != EFAULT; /* refused before anything was done */
@@ -156,7 +157,6 @@ const ps_device_ops ps_device_cpu_ops = {
     .decommit = decommit_range,
     .move_out = move_out,
     .move_in = move_in,
-    .reserve_block = reserve_block,
     .queue_create = create_queue,
 };
 

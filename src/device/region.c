@@ -138,19 +138,6 @@ static bool region_reuse(ps_region *r, int64_t offset, int64_t bytes, bool *is_n
     return false;
 }
 
-/* Commit by moving parts of kept blocks in. */
-static bool region_join(ps_region *r, int64_t offset, int64_t bytes)
-{
-    ps_kept_part part[PS_PARTS_MAX];
-    ps_device *d = r->dev;
-    if (!d->can_move || d->ops->pieces_stay) return false;
-    const int n = ps_device_take_parts(d, bytes, part);
-    if (n == 0) return false;
-    const int64_t moved = ps_device_join_parts(d, r->base, offset, part, n);
-    if (moved > 0 && moved < bytes) d->ops->decommit(d, r->base, offset, moved);
-    return moved == bytes;
-}
-
 /* Decommit by moving the pages out into a kept block, or by keeping the piece. False when they are to be
  * decommitted. */
 static bool region_keep(ps_region *r, int64_t offset, int64_t bytes)
@@ -174,9 +161,8 @@ ps_status ps_region_commit(ps_region *r, int64_t offset, int64_t bytes)
     region_check_range(r, offset, bytes);
     PS_TRY(ps_device_admit(d, bytes));
     bool is_new = true;
-    const bool is_reused = region_reuse(r, offset, bytes, &is_new);
-    if (!is_reused) is_new = !region_join(r, offset, bytes);
-    if (!is_reused && is_new) {
+    if (!region_reuse(r, offset, bytes, &is_new)) {
+        is_new = true;
         ps_device_make_room(d, bytes);
         PS_TRY(d->ops->commit(d, r->base, offset, bytes));
     }

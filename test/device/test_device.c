@@ -123,7 +123,7 @@ static void test_kept_blocks_make_room_oldest_first(void **state)
         check_stats(d, 5 * PAGE, 45 * PAGE, 45 * PAGE);
         assert_int_equal(ps_region_create(d, 10 * PAGE, &r), PS_OK);
         check_stats(d, 5 * PAGE, 45 * PAGE, 45 * PAGE);
-        assert_int_equal(ps_region_commit(r, 0, 2 * PAGE), PS_OK); /* pushes b out: too little to cut a block for */
+        assert_int_equal(ps_region_commit(r, 0, 2 * PAGE), PS_OK); /* pushes b out */
         check_stats(d, 7 * PAGE, 30 * PAGE, 45 * PAGE);
         assert_ptr_equal(block_new(d, 10 * PAGE), c);
         void *f = block_new(d, 25 * PAGE); /* pushes a out */
@@ -246,55 +246,6 @@ static void check_pages(char *p, int64_t bytes, char content)
     for (int64_t i = 0; i < bytes; i += PAGE) p[i + 1] = content;
 }
 
-/* Where a new block would push kept ones out, it gets their pages: the beginning of a larger one, or several smaller
- * ones. */
-static void test_kept_blocks_are_cut_and_joined(void **state)
-{
-    (void)state;
-    ps_device *d = device_new(&ps_device_cpu_ops, 16 * PAGE);
-    ps_region *r = region_new(d, 16 * PAGE);
-    char *other = block_new(d, 8 * PAGE), *a = block_new(d, 8 * PAGE);
-    memset(other, 9, 8 * (size_t)PAGE);
-    ps_device_free(d, a, 8 * PAGE, NULL);
-    char *b = block_new(d, 4 * PAGE), *c = block_new(d, 4 * PAGE);
-    assert_ptr_equal(b, a);
-    assert_ptr_equal(c, a + 4 * PAGE);
-    check_stats(d, 16 * PAGE, 0, 16 * PAGE);
-    memset(b, 1, 4 * (size_t)PAGE);
-    memset(c, 2, 4 * (size_t)PAGE);
-    ps_device_free(d, b, 4 * PAGE, NULL);
-    ps_device_free(d, c, 4 * PAGE, NULL);
-    a = block_new(d, 8 * PAGE);
-    assert_false(ps_device_gave_zeros(d));
-    check_stats(d, 16 * PAGE, 0, 16 * PAGE);
-    if (PS_DEBUG < 3) {
-        check_pages(a, 4 * PAGE, 2);
-        check_pages(a + 4 * PAGE, 4 * PAGE, 1);
-    }
-    assert_int_equal(is_writable(b), -1);
-    memset(a, 3, 8 * (size_t)PAGE);
-    ps_device_free(d, a, 8 * PAGE, NULL);
-    b = block_new(d, 7 * PAGE); /* the last page is too little to be kept */
-    assert_ptr_equal(b, a);
-    check_stats(d, 15 * PAGE, 0, 16 * PAGE);
-    assert_int_equal(is_writable(a + 7 * PAGE), -1);
-    ps_device_free(d, b, 7 * PAGE, NULL);
-    assert_int_equal(ps_region_commit(r, 3 * PAGE, 5 * PAGE), PS_OK); /* moved to the region */
-    assert_false(ps_device_gave_zeros(d));
-    check_stats(d, 13 * PAGE, 2 * PAGE, 16 * PAGE);
-    if (PS_DEBUG < 3) check_pages((char *)ps_region_base(r) + 3 * PAGE, 5 * PAGE, 3);
-    assert_int_equal(is_writable(b), -1);
-    c = block_new(d, PAGE);
-    assert_true(c != b + 5 * PAGE); /* there is room beside what is kept */
-    check_stats(d, 14 * PAGE, 2 * PAGE, 16 * PAGE);
-    check_pages(other, 8 * PAGE, 9);
-    ps_device_free(d, c, PAGE, NULL);
-    ps_device_free(d, other, 8 * PAGE, NULL);
-    ps_region_destroy(r);
-    ps_device_destroy(d);
-    assert_int_equal(ps_mem_live_bytes(), 0);
-}
-
 static void test_pages_of_regions_are_reused(void **state)
 {
     (void)state;
@@ -351,16 +302,16 @@ static void test_kept_pages_of_regions_make_room(void **state)
     ps_region_decommit(r, 0, 4 * PAGE, NULL);
     ps_region_decommit(r, 4 * PAGE, 4 * PAGE, NULL);
     check_stats(d, 0, 8 * PAGE, 8 * PAGE);
-    assert_int_equal(ps_region_commit(mixed, 0, 3 * PAGE), PS_OK); /* no such size is kept: one is cut */
-    check_stats(d, 3 * PAGE, 5 * PAGE, 8 * PAGE);
+    assert_int_equal(ps_region_commit(mixed, 0, 3 * PAGE), PS_OK); /* no such size is kept: one has to go */
+    check_stats(d, 3 * PAGE, 4 * PAGE, 8 * PAGE);
     assert_int_equal(ps_region_commit(mixed, 3 * PAGE, PAGE), PS_OK);
     ps_region_decommit(mixed, 0, 3 * PAGE, NULL); /* of differing sizes: not kept */
-    check_stats(d, PAGE, 5 * PAGE, 8 * PAGE);
+    check_stats(d, PAGE, 4 * PAGE, 8 * PAGE);
     assert_int_equal(ps_region_commit(r, 8 * PAGE, 4 * PAGE), PS_OK);
-    check_stats(d, 5 * PAGE, PAGE, 8 * PAGE);
+    check_stats(d, 5 * PAGE, 0, 8 * PAGE);
     check_pages(p + 8 * PAGE, 4 * PAGE, 5);
     ps_region_decommit(r, 8 * PAGE, 4 * PAGE, NULL);
-    check_stats(d, PAGE, 5 * PAGE, 8 * PAGE);
+    check_stats(d, PAGE, 4 * PAGE, 8 * PAGE);
     ps_device_set_keep(d, false);
     check_stats(d, PAGE, 0, 8 * PAGE);
     assert_int_equal(ps_region_commit(r, 0, 4 * PAGE), PS_OK);
@@ -428,35 +379,6 @@ static void check_refused(unsigned flags, unsigned error, int64_t kept_before, i
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* In a process of its own: where kept blocks cannot be joined new pages take their place. */
-static void check_refused_join(unsigned error)
-{
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        bool ok = true;
-        ps_device *d = NULL;
-        void *half[2];
-        char *p = NULL;
-        ok = ok && ps_device_create(&ps_device_cpu_ops, "host", 8 * PAGE, &d) == PS_OK;
-        for (int i = 0; i < 2; i++) ok = ok && ps_device_alloc(d, 4 * PAGE, &half[i]) == PS_OK;
-        for (int i = 0; i < 2 && ok; i++) memset(half[i], 1, 4 * (size_t)PAGE);
-        for (int i = 0; i < 2 && ok; i++) ps_device_free(d, half[i], 4 * PAGE, NULL);
-        refuse_mremap(MOVE_IN, error);
-        ok = ok && ps_device_alloc(d, 8 * PAGE, (void **)&p) == PS_OK && ps_device_gave_zeros(d) == (PS_DEBUG < 3);
-        for (int64_t i = 0; ok && i < 8 * PAGE; i++) ok = PS_DEBUG >= 3 || p[i] == 0;
-        ok = ok && ps_device_get_stats(d).used_bytes == 8 * PAGE && ps_device_get_stats(d).kept_bytes == 0;
-        ps_device_free(d, p, 8 * PAGE, NULL);
-        ps_device_destroy(d);
-        _exit(ok && ps_mem_live_bytes() == 0 ? 0 : 1);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) skip(); /* no filters here */
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 static void test_regions_work_where_pages_cannot_move(void **state)
 {
     (void)state;
@@ -464,8 +386,6 @@ static void test_regions_work_where_pages_cannot_move(void **state)
     check_refused(MOVE_OUT, ENOSYS, 0, 0);
     check_refused(MOVE_OUT, ENOMEM, 0, 0);
     check_refused(MOVE_IN, ENOMEM, 0, 4 * PAGE);
-    check_refused_join(ENOMEM);
-    check_refused_join(EFAULT); /* of several mappings, Linux before 6.17 */
 }
 
 /* With vm.overcommit_memory = 2 the system counts what may be written, whether it has memory or not. */
@@ -916,7 +836,6 @@ int main(void)
         cmocka_unit_test(test_bad_arguments_are_refused),
         cmocka_unit_test(test_freed_blocks_are_reused),
         cmocka_unit_test(test_kept_blocks_make_room_oldest_first),
-        cmocka_unit_test(test_kept_blocks_are_cut_and_joined),
         cmocka_unit_test(test_many_kept_blocks),
         cmocka_unit_test(test_region_is_resident_as_committed),
         cmocka_unit_test(test_pages_of_regions_are_reused),
