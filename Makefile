@@ -668,7 +668,8 @@ check-long: check
 	$(announce) 'streams that take 1024 commands'
 	@FAKE_DEPTH=1024 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/depths.txt test
 	$(announce) 'ranks under ThreadSanitizer'
-	@PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
+	@PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/long_threads.txt test
+	@PS_TEST_LONG=1 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=1 SAN=thread WERROR=1 ONLY=test/threads.txt test
 	$(announce) 'the fake driver with the processor'\''s kernels: 20 seeds'
 	@PS_TEST_SEEDS=20 PS_TEST_LIMIT_S=3600 $(MAKE) CC=gcc DEBUG=0 SAN= WERROR=1 ONLY=test/seeds.txt test
 	$(announce) 'all tests over the fake driver: streams that take 16 to 4096 commands, kernels for compute capability 8.0, races'

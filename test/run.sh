@@ -9,7 +9,8 @@
 # limit of its own.
 #   PS_TEST_JOBS     how many run at once; one more than there are processors, as some wait, and four at most
 #   PS_PYTHON        the interpreter of python/test, another one than that
-#   PS_TEST_LONG     set: all cases of python/test, more of the calls in fault/test_engine_faults
+#   PS_TEST_LONG     set: all cases of python/test, more of the calls in fault/test_engine_faults; under sanitizers and
+#                    with PS_TEST_CPU all variations that is_my_share (test/engine/backends.h) would else take a third of
 #   PS_TEST_LIMIT_S  a test that takes longer has failed
 #   PS_TEST_ONLY, PS_TEST_LEAVE  files with a test a line ("comm/test_comm", "cli/%"; # begins a comment): only these;
 #                    all but these, each line of which counts as skipped
@@ -73,6 +74,9 @@ results=$(mktemp -d)
 python=${PS_PYTHON:-$PWD/build/transformers/bin/python}
 [ -x "$python" ] || python=/usr/bin/python3
 export limit_s results python
+for list in ${PS_TEST_ONLY:-} ${PS_TEST_LEAVE:-}; do
+    [ -r "$list" ] || { echo "$list: no such list of tests" >&2; exit 2; }
+done
 # Rates of no particular PC, whatever this machine is and does meanwhile; what is kept is not the user's.
 export PSTAR_HARDWARE=none XDG_CACHE_HOME="$results/cache"
 # More threads run than there are processors: PyTorch's are not to spin where others could compute.

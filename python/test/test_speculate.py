@@ -133,7 +133,8 @@ class SameBits(Case):
     def test_optimizers(self):
         for kind, params in (("SGD", {"lr": LR}), ("SGD", {"lr": LR, "momentum": 0.9}), ("Lion", {"lr": LR}),
                              ("AdamW", {"lr": LR, "state_format": "compact"}),
-                             ("AdamW", {"lr": LR, "state_format": "compact_split"})):
+                             ("AdamW", {"lr": LR, "state_format": "compact_split"}),
+                             ("AdamW", {"lr": LR, "state_format": "bf16_stochastic"})):
             self.compare(Deep, BF16, clip=clip_in_turn, optimizer={"type": kind, "params": params})
 
     def test_groups_frozen_parameters_and_chunk_sizes(self):

@@ -26,8 +26,9 @@ bool ps_glob_matches_end(const char *pattern, const char *name);
 bool ps_glob_any_matches_end(const char *patterns, const char *name);
 
 /* Entry i of a list "pattern=number,pattern=number": its pattern, as by ps_glob_get, and its number. False: there are
- * fewer. Or the number of the first entry that matches the name, or its end. */
+ * fewer. */
 bool ps_glob_get_number(const char *list, int i, char *out, int n, int64_t *number);
+/* The number of the first entry that matches the name, or its end from a dot on. False: none does. */
 bool ps_glob_find_number(const char *list, const char *name, int64_t *number);
 
 #endif

@@ -2,6 +2,7 @@
  *
  *     budget for all   | 0 1 2 ... of list 0 | lists 1 2 3 of chunk 0 | lists 1 2 3 of chunk 1 | ... |
  *                        second homes: | lists 1 2 of chunk 0 | lists 1 2 of chunk 1 | ... | standalone |
+ *                                      (from list keeping_first on: of list 0, too, without whole masters)
  *     for less         | lists, in the order in which they first leave RAM ...          budget | standalone |
  *
  * Where the budget holds all chunks each has a home. Homes of list 0 are in order of use; the chunks that an update

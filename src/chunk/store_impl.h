@@ -23,7 +23,7 @@ struct ps_store {
 ps_status ps_store_with_moment(const ps_store *s, ps_status st);
 
 /* A store without memory, by which plans are tried, makes many times the transitions of what is then trained: it is
- * checked in some moments and between some; an odd number, as moment_serial counts begins and ends. */
+ * checked in one moment of seven, and outside of moments if the one before was. */
 static inline bool ps_store_is_check_due(const ps_store *s)
 {
     return !s->m.is_simulated || s->s.moment_serial % 7 == 0;

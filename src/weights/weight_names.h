@@ -65,8 +65,8 @@ typedef struct ps_weight_match {
     int first_new; /* a parameter, -1: none */
 } ps_weight_match;
 
-/* have: names in the file; want: names of the model; both unique. may_lack [n_want]: those that need no tensor; NULL: none. PS_EFORMAT names `path` and the tensor that does not
- * match. Call deinit also after a failure. */
+/* have: names in the file; want: names of the model; both unique. may_lack [n_want]: those that need no tensor; NULL:
+ * none. PS_EFORMAT names `path` and the tensor that does not match. Call deinit also after a failure. */
 PS_NODISCARD ps_status ps_weight_match_init(ps_weight_match *m, const char *path, const char *const *have, int n_have,
                                             const char *const *want, int n_want, const bool *may_lack,
                                             bool allow_new_head);

@@ -59,8 +59,10 @@ static inline bool is_my_share_of(int64_t n)
 {
     const bool has_share = (UNDER_SANITIZER || getenv("PS_TEST_CPU") != NULL) && getenv("PS_TEST_LONG") == NULL;
     if (!OVER_DISCRETE && !has_share) return true;
-    if (!OVER_DISCRETE) n = N_SHARES;
-    return over.n_asked++ % n == over.seed % n;
+    if (OVER_DISCRETE) return over.n_asked++ % n == over.seed % n;
+    /* lists of n variations, too, have another of them tried each time */
+    const int64_t asked = over.n_asked++;
+    return (asked + asked / N_SHARES) % N_SHARES == over.seed % N_SHARES;
 }
 
 static inline bool is_my_share(void)

@@ -185,7 +185,8 @@ static const char *const norms[] = {"1000", "0.5"}; /* none is clipped, or each 
 static void test_speculative(void **state)
 {
     (void)state;
-    static const char *const formats[] = {"", "bf16.enabled=true ", "optimizer.params.state_format=compact "};
+    static const char *const formats[] = {"", "bf16.enabled=true ", "optimizer.params.state_format=compact ", SPLIT,
+                                          STOCHASTIC};
     static const char *const budgets[] = {"memory.host=100KB memory.disk=4MB", "memory.host=0 memory.disk=4MB",
                                           "memory.host=100KB memory.disk=900KB"}; /* the last: for some chunks */
     char changes[256];

@@ -69,7 +69,7 @@ ps_status ps_client_check_options(const ps_config *config)
     char text[PS_CONFIG_IGNORED_TEXT_MAX] = "";
     size_t n = 0;
     PS_TRY(check_wishes(ps_config_options(config)));
-    /* it draws what updates round by */
+    /* train.seed seeds the random rounding of updates */
     const bool draws =
         ps_config_options(config)->optimizer_params_state_format == PS_CONFIG_STATE_FORMAT_BF16_STOCHASTIC;
     for (ps_option_id i = 0; i < PS_OPTION_COUNT; i++) {

@@ -141,8 +141,8 @@ PS_CPU_INLINE int32_t group_most(const vf x[GROUP_VECTORS])
 typedef void (*vector_update)(ps_dtype param_t, ps_dtype grad_t, const void *args, int64_t i, int64_t n, vf *m);
 
 /* Elements [lo, hi) from the beginning of a group on, of an optimizer whose one state is compact: groups[] of all. */
-PS_CPU_INLINE void signed_update(vector_update update, ps_dtype param_t, ps_dtype grad_t, const void *args,
-                                 void *groups, int64_t lo, int64_t hi)
+PS_CPU_INLINE void update_compact_groups(vector_update update, ps_dtype param_t, ps_dtype grad_t, const void *args,
+                                         void *groups, int64_t lo, int64_t hi)
 {
     for (int64_t first = lo; first < hi; first += PS_FORMAT_GROUP) {
         ps_compact_group *const group = (ps_compact_group *)groups + first / PS_FORMAT_GROUP;

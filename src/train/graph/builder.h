@@ -59,8 +59,8 @@ ps_value ps_builder_adapt(ps_builder *b, ps_value x, const char *name, int64_t n
 
 /* y = by x. */
 ps_value ps_builder_scale(ps_builder *b, ps_value x, const char *name, float by);
-/* A linear layer without bias or adapter, which is trained. Its weight [n_out, n_in] begins at 0, or, with begin (NULL: at 0), with
- * begin->init_mean, init_std, init_is_uniform. */
+/* A linear layer without bias or adapter, which is trained. Its weight [n_out, n_in] begins as begin->init_mean, init_std
+ * and init_is_uniform say; begin NULL: at 0. */
 ps_value ps_builder_plain_linear(ps_builder *b, ps_value x, const char *name, int64_t n_out, const ps_param *begin);
 
 /* Append the node with the rows of its first input, or B T if it has none; its output has out_cols columns (0: no

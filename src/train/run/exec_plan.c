@@ -295,7 +295,8 @@ static ps_status access_updated(ps_exec_plan *b, int32_t c, bool is_early)
     return PS_OK;
 }
 
-/* Second passes begin with parameters that are rounded from masters; where these are a part of them they are kept. */
+/* Second passes begin with updates that only round parameters from masters. Without whole masters there is nothing to
+ * round: the parameters themselves have been restored. */
 static bool has_updates(const ps_exec_plan *b)
 {
     return b->settings->training && !(b->is_recompute && ps_settings_separates_gradients(b->settings));

@@ -13,7 +13,7 @@
  *     again, forward  old                      old          none         of all chunks; plan `again` from here on
  *     again, backward old                      gradient     PARAM16, or the list of sums; the update is pending
  *
- * Without whole masters (lists.h) PARAM16 is of "masters and states": old again when it is taken back, with no rounding
+ * Without whole masters (lists.h) PARAM16 belongs to the first column: old again when it is taken back, with no rounding
  * between the passes. Gradients are in GRAD16 before an early update and, without second passes, until the step has
  * ended.
  *

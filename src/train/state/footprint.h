@@ -23,7 +23,8 @@ int64_t ps_unscheduled_bytes(const ps_settings *s, int64_t device_bytes, int64_t
 /* Bytes of the payloads of a chunk's optimizer data: its master and states, each in whole pages. */
 int64_t ps_optimizer_payload_bytes(const ps_settings *s, int64_t chunk_elements);
 
-/* Of those that are kept over an update that may turn out to be wrong: without whole masters also of its parameters. */
+/* Bytes of the payloads of a chunk that are kept over an update that may turn out to be wrong: optimizer data, and
+ * without whole masters the parameters. */
 int64_t ps_kept_payload_bytes(const ps_settings *s, int64_t chunk_elements);
 
 /* For a person: early updates cannot be speculative (memory.update_in_backward), as memory.disk has no room to keep what

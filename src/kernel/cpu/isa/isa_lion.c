@@ -30,7 +30,7 @@ PS_CPU_INLINE void lion_floats(ps_dtype param_t, ps_dtype grad_t, const ps_lion_
 PS_CPU_INLINE void lion_range(ps_dtype param_t, ps_dtype grad_t, const ps_lion_args *a, int64_t lo, int64_t hi)
 {
     if (a->is_compact)
-        signed_update(lion_vector, param_t, grad_t, a, a->m, lo, hi);
+        update_compact_groups(lion_vector, param_t, grad_t, a, a->m, lo, hi);
     else
         lion_floats(param_t, grad_t, a, lo, hi);
 }

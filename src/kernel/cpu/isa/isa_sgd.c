@@ -28,7 +28,8 @@ PS_CPU_INLINE void sgd_floats(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_ar
     }
 }
 
-PS_CPU_INLINE void sgd_momentum(ps_dtype param_t, ps_dtype grad_t, const void *args, int64_t i, int64_t n, vf *m)
+PS_CPU_INLINE void sgd_vector_with_momentum(ps_dtype param_t, ps_dtype grad_t, const void *args, int64_t i, int64_t n,
+                                            vf *m)
 {
     sgd_vector(param_t, grad_t, true, args, i, n, m);
 }
@@ -36,7 +37,7 @@ PS_CPU_INLINE void sgd_momentum(ps_dtype param_t, ps_dtype grad_t, const void *a
 PS_CPU_INLINE void sgd_range(ps_dtype param_t, ps_dtype grad_t, const ps_sgd_args *a, int64_t lo, int64_t hi)
 {
     if (a->is_compact && a->buffer != NULL)
-        signed_update(sgd_momentum, param_t, grad_t, a, a->buffer, lo, hi);
+        update_compact_groups(sgd_vector_with_momentum, param_t, grad_t, a, a->buffer, lo, hi);
     else
         sgd_floats(param_t, grad_t, a, lo, hi);
 }
