@@ -1,6 +1,6 @@
 /* Tiny models against PyTorch (golden/make_gpt2_tiny.py) and Hugging Face's classes (golden/make_hf_tiny.py): losses,
  * gradient norms, every gradient of the first step, and all weights after the last; f32 within 1e-5, bf16 and fp16
- * within 2e-2, relative to the norm of each tensor. */
+ * within 2e-2 (adapters: 3e-2, as x A is rounded, too), relative to the norm of each tensor. */
 #include <math.h>
 
 #include "api/engine/engine.h"
@@ -438,7 +438,7 @@ static void follow_lora(const char *name, const char *section)
     snprintf(path, sizeof path, "test/golden/lora_%s_tiny.safetensors", name);
     for (size_t i = 0; i < PS_ARRAY_LEN(others); i++) {
         snprintf(more, sizeof more, "%s%s", section, others[i]);
-        follow(path, config_for(path, 2, 20, 20, more), i < 2 ? 1e-5 : 2e-2, i >= 2);
+        follow(path, config_for(path, 2, 20, 20, more), i < 2 ? 1e-5 : 3e-2, i >= 2);
     }
 }
 
@@ -451,7 +451,7 @@ static void test_lora(void **state)
     follow(LORA_GPT2_FILE, TINY(OF_GPT2), 1e-5, false);
     follow(LORA_GPT2_FILE, TINY(OF_GPT2, "train.backend=ref"), 1e-5, false);
     follow(LORA_GPT2_FILE, TINY(OF_GPT2, "train.isa=portable"), 1e-5, false);
-    follow(LORA_GPT2_FILE, TINY(OF_GPT2, "bf16.enabled=true"), 2e-2, true);
+    follow(LORA_GPT2_FILE, TINY(OF_GPT2, "bf16.enabled=true"), 3e-2, true);
 }
 
 /* What is near 0 comes to be on the other side of it in 16 bits, and has a gradient or none: PyTorch's own in bf16 are
