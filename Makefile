@@ -262,7 +262,7 @@ $B/libpatrickstar_%.so: src/chunk/comm/mpi/mpi_plugin.c src/chunk/comm/transport
 LIBRARIES_NEEDED := $(if $(MANYLINUX),$(STATIC_LIBRARIES)/.done)
 $B/%.o: %.c Makefile $(LIBRARIES_NEEDED) | $(if $(MANYLINUX),,build/.deps)
 	@mkdir -p $(@D)
-	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $(if $(SYNTAX),-fsyntax-only -Wno-unused-command-line-argument) $<
+	$(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
 # The sum by which a library knows its kernels for GPUs: of all that says how they are launched.
 KERNELS_FILES := $(sort $(wildcard src/kernel/cuda/*)) src/kernel/kernel.h src/base/dtype.h
@@ -295,7 +295,7 @@ $(if $(MINIMAL),$(STATIC): | $B/libcmocka.so.0)
 # program: a source file with a main of its own, the static library, and what else it needs
 # A test may include a file of the program, which then is a prerequisite but no second source. Without assertions, programs
 # hold no debug information: three hundred of them would take 3 GB. DEBUG=1 and the library itself have it.
-program_sources = $(foreach f,$(filter-out test/cuda/fake_%,$(filter %.c,$^)) $(filter $B/test/cuda/fake_%.o,$^) $(filter %.a,$^),$(if $(findstring /../,$f),,$f))
+program_sources = $(foreach f,$(filter-out test/cuda/fake_%,$(filter %.c,$^)) $(if $(SYNTAX),,$(filter $B/test/cuda/fake_%.o,$^) $(filter %.a,$^)),$(if $(findstring /../,$f),,$f))
 # What tests is no hot code: at -O1 it is compiled in half the time.
 $B/test/%: private OPT := -O1
 compile_program = $(call run,cc)$(CC) $(ALL_CFLAGS) $(CPPFLAGS) $(PROGRAM_FLAGS) -Itest -MMD -MP -MF $@.d -o $@ $(if $(SYNTAX),-fsyntax-only -Wno-unused-command-line-argument) $(program_sources) $(LDFLAGS) \
@@ -309,7 +309,7 @@ $B/test/fuzz/fuzz_%: test/fuzz/fuzz_%.c $(STATIC) Makefile
 # A program with an OpenMP of its own around the library.
 $B/test/engine/test_openmp: private PROGRAM_FLAGS := -fopenmp
 # Compiled once, for thirty programs.
-$B/test/cuda/fake_%.o: private CPPFLAGS += -Itest
+$B/test/cuda/fake_%.o: private CPPFLAGS += -Itest $(if $(SYNTAX),-fsyntax-only)
 FAKE_CPU := $(addprefix $B/test/cuda/fake_,cpu.o driver.o memory.o streams.o)
 # Programs of other folders that open such a GPU themselves.
 USE_FAKE_CPU := device/test_order engine/test_blocking engine/test_profile engine/train_ranks fault/test_half_done \
