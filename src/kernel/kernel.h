@@ -28,6 +28,7 @@
 
 #include "base/dtype.h"
 #include "base/exact_sum.h"
+#include "base/quantized.h"
 #include "base/rng.h"
 #include "base/status.h"
 #include "device/queue.h"
@@ -83,6 +84,7 @@ typedef struct ps_linear_fwd_args {
     int64_t rows, n_in, n_out;
     ps_weight_layout layout;
     ps_dtype dtype, y_dtype;     /* y_dtype: dtype, or f32 (logits) */
+    ps_quant w_quant;
     ps_linear_epilogue epilogue; /* not GELU_BWD; if any, y_dtype == dtype */
     void *workspace;
 } ps_linear_fwd_args;
@@ -95,6 +97,7 @@ typedef struct ps_linear_bwd_input_args {
     int64_t rows, n_in, n_out;
     ps_weight_layout layout;
     ps_dtype dtype;
+    ps_quant w_quant;
     bool accumulate_dx;
     ps_linear_epilogue epilogue; /* none, or GELU_BWD without accumulate_dx */
     void *workspace;

@@ -165,6 +165,10 @@
     XX(PS_CONFIG_ATTENTION_CUDNN, "cudnn")
 #define PS_CONFIG_LOSS_AVERAGE_MAP(XX)                                                                                 \
     XX(PS_CONFIG_LOSS_AVERAGE_TARGETS, "targets") XX(PS_CONFIG_LOSS_AVERAGE_MICRO_BATCHES, "micro_batches")
+#define PS_CONFIG_FROZEN_FORMAT_MAP(XX)                                                                                \
+    XX(PS_CONFIG_FROZEN_FORMAT_NONE, "none")                                                                           \
+    XX(PS_CONFIG_FROZEN_FORMAT_INT8, "int8")                                                                           \
+    XX(PS_CONFIG_FROZEN_FORMAT_NF4, "nf4")
 #define PS_CONFIG_ADAPTER_INIT_MAP(XX)                                                                                 \
     XX(PS_CONFIG_ADAPTER_INIT_TRUE, "true") XX(PS_CONFIG_ADAPTER_INIT_GAUSSIAN, "gaussian")
 #define PS_CONFIG_REPRODUCIBLE_MAP(XX)                                                                                 \
@@ -198,6 +202,7 @@
     XX(ps_config_attention, PS_CONFIG_ATTENTION_MAP)                                                                   \
     XX(ps_config_loss_average, PS_CONFIG_LOSS_AVERAGE_MAP)                                                             \
     XX(ps_config_adapter_init, PS_CONFIG_ADAPTER_INIT_MAP)                                                             \
+    XX(ps_config_frozen_format, PS_CONFIG_FROZEN_FORMAT_MAP)                                                           \
     XX(ps_config_reproducible, PS_CONFIG_REPRODUCIBLE_MAP)
 
 #define VALUE(name, ...) name,

@@ -104,6 +104,7 @@ struct ps_node_type {
     /* d input = d output for every input: backward has no dx to compute (add, position embedding). */
     bool passes_gradient;
     bool is_users;             /* it calls functions of the program */
+    bool takes_quantized;      /* its first parameter may be quantized: attr.linear.quant */
     bool gives_row_a_sequence; /* its output has B rows */
     bool is_embedding;         /* use_cpu_embedding keeps its parameter on the host */
     /* Fusing (fuse.h): it is a matrix multiplication with epilogues; or the epilogue that it can be itself: in forward

@@ -30,6 +30,7 @@ static ps_status linear_forward(ps_node_run *r)
                                                .layout = n->attr.linear.layout,
                                                .dtype = r->dtype,
                                                .y_dtype = r->dtype,
+                                               .w_quant = n->attr.linear.quant,
                                                .epilogue = linear_forward_epilogue(r),
                                                .workspace = r->workspace}));
 }
@@ -48,6 +49,7 @@ static ps_status linear_backward(ps_node_run *r)
                                                          .n_out = n->n_out,
                                                          .layout = n->attr.linear.layout,
                                                          .dtype = r->dtype,
+                                                         .w_quant = n->attr.linear.quant,
                                                          .accumulate_dx = r->accumulate_dx[0],
                                                          .epilogue = linear_backward_epilogue(r),
                                                          .workspace = r->workspace})));
@@ -78,6 +80,7 @@ static const ps_node_type linear_type = {
     .reads_x_for_weight = true,
     .leaves_out = true,
     .backward_reads_w = {true, false},
+    .takes_quantized = true,
 };
 
 static ps_value append(ps_builder *b, ps_value x, const char *name, int64_t n_out, int32_t w, int32_t bias,

@@ -20,6 +20,7 @@ typedef struct ps_param {
     bool is_frozen;       /* not trained: no gradient, no state of an optimizer */
     bool is_left_out;     /* of files: it is the base's, with adapters of the configuration */
     bool is_whole;        /* the optimizer updates it as a whole (ps_optimizer_has_whole), a matrix of shape */
+    ps_quant quant;       /* it is stored so: ps_program_quantize */
 } ps_param;
 
 typedef struct ps_value_info {
@@ -43,6 +44,7 @@ struct ps_node {
     union {
         struct {
             ps_weight_layout layout;
+            ps_quant quant; /* of its weight */
         } linear;
         struct {
             float eps;
@@ -108,6 +110,13 @@ struct ps_program {
     int64_t n_input_tokens;      /* rows of the smallest token embedding */
     int64_t n_types;             /* of the smallest token type embedding, INT64_MAX: none */
 };
+
+/* Elements of the program's type whose bytes the parameter takes in PARAM16: its own, or those of its records. */
+static inline int64_t ps_param_stored_elements(const ps_param *p, ps_dtype dtype)
+{
+    if (p->quant == PS_QUANT_NONE) return p->elements;
+    return ps_item_bytes(ps_quant_item(p->quant), p->elements) / (int64_t)ps_dtype_bytes(dtype);
+}
 
 /* Is w a parameter, and trained? -1 is none. */
 static inline bool ps_program_trains(const ps_program *p, int32_t w)

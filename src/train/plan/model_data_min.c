@@ -13,7 +13,7 @@ int64_t ps_model_data_min_bytes(const ps_settings *s, const ps_program *program)
     for (int32_t t = 0; t < program->n_params; t++) {
         const ps_param *p = &program->params[t];
         const bool is_trained = s->training && !p->is_frozen;
-        bytes += p->elements * (int64_t)ps_dtype_bytes(s->dtype);
+        bytes += ps_param_stored_elements(p, s->dtype) * (int64_t)ps_dtype_bytes(s->dtype);
         if (is_trained)
             bytes +=
                 ps_optimizer_bytes_of(&s->optimizer, ps_optimizer_states_of(&s->optimizer, p->is_whole), p->elements);

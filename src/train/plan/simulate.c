@@ -104,7 +104,8 @@ static void describe_model(const simulating *m)
                                             : (int64_t)sizeof(float);
         const bool is_frozen = m->program->params[t].is_frozen;
         o->n_params += n;
-        o->model_data_bytes += n * (int64_t)ps_dtype_bytes(m->settings.dtype);
+        o->model_data_bytes += ps_param_stored_elements(&m->program->params[t], m->settings.dtype) *
+                               (int64_t)ps_dtype_bytes(m->settings.dtype);
         if (!m->program->params[t].is_left_out)
             o->checkpoint_bytes +=
                 ps_optimizer_checkpoint_bytes(&m->settings.optimizer, n, !is_frozen, m->program->params[t].is_whole);

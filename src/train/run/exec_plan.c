@@ -20,6 +20,10 @@ static uint32_t states_of(const ps_exec_plan *b, int32_t tensor)
 static ps_status cut_pieces(ps_exec_plan *b)
 {
     PS_TRY(ps_pieces_cut(b->layout, NULL, &b->pieces));
+    for (int32_t i = 0; i < b->pieces.n; i++) {
+        ps_piece *p = &b->pieces.all[i];
+        if (b->program->params[p->tensor].quant != PS_QUANT_NONE) p->n = b->program->params[p->tensor].elements;
+    }
     PS_TRY(ps_mem_alloc((size_t)b->program->n_params, sizeof *b->decays, &b->decays));
     for (int32_t t = 0; t < b->program->n_params; t++) {
         const ps_param *p = &b->program->params[t];
@@ -31,6 +35,28 @@ static ps_status cut_pieces(ps_exec_plan *b)
         b->chunk_states[p->chunk] |= states_of(b, p->tensor);
         *(b->code->grad_overwrites_param[p->tensor] ? &b->overwrites[p->chunk] : &b->uses_grad_list[p->chunk]) = true;
     }
+    return PS_OK;
+}
+
+/* Of the quantized ones; a record is not cut. */
+static const ps_param *largest_quantized(const ps_settings *s, const ps_program *program)
+{
+    const ps_param *most = NULL;
+    for (int32_t t = 0; t < program->n_params; t++) {
+        const ps_param *p = &program->params[t];
+        if (p->quant == PS_QUANT_NONE) continue;
+        if (most == NULL || ps_param_stored_elements(p, s->dtype) > ps_param_stored_elements(most, s->dtype)) most = p;
+    }
+    return most;
+}
+
+static ps_status describe_stored(ps_exec_plan *b)
+{
+    const ps_program *p = b->program;
+    if (largest_quantized(b->settings, p) == NULL) return PS_OK;
+    PS_TRY(ps_mem_alloc((size_t)p->n_params, sizeof *b->stored, &b->stored));
+    for (int32_t t = 0; t < p->n_params; t++)
+        b->stored[t] = (ps_stored_tensor){.quant = p->params[t].quant, .elements = p->params[t].elements};
     return PS_OK;
 }
 
@@ -641,7 +667,7 @@ int64_t ps_exec_plan_model_data_bytes(const ps_exec_plan *b)
     int64_t bytes = 0;
     for (int32_t t = 0; t < b->program->n_params; t++) {
         const int64_t n = b->program->params[t].elements;
-        bytes += bytes_in(b, PS_LIST_PARAM16, n);
+        bytes += bytes_in(b, PS_LIST_PARAM16, ps_param_stored_elements(&b->program->params[t], b->settings->dtype));
         if (!b->settings->training || b->program->params[t].is_frozen) continue;
         bytes += ps_optimizer_bytes_of(&b->settings->optimizer, states_of(b, t), n);
         bytes += b->code->grad_overwrites_param[t] ? n * ps_settings_separate_gradient_bytes(b->settings)
@@ -663,9 +689,11 @@ static const ps_param *largest_whole(const ps_program *program)
 static ps_chunk_limits limits_of(const ps_settings *s, const ps_program *program, int64_t device_bytes)
 {
     int64_t total = 0;
-    for (int32_t t = 0; t < program->n_params; t++) total += program->params[t].elements;
+    for (int32_t t = 0; t < program->n_params; t++) total += ps_param_stored_elements(&program->params[t], s->dtype);
+    const ps_param *quantized = largest_quantized(s, program);
     ps_chunk_limits limits = ps_chunk_limits_of(s, total, device_bytes, device_bytes);
     if (s->ranks.n > 1) limits.least = ps_max_i64(limits.least, largest_whole(program)->elements);
+    if (quantized != NULL) limits.least = ps_max_i64(limits.least, ps_param_stored_elements(quantized, s->dtype));
     return limits;
 }
 
@@ -696,7 +724,7 @@ static void placing_deinit(placing *p)
     ps_mem_free(p->in_first_list_only);
 }
 
-static ps_status placing_init(placing *p, const ps_program *program)
+static ps_status placing_init(placing *p, const ps_settings *s, const ps_program *program)
 {
     const size_t n = (size_t)program->n_params;
     *p = (placing){0};
@@ -707,8 +735,8 @@ static ps_status placing_init(placing *p, const ps_program *program)
         for (int32_t t = 0; t < program->n_params; t++) {
             if (program->params[t].is_whole != (is_whole == 1)) continue;
             p->tensors[p->n] = t;
-            p->sizes[p->n] = program->params[t].elements;
-            p->in_first_list_only[p->n++] = program->params[t].is_frozen;
+            p->sizes[p->n] = ps_param_stored_elements(&program->params[t], s->dtype);
+            p->in_first_list_only[p->n++] = program->params[t].is_frozen; /* for inference there is no other list */
         }
     return PS_OK;
 }
@@ -727,7 +755,14 @@ static ps_status renumber_places(const placing *p, ps_layout *l)
  * ranks. */
 static ps_status check_chunk_size(const ps_settings *s, const ps_program *program, int64_t chunk_elements)
 {
-    const ps_param *p = largest_whole(program);
+    const ps_param *p = largest_whole(program), *quantized = largest_quantized(s, program);
+    if (quantized != NULL && ps_param_stored_elements(quantized, s->dtype) > chunk_elements)
+        return PS_FAIL(PS_EINVAL,
+                       "model.frozen_format: a quantized matrix is in one chunk, but %.200s takes the bytes of %lld "
+                       "%s elements, and default_chunk_size is %lld: set it to at least %lld, or 0 for a size that suits",
+                       quantized->name, (long long)ps_param_stored_elements(quantized, s->dtype),
+                       ps_dtype_precision(s->dtype), (long long)chunk_elements,
+                       (long long)ps_param_stored_elements(quantized, s->dtype));
     if (s->ranks.n == 1 || p->elements <= chunk_elements) return PS_OK;
     return PS_FAIL(
         PS_EINVAL,
@@ -742,7 +777,7 @@ static ps_status place_tensors(const ps_settings *s, const ps_program *program, 
 {
     placing p;
     PS_TRY(check_chunk_size(s, program, chunk_elements));
-    ps_status st = placing_init(&p, program);
+    ps_status st = placing_init(&p, s, program);
     if (st == PS_OK) st = ps_layout_create(p.sizes, p.in_first_list_only, p.n, chunk_elements, out);
     if (st == PS_OK) st = renumber_places(&p, *out); /* on failure the caller destroys the layout */
     placing_deinit(&p);
@@ -753,7 +788,7 @@ ps_status ps_exec_plan_search_chunk_elements(const ps_settings *s, const ps_prog
                                              int64_t max_elements, int64_t *chunk_elements)
 {
     placing p;
-    ps_status st = placing_init(&p, program);
+    ps_status st = placing_init(&p, s, program);
     if (st == PS_OK)
         st = ps_layout_search(p.sizes, p.in_first_list_only, p.n, limits_of(s, program, 0).unit, min_elements,
                               max_elements, chunk_elements);
@@ -875,6 +910,7 @@ static ps_status create(const ps_settings *settings, const ps_program *program, 
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->chunk_states, &b->chunk_states));
     PS_TRY_GOTO(ps_mem_alloc((size_t)b->layout->n_chunks, sizeof *b->updated_with, &b->updated_with));
     find_updated_with(b);
+    PS_TRY_GOTO(describe_stored(b));
     PS_TRY_GOTO(cut_pieces(b));
     PS_TRY_GOTO(
         ps_gather_windows_find(program, code, b->layout, &settings->ranks, candidate.groups_ahead, &b->windows));
@@ -946,6 +982,7 @@ void ps_exec_plan_destroy(ps_exec_plan *b)
     ps_mem_free(b->uses_grad_list);
     ps_mem_free(b->overwrites);
     ps_mem_free(b->decays);
+    ps_mem_free(b->stored);
     ps_pieces_deinit(&b->pieces);
     ps_layout_destroy(b->layout);
     ps_mem_free(b);

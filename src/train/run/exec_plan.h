@@ -42,8 +42,9 @@ typedef struct ps_exec_plan {
     const ps_code *code; /* code of the candidate */
 
     ps_layout *layout;
+    ps_stored_tensor *stored; /* [program->n_params] NULL: no parameter is quantized */
     ps_lists lists;
-    ps_pieces pieces;
+    ps_pieces pieces;         /* of quantized tensors in their own elements */
     bool *decays;         /* [program->n_params] weight decay applies */
     bool *uses_grad_list; /* [n_chunks] holds tensors whose gradients may not overwrite them */
     bool *overwrites;     /* [n_chunks] holds tensors whose gradients overwrite them, or would
@@ -245,7 +246,8 @@ static inline ps_model_state ps_exec_plan_state(const ps_exec_plan *b, const ps_
                             .pieces = &b->pieces,
                             .chunk_states = b->chunk_states,
                             .tiers = tiers,
-                            .update_tier = b->update_tier};
+                            .update_tier = b->update_tier,
+                            .stored = b->stored};
 }
 
 /* Is its gradient, or a part of it, in KEPT_GRAD between an early update and the end of the step? */

@@ -5,6 +5,7 @@
 #include "base/lora.h"
 #include "base/mem.h"
 #include "config/option/option.h"
+#include "train/graph/quantize.h"
 
 enum { PATTERN_MAX = 256 };
 
@@ -133,14 +134,34 @@ static ps_status check_adapters(const ps_settings *s, const ps_program *p)
     return check_modules(p, "lora.modules_to_save", a->saved, false, true);
 }
 
+/* Without training what would be frozen is quantized, too, so that all see the same values; all, if nothing would. */
+static ps_status quantize(const ps_settings *s, ps_program *p)
+{
+    bool *may_be, any = false;
+    if (s->frozen_format == PS_QUANT_NONE || p->n_params == 0) return PS_OK;
+    PS_TRY(ps_mem_alloc((size_t)p->n_params, sizeof *may_be, &may_be));
+    for (int32_t t = 0; t < p->n_params; t++) any = (may_be[t] = p->params[t].is_frozen) || any;
+    for (int32_t t = 0; t < p->n_params && !any; t++) may_be[t] = !s->training;
+    const int32_t n = ps_program_quantize(p, s->frozen_format, may_be);
+    ps_mem_free(may_be);
+    if (n > 0) return PS_OK;
+    return PS_FAIL(PS_EINVAL,
+                   "model.frozen_format: no weight of a linear layer is frozen, so nothing is quantized: set lora.r for "
+                   "adapters or train.freeze, or leave it at none");
+}
+
 static ps_status freeze(const ps_settings *s, ps_program *p)
 {
     int32_t n_trained = 0;
     if (s->training) PS_TRY(check_patterns(p, "train.freeze", s->frozen));
     for (int32_t t = 0; t < p->n_params; t++) {
         ps_param *param = &p->params[t];
-        param->is_frozen = s->training && (param->is_frozen || ps_glob_any_matches(s->frozen, param->name, NULL));
-        n_trained += !param->is_frozen;
+        param->is_frozen = param->is_frozen || ps_glob_any_matches(s->frozen, param->name, NULL);
+    }
+    PS_TRY(quantize(s, p));
+    for (int32_t t = 0; t < p->n_params; t++) {
+        p->params[t].is_frozen = p->params[t].is_frozen && s->training;
+        n_trained += !p->params[t].is_frozen;
     }
     if (n_trained > 0 || p->n_params == 0) return PS_OK;
     return PS_FAIL(

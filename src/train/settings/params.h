@@ -6,7 +6,8 @@
 #include "train/settings/settings.h"
 
 /* ps_program_build, then train.freeze: the parameters that it names are frozen, in addition to those that the model
- * function declares so (ps_set_trainable). Without training none is. PS_EINVAL for a pattern that matches no parameter,
+ * function declares so (ps_set_trainable), and quantized as model.frozen_format says. Without training none is frozen,
+ * but the same ones are quantized. PS_EINVAL for a pattern that matches no parameter,
  * naming the nearest, and where no parameter is left to train. Then optimizer.param_groups: each parameter gets the
  * number of its group; and of optimizers of whole tensors, whether it is one. PS_EINVAL likewise, and for a group without a parameter. */
 PS_NODISCARD ps_status ps_settings_build_program(const ps_settings *s, ps_model_func model, void *user, int64_t B,

@@ -221,6 +221,14 @@ static void read_kept(const ps_options *o, ps_settings *s)
     s->keep_logits = keep_logits[o->memory_keep_logits];
 }
 
+static ps_quant read_frozen_format(const ps_options *o)
+{
+    static const ps_quant of[] = {[PS_CONFIG_FROZEN_FORMAT_NONE] = PS_QUANT_NONE,
+                                  [PS_CONFIG_FROZEN_FORMAT_INT8] = PS_QUANT_INT8,
+                                  [PS_CONFIG_FROZEN_FORMAT_NF4] = PS_QUANT_NF4};
+    return of[o->model_frozen_format];
+}
+
 static ps_status read_all(const ps_config *config, bool training, const ps_gpu_local_rank *local_rank, ps_settings *out)
 {
     const ps_options *o = ps_config_options(config);
@@ -252,6 +260,7 @@ static ps_status read_all(const ps_config *config, bool training, const ps_gpu_l
         .max_nonfinite_steps = o->train_max_nonfinite_steps,
         .save_buffer_bytes = training && o->train_save_interval > 0 ? o->memory_save_buffer : 0,
         .keep_checkpoints = o->train_keep_last,
+        .frozen_format = read_frozen_format(o),
         .fp32_gradients = !o->zero_reuse_fp16_shard || o->zero_fp32_reduce_scatter,
         .gradient_predivide = o->zero_gradient_predivide_factor > 0 ? o->zero_gradient_predivide_factor : 1,
         .comm_staging_bytes = ps_settings_comm_options(config).staging_bytes,

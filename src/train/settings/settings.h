@@ -111,6 +111,7 @@ typedef struct ps_settings {
     int64_t max_nonfinite_steps;             /* 0: any number */
     char frozen[PS_SETTINGS_PATTERNS_BYTES]; /* train.freeze */
     ps_adapter_choice adapters;              /* lora */
+    ps_quant frozen_format;                  /* model.frozen_format */
     ps_optimizer_setup optimizer;
     char updated_by_elements[PS_SETTINGS_PATTERNS_BYTES]; /* optimizer.params.adamw_names */
     bool names_updated_by_elements; /* given, so that each is of a tensor; the default has names of all families */

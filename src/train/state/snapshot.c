@@ -71,9 +71,52 @@ static ps_status take_rounded(const ps_snapshot *x, const ps_model_state *s, con
     return PS_OK;
 }
 
+/* A part of a payload as the host can read it: where it lies, or copied to `room`. */
+static ps_status fetch(const ps_model_state *s, ps_tier tier, const char *payload, void *room, int64_t bytes,
+                       const void **out)
+{
+    *out = room;
+    if (!ps_device_host_can_touch(s->tiers->ram[tier]))
+        return ps_queue_get(s->tiers->compute[tier], room, payload, bytes);
+    *out = payload;
+    return ps_event_wait_as(ps_queue_event(s->tiers->compute[tier]), PS_BLOCK_READ);
+}
+
+/* Quantized values as floats; a snapshot has them as such. */
+static void take_records(const ps_snapshot *x, ps_quant quant, const ps_piece *piece, int64_t done, const void *records,
+                         int64_t n)
+{
+    enum { AT_ONCE = 8192 };
+    _Alignas(64) float values[AT_ONCE];
+    const ps_snapshot_sink *sink = &x->sink;
+    for (int64_t i = 0; i < n; i += AT_ONCE) {
+        const int64_t here = ps_min_i64(AT_ONCE, n - i);
+        ps_dequantize(quant, records, i, values, here);
+        sink->take(sink->user, PS_LIST_MASTER, (ps_item){(int32_t)sizeof *values, 1}, piece->tensor,
+                   piece->tensor_offset + done + i, values, here);
+    }
+}
+
+static ps_status hand_out_records(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_tier tier)
+{
+    enum { AT_ONCE = 64 * PS_QUANT_RECORD };
+    _Alignas(64) char room[AT_ONCE / PS_QUANT_RECORD * sizeof(ps_int8_record)]; /* the larger one */
+    const ps_quant quant = ps_state_quant(s, piece->tensor);
+    const char *const records = ps_state_element(s, PS_LIST_PARAM16, piece->chunk, piece->chunk_offset);
+    for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
+        const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
+        const ps_item item = ps_quant_item(quant);
+        const void *at;
+        PS_TRY(fetch(s, tier, records + ps_item_offset(item, done), room, ps_item_bytes(item, n), &at));
+        take_records(x, quant, piece, done, at, n);
+    }
+    return PS_OK;
+}
+
 static ps_status hand_out_rounded(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_tier tier)
 {
     enum { AT_ONCE_BYTES = 65536 };
+    if (ps_state_quant(s, piece->tensor) != PS_QUANT_NONE) return hand_out_records(x, s, piece, tier);
     _Alignas(64) char room[AT_ONCE_BYTES];
     const int64_t item = (int64_t)ps_dtype_bytes(s->settings->dtype);
     ps_queue *q = s->tiers->compute[tier];
@@ -88,17 +131,6 @@ static ps_status hand_out_rounded(const ps_snapshot *x, const ps_model_state *s,
         PS_TRY(take_rounded(x, s, piece, done, room, n));
     }
     return PS_OK;
-}
-
-/* A part of a payload as the host can read it: where it lies, or copied to `room`. */
-static ps_status fetch(const ps_model_state *s, ps_tier tier, const char *payload, void *room, int64_t bytes,
-                       const void **out)
-{
-    *out = room;
-    if (!ps_device_host_can_touch(s->tiers->ram[tier]))
-        return ps_queue_get(s->tiers->compute[tier], room, payload, bytes);
-    *out = payload;
-    return ps_event_wait_as(ps_queue_event(s->tiers->compute[tier]), PS_BLOCK_READ);
 }
 
 /* Masters of which PARAM16 has a part, as floats: their bytes are those of both lists. */
@@ -171,9 +203,23 @@ static ps_status read_split(const ps_snapshot *x, const ps_model_state *s, const
     return PS_OK;
 }
 
-static ps_status read_piece(const ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list)
+/* As ps_values_func. */
+static ps_status take_values(void *user, ps_dtype dtype, void *values, const ps_piece *p)
+{
+    const ps_snapshot_sink *sink = user;
+    PS_ASSERT(dtype == PS_DTYPE_F32);
+    (void)dtype;
+    sink->take(sink->user, PS_LIST_MASTER, (ps_item){(int32_t)sizeof(float), 1}, p->tensor, p->tensor_offset, values,
+               p->n);
+    return PS_OK;
+}
+
+static ps_status read_piece(ps_snapshot *x, const ps_model_state *s, const ps_piece *piece, ps_list list)
 {
     if (ps_state_is_split(s, list)) return read_split(x, s, piece);
+    if (list == PS_LIST_PARAM16 && ps_state_quant(s, piece->tensor) != PS_QUANT_NONE)
+        return ps_values_each(s, list, piece->tensor, piece->tensor_offset, piece->n, PS_ACCESS_READ, take_values,
+                              &x->sink);
     const ps_item item = s->lists->list[list].item;
     for (int64_t done = 0; done < piece->n; done += PS_VALUES_ELEMENTS) {
         const int64_t n = ps_min_i64(PS_VALUES_ELEMENTS, piece->n - done);

@@ -94,6 +94,22 @@ ps_status ps_state_put_values(const ps_model_state *s, ps_tier tier, int32_t chu
                         PS_DTYPE_F32, n);
 }
 
+ps_status ps_state_put_quantized(const ps_model_state *s, ps_tier tier, const ps_piece *p, int64_t first,
+                                 const float *values, int64_t n)
+{
+    enum { AT_ONCE = 32 * PS_QUANT_RECORD };
+    _Alignas(64) char room[AT_ONCE / PS_QUANT_RECORD * sizeof(ps_int8_record)]; /* the larger one */
+    const ps_quant quant = ps_state_quant(s, p->tensor);
+    const ps_item item = ps_quant_item(quant);
+    char *const records = ps_state_element(s, PS_LIST_PARAM16, p->chunk, p->chunk_offset);
+    for (int64_t done = 0; done < n; done += AT_ONCE) {
+        const int64_t here = ps_min_i64(AT_ONCE, n - done);
+        ps_quantize(quant, room, values + done, here);
+        PS_TRY(put_bytes(s, tier, records + ps_item_offset(item, first + done), room, ps_item_bytes(item, here)));
+    }
+    return PS_OK;
+}
+
 ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p)
 {
     if (!ps_optimizer_has_whole_masters(&s->settings->optimizer)) return PS_OK;

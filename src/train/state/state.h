@@ -22,6 +22,12 @@ typedef struct ps_state_tensor {
     bool is_left_out; /* of checkpoints, which have the hash of all such values */
 } ps_state_tensor;
 
+/* A tensor of the layout that may be stored as records (base/quantized.h), from its place on, all in one chunk. */
+typedef struct ps_stored_tensor {
+    ps_quant quant;
+    int64_t elements; /* its own; its place has those of PARAM16 whose bytes it takes */
+} ps_stored_tensor;
+
 /* All of it belongs to the driver. */
 typedef struct ps_model_state {
     const ps_settings *settings;
@@ -35,12 +41,24 @@ typedef struct ps_model_state {
                                    * all of them for trained chunks */
     const ps_state_tensor *tensors; /* [n_tensors] that pieces refer to; NULL without files */
     int32_t n_tensors;
+    const ps_stored_tensor *stored; /* [layout->n_tensors]; NULL: no tensor is quantized */
 } ps_model_state;
 
 /* Has the tensor, one of `tensors`, state i of the optimizer? */
 static inline bool ps_state_tensor_has(const ps_model_state *s, const ps_state_tensor *t, int32_t i)
 {
     return t->is_trained && (ps_optimizer_states_of(&s->settings->optimizer, t->is_whole) >> i & 1);
+}
+
+static inline ps_quant ps_state_quant(const ps_model_state *s, int32_t tensor)
+{
+    return s->stored != NULL ? s->stored[tensor].quant : PS_QUANT_NONE;
+}
+
+/* Of a tensor of the layout. */
+static inline int64_t ps_state_elements(const ps_model_state *s, int32_t tensor)
+{
+    return s->stored != NULL ? s->stored[tensor].elements : s->layout->places[tensor].elements;
 }
 
 /* Does this rank own the chunk? */
@@ -98,6 +116,10 @@ PS_NODISCARD ps_status ps_state_put(const ps_model_state *s, ps_tier tier, void 
  * the chunk has one: both pinned on the tier. */
 PS_NODISCARD ps_status ps_state_put_values(const ps_model_state *s, ps_tier tier, int32_t chunk, int64_t offset,
                                            const float *values, int64_t n);
+
+/* The same for a quantized tensor: its values from `first` on, with which a record begins, into PARAM16. */
+PS_NODISCARD ps_status ps_state_put_quantized(const ps_model_state *s, ps_tier tier, const ps_piece *p, int64_t first,
+                                              const float *values, int64_t n);
 
 /* PARAM16 = MASTER rounded, of a piece whose chunks of both are pinned on the tier; nothing without whole masters. */
 PS_NODISCARD ps_status ps_state_round_master(const ps_model_state *s, ps_tier tier, const ps_piece *p);

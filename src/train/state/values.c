@@ -27,15 +27,25 @@ ps_status ps_values_cast(const ps_model_state *s, void *dst, ps_dtype to, const 
     return PS_OK;
 }
 
-/* A view from element `at` on, of at most n. */
+/* A view from element `at` on, of at most n. Of a quantized tensor chunk_offset is that of the record with `at`, in
+ * elements of PARAM16. */
 static ps_piece piece_at(const ps_model_state *s, int32_t tensor, int64_t at, int64_t n)
 {
-    return ps_piece_from(s->layout, tensor, at, ps_min_i64(n, PS_VALUES_ELEMENTS));
+    const ps_quant quant = ps_state_quant(s, tensor);
+    const ps_place *place = &s->layout->places[tensor];
+    n = ps_min_i64(n, PS_VALUES_ELEMENTS);
+    if (quant == PS_QUANT_NONE) return ps_piece_from(s->layout, tensor, at, n);
+    const int64_t bytes_before = ps_item_offset(ps_quant_item(quant), at / PS_QUANT_RECORD * PS_QUANT_RECORD);
+    return (ps_piece){.tensor = tensor,
+                      .chunk = place->chunk,
+                      .chunk_offset = place->offset + bytes_before / s->lists->list[PS_LIST_PARAM16].item.bytes,
+                      .tensor_offset = at,
+                      .n = n};
 }
 
 bool ps_values_next_owned(const ps_model_state *s, int32_t tensor, int64_t *first, int64_t *n)
 {
-    const int64_t end = s->layout->places[tensor].elements;
+    const int64_t end = ps_state_elements(s, tensor);
     *n = 0;
     for (int64_t at = *first; at < end;) {
         const ps_piece p = piece_at(s, tensor, at, end - at);
@@ -53,19 +63,57 @@ static ps_list list_of(const ps_model_state *s, ps_list list, int32_t chunk)
     return list == PS_VALUE_LIST ? ps_state_value_list(s, chunk) : list;
 }
 
-/* Elements of the first group before the piece. */
-static int64_t elements_before(const ps_model_state *s, ps_list list, const ps_piece *p)
+/* How a piece is stored, where its elements are used as floats but are none. */
+typedef struct coding {
+    ps_item item;     /* of its elements */
+    ps_quant quant;   /* if it is quantized */
+    ps_format format; /* else */
+    int64_t before;   /* elements of the first group before the piece */
+    int64_t left;     /* elements of the tensor from the first group on */
+} coding;
+
+static coding coding_of(const ps_model_state *s, ps_list list, const ps_piece *p)
 {
-    return p->chunk_offset % s->lists->list[list].item.elements;
+    const ps_quant quant = list == PS_LIST_PARAM16 ? ps_state_quant(s, p->tensor) : PS_QUANT_NONE;
+    const ps_item item = quant != PS_QUANT_NONE ? ps_quant_item(quant) : s->lists->list[list].item;
+    const int64_t before = (quant != PS_QUANT_NONE ? p->tensor_offset : p->chunk_offset) % item.elements;
+    return (coding){.item = item,
+                    .quant = quant,
+                    .format = ps_state_format(s, list),
+                    .before = before,
+                    .left = ps_state_elements(s, p->tensor) - p->tensor_offset + before};
+}
+
+static bool is_coded(const coding *c)
+{
+    return c->quant != PS_QUANT_NONE || c->format != PS_FORMAT_F32;
+}
+
+static void decode(const coding *c, const void *groups, int64_t first, float *values, int64_t n)
+{
+    if (c->quant != PS_QUANT_NONE)
+        ps_dequantize(c->quant, groups, first, values, n);
+    else
+        ps_format_decode(c->format, groups, first, values, n);
+}
+
+/* What follows the tensor in its last record becomes 0. */
+static void encode(const coding *c, void *groups, const float *values, int64_t n)
+{
+    if (c->quant != PS_QUANT_NONE)
+        ps_quantize(c->quant, groups, values, ps_min_i64(n, c->left));
+    else
+        ps_format_encode(c->format, groups, values, n);
 }
 
 /* From the group on in which the piece begins. */
 static ps_status open_view(const ps_model_state *s, ps_list list, const ps_piece *p, ps_access_mode mode, ps_view *v)
 {
-    const ps_item item = s->lists->list[list].item;
-    const int64_t before = elements_before(s, list, p);
+    const coding c = coding_of(s, list, p);
+    const ps_item item = s->lists->list[list].item; /* by which chunk_offset counts */
+    const int64_t first = c.quant != PS_QUANT_NONE ? p->chunk_offset : p->chunk_offset - c.before;
     return ps_view_open(s->tiers->store, ps_store_chunk(s->layout, list, p->chunk), s->update_tier[p->chunk],
-                        ps_item_offset(item, p->chunk_offset - before), ps_item_bytes(item, before + p->n), mode, v);
+                        ps_item_offset(item, first), ps_item_bytes(c.item, c.before + p->n), mode, v);
 }
 
 /* st, or when that is PS_OK the failure of closing. */
@@ -77,17 +125,15 @@ static ps_status close_view(const ps_model_state *s, ps_view *v, ps_status st)
 
 /* Elements that are no floats are used as such. Those of the same groups are decoded too, and encoded again after a
  * write. */
-static ps_status use_decoded(const ps_model_state *s, ps_list list, const ps_piece *p, ps_access_mode mode,
-                             ps_values_func use, void *user, void *groups)
+static ps_status use_decoded(const coding *c, const ps_piece *p, ps_access_mode mode, ps_values_func use, void *user,
+                             void *groups)
 {
-    const ps_format format = ps_state_format(s, list);
-    const int64_t before = elements_before(s, list, p),
-                  n = ps_round_up(before + p->n, s->lists->list[list].item.elements);
+    const int64_t n = ps_round_up(c->before + p->n, c->item.elements);
     float *values = NULL;
     PS_TRY(ps_mem_alloc((size_t)n, sizeof *values, &values));
-    ps_format_decode(format, groups, 0, values, n);
-    const ps_status st = use(user, PS_DTYPE_F32, values + before, p);
-    if (st == PS_OK && mode != PS_ACCESS_READ) ps_format_encode(format, groups, values, n);
+    decode(c, groups, 0, values, n);
+    const ps_status st = use(user, PS_DTYPE_F32, values + c->before, p);
+    if (st == PS_OK && mode != PS_ACCESS_READ) encode(c, groups, values, n);
     ps_mem_free(values);
     return st;
 }
@@ -143,11 +189,11 @@ static ps_status use_view(const ps_model_state *s, ps_list list, const ps_piece 
 {
     ps_view v;
     if (ps_state_is_split(s, list)) return use_split(s, p, mode, use, user);
+    const coding c = coding_of(s, list, p);
     PS_TRY(open_view(s, list, p, mode, &v));
-    const bool is_encoded = ps_state_format(s, list) != PS_FORMAT_F32;
     return close_view(s, &v,
-                      is_encoded ? use_decoded(s, list, p, mode, use, user, v.bytes)
-                                 : use(user, ps_state_dtype(s, list), v.bytes, p));
+                      is_coded(&c) ? use_decoded(&c, p, mode, use, user, v.bytes)
+                                   : use(user, ps_state_dtype(s, list), v.bytes, p));
 }
 
 ps_status ps_values_each(const ps_model_state *s, ps_list list, int32_t tensor, int64_t first, int64_t n,
@@ -196,15 +242,15 @@ static ps_status share_own(sharing *h, ps_list list, const ps_piece *p)
 {
     const ps_list here = list_of(h->s, list, p->chunk);
     const ps_dtype dtype = ps_state_dtype(h->s, here);
-    const ps_format format = ps_state_format(h->s, here);
+    const coding c = coding_of(h->s, here, p);
     ps_view v;
     if (ps_state_is_split(h->s, here)) {
         PS_TRY(ps_values_join(h->s, p, h->room));
         return share_piece(h, p, h->room);
     }
     PS_TRY(open_view(h->s, here, p, PS_ACCESS_READ, &v));
-    if (format != PS_FORMAT_F32) {
-        ps_format_decode(format, v.bytes, elements_before(h->s, here, p), h->room, p->n);
+    if (is_coded(&c)) {
+        decode(&c, v.bytes, c.before, h->room, p->n);
         return close_view(h->s, &v, share_piece(h, p, h->room));
     }
     if (dtype == PS_DTYPE_F32) return close_view(h->s, &v, share_piece(h, p, v.bytes));

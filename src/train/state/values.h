@@ -17,8 +17,9 @@ enum { PS_VALUE_LIST = -1 };
 
 /* Values of MASTER are floats, also where PARAM16 has a part of them: both are read, and a write replaces both. */
 
-/* Called with a part of a tensor: `values`, of this type, are its elements [p->tensor_offset, + p->n). States are
- * passed as floats, and rounded to nearest; where a write replaces a group in part, the rest of it is rounded again. */
+/* Called with a part of a tensor: `values`, of this type, are its elements [p->tensor_offset, + p->n). States, and
+ * quantized parameters, are passed as floats, and rounded to nearest; where a write replaces a group in part, the rest
+ * of it is rounded again. */
 typedef ps_status (*ps_values_func)(void *user, ps_dtype dtype, void *values, const ps_piece *p);
 
 /* Call `use` for the parts of [first, first + n) that this rank owns, in order. Errors as ps_view_open. */
