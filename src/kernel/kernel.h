@@ -84,7 +84,6 @@ typedef struct ps_linear_fwd_args {
     int64_t rows, n_in, n_out;
     ps_weight_layout layout;
     ps_dtype dtype, y_dtype;     /* y_dtype: dtype, or f32 (logits) */
-    ps_quant w_quant;
     ps_linear_epilogue epilogue; /* not GELU_BWD; if any, y_dtype == dtype */
     void *workspace;
 } ps_linear_fwd_args;
@@ -97,7 +96,6 @@ typedef struct ps_linear_bwd_input_args {
     int64_t rows, n_in, n_out;
     ps_weight_layout layout;
     ps_dtype dtype;
-    ps_quant w_quant;
     bool accumulate_dx;
     ps_linear_epilogue epilogue; /* none, or GELU_BWD without accumulate_dx */
     void *workspace;
@@ -689,6 +687,15 @@ typedef struct ps_grad_stats_args {
     ps_dtype dtype;
 } ps_grad_stats_args;
 
+/* y[i] = the value of quantized element i, rounded to dtype. */
+typedef struct ps_dequantize_args {
+    void *y;       /* out [n] */
+    const void *x; /* in  records (base/quantized.h) */
+    int64_t n;
+    ps_quant quant; /* not NONE */
+    ps_dtype dtype;
+} ps_dequantize_args;
+
 /* dst[i] = mean + std z(first_index + i), z standard normal by Box-Muller on the words 2k, 2k+1 of the sequence `key`,
  * k = index / 2 (cosine for even, sine for odd index). std == 0 fills with mean. is_uniform: z = 2 u - 1 instead, u the
  * number in [0, 1) of the word with this index. */
@@ -769,6 +776,7 @@ typedef ps_own_args ps_own_fwd_args, ps_own_bwd_args;
     XX(sgd)                                                                                                            \
     XX(lion)                                                                                                           \
     XX(cast)                                                                                                           \
+    XX(dequantize)                                                                                                     \
     XX(grad_stats)                                                                                                     \
     XX(fill)
 

@@ -34,11 +34,12 @@ static ps_status header_init(header *h)
     const ps_model_state *m = h->model;
     ps_checkpoint_files *f = h->files;
     f->chunk_elements = m->layout->chunk_elements;
-    PS_TRY(ps_mem_alloc((size_t)m->n_tensors, sizeof *f->first_slot, &f->first_slot));
+    PS_TRY(ps_mem_alloc((size_t)m->n_tensors + 1, sizeof *f->first_slot, &f->first_slot));
     for (int32_t t = 0; t < m->n_tensors; t++) {
         f->first_slot[t] = h->capacity;
         h->capacity += n_slots(h, t);
     }
+    f->first_slot[m->n_tensors] = h->capacity;
     const size_t n = (size_t)h->capacity;
     PS_TRY(ps_mem_alloc(n, sizeof *f->slots, &f->slots));
     for (int32_t i = 0; i < h->capacity; i++) f->slots[i].array = -1;

@@ -20,7 +20,7 @@ typedef struct ps_checkpoint_slot {
 typedef struct ps_checkpoint_files {
     ps_safetensors_writer *writers[PS_CHECKPOINT_PART_COUNT];
     ps_checkpoint_slot *slots; /* by tensor and chunk: those of tensor t begin at first_slot[t] */
-    int32_t *first_slot;       /* [n_tensors] */
+    int32_t *first_slot;       /* [n_tensors + 1] */
     int64_t chunk_elements;
     int32_t n_states; /* of the optimizer */
     int32_t
@@ -38,7 +38,9 @@ void ps_checkpoint_files_close(ps_checkpoint_files *f);  /* and frees */
 
 static inline ps_checkpoint_slot ps_checkpoint_files_find(const ps_checkpoint_files *f, int32_t tensor, int64_t element)
 {
-    return f->slots[f->first_slot[tensor] + element / f->chunk_elements];
+    const int64_t n = f->first_slot[tensor + 1] - f->first_slot[tensor];
+    const int64_t slot = ps_min_i64(element / f->chunk_elements, n - 1); /* a quantized tensor is in one chunk */
+    return f->slots[f->first_slot[tensor] + slot];
 }
 
 /* Has the optimizer's file this state of the array? */

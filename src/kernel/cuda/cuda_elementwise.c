@@ -24,6 +24,7 @@ ELEMENTWISE(relu_fwd)
 ELEMENTWISE(relu_bwd)
 ELEMENTWISE(add)
 ELEMENTWISE(dropout)
+ELEMENTWISE(dequantize)
 
 #define PAIRED(op, first, second)                                                                                      \
     static ps_status op(const ps_cuda_issuer *to, const void *args)                                                    \

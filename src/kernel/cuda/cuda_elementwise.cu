@@ -259,6 +259,56 @@ template <typename D, typename S> __device__ void cast(const ps_cast_args &a)
     for_each<4>(a.n, aligned, cast_at<D, S>{a});
 }
 
+/* ---- quantized weights ---- */
+
+/* The values of NF4, for all threads of the block. */
+__device__ inline const float *nf4_values()
+{
+    PS_SHARED(float, values[16]);
+    if (threadIdx.x == 0) {
+        const float all[16] = {PS_NF4_VALUES};
+#pragma unroll
+        for (int c = 0; c < 16; c++) values[c] = all[c];
+    }
+    __syncthreads();
+    return values;
+}
+
+template <typename T> struct dequantize_at {
+    const ps_dequantize_args &a;
+    const float *values;
+    template <int W> __device__ void at(int64_t i) const
+    {
+        constexpr int BYTES = W > 1 ? W / 2 : 1;
+        const int64_t in = i % PS_QUANT_RECORD;
+        const bool is_nf4 = a.quant == PS_QUANT_NF4;
+        const unsigned char *const record =
+            (const unsigned char *)a.x +
+            i / PS_QUANT_RECORD * (int64_t)(is_nf4 ? sizeof(ps_nf4_record) : sizeof(ps_int8_record));
+        const float scale = to_float(((const ps_bf16 *)record)[in / PS_QUANT_GROUP]);
+        const unsigned char *const codes = record + PS_QUANT_SCALES * sizeof(ps_bf16);
+        float y[W];
+        if (is_nf4) {
+            const ps_pack<unsigned char, BYTES> pairs = *(const ps_pack<unsigned char, BYTES> *)(codes + in / 2);
+#pragma unroll
+            for (int j = 0; j < W; j++) {
+                const bool is_low = W > 1 ? j % 2 == 1 : in % 2 == 1;
+                y[j] = __fmul_rn(scale, values[is_low ? pairs.v[j / 2] & 15 : pairs.v[j / 2] >> 4]);
+            }
+        } else {
+            const ps_pack<unsigned char, W> bytes = *(const ps_pack<unsigned char, W> *)(codes + in);
+#pragma unroll
+            for (int j = 0; j < W; j++) y[j] = __fmul_rn(scale, (float)(signed char)bytes.v[j]);
+        }
+        store<W>((T *)a.y + i, y);
+    }
+};
+
+template <typename T> __device__ void dequantize(const ps_dequantize_args &a)
+{
+    for_each_of<T>(a.n, dequantize_at<T>{a, nf4_values()});
+}
+
 struct zero_at {
     unsigned char *dst;
     template <int W> __device__ void at(int64_t i) const
@@ -285,5 +335,6 @@ PS_KERNEL_TYPED(relu_bwd, ps_relu_bwd_args)
 PS_KERNEL_TYPED(swiglu_fwd, ps_swiglu_fwd_args)
 PS_KERNEL_TYPED(swiglu_bwd, ps_swiglu_bwd_args)
 PS_KERNEL_TYPED(dropout, ps_dropout_args)
+PS_KERNEL_TYPED(dequantize, ps_dequantize_args)
 PS_KERNEL_PAIRED(cast, ps_cast_args)
 PS_KERNEL(zero, ps_cuda_zero_args)

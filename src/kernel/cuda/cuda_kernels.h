@@ -227,6 +227,7 @@ typedef struct ps_cuda_attention_part_args {
     XX(relu_bwd, ps_relu_bwd_args, 256)                                                                                \
     XX(add, ps_add_args, 256)                                                                                          \
     XX(dropout, ps_dropout_args, 256)                                                                                  \
+    XX(dequantize, ps_dequantize_args, 256)                                                                            \
     XX(rope, ps_rope_args, 128)                                                                                        \
     XX(rmsnorm_rope_fwd, ps_rmsnorm_rope_fwd_args, 128)                                                                \
     XX(rmsnorm_rope_bwd, ps_cuda_rmsnorm_rope_bwd_args, 128)                                                           \

@@ -16,7 +16,47 @@ static ps_linear_epilogue linear_backward_epilogue(const ps_node_run *r)
         .kind = r->fused->type->backward_epilogue, .gelu = r->fused->attr.gelu.kind, .other = r->x[1]};
 }
 
-static ps_status linear_forward(ps_node_run *r)
+/* The values of a quantized weight are at the beginning of the workspace while the product with them runs. */
+typedef struct product {
+    ps_node_run run; /* the node's, without them */
+    int64_t values_bytes;
+} product;
+
+static ps_status begin_product(ps_node_run *r, product *p)
+{
+    const ps_node *n = r->node;
+    const int64_t elements = n->n_in * n->n_out;
+    *p = (product){.run = *r};
+    if (n->attr.linear.quant == PS_QUANT_NONE) return PS_OK;
+    PS_TRY(ps_node_call(r, dequantize,
+                        (&(ps_dequantize_args){.y = r->workspace,
+                                               .x = r->w[0],
+                                               .n = elements,
+                                               .quant = n->attr.linear.quant,
+                                               .dtype = r->dtype})));
+    p->values_bytes = ps_round_up(elements * (int64_t)ps_dtype_bytes(r->dtype), 64);
+    p->run = *r;
+    p->run.w[0] = r->workspace;
+    if (r->mode == PS_RUN_MEASURE) {
+        p->run.workspace_bytes = 0;
+        return PS_OK;
+    }
+    p->run.workspace = (char *)r->workspace + p->values_bytes;
+    p->run.workspace_bytes -= (size_t)p->values_bytes;
+    return PS_OK;
+}
+
+static ps_status end_product(ps_node_run *r, const product *p, ps_status st)
+{
+    if (r->mode != PS_RUN_MEASURE) return st;
+    const size_t bytes = (size_t)p->values_bytes + p->run.workspace_bytes;
+    if (bytes > r->workspace_bytes) r->workspace_bytes = bytes;
+    r->flops = p->run.flops;
+    r->cost_ns = p->run.cost_ns;
+    return st;
+}
+
+static ps_status multiply(ps_node_run *r)
 {
     const ps_node *n = r->node;
     return ps_node_call(r, linear_fwd,
@@ -30,29 +70,43 @@ static ps_status linear_forward(ps_node_run *r)
                                                .layout = n->attr.linear.layout,
                                                .dtype = r->dtype,
                                                .y_dtype = r->dtype,
-                                               .w_quant = n->attr.linear.quant,
                                                .epilogue = linear_forward_epilogue(r),
                                                .workspace = r->workspace}));
+}
+
+static ps_status linear_forward(ps_node_run *r)
+{
+    product p;
+    PS_TRY(begin_product(r, &p));
+    return end_product(r, &p, multiply(&p.run));
+}
+
+static ps_status multiply_gradient(ps_node_run *r)
+{
+    const ps_node *n = r->node;
+    return ps_node_call(r, linear_bwd_input,
+                        (&(ps_linear_bwd_input_args){.dx = r->dx[0],
+                                                     .dy = r->dy,
+                                                     .w = r->w[0],
+                                                     .rows = ps_node_rows(r),
+                                                     .n_in = n->n_in,
+                                                     .n_out = n->n_out,
+                                                     .layout = n->attr.linear.layout,
+                                                     .dtype = r->dtype,
+                                                     .accumulate_dx = r->accumulate_dx[0],
+                                                     .epilogue = linear_backward_epilogue(r),
+                                                     .workspace = r->workspace}));
 }
 
 /* dx before dw: the gradient may overwrite the weight. */
 static ps_status linear_backward(ps_node_run *r)
 {
     const ps_node *n = r->node;
-    if (r->wants_dx[0])
-        PS_TRY(ps_node_call(r, linear_bwd_input,
-                            (&(ps_linear_bwd_input_args){.dx = r->dx[0],
-                                                         .dy = r->dy,
-                                                         .w = r->w[0],
-                                                         .rows = ps_node_rows(r),
-                                                         .n_in = n->n_in,
-                                                         .n_out = n->n_out,
-                                                         .layout = n->attr.linear.layout,
-                                                         .dtype = r->dtype,
-                                                         .w_quant = n->attr.linear.quant,
-                                                         .accumulate_dx = r->accumulate_dx[0],
-                                                         .epilogue = linear_backward_epilogue(r),
-                                                         .workspace = r->workspace})));
+    if (r->wants_dx[0]) {
+        product p;
+        PS_TRY(begin_product(r, &p));
+        PS_TRY(end_product(r, &p, multiply_gradient(&p.run)));
+    }
     if (!r->wants_dw[0] && !r->wants_dw[1]) return PS_OK;
     return ps_node_call(r, linear_bwd_weight,
                         (&(ps_linear_bwd_weight_args){.dw = r->dw[0],

@@ -41,6 +41,7 @@ const ps_kernel *const PS_CPU_NAME(kernels)[PS_OP_COUNT] = {
     OWN(sgd),
     OWN(lion),
     OWN(cast),
+    OWN(dequantize),
     OWN(grad_stats),
     OWN(fill),
 };
