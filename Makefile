@@ -168,7 +168,7 @@ GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engi
                   fault/test_engine_faults external/test_client_muon
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.
-CUDA_TESTS := adam attention attention_cached cast elementwise embedding fill gelu grad_stats head_loss layernorm linear lion lm_loss own pool \
+CUDA_TESTS := adam attention attention_cached cast dequantize elementwise embedding fill gelu grad_stats head_loss layernorm linear lion lm_loss own pool \
               relu rmsnorm rmsnorm_rope rope sgd swiglu tanh
 TESTS += $(CUDA_TESTS:%=$B/test/cuda/test_%)
 TESTS := $(if $(ONLY),$(filter $(call test_list,$(ONLY)),$(TESTS)),$(filter-out $(if $(LEAVE),$(call test_list,$(LEAVE))),$(TESTS)))

@@ -645,6 +645,13 @@ static void bench_model_data(bench *b)
                                    .dst_dtype = PS_DTYPE_BF16,
                                    .src_dtype = PS_DTYPE_F32}};
     run(b, PS_OP_cast, words(b, "%lld Ki", (long long)(b->streamed / 1024)), 0, n, &cast);
+    for (ps_quant q = PS_QUANT_INT8; q <= PS_QUANT_NF4; q++) {
+        const op_args dequantize = {
+            .dequantize = {.y = take_bf16(b, n), .x = take_f32(b, n), .n = n, .quant = q, .dtype = PS_DTYPE_BF16}};
+        run(b, PS_OP_dequantize,
+            words(b, "%lld Ki, %s", (long long)(b->streamed / 1024), q == PS_QUANT_NF4 ? "nf4" : "int8"), 0, n,
+            &dequantize);
+    }
     const op_args fill = {.fill = {.dst = take_f32(b, n), .n = n, .std = 0.02f}};
     run(b, PS_OP_fill, words(b, "%lld Ki", (long long)(b->streamed / 1024)), 0, n, &fill);
 }

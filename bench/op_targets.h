@@ -48,6 +48,7 @@ static const op_target_entry op_targets[] = {
     {"rope", 0.80, "a stream in place; sines of a position are computed once a block"},
     {"adam", 0.90, "a stream of 28 bytes an element over six arrays; square root and division hide behind it"},
     {"grad_stats", 0.85, "one array is read; sums of blocks are added in order at the end"},
+    {"dequantize", 0.80, "a stream of 4 or 8 bits that becomes one of 16: most of it is written"},
     {"cast", 0.92, "a stream"},
     {"add", 0.95, "a stream of 16 bits, beside the one of 32 bits that the rate was measured by"},
 };

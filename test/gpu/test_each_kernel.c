@@ -233,6 +233,8 @@ static void run_loss(void)
 
 static void run_updates(void)
 {
+    for (ps_quant q = PS_QUANT_INT8; q <= PS_QUANT_NF4; q++)
+        RUN(dequantize, .y = out(N), .x = in_f32(N), .n = N, .quant = q, .dtype = t);
     RUN(cast, .dst = out(N), .src = op_input(t_grad, N, 1.0, 1), .n = N, .dst_dtype = t, .src_dtype = t_grad);
     for (int is_compact = 0; is_compact < 2; is_compact++) /* groups of states are smaller than as many floats */
         RUN(adam, .param = out(N), .grad = op_input(t_grad, N, 1.0, 1), .master = sum_f32(N), .m = sum_f32(N),

@@ -193,6 +193,8 @@ static void check_elementwise(void)
     CHECK(dropout, .y = out(N), .x = in(N), .n = N, .p = 0.5f, .dtype = T16);
     CHECK(dropout, .y = out(N), .x = in(N), .residual = in(N), .n = N, .p = 0.5f, .dtype = T16, .has_residual = true);
     CHECK(cast, .dst = out_f32(N), .src = in(N), .n = N, .dst_dtype = PS_DTYPE_F32, .src_dtype = T16);
+    CHECK(dequantize, .y = out(N), .x = in(ps_item_bytes(ps_quant_item(PS_QUANT_NF4), N) / 2), .n = N,
+          .quant = PS_QUANT_NF4, .dtype = T16);
     CHECK(fill, .dst = out_f32(N), .n = N, .std = 1.0f);
     CHECK_SCRATCH(rope, .y = out(N), .x = in(N), .inv_freq = in_f32(D / 2), .B = B, .T = T, .H = H, .D = D, .first = 1,
                   .scale = 1.0f, .dtype = T16);

@@ -261,18 +261,9 @@ template <typename D, typename S> __device__ void cast(const ps_cast_args &a)
 
 /* ---- quantized weights ---- */
 
-/* The values of NF4, for all threads of the block. */
-__device__ inline const float *nf4_values()
-{
-    PS_SHARED(float, values[16]);
-    if (threadIdx.x == 0) {
-        const float all[16] = {PS_NF4_VALUES};
-#pragma unroll
-        for (int c = 0; c < 16; c++) values[c] = all[c];
-    }
-    __syncthreads();
-    return values;
-}
+struct nf4_shared {
+    float values[16];
+};
 
 template <typename T> struct dequantize_at {
     const ps_dequantize_args &a;
@@ -306,7 +297,14 @@ template <typename T> struct dequantize_at {
 
 template <typename T> __device__ void dequantize(const ps_dequantize_args &a)
 {
-    for_each_of<T>(a.n, dequantize_at<T>{a, nf4_values()});
+    PS_SHARED(nf4_shared, s);
+    if (threadIdx.x == 0) {
+        const float values[16] = {PS_NF4_VALUES};
+#pragma unroll
+        for (int c = 0; c < 16; c++) s.values[c] = values[c];
+    }
+    __syncthreads();
+    for_each_of<T>(a.n, dequantize_at<T>{a, s.values});
 }
 
 struct zero_at {
