@@ -101,12 +101,12 @@ def mad(e, op, a):
     return e.set(a[0], 'u32', f'{e.get(a[1], "u32")} * {e.get(a[2], "u32")} + {e.get(a[3], "u32")}')
 
 
-@instruction('mul.hi.{u32|u64} mul.wide.{s32|u32}')
+@instruction('mul.hi.{u32|u64} mul.wide.{u16|s32|u32}')
 def product(e, op, a):
     t, bits = op[-1], 8 * size_of(op[-1])
     wide = 'unsigned __int128' if bits == 64 else ('int64_t' if t[0] == 's' else 'uint64_t')
     value = f'({wide}){e.get(a[1], t)} * {e.get(a[2], t)}'
-    return e.set(a[0], t[0] + '64', value) if op[1] == 'wide' else e.set(a[0], t, f'({value}) >> {bits}')
+    return e.set(a[0], f'{t[0]}{2 * bits}', value) if op[1] == 'wide' else e.set(a[0], t, f'({value}) >> {bits}')
 
 
 @instruction('{add|addc|mad.lo|madc.lo|madc.hi}.cc.u32 {addc|madc.hi}.u32')
@@ -155,7 +155,7 @@ def bits_of_one(e, op, a):
     return e.set(a[0], op[-1], ('!' if op[-1] == 'pred' else '~') + e.get(a[1], op[-1]))
 
 
-@instruction('shl.{b32|b64} shr.{u32|s32|u64|s64}')
+@instruction('shl.{b16|b32|b64} shr.{u16|s16|u32|s32|u64|s64}')
 def shift(e, op, a):
     t, bits, by = op[-1], 8 * size_of(op[-1]), e.get(a[2], 'u32')
     if a[2].isdigit() and int(a[2]) < bits:
@@ -294,7 +294,7 @@ def shared_address(e, op, a):
     return e.set(a[0], 'u64', f'{e.get(a[1], "u64")} {"-" if op[1] == "to" else "+"} shared_')
 
 
-@instruction('ld.f32 ld.global.{u8|s8|u16|u32|s32|f32} ld.global.v4.{u16|u32|f32} ld.global.nc.{u64|v2.f64} '
+@instruction('ld.f32 ld.global.{u8|s8|u16|u32|s32|u64|f32} ld.global.v4.{u16|u32|f32} ld.global.nc.{u64|v2.f64} '
              'ld.shared.{u32|s32|f32|u64|f64} ld.shared.{v2|v4}.f32 ld.shared.v2.u32 ld.local.u64 '
              'ld.param.{u8|u32|u64|b32|f32|f64} ld.param.v2.{u8|u32|f32}')
 def load(e, op, a):

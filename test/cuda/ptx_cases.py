@@ -179,6 +179,7 @@ def whole_numbers():
     simple('mul.hi.u32', 'u32 u32', 'u32', lambda a, b: a * b >> 32)
     simple('mul.hi.u64', 'u64 u64', 'u64', lambda a, b: a * b >> 64)
     simple('mul.wide.s32', 's32 s32', 's64', lambda a, b: a * b)
+    simple('mul.wide.u16', 'u16 u16', 'u32', lambda a, b: a * b)
     simple('mul.wide.u32', 'u32 u32', 'u64', lambda a, b: a * b)
     for t in ('s32', 's64', 'u32', 'u64'):  # by what is not 0
         part = lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
@@ -195,6 +196,11 @@ def whole_numbers():
                 simple(f'{op}.b{n}', f'u{n} u{n}', f'u{n}', function)
     for op, function in (('and', lambda a, b: a & b), ('or', lambda a, b: a | b), ('xor', lambda a, b: a ^ b)):
         simple(f'{op}.pred', 'pred pred', 'pred', function)
+    simple('shl.b16', 'u16 u32', 'u16', lambda a, b: a << b if b < 16 else 0)
+    simple('shr.u16', 'u16 u32', 'u16', lambda a, b: a >> b if b < 16 else 0)
+    simple('shr.s16', 's16 u32', 's16', lambda a, b: a >> min(b, 15))
+    each('shl.b16 d0, a0, 7; shr.u16 d1, a0, 3; shr.s16 d2, a0, 8;', 'u16', 'u16 u16 s16',
+         lambda a: ((a << 7) % 2 ** 16, a >> 3, signed(a, 16) >> 8))
     for n in (32, 64):
         simple(f'not.b{n}', f'u{n}', f'u{n}', lambda a: ~a)
         simple(f'shl.b{n}', f'u{n} u32', f'u{n}', lambda a, b, n=n: a << b if b < n else 0)
@@ -363,7 +369,8 @@ def memory():
     for t, wanted in (('u8', lambda a: a & 255), ('s8', lambda a: signed(a, 8))):
         each(f'{place}st.global.u16 [r+4], a0; ld.global.{t} d0, [r+4];', 'u16', t.replace('8', '16'), wanted, declared=own)
     each(f'{place}st.global.u32 [r+4], a0; ld.global.s32 d0, [r+4];', 'u32', 'u32', lambda a: a, declared=own)
-    each(f'{place}st.global.u64 [r+8], a0; ld.global.nc.u64 d0, [r+8];', 'u64', 'u64', lambda a: a, declared=own)
+    each(f'{place}st.global.u64 [r+8], a0; ld.global.nc.u64 d0, [r+8]; ld.global.u64 d1, [r+8];', 'u64', 'u64 u64',
+         lambda a: (a, a), declared=own)
     each(f'{place}st.global.f64 [r], a0; st.global.f64 [r+8], a1; ld.global.nc.v2.f64 {{d0, d1}}, [r];', 'f64 f64', 'f64 f64',
          lambda a, b: (a, b), declared=own)
     each(f'{place}st.f32 [r], a0; ld.f32 d0, [r];', 'f32', 'f32', lambda a: a, declared=own)

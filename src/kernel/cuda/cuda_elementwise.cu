@@ -265,12 +265,23 @@ struct nf4_shared {
     float values[16];
 };
 
+/* N bytes from p on, four a word, the first one lowest; N is 1, 2, 4 or 8, and p aligned to it. */
+template <int N> __device__ inline void load_bytes(uint32_t (&words)[N > 4 ? 2 : 1], const unsigned char *p)
+{
+    if constexpr (N == 1)
+        words[0] = *p;
+    else if constexpr (N == 2)
+        words[0] = *(const uint16_t *)p;
+    else
+#pragma unroll
+        for (int k = 0; k < N / 4; k++) words[k] = ((const uint32_t *)p)[k];
+}
+
 template <typename T> struct dequantize_at {
     const ps_dequantize_args &a;
     const float *values;
     template <int W> __device__ void at(int64_t i) const
     {
-        constexpr int BYTES = W > 1 ? W / 2 : 1;
         const int64_t in = i % PS_QUANT_RECORD;
         const bool is_nf4 = a.quant == PS_QUANT_NF4;
         const unsigned char *const record =
@@ -280,16 +291,18 @@ template <typename T> struct dequantize_at {
         const unsigned char *const codes = record + PS_QUANT_SCALES * sizeof(ps_bf16);
         float y[W];
         if (is_nf4) {
-            const ps_pack<unsigned char, BYTES> pairs = *(const ps_pack<unsigned char, BYTES> *)(codes + in / 2);
+            uint32_t pairs[1];
+            load_bytes<W == 1 ? 1 : W / 2>(pairs, codes + in / 2);
 #pragma unroll
             for (int j = 0; j < W; j++) {
                 const bool is_low = W > 1 ? j % 2 == 1 : in % 2 == 1;
-                y[j] = __fmul_rn(scale, values[is_low ? pairs.v[j / 2] & 15 : pairs.v[j / 2] >> 4]);
+                y[j] = __fmul_rn(scale, values[pairs[0] >> (8 * (j / 2) + (is_low ? 0 : 4)) & 15]);
             }
         } else {
-            const ps_pack<unsigned char, W> bytes = *(const ps_pack<unsigned char, W> *)(codes + in);
+            uint32_t bytes[W > 4 ? 2 : 1];
+            load_bytes<W>(bytes, codes + in);
 #pragma unroll
-            for (int j = 0; j < W; j++) y[j] = __fmul_rn(scale, (float)(signed char)bytes.v[j]);
+            for (int j = 0; j < W; j++) y[j] = __fmul_rn(scale, (float)(int8_t)(bytes[j / 4] >> (j % 4 * 8)));
         }
         store<W>((T *)a.y + i, y);
     }
