@@ -164,7 +164,7 @@ GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_no
              engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order \
              external/test_client_walk external/test_client_saves
 # And those that take longer, for ONLY, which names them.
-GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_loss_scale engine/test_muon engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
+GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_quantized engine/test_loss_scale engine/test_muon engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
                   fault/test_engine_faults external/test_client_muon
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.

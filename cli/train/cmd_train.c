@@ -22,6 +22,7 @@
 #include "run_summary.h"
 #include "step_bound.h"
 #include "stop.h"
+#include "unquantized.h"
 
 typedef struct train_arguments {
     bool help_config;
@@ -229,12 +230,36 @@ static ps_status begin_log(run *r, bool overwrite)
     return run_log_begin(r->log, r->is_overdue ? INT64_MAX : r->totals.resumed_step);
 }
 
+/* The same first eval_steps micro-batches of the validation data each time. */
+static ps_status evaluate(run *r, double *loss)
+{
+    cli_eval result;
+    TRY(cli_evaluate(r->engine, r->comm, r->config, r->loader, PS_SPLIT_VALIDATION, r->o.eval_steps, r->whole, r->rows,
+                     NULL, false, &result));
+    *loss = result.loss;
+    return PS_OK;
+}
+
+/* unquantized: that loss before weights were quantized, NAN: none are. */
+static ps_status show_quantized(run *r, double unquantized)
+{
+    double loss;
+    if (isnan(unquantized)) return PS_OK;
+    TRY(evaluate(r, &loss));
+    printf("validation loss %.4f with weights in %s, %.4f before they were quantized\n", loss,
+           client_string(r->config, "model.frozen_format"), unquantized);
+    return PS_OK;
+}
+
 static ps_status open_run(run *r, const train_arguments *a)
 {
+    double unquantized = NAN;
     TRY(open_ranks(r, a));
     const bool has_steps = r->o.steps > 0; /* without steps the data are not needed */
     TRY(ps_comm_agree(r->comm, r->rank == 0 ? open_folder(r, a) : PS_OK));
     if (has_steps) TRY(open_data(r));
+    if (has_steps && r->o.eval_interval > 0 && !r->resume)
+        TRY(unquantized_loss(r->config, r->comm, r->loader, r->o.eval_steps, &unquantized));
     TRY(ps_comm_agree(r->comm, open_engine(r)));
     const bool has_adapters = client_int(r->config, "lora.r") > 0;
     if (has_adapters && r->resume) TRY(begin_weights(r)); /* a checkpoint lacks the base */
@@ -246,6 +271,7 @@ static ps_status open_run(run *r, const train_arguments *a)
     if (r->totals.resumed_step < r->o.steps)
         TRY(ps_comm_agree(r->comm, r->rank == 0 ? find_room(r, a->overwrite) : PS_OK));
     if (r->totals.resumed_step == 0 && !(has_adapters && r->resume)) TRY(begin_weights(r));
+    TRY(show_quantized(r, unquantized));
     r->is_overdue = r->rank == 0 && is_finished(r) && run_log_summary_steps(r->log) > r->totals.resumed_step;
     TRY(ranks_any(r->comm, &r->is_overdue));
     return ps_comm_agree(r->comm, begin_log(r, a->overwrite));
@@ -270,16 +296,6 @@ static ps_status train_step(run *r, int64_t step, double *loss)
     ps_step_info info = {.struct_size = sizeof info};
     ps_engine_get_step_info(r->engine, &info);
     *loss = info.loss;
-    return PS_OK;
-}
-
-/* The same first eval_steps micro-batches of the validation data each time. */
-static ps_status evaluate(run *r, double *loss)
-{
-    cli_eval result;
-    TRY(cli_evaluate(r->engine, r->comm, r->config, r->loader, PS_SPLIT_VALIDATION, r->o.eval_steps, r->whole, r->rows,
-                     NULL, false, &result));
-    *loss = result.loss;
     return PS_OK;
 }
 

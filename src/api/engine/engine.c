@@ -264,7 +264,6 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
     const ps_device_stats host = ps_device_get_stats(e->tiers.ram[PS_TIER_HOST]);
     const ps_store_stats store = ps_store_get_stats(e->tiers.store);
     ps_memory_info info = {
-        .parameters = l->tensor_elements,
         .model_data_bytes = ps_exec_plan_model_data_bytes(e->exec_plan),
         .chunk_elements = l->chunk_elements,
         .n_chunks = l->n_chunks,
@@ -291,8 +290,10 @@ ps_status ps_engine_get_memory_info(const ps_engine *e, ps_memory_info *out)
         .planned_disk_peak_bytes = e->shape->forecast.peak_bytes[PS_TIER_DISK],
         .planned_sent_bytes = e->shape->forecast.moved_bytes[PS_LINK_COLLECTIVES],
     };
-    for (int32_t t = 0; e->settings.training && t < e->program->n_params; t++) {
+    for (int32_t t = 0; t < e->program->n_params; t++) {
         const ps_param *p = &e->program->params[t];
+        info.parameters += p->elements;
+        if (!e->settings.training) continue;
         if (!p->is_frozen) info.trained_parameters += p->elements;
         if (!p->is_left_out)
             info.checkpoint_bytes +=
