@@ -150,9 +150,9 @@ test_list = $(foreach t,$(shell sed 's/\#.*//' $1),$B/test/$t)
 TESTS := $(patsubst %.c,$B/%,$(sort $(wildcard test/*/test_*.c)))
 # Programs of tests that are there a second time, as test/async/NAME: on the fake driver, with the processor's kernels
 # (test/engine/backends.h).
-ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engine/test_decode engine/test_early \
+ASYNC_TESTS := engine/test_accumulation engine/test_adapters engine/test_api engine/test_control engine/test_decode engine/test_early \
                engine/test_frozen engine/test_golden engine/test_keep_logits engine/test_introspection engine/test_loss_average engine/test_loss_scale engine/test_muon \
-               engine/test_nonfinite engine/test_own \
+               engine/test_nonfinite engine/test_own engine/test_quantized \
                engine/test_promises engine/test_ranks engine/test_shape engine/test_speculate engine/test_states engine/test_tied engine/test_weights \
                engine/test_zero checkpoint/test_call_pairs checkpoint/test_checkpoint \
                checkpoint/test_checkpoint_damage checkpoint/test_ranks_saved checkpoint/test_initialize \
@@ -160,11 +160,11 @@ ASYNC_TESTS := engine/test_accumulation engine/test_api engine/test_control engi
                fault/test_engine_faults external/test_client_walk external/test_client_muon external/test_client_saves external/test_prefetch
 TESTS += $(foreach t,$(ASYNC_TESTS),$B/test/async/$(notdir $t))
 # Those that are there once more, as test/gpu/NAME: on CUDA, over the fake driver and kernels on an emulator.
-GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_tied \
+GPU_TESTS := engine/test_api engine/test_early engine/test_golden engine/test_nonfinite engine/test_own engine/test_promises engine/test_quantized engine/test_tied \
              engine/test_weights engine/test_zero checkpoint/test_initialize run/test_step_order \
              external/test_client_walk external/test_client_saves
 # And those that take longer, for ONLY, which names them.
-GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_quantized engine/test_loss_scale engine/test_muon engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
+GPU_TESTS_LONG := engine/test_control engine/test_decode engine/test_frozen engine/test_loss_scale engine/test_muon engine/test_ranks engine/test_shape checkpoint/test_checkpoint \
                   fault/test_engine_faults external/test_client_muon
 TESTS += $(foreach t,$(GPU_TESTS) $(if $(ONLY),$(GPU_TESTS_LONG)),$B/test/gpu/$(notdir $t))
 # Tests of operators that are there a second time, as test/cuda/NAME: kernels for GPUs, on an emulator.

@@ -14,8 +14,8 @@ static ps_status evaluate(ps_engine *engine, ps_config *config, ps_comm *comm, c
     cli_eval result;
     ps_engine_get_shape(engine, NULL, &whole, NULL, NULL);
     TRY(ps_comm_agree(comm, ps_rows_create(loader, client_int(config, "train_micro_batch_size_per_gpu"), &rows)));
-    const ps_status st = cli_evaluate(engine, comm, config, loader, PS_SPLIT_VALIDATION, n_steps, whole, rows, NULL,
-                                      false, &result);
+    const ps_status st =
+        cli_evaluate(engine, comm, config, loader, PS_SPLIT_VALIDATION, n_steps, whole, rows, NULL, false, &result);
     ps_rows_destroy(rows);
     if (st == PS_OK) *loss = result.loss;
     return st;
@@ -32,8 +32,9 @@ static ps_status open_and_evaluate(ps_config *config, ps_comm *comm, const ps_da
     ps_engine_destroy(engine);
     if (st != PS_EBUDGET) return st;
     if (ps_comm_rank(comm) == 0)
-        fprintf(stderr, "pstar: the loss before quantizing is not known, as there is no room for the weights as they "
-                        "are: %s\n",
+        fprintf(stderr,
+                "pstar: the loss before quantizing is not known, as there is no room for the weights as they "
+                "are: %s\n",
                 ps_last_error());
     return PS_OK;
 }

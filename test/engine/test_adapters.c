@@ -388,5 +388,5 @@ int main(void)
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_same_bits_early), cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_plan),      cmocka_unit_test(test_resume),          cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

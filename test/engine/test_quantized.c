@@ -154,9 +154,8 @@ static void test_ranks(void **state)
 {
     (void)state;
     const rank_result base = RANKS(2, STEPS, FOR_BITS, BF16, LORA, NF4)->result;
-    const rank_result *r = &RANKS(2, STEPS, BF16, LORA, NF4, "memory.device=900KB", "memory.disk=20MB",
-                                  "default_chunk_size=6144")
-                                ->result;
+    const rank_result *r =
+        &RANKS(2, STEPS, BF16, LORA, NF4, "memory.device=900KB", "memory.disk=20MB", "default_chunk_size=6144")->result;
     assert_true(r->hash == base.hash);
     assert_memory_equal(r->losses, base.losses, sizeof r->losses);
 }
@@ -263,5 +262,5 @@ int main(void)
         cmocka_unit_test(test_ranks),     cmocka_unit_test(test_plan),       cmocka_unit_test(test_resume),
         cmocka_unit_test(test_inference), cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_ON_BACKENDS(tests);
 }

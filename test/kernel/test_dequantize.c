@@ -44,8 +44,7 @@ static void test_backends(void **state)
         for (ps_quant q = PS_QUANT_INT8; q <= PS_QUANT_NF4; q++)
             for (int t = 0; t < PS_DTYPE_COUNT; t++)
                 for (size_t m = 0; m < PS_ARRAY_LEN(spreads); m++) {
-                    const dequantize_case c = {
-                        .n = sizes[s], .quant = q, .dtype = (ps_dtype)t, .spread = spreads[m]};
+                    const dequantize_case c = {.n = sizes[s], .quant = q, .dtype = (ps_dtype)t, .spread = spreads[m]};
                     op_label("n %lld of %s in %s, spread %g", (long long)c.n, q == PS_QUANT_NF4 ? "nf4" : "int8",
                              ps_dtype_name(c.dtype), c.spread);
                     op_check_backends(run_dequantize, &c);

@@ -16,24 +16,22 @@ static ps_linear_epilogue linear_backward_epilogue(const ps_node_run *r)
         .kind = r->fused->type->backward_epilogue, .gelu = r->fused->attr.gelu.kind, .other = r->x[1]};
 }
 
-/* The values of a quantized weight are at the beginning of the workspace while the product with them runs. */
-typedef struct product {
+/* The values of a quantized weight are at the beginning of the workspace while the gemm with them runs. */
+typedef struct gemm_run {
     ps_node_run run; /* the node's, without them */
     int64_t values_bytes;
-} product;
+} gemm_run;
 
-static ps_status begin_product(ps_node_run *r, product *p)
+static ps_status begin_gemm(ps_node_run *r, gemm_run *p)
 {
     const ps_node *n = r->node;
     const int64_t elements = n->n_in * n->n_out;
-    *p = (product){.run = *r};
+    *p = (gemm_run){.run = *r};
     if (n->attr.linear.quant == PS_QUANT_NONE) return PS_OK;
-    PS_TRY(ps_node_call(r, dequantize,
-                        (&(ps_dequantize_args){.y = r->workspace,
-                                               .x = r->w[0],
-                                               .n = elements,
-                                               .quant = n->attr.linear.quant,
-                                               .dtype = r->dtype})));
+    PS_TRY(ps_node_call(
+        r, dequantize,
+        (&(ps_dequantize_args){
+            .y = r->workspace, .x = r->w[0], .n = elements, .quant = n->attr.linear.quant, .dtype = r->dtype})));
     p->values_bytes = ps_round_up(elements * (int64_t)ps_dtype_bytes(r->dtype), 64);
     p->run = *r;
     p->run.w[0] = r->workspace;
@@ -46,7 +44,7 @@ static ps_status begin_product(ps_node_run *r, product *p)
     return PS_OK;
 }
 
-static ps_status end_product(ps_node_run *r, const product *p, ps_status st)
+static ps_status end_gemm(ps_node_run *r, const gemm_run *p, ps_status st)
 {
     if (r->mode != PS_RUN_MEASURE) return st;
     const size_t bytes = (size_t)p->values_bytes + p->run.workspace_bytes;
@@ -76,9 +74,9 @@ static ps_status multiply(ps_node_run *r)
 
 static ps_status linear_forward(ps_node_run *r)
 {
-    product p;
-    PS_TRY(begin_product(r, &p));
-    return end_product(r, &p, multiply(&p.run));
+    gemm_run p;
+    PS_TRY(begin_gemm(r, &p));
+    return end_gemm(r, &p, multiply(&p.run));
 }
 
 static ps_status multiply_gradient(ps_node_run *r)
@@ -103,9 +101,9 @@ static ps_status linear_backward(ps_node_run *r)
 {
     const ps_node *n = r->node;
     if (r->wants_dx[0]) {
-        product p;
-        PS_TRY(begin_product(r, &p));
-        PS_TRY(end_product(r, &p, multiply_gradient(&p.run)));
+        gemm_run p;
+        PS_TRY(begin_gemm(r, &p));
+        PS_TRY(end_gemm(r, &p, multiply_gradient(&p.run)));
     }
     if (!r->wants_dw[0] && !r->wants_dw[1]) return PS_OK;
     return ps_node_call(r, linear_bwd_weight,

@@ -757,12 +757,12 @@ static ps_status check_chunk_size(const ps_settings *s, const ps_program *progra
 {
     const ps_param *p = largest_whole(program), *quantized = largest_quantized(s, program);
     if (quantized != NULL && ps_param_stored_elements(quantized, s->dtype) > chunk_elements)
-        return PS_FAIL(PS_EINVAL,
-                       "model.frozen_format: a quantized matrix is in one chunk, but %.200s takes the bytes of %lld "
-                       "%s elements, and default_chunk_size is %lld: set it to at least %lld, or 0 for a size that suits",
-                       quantized->name, (long long)ps_param_stored_elements(quantized, s->dtype),
-                       ps_dtype_precision(s->dtype), (long long)chunk_elements,
-                       (long long)ps_param_stored_elements(quantized, s->dtype));
+        return PS_FAIL(
+            PS_EINVAL,
+            "model.frozen_format: a quantized matrix is in one chunk, but %.200s takes the bytes of %lld "
+            "%s elements, and default_chunk_size is %lld: set it to at least %lld, or 0 for a size that suits",
+            quantized->name, (long long)ps_param_stored_elements(quantized, s->dtype), ps_dtype_precision(s->dtype),
+            (long long)chunk_elements, (long long)ps_param_stored_elements(quantized, s->dtype));
     if (s->ranks.n == 1 || p->elements <= chunk_elements) return PS_OK;
     return PS_FAIL(
         PS_EINVAL,

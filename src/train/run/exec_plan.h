@@ -44,7 +44,7 @@ typedef struct ps_exec_plan {
     ps_layout *layout;
     ps_stored_tensor *stored; /* [program->n_params] NULL: no parameter is quantized */
     ps_lists lists;
-    ps_pieces pieces;         /* of quantized tensors in their own elements */
+    ps_pieces pieces;     /* of quantized tensors in their own elements */
     bool *decays;         /* [program->n_params] weight decay applies */
     bool *uses_grad_list; /* [n_chunks] holds tensors whose gradients may not overwrite them */
     bool *overwrites;     /* [n_chunks] holds tensors whose gradients overwrite them, or would

@@ -40,9 +40,8 @@ static ps_status create_without_master(ps_runner *r, int32_t chunk, const ps_pie
     for (int64_t done = 0; done < piece->n; done += AT_ONCE) {
         const int64_t n = ps_min_i64(AT_ONCE, piece->n - done);
         PS_TRY(ps_runner_draw(r, piece->tensor, piece->tensor_offset + done, n, values));
-        PS_TRY(is_quantized
-                   ? ps_state_put_quantized(&r->state, tier, piece, done, values, n)
-                   : ps_state_put_values(&r->state, tier, chunk, piece->chunk_offset + done, values, n));
+        PS_TRY(is_quantized ? ps_state_put_quantized(&r->state, tier, piece, done, values, n)
+                            : ps_state_put_values(&r->state, tier, chunk, piece->chunk_offset + done, values, n));
     }
     return PS_OK;
 }

@@ -145,9 +145,10 @@ static ps_status quantize(const ps_settings *s, ps_program *p)
     const int32_t n = ps_program_quantize(p, s->frozen_format, may_be);
     ps_mem_free(may_be);
     if (n > 0) return PS_OK;
-    return PS_FAIL(PS_EINVAL,
-                   "model.frozen_format: no weight of a linear layer is frozen, so nothing is quantized: set lora.r for "
-                   "adapters or train.freeze, or leave it at none");
+    return PS_FAIL(
+        PS_EINVAL,
+        "model.frozen_format: no weight of a linear layer is frozen, so nothing is quantized: set lora.r for "
+        "adapters or train.freeze, or leave it at none");
 }
 
 static ps_status freeze(const ps_settings *s, ps_program *p)
