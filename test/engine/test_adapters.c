@@ -276,7 +276,8 @@ static void test_plan(void **state)
 static void check_resume(const char *const *saving, const char *const *resuming, bool at_once)
 {
     float losses[STEPS], again[STEPS];
-    ps_engine *e = engine_of(tiny_with(saving)), *f = engine_of(tiny_with(resuming));
+    ps_config *c = tiny_with(saving), *d = tiny_with(resuming);
+    ps_engine *e = engine_of(c), *f = engine_of(d);
     ps_checkpoint_info info = {.struct_size = sizeof info};
     ps_memory_info m = {.struct_size = sizeof m};
     uint64_t hash[2];
@@ -298,13 +299,17 @@ static void check_resume(const char *const *saving, const char *const *resuming,
     assert_true(hash[0] == hash[1]);
     ps_engine_destroy(e);
     ps_engine_destroy(f);
+    ps_config_destroy(c);
+    ps_config_destroy(d);
 }
 
 static ps_status load_into(const char *const *changes)
 {
-    ps_engine *e = engine_of(tiny_with(changes));
+    ps_config *c = tiny_with(changes);
+    ps_engine *e = engine_of(c);
     const ps_status st = ps_engine_load_checkpoint(e, work.path, NULL);
     ps_engine_destroy(e);
+    ps_config_destroy(c);
     return st;
 }
 
