@@ -151,8 +151,8 @@ static ps_status describe_adapter(const export_arguments *a, const ps_weight_sou
 {
     const int n = ps_weight_source_count(s);
     const size_t prefix = strlen(PS_LORA_PREFIX);
-    char **modules = NULL;
-    int n_modules = 0;
+    char **modules = NULL; /* layers from the beginning on, saved ones from the end */
+    int n_modules = 0, n_saved = 0;
     ps_status st;
     if (o->is_torch) return PS_FAIL(PS_EINVAL, "--format pt: peft's adapters are safetensors");
     PS_TRY_GOTO(find_config(a, config));
@@ -160,14 +160,20 @@ static ps_status describe_adapter(const export_arguments *a, const ps_weight_sou
     for (int i = 0; i < n; i++) {
         const char *name = ps_weight_source_get(s, i)->tensor.name;
         const int length = ps_lora_module_length(name, PS_LORA_A);
-        if (length == 0) continue;
+        const bool is_saved = !ps_lora_is_parameter(name) && strrchr(name, '.') != NULL;
+        if (length == 0 && !is_saved) continue;
         const size_t skipped = strncmp(name, PS_LORA_PREFIX, prefix) == 0 ? prefix : 0;
-        PS_TRY_GOTO(ps_mem_strdup(name + skipped, &modules[n_modules]));
-        modules[n_modules++][(size_t)length - skipped] = '\0';
+        char **const module = &modules[is_saved ? n - ++n_saved : n_modules++];
+        PS_TRY_GOTO(ps_mem_strdup(name + skipped, module));
+        *(is_saved ? strrchr(*module, '.') : *module + ((size_t)length - skipped)) = '\0';
     }
-    st = ps_adapter_config_write(*config, (const char *const *)modules, n_modules, json);
+    const ps_adapter_modules m = {.layers = (const char *const *)modules,
+                                  .n = n_modules,
+                                  .saved = (const char *const *)modules + (n - n_saved),
+                                  .n_saved = n_saved};
+    st = ps_adapter_config_write(*config, &m, json);
 out:
-    for (int i = 0; i < n_modules; i++) ps_mem_free(modules[i]);
+    for (int i = 0; modules != NULL && i < n; i++) ps_mem_free(modules[i]);
     ps_mem_free(modules);
     return st;
 }

@@ -26,6 +26,16 @@ static inline bool ps_lora_is_parameter(const char *name)
     return ps_lora_module_length(name, PS_LORA_A) > 0 || ps_lora_module_length(name, PS_LORA_B) > 0;
 }
 
+/* Does modules_to_save name the module? As in peft each name is the end of those that it means, wherever that begins:
+ * "norm" also means "input_layernorm". */
+static inline bool ps_lora_saves(const char *names, const char *module)
+{
+    char pattern[512] = "*";
+    for (int i = 0; ps_glob_get(names, i, pattern + 1, (int)sizeof pattern - 1); i++)
+        if (ps_glob_matches(pattern, module)) return true;
+    return false;
+}
+
 /* Rank and scale of a layer's adapter: r and alpha as they are unless ranks or alphas ("pattern=number,...") name it. */
 static inline double ps_lora_scale(const char *module, const char *ranks, const char *alphas, double alpha,
                                    bool is_rank_stabilised, int64_t *r)

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/glob.h"
+#include "base/lora.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "config/config_state.h"
@@ -248,22 +249,36 @@ static json_t *write_numbers(const char *patterns, const char *const *modules, i
     int64_t number;
     json_t *object = json_object();
     for (int i = 0; !has_wildcards(patterns) && ps_glob_get_number(patterns, i, name, sizeof name, &number); i++)
-        json_object_set_new(object, name, json_integer((json_int_t)number));
+        if (json_object_get(object, name) == NULL) /* the first one counts */
+            json_object_set_new(object, name, json_integer((json_int_t)number));
     for (int i = 0; has_wildcards(patterns) && i < n; i++)
         if (ps_glob_find_number(patterns, modules[i], &number))
             json_object_set_new(object, modules[i], json_integer((json_int_t)number));
     return object;
 }
 
-static json_t *write_saved(const ps_options *o)
+static bool has_saved(const ps_adapter_modules *m, const char *name)
 {
-    json_t *list = list_names(o->lora_modules_to_save);
+    for (int i = 0; i < m->n_saved; i++)
+        if (ps_lora_saves(name, m->saved[i])) return true;
+    return false;
+}
+
+/* Patterns as the modules of the file that they name. */
+static json_t *write_saved(const ps_options *o, const ps_adapter_modules *m)
+{
+    const bool is_pattern = has_wildcards(o->lora_modules_to_save);
+    json_t *list = is_pattern ? json_array() : list_names(o->lora_modules_to_save);
+    for (int i = 0; is_pattern && i < m->n_saved; i++)
+        if (ps_lora_saves(o->lora_modules_to_save, m->saved[i]) && !has_text(list, m->saved[i]))
+            json_array_append_new(list, json_string(m->saved[i]));
     static const char *const heads[][3] = {[PS_CONFIG_HEAD_SEQUENCE_CLASSIFICATION] = {"classifier", "score"},
                                            [PS_CONFIG_HEAD_TOKEN_CLASSIFICATION] = {"classifier", "score"},
                                            [PS_CONFIG_HEAD_QUESTION_ANSWERING] = {"qa_outputs"},
                                            [PS_CONFIG_HEAD_NONE] = {NULL}};
     for (int i = 0; heads[o->model_head][i] != NULL; i++)
-        if (!has_text(list, heads[o->model_head][i])) json_array_append_new(list, json_string(heads[o->model_head][i]));
+        if (has_saved(m, heads[o->model_head][i]) && !has_text(list, heads[o->model_head][i]))
+            json_array_append_new(list, json_string(heads[o->model_head][i]));
     if (json_array_size(list) > 0) return list;
     json_decref(list);
     return json_null();
@@ -279,7 +294,7 @@ static json_t *write_task(const ps_options *o)
     return tasks[o->model_head] != NULL ? json_string(tasks[o->model_head]) : json_null();
 }
 
-ps_status ps_adapter_config_write(const ps_config *config, const char *const *modules, int n, char **json)
+ps_status ps_adapter_config_write(const ps_config *config, const ps_adapter_modules *m, char **json)
 {
     const ps_options *o = &config->options;
     const double alpha = o->lora_lora_alpha;
@@ -291,11 +306,13 @@ ps_status ps_adapter_config_write(const ps_config *config, const char *const *mo
         (json_int_t)o->lora_r, "lora_alpha", is_whole ? json_integer((json_int_t)alpha) : json_real(alpha),
         "lora_dropout", o->lora_lora_dropout, "bias", "none", "use_rslora", (int)o->lora_use_rslora, "use_dora", 0,
         "fan_in_fan_out", (int)ps_family_of(o)->has_conv1d, "inference_mode", 1, "target_modules",
-        write_targets(o, modules, n), "rank_pattern", write_numbers(o->lora_rank_pattern, modules, n), "alpha_pattern",
-        write_numbers(o->lora_alpha_pattern, modules, n), "modules_to_save", write_saved(o), "init_lora_weights",
+        write_targets(o, m->layers, m->n), "rank_pattern", write_numbers(o->lora_rank_pattern, m->layers, m->n),
+        "alpha_pattern", write_numbers(o->lora_alpha_pattern, m->layers, m->n), "modules_to_save", write_saved(o, m),
+        "init_lora_weights",
         o->lora_init_lora_weights == PS_CONFIG_ADAPTER_INIT_TRUE ? json_true() : json_string("gaussian"), "lora_bias",
         0, "layers_to_transform", "layers_pattern", "revision");
-    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) : NULL;
+    /* not sorted: of patterns that name a layer, the first one counts */
+    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(root);
     if (text == NULL) return PS_FAIL(PS_ENOMEM_HOST, "no memory for " PS_ADAPTER_CONFIG);
     const ps_status st = ps_mem_strdup(text, json);

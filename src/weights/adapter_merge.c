@@ -69,6 +69,15 @@ static ps_status check_layer(const ps_adapter_merge *m, const ps_weight *a, cons
         return PS_FAIL(PS_EFORMAT,
                        "%s: tensors %.128s and %.100s do not go together: expected [r, n_in] and [n_out, r]", m->path,
                        a->tensor.name, b->tensor.name);
+    if (!ps_weight_is_float(w->tensor.dtype))
+        return PS_FAIL(PS_EFORMAT,
+                       "the base's %.128s is %s, expected F64, F32, BF16 or F16: merge into weights that are not "
+                       "quantized",
+                       w->tensor.name, ps_safetensors_dtype_name(w->tensor.dtype));
+    for (int i = 0; i < m->n; i++)
+        if (strcmp(m->layers[i].weight, w->tensor.name) == 0)
+            return PS_FAIL(PS_EFORMAT, "%s: two adapters in it are of the base's %.128s; one is %.128s", m->path,
+                           w->tensor.name, a->tensor.name);
     if (w->tensor.n_dims == 2 && w->tensor.shape[0] == first && w->tensor.shape[1] == second) return PS_OK;
     return PS_FAIL(
         PS_EFORMAT,
@@ -111,13 +120,27 @@ static ps_status add_layer(ps_adapter_merge *m, const ps_weight *a, int length)
     return read_matrix(m, b, true, &l->delta.b);
 }
 
+/* Of a B: it has an A. */
+static ps_status check_has_a(const ps_adapter_merge *m, const char *name)
+{
+    const int length = ps_lora_module_length(name, PS_LORA_B);
+    char a[PS_WEIGHT_NAME_MAX];
+    snprintf(a, sizeof a, "%.*s" PS_LORA_A, length, name);
+    if (length == 0 || ps_weight_source_find(m->adapter, a) >= 0) return PS_OK;
+    return PS_FAIL(PS_EFORMAT, "%s: tensor %.200s is missing", m->path, a);
+}
+
 /* Each tensor of the adapter has its use. */
 static ps_status add_layers(ps_adapter_merge *m)
 {
     for (int i = 0; i < ps_weight_source_count(m->adapter); i++) {
         const ps_weight *w = ps_weight_source_get(m->adapter, i);
         const int length = ps_lora_module_length(w->tensor.name, PS_LORA_A);
+        PS_TRY(check_has_a(m, w->tensor.name));
         if (length > 0) PS_TRY(add_layer(m, w, length));
+    }
+    for (int i = 0; i < ps_weight_source_count(m->adapter); i++) {
+        const ps_weight *w = ps_weight_source_get(m->adapter, i);
         if (ps_lora_is_parameter(w->tensor.name)) continue;
         const int found = find_base(m, bare(w->tensor.name));
         bool is_same = found >= 0;
@@ -127,9 +150,12 @@ static ps_status add_layers(ps_adapter_merge *m)
         if (!is_same)
             return PS_FAIL(
                 PS_EFORMAT,
-                "%s: tensor %.128s is none of the base's, or has another shape there: merge into a base with "
-                "the same head",
+                "%s: tensor %.128s is none of the base's, or has another shape there: merge into a base with the same "
+                "head; pstar train with train.steps = 0, model.new_head and without lora.r, and pstar export make one",
                 m->path, w->tensor.name);
+        if (ps_adapter_merge_delta(m, base->tensor.name) != NULL)
+            return PS_FAIL(PS_EFORMAT, "%s: it has both an adapter of %.128s and another matrix for it", m->path,
+                           base->tensor.name);
     }
     if (m->n > 0) return PS_OK;
     return PS_FAIL(PS_EFORMAT, "%s: no tensor in it is an adapter's (*" PS_LORA_A ")", m->path);

@@ -62,15 +62,17 @@ static void add_delta(copier *c, const ps_weight_delta *d, int64_t first, int64_
     }
 }
 
-/* The piece in c->in, of type *from, with the delta added, is then in c->in as fp32. */
-static ps_status copier_add(copier *c, const ps_weight_delta *d, int64_t first, int64_t n, ps_safetensors_dtype *from)
+/* The piece in c->in, of type *from, with the delta added, is then in c->in as fp32, or as F64 if that is asked for. */
+static ps_status copier_add(copier *c, const ps_weight_delta *d, int64_t first, int64_t n, ps_safetensors_dtype to,
+                            ps_safetensors_dtype *from)
 {
     const char *floats;
     PS_TRY(copier_round(c, *from, PS_SAFETENSORS_F32, n, &floats));
     memcpy(c->sum, floats, (size_t)n * sizeof *c->sum);
     add_delta(c, d, first, n, c->sum);
-    memcpy(c->in, c->sum, (size_t)n * sizeof *c->sum);
-    *from = PS_SAFETENSORS_F32;
+    *from = to == PS_SAFETENSORS_F64 ? PS_SAFETENSORS_F64 : PS_SAFETENSORS_F32;
+    if (to != PS_SAFETENSORS_F64) memcpy(c->in, c->sum, (size_t)n * sizeof *c->sum);
+    for (int64_t i = 0; to == PS_SAFETENSORS_F64 && i < n; i++) ((double *)(void *)c->in)[i] = (double)c->sum[i];
     return PS_OK;
 }
 
@@ -100,7 +102,7 @@ static ps_status copier_copy(copier *c, const ps_weight_copy *copy, int i, ps_sa
         ps_safetensors_dtype from = w->tensor.dtype;
         PS_TRY(ps_weight_source_read(source, w, done * item, c->in, n * item));
         if (found != NULL) n_before += ps_weight_count_nonfinite(w->tensor.dtype, c->in, n);
-        if (copy->delta != NULL) PS_TRY(copier_add(c, copy->delta, done, n, &from));
+        if (copy->delta != NULL) PS_TRY(copier_add(c, copy->delta, done, n, to, &from));
         PS_TRY(copier_round(c, from, to, n, &piece));
         if (found != NULL) n_after += ps_weight_count_nonfinite(to, piece, n);
         PS_TRY(ps_weight_writer_append(c->writer, i, piece, n * ps_safetensors_dtype_bytes(to)));

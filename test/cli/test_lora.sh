@@ -70,6 +70,20 @@ expect 2 "$pstar" eval "$work/plain.json" --weights "$work/adapter"
 says err "lora.from_pretrained"
 expect 0 "$pstar" generate "$work/plain.json" --weights "$work/base" lora.from_pretrained="$work/adapter" --prompt "The" --tokens 4
 
+# Modules that an adapter saves count whatever the base is called, and begin another run.
+set -- train.steps=4 lora.modules_to_save=ln_f train.output_dir="$work/saved"
+expect 0 "$pstar" train "$work/lora.json" data.validation_split=0.001 "$@"
+expect 0 "$pstar" export "$work/saved" "$work/saved_adapter"
+evaluates "$work/lora.json" lora.modules_to_save=ln_f --weights "$work/saved"
+saved=$loss
+for base in "$work/base" "$work/base/" "$work/../${work##*/}/base"; do
+    evaluates "$work/plain.json" --weights "$base" lora.from_pretrained="$work/saved_adapter"
+    [ "$loss" = "$saved" ] || fail "over $base the adapter has a loss of $loss, the run $saved"
+done
+expect 2 "$pstar" eval "$work/lora.json" data.validation_split=0.001 --weights "$work/saved"
+says err "name its module in lora.modules_to_save"
+set -- train.steps=12 data.validation_split=0.001
+
 # Merged into the base, from either.
 expect 0 "$pstar" merge "$work/base" "$work/adapter" "$work/merged"
 says out "28 tensors, 8 of them with an adapter added"

@@ -130,7 +130,9 @@ static void the_section(void **state)
 static void written_and_read(void **state)
 {
     (void)state;
-    static const char *const modules[] = {"model.layers.0.q_proj", "model.layers.1.q_proj", "model.layers.0.up_proj"};
+    static const char *const layers[] = {"model.layers.0.q_proj", "model.layers.1.q_proj", "model.layers.0.up_proj"};
+    static const char *const saved[] = {"model.norm", "score"};
+    const ps_adapter_modules modules = {.layers = layers, .n = 3, .saved = saved, .n_saved = 2};
     ps_config *c = NULL;
     char *json = NULL;
     assert_int_equal(ps_config_parse("{\"model\": {\"head\": \"sequence_classification\"}, \"lora\": {\"r\": 4, "
@@ -139,7 +141,7 @@ static void written_and_read(void **state)
                                      "\"norm\"}}",
                                      "c.json", &c),
                      PS_OK);
-    assert_int_equal(ps_adapter_config_write(c, modules, 3, &json), PS_OK);
+    assert_int_equal(ps_adapter_config_write(c, &modules, &json), PS_OK);
     for (const char *const *word =
              (const char *const[]){"\"lora_alpha\": 2.5", "\"fan_in_fan_out\": true", "\"SEQ_CLS\"", "\"r\": 4",
                                    "\"model.layers.1.q_proj\": 2", "\"up_proj\": 3", "\"bias\": \"none\"", NULL};
@@ -150,7 +152,32 @@ static void written_and_read(void **state)
     const ps_options *o = options_of(again);
     assert_string_equal(o->lora_target_modules, "q_proj,up_proj");
     assert_string_equal(o->lora_rank_pattern, "model.layers.1.q_proj=2");
-    assert_string_equal(o->lora_modules_to_save, "norm,classifier,score");
+    assert_string_equal(o->lora_modules_to_save, "norm,score");
+    ps_mem_free(json);
+    ps_config_destroy(again);
+    ps_config_destroy(c);
+}
+
+/* The order of patterns, of which the first one counts; of names that are there twice the first; modules for patterns. */
+static void written_in_order(void **state)
+{
+    (void)state;
+    static const char *const layers[] = {"model.layers.0.q_proj", "model.layers.1.q_proj"};
+    static const char *const saved[] = {"model.layers.0.norm", "model.layers.0.norm", "model.layers.1.norm"};
+    const ps_adapter_modules modules = {.layers = layers, .n = 2, .saved = saved, .n_saved = 3};
+    ps_config *c = NULL;
+    char *json = NULL;
+    assert_int_equal(ps_config_parse("{\"lora\": {\"r\": 4, \"target_modules\": \"q_proj\", \"rank_pattern\": "
+                                     "{\"q_proj\": 2, \"0.q_proj\": 3}, \"modules_to_save\": \"layers.*.norm\"}}",
+                                     "c.json", &c),
+                     PS_OK);
+    assert_int_equal(ps_config_set(c, "lora.alpha_pattern", "q_proj=2,q_proj=30,0.q_proj=5"), PS_OK);
+    assert_int_equal(ps_adapter_config_write(c, &modules, &json), PS_OK);
+    json[strlen(json) - 1] = '\0'; /* without braces */
+    ps_config *again = load(json + 1, "");
+    assert_string_equal(options_of(again)->lora_rank_pattern, "q_proj=2,0.q_proj=3");
+    assert_string_equal(options_of(again)->lora_alpha_pattern, "q_proj=2,0.q_proj=5");
+    assert_string_equal(options_of(again)->lora_modules_to_save, "model.layers.0.norm,model.layers.1.norm");
     ps_mem_free(json);
     ps_config_destroy(again);
     ps_config_destroy(c);
@@ -190,7 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_peft_writes), cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(the_section),      cmocka_unit_test(written_and_read),
-        cmocka_unit_test(set_later),
+        cmocka_unit_test(written_in_order), cmocka_unit_test(set_later),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -166,7 +166,10 @@ static void test_trained(void **state)
     (void)state;
     check_trained(CHANGES(LORA), NULL);
     check_trained(CHANGES(LORA, "lora.modules_to_save=h.0.ln_1", BF16), "h.0.ln_1");
+    check_trained(CHANGES(LORA, "lora.modules_to_save=n_f"), "ln_f"); /* the end of a name, as in peft */
     check_trained(CHANGES(LORA, "model.head=sequence_classification", "model.num_labels=3"), "score");
+    check_trained(CHANGES(LORA, "model.head=sequence_classification", "lora.modules_to_save=classifier,score"),
+                  "score");
 }
 
 /* The first loss is that of the base; dropout acts in training alone. */

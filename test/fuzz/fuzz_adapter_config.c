@@ -15,7 +15,7 @@ static void check_again(const ps_config *c, const ps_config_adapter *first)
     static const char *const modules[] = {"h.0.attn.c_attn", "h.0.mlp.c_fc"};
     ps_config_adapter again;
     char *json = NULL;
-    if (ps_adapter_config_write(c, modules, 2, &json) != PS_OK) abort();
+    if (ps_adapter_config_write(c, &(ps_adapter_modules){.layers = modules, .n = 2}, &json) != PS_OK) abort();
     if (ps_adapter_config_read(json, (int64_t)strlen(json), "again", &again) != PS_OK) abort();
     if (again.r.i != first->r.i || again.lora_alpha.d[0] != first->lora_alpha.d[0] ||
         again.use_rslora.b != first->use_rslora.b)

@@ -125,7 +125,13 @@ static ps_status check_base(ps_engine *e, const ps_loader *l)
 {
     uint64_t is;
     const ps_checkpoint_state *s = ps_loader_state(l);
-    if (!s->has_base || strcmp(s->dtype, ps_dtype_name(e->settings.dtype)) != 0) return PS_OK;
+    if (!s->has_base) return PS_OK;
+    if (strcmp(s->dtype, ps_dtype_name(e->settings.dtype)) != 0) {
+        ps_engine_report(e,
+                         "the base is not checked against that of the checkpoint, as its numbers have another format "
+                         "now");
+        return PS_OK;
+    }
     PS_TRY(ps_engine_hash_base(e, &is));
     if (is == s->base_xxh3) return PS_OK;
     return PS_FAIL(PS_EINVAL,

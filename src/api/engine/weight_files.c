@@ -274,6 +274,19 @@ static void allow_absence(const loading *l)
                                       : ps_lora_is_parameter(l->want[i]);
 }
 
+/* A file of adapters has no part of their base, which would then be in no file of a run. */
+static ps_status check_saved(const loading *l, int have, int want)
+{
+    bool has_adapters = false;
+    if (is_written(l->e, want)) return PS_OK;
+    for (int i = 0; i < l->n_have; i++) has_adapters |= ps_lora_is_parameter(l->have[i]);
+    if (!has_adapters) return PS_OK;
+    return PS_FAIL(PS_EFORMAT,
+                   "%s: tensor %.128s is beside adapters in it, but the model's %s is not trained with them: name its "
+                   "module in lora.modules_to_save",
+                   l->path, l->have[have], l->want[want]);
+}
+
 /* All errors are detected here, before anything is written. */
 static ps_status prepare(loading *l)
 {
@@ -296,6 +309,7 @@ static ps_status prepare(loading *l)
                                 l->options.allow_new_head));
     for (int i = 0; i < l->n_have; i++) {
         if (l->match.of_have[i] >= 0) PS_TRY(check_shape(l, i, l->match.of_have[i]));
+        if (l->match.of_have[i] >= 0) PS_TRY(check_saved(l, i, l->match.of_have[i]));
         if (l->match.copy_of[i] >= 0) PS_TRY(check_copy(l, i, l->match.copy_of[i]));
     }
     PS_TRY(ps_mem_alloc((size_t)list_ranges(l, NULL), sizeof *l->ranges, &l->ranges));

@@ -19,7 +19,7 @@ static bool is_saved(const ps_adapter_choice *c, const char *module)
     for (int n = (int)strlen(module); n > 0; n--) {
         if (module[n] != '\0' && module[n] != '.') continue;
         snprintf(outer, sizeof outer, "%.*s", n, module);
-        if (ps_glob_any_matches_end(c->saved, outer) || ps_glob_any_matches_end(c->saved_heads, outer)) return true;
+        if (ps_lora_saves(c->saved, outer) || ps_glob_any_matches_end(c->saved_heads, outer)) return true;
     }
     return false;
 }

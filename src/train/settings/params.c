@@ -90,20 +90,22 @@ static bool names_module(const ps_program *p, const char *pattern, bool saved)
         for (; n > 0; n = saved ? n - 1 : 0) {
             if (saved && name[n] != '.') continue;
             snprintf(module, sizeof module, "%.*s", n, name);
-            if (ps_glob_matches_end(pattern, module)) return true;
+            if (saved ? ps_lora_saves(pattern, module) : ps_glob_matches_end(pattern, module)) return true;
         }
     }
     return false;
 }
 
-static ps_status check_modules(const ps_program *p, const char *key, const char *patterns, bool are_numbers, bool saved)
+/* absent: names that need not be there. */
+static ps_status check_modules(const ps_program *p, const char *key, const char *patterns, bool are_numbers, bool saved,
+                               const char *absent)
 {
     char pattern[PATTERN_MAX], known[512];
     int64_t number;
     for (int i = 0; are_numbers ? ps_glob_get_number(patterns, i, pattern, sizeof pattern, &number)
                                 : ps_glob_get(patterns, i, pattern, sizeof pattern);
          i++) {
-        if (names_module(p, pattern, saved)) continue;
+        if (names_module(p, pattern, saved) || ps_glob_any_matches(absent, pattern, NULL)) continue;
         if (!saved && !are_numbers && names_module(p, pattern, true))
             return PS_FAIL(PS_EINVAL,
                            "%s: '%s' is an embedding, an output layer, a norm, or in lora.modules_to_save: only other "
@@ -125,13 +127,13 @@ static ps_status check_adapters(const ps_settings *s, const ps_program *p)
     char known[512];
     if (a->r == 0) return PS_OK;
     const bool is_all = strcmp(a->targets, PS_LORA_ALL_LINEAR) == 0;
-    if (!is_all) PS_TRY(check_modules(p, "lora.target_modules", a->targets, false, false));
+    if (!is_all) PS_TRY(check_modules(p, "lora.target_modules", a->targets, false, false, ""));
     if (!names_module(p, "*", false))
         return PS_FAIL(PS_EINVAL, "lora: no layer of the model has an adapter; its matrices are %s",
                        list_linear(p, known, sizeof known));
-    PS_TRY(check_modules(p, "lora.rank_pattern", a->ranks, true, false));
-    PS_TRY(check_modules(p, "lora.alpha_pattern", a->alphas, true, false));
-    return check_modules(p, "lora.modules_to_save", a->saved, false, true);
+    PS_TRY(check_modules(p, "lora.rank_pattern", a->ranks, true, false, ""));
+    PS_TRY(check_modules(p, "lora.alpha_pattern", a->alphas, true, false, ""));
+    return check_modules(p, "lora.modules_to_save", a->saved, false, true, a->saved_heads);
 }
 
 /* Without training what would be frozen is quantized, too, so that all see the same values; all, if nothing would. */
