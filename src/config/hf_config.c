@@ -140,6 +140,21 @@ static ps_status read_classes_if_used(const hf_reader *r)
     return PS_OK;
 }
 
+/* Weights in bitsandbytes' 4 bits are loaded as their values. */
+static ps_status check_quantization(const hf_reader *r)
+{
+    const json_t *q = json_object_get(r->root, "quantization_config");
+    const char *method = json_string_value(json_object_get(q, "quant_method"));
+    const bool is_4bit = json_is_true(json_object_get(q, "load_in_4bit"));
+    if (q == NULL || json_is_null(q) || (method != NULL && strcmp(method, "bitsandbytes") == 0 && is_4bit))
+        return PS_OK;
+    return PS_FAIL(
+        PS_EINVAL,
+        "%s: \"quantization_config\": quant_method is \"%.40s\"%s: of quantized models those of bitsandbytes "
+        "with load_in_4bit are supported; take the model that is not quantized, or dequantize it in Python",
+        r->path, method != NULL ? method : "", is_4bit ? "" : " without load_in_4bit");
+}
+
 static ps_status check_fixed(const hf_reader *r, const ps_family_fixed *fixed)
 {
     const json_t *have = json_object_get(r->root, fixed->key);
@@ -153,6 +168,7 @@ static ps_status check_fixed(const hf_reader *r, const ps_family_fixed *fixed)
 
 static ps_status read_keys(const hf_reader *r)
 {
+    PS_TRY(check_quantization(r));
     for (const ps_traits *t = &r->family->traits; t != NULL; t = t->more)
         for (const ps_family_fixed *f = t->fixed; f != NULL && f->key != NULL; f++) PS_TRY(check_fixed(r, f));
     for (const ps_traits *t = &r->family->traits; t != NULL; t = t->more)

@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint_fixture.h"
 #include "engine/ranks_fixture.h"
 #include "train/plan/simulate.h"
+#include "weights/safetensors.h"
 
 enum { STEPS = 3, ELEMENTS_MAX = 48 * 192 };
 
@@ -238,6 +239,93 @@ static void test_inference(void **state)
     ps_config_destroy(c), ps_config_destroy(plain);
 }
 
+/* ---- files of bitsandbytes --------------------------------------------------------------------------------------- */
+
+enum { TENSORS_MAX = 64 };
+
+/* A model's weights, the matrices in 4 bits; values [n]: those of matrix t. */
+static void write_bitsandbytes(ps_engine *e, const char *path, float (*values)[ELEMENTS_MAX])
+{
+    static float nf4[16] = {PS_NF4_VALUES}, data[TENSORS_MAX][ELEMENTS_MAX], absmax[TENSORS_MAX][ELEMENTS_MAX / 64];
+    static char names[TENSORS_MAX][3][128], states[TENSORS_MAX][128];
+    static uint8_t codes[TENSORS_MAX][ELEMENTS_MAX / 2];
+    ps_safetensor all[4 * TENSORS_MAX] = {0};
+    const void *bytes[4 * TENSORS_MAX];
+    ps_safetensors_writer *w = NULL;
+    int n = 0;
+#define ADD(name_, dtype_, count_, data_)                                                                              \
+    all[n] = (ps_safetensor){.name = name_, .dtype = dtype_, .n_dims = 1, .shape = {count_}}, bytes[n++] = data_
+    for (int32_t t = 0; t < e->program->n_params; t++) {
+        const ps_param *p = &e->program->params[t];
+        read_all(e, t, data[t]);
+        if (!is_matrix(p->name)) {
+            ADD(p->name, PS_SAFETENSORS_F32, p->shape[0], data[t]);
+            all[n - 1].n_dims = p->n_dims, all[n - 1].shape[1] = p->shape[1];
+            continue;
+        }
+        for (int64_t i = 0; i < p->elements; i += 64) {
+            float most = 0;
+            for (int k = 0; k < 64; k++) most = fmaxf(most, fabsf(data[t][i + k]));
+            absmax[t][i / 64] = most;
+            for (int k = 0; k < 64; k++) {
+                const uint8_t code = ps_nf4_code(data[t][i + k] * (1.0f / most));
+                codes[t][(i + k) / 2] = (uint8_t)(k % 2 == 0 ? code << 4 : codes[t][(i + k) / 2] | code);
+                values[t][i + k] = nf4[code] * most;
+            }
+        }
+        snprintf(names[t][0], sizeof names[t][0], "%s.absmax", p->name);
+        snprintf(names[t][1], sizeof names[t][1], "%s.quant_map", p->name);
+        snprintf(names[t][2], sizeof names[t][2], "%s.quant_state.bitsandbytes__nf4", p->name);
+        snprintf(states[t], sizeof states[t], "{\"blocksize\": 64, \"shape\": [%d, %d]}", (int)p->shape[0],
+                 (int)p->shape[1]);
+        ADD(p->name, PS_SAFETENSORS_U8, p->elements / 2, codes[t]);
+        ADD(names[t][0], PS_SAFETENSORS_F32, p->elements / 64, absmax[t]);
+        ADD(names[t][1], PS_SAFETENSORS_F32, 16, nf4);
+        ADD(names[t][2], PS_SAFETENSORS_U8, (int64_t)strlen(states[t]), states[t]);
+    }
+#undef ADD
+    assert_ok(ps_safetensors_writer_open(path, all, n, NULL, 0, &w));
+    for (int i = 0; i < n; i++) {
+        int64_t count = all[i].shape[0];
+        if (all[i].n_dims == 2) count *= all[i].shape[1];
+        assert_ok(ps_safetensors_writer_append(w, i, bytes[i], count * ps_safetensors_dtype_bytes(all[i].dtype)));
+    }
+    assert_ok(ps_safetensors_writer_commit(w));
+}
+
+/* They are loaded as their values; quantized again they have the same codes, and scales that are rounded. */
+static void test_bitsandbytes(void **state)
+{
+    (void)state;
+    static float values[TENSORS_MAX][ELEMENTS_MAX], have[ELEMENTS_MAX];
+    static ps_nf4_record records[ELEMENTS_MAX / PS_QUANT_RECORD + 1];
+    work = work_make();
+    const work_path path = work_file(work.path, "model.safetensors");
+    ps_config *of[] = {TINY(F32, "model.initializer_range=0.1"), TINY(F32, "train.seed=3", SMALL),
+                       TINY(F32, LORA, NF4, "train.seed=3")};
+    ps_engine *e[] = {engine_of(of[0]), engine_of(of[1]), engine_of(of[2])};
+    write_bitsandbytes(e[0], path.text, values);
+    for (int i = 1; i < 3; i++) assert_ok(ps_engine_load_pretrained(e[i], path.text, NULL, NULL));
+    for (int32_t t = 0; t < e[1]->program->n_params; t++) {
+        const ps_param *p = &e[1]->program->params[t];
+        if (!is_matrix(p->name)) read_all(e[0], t, values[t]);
+        read_all(e[1], t, have);
+        assert_memory_equal(have, values[t], (size_t)p->elements * sizeof *have);
+    }
+    for (int32_t t = 0, of_plain = 0; t < e[2]->program->n_params; t++) {
+        const ps_param *p = &e[2]->program->params[t];
+        if (strstr(p->name, ".lora_") != NULL) continue;
+        read_all(e[2], t, have);
+        if (is_matrix(p->name)) {
+            ps_quantize(PS_QUANT_NF4, records, values[of_plain], p->elements);
+            ps_dequantize(PS_QUANT_NF4, records, 0, values[of_plain], p->elements);
+        }
+        assert_memory_equal(have, values[of_plain++], (size_t)p->elements * sizeof *have);
+    }
+    work_remove(work.path);
+    for (int i = 0; i < 3; i++) ps_engine_destroy(e[i]), ps_config_destroy(of[i]);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -258,9 +346,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),    cmocka_unit_test(test_write_part), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_ranks),     cmocka_unit_test(test_plan),       cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_inference), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_values),    cmocka_unit_test(test_write_part),   cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_ranks),     cmocka_unit_test(test_plan),         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_inference), cmocka_unit_test(test_bitsandbytes), cmocka_unit_test(test_refusals),
     };
     return RUN_ON_BACKENDS(tests);
 }

@@ -16,6 +16,7 @@
 #include "base/sized.h"
 #include "chunk/comm/agree.h"
 #include "train/state/values.h"
+#include "weights/bnb_weight.h"
 #include "weights/read_stream.h"
 #include "weights/weight_convert.h"
 #include "weights/weight_names.h"
@@ -117,7 +118,9 @@ typedef struct loading {
     ps_weight_match match;
     const char **have, **want; /* names */
     int n_have, n_want;
-    bool *may_lack; /* [n_want] */
+    int *tensor_of;        /* [n_have] number in the source; parts of quantized weights are left out */
+    ps_bnb_weight **quant; /* [n_have] how it is quantized; NULL: it is not */
+    bool *may_lack;        /* [n_want] */
     ps_load_options options;
     int64_t n_new_rows;
     ps_read_range *ranges; /* of the stream */
@@ -129,11 +132,32 @@ static void loading_deinit(loading *l)
     const ps_status unread = ps_read_stream_close(l->stream); /* the rest is not needed */
     (void)unread;
     ps_mem_free(l->ranges);
+    for (int i = 0; l->quant != NULL && i < l->n_have; i++) ps_mem_free(l->quant[i]);
+    ps_mem_free(l->quant);
+    ps_mem_free(l->tensor_of);
     ps_weight_match_deinit(&l->match);
     ps_weight_source_close(l->source);
     ps_mem_free(l->may_lack);
     ps_mem_free(l->have);
     ps_mem_free(l->want);
+}
+
+static const ps_weight *weight_of(const loading *l, int have)
+{
+    return ps_weight_source_get(l->source, l->tensor_of[have]);
+}
+
+/* As it is for the model: of a quantized one its values. */
+static ps_safetensor tensor_of(const loading *l, int have)
+{
+    const ps_bnb_weight *q = l->quant[have];
+    ps_safetensor t = weight_of(l, have)->tensor;
+    if (q == NULL) return t;
+    t.dtype = PS_SAFETENSORS_F32;
+    t.n_dims = q->n_dims;
+    memcpy(t.shape, q->shape, sizeof t.shape);
+    t.n_bytes = q->elements * (int64_t)sizeof(float);
+    return t;
 }
 
 /* "[50257, 768]" */
@@ -157,7 +181,7 @@ static bool has_new_rows(const loading *l, const ps_safetensor *file, const ps_s
 static ps_status check_shape(loading *l, int have, int want)
 {
     ps_safetensor model = {0};
-    const ps_safetensor *file = &ps_weight_source_get(l->source, have)->tensor;
+    const ps_safetensor of_file = tensor_of(l, have), *const file = &of_file;
     char a[128], b[128];
     describe(l->e, want, &model);
     if (!ps_weight_is_float(file->dtype))
@@ -185,8 +209,7 @@ static ps_status check_shape(loading *l, int have, int want)
 /* A tied tensor that the file has twice, with different values, is not tied there. */
 static ps_status check_copy(const loading *l, int have, int want)
 {
-    const ps_weight *copy = ps_weight_source_get(l->source, have);
-    const ps_weight *used = ps_weight_source_get(l->source, l->match.of_want[want]);
+    const ps_weight *copy = weight_of(l, have), *used = weight_of(l, l->match.of_want[want]);
     bool is_equal;
     PS_TRY(ps_weight_source_is_equal(l->source, copy, used, &is_equal));
     if (is_equal) return PS_OK;
@@ -195,16 +218,29 @@ static ps_status check_copy(const loading *l, int have, int want)
                    l->path, copy->tensor.name, used->tensor.name);
 }
 
-/* Elements of a tensor, from the stream, as F32 when the file has F64. */
+/* Elements of a tensor, from the stream, as F32 when the file has F64 or quantized values. */
 typedef struct reader {
     ps_read_stream *stream;
     ps_safetensors_dtype dtype;
+    const ps_weight_source *source;
+    const ps_bnb_weight *quant;
 } reader;
+
+static ps_status read_quantized(const reader *r, int64_t first, int64_t n, float *dst)
+{
+    uint8_t codes[4096];
+    for (int64_t done = 0; done < n; done += 2 * (int64_t)sizeof codes) {
+        const int64_t here = ps_min_i64(2 * (int64_t)sizeof codes, n - done);
+        PS_TRY(ps_read_stream_read(r->stream, codes, ps_bnb_code_bytes(here)));
+        PS_TRY(ps_bnb_weight_values(r->source, r->quant, first + done, codes, dst + done, here));
+    }
+    return PS_OK;
+}
 
 static ps_status read_piece(void *user, int64_t first, int64_t n, void *dst)
 {
     const reader *r = user;
-    (void)first;
+    if (r->quant != NULL) return read_quantized(r, first, n, dst);
     if (r->dtype != PS_SAFETENSORS_F64)
         return ps_read_stream_read(r->stream, dst, n * ps_safetensors_dtype_bytes(r->dtype));
     double wide[1024];
@@ -216,23 +252,30 @@ static ps_status read_piece(void *user, int64_t first, int64_t n, void *dst)
     return PS_OK;
 }
 
-static int64_t elements_of(const ps_weight *w)
+static int64_t elements_of(const ps_safetensor *t)
 {
-    return w->tensor.n_bytes / ps_safetensors_dtype_bytes(w->tensor.dtype);
+    return t->n_bytes / ps_safetensors_dtype_bytes(t->dtype);
 }
 
 static ps_status fill_all(const loading *l, ps_read_stream *stream)
 {
     for (int i = 0; i < l->n_have; i++) {
-        const ps_weight *w = ps_weight_source_get(l->source, i);
-        reader r = {.stream = stream, .dtype = w->tensor.dtype};
+        const ps_safetensor t = tensor_of(l, i);
+        reader r = {.stream = stream, .dtype = t.dtype, .source = l->source, .quant = l->quant[i]};
         ps_dtype dtype;
         if (l->match.of_have[i] < 0) continue;
         PS_TRY(ps_progress_report(PS_PROGRESS_LOAD, i, l->n_have));
         if (!ps_weight_dtype(r.dtype, &dtype)) dtype = PS_DTYPE_F32;
-        PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], elements_of(w), dtype, read_piece, &r));
+        PS_TRY(ps_engine_fill_tensor(l->e, l->match.of_have[i], elements_of(&t), dtype, read_piece, &r));
     }
     return PS_OK;
+}
+
+/* Bytes in the file before element n of a tensor; of two elements in a byte n is even, or their number. */
+static int64_t bytes_before(const loading *l, int have, int64_t n)
+{
+    return l->quant[have] != NULL ? ps_bnb_code_bytes(n)
+                                  : n * ps_safetensors_dtype_bytes(weight_of(l, have)->tensor.dtype);
 }
 
 /* The ranges that this rank reads, in the order of the files, without ignored tensors. Adjacent ones are merged.
@@ -242,13 +285,15 @@ static int list_ranges(const loading *l, ps_read_range *ranges)
     const ps_model_state s = ps_engine_model_state(l->e);
     int n = 0;
     for (int i = 0; i < l->n_have; i++) {
-        const ps_weight *w = ps_weight_source_get(l->source, i);
-        const int64_t item = ps_safetensors_dtype_bytes(w->tensor.dtype);
+        const ps_weight *w = weight_of(l, i);
+        const ps_safetensor t = tensor_of(l, i);
+        const int64_t n_elements = elements_of(&t);
         int64_t first = 0, length;
         if (l->match.of_have[i] < 0) continue;
-        const int64_t n_elements = elements_of(w);
         for (; ps_values_next_owned(&s, l->match.of_have[i], &first, &length) && first < n_elements; first += length)
-            for (int64_t at = first * item, end = ps_min_i64(first + length, n_elements) * item; at < end;) {
+            for (int64_t at = bytes_before(l, i, first),
+                         end = bytes_before(l, i, ps_min_i64(first + length, n_elements));
+                 at < end;) {
                 ps_read_range x = ps_weight_source_range(l->source, w, at);
                 x.n_bytes = ps_min_i64(x.n_bytes, end - at);
                 at += x.n_bytes;
@@ -287,17 +332,30 @@ static ps_status check_saved(const loading *l, int have, int want)
                    l->path, l->have[have], l->want[want]);
 }
 
+static ps_status list_have(loading *l)
+{
+    const int n = ps_weight_source_count(l->source);
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *l->have, (void *)&l->have));
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *l->tensor_of, &l->tensor_of));
+    PS_TRY(ps_mem_alloc((size_t)n, sizeof *l->quant, (void *)&l->quant));
+    for (int i = 0; i < n; i++) {
+        if (ps_bnb_is_part(l->source, i)) continue;
+        l->have[l->n_have] = ps_weight_source_get(l->source, i)->tensor.name;
+        l->tensor_of[l->n_have] = i;
+        PS_TRY(ps_bnb_weight_read(l->source, i, &l->quant[l->n_have++]));
+    }
+    return PS_OK;
+}
+
 /* All errors are detected here, before anything is written. */
 static ps_status prepare(loading *l)
 {
     PS_TRY(ps_engine_expect(l->e, PS_ENGINE_READY, "ps_engine_load_pretrained"));
     PS_TRY(ps_weight_source_open(l->path, &l->source));
     PS_TRY(ps_checkpoint_check_source(l->source));
-    l->n_have = ps_weight_source_count(l->source);
     l->n_want = (int)ps_engine_get_tensor_count(l->e);
-    PS_TRY(ps_mem_alloc((size_t)l->n_have, sizeof *l->have, (void *)&l->have));
+    PS_TRY(list_have(l));
     PS_TRY(ps_mem_alloc((size_t)l->n_want, sizeof *l->want, (void *)&l->want));
-    for (int i = 0; i < l->n_have; i++) l->have[i] = ps_weight_source_get(l->source, i)->tensor.name;
     for (int i = 0; i < l->n_want; i++) {
         ps_safetensor t = {0};
         describe(l->e, i, &t);

@@ -27,9 +27,7 @@ const ps_traits ps_model_traits = {
                                     PS_KEY("tie_word_embeddings", tie_word_embeddings),
                                     PS_KEY_OR_NULL("classifier_dropout", classifier_dropout),
                                     {0}},
-    .fixed =
-        (const ps_family_fixed[]){
-            {"is_encoder_decoder", "false"}, {"quantization_config", "null"}, {"pruned_heads", "{}"}, {0}},
+    .fixed = (const ps_family_fixed[]){{"is_encoder_decoder", "false"}, {"pruned_heads", "{}"}, {0}},
     .heads = (const char *const[]){"lm_head.", "score.", "classifier.", "qa_outputs.", NULL},
 };
 
