@@ -521,7 +521,7 @@ PS_API PS_NODISCARD ps_status ps_evaluate(ps_engine *engine, const ps_batch *bat
 
 /* Output of the model: logits [B, classes] of sequence classifiers, [B T, vocabulary] of language models, [B T, labels]
  * of token classifiers, [B T, 2] of question answering, or hidden states [B T, columns]. row: one row of these, or
- * PS_ALL_ROWS. The batch's targets are ignored. Inference engines only. */
+ * PS_ALL_ROWS. The batch's targets are ignored. Of an engine for training one row, between steps as ps_evaluate. */
 enum { PS_ALL_ROWS = -1 };
 PS_API PS_NODISCARD ps_status ps_infer(ps_engine *engine, const ps_batch *batch, int64_t row, float *output);
 

@@ -20,6 +20,7 @@
 #include "ranks.h"
 #include "run_log.h"
 #include "run_summary.h"
+#include "samples.h"
 #include "step_bound.h"
 #include "stop.h"
 #include "unquantized.h"
@@ -59,6 +60,7 @@ typedef struct run {
     program_change faster; /* as well */
     progress progress;
     checkpoints checkpoints;
+    samples samples;
     bool resume;
     const char *resume_from; /* NULL: the latest */
     bool is_overdue;         /* the folder has the final files of a run that continued after this checkpoint: keep
@@ -68,6 +70,7 @@ typedef struct run {
 
 static void close_run(run *r)
 {
+    samples_close(&r->samples);
     ps_engine_destroy(r->engine);
     run_log_close(r->log); /* last, as it has the lock of the folder */
     ps_rows_destroy(r->rows);
@@ -116,6 +119,7 @@ static ps_status open_data(run *r)
     TRY(checkpoints_keep_padding(r->config, r->comm, r->resume, r->resume_from, &padding));
     TRY(cli_data_loader_open_on_ranks(r->config, r->comm, &r->loader));
     TRY(ps_comm_agree(r->comm, check_data_loader(r)));
+    TRY(ps_comm_agree(r->comm, samples_open(r->config, &r->samples)));
     r->o.steps = client_int(r->config, "train.steps");
     print_epoch(r, epochs);
     if (r->rank == 0) cli_print_instruct_info(r->config, r->loader);
@@ -391,7 +395,8 @@ static ps_status one_step(run *r, int64_t step)
     progress_show(&r->progress, &s, &after);
     run_log_step(r->log, &s, &info, &before, &after, r->ranks, r->n_ranks);
     checkpoints_after_step(&r->checkpoints, step);
-    return PS_OK;
+    if (r->samples.interval == 0 || step % r->samples.interval != 0) return PS_OK;
+    return samples_write(&r->samples, r->engine, r->comm, r->config, r->whole, r->rows, step, r->o.output_dir);
 }
 
 /* The engine writes it after the last of its steps. If that failed, or the run ends before, write it here. */

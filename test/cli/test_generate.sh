@@ -72,3 +72,18 @@ expect 0 "$pstar" generate "$work/tiny.json" model.vocab_size=100000 --weights "
 # a prompt with a token beyond the table
 expect 2 "$pstar" generate "$work/tiny.json" model.vocab_size=300 --prompt "Call me"
 says err "data/gpt2 has 50257 tokens, but model.vocab_size = 300"
+
+# Samples while training, which goes on with the same bits, in files of lines; on ranks, too.
+printf 'Call me\n\nThe whale, "she" said\n' >"$work/prompts.txt"
+expect 0 "$pstar" train "$work/tiny.json" --overwrite train.steps=6 train.output_dir="$work/without"
+expect 0 "$pstar" train "$work/tiny.json" --overwrite train.steps=6 train.output_dir="$work/samples" train.sample_prompts="$work/prompts.txt" \
+    train.sample_interval=3 train.sample_tokens=5
+says out "step 3 sample: Call me | "
+says out 'step 6 sample: The whale, "she" said | '
+[ "$(wc -l <"$work/samples/samples.jsonl")" = 4 ] || fail "samples.jsonl has other lines"
+[ "$(summary "$work/without" weights_xxh3)" = "$(summary "$work/samples" weights_xxh3)" ] || fail "sampling changed the weights"
+expect 3 "$pstar" train "$work/tiny.json" --overwrite train.output_dir="$work/no" train.sample_prompts="$work/none.txt"
+says err "train.sample_prompts"
+: >"$work/empty.txt"
+expect 2 "$pstar" train "$work/tiny.json" --overwrite train.output_dir="$work/no" train.sample_prompts="$work/empty.txt"
+says err "has no line with text"

@@ -322,6 +322,25 @@ static void assert_no_inputs(const ps_engine *e)
         assert_int_equal(ps_store_get_chunk(e->tiers.store, ps_store_chunk(b->layout, b->lists.n, i)).copies, 0);
 }
 
+/* A row of the output, as often as it is asked for: the losses of all rows' targets add up to that of the batch. */
+static void check_row(ps_engine *e, const int32_t *tokens, const int32_t *targets, float loss)
+{
+    enum { ROWS = 2 * 16, V = 131 };
+    float logits[V];
+    double sum = 0;
+    const ps_batch batch = {.struct_size = sizeof batch, .tokens = tokens};
+    for (int64_t row = 0; row < ROWS; row++) {
+        double all = 0;
+        assert_ok(ps_infer(e, &batch, row, logits));
+        for (int v = 0; v < V; v++) all += exp((double)logits[v]);
+        sum += log(all) - (double)logits[targets[row]];
+    }
+    assert_no_inputs(e);
+    if (!(fabs(sum / ROWS - (double)loss) < 1e-4)) fail_msg("%g, not %g", sum / ROWS, (double)loss);
+    assert_int_equal(ps_infer(e, &batch, PS_ALL_ROWS, logits), PS_EINVAL);
+    assert_int_equal(ps_infer(e, &batch, ROWS, logits), PS_EINVAL);
+}
+
 static void test_evaluation_disturbs_nothing(void **state)
 {
     (void)state;
@@ -346,6 +365,7 @@ static void test_evaluation_disturbs_nothing(void **state)
                         e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets}, &again));
                     assert_memory_equal(&first, &again, sizeof first);
                     assert_no_inputs(e);
+                    check_row(e, tokens, targets, first);
                 }
                 fill_batch(tokens, targets, B, T, 131, step);
                 assert_ok(ps_forward(
@@ -355,6 +375,8 @@ static void test_evaluation_disturbs_nothing(void **state)
                     ps_evaluate(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens, .targets = targets},
                                 &again),
                     PS_ESTATE);
+                assert_int_equal(ps_infer(e, &(ps_batch){.struct_size = sizeof(ps_batch), .tokens = tokens}, 0, &again),
+                                 PS_ESTATE);
                 assert_ok(ps_step(e));
                 assert_no_inputs(e);
             }

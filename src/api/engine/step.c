@@ -323,13 +323,14 @@ ps_status ps_infer(ps_engine *e, const ps_batch *batch, int64_t row, float *outp
 {
     PS_TRY(PS_NEED("engine batch output", e, batch, output));
     ps_batch own;
-    if (e->settings.training) return PS_FAIL(PS_ESTATE, "ps_infer: this engine is for training");
     PS_TRY(expect_whole_sequences(e, "ps_infer"));
     PS_TRY(ps_engine_expect(e, PS_ENGINE_READY, "ps_infer"));
     PS_TRY(ps_engine_expect_values(e, "ps_infer"));
     const int64_t n_rows = e->shape->program->n_rows;
     if (row < PS_ALL_ROWS || row >= n_rows)
         return PS_FAIL(PS_EINVAL, "ps_infer: row %lld of %lld", (long long)row, (long long)n_rows);
+    if (e->settings.training && row == PS_ALL_ROWS)
+        return PS_FAIL(PS_EINVAL, "ps_infer: an engine for training has room for one row of the output");
     PS_TRY(take_batch(e, batch, false, &own));
     return ps_engine_run_outside_step(
         e, &(ps_pass){.kind = PS_PASS_INFER, .batch = own, .output = output, .output_row = row});

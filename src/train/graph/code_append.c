@@ -42,11 +42,11 @@ static ps_status place_constants(ps_code_writer *g, const ps_node *n, int32_t *b
     return PS_OK;
 }
 
-/* In incremental decoding one row at a time is requested. */
+/* In incremental decoding, and of an engine for training, one row at a time is requested. */
 static ps_status place_output(ps_code_writer *g, const ps_node *n, int32_t *buffer)
 {
-    if (!g->is_discrete || g->o.training || n->output >= 0) return PS_OK;
-    const int64_t rows = g->code->cache_positions > 0 ? 1 : n->rows;
+    if (!g->is_discrete || n->output >= 0) return PS_OK;
+    const int64_t rows = g->code->cache_positions > 0 || g->o.training ? 1 : n->rows;
     return ps_code_new_buffer(g, rows * g->program->n_outputs * (int64_t)sizeof(float), buffer);
 }
 
