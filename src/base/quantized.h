@@ -75,40 +75,79 @@ static inline float ps_quant_get(ps_quant q, const void *records, int64_t i)
 /* to[n]: elements [first, first + n). */
 static inline void ps_dequantize(ps_quant q, const void *records, int64_t first, float *to, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) to[i] = ps_quant_get(q, records, first + i);
+    static const float values[16] = {PS_NF4_VALUES};
+    for (int64_t i = 0; i < n;) {
+        const int64_t at = first + i, in = at % PS_QUANT_RECORD,
+                      here = ps_min_i64(n - i, PS_QUANT_GROUP - in % PS_QUANT_GROUP);
+        const ps_int8_record *const r8 = (const ps_int8_record *)records + at / PS_QUANT_RECORD;
+        const ps_nf4_record *const r4 = (const ps_nf4_record *)records + at / PS_QUANT_RECORD;
+        const float s = ps_bf16_to_f32((q == PS_QUANT_INT8 ? r8->scales : r4->scales)[in / PS_QUANT_GROUP]);
+        if (q == PS_QUANT_INT8)
+            for (int64_t k = 0; k < here; k++) to[i + k] = s * (float)r8->codes[in + k];
+        else
+            for (int64_t k = 0; k < here; k++)
+                to[i + k] = s * values[r4->codes[(in + k) / 2] >> ((in + k) % 2 == 0 ? 4 : 0) & 15];
+        i += here;
+    }
 }
 
-/* The code of the value that is nearest to x, the lower one of two. */
-static inline uint8_t ps_nf4_code(float x)
+/* The largest x whose code is c, c < 15: |x - value| is rounded, and of two equal ones the lower code counts. */
+#define PS_NF4_ENDS                                                                                                    \
+    -0x1.b239b2p-1f, -0x1.38a4e2p-1f, -0x1.d709p-2f, -0x1.5bd4eep-2f, -0x1.e079dap-3f, -0x1.1a7178p-3f,                \
+        -0x1.74f0e2p-5f, 0x1.45f5fep-5f, 0x1.ec90c4p-4f, 0x1.a0cfcp-3f, 0x1.2b05a8p-2f, 0x1.8ea7f2p-2f,                \
+        0x1.00da06p-1f, 0x1.491b5ep-1f, 0x1.b913b2p-1f
+
+/* codes[n]: of the value that is nearest to x factor, the lower one of two. */
+static inline void ps_nf4_codes(const float *x, float factor, uint8_t *codes, int64_t n)
 {
-    static const float values[16] = {PS_NF4_VALUES};
-    uint8_t best = 0;
-    for (uint8_t c = 1; c < 16; c++)
-        if (fabsf(x - values[c]) < fabsf(x - values[best])) best = c;
-    return best;
+    static const float ends[15] = {PS_NF4_ENDS};
+    int32_t c[PS_QUANT_GROUP] = {0};
+    float y[PS_QUANT_GROUP];
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
+    for (int k = 0; k < 15; k++)
+        for (int64_t i = 0; i < n; i++) c[i] += y[i] > ends[k];
+    for (int64_t i = 0; i < n; i++) codes[i] = (uint8_t)c[i];
+}
+
+/* x factor to the nearest integer, of two the even one, within 127. */
+static inline void ps_int8_codes(const float *x, float factor, uint8_t *codes, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float shifted = x[i] * factor + 0x1.8p23f; /* its integer is in the low bits */
+        int32_t c;
+        memcpy(&c, &shifted, sizeof c);
+        c -= 0x4b400000;
+        codes[i] = (uint8_t)(int8_t)(c > 127 ? 127 : c < -127 ? -127 : c);
+    }
+}
+
+/* The bits of the largest magnitude, with NaN above infinity. */
+static inline uint32_t ps_quant_largest(const float *x, int64_t n)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    return (uint32_t)most;
 }
 
 /* Codes of group x[n], n at most 64, to codes[64]; returns its scale. */
 static inline uint16_t ps_quant_group(ps_quant q, const float *x, int64_t n, uint8_t *codes)
 {
-    float a = 0;
-    bool is_nan = false;
-    for (int64_t i = 0; i < n; i++) {
-        if (fabsf(x[i]) > a) a = fabsf(x[i]);
-        is_nan = is_nan || isnan(x[i]);
-    }
+    const uint32_t bits = ps_quant_largest(x, n);
+    float a;
+    memcpy(&a, &bits, sizeof a);
     const uint16_t scale = ps_bf16_from_f32(q == PS_QUANT_INT8 ? a / 127.0f : a);
-    const bool ends = is_nan || !isfinite(ps_bf16_to_f32(scale)), is_zero = ends || a < PS_QUANT_LEAST;
     memset(codes, q == PS_QUANT_INT8 ? 0 : PS_NF4_ZERO, PS_QUANT_GROUP);
-    if (ends) return 0x7fc0;
-    if (is_zero) return 0;
-    const float inverse = 1.0f / (q == PS_QUANT_INT8 ? ps_bf16_to_f32(scale) : a);
-    for (int64_t i = 0; i < n; i++) {
-        if (q == PS_QUANT_NF4)
-            codes[i] = ps_nf4_code(x[i] * inverse);
-        else
-            codes[i] = (uint8_t)(int8_t)fmaxf(-127.0f, fminf(127.0f, nearbyintf(x[i] * inverse)));
-    }
+    if (!isfinite(ps_bf16_to_f32(scale))) return 0x7fc0;
+    if (a < PS_QUANT_LEAST) return 0;
+    if (q == PS_QUANT_NF4)
+        ps_nf4_codes(x, 1.0f / a, codes, n);
+    else
+        ps_int8_codes(x, 1.0f / ps_bf16_to_f32(scale), codes, n);
     return scale;
 }
 

@@ -71,19 +71,37 @@ static void test_exact(void **state)
     for (int i = 0; i < 8; i++) assert_int_equal(nf4.codes[i], 2 * i << 4 | (2 * i + 1)); /* the first is above */
 }
 
-/* Between two values of NF4: the lower one, as the first of equal distances. */
+/* As argmin of |x - value| in fp32, the first of equal ones, which bitsandbytes computes. */
+static uint8_t nearest(float x)
+{
+    uint8_t best = 0;
+    for (uint8_t c = 1; c < 16; c++)
+        if (fabsf(x - (float)values[c]) < fabsf(x - (float)values[best])) best = c;
+    return best;
+}
+
+static uint8_t nf4_code(float x)
+{
+    uint8_t code;
+    ps_nf4_codes(&x, 1, &code, 1);
+    return code;
+}
+
+/* Every float near the middle of two values, and many others. */
 static void test_nf4_codes(void **state)
 {
     (void)state;
     for (uint8_t c = 0; c < 16; c++) {
-        assert_int_equal(ps_nf4_code((float)values[c]), c);
+        assert_int_equal(nf4_code((float)values[c]), c);
         if (c == 15) continue;
-        const float middle = (float)((values[c] + values[c + 1]) / 2);
-        assert_int_equal(ps_nf4_code(middle - 1e-6f), c);
-        assert_int_equal(ps_nf4_code(middle + 1e-6f), c + 1);
+        float x = (float)((values[c] + values[c + 1]) / 2);
+        for (int i = 0; i < 200; i++) x = nextafterf(x, -2);
+        for (int i = 0; i < 400; i++, x = nextafterf(x, 2)) assert_int_equal(nf4_code(x), nearest(x));
+        assert_int_equal(nearest(x), c + 1);
     }
-    assert_int_equal(ps_nf4_code(2), 15);
-    assert_int_equal(ps_nf4_code(-2), 0);
+    for (int i = -120000; i <= 120000; i++) assert_int_equal(nf4_code((float)i / 100000), nearest((float)i / 100000));
+    assert_int_equal(nf4_code(2), 15);
+    assert_int_equal(nf4_code(-2), 0);
 }
 
 /* Of a part of a record, what follows is zero; zeros, what is not finite, and the smallest and largest numbers. */

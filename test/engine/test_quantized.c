@@ -268,7 +268,8 @@ static void write_bitsandbytes(ps_engine *e, const char *path, float (*values)[E
             for (int k = 0; k < 64; k++) most = fmaxf(most, fabsf(data[t][i + k]));
             absmax[t][i / 64] = most;
             for (int k = 0; k < 64; k++) {
-                const uint8_t code = ps_nf4_code(data[t][i + k] * (1.0f / most));
+                uint8_t code;
+                ps_nf4_codes(&data[t][i + k], 1.0f / most, &code, 1);
                 codes[t][(i + k) / 2] = (uint8_t)(k % 2 == 0 ? code << 4 : codes[t][(i + k) / 2] | code);
                 values[t][i + k] = nf4[code] * most;
             }
