@@ -13,7 +13,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 
 # What is worth most stands first; each of JOBS processes takes every JOBSth of them, over one opened GPU.
-operators='linear attention lm_loss layernorm adam embedding rope gelu cast grad_stats attention_cached rmsnorm swiglu elementwise fill pool
+operators='linear attention lm_loss layernorm adam embedding rope gelu cast dequantize grad_stats attention_cached rmsnorm swiglu elementwise fill pool
 sgd lion relu tanh rmsnorm_rope head_loss own'
 [ -z "${FAKE:-}" ] || operators='gelu cast fill own head_loss'
 

@@ -215,8 +215,8 @@ static ps_status check_finite(const exporter *x)
     const ps_weight_nonfinite *f = &x->info->nonfinite;
     if (f->n_tensors == 0 || x->o->allows_nonfinite) return PS_OK;
     if (f->n_too_large > 0)
-        return PS_FAIL(PS_ENUMERIC, "%lld values in %d tensors (the first: %s) would be infinite or NaN in %s; %s",
-                       (long long)f->n_too_large, f->n_tensors, f->first,
+        return PS_FAIL(PS_ENUMERIC, "%lld values in %d tensors (the first: %s) would be infinite%s in %s; %s",
+                       (long long)f->n_too_large, f->n_tensors, f->first, x->o->merge != NULL ? " or NaN" : "",
                        x->o->dtype != NULL ? ps_dtype_name(*x->o->dtype) : "the type that they have",
                        x->o->merge != NULL ? "choose --dtype f32, and look whether the adapter has such values"
                                            : "choose bf16 or f32, or allow that with --allow-nonfinite");
